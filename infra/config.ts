@@ -126,6 +126,7 @@ const quotasSchema = z.strictObject({
   cpu_ms_per_day: quota,
   cpu_ms_per_month: quota,
   concurrent_invocations: quota,
+  latency_invocations: quota,
   kv_pages: quota,
   storage_bytes: quota,
   redis_bytes: quota,

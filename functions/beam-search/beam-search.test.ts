@@ -7,7 +7,7 @@ import type { Backend } from '#gpu-host/backends/backend.ts';
 import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
 import { randomModel } from '#gpu-host/models/random-model.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
-import { call, modelStats } from '#test/harness/deploy.ts';
+import { call, deploySource, modelStats } from '#test/harness/deploy.ts';
 import { assertBatched } from '#test/harness/functions.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 
@@ -38,8 +38,7 @@ describe('beam-search', () => {
       functions: false,
       config: `[[model]]\nname = "tiny"\nsource = "file:${directory}"\n`,
     });
-    const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'functions/beam-search')]);
-    assert.equal(code, 0, stderr);
+    await deploySource(platform, path.join(ROOT, 'functions/beam-search'));
   });
   after(async () => {
     await platform?.[Symbol.asyncDispose]();

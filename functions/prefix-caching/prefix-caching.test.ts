@@ -28,6 +28,9 @@ describe('prefix-caching', () => {
     assert.equal(second.cached, true);
     assert.equal(second.stats.tokens, count.more(question) + MAX_TOKENS - 1);
     assert.deepEqual(second.tokens, first.tokens);
+    const pinned = await callFunction('prefix-caching', { name: NAME, prefix: PREFIX, question, pinMs: 60_000 });
+    assert.equal(pinned.output.pinned.tier, 'device');
+    assert.ok(pinned.output.pinned.leaseMs > 0);
     const other = await ask(another, false);
     assert.equal(other.stats.tokens, count.more(another) + MAX_TOKENS - 1);
     // No other cache supplied the prefix.

@@ -153,6 +153,8 @@ export interface InvokeRequest {
   readonly cancelAfterMs?: number | undefined;
   /** URL that receives a Standard Webhook when the invocation ends. */
   readonly webhookUrl?: string | undefined;
+  /** Invocations of the tenant with the same affinity prefer the same GPU host. */
+  readonly affinity?: string | undefined;
 }
 
 /** `replayed`: an earlier request with the same idempotency key made the invocation. */

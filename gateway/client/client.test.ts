@@ -4,6 +4,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { affinityKey } from '#scheduler/policies/placement.ts';
 import { serve } from '../node/server.ts';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
 import { ECHO_SCHEMA } from '../testing/http/harness.ts';
@@ -230,6 +231,12 @@ describe('PieClient', () => {
       code: 'idempotency-in-flight',
       invocation: id,
     });
+  });
+
+  it('sends the affinity of an invocation', async () => {
+    const { id } = await client.submit('echo', { prompt: 'a' }, { affinity: 'talk' });
+    const { redis, keys } = platform.scheduler.store;
+    assert.equal(await redis.hget(keys.invocation(id), 'affinity'), affinityKey('default', 'talk'));
   });
 
   it('reads and follows logs', async () => {

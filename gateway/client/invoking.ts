@@ -17,6 +17,8 @@ export interface InvokeOptions extends CallOptions {
   readonly cancelAfterMs?: number;
   /** An https URL that is notified of the end (Standard Webhooks). */
   readonly webhook?: string;
+  /** Invocations with the same affinity prefer the same GPU host, which has their prefixes: 1 to 256 visible ASCII characters. */
+  readonly affinity?: string;
 }
 
 export interface Outcome {
@@ -114,7 +116,7 @@ function attaching<T>(
 }
 
 function requestOf(input: unknown, options: InvokeOptions, headers: Record<string, string>): RequestOptions {
-  const { cancelAfterMs, webhook, idempotencyKey = crypto.randomUUID() } = options;
+  const { cancelAfterMs, webhook, affinity, idempotencyKey = crypto.randomUUID() } = options;
   return {
     method: 'POST',
     signal: options.signal,
@@ -126,6 +128,7 @@ function requestOf(input: unknown, options: InvokeOptions, headers: Record<strin
       'idempotency-key': idempotencyKey,
       ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${Math.max(1, Math.round(cancelAfterMs))}ms` }),
       ...(webhook === undefined ? {} : { 'webhook-url': webhook }),
+      ...(affinity === undefined ? {} : { 'x-session-affinity': affinity }),
     },
   };
 }

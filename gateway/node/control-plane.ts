@@ -292,7 +292,7 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   async #submit(call: Call, request: InvokeRequest, { version: stored, basis }: Resolved): Promise<Invoked> {
-    const { input, idempotencyKey, cancelAfterMs, webhookUrl } = request;
+    const { input, idempotencyKey, cancelAfterMs, webhookUrl, affinity } = request;
     const { tenant } = call.principal;
     const fault = webhookUrl === undefined ? null : webhookFault(webhookUrl, tenant, this.#reach);
     if (fault !== null)
@@ -312,10 +312,12 @@ export class NodeControlPlane implements ControlPlane {
       limits,
       models: manifestModels(manifest),
       ...(manifest.limits?.memoryMb !== undefined && { expectedMemoryMb: manifest.limits.memoryMb }),
+      ...(manifest.latency && { latency: manifest.latency }),
       ...(manifest.expectedPages === undefined ? {} : { expectedPages: manifest.expectedPages }),
       traceparent: call.traceparent,
       ...(idempotencyKey === undefined ? {} : { idempotencyKey, fingerprint: fingerprintOf(name, input) }),
       ...(webhookUrl === undefined ? {} : { webhookUrl }),
+      ...(affinity === undefined ? {} : { affinity }),
       ...(basis === undefined ? {} : { basis }),
     };
     const { id, created, quotas } = await this.#scheduler.submit(submission).catch((error: unknown) => {

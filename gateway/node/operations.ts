@@ -83,21 +83,19 @@ export class NodeOperations implements Operations {
     const running = records.some(({ status }) => status === 'running');
     if (!running || !includesScope(call.principal.scopes, 'operator')) return () => null;
     const runtimes = new Map((await this.#scheduler.runtimes.list()).map((runtime) => [runtime.id, runtime]));
-    const rootsBegan = await this.#rootsBegan(records);
+    const roots = await this.#rootsOf(records);
     return (record) => {
       const runtime = record.status === 'running' ? runtimes.get(record.runtimeId ?? '') : undefined;
-      const startedAt = rootsBegan.get(record.root ?? '') ?? record.startedAt;
-      return runtime ? servingHost(runtime, { ...record, startedAt }) : null;
+      const { placement, startedAt } = roots.get(record.root ?? '') ?? record;
+      return runtime ? servingHost(runtime, { ...record, placement, startedAt }) : null;
     };
   }
 
-  /** Start times of the running invocations' roots, by id: the root's GPU host serves its children. */
-  async #rootsBegan(records: readonly Invocation[]): Promise<ReadonlyMap<string, number>> {
+  /** The roots of running invocations that have begun, by id: the root's GPU host serves its children. */
+  async #rootsOf(records: readonly Invocation[]): Promise<ReadonlyMap<string, Invocation>> {
     const ids = new Set(records.flatMap(({ status, root }) => (status === 'running' && root !== null ? [root] : [])));
     const roots = await Promise.all([...ids].map((id) => this.#scheduler.invocations.get(id)));
-    return new Map(
-      roots.flatMap((root) => (root?.startedAt == null ? [] : [[root.id, root.startedAt] as [string, number]])),
-    );
+    return new Map(roots.flatMap((root) => (root?.startedAt == null ? [] : [[root.id, root] as const])));
   }
 
   changeGpuHost(call: Call, name: string, { drained, force = false }: GpuHostChange): Promise<GpuHostState | null> {

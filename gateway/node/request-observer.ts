@@ -1,14 +1,6 @@
 import type { ServerResponse } from 'node:http';
-import {
-  type Context,
-  type Meter,
-  ROOT_CONTEXT,
-  type Span,
-  SpanKind,
-  SpanStatusCode,
-  type Tracer,
-  trace,
-} from '@opentelemetry/api';
+import { type Meter, type Span, SpanKind, SpanStatusCode, type Tracer } from '@opentelemetry/api';
+import { remoteContext, traceparentOf } from '#infra/telemetry/trace-context.ts';
 import type { AnsweredRequest, ArrivedRequest, ObservedRequest, RequestObserver } from '../app/http/observer.ts';
 import { childTraceparent } from '../app/http/trace.ts';
 
@@ -85,19 +77,4 @@ function whenLeft(environment: unknown, left: () => void): void {
   const outgoing = (environment as { outgoing?: ServerResponse } | undefined)?.outgoing;
   if (!outgoing || outgoing.closed) left();
   else outgoing.once('close', left);
-}
-
-const TRACEPARENT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
-
-/** Keeps the client's sampling decision. A missing or invalid trace context starts a new trace. */
-function remoteContext(traceparent: string | undefined): Context {
-  const [, traceId, spanId, flags] = TRACEPARENT.exec(traceparent ?? '') ?? [];
-  if (traceId === undefined || spanId === undefined || flags === undefined) return ROOT_CONTEXT;
-  const traceFlags = Number.parseInt(flags, 16) & 1;
-  return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true });
-}
-
-function traceparentOf(span: Span): string {
-  const { traceId, spanId, traceFlags } = span.spanContext();
-  return `00-${traceId}-${spanId}-0${traceFlags & 1}`;
 }

@@ -125,7 +125,7 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   invoke(call: Call, request: InvokeRequest): Promise<Invoked> {
-    const { function: fn, input, idempotencyKey, join, cancelAfterMs, webhookUrl } = request;
+    const { function: fn, input, idempotencyKey, join, cancelAfterMs, webhookUrl, affinity } = request;
     return translating(async () => {
       const { http, client } = this.#of(call);
       // The origin chooses the version and checks the input.
@@ -142,6 +142,7 @@ export class OriginControlPlane implements ControlPlane {
             ...(idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey }),
             ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${cancelAfterMs}ms` }),
             ...(webhookUrl === undefined ? {} : { 'webhook-url': webhookUrl }),
+            ...(affinity === undefined ? {} : { 'x-session-affinity': affinity }),
           },
         });
         call.answerHeaders?.(limitHeadersOf(response.headers));

@@ -10,8 +10,9 @@ import { BatchQueue } from './queue.ts';
 import { Rotation } from './rotation.ts';
 import type { Scoreboard } from './scoreboard.ts';
 import { type BatchLimits, DEFAULT_LIMITS, selectForwards } from './select.ts';
+import { type LatencyTargets, LatencyTurns } from './targets.ts';
 import { VariantTurns } from './turns.ts';
-import { lendUrgency, relendUrgency, sortByUrgency, urgency } from './urgency.ts';
+import { isMoreUrgent, lendUrgency, relendUrgency, sortByUrgency } from './urgency.ts';
 
 export type { Batch, Grant } from './batch.ts';
 export type { BatchPolicy } from './policies/policy.ts';
@@ -29,6 +30,8 @@ export interface QueueOptions {
   readonly maxPriority?: number;
   /** Calls that need no step take turns between tenants. */
   readonly tenant?: string;
+  /** Latency targets of the queue's calls; without them the calls are ordinary. */
+  readonly targets?: LatencyTargets | undefined;
 }
 
 /** Calls that went with a batch instead of waiting for its end, since the start. */
@@ -58,8 +61,9 @@ const WATCH_MS = 0.3;
  *
  * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, no later call goes before it. Each batch takes the most
  * urgent ready call along: that call, or one at least as urgent (a call lends its urgency to those that it waits for, and to one that
- * computes its pages). There are two exceptions. Two steps that encode images follow each other only when nothing else is ready, so that
- * decode goes on between them. And a batch of forwards takes the most urgent one of the variant whose turn it is (`VariantTurns`).
+ * computes its pages). There are three exceptions. Two steps that encode images follow each other only when nothing else is ready, so that
+ * decode goes on between them. And a batch of forwards takes the most urgent one of the variant whose turn it is (`VariantTurns`). Calls that
+ * would miss their latency targets go before all others, within the bounds of `LatencyTurns`.
  */
 export class Batcher {
   readonly limits: BatchLimits;
@@ -76,6 +80,7 @@ export class Batcher {
   #encoded = false;
   #forwards: BatchCall[] = [];
   #turns = new VariantTurns();
+  readonly #latency: LatencyTurns;
   #busy: Batch | undefined;
   /** Projections of the forward batch under construction. */
   #riders: BatchCall[] | undefined;
@@ -90,6 +95,7 @@ export class Batcher {
   /** @throws RangeError when a bound of the policy is not a positive number */
   constructor(options: BatcherOptions = {}) {
     this.limits = { ...DEFAULT_LIMITS, ...options.limits };
+    this.#latency = new LatencyTurns(this.limits);
     this.#policy = options.policy ?? { kind: 'adaptive' };
     this.#departure = new Departure(this.#policy, options.grace ?? DEFAULT_GRACE, this.limits.maxCalls);
   }
@@ -108,7 +114,8 @@ export class Batcher {
   }
 
   openQueue(scoreboard: Scoreboard, options: QueueOptions = {}): BatchQueue {
-    const queue = new BatchQueue(scoreboard, options.maxPriority ?? MAX_PRIORITY, options.tenant ?? '');
+    const { maxPriority = MAX_PRIORITY, tenant = '', targets } = options;
+    const queue = new BatchQueue(scoreboard, maxPriority, tenant, targets);
     this.#queues.add(queue);
     return queue;
   }
@@ -176,7 +183,7 @@ export class Batcher {
     const waitMs = this.#departure.waitMs(this.#waitingCalls(), this.#waitingSinceMs, nowMs);
     // The clock and its rounding are coarser than a microsecond.
     if (waitMs > 0.001) return { kind: 'wait', ms: waitMs };
-    const batch = this.#policy.kind === 'eager' ? this.#takeEarliest() : this.#takeUrgent();
+    const batch = this.#policy.kind === 'eager' ? this.#takeEarliest() : this.#takeUrgent(nowMs);
     this.#busy = batch;
     this.#startedMs = nowMs;
     this.#waitingSinceMs = undefined;
@@ -199,6 +206,7 @@ export class Batcher {
 
   /** Call when one of several steps of the batch on the device is done and the next one has begun. */
   stepped(nowMs: number): void {
+    this.#latency.stepped(nowMs - this.#startedMs);
     this.#startedMs = nowMs;
   }
 
@@ -212,6 +220,7 @@ export class Batcher {
   /** Call when the device is free again. Every call of the batch must have been finished, resumed or paused before. */
   ended(nowMs: number): void {
     this.#busy = undefined;
+    this.#latency.stepped(nowMs - this.#startedMs);
     this.#departure.ended(nowMs, nowMs - this.#startedMs);
   }
 
@@ -349,7 +358,7 @@ export class Batcher {
     return { ...NOTHING, forwards: [{ call, tokens }] };
   }
 
-  #takeUrgent(): Batch {
+  #takeUrgent(nowMs: number): Batch {
     const { agingMs } = this.limits;
     if (this.#repriced.size > 0) {
       for (const queue of this.#repriced) queue.each((call) => relendUrgency(call, agingMs));
@@ -358,6 +367,13 @@ export class Batcher {
     sortByUrgency(this.#forwards, agingMs);
     sortByUrgency(this.#projections, agingMs);
     sortByUrgency(this.#encodings, agingMs);
+    this.#latency.begin([this.#forwards, this.#projections, this.#encodings], nowMs);
+    const batch = this.#takeFirst();
+    this.#latency.made();
+    return batch;
+  }
+
+  #takeFirst(): Batch {
     const projectionsFirst = this.#isFirst(this.#projections[0], this.#forwards[0]);
     const other = projectionsFirst ? this.#projections[0] : this.#forwards[0];
     this.#encoded = this.#isFirst(this.#encodings[0], other) && !(this.#encoded && other);
@@ -365,11 +381,9 @@ export class Batcher {
     return projectionsFirst ? this.#takeProjections() : this.#takeForwards();
   }
 
-  /** True when `call` is more urgent than `other`; among equals, when it arrived first. */
   #isFirst(call: BatchCall | undefined, other: BatchCall | undefined): boolean {
     if (!call || !other) return call !== undefined;
-    const difference = urgency(call, this.limits.agingMs) - urgency(other, this.limits.agingMs);
-    return difference < 0 || (difference === 0 && call.arrival < other.arrival);
+    return this.#latency.goesBefore(call, other) ?? isMoreUrgent(call, other, this.limits.agingMs);
   }
 
   /** Takes as many images as fit a batch by their inputs, and at least one: an image cannot be cut. */
@@ -396,13 +410,16 @@ export class Batcher {
   }
 
   #takeForwards(): Batch {
-    const variant = this.#turns.next(this.#forwards);
+    const { pressing } = this.#latency;
+    const [most] = this.#forwards;
+    const variant = most && pressing.has(most) ? most.variant : this.#turns.next(this.#forwards);
     const { going: ready, waiting, awaitedBy } = postponeWaiters(this.#forwards, variant, this.limits);
+    this.#latency.lend(awaitedBy);
     this.#forwards = ready;
     const forwards: Grant[] = [];
     const projections: BatchCall[] = [];
     this.#riders = projections;
-    selectForwards(ready, variant, this.limits, (call, tokens) => {
+    const take = (call: BatchCall, tokens: number): void => {
       if (call.links && call.links.follows > 0) this.rides.softJoins++;
       const after = call.links?.needs;
       forwards.push(after ? { call, tokens, after } : { call, tokens });
@@ -413,7 +430,8 @@ export class Batcher {
       admitFollowers(call, this.#unblocked);
       // The next call of the queue comes to the front, and into `ready` when nothing blocks it.
       this.#leave(call);
-    });
+    };
+    selectForwards(ready, variant, this.limits, take, pressing);
     this.#riders = undefined;
     for (const { call, tokens } of forwards) if (leavesWith(call, tokens)) dismissFollowers(call);
     this.#forwards = [...ready.filter((call) => call.state === 'ready'), ...waiting];

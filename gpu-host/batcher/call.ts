@@ -34,6 +34,8 @@ export abstract class BatchCall {
   arrival = 0;
   /** Time of arrival, or for a run the time of its last token; milliseconds of the batcher's clock. */
   arrivedMs = 0;
+  /** Latency target of each of the call's steps, milliseconds; set once it is ready, if its queue has targets. */
+  targetMs: number | undefined;
   state: CallState = 'queued';
   /** Number of earlier unfinished calls that this one waits for. */
   blockers = 0;

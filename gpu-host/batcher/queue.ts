@@ -1,5 +1,6 @@
 import type { BatchCall } from './call.ts';
 import type { Scoreboard } from './scoreboard.ts';
+import type { LatencyTargets } from './targets.ts';
 
 /** Array capacity that an empty queue keeps, in calls. */
 const KEPT_ROOM = 64;
@@ -10,6 +11,8 @@ export class BatchQueue {
   /** `priority` is clamped to ±`maxPriority`. */
   readonly maxPriority: number;
   readonly tenant: string;
+  /** Targets of the queue's calls; undefined for ordinary ones. */
+  readonly targets: LatencyTargets | undefined;
   priority = 0;
   /** Calls that left the queue and are not done. */
   outstanding = 0;
@@ -24,10 +27,11 @@ export class BatchQueue {
   #head = 0;
   #tail = 0;
 
-  constructor(scoreboard: Scoreboard, maxPriority: number, tenant: string) {
+  constructor(scoreboard: Scoreboard, maxPriority: number, tenant: string, targets?: LatencyTargets) {
     this.scoreboard = scoreboard;
     this.maxPriority = maxPriority;
     this.tenant = tenant;
+    this.targets = targets;
   }
 
   get front(): BatchCall | undefined {

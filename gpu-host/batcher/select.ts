@@ -23,6 +23,22 @@ export function mostShortTokens({ maxTokens }: BatchLimits): number {
 /** Receives a call, and the number of its inputs that go with the batch. */
 export type Taker = (call: BatchCall, tokens: number) => void;
 
+/** Calls of `variant` to choose from, and the room for them. */
+interface Choice {
+  readonly variant: string | undefined;
+  readonly limits: BatchLimits;
+  /** Maximum inputs of a call that counts as short. */
+  readonly short: number;
+  /** Inputs that short calls leave to long ones. */
+  readonly reserve: number;
+  /** Maximum inputs of long calls. */
+  readonly longTokens: number;
+  /** Calls that are not to be chosen. */
+  readonly except?: ReadonlySet<BatchCall>;
+  /** True when the most urgent call stays behind if it does not fit. */
+  readonly mustFit: boolean;
+}
+
 /**
  * Chooses the calls of the next batch, which are of `variant`, out of `ready` in order of urgency; the most urgent of the variant is always
  * among them. Calls `take` with each at once; `take` may append calls that become ready by it (the next ones of the same queue, those that
@@ -30,14 +46,56 @@ export type Taker = (call: BatchCall, tokens: number) => void;
  *
  * Short calls go first. While a long one waits they leave it a quarter of the tokens, so that prefill goes on beneath decode and decode
  * keeps its pace. Long calls are cut to the remaining tokens.
+ *
+ * Calls of `pressing` go before all others. For these remain one place, a quarter of the tokens for short ones and a quarter for long ones;
+ * the long ones get no more than that.
  */
 export function selectForwards(
   ready: readonly BatchCall[],
   variant: string | undefined,
   limits: BatchLimits,
   take: Taker,
+  pressing: ReadonlySet<BatchCall> = NONE,
 ): void {
-  const first = ready.find((call) => call.variant === variant);
+  const { maxCalls, maxTokens } = limits;
+  const quarter = Math.max(1, maxTokens >> 2);
+  const short = mostShortTokens(limits);
+  const all = { variant, limits, short, reserve: quarter, longTokens: maxTokens, mustFit: false };
+  const first = pressing.size === 0 ? [] : ready.filter((call) => call.variant === variant && pressing.has(call));
+  if (first.length === 0) {
+    select(ready, all, take);
+    return;
+  }
+  let others = 0;
+  let shortTokens = 0;
+  let longTokens = 0;
+  for (const call of ready) {
+    if (call.variant !== variant || pressing.has(call)) continue;
+    others++;
+    if (call.tokens > short) longTokens += call.tokens;
+    else shortTokens += call.tokens;
+  }
+  const kept = Math.min(quarter, shortTokens) + Math.min(quarter, longTokens);
+  let left: BatchLimits = limits;
+  const room = {
+    ...limits,
+    maxCalls: Math.max(1, maxCalls - Math.min(1, others)),
+    maxTokens: Math.max(1, maxTokens - kept),
+  };
+  select(first, { ...all, limits: room, reserve: Math.min(quarter, room.maxTokens - 1) }, (call, count) => {
+    left = { ...left, maxCalls: left.maxCalls - 1, maxTokens: left.maxTokens - count };
+    take(call, count);
+  });
+  if (left.maxCalls <= 0 || left.maxTokens <= 0) return;
+  select(ready, { ...all, limits: left, longTokens: quarter, except: pressing, mustFit: true }, take);
+}
+
+const NONE: ReadonlySet<BatchCall> = new Set();
+
+function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void {
+  const { variant, limits, short, reserve, except, mustFit } = choice;
+  const isCandidate = (call: BatchCall): boolean => call.variant === variant && !except?.has(call);
+  const first = ready.find(isCandidate);
   if (!first) return;
   const { maxCalls, maxTokens } = limits;
   let calls = 0;
@@ -47,38 +105,41 @@ export function selectForwards(
     tokens += count;
     take(call, count);
   };
-  const short = mostShortTokens(limits);
   const counted = ready.length;
   let longsLeft = 0;
-  for (const call of ready) if (call.variant === variant && call.tokens > short) longsLeft++;
+  for (const call of ready) if (isCandidate(call) && call.tokens > short) longsLeft++;
   // The variant's most urgent call always goes. If it is long and cannot be cut, it goes before short ones take its room.
-  const whole = first.tokens > short && !first.chunkable();
+  const whole = !mustFit && first.tokens > short && !first.chunkable();
   if (whole) {
     longsLeft--;
     grant(first, first.tokens);
   }
   const longs: BatchCall[] = [];
   let nextLong = 0;
+  let longRoom = choice.longTokens;
   for (let at = 0; ; ) {
     for (; at < ready.length; at++) {
       const call = ready[at] as BatchCall;
-      if (call.variant !== variant || (whole && call === first)) continue;
+      if (!isCandidate(call) || (whole && call === first)) continue;
       if (call.tokens > short) {
         longs.push(call);
         if (at >= counted) longsLeft++;
         continue;
       }
       const callRoom = maxCalls - calls - (longsLeft > 0 ? 1 : 0);
-      const tokenRoom = maxTokens - tokens - (longsLeft > 0 ? Math.max(1, maxTokens >> 2) : 0);
-      if ((callRoom > 0 && call.tokens <= tokenRoom) || call === first) grant(call, call.tokens);
+      const tokenRoom = maxTokens - tokens - (longsLeft > 0 ? reserve : 0);
+      const isUrgent = call === first && (!mustFit || call.tokens <= maxTokens);
+      if ((callRoom > 0 && call.tokens <= tokenRoom) || isUrgent) grant(call, call.tokens);
     }
     const call = longs[nextLong++];
     if (!call) return;
     longsLeft--;
-    const left = maxTokens - tokens;
+    const left = Math.min(maxTokens - tokens, longRoom);
     if (calls >= maxCalls || left <= 0) return;
-    if (call.tokens <= left) grant(call, call.tokens);
-    else if (mayCut(call)) grant(call, left);
+    if (call.tokens > left && !mayCut(call)) continue;
+    const count = Math.min(call.tokens, left);
+    longRoom -= count;
+    grant(call, count);
   }
 }
 

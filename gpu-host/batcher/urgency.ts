@@ -11,6 +11,12 @@ export function urgency(call: BatchCall, agingMs: number): number {
   return lentMs !== undefined && lentMs < ownMs ? lentMs : ownMs;
 }
 
+/** True when `call` is more urgent than `other`; among equals, when it arrived first. */
+export function isMoreUrgent(call: BatchCall, other: BatchCall, agingMs: number): boolean {
+  const difference = urgency(call, agingMs) - urgency(other, agingMs);
+  return difference < 0 || (difference === 0 && call.arrival < other.arrival);
+}
+
 /** Sorts the most urgent first; among equals the first to arrive. */
 export function sortByUrgency(calls: BatchCall[], agingMs: number): void {
   if (!inOrder(calls, agingMs))
@@ -21,8 +27,7 @@ function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
   for (let i = 1; i < calls.length; i++) {
     const before = calls[i - 1] as BatchCall;
     const after = calls[i] as BatchCall;
-    const difference = urgency(before, agingMs) - urgency(after, agingMs);
-    if (difference > 0 || (difference === 0 && before.arrival > after.arrival)) return false;
+    if (isMoreUrgent(after, before, agingMs)) return false;
   }
   return true;
 }

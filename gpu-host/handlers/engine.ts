@@ -207,8 +207,9 @@ export class ModelEngine {
   }
 
   openQueue(space: ModelSpace): HostQueue {
-    const { maxPriority, tenant } = space.owner;
-    const queue = new HostQueue(space, this.batcher.openQueue(space.scoreboard, { maxPriority, tenant }));
+    const { maxPriority, tenant, targets } = space.owner;
+    const order = this.batcher.openQueue(space.scoreboard, { maxPriority, tenant, targets });
+    const queue = new HostQueue(space, order);
     space.queues.add(queue);
     return queue;
   }

@@ -22,6 +22,11 @@ export abstract class NamedPagesCall extends InstantCall {
 
   /** The call's inferlet as the registry sees it. */
   protected get requester(): Requester<PageSnapshot> {
+    return this.requesterThat(checkMappable);
+  }
+
+  /** The call's inferlet, which checks so many pages before memory makes room for them. */
+  protected requesterThat(check: (pages: number) => void): Requester<PageSnapshot> {
     const requester = this.names.requesterOf(this.hostQueue.space);
     return {
       tenant: requester.tenant,
@@ -30,9 +35,8 @@ export abstract class NamedPagesCall extends InstantCall {
       },
       whenEnded: (tell) => requester.whenEnded(tell),
       between: (next) => requester.between(next),
-      // Check before memory makes room for what cannot be mapped.
       restore(owner, pages) {
-        checkMappable(pages);
+        check(pages);
         return requester.restore(owner, pages);
       },
     };

@@ -12,6 +12,7 @@ import { MemoryCall } from './memory-call.ts';
 import type { NamedPages } from './named-pages.ts';
 import { DistributionCall, ScoreCall } from './project.ts';
 import { ReadEmbedCall } from './read-embed.ts';
+import { ResidencyCall } from './residency.ts';
 import { RunCall } from './run.ts';
 import { ForwardScoresCall } from './scores.ts';
 import type { HostQueue } from './space.ts';
@@ -69,6 +70,13 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
     case 'unexport':
     case 'list-exports':
       return new ExportCall(queue, id, operation, maker.names);
+    case 'export-residency':
+    case 'pin-export':
+    case 'unpin-export':
+    case 'retain-export':
+    case 'prefetch-export':
+    case 'demote-export':
+      return new ResidencyCall(queue, id, operation, maker.names);
     case 'file-open':
     case 'file-save':
     case 'file-unlock':

@@ -8,6 +8,7 @@ import type { StepGaps } from './step-gaps.ts';
 /** The registry of named pages, and the inferlets that it works for. */
 export interface NamedPages {
   readonly registry: PageRegistry<PageSnapshot>;
+  readonly memory: DeviceMemory;
   /** The turns on the device of an inferlet, and its way to bring pages back from disk. The inferlet pays, even after its end. */
   requesterOf(space: ModelSpace): Requester<PageSnapshot>;
 }
@@ -15,6 +16,7 @@ export interface NamedPages {
 export function namedPages(registry: PageRegistry<PageSnapshot>, memory: DeviceMemory, gaps: StepGaps): NamedPages {
   return {
     registry,
+    memory,
     requesterOf: (space) => ({
       tenant: space.owner.tenant,
       get hasEnded() {

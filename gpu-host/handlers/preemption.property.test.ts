@@ -5,12 +5,13 @@ import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Dice } from '../batcher/testing/dice.ts';
 import { type GpuHostConnection, type GpuInferlet, type Sampler, SharedPages } from '../protocol/client.ts';
+import type { ExportControl } from '../protocol/operations.ts';
 import { Ended, take } from '../testing/ended.ts';
 import { NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
 
 /*
- * Inferlets that together want several times the pool live random lives: prefills that are cut, steps, runs, forks, copies, embeds, waits and
- * children. Some are closed amid their lives; swap has room for all, for half, or its disk fails. Each must say what it says alone, and the
+ * Inferlets that together want several times the pool live random lives: prefills that are cut, steps, runs, forks, copies, embeds, waits,
+ * children, exports and hints about them. Some are closed amid their lives; swap has room for all, for half, or its disk fails. Each must say what it says alone, and the
  * oldest must come to its end.
  */
 
@@ -24,8 +25,12 @@ type Chapter =
   | { readonly kind: 'prefill'; readonly tokens: readonly number[] }
   | { readonly kind: 'steps' | 'run' | 'embeds' | 'fork'; readonly count: number }
   | { readonly kind: 'copy' }
+  | { readonly kind: 'hint'; readonly name: string; readonly exports: boolean; readonly control: Hint }
   | { readonly kind: 'wait'; readonly turns: number }
   | { readonly kind: 'child'; readonly tokens: readonly number[]; readonly count: number };
+
+/** What is asked about an export, beside its name. */
+type Hint = ExportControl extends infer Each ? (Each extends ExportControl ? Omit<Each, 'name'> : never) : never;
 
 interface Story {
   readonly chapters: readonly Chapter[];
@@ -35,6 +40,19 @@ interface Story {
   /** Turns of the event loop until the inferlet is closed; undefined for most. */
   readonly closeAfter: number | undefined;
 }
+
+const EXPORTS = ['a', 'b', 'c'];
+const HINTS: readonly Hint[] = [
+  { op: 'export-residency' },
+  { op: 'pin-export', leaseMs: 5 },
+  { op: 'pin-export', leaseMs: 60_000 },
+  { op: 'pin-export', leaseMs: 3_600_000 },
+  { op: 'unpin-export' },
+  { op: 'retain-export', nextUseMs: 100 },
+  { op: 'prefetch-export' },
+  { op: 'prefetch-export' },
+  { op: 'demote-export', tier: 'memory' },
+];
 
 interface Plot {
   readonly stories: readonly Story[];
@@ -55,9 +73,12 @@ function plotOf(seed: number): Plot {
   const text = (length: number): number[] => Array.from({ length }, () => dice.roll(96));
   const common = text(30);
   const mayClose = dice.roll(3) === 0;
+  const swap = (['plenty', 'plenty', 'half', 'failing disk'] as const)[dice.roll(4)]!;
+  // Exports that swap has no room for stay on the device, so that a story may find no room at all.
+  const kinds = swap === 'plenty' ? 11 : 8;
   const chapter = (): Chapter => {
     const count = 1 + dice.roll(12);
-    switch (dice.roll(9)) {
+    switch (dice.roll(kinds)) {
       case 0:
         return { kind: 'prefill', tokens: text(1 + dice.roll(40)) };
       case 1:
@@ -73,6 +94,11 @@ function plotOf(seed: number): Plot {
         return { kind: 'wait', turns: dice.roll(20) };
       case 7:
         return { kind: 'child', tokens: text(1 + dice.roll(20)), count };
+      case 8:
+      case 9: {
+        const [name, control] = [EXPORTS[dice.roll(EXPORTS.length)]!, HINTS[dice.roll(HINTS.length)]!];
+        return { kind: 'hint', name, exports: dice.roll(2) === 0, control };
+      }
       default:
         return { kind: 'steps', count };
     }
@@ -89,7 +115,7 @@ function plotOf(seed: number): Plot {
       closeAfter: i > 0 && mayClose && dice.roll(3) === 0 ? dice.roll(60) : undefined,
     })),
     pageCount: 40 + dice.roll(20),
-    swap: (['plenty', 'plenty', 'half', 'failing disk'] as const)[dice.roll(4)]!,
+    swap,
     prefixCache: dice.roll(2) === 0,
     maxBatchTokens: [20, 48, 512][dice.roll(3)]!,
   };
@@ -136,6 +162,8 @@ class Life {
         return this.#fork(chapter.count);
       case 'copy':
         return this.#copy();
+      case 'hint':
+        return this.#hint(chapter);
       case 'wait':
         this.#inferlet.setWaiting(true);
         for (let turn = 0; turn < chapter.turns; turn++) await nextTurn();
@@ -230,6 +258,15 @@ class Life {
     inferlet.freePages(queue, copy);
   }
 
+  /** Exports the pages, when the name is free, or gives it up; pins, moves or looks at them. A refusal ends no story. */
+  async #hint({ name, exports, control }: Extract<Chapter, { kind: 'hint' }>): Promise<void> {
+    const [inferlet, queue] = [this.#inferlet, this.#queue];
+    if (exports) await inferlet.exportPages(queue, Uint32Array.from(this.#pages), name, false);
+    const outcome = await inferlet.controlExport(queue, { ...control, name });
+    if (outcome.tag === 'err') assert.notEqual(outcome.val.tag, 'internal', outcome.val.val);
+    if (!exports) await inferlet.unexport(queue, name);
+  }
+
   /** A child of the family tells its own story meanwhile. */
   async #child({ tokens, count }: Extract<Chapter, { kind: 'child' }>): Promise<void> {
     const child = this.#openChild();
@@ -314,6 +351,8 @@ async function play(plot: Plot): Promise<{ told: Told[]; preemptions: number; te
   for (const inferlet of opened) await inferlet.close();
   const engine = host.host.engines[0]!;
   for (const inferlet of opened) assert.equal(inferlet.pendingCalls, 0);
+  for (const { tenant } of plot.stories)
+    for (const { name } of engine.registry.listExports(tenant)) engine.registry.unexport(tenant, name);
   assert.equal(engine.batcher.waiting, 0);
   assert.equal(engine.batcher.queues, 0);
   assert.equal(engine.spaces.size, 0);

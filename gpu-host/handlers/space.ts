@@ -1,5 +1,6 @@
 import type { BatchQueue } from '../batcher/queue.ts';
 import { Scoreboard } from '../batcher/scoreboard.ts';
+import type { LatencyTargets } from '../batcher/targets.ts';
 import { EmbedSpace } from '../memory/embeds.ts';
 import type { PageSpace, SpaceOwner } from '../memory/space.ts';
 import type { HandlerError } from '../protocol/errors.ts';
@@ -15,6 +16,8 @@ export interface InferletOwner extends SpaceOwner {
   readonly epoch: number;
   /** The queues' priorities are clamped to ±`maxPriority`. */
   readonly maxPriority: number;
+  /** Latency targets of the inferlet's calls; undefined for an ordinary inferlet. */
+  readonly targets?: LatencyTargets | undefined;
   /** W3C trace context; undefined when the inferlet is not traced. */
   readonly traceparent?: string | undefined;
 }

@@ -11,7 +11,10 @@ const LENGTH = 500;
 /** Operations between two full comparisons with the oracle. */
 const BATCH = 8;
 
-const totals = { operations: 0, refused: 0, ended: 0, taken: 0, known: 0, swapsIn: 0, swapsOut: 0, evictions: 0 };
+const totals = {
+  ...{ operations: 0, refused: 0, ended: 0, taken: 0, known: 0, pins: 0, leasesEnded: 0 },
+  ...{ swapsIn: 0, swapsOut: 0, evictions: 0 },
+};
 
 function run(setting: Setting, schedule: readonly Operation[]): World {
   const world = new World(setting);
@@ -62,6 +65,8 @@ function count({ counts, kit }: World): void {
   totals.ended += counts.terminated;
   totals.taken += counts.taken;
   totals.known += counts.known;
+  totals.pins += counts.pins;
+  totals.leasesEnded += counts.leasesEnded + kit.memory.snapshots.leases.gaveWay;
   totals.swapsIn += swapsIn;
   totals.swapsOut += swapsOut;
   totals.evictions += prefix.evictions;

@@ -1,6 +1,7 @@
 import { type Contender, Contenders } from './contender.ts';
 import { Families } from './family.ts';
 import { fault } from './fault.ts';
+import { Leases } from './leases.ts';
 import { isCached, type Page, PagePool, type PoolCounts } from './pool.ts';
 import { type PrefixStats, PrefixTree } from './prefix/tree.ts';
 import { Relief, type ReliefStats } from './relief.ts';
@@ -48,12 +49,17 @@ export interface MemoryOptions {
   readonly timed?: (space: PageSpace, work: () => void) => void;
   /** Called when a space has given pages back, once for all of them: `frames` more frames are available. */
   readonly freed?: (space: PageSpace, frames: number) => void;
+  /** Milliseconds of a clock that never goes back, for leases; by default the process's. */
+  readonly now?: () => number;
 }
 
 export interface MemoryStats extends PoolCounts, ReliefStats {
   readonly prefix: PrefixStats;
   /** Pages moved back from swap since the start. */
   readonly swapsIn: number;
+  /** Pages of leased exports now, and leases that ended early since the start. */
+  readonly pinnedPages: number;
+  readonly leasesEnded: number;
 }
 
 const NO_COPIES: ReadonlyMap<Page, number> = new Map();
@@ -91,7 +97,14 @@ export class DeviceMemory implements SpaceMemory {
     this.pool = new PagePool(pageSize, pageCount, (ticket) => swap?.drop(ticket));
     this.prefixes = options.prefixCache ? new PrefixTree(pageSize) : undefined;
     this.#tenants = options.tenants ?? new Tenants();
-    this.snapshots = new FrozenPages(this.pool, this.#tenants, (page, into) => this.#readPage(page, into));
+    const now = options.now ?? (() => performance.now());
+    this.snapshots = new FrozenPages({
+      pool: this.pool,
+      tenants: this.#tenants,
+      leases: new Leases({ poolPages: pageCount, quotaOf: (tenant) => this.#tenants.maxPages(tenant), now }),
+      read: (page, into) => this.#readPage(page, into),
+      now,
+    });
     this.rotates = options.rotates;
     this.#device = device;
     this.#swap = swap;
@@ -109,6 +122,11 @@ export class DeviceMemory implements SpaceMemory {
       terminate: options.terminate,
       preempt: options.preempt,
     });
+  }
+
+  /** Bytes of the keys and values of one page. */
+  get pageBytes(): number {
+    return this.#device.pageBytes;
   }
 
   get spaces(): ReadonlySet<PageSpace> {
@@ -198,6 +216,23 @@ export class DeviceMemory implements SpaceMemory {
     this.#swapsIn++;
   }
 
+  /**
+   * Brings a page back to the device, into a frame that is free or holds a cached prefix only: no inferlet gives way. False when there is
+   * none, or while calls wait for memory. @throws CallFault `internal` when swap lost the page
+   */
+  bringBack(requester: PageSpace, page: Page): boolean {
+    if (page.frame >= 0) return true;
+    if (this.relief.holds || !this.relief.freeOne()) return false;
+    this.swapIn(requester, page);
+    return true;
+  }
+
+  /** Moves a page that only unleased snapshots hold to swap. False when it is on the device and stays. */
+  moveOut(requester: PageSpace, page: Page): boolean {
+    if (page.frame < 0) return true;
+    return this.snapshots.mayLeave(page) && this.relief.moveOut(requester, page);
+  }
+
   uncache(page: Page): void {
     const node = page.prefix?.node;
     if (!page.inTree || !this.prefixes || node?.page !== page) throw new Error('a page is not in the prefix tree');
@@ -210,6 +245,8 @@ export class DeviceMemory implements SpaceMemory {
       prefix: this.prefixes?.stats() ?? NO_LOOKUPS,
       ...this.relief.stats(),
       swapsIn: this.#swapsIn,
+      pinnedPages: this.snapshots.leases.pages,
+      leasesEnded: this.snapshots.leases.gaveWay,
     };
   }
 

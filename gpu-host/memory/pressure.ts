@@ -122,11 +122,10 @@ export class FrameGain {
 }
 
 /**
- * Pages that may be swapped out, in order: each has only idle holders (and the prefix tree). Pages of unmapped snapshots come first, since
- * no inferlet waits for them; then those of one inferlet alone; last the shared ones.
+ * Pages that may be swapped out after those that only snapshots hold, in order: each has only idle holders (and the prefix tree). Pages of
+ * one inferlet alone come first, then the shared ones.
  */
 export function* swappable(idle: IdleHolders): Generator<Page> {
-  for (const [page, count] of idle.snapshots) if (page.frame >= 0 && holders(page) === count) yield page;
   for (const { held } of idle.spaces) {
     for (const [page, count] of held) if (page.frame >= 0 && holders(page) === count) yield page;
   }

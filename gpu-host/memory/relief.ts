@@ -44,9 +44,9 @@ interface Refusal {
 }
 
 /**
- * Makes room when frames run out, in this order: evicts cached prefixes that no inferlet uses; moves pages of inferlets that wait on I/O, of
- * preempted families and of unmapped snapshots to swap; preempts the newest families; ends the newest inferlets (Pie, SOSP '25, section
- * 5.3), once swap is full.
+ * Makes room when frames run out, in this order: evicts cached prefixes that no inferlet uses; moves pages of unmapped snapshots, of
+ * inferlets that wait on I/O and of preempted families to swap; ends leases, and moves their pages, too; preempts the newest families; ends
+ * the newest inferlets (Pie, SOSP '25, section 5.3), once swap is full.
  *
  * A claim that would need pages of older families preempts its own family, and its call is held. Only families with an older one that runs
  * are held this way, so the oldest that can go on always does, and every hold ends when older families give pages back, wait, or end.
@@ -76,7 +76,9 @@ export class Relief {
       if (this.#fits(need)) return;
       const swapFull = !this.#swapOut(requester, need);
       if (this.#fits(need)) return;
-      // Each iteration preempts a family, ends an inferlet or throws, which bounds the loop.
+      // Leases end before any inferlet gives way, so that no inferlet waits for memory because of one.
+      if (this.#options.snapshots.leases.giveWayOne()) continue;
+      // Each iteration ends a lease, preempts a family, ends an inferlet or throws, which bounds the loop.
       const room = this.#room(swapFull);
       if (!this.#preemptNewest(requester, need, room)) this.#endNewest(requester, need, room);
     }
@@ -244,22 +246,41 @@ export class Relief {
 
   /** @returns true when swap took every page it was given */
   #swapOut(requester: PageSpace, need: FrameNeed): boolean {
-    let room = this.#options.swap !== undefined;
-    for (const page of swappable(this.#movable([], requester))) {
+    const { snapshots, swap } = this.#options;
+    let room = swap !== undefined;
+    for (const page of this.#leaving(requester)) {
       if (this.#fits(need)) break;
-      let ticket: SwapTicket | undefined;
-      // An empty page has nothing to keep.
-      if (page.filled !== 0) {
-        ticket = room ? this.#options.put(requester, page) : undefined;
-        if (!ticket) {
-          room = false;
-          continue;
-        }
-        this.#swapsOut++;
-      }
-      this.#pool.swapOut(page, ticket);
+      if (snapshots.leases.isPinned(page)) continue;
+      // An empty page leaves even when swap has no room.
+      if (page.filled !== 0 && !room) continue;
+      if (!this.moveOut(requester, page)) room = false;
     }
     return room;
+  }
+
+  /** Pages that may go to swap, those of snapshots first: no inferlet waits for them. */
+  *#leaving(requester: PageSpace): Generator<Page> {
+    yield* this.#options.snapshots.leaving();
+    yield* swappable(this.#movable([], requester));
+  }
+
+  /** Moves a page that no running inferlet needs to swap. False when swap refuses it. */
+  moveOut(requester: PageSpace, page: Page): boolean {
+    let ticket: SwapTicket | undefined;
+    // An empty page has nothing to keep.
+    if (page.filled !== 0) {
+      ticket = this.#options.put(requester, page);
+      if (!ticket) return false;
+      this.#swapsOut++;
+    }
+    this.#pool.swapOut(page, ticket);
+    return true;
+  }
+
+  /** Frees a frame that is free or holds a cached prefix only. False when there is none. */
+  freeOne(): boolean {
+    this.#evictCached(ONE_FRAME);
+    return this.#fits(ONE_FRAME);
   }
 
   /**
@@ -361,6 +382,7 @@ export class Relief {
   }
 }
 
+const ONE_FRAME: FrameNeed = { frames: 1, copies: new Map() };
 const ENDLESS: SwapRoom = { pages: Number.POSITIVE_INFINITY, reusable: () => true };
 
 /** Names the inferlet that `victim` gave way to. Names of other tenants' functions stay secret. */

@@ -1,4 +1,6 @@
-import { bitCount, largestPosition, type Page, type PagePool } from './pool.ts';
+import { departures } from '#scheduler/policies/leases.ts';
+import type { Leases } from './leases.ts';
+import { bitCount, holders, largestPosition, type Page, type PagePool } from './pool.ts';
 import type { Tenants } from './tenants.ts';
 
 /** Pages frozen at one moment. The holder of a snapshot retains its pages, so that later writes copy. */
@@ -29,18 +31,27 @@ export function snapshotOf(tenant: string, pages: readonly FrozenPage[]): PageSn
   return { tenant, pages, tokens, nextPosition };
 }
 
+export interface FrozenPagesOptions {
+  readonly pool: PagePool;
+  readonly tenants: Tenants;
+  readonly leases: Leases;
+  /** Copies out the keys and values of a page, on the device or in swap. */
+  read(page: Page, into: Uint8Array): void;
+  /** Milliseconds of a clock that never goes back. */
+  now(): number;
+}
+
 /** The pages that snapshots hold (exports and KV files, `registry/`), counted so that memory finds pages with no other holder. */
 export class FrozenPages {
-  readonly #pool: PagePool;
-  readonly #tenants: Tenants;
-  readonly #read: (page: Page, into: Uint8Array) => void;
+  readonly leases: Leases;
+  readonly #options: FrozenPagesOptions;
   readonly #held = new Map<Page, number>();
+  /** The snapshots, least recently used first, with the time of the expected next use. */
+  readonly #nextUses = new Map<PageSnapshot, number | undefined>();
 
-  /** @param read copies out the keys and values of a page, on the device or in swap */
-  constructor(pool: PagePool, tenants: Tenants, read: (page: Page, into: Uint8Array) => void) {
-    this.#pool = pool;
-    this.#tenants = tenants;
-    this.#read = read;
+  constructor(options: FrozenPagesOptions) {
+    this.#options = options;
+    this.leases = options.leases;
   }
 
   /** References by page. */
@@ -48,33 +59,74 @@ export class FrozenPages {
     return this.#held;
   }
 
+  has(snapshot: PageSnapshot): boolean {
+    return this.#nextUses.has(snapshot);
+  }
+
   retain(snapshot: PageSnapshot): void {
+    if (this.has(snapshot)) throw new Error('a snapshot is held twice');
+    this.#nextUses.set(snapshot, undefined);
     for (const { page } of snapshot.pages) {
-      this.#pool.retain(page);
+      this.#options.pool.retain(page);
       this.#hold(snapshot.tenant, page);
     }
   }
 
   release(snapshot: PageSnapshot): void {
+    this.leases.giveWay(snapshot);
+    this.#nextUses.delete(snapshot);
     for (const { page } of snapshot.pages) {
       const left = (this.#held.get(page) ?? 0) - 1;
       if (left < 0) throw new Error('an unknown snapshot was released');
       if (left > 0) this.#held.set(page, left);
       else this.#held.delete(page);
-      this.#tenants.letGo(snapshot.tenant, page);
-      this.#pool.release(page);
+      this.#options.tenants.letGo(snapshot.tenant, page);
+      this.#options.pool.release(page);
     }
+  }
+
+  /** Counts the snapshot as used now, which is the use that an earlier hint expected. */
+  used(snapshot: PageSnapshot): void {
+    if (!this.#nextUses.delete(snapshot)) throw new Error('an unknown snapshot is used');
+    this.#nextUses.set(snapshot, undefined);
+  }
+
+  /** Notes when the snapshot will be used next; 0 for no expectation. */
+  expect(snapshot: PageSnapshot, nextUseMs: number): void {
+    if (this.has(snapshot)) this.#nextUses.set(snapshot, nextUseMs > 0 ? this.#options.now() + nextUseMs : undefined);
+  }
+
+  /** The pages on the device with no holder but unleased snapshots, in the order in which they should leave it. */
+  *leaving(): Generator<Page> {
+    this.leases.sweep();
+    const now = this.#options.now();
+    const names = [];
+    for (const [snapshot, nextUse] of this.#nextUses) {
+      if (this.leases.isLeased(snapshot)) continue;
+      let pages = 0;
+      for (const { page } of snapshot.pages) if (this.mayLeave(page)) pages++;
+      if (pages > 0) names.push({ tenant: snapshot.tenant, pages, nextUseMs: nextUse && nextUse - now, snapshot });
+    }
+    for (const { snapshot } of departures(names)) {
+      // A page of two snapshots has left with the first.
+      for (const { page } of snapshot.pages) if (this.mayLeave(page)) yield page;
+    }
+  }
+
+  /** True when the page is on the device and has no holder but unleased snapshots. */
+  mayLeave(page: Page): boolean {
+    return page.frame >= 0 && !this.leases.isPinned(page) && holders(page) === this.#held.get(page);
   }
 
   /** Copies out the keys and values of the page at `index`. @throws CallFault `internal` when swap lost them */
   readPage(snapshot: PageSnapshot, index: number, into: Uint8Array): void {
     const frozen = snapshot.pages[index];
     if (!frozen) throw new RangeError(`page ${index} of a snapshot of ${snapshot.pages.length}`);
-    this.#read(frozen.page, into);
+    this.#options.read(frozen.page, into);
   }
 
   #hold(tenant: string, page: Page): void {
-    this.#tenants.hold(tenant, page);
+    this.#options.tenants.hold(tenant, page);
     this.#held.set(page, (this.#held.get(page) ?? 0) + 1);
   }
 }

@@ -97,6 +97,11 @@ export class Tenants {
     this.#tenants.get(name)?.limit(limit);
   }
 
+  /** Maximum pages of a tenant; undefined without a limit, or when the tenant has neither inferlets nor pages. */
+  maxPages(name: string): number | undefined {
+    return this.#tenants.get(name)?.maxPages ?? undefined;
+  }
+
   /** Removes a space that held these pages from the tenant. */
   leave(tenant: TenantPages, pages: Iterable<Page>): void {
     for (const page of pages) tenant.letGo(page);

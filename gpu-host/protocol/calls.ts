@@ -5,6 +5,8 @@
 import type {
   FinishReason,
   Rights,
+  Tier,
+  Residency as WitResidency,
   StepRequest as WitStepRequest,
   StepResult as WitStepResult,
 } from '#wit/generated/host.ts';
@@ -21,6 +23,7 @@ export type {
   RunChunk,
   RunRequest,
   Sampler,
+  Tier,
 } from '#wit/generated/host.ts';
 
 export interface StepRequest extends WitStepRequest {
@@ -40,6 +43,12 @@ export const FINISH_REASONS = ['stop-token', 'max-tokens', 'stopped'] as const s
 
 /** In the order of their wire codes, from 0. */
 export const FILE_RIGHTS = ['private', 'readable', 'writable'] as const satisfies readonly Rights[];
+
+/** In the order of their wire codes, from 0, and from the fastest on. */
+export const TIERS = ['device', 'memory', 'disk'] as const satisfies readonly Tier[];
+
+/** A residency as it travels: JSON has no numbers of 64 bits. */
+export type Residency = Omit<WitResidency, 'bytes'> & { readonly bytes: number };
 
 /** The pages that an import or an opened file mapped. */
 export interface Imported {

@@ -16,6 +16,7 @@ export type {
   FinishReason,
   Imported,
   Mask,
+  Residency,
   RunChunk,
   RunRequest,
   Sampler,
@@ -23,6 +24,7 @@ export type {
   StepRequest,
   StepResult,
   TenantLimit,
+  Tier,
 } from './calls.ts';
 export { type HandlerError, type HandlerErrorTag, handlerError, type Outcome } from './errors.ts';
 export type { GpuInferlet } from './gpu-inferlet.ts';

@@ -7,6 +7,8 @@ import {
   type StepOutput,
   type StepRequest,
   type TenantLimit,
+  TIERS,
+  type Tier,
 } from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
 import type { KeptList } from './page-lists.ts';
@@ -169,15 +171,21 @@ export const runRequest: Field<RunRequest> = record({
   ...{ token: u32, position: u32, pages: addresses, maxTokens: u32, sampler, stopTokens: list },
 });
 
-export const rights: Field<FileRights> = {
-  put: (writer, value) => writer.put(FILE_RIGHTS.indexOf(value)),
-  read: (reader) => {
-    const code = reader.u32();
-    const found = FILE_RIGHTS[code];
-    if (found === undefined) throw new ProtocolFault('malformed', `unknown rights ${code} of a file`);
-    return found;
-  },
-};
+/** One of a list of words. */
+function choice<Case extends string>(cases: readonly Case[], what: string): Field<Case> {
+  return {
+    put: (writer, value) => writer.put(cases.indexOf(value)),
+    read: (reader) => {
+      const code = reader.u32();
+      const found = cases[code];
+      if (found === undefined) throw new ProtocolFault('malformed', `unknown ${what} ${code}`);
+      return found;
+    },
+  };
+}
+
+export const rights: Field<FileRights> = choice(FILE_RIGHTS, 'rights of a file');
+export const tier: Field<Tier> = choice(TIERS, 'tier of an export');
 
 /** A limit past a word is written as no limit: no host has so many pages. */
 export const tenantLimit: Field<TenantLimit> = {

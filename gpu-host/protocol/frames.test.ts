@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { FILE_RIGHTS } from './calls.ts';
+import { FILE_RIGHTS, TIERS } from './calls.ts';
 import { HANDLER_ERROR_TAGS, ProtocolFault, type ProtocolFaultCode } from './errors.ts';
 import * as fields from './fields.ts';
 import { FrameReader } from './frames.ts';
@@ -58,6 +58,7 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
   [fields.flag, fc.boolean()],
   [fields.mask, mask],
   [fields.rights, fc.constantFrom(...FILE_RIGHTS)],
+  [fields.tier, fc.constantFrom(...TIERS)],
   [fields.tenantLimit, record({ pages: fc.option(fc.nat({ max: 0xffff_fffe })), readAt: fc.maxSafeNat() })],
   [fields.handlerErrorField, record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: text })],
   [fields.stepRequest, record(request)],
@@ -235,7 +236,7 @@ test('a bad frame is named for what it is', () => {
   assert.equal(push(words(8, CALLS, 6, codeOfOperation('synchronize'), 1, 1, 5, 5)), 'malformed');
   assert.equal(push(words(8, CALLS, 6, codeOfOperation('free-pages'), 1, 1, 0, 0xffffffff)), 'truncated');
   assert.equal(
-    push(words(12, CALLS, 10, codeOfOperation('open-inferlet'), 1, 0, 0, 4, 0, 0, 0, 0xffffffff)),
+    push(words(14, CALLS, 12, codeOfOperation('open-inferlet'), 1, 0, 0, 4, 0, 0, 0, 0, 0, 0xffffffff)),
     'malformed',
   );
   // Flags and rights that do not exist.

@@ -8,6 +8,7 @@ import type {
   FileSave,
   Imported,
   Mask,
+  Residency,
   RunRequest,
   StepRequest,
   StepResult,
@@ -18,7 +19,7 @@ import type { ModelSummary } from './host.ts';
 import { sendPixels } from './image-pixels.ts';
 import type { InferletOptions } from './inferlet-options.ts';
 import { Issuer, type LinkOrDown, TOO_LARGE } from './issuer.ts';
-import type { Operation } from './operations.ts';
+import type { ExportControl, Operation } from './operations.ts';
 import { PageBudget, type SharedPages } from './page-budget.ts';
 import { type ClientQueue, ClientQueues } from './queues.ts';
 import type { DecodedResult, DeviceUsage } from './results.ts';
@@ -328,6 +329,11 @@ export class GpuInferlet {
 
   listExports(queue: number): Promise<Outcome<readonly ExportInfo[]>> {
     return this.#ask(queue, { op: 'list-exports' }, jsonOf<readonly ExportInfo[]>);
+  }
+
+  /** Reports where an export's pages are, after a change of it. */
+  controlExport(queue: number, operation: ExportControl): Promise<Outcome<Residency>> {
+    return this.#ask(queue, operation, jsonOf<Residency>);
   }
 
   /** Maps a file's pages; with `write` its lock is held until `unlockFile` or the inferlet's end. */

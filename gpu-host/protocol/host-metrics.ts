@@ -71,6 +71,13 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
     counter('pie.kv.swaps', '{page}', 'Pages moved to the swap store, and back.', {
       direction: { out: ({ swapsOut }) => swapsOut, in: ({ swapsIn }) => swapsIn },
     }),
+    gauge('pie.kv.pinned', '{page}', 'Pages of exports with a lease.', ({ pinnedPages }) => pinnedPages),
+    counter(
+      'pie.kv.leases_ended',
+      '{lease}',
+      'Leases on exports that ended early, because memory was needed.',
+      ({ leasesEnded }) => leasesEnded,
+    ),
     counter(
       'pie.kv.preemptions',
       '{invocation}',

@@ -82,6 +82,10 @@ export interface ModelStats extends ModelCompute {
   /** Pages moved to the swap store, and back. */
   readonly swapsOut: number;
   readonly swapsIn: number;
+  /** Pages of exports with a lease now; a page in two of them counts twice. */
+  readonly pinnedPages: number;
+  /** Leases that ended early, because memory was needed. */
+  readonly leasesEnded: number;
   /** Invocations, each with its children, preempted to take their memory; and those of them that wait now. */
   readonly preemptions: number;
   readonly preempted: number;

@@ -23,6 +23,8 @@ export interface InferletOptions {
   readonly sharedPages?: SharedPages;
   /** Priorities of the queues are clamped to ±`maxPriority`: `DEFAULT_MAX_PRIORITY` by default. */
   readonly maxPriority?: number;
+  /** Latency targets, milliseconds from 1 on, that the platform granted to the invocation; without them its calls are ordinary. */
+  readonly latency?: { readonly firstTokenMs: number; readonly perTokenMs: number };
   /** Age of the inferlet: when memory must be taken back, the newest goes first. Milliseconds since the Unix epoch, or any other order. */
   readonly arrival: number;
   /** Maximum pages of the tenant on the host; without it there is no limit, unless another inferlet of the tenant brings one. */

@@ -51,11 +51,12 @@ export class Issuer implements LinkedInferlet {
       this.#link = link;
       link.inferlets.set(handle, this);
       const { family = '', epoch: familyEpoch = 0, maxPages: familyPages = 0 } = options.sharedPages ?? {};
+      const { firstTokenMs = 0, perTokenMs = 0 } = options.latency ?? {};
       const { epoch = 0, tenantPages = UNKNOWN_LIMIT, functionName = '', traceparent = '' } = options;
       this.#put(link, 0, 0, {
         op: 'open-inferlet',
         ...{ name, epoch, tenant, maxPages, maxPriority, arrival, family, familyEpoch, familyPages },
-        ...{ tenantPages, functionName, traceparent },
+        ...{ tenantPages, functionName, traceparent, firstTokenMs, perTokenMs },
       });
       link.scheduleFlush();
     } else {

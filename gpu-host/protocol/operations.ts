@@ -22,6 +22,7 @@ import {
   stepRequest,
   tenantLimit,
   text,
+  tier,
   u32,
   type ValuesOf,
   wide,
@@ -52,6 +53,10 @@ export const OPERATIONS = {
     maxPages: u32,
     /** Priorities of the queues are clamped to ±`maxPriority`. */
     maxPriority: u32,
+    /** Latency target of a prompt, milliseconds; 0 for an inferlet without targets. */
+    firstTokenMs: u32,
+    /** Latency target of each later token, milliseconds; 0 for an inferlet without targets. */
+    perTokenMs: u32,
     arrival: wide,
     /** The invocation's id. */
     name: text,
@@ -137,6 +142,12 @@ export const OPERATIONS = {
   'image-failed': row(42, { why: handlerErrorField }),
   'set-span': row(44, { high: u32, low: u32 }),
   'set-tenant-limit': row(45, { tenantPages: tenantLimit }),
+  'export-residency': row(46, { name: text }),
+  'pin-export': row(47, { name: text, leaseMs: u32 }),
+  'unpin-export': row(48, { name: text }),
+  'retain-export': row(49, { name: text, nextUseMs: u32 }),
+  'prefetch-export': row(50, { name: text }),
+  'demote-export': row(51, { name: text, tier }),
 } as const satisfies Record<string, Row<Fields>>;
 
 export type OperationName = keyof typeof OPERATIONS;
@@ -154,6 +165,11 @@ export type QueuedOperation = Operation<
     | ('run-stop' | 'run-consumed' | 'image-pixels' | 'image-failed')
     | ('set-waiting' | 'set-span' | 'set-tenant-limit')
   >
+>;
+
+/** A look at the place of an export's pages, or a change of it. */
+export type ExportControl = Operation<
+  'export-residency' | 'pin-export' | 'unpin-export' | 'retain-export' | 'prefetch-export' | 'demote-export'
 >;
 
 /** The inferlet's handle on this connection, its queue, and the id of the result. */

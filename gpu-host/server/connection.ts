@@ -313,12 +313,14 @@ export class Connection implements ResultLine {
       throw new ProtocolFault('overrun', `more than ${this.#limits.maxInferlets} inferlets are open`);
     }
     const { name: id, epoch, tenant, functionName, arrival, maxPages, maxPriority, tenantPages } = call;
+    const { firstTokenMs, perTokenMs } = call;
+    const targets = firstTokenMs > 0 && perTokenMs > 0 ? { firstTokenMs, perTokenMs } : undefined;
     const { family: name, familyEpoch, familyPages } = call;
     const family = name === '' ? undefined : { name, epoch: familyEpoch, maxPages: familyPages };
     const traceparent = call.traceparent === '' ? undefined : call.traceparent;
     const inferlet = new HostInferlet(
       call.inferlet,
-      { id, epoch, tenant, functionName, arrival, maxPages, maxPriority, family, tenantPages, traceparent },
+      { id, epoch, tenant, functionName, arrival, maxPages, maxPriority, targets, family, tenantPages, traceparent },
       this,
       this.#limits.maxInferletUnreadBytes,
     );

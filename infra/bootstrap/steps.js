@@ -33,11 +33,18 @@ const SHARED = [...tests(1), '--test-isolation=none'];
 
 /** Files of `test/e2e` with hundreds of invocations at once, or whose subject is the time that things take. */
 const HURRIED = 'flood|pressure|releases';
+/** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
+const PLAIN = 'bad-input|concurrency|library-io|traits';
 /** Folders of `test` with tests of whole platforms. */
-const FOLDERS = ['bench', 'browser', 'chaos', 'compat', 'documents', 'fuzz', 'hostile', 'oracles', 'telemetry'];
+const FOLDERS = ['bench', 'browser', 'chaos', 'documents', 'fuzz', 'oracles', 'telemetry'];
 
-/** Folders whose tests need no whole platform. */
-const ROOMS = ['wit', 'infra', 'scheduler', 'runtime', 'gateway'];
+/** Folders whose tests start no process but Redis. One process loads their sources once, which takes longer than most of these tests. */
+const LIGHT = [
+  'scheduler/**/*.test.ts',
+  'gateway/app/**/*.test.ts',
+  'gpu-host/@(batcher|memory)/**/*.test.ts',
+  'runtime/grammar/@(matching|translate)/*.test.ts',
+];
 
 /**
  * All steps, in their order. Steps with a whole platform run last.
@@ -65,31 +72,47 @@ export const STEPS = [
     // Many of these tests wait for processes and deadlines: with three files at a time, two cores idle for a quarter of the step.
     args: tests(4),
     files: [
-      ...ROOMS.map((room) => `${room}/**/*.test.ts`),
-      'functions/sdk/**/!(core).test.ts',
-      'gpu-host/**/!(native*).test.ts',
+      ...['wit', 'infra', 'functions/sdk/pack'].map((folder) => `${folder}/**/*.test.ts`),
+      'functions/sdk/src/!(core|healing|held|jump).test.ts',
+      'gateway/*.test.ts',
+      'gateway/!(app)/**/*.test.ts',
+      'gpu-host/*.test.ts',
+      'gpu-host/!(batcher|memory)/**/!(native*).test.ts',
+      'runtime/*.test.ts',
+      'runtime/!(grammar)/**/*.test.ts',
+      'runtime/grammar/*.test.ts',
     ],
+    beside: [{ title: 'Tests of each room, in one process', minutes: LONGER * 20, args: SHARED, files: LIGHT }],
   },
   {
     // Two processes, each with one platform for all of its tests. One alone leaves two cores idle for almost half of the time.
     title: 'Tests of the functions, A to J, and of the library',
-    minutes: LONGER * 10,
+    minutes: LONGER * 15,
     args: SHARED,
-    files: ['functions/*.test.ts', 'functions/[a-j]*/*.test.ts', 'functions/sdk/src/core.test.ts'],
+    files: ['functions/*.test.ts', 'functions/[a-j]*/*.test.ts', 'functions/sdk/src/@(core|healing|held|jump).test.ts'],
     beside: [
       {
-        title: 'Tests of the functions, K to Z',
-        minutes: LONGER * 10,
+        title: 'Tests of the functions, K to Z, and tests that share their platform',
+        minutes: LONGER * 15,
         args: SHARED,
-        files: ['functions/@([k-r]*|[t-z]*|s[!d]*)/*.test.ts'],
+        files: ['functions/@([k-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/compat/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
       },
     ],
   },
   {
     title: 'Tests of the whole',
     minutes: LONGER * 18,
-    args: tests(4),
-    files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${HURRIED}).test.ts`],
+    args: tests(3),
+    files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${HURRIED}|${PLAIN}).test.ts`],
+    // The longest file. In its turn it would begin last and run alone for minutes.
+    beside: [
+      {
+        title: 'Tests of the whole, under attack',
+        minutes: LONGER * 18,
+        args: tests(1),
+        files: ['test/hostile/*.test.ts'],
+      },
+    ],
   },
   {
     title: 'Tests of the whole, one at a time',

@@ -8,13 +8,16 @@ import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
 
 const TAKEN_OVER = fileURLToPath(new URL('fixtures/taken-over.ts', import.meta.url));
 
-/** Reports that it runs, then hangs its sandbox (`fixtures/taken-over.ts`), spins, computes a little again and again, sleeps, or returns. */
-const GUEST = (mark: string) => `
+/**
+ * Reports that it runs, then hangs its sandbox (`fixtures/taken-over.ts`), spins, computes a little again and again, sleeps, or returns. All
+ * functions of this file have it, since the platform judges versions, not components.
+ */
+const GUEST = `
   import { random, sleep } from 'pie:inferlet/runtime@0.1.0';
   import { send } from 'pie:inferlet/session@0.1.0';
   export async function run(input) {
     const { do: next } = JSON.parse(input);
-    send({ tag: 'text', val: '${mark}' });
+    send({ tag: 'text', val: 'here' });
     await sleep(next === 'late' ? 3000 : 50).read();
     if (next === 'hang' || next === 'late') random();
     if (next === 'spin') for (;;);
@@ -23,7 +26,7 @@ const GUEST = (mark: string) => `
       await sleep(50).read();
     }
     if (next === 'sleep') await sleep(100_000).read();
-    return '"${mark}"';
+    return '"done"';
   }
 `;
 /** Launches the function that its input names, and returns how that function ended. */
@@ -47,7 +50,7 @@ describe('functions whose sandboxes hang or crash', () => {
   afterEach(() => platform.errors.splice(0));
 
   const deploy = (name: string, restartable = false): Promise<FunctionVersion> =>
-    platform.deploy(GUEST(`${name} ${made++}`), { name, restartable, limits: { cpuMs: 60_000 } });
+    platform.deploy(GUEST, { name, description: `${made++}`, restartable, limits: { cpuMs: 60_000 } });
   const begin = async (version: FunctionVersion, todo: string): Promise<string> => {
     const id = await platform.submit(version, { do: todo });
     for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(60_000))) {

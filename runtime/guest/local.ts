@@ -4,11 +4,8 @@ import type { ModelInfo, ModelMetadata } from '#wit/generated/host.ts';
 import { world } from '#wit/generated/world.ts';
 import type { SandboxInvocation } from '../channel/sandbox-invocation.ts';
 import { type Decoding, detokenizing, noTokenizer, notGranted } from '../host/detokenize.ts';
+import { randomWord } from '../host/random.ts';
 import type { HostTable } from '../lowering/compile.ts';
-
-const RANDOM_BLOCK = 1024;
-const random = new Uint32Array(RANDOM_BLOCK);
-let randomAt = RANDOM_BLOCK;
 
 /**
  * Calls that a sandbox answers without the runtime, from its data about the invocation and models (`wit/generate/channel-placement.ts`).
@@ -47,13 +44,7 @@ export const localTable = (vocabularyOf: (model: string) => Decoding | undefined
     'time-left': ({ deadlineAt }: SandboxInvocation) => Math.max(0, deadlineAt - Date.now()),
     now: () => Date.now(),
 
-    random: (): number => {
-      if (randomAt === RANDOM_BLOCK) {
-        crypto.getRandomValues(random);
-        randomAt = 0;
-      }
-      return random[randomAt++] ?? 0;
-    },
+    random: randomWord,
   },
 });
 

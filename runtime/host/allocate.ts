@@ -1,6 +1,8 @@
-import type { ExportInfo, Imported } from '#gpu-host/protocol/calls.ts';
+import type { ExportInfo, Imported, Tier } from '#gpu-host/protocol/calls.ts';
 import type { GpuInferlet } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { ExportControl } from '#gpu-host/protocol/operations.ts';
+import type { Residency } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
@@ -82,7 +84,34 @@ export const allocate = {
 
   'list-exports': (_inferlet: Inferlet, queue: DeviceQueue): Promise<Outcome<readonly ExportInfo[]>> =>
     ask(queue, (device) => device.listExports(queue.id)),
+
+  'export-residency': (_inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<Residency>> =>
+    control(queue, { op: 'export-residency', name }),
+
+  'pin-export': (_inferlet: Inferlet, queue: DeviceQueue, name: string, leaseMs: number): Promise<Outcome<Residency>> =>
+    control(queue, { op: 'pin-export', name, leaseMs }),
+
+  'unpin-export': (_inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<Residency>> =>
+    control(queue, { op: 'unpin-export', name }),
+
+  'retain-export': (
+    _inferlet: Inferlet,
+    queue: DeviceQueue,
+    name: string,
+    nextUseMs: number,
+  ): Promise<Outcome<Residency>> => control(queue, { op: 'retain-export', name, nextUseMs }),
+
+  'prefetch-export': (_inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<Residency>> =>
+    control(queue, { op: 'prefetch-export', name }),
+
+  'demote-export': (_inferlet: Inferlet, queue: DeviceQueue, name: string, tier: Tier): Promise<Outcome<Residency>> =>
+    control(queue, { op: 'demote-export', name, tier }),
 };
+
+async function control(queue: DeviceQueue, operation: ExportControl): Promise<Outcome<Residency>> {
+  const outcome = await ask(queue, (device) => device.controlExport(queue.id, operation));
+  return outcome.tag === 'ok' ? { tag: 'ok', val: { ...outcome.val, bytes: BigInt(outcome.val.bytes) } } : outcome;
+}
 
 function ask<T>(queue: DeviceQueue, call: (device: GpuInferlet) => Promise<Outcome<T>>): Promise<Outcome<T>> {
   return queue.device ? call(queue.device) : Promise.resolve(queue.refusal());

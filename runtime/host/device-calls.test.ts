@@ -10,6 +10,7 @@ import type {
 } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Residency } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
@@ -112,6 +113,25 @@ describe('calls from an inferlet to a GPU host', () => {
       value(await forget());
       assert.equal(await failure(forget()), 'not-found');
       assert.deepEqual(value(await list()), []);
+    });
+
+    it('reports and changes where an export is', async () => {
+      const maker = inferlet();
+      const held = pages(maker, 2);
+      await step(maker, text(20), 0, u32(), held);
+      value(await maker.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', maker.queue, held, 'p', false));
+      const ask = (name: string, ...given: unknown[]) =>
+        maker.call<Promise<Outcome<Residency>>>('allocate', name, maker.queue, 'p', ...given);
+      const { bytes, ...place } = value(await ask('export-residency'));
+      assert.deepEqual(place, { tier: 'device', devicePages: 2, memoryPages: 0, diskPages: 0, leaseMs: 0 });
+      assert.equal(typeof bytes, 'bigint');
+      assert.ok(value(await ask('pin-export', 60_000)).leaseMs > 0);
+      assert.equal(value(await ask('unpin-export')).leaseMs, 0);
+      assert.equal(value(await ask('retain-export', 100)).tier, 'device');
+      assert.equal(value(await ask('prefetch-export')).devicePages, 2);
+      assert.equal(await failure(ask('demote-export', 'disk')), 'unsupported');
+      value(await maker.call<Promise<Outcome<undefined>>>('allocate', 'unexport', maker.queue, 'p'));
+      assert.equal(await failure(ask('demote-export', 'memory')), 'not-found');
     });
 
     it('copies single tokens, and slots with shifted positions', async () => {

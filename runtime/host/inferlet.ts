@@ -9,7 +9,7 @@ import type {
 } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
-import type { InvocationLimits } from '#scheduler/invocations/types.ts';
+import type { InvocationLimits, LatencyTargets } from '#scheduler/invocations/types.ts';
 import type { Message, ModelMetadata } from '#wit/generated/host.ts';
 import { GrammarAccount, type GrammarService } from '../grammar/service.ts';
 import { imageAccount } from '../images/service.ts';
@@ -70,6 +70,8 @@ export interface InferletDescription {
     /** Queue priorities are clamped to ± this value; by default, to the GPU host's bound. */
     readonly maxPriority?: number;
   };
+  /** Latency targets granted to the invocation's family. */
+  readonly latency?: LatencyTargets;
   /** Models by name; the first one is the default. */
   readonly models: ReadonlyMap<string, GrantedModel>;
   /** W3C trace context of the request that began the invocation; the inferlet's own requests carry it. */
@@ -211,7 +213,7 @@ export class Inferlet {
     const known = this.#devices.get(connection);
     // Reopen a lost device that was opened only for a place in line: the inferlet lost nothing with it.
     if (known && !(this.#placesOnly.delete(connection) && known.lost !== undefined)) return known;
-    const { id, epoch = 0, tenant, functionName, arrival, limits, traceparent } = this.description;
+    const { id, epoch = 0, tenant, functionName, arrival, limits, latency, traceparent } = this.description;
     const tenantPages = this.#tenantPages;
     const opened = connection.openInferlet({
       id,
@@ -220,6 +222,7 @@ export class Inferlet {
       functionName,
       arrival,
       maxPages: limits.pages,
+      ...(latency && { latency }),
       ...(tenantPages && { tenantPages }),
       ...(this.own && { sharedPages: this.own.shared.pages }),
       ...(limits.maxPriority !== undefined && { maxPriority: limits.maxPriority }),

@@ -3,11 +3,8 @@ import type { LogLevel, ModelInfo, ModelMetadata } from '#wit/generated/host.ts'
 import { world } from '#wit/generated/world.ts';
 import { DEBUG_QUERIES, debugQuery } from './debug-query.ts';
 import type { Inferlet } from './inferlet.ts';
+import { randomWord } from './random.ts';
 import { traitsOf } from './traits.ts';
-
-const RANDOM_BLOCK = 1024;
-const random = new Uint32Array(RANDOM_BLOCK);
-let randomAt = RANDOM_BLOCK;
 
 /** `wit/runtime.wit`. */
 export const runtime = {
@@ -52,13 +49,7 @@ export const runtime = {
   'time-left': (inferlet: Inferlet) => Math.max(0, Math.floor(inferlet.description.deadline.at - Date.now())),
   now: () => Date.now(),
 
-  random: (): number => {
-    if (randomAt === RANDOM_BLOCK) {
-      crypto.getRandomValues(random);
-      randomAt = 0;
-    }
-    return random[randomAt++] ?? 0;
-  },
+  random: randomWord,
 
   sleep: (inferlet: Inferlet, milliseconds: number) =>
     inferlet.hooks.waits.during(inferlet.sleepers.sleep(milliseconds)),

@@ -268,6 +268,7 @@ export class InvocationRunner {
       {
         ...{ id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models },
         deadline: wall,
+        ...(job.latency && { latency: job.latency }),
         ...(traceparent !== undefined && { traceparent }),
         variables,
         ...{ epoch, tenantPages: attempt.kvPages },

@@ -3,12 +3,12 @@ import {
   type Context,
   ROOT_CONTEXT,
   type Span,
-  type SpanContext,
   SpanKind,
   SpanStatusCode,
   type Tracer,
   trace,
 } from '@opentelemetry/api';
+import { remoteContext, traceparentOf } from '#infra/telemetry/trace-context.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Usage } from '#scheduler/invocations/types.ts';
 import type { Launched } from '../lifecycle/launch.ts';
@@ -78,7 +78,7 @@ export class RunTrace {
   runs(): { readonly traceparent: string; readonly steps: StepTrace } {
     this.#inferlet = this.#tracer.startSpan('inferlet', {}, this.#context);
     this.#steps = new StepTrace(this.#tracer, trace.setSpan(ROOT_CONTEXT, this.#inferlet));
-    return { traceparent: traceparentOf(this.#inferlet.spanContext()), steps: this.#steps };
+    return { traceparent: traceparentOf(this.#inferlet), steps: this.#steps };
   }
 
   /** Called when the guest's code has ended. */
@@ -110,18 +110,4 @@ export class RunTrace {
     }
     this.#invocation.end();
   }
-}
-
-const TRACEPARENT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
-
-/** The context of a W3C `traceparent`; a new trace's root without a valid one. */
-function remoteContext(traceparent: string | undefined): Context {
-  const [, traceId, spanId, flags] = TRACEPARENT.exec(traceparent ?? '') ?? [];
-  if (traceId === undefined || spanId === undefined || flags === undefined) return ROOT_CONTEXT;
-  const traceFlags = Number.parseInt(flags, 16) & 1;
-  return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true });
-}
-
-function traceparentOf({ traceId, spanId, traceFlags }: SpanContext): string {
-  return `00-${traceId}-${spanId}-${(traceFlags & 1).toString().padStart(2, '0')}`;
 }

@@ -1,4 +1,4 @@
-import type { InvocationLimits } from '../invocations/types.ts';
+import type { InvocationLimits, LatencyTargets } from '../invocations/types.ts';
 
 /** The data of a BullMQ job: everything that a runtime needs to run one invocation. */
 export interface InvocationJob {
@@ -16,12 +16,16 @@ export interface InvocationJob {
   /** Time allowed from submission to the end, including waiting. */
   readonly deadlineMs: number;
   readonly limits: InvocationLimits;
+  /** Latency targets that the tenant's quota granted to the invocation, or to a child's root. */
+  readonly latency?: LatencyTargets;
   /** True when another attempt may begin after one is lost or ended to make room. */
   readonly restartable?: boolean;
   /** Invocation that launched this child; a child is in no queue. */
   readonly parent?: string;
   /** For a child: the tenant that owns the function. */
   readonly functionOwner?: string;
+  /** Key by which admission placed the invocation on a GPU host, instead of its id; see `affinityKey`. */
+  readonly placement?: string;
   /** W3C `traceparent` of the request. */
   readonly traceparent?: string;
   /** Token of the runtime's fetch; only that fetch may begin the invocation. The queued job has none. */

@@ -6,6 +6,8 @@ export interface OnItsWay {
   readonly place: number;
   /** True when its tenant held few slots. */
   readonly few: boolean;
+  /** True when it has latency targets. */
+  readonly latency: boolean;
 }
 
 /** The invocations that are on their way to runtimes. */
@@ -23,9 +25,11 @@ export class OnTheWay {
     return { few, others: this.#list.length - few };
   }
 
-  /** Inserts an invocation by its place, behind all others of its tenant. */
+  /** Inserts an invocation by its place; one without latency targets also behind all others of its tenant. */
   send(one: OnItsWay): void {
-    const before = this.#list.findLastIndex(({ tenant, place }) => tenant === one.tenant || place < one.place);
+    const before = this.#list.findLastIndex(
+      ({ tenant, place }) => (tenant === one.tenant && !one.latency) || place < one.place,
+    );
     this.#list.splice(before + 1, 0, one);
   }
 

@@ -432,5 +432,5 @@ describe('admission policy', () => {
 const LEAVE = {
   ...{ kind: 'leave' as const, tenant: 0, which: 0, m: 0, n: 0, memoryMb: 0, afterMs: 5 },
   ...{ limits: {}, capacity: { slots: 1, pages: {}, reserve: 0, starts: MANY } },
-  ...{ free: [0, 0] as const, agoMs: 0, together: false },
+  ...{ free: [0, 0] as const, agoMs: 0, together: false, latency: false },
 };

@@ -40,6 +40,8 @@ export interface Demand {
   readonly tenant: string;
   readonly arrival: number;
   readonly pages: Pages;
+  /** True for one with granted latency targets: it is admitted as one of a tenant that holds little. */
+  readonly latency?: boolean;
   /** Pages that an earlier attempt held or asked for when a GPU host ended it for lack of memory, and the time of that end. */
   readonly short?: { readonly pages: Pages; readonly since: number };
 }
@@ -64,6 +66,8 @@ interface Tenant {
   turn: number | null;
   head: Demand | null;
   overtaken: number;
+  /** The ordinary head that one with latency targets displaced, as it was then. */
+  displaced: { readonly id: string; readonly overtaken: number; readonly kept: boolean } | null;
   /** True while the policy keeps room for its head. */
   kept: boolean;
 }
@@ -107,8 +111,9 @@ interface Left {
  * not fit, with the same bound on overtaking: without the bound, a flow of small invocations would keep the memory taken for good. The
  * bound costs other tenants only the head's expected pages; the head's own line waits behind it as always.
  *
- * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; at least one), and for
- * heads with kept room among the first `LOOK` turns. Invocations that start from it do not overtake a tenant that has its part of it.
+ * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; at least one), for
+ * heads with latency targets, and for heads with kept room among the first `LOOK` turns. A head with targets is on its way as one of a tenant
+ * with few slots, and goes ahead of its own tenant's, too. A quota bounds the number of such invocations. Invocations that start from it do not overtake a tenant that has its part of it.
  */
 export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
@@ -222,7 +227,7 @@ export class AdmissionPolicy {
     const { starts } = this.#capacity;
     const { few, others } = this.#onTheWay.counts();
     if (left.slots < 1 || (few >= starts && others >= starts)) return null;
-    const waits = (tenant: Tenant): boolean => (this.#holdsFewSlots(tenant) ? few : others) >= starts;
+    const waits = (tenant: Tenant): boolean => (this.#mayUseReserve(tenant) ? few : others) >= starts;
     const turns = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
     const kept = turns.filter((tenant) => tenant.kept).slice(0, LOOK);
@@ -239,7 +244,7 @@ export class AdmissionPolicy {
     const looks: Tenant[][] = [];
     if (left.ordinary >= 1) looks.push(turns.slice(0, LOOK));
     if (left.slots >= 1 && this.#reserveSlots > 0) {
-      looks.push(turns.filter((tenant) => this.#holdsFewSlots(tenant)).slice(0, LOOK));
+      looks.push(turns.filter((tenant) => this.#mayUseReserve(tenant)).slice(0, LOOK));
     }
     for (const tenant of looks.flat()) {
       if (kept.includes(tenant) || passed.includes(tenant) || waits(tenant)) continue;
@@ -250,14 +255,14 @@ export class AdmissionPolicy {
   }
 
   #fits(tenant: Tenant, left: Left, kept: boolean): boolean {
-    const slots = kept || this.#holdsFewSlots(tenant) ? left.slots : left.ordinary;
+    const slots = kept || this.#mayUseReserve(tenant) ? left.slots : left.ordinary;
     if (slots < 1 || !this.#findsMemory(tenant)) return false;
     return pagesOf(tenant).every(([model, count]) => {
       const room = left.pages.get(model);
       const total = this.#capacity.pages[model];
       if (room === undefined || total === undefined || room === total) return true;
       const own = (tenant.held.get(model) ?? 0) + count <= (this.#own(model) ?? 0);
-      return count <= (kept || own ? room : room - Math.floor(total * this.#capacity.reserve));
+      return count <= (kept || own || tenant.head?.latency ? room : room - Math.floor(total * this.#capacity.reserve));
     });
   }
 
@@ -292,9 +297,9 @@ export class AdmissionPolicy {
     this.#ledger.set(demand.id, { demand, at: now, share });
     if (demand.short) this.#claims.set(demand.id, { at: now, pages: demand.short.pages });
     this.#order += 1;
-    const few = this.#holdsFewSlots(tenant);
+    const few = this.#mayUseReserve(tenant);
     const place = few ? this.#order - this.#capacity.starts : this.#order;
-    this.#onTheWay.send({ id: demand.id, tenant: tenant.name, place, few });
+    this.#onTheWay.send({ id: demand.id, tenant: tenant.name, place, few, latency: demand.latency === true });
     this.#add(tenant, demand.pages, 1);
     this.#settle(tenant.name);
     return demand;
@@ -328,9 +333,15 @@ export class AdmissionPolicy {
     const tenant = this.#tenant(name);
     const head = tenant.line[0] ?? null;
     if (head !== tenant.head) {
+      const before = tenant.head;
+      const { displaced } = tenant;
+      if (head === null) tenant.displaced = null;
+      else if (head.latency && before && !before.latency && tenant.line.includes(before))
+        tenant.displaced = { id: before.id, overtaken: tenant.overtaken, kept: tenant.kept };
+      const returns = head !== null && head.id === displaced?.id;
       tenant.head = head;
-      tenant.overtaken = 0;
-      tenant.kept = false;
+      tenant.overtaken = returns ? displaced.overtaken : 0;
+      tenant.kept = returns && displaced.kept;
     }
     if (head === null || !mayStart(tenant)) {
       tenant.turn = null;
@@ -356,6 +367,10 @@ export class AdmissionPolicy {
     return tenant.running + 1 <= ownOf(this.#reserveSlots);
   }
 
+  #mayUseReserve(tenant: Tenant): boolean {
+    return tenant.head?.latency === true || this.#holdsFewSlots(tenant);
+  }
+
   #holdsFewPages(tenant: Tenant): boolean {
     return pagesOf(tenant).every(([model, count]) => {
       const own = this.#own(model);
@@ -374,8 +389,8 @@ export class AdmissionPolicy {
   #tenant(name: string): Tenant {
     let tenant = this.#tenants.get(name);
     if (tenant === undefined) {
-      const none = { limits: {}, running: 0, finish: 0, turn: null, head: null, overtaken: 0, kept: false };
-      tenant = { name, line: [], held: new Map(), ...none };
+      const none = { limits: {}, running: 0, finish: 0, turn: null, head: null, displaced: null };
+      tenant = { name, line: [], held: new Map(), overtaken: 0, kept: false, ...none };
       this.#tenants.set(name, tenant);
     }
     return tenant;

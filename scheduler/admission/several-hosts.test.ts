@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import { newInvocationId } from '../invocations/id.ts';
+import { affinityKey } from '../policies/placement.ts';
 import type { RuntimeModel } from '../runtimes/types.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { openTestScheduler, submission } from '../testing/fixture.ts';
@@ -86,6 +87,49 @@ describe('admission over several GPU hosts', () => {
         held.set(host, (held.get(host) ?? 0) + 30);
       }
       assert.deepEqual([...held.values()], [90, 90, 90]);
+    } finally {
+      await close();
+    }
+  });
+
+  test('an affinity gathers invocations of a tenant on one host while it has room, and keeps none waiting then', async () => {
+    await open(['0', '1', '2'], 'invocation');
+    try {
+      const { redis, keys } = scheduler.store;
+      const key = createHash('sha1').update('only\0talk').digest('hex');
+      const preferred = hostOf(key, ['0', '1', '2']);
+      const held = new Map<string, number>();
+      for (let i = 0; i < 8; i++) {
+        // Beyond the room of the preferred host, the id chooses; one that chooses the same host again would wait.
+        let id = newInvocationId();
+        while (hostOf(id, ['0', '1', '2']) !== ['0', '1', '2'].filter((host) => host !== preferred)[i % 2])
+          id = newInvocationId();
+        await scheduler.submit(submission({ id, tenant: 'only', expectedPages: 30, affinity: 'talk' }));
+        const placement = await redis.hget(keys.invocation(id), 'placement');
+        assert.equal(await redis.hget(`${keys.jobs}:${id}`, 'placement'), placement);
+        assert.equal((await scheduler.invocations.get(id))?.placement, placement);
+        assert.equal(placement, i < 3 ? key : null, `invocation ${i}`);
+        const host = hostOf(placement ?? id, ['0', '1', '2']);
+        held.set(host, (held.get(host) ?? 0) + 30);
+      }
+      assert.equal((await admitted()).length, 8);
+      assert.equal(held.get(preferred), 90);
+      const { models } = await scheduler.admission.capacity();
+      assert.deepEqual(models, [{ model: 'm', pages: 3 * PAGES, usedPages: 240 }]);
+      const state = await redis.hgetall(`${keys.admission}:state`);
+      for (const [host, pages] of held) assert.equal(Number(state[`pages:m@${host}`]), pages);
+    } finally {
+      await close();
+    }
+  });
+
+  test('the same affinity of two tenants has two places, and none where a tenant has one host', async () => {
+    await open(['0', '1'], 'tenant');
+    try {
+      const record = submission({ tenant: 'one', expectedPages: 1, affinity: 'talk' });
+      await scheduler.submit(record);
+      assert.equal((await scheduler.invocations.get(record.id))?.placement, null);
+      assert.notEqual(affinityKey('one', 'talk'), affinityKey('two', 'talk'));
     } finally {
       await close();
     }

@@ -17,6 +17,7 @@ import { type Manifest, resolveLimits } from '../functions/manifest.ts';
 import { recordText } from '../functions/records.ts';
 import type { FunctionVersion } from '../functions/types.ts';
 import type { InvocationLimits } from '../invocations/types.ts';
+import type { Quotas } from '../quotas/quotas.ts';
 import type { Runtimes } from '../runtimes/runtimes.ts';
 import type { Environments } from '../secrets/environments.ts';
 import { withoutValues } from '../secrets/rules.ts';
@@ -93,6 +94,7 @@ interface Parts {
   readonly runtimes: Runtimes;
   readonly secrets: Secrets;
   readonly environments: Environments;
+  readonly quotas: Quotas;
 }
 
 /** Deploys functions: stores, checks and builds the component, and only then registers the version. A refused deploy stores nothing. */
@@ -221,8 +223,9 @@ export class Deployments {
 
   async #warnings({ tenant, manifest, build }: FunctionVersion, component: Uint8Array): Promise<string[]> {
     const { launch = [] } = manifest.grants ?? {};
-    const [runtimes, launched] = await Promise.all([
+    const [runtimes, latencyInvocations, launched] = await Promise.all([
       this.#parts.runtimes.list(),
+      this.#parts.quotas.limit(tenant, 'latency-invocations'),
       Promise.all((launch === '*' ? [] : launch).map((name) => this.#parts.functions.find(tenant, name))),
     ]);
     const { instanceBytes, poolBytes } = build ?? {};
@@ -231,6 +234,7 @@ export class Deployments {
       imports: importedInterfaces(component),
       models: runtimes.filter(({ alive }) => alive).flatMap(({ models = [] }) => models),
       functions: launched.flatMap((found) => (found === null ? [] : [found.name])),
+      latencyInvocations: latencyInvocations ?? 0,
       pool:
         typeof instanceBytes === 'number' && typeof poolBytes === 'number'
           ? { instanceBytes, budgetBytes: poolBytes }

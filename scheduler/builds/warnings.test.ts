@@ -16,6 +16,7 @@ const facts = (parts: Partial<DeployFacts>): DeployFacts => ({
   models: [PLAIN, TUNED],
   functions: [],
   pool: null,
+  latencyInvocations: 0,
   ...parts,
 });
 
@@ -59,6 +60,16 @@ describe('warnings of a deploy', () => {
       'children that are not deployed',
       { manifest: { name: 'story', grants: { launch: ['story', 'there', 'gone'] } }, functions: ['there'] },
       /^grants\.launch names "gone"[^"]*$/,
+    ],
+    [
+      'latency targets without a quota',
+      { manifest: { name: 'story', latency: { firstTokenMs: 200, perTokenMs: 40 } } },
+      /no quota latency-invocations/,
+    ],
+    [
+      'no warning for latency targets within a quota',
+      { manifest: { name: 'story', latency: { firstTokenMs: 200, perTokenMs: 40 } }, latencyInvocations: 1 },
+      null,
     ],
     [
       'more pooled instances than fit',

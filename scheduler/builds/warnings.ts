@@ -10,6 +10,8 @@ export interface DeployFacts {
   readonly models: readonly RuntimeModel[];
   /** Deployed functions among those that `grants.launch` names. */
   readonly functions: readonly string[];
+  /** Invocations with latency targets that the tenant may have open. */
+  readonly latencyInvocations: number;
   /** Bytes of one ready instance, and of a runtime's pool for all of them; null before the build. */
   readonly pool: { readonly instanceBytes: number; readonly budgetBytes: number } | null;
 }
@@ -31,7 +33,14 @@ const TRAITS: ReadonlySet<string> = new Set([
 const MEBIBYTE = 2 ** 20;
 
 /** Warnings for the author, in whole sentences; none of them refuses the deploy. Pure. */
-export function deployWarnings({ manifest, imports, models, functions, pool }: DeployFacts): string[] {
+export function deployWarnings({
+  manifest,
+  imports,
+  models,
+  functions,
+  latencyInvocations,
+  pool,
+}: DeployFacts): string[] {
   const offered = [...new Map(models.map((model) => [model.name, model])).values()];
   const named = manifestModels(manifest);
   const usable = named.length === 0 ? offered : offered.filter(({ name }) => named.includes(name));
@@ -41,6 +50,7 @@ export function deployWarnings({ manifest, imports, models, functions, pool }: D
     ...pagesAbove(manifest, usable),
     ...unknownFunctions(manifest, functions),
     ...poolAbove(manifest, pool),
+    ...ungrantedLatency(manifest, latencyInvocations),
   ];
 }
 
@@ -99,5 +109,12 @@ function poolAbove({ pool: asked }: Manifest, pool: DeployFacts['pool']): string
   const fit = Math.floor(pool.budgetBytes / pool.instanceBytes);
   return [
     `pool.min asks for ${min} ready instances of ${each} MiB; a runtime has room for ${fit} in all (${Math.round(pool.budgetBytes / MEBIBYTE)} MiB).`,
+  ];
+}
+
+function ungrantedLatency({ latency }: Manifest, granted: number): string[] {
+  if (latency === undefined || granted > 0) return [];
+  return [
+    'The latency targets have no effect: the tenant has no quota latency-invocations. An operator grants one with `pie quota set`.',
   ];
 }

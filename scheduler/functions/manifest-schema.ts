@@ -16,6 +16,10 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
   'limits.pages': 'KV pages that it may hold at once, its children included',
   'limits.tokens': 'Tokens that it may embed and sample, its children included',
   'limits.priority': 'Its queues may have priorities from minus this to this',
+  latency:
+    "Latency targets: its calls on the GPU go before those that would still meet theirs, or have none, within the tenant's quota latency-invocations",
+  'latency.firstTokenMs': 'Time from the arrival of a prompt on the GPU host to its first token, milliseconds',
+  'latency.perTokenMs': 'Time of each later token, milliseconds',
   expectedPages:
     'KV pages that an invocation is expected to hold, on its default model or by model: it starts when so many are free. Learned from past runs without it',
   pool: 'Instances that are kept ready',

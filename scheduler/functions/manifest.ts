@@ -31,6 +31,8 @@ export const DEFAULT_LIMITS: InvocationLimits = {
 
 /** Highest and, negated, lowest priority that a function may give its queues. */
 export const MAX_PRIORITY = 3;
+/** Bounds of the latency targets that a manifest may state, milliseconds: `[least, most]`. */
+export const LATENCY_BOUNDS = { firstTokenMs: [1, 60_000], perTokenMs: [1, 10_000] } as const;
 /** Most ready instances that a function may request. */
 export const MAX_POOL = 256;
 const MAX_DESCRIPTION = 1000;
@@ -46,6 +48,12 @@ const limit = (name: keyof typeof LIMIT_BOUNDS) => {
   const [least, most] = LIMIT_BOUNDS[name];
   const message = `must be a whole number from ${least} to ${most}`;
   return z.int(message).min(least, message).max(most, message).optional();
+};
+
+const target = (name: keyof typeof LATENCY_BOUNDS) => {
+  const [least, most] = LATENCY_BOUNDS[name];
+  const message = `must be a whole number of milliseconds from ${least} to ${most}`;
+  return z.int(message).min(least, message).max(most, message);
 };
 
 const modelName = z
@@ -148,6 +156,12 @@ export const manifestSchema = z
               .optional(),
           },
           'must be an object',
+        )
+        .optional(),
+      latency: z
+        .strictObject(
+          { firstTokenMs: target('firstTokenMs'), perTokenMs: target('perTokenMs') },
+          'must be an object with firstTokenMs and perTokenMs',
         )
         .optional(),
       expectedPages: z

@@ -49,6 +49,7 @@ export function parseRecord(fields: Readonly<Record<string, string>>): Invocatio
     restartable: fields.restartable === '1',
     parent: fields.parent ?? null,
     root: fields.root ?? null,
+    placement: fields.placement ?? null,
     status,
     arrival: integer('arrival'),
     epoch: integer('epoch'),

@@ -1,7 +1,8 @@
 import type { InvocationJob } from '../admission/job.ts';
 import type { ServingBasis } from '../functions/serving.ts';
 import type { Keys } from '../keys.ts';
-import type { NewChild, NewInvocation } from './types.ts';
+import { affinityKey } from '../policies/placement.ts';
+import type { LatencyTargets, NewChild, NewInvocation } from './types.ts';
 
 /** Expected memory of a version's first runs when its manifest gives none: a TypeScript function takes 2 to 4 MiB. */
 export const FIRST_MEMORY_MB = 8;
@@ -12,17 +13,19 @@ export interface Submission extends NewInvocation, Pick<InvocationJob, 'input' |
   readonly expectedPages?: number | Readonly<Record<string, number>>;
   /** Expected memory, MiB, until it is learned from past runs of the version; {@link FIRST_MEMORY_MB} when absent. */
   readonly expectedMemoryMb?: number;
+  /** Targets that the function states. The invocation gets them while the tenant's quota `latency-invocations` has room. */
+  readonly latency?: LatencyTargets;
   /** Models that the function names; admission expects it to use the first. */
   readonly models?: readonly string[];
   /** The invocation is stored only while its version follows from this; without it, while its version is deployed. */
   readonly basis?: ServingBasis;
 }
 
-/** The job as its runtime gets it, without the arrival: the script that stores the job adds that. */
+/** The job as its runtime gets it, without the arrival and granted latency targets: the script that stores the job adds them. */
 export function jobText(submission: Submission): string {
   const { id, tenant, function: name, version, input, limits, submittedAt, deadlineMs, restartable } = submission;
   const { traceparent } = submission;
-  const job: Omit<InvocationJob, 'arrival'> = {
+  const job: Omit<InvocationJob, 'arrival' | 'latency'> = {
     ...{ id, tenant, function: name, version, input, limits, submittedAt, deadlineMs, restartable },
     ...(traceparent !== undefined && { traceparent }),
   };
@@ -31,13 +34,14 @@ export function jobText(submission: Submission): string {
 
 /** Fields and values of the record of a new invocation, besides its progress. */
 export function recordFields(keys: Keys, submission: Submission): string[] {
-  const { tenant, function: name, version, restartable } = submission;
+  const { tenant, function: name, version, restartable, affinity } = submission;
   return [
     ...['tenant', tenant, 'function', name, 'version', version],
     ...versionFields(keys, submission),
     ...['restartable', restartable ? '1' : '0'],
     ...webhookFields(keys, submission.webhookUrl),
     ...placeFields(keys, tenant, name),
+    ...(affinity === undefined ? [] : ['affinity', affinityKey(tenant, affinity)]),
     ...admissionFields(keys, submission),
   ];
 }
@@ -49,7 +53,7 @@ function webhookFields(keys: Keys, url: string | undefined): string[] {
 
 /** Fields of the record that admission reads: `admission/scripts/include/expected-pages.lua`. */
 function admissionFields(keys: Keys, submission: Submission): string[] {
-  const { tenant, function: name, version, expectedPages, models } = submission;
+  const { tenant, function: name, version, expectedPages, models, latency } = submission;
   const fields = ['prefix', keys.prefix, 'learnedKey', keys.learnedPages(tenant, name, version)];
   const { expectedMemoryMb = FIRST_MEMORY_MB, limits } = submission;
   fields.push(
@@ -58,6 +62,7 @@ function admissionFields(keys: Keys, submission: Submission): string[] {
     'memoryMb',
     String(limits.memoryMb),
   );
+  if (latency !== undefined) fields.push('latency', JSON.stringify(latency));
   const [first] = models ?? [];
   if (first !== undefined) fields.push('firstModel', first);
   if (expectedPages !== undefined) fields.push('declaredPages', JSON.stringify(whole(expectedPages)));

@@ -77,6 +77,14 @@ export interface InvocationLimits {
   readonly maxPriority?: number;
 }
 
+/** Latency targets of an invocation's calls on a GPU host, milliseconds. */
+export interface LatencyTargets {
+  /** From the arrival of a prompt on the GPU host to the end of its step. */
+  readonly firstTokenMs: number;
+  /** The same for each later token. */
+  readonly perTokenMs: number;
+}
+
 /** A new invocation as the gateway accepts it. */
 export interface NewInvocation {
   readonly id: string;
@@ -97,10 +105,13 @@ export interface NewInvocation {
   readonly fingerprint?: string;
   /** URL that is notified of the invocation's end, see `../webhooks`. */
   readonly webhookUrl?: string;
+  /** Invocations of the tenant with the same affinity run on the same GPU host while it has room. */
+  readonly affinity?: string;
 }
 
 /** A child of a running invocation. The parent's runtime runs it at once, without a line. */
-export interface NewChild extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'restartable'> {
+export interface NewChild
+  extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'restartable'> {
   readonly parent: string;
   /** Epoch of the parent's running attempt; the store refuses a child of an older attempt. */
   readonly parentEpoch: number;
@@ -113,11 +124,13 @@ export interface NewChild extends Omit<NewInvocation, 'idempotencyKey' | 'finger
 }
 
 /** The record of an invocation. */
-export interface Invocation extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl'> {
+export interface Invocation extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity'> {
   /** Parent invocation; null when a client launched this one. */
   readonly parent: string | null;
   /** Topmost ancestor; null when a client launched this invocation. */
   readonly root: string | null;
+  /** Key by which admission placed the invocation, because of its affinity; null when its id, or its tenant, counts. */
+  readonly placement: string | null;
   readonly status: InvocationStatus;
   /** Place in the order of all invocations (first come, first served). */
   readonly arrival: number;

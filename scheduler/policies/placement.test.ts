@@ -32,6 +32,8 @@ describe('placement on GPU hosts', () => {
     assert.equal(placementKey(undefined, job, root), 'acme');
     assert.equal(placementKey('tenant', job, root), 'acme');
     assert.equal(placementKey('invocation', job, root), 'root');
+    assert.equal(placementKey('invocation', job, { ...root, placement: 'key' }), 'key');
+    assert.equal(placementKey('tenant', job, { ...root, placement: 'key' }), 'acme');
   });
 
   test('a new host takes keys, and no key moves between the old hosts', () => {
@@ -67,6 +69,8 @@ describe('placement on GPU hosts', () => {
       const child = { ...served, root: 'r' };
       assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, child), `gpu-host-${byRoot + 1}`);
       assert.equal(servingHost({ gpuHosts: hosts }, child), `gpu-host-${first + 1}`);
+      const placed = { ...child, placement: tenant };
+      assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, placed), `gpu-host-${first + 1}`);
       assert.equal(servingHost({ gpuHosts: hosts.slice(0, 1) }, served), null, 'no choice between hosts');
     }
   });

@@ -20,13 +20,21 @@ export function preference(key: string, hosts: readonly string[]): number[] {
     .map(({ index }) => index);
 }
 
-/** The key whose invocations share a host: a tenant, or a root invocation with its children. */
+/**
+ * The key whose invocations share a host: a tenant; or a root invocation with its children, or all those that admission placed by one
+ * affinity.
+ */
 export function placementKey(
   spread: Spread | undefined,
   { tenant }: { readonly tenant: string },
-  root: { readonly id: string },
+  root: { readonly id: string; readonly placement?: string | null | undefined },
 ): string {
-  return spread === 'invocation' ? root.id : tenant;
+  return spread === 'invocation' ? (root.placement ?? root.id) : tenant;
+}
+
+/** The placement key of an affinity, which a client chose: another tenant's same affinity has another key. */
+export function affinityKey(tenant: string, affinity: string): string {
+  return createHash('sha1').update(`${tenant}\0${affinity}`).digest('hex');
 }
 
 /** True while an operator has drained the GPU host: it takes no new invocations. */
@@ -48,6 +56,8 @@ export interface Served {
   /** The admitted invocation at the root of its tree; null when it is the root itself. */
   readonly root: string | null;
   readonly startedAt: number | null;
+  /** As the root's job has it. */
+  readonly placement?: string | null;
 }
 
 /**
@@ -57,10 +67,10 @@ export interface Served {
  */
 export function servingHost(
   { gpuHosts = [], spread }: Pick<RuntimeDescription, 'gpuHosts' | 'spread'>,
-  { id, tenant, root, startedAt }: Served,
+  { id, tenant, root, startedAt, placement }: Served,
 ): string | null {
   if (gpuHosts.length < 2 || startedAt === null) return null;
-  const key = placementKey(spread, { tenant }, { id: root ?? id });
+  const key = placementKey(spread, { tenant }, { id: root ?? id, placement });
   const names = gpuHosts.map((_, i) => String(i));
   const serving = preference(key, names).find((i) => {
     const host = gpuHosts[i];

@@ -145,6 +145,38 @@ describe('quotas', () => {
     assert.deepEqual([none.quota, none.use.function, none.use.limit], ['concurrent-invocations', null, 0]);
   });
 
+  test('latency targets go to as many invocations as the quota has room for, until these end', async () => {
+    const { keys, redis: commands } = scheduler.store;
+    const latency = { firstTokenMs: 200, perTokenMs: 40 };
+    const granted = async (id: string) => {
+      const job = JSON.parse((await commands.hget(`${keys.jobs}:${id}`, 'data')) ?? '{}');
+      const record = await commands.hget(keys.invocation(id), 'latency');
+      assert.equal(record !== null, job.latency !== undefined);
+      assert.equal(job.arrival, (await scheduler.invocations.get(id))?.arrival);
+      return [job.latency ?? null, job.arrival];
+    };
+    await commands.set(keys.arrivals, 20_000);
+    assert.deepEqual(await granted((await create({ latency })).id), [null, 20_001], 'without a limit none is granted');
+    await set('latency-invocations', 2);
+    const first = await create({ latency });
+    assert.deepEqual(await granted(first.id), [latency, 10_002], 'a place 10,000 arrivals ahead');
+    assert.deepEqual(await granted((await create()).id), [null, 20_003], 'a function without targets');
+    const second = await create({ latency });
+    assert.deepEqual(await granted(second.id), [latency, 10_004]);
+    assert.deepEqual(await granted((await create({ latency })).id), [null, 20_005], 'beyond the quota');
+    assert.equal(await used('latency-invocations'), 2);
+    const { epoch } = await begin(first.id);
+    await scheduler.invocations.finish(first.id, epoch, 1, RESULT, {});
+    await scheduler.cancel(second.id, 'changed my mind');
+    assert.equal(await used('latency-invocations'), 0);
+    await set('concurrent-invocations', 1);
+    assert.deepEqual((await granted((await create({ latency })).id))[0], latency);
+    assert.deepEqual((await granted((await create({ latency })).id))[0], null, 'more than the tenant may run at once');
+    await commands.set(keys.arrivals, 5);
+    await set('concurrent-invocations', 5);
+    assert.deepEqual(await granted((await create({ latency })).id), [latency, 1], 'the first place');
+  });
+
   test('large limits and counters lose no digits', async () => {
     const large = 999_999_999_999_999;
     await set('tokens-per-day', large - 1);

@@ -188,12 +188,14 @@ export class Quotas {
       [keys.account(tenant), now, fn ?? ''],
     );
     const numbers = Array.isArray(reply) ? reply.map(Number) : [];
-    const [open = 0, openOne = 0, waiting = 0, bytes = 0, pages = 0, redisBytes = 0, diskBytes = 0] = numbers;
+    const [open = 0, openOne = 0, waiting = 0, bytes = 0, pages = 0, redisBytes = 0, diskBytes = 0, latency = 0] =
+      numbers;
     // Waiting invocations, pages and bytes are counted for the tenant only, not for a function.
     const whole = fn === null ? 1 : 0;
     return {
       'concurrent-invocations': fn === null ? Math.max(0, open - waiting) : openOne,
       'waiting-invocations': waiting * whole,
+      'latency-invocations': latency * whole,
       'kv-pages': pages * whole,
       'storage-bytes': bytes * whole,
       'redis-bytes': redisBytes * whole,

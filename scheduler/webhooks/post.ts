@@ -1,7 +1,6 @@
-import type { LookupAddress } from 'node:dns';
-import { type IncomingMessage, request as requestHttp } from 'node:http';
-import { request as requestHttps } from 'node:https';
+import type { IncomingMessage } from 'node:http';
 import type { Reach } from '../addresses/reach.ts';
+import { respond } from '../addresses/respond.ts';
 import { untilAborted } from '../addresses/until-aborted.ts';
 import type { Answer } from './attempts.ts';
 
@@ -22,41 +21,15 @@ export async function post(
 ): Promise<Answer> {
   try {
     const addresses = await untilAborted(reach.addresses(url, tenant, signal), signal);
-    const response = await untilAborted(respond(url, headers, body, addresses, signal), signal);
+    const sent = { ...headers, 'content-length': String(Buffer.byteLength(body)) };
+    const request = { url, addresses, method: 'POST', headers: sent, body, maxHeadBytes: MAX_HEAD_BYTES };
+    const { response } = await untilAborted(respond(request, signal), signal);
     // The status is the result, even when reading the body fails.
     await untilAborted(drained(response), signal).catch(() => undefined);
     return { status: response.statusCode ?? 0 };
   } catch (error) {
     return { error: signal.aborted ? 'no answer in time' : reasonOf(error) };
   }
-}
-
-function respond(
-  url: URL,
-  headers: Readonly<Record<string, string>>,
-  body: string,
-  addresses: readonly LookupAddress[],
-  signal: AbortSignal,
-): Promise<IncomingMessage> {
-  return new Promise((resolve, reject) => {
-    const request = (url.protocol === 'https:' ? requestHttps : requestHttp)(url, {
-      method: 'POST',
-      agent: false,
-      headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) },
-      maxHeaderSize: MAX_HEAD_BYTES,
-      signal,
-      lookup: (_hostname, options, done) => {
-        const [first] = addresses;
-        if (options.all) done(null, [...addresses]);
-        else done(null, first?.address ?? '', first?.family);
-      },
-    });
-    request.on('error', reject);
-    request.once('response', resolve);
-    // A server that switches protocols or closes the connection causes neither a response nor an error.
-    request.once('close', () => reject(new Error('the connection was closed before there was an answer')));
-    request.end(body);
-  });
 }
 
 async function drained(response: IncomingMessage): Promise<void> {

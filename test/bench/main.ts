@@ -3,6 +3,7 @@ import { parseArgs } from 'node:util';
 import { admission } from './admission.ts';
 import { batching } from './batching.ts';
 import { type Bench, machine } from './bench.ts';
+import { classes } from './classes.ts';
 import { concurrency } from './concurrency.ts';
 import { constrained } from './constrained.ts';
 import { engine } from './engine/engine.ts';
@@ -34,6 +35,7 @@ const BENCHES: readonly Bench[] = [
   soak,
   admission,
   flood,
+  classes,
   tenants,
   idle,
 ];

@@ -3,6 +3,7 @@ import { mkdir, mkdtemp } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
+import type { Platform } from '#test/harness/platform.ts';
 
 /** Program names to try for the system's browser; `infra/bootstrap/chromium.js` tries the same names. */
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
@@ -25,6 +26,14 @@ function onPath(names: readonly string[]): string {
     }
   }
   throw new Error('Chromium is missing. `npm test` installs it, or do it by hand.');
+}
+
+/** Signs in to the dashboard of a platform with its key. */
+export async function signIn(page: Page, platform: Pick<Platform, 'url' | 'apiKey'>): Promise<void> {
+  await page.goto(`${platform.url}/dashboard/sign-in`);
+  await page.getByLabel('API key').fill(platform.apiKey);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
 }
 
 /** Folder for screenshots: `PIE_SCREENSHOTS`, else a new temporary folder. */

@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { json } from '#test/harness/events.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
-import { barriers, excessWidth, faintTexts, launchChromium, screenshotFolder } from './chromium.ts';
+import { barriers, excessWidth, faintTexts, launchChromium, screenshotFolder, signIn } from './chromium.ts';
 
 const DESKTOP = { width: 1280, height: 800 };
 /** The narrowest phone in use. */
@@ -80,10 +80,7 @@ async function open(
       if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
     });
     page.on('pageerror', (error) => complaints.push(String(error)));
-    await page.goto(`${platform.url}/dashboard/sign-in`);
-    await page.getByLabel('API key').fill(platform.apiKey);
-    await page.getByRole('button', { name: 'Sign in' }).click();
-    await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
+    await signIn(page, platform);
     await use(page);
     if (!mayComplain) assert.deepEqual(complaints, []);
   } finally {

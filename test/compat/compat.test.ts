@@ -7,8 +7,8 @@ import { readWorld } from '#wit/generate/generate.ts';
 import { parse } from '#wit/generate/parse.ts';
 import { resolve } from '#wit/generate/resolve.ts';
 import { world } from '#wit/generated/world.ts';
-import { call } from '../harness/deploy.ts';
-import { Platform } from '../harness/platform.ts';
+import { call, deploySource } from '../harness/deploy.ts';
+import { functionsPlatform } from '../harness/functions.ts';
 import { FOLDER, recordedCalls, recordedComponent, recordedContract } from './recorded.ts';
 import { missingFrom } from './superset.ts';
 
@@ -53,7 +53,7 @@ describe('the current contract', () => {
 
 describe('old components on the current platform', () => {
   it('return their recorded outputs', async () => {
-    await using platform = await Platform.start({ functions: false });
+    const platform = await functionsPlatform();
     const folder = await mkdtemp(path.join(os.tmpdir(), 'pie-compat-'));
     try {
       for (const version of versions) {
@@ -67,8 +67,7 @@ describe('old components on the current platform', () => {
           const file = path.join(folder, `${name}.wasm`);
           await writeFile(file, await recordedComponent(version, name));
           const deployed = `${name}-${version.replaceAll('.', '-')}`;
-          const { code, stderr } = await platform.pie(['deploy', file, '--name', deployed]);
-          assert.equal(code, 0, stderr);
+          await deploySource(platform, file, { name: deployed });
           for (const { input, output } of calls) {
             assert.deepEqual(await call(platform, deployed, input), output, `${name} of ${version}`);
           }

@@ -2,14 +2,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { modelStats } from '#test/harness/deploy.ts';
 import { invoke, terminal } from '#test/harness/events.ts';
-import { assertBatched } from '#test/harness/functions.ts';
-import { Platform } from '#test/harness/platform.ts';
+import { assertBatched, deployFunction, functionsPlatform } from '#test/harness/functions.ts';
 
 const CLIENTS = 32;
 const STARTS = ['Once upon a time', 'The dog', 'Lily', 'One day', 'Tom and', 'In the park', 'A small bird', 'The sun'];
 
 test('32 concurrent invocations share batches and return the texts of 32 sequential ones', async () => {
-  await using platform = await Platform.start({ functions: ['text-completion'] });
+  const platform = await functionsPlatform();
+  await deployFunction('text-completion');
   const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
     prompt: `${STARTS[i % STARTS.length]}${' and'.repeat(i >> 3)}`,
     maxTokens: 32,

@@ -7,6 +7,7 @@ import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
+import { deploySource } from '#test/harness/deploy.ts';
 import type { StreamEvent } from '#test/harness/events.ts';
 import { invoke, say, terminal } from '#test/harness/events.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
@@ -53,7 +54,7 @@ before(async () => {
   await randomAdapter(path.join(scratch, 'other'), config, 8);
   await randomVisionModel(path.join(scratch, 'tiny-vision'), { text: { vocabularySize: 320 } }, 7);
   platform = await Platform.start({ functions: false, config: configuration(scratch) });
-  await deploy(path.join(ROOT, 'functions/echo-session'));
+  await deploySource(platform, path.join(ROOT, 'functions/echo-session'));
   const source = path.join(ROOT, 'test/inferlets/contract');
   const manifest = JSON.parse(await readFile(path.join(source, 'pie.json'), 'utf8'));
   for (const [name, grants] of [
@@ -63,7 +64,7 @@ before(async () => {
     const folder = path.join(scratch, name);
     await cp(source, folder, { recursive: true });
     await writeFile(path.join(folder, 'pie.json'), JSON.stringify({ ...manifest, name, grants }));
-    await deploy(folder);
+    await deploySource(platform, folder);
   }
 });
 
@@ -73,11 +74,6 @@ after(async () => {
   server?.close();
   await rm(scratch, { recursive: true, force: true });
 });
-
-async function deploy(folder: string): Promise<void> {
-  const { code, stderr } = await platform.pie(['deploy', folder]);
-  assert.equal(code, 0, stderr);
-}
 
 /** The HTTP server that answers the guest's requests. */
 function answer(request: http.IncomingMessage, response: http.ServerResponse): void {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
+import { deployWith } from '#test/harness/deploy.ts';
 import { invoke, terminal, text } from '#test/harness/events.ts';
-import { Platform, ROOT } from '#test/harness/platform.ts';
+import { Platform } from '#test/harness/platform.ts';
 
 const STORY = { prompt: '', maxTokens: 48, temperature: 0 };
 
@@ -10,14 +10,7 @@ let platform: Platform;
 let story: string;
 before(async () => {
   platform = await Platform.start({ functions: ['text-completion'] });
-  const deploy = await platform.pie([
-    'deploy',
-    path.join(ROOT, 'test/inferlets/hostile'),
-    '--name',
-    'hostile',
-    '--json',
-  ]);
-  assert.equal(deploy.code, 0, deploy.stderr);
+  await deployWith(platform, 'hostile', { name: 'hostile' });
   story = text(await invoke(platform, 'text-completion', STORY));
 });
 after(() => platform?.[Symbol.asyncDispose]());

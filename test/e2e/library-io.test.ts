@@ -5,8 +5,9 @@ import type { AddressInfo } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { call } from '#test/harness/deploy.ts';
-import { Platform, ROOT } from '#test/harness/platform.ts';
+import { call, deploySource } from '#test/harness/deploy.ts';
+import { functionsPlatform } from '#test/harness/functions.ts';
+import { type Platform, ROOT } from '#test/harness/platform.ts';
 
 /** A server with the cases that an HTTP client must handle. */
 const server = http.createServer((request, response) => {
@@ -32,21 +33,19 @@ describe('the I/O of the guest library', () => {
 
   before(async () => {
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    platform = await Platform.start({ functions: false, config: '[http]\nprivate_hosts = ["127.0.0.1"]\n' });
+    platform = await functionsPlatform();
     copy = await mkdtemp(path.join(os.tmpdir(), 'pie-function-'));
     await cp(path.join(ROOT, 'test/inferlets/library-io'), copy, { recursive: true });
     const manifest = JSON.parse(await readFile(path.join(copy, 'pie.json'), 'utf8'));
     manifest.grants.hosts = [`127.0.0.1:${port()}`];
     await writeFile(path.join(copy, 'pie.json'), JSON.stringify(manifest));
-    const { code, stderr } = await platform.pie(['deploy', copy]);
-    assert.equal(code, 0, stderr);
+    await deploySource(platform, copy);
   });
 
   after(async () => {
     server.closeAllConnections();
     server.close();
     await rm(copy, { recursive: true, force: true });
-    await platform[Symbol.asyncDispose]();
   });
 
   const port = () => (server.address() as AddressInfo).port;

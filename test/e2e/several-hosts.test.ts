@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '#gateway/app/control/operations.ts';
 import type { Health, InvocationState } from '#gateway/app/control.ts';
 import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
+import { deployWith } from '#test/harness/deploy.ts';
 import { invoke, readEvents, say, terminal, text } from '#test/harness/events.ts';
-import { Platform, ROOT, until } from '#test/harness/platform.ts';
+import { Platform, until } from '#test/harness/platform.ts';
 
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
 
@@ -37,12 +37,17 @@ async function models(): Promise<ModelStats[]> {
 /** Input of an invocation that waits for a message. */
 const HELD = { tokens: 4, listenAt: 2 };
 
-async function start(mark: string, count: number, input: object): Promise<string[]> {
+async function start(
+  mark: string,
+  count: number,
+  input: object,
+  headers: Record<string, string> = {},
+): Promise<string[]> {
   return Promise.all(
     Array.from({ length: count }, async (_, i) => {
       const response = await platform.fetch('/v1/functions/counted/invocations', {
         method: 'POST',
-        headers: { 'content-type': 'application/json', prefer: 'respond-async' },
+        headers: { 'content-type': 'application/json', prefer: 'respond-async', ...headers },
         body: JSON.stringify({ mark: `${mark}-${i}`, ...input }),
       });
       return ((await response.json()) as { id: string }).id;
@@ -75,8 +80,7 @@ test('invocations spread over two GPU hosts with equal texts, and capacity is th
 });
 
 test('the list of invocations names the GPU host of each invocation', async () => {
-  const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/counted')]);
-  assert.equal(code, 0, stderr);
+  await deployWith(platform, 'counted', {});
   const ids = await start('shown', 8, HELD);
   // Each host counts its own inferlets.
   let there: number[] = [];
@@ -88,6 +92,21 @@ test('the list of invocations names the GPU host of each invocation', async () =
   });
   const shown = ['gpu-host-1', 'gpu-host-2'].map((name) => listed.filter(({ gpuHost }) => gpuHost === name).length);
   assert.deepEqual(shown, there);
+  await cancel(ids);
+});
+
+test('invocations with one session affinity run on one GPU host', async () => {
+  const ids = await start('affine', 8, HELD, { 'x-session-affinity': 'conversation' });
+  let there: number[] = [];
+  let listed: InvocationPage['invocations'] = [];
+  await until('all invocations run', async () => {
+    there = (await models()).map(({ inferlets }) => inferlets);
+    listed = ((await (await platform.fetch('/v1/invocations?status=running')).json()) as InvocationPage).invocations;
+    return there.reduce((sum, count) => sum + count, 0) === ids.length && listed.length === ids.length;
+  });
+  assert.deepEqual(there.toSorted(), [0, 8]);
+  const names = ['gpu-host-1', 'gpu-host-2'].map((name) => listed.filter(({ gpuHost }) => gpuHost === name).length);
+  assert.deepEqual(names, there);
   await cancel(ids);
 });
 

@@ -1,24 +1,21 @@
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { call, deploy, failure } from '#test/harness/deploy.ts';
 import { hold, terminal } from '#test/harness/events.ts';
-import { Platform } from '#test/harness/platform.ts';
+import { functionsPlatform } from '#test/harness/functions.ts';
+import type { Platform } from '#test/harness/platform.ts';
 
 let platform: Platform;
 
-before(async () => {
-  platform = await Platform.start({
-    functions: false,
-    config: '[[model]]\nname = "stories15m"\n\n[[model]]\nname = "minimind2-small"\n',
-  });
-  await deploy(platform, 'grammar', 'files', 'introspect');
-});
-
-after(async () => {
-  await platform?.[Symbol.asyncDispose]();
-});
+/** Deploys the guest of a trait to the shared platform. */
+const guest = (name: string) => async (): Promise<void> => {
+  platform = await functionsPlatform();
+  await deploy(platform, name);
+};
 
 describe('grammar', () => {
+  before(guest('grammar'));
+
   test('a JSON schema constrains every generated text', async () => {
     const schema = {
       type: 'object',
@@ -56,6 +53,8 @@ describe('grammar', () => {
 });
 
 describe('introspect and output-text', () => {
+  before(guest('introspect'));
+
   test('attention sums to the number of inputs, probabilities sum to one, and the entropy matches them', async () => {
     const found = await call(platform, 'introspect', {
       prompt: 'The little cat sat on the warm mat and slept all day.',
@@ -75,6 +74,8 @@ describe('introspect and output-text', () => {
 });
 
 describe('kv-files', () => {
+  before(guest('files'));
+
   test('a file is saved, read, appended to under its lock, cut, joined, listed and removed', async () => {
     const name = 'stories/fox';
     const made = await call(platform, 'files', {

@@ -1,5 +1,5 @@
-import { FILE_RIGHTS, type TenantLimit } from '#gpu-host/protocol/calls.ts';
-import { encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
+import { FILE_RIGHTS, type TenantLimit, TIERS } from '#gpu-host/protocol/calls.ts';
+import { type ExportControl, encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
 import { PageLists } from '#gpu-host/protocol/page-lists.ts';
 import type { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { hostileWord, list, mask, sampler, stepOutput, text, word } from './hostile.ts';
@@ -70,6 +70,8 @@ export class HostileSession {
       tenant: random.pick(TENANTS),
       maxPages: word(random, 16),
       maxPriority: word(random, 10),
+      firstTokenMs: random.once(3) ? word(random, 100) : 0,
+      perTokenMs: word(random, 20),
       arrival: word(random, 1 + random.below(1000)),
       family,
       // Mostly the same epoch: inferlets of an older epoch can do nothing.
@@ -318,7 +320,7 @@ export class HostileSession {
     const pages = list(random, 3, this.#page);
     const first = word(random, this.#space.pages.next);
     const persistent = random.once(20);
-    switch (random.below(10)) {
+    switch (random.below(12)) {
       case 0:
       case 1:
         this.#put(writer, inferlet, queue, id, { op: 'export-pages', pages, name, persistent });
@@ -348,8 +350,31 @@ export class HostileSession {
       case 8:
         this.#put(writer, inferlet, queue, id, { op: 'file-remove', name, functionName });
         return;
+      case 9:
+      case 10:
+        this.#put(writer, inferlet, queue, id, this.#control(name));
+        return;
       default:
         this.#put(writer, inferlet, queue, id, { op: 'file-list', prefix: name, functionName });
+    }
+  }
+
+  #control(name: string): ExportControl {
+    const random = this.#random;
+    const ms = word(random, random.below(1000));
+    switch (random.below(6)) {
+      case 0:
+        return { op: 'export-residency', name };
+      case 1:
+        return { op: 'pin-export', name, leaseMs: ms };
+      case 2:
+        return { op: 'unpin-export', name };
+      case 3:
+        return { op: 'retain-export', name, nextUseMs: ms };
+      case 4:
+        return { op: 'prefetch-export', name };
+      default:
+        return { op: 'demote-export', name, tier: random.pick(TIERS) };
     }
   }
 

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { after } from 'node:test';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
-import { modelStats } from './deploy.ts';
+import { deploySource, modelStats } from './deploy.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
 import { newHome, Platform, ROOT } from './platform.ts';
 
@@ -46,8 +46,8 @@ let starting: Promise<Platform> | undefined;
 const deploying = new Map<string, Promise<void>>();
 
 /**
- * The platform of all tests of `functions/`: one per process, started by the first call. `npm test` runs these tests one after the other in
- * one process, so a token count belongs to the test that reads it.
+ * The platform of the tests of `functions/`, and of others that need no platform of their own: one per process, started by the first call.
+ * `npm test` runs these tests one after the other in one process, so a token count belongs to the test that reads it.
  */
 export function functionsPlatform(): Promise<Platform> {
   starting ??= start();
@@ -134,9 +134,7 @@ export function deployFunction(name: string): Promise<void> {
 
 /** Deploys a folder or file, under its own name or another. */
 export async function deployFrom(source: string, name?: string): Promise<void> {
-  const platform = await functionsPlatform();
-  const { code, stderr } = await platform.pie(['deploy', source, ...(name === undefined ? [] : ['--name', name])]);
-  assert.equal(code, 0, stderr);
+  await deploySource(await functionsPlatform(), source, name === undefined ? {} : { name });
 }
 
 async function eventsOf(name: string, input: unknown): Promise<StreamEvent[]> {

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { deploySource } from '#test/harness/deploy.ts';
 import { invoke, numberOf, text } from '#test/harness/events.ts';
 import { type Platform, ROOT } from '#test/harness/platform.ts';
 import type { TenantClient } from '#test/harness/tenants.ts';
@@ -39,8 +40,7 @@ export class Canary {
   /** Deploys the canary's function, records its output alone, and starts the continuous stream. */
   static async start(platform: Platform, client: TenantClient): Promise<Canary> {
     const { apiKey } = client;
-    const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'functions', FUNCTION)], { apiKey });
-    if (code !== 0) throw new Error(`the canary's function was not deployed: ${stderr}`);
+    await deploySource(platform, path.join(ROOT, 'functions', FUNCTION), { apiKey });
     const { story: expected } = await tell(client);
     const rehearsals: Telling[] = [];
     for (let i = 0; i < REHEARSALS; i++) {

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { parse } from 'yaml';
+import { deployWith } from '#test/harness/deploy.ts';
 import { readEvents, terminal } from '#test/harness/events.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
 import { type CollectedSpan, Collector } from './collector.ts';
@@ -17,8 +18,7 @@ before(async () => {
     functions: ['text-completion'],
     env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url },
   });
-  const { code, stderr } = await platform.pie(['deploy', path.join(ROOT, 'test/inferlets/counted')]);
-  assert.equal(code, 0, stderr);
+  await deployWith(platform, 'counted', {});
 });
 after(async () => {
   await platform?.[Symbol.asyncDispose]();

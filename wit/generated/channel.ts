@@ -1,6 +1,6 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
 import type { ChannelCall, ValueReader, ValueWriter } from '../generate/channel-io.ts';
-import type { Outcome, Access, AdapterInfo, ChatMessage, Dimensions, Distribution, Ending, Entry, Envelope, ExportInfo, Failure, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, KvFilesFileInfo, LogLevel, Mask, MatchStatus, Message, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Request, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Source, SpecialTokenIds, StepRequest, StepResult } from './host.ts';
+import type { Outcome, Access, AdapterInfo, ChatMessage, Dimensions, Distribution, Ending, Entry, Envelope, ExportInfo, Failure, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, KvFilesFileInfo, LeaseEnd, LogLevel, Mask, MatchStatus, Message, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Request, Residency, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Source, SpecialTokenIds, StepRequest, StepResult, Tier } from './host.ts';
 
 /** One model that the invocation may use. */
 export interface LifecycleGrantedModel {
@@ -222,6 +222,40 @@ export function readAllocateImported(r: ValueReader): Imported {
     pages: r.u32List(),
     tokens: r.u32(),
     nextPosition: r.u32(),
+  };
+}
+const allocateTierCases: readonly Tier[] = ['device', 'memory', 'disk'];
+export function writeAllocateTier(w: ValueWriter, v: Tier): void {
+  w.case(allocateTierCases.indexOf(v));
+}
+export function readAllocateTier(r: ValueReader): Tier {
+  return r.pick(allocateTierCases);
+}
+const allocateLeaseEndCases: readonly LeaseEnd[] = ['expired', 'pressure'];
+export function writeAllocateLeaseEnd(w: ValueWriter, v: LeaseEnd): void {
+  w.case(allocateLeaseEndCases.indexOf(v));
+}
+export function readAllocateLeaseEnd(r: ValueReader): LeaseEnd {
+  return r.pick(allocateLeaseEndCases);
+}
+export function writeAllocateResidency(w: ValueWriter, v: Residency): void {
+  writeAllocateTier(w, v.tier);
+  w.u32(v.devicePages);
+  w.u32(v.memoryPages);
+  w.u32(v.diskPages);
+  w.u64(v.bytes);
+  w.u32(v.leaseMs);
+  if (v.leaseEnded === undefined) w.case(0); else { w.case(1); writeAllocateLeaseEnd(w, v.leaseEnded); }
+}
+export function readAllocateResidency(r: ValueReader): Residency {
+  return {
+    tier: readAllocateTier(r),
+    devicePages: r.u32(),
+    memoryPages: r.u32(),
+    diskPages: r.u32(),
+    bytes: r.u64(),
+    leaseMs: r.u32(),
+    leaseEnded: (r.case(2) === 0 ? undefined : readAllocateLeaseEnd(r)),
   };
 }
 export function writeForwardMask(w: ValueWriter, v: Mask): void {
@@ -901,6 +935,48 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readArguments(r) { return [r.handle(0)]; },
     writeResult(w, v: Outcome<readonly ExportInfo[], HandlerError>) { if (v.tag === 'ok') { w.case(0); w.count(v.val.length); for (const e of v.val) { writeAllocateExportInfo(w, e); } } else { w.case(1); writeTypesError(w, v.val); } },
     readResult(r): Outcome<readonly ExportInfo[], HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.list(17, () => readAllocateExportInfo(r)) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'allocate', name: 'export-residency', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1]: readonly [unknown, string]) { w.handle(0, a0); w.string(a1); },
+    readArguments(r) { return [r.handle(0), r.string()]; },
+    writeResult(w, v: Outcome<Residency, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeAllocateResidency(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Residency, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readAllocateResidency(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'allocate', name: 'pin-export', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1, a2]: readonly [unknown, string, number]) { w.handle(0, a0); w.string(a1); w.u32(a2); },
+    readArguments(r) { return [r.handle(0), r.string(), r.u32()]; },
+    writeResult(w, v: Outcome<Residency, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeAllocateResidency(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Residency, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readAllocateResidency(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'allocate', name: 'unpin-export', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1]: readonly [unknown, string]) { w.handle(0, a0); w.string(a1); },
+    readArguments(r) { return [r.handle(0), r.string()]; },
+    writeResult(w, v: Outcome<Residency, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeAllocateResidency(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Residency, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readAllocateResidency(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'allocate', name: 'retain-export', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1, a2]: readonly [unknown, string, number]) { w.handle(0, a0); w.string(a1); w.u32(a2); },
+    readArguments(r) { return [r.handle(0), r.string(), r.u32()]; },
+    writeResult(w, v: Outcome<Residency, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeAllocateResidency(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Residency, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readAllocateResidency(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'allocate', name: 'prefetch-export', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1]: readonly [unknown, string]) { w.handle(0, a0); w.string(a1); },
+    readArguments(r) { return [r.handle(0), r.string()]; },
+    writeResult(w, v: Outcome<Residency, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeAllocateResidency(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Residency, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readAllocateResidency(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'allocate', name: 'demote-export', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1, a2]: readonly [unknown, string, Tier]) { w.handle(0, a0); w.string(a1); writeAllocateTier(w, a2); },
+    readArguments(r) { return [r.handle(0), r.string(), readAllocateTier(r)]; },
+    writeResult(w, v: Outcome<Residency, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeAllocateResidency(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Residency, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readAllocateResidency(r) } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
     interface: 'forward', name: 'forward', answering: 'nothing', resource: -1, fallible: false,

@@ -203,6 +203,24 @@ declare module 'pie:inferlet/allocate@0.1.0' {
     readonly tokens: number;
     readonly nextPosition: number;
   }
+  /** A place of pages, from the fastest on: the device, the memory of its host, the host's disk. */
+  export type Tier = 'device' | 'memory' | 'disk';
+  /** Why a lease ended: its time was over, or memory was needed for other work. */
+  export type LeaseEnd = 'expired' | 'pressure';
+  /** Where the pages of an export are. */
+  export interface Residency {
+    /** The slowest place of any page. */
+    readonly tier: Tier;
+    readonly devicePages: number;
+    readonly memoryPages: number;
+    readonly diskPages: number;
+    /** Bytes of all keys and values. */
+    readonly bytes: number;
+    /** Milliseconds that the lease still lasts; 0 without a lease. */
+    readonly leaseMs: number;
+    /** How the last lease ended; none without one, while it lasts and after `unpin-export`. */
+    readonly leaseEnded: LeaseEnd | null;
+  }
   /** Number of slots of a KV page (8 to 32, 16 by default). */
   export function pageSize(queue: Queue): number;
   /**
@@ -253,6 +271,36 @@ declare module 'pie:inferlet/allocate@0.1.0' {
   export function unexport(queue: Queue, name: string): Future<Outcome<undefined>>;
   /** The tenant's exports of the queue's model, ordered by name. */
   export function listExports(queue: Queue): Future<Outcome<ExportInfo[]>>;
+  /**
+   * Where the pages of an export are now. This and the following calls accept the tenant's own exports only (`unsupported` for a name under
+   * `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes only
+   * frames that are free or hold cached prefixes.
+   */
+  export function exportResidency(queue: Queue, name: string): Future<Outcome<Residency>>;
+  /**
+   * Brings the pages of an export to the device as far as it has room, and keeps those that are there for `lease-ms` (1 ms to 1 hour), also
+   * after the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease
+   * ends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter
+   * of the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the
+   * tenant may never pin, `unavailable` when it may not now. An export on disk counts against the invocation's pages while it comes back:
+   * `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it.
+   */
+  export function pinExport(queue: Queue, name: string, leaseMs: number): Future<Outcome<Residency>>;
+  /** Ends the lease. */
+  export function unpinExport(queue: Queue, name: string): Future<Outcome<Residency>>;
+  /**
+   * Hints that the export will be used in `next-use-ms`. Of the tenant's exports, those without a hint leave the device first, then the one
+   * that is needed last. The hint holds until its time, or until the next import; 0 removes it. It has no effect on an export on disk.
+   */
+  export function retainExport(queue: Queue, name: string, nextUseMs: number): Future<Outcome<Residency>>;
+  /** Brings the pages of an export to the device ahead of its use, as far as there is room. Fails for an export on disk as `pin-export` does. */
+  export function prefetchExport(queue: Queue, name: string): Future<Outcome<Residency>>;
+  /**
+   * Ends the lease, and moves pages that only exports hold off the device: to `memory`, where those that find no room there go to disk, and
+   * stay on the device when that is full, too. To `disk` a persistent export drops its pages from the device and memory: they count against
+   * no quota then. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.
+   */
+  export function demoteExport(queue: Queue, name: string, tier: Tier): Future<Outcome<Residency>>;
   export {};
 }
 

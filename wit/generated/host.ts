@@ -66,6 +66,27 @@ export interface Imported {
   readonly nextPosition: number;
 }
 
+/** A place of pages, from the fastest on: the device, the memory of its host, the host's disk. */
+export type Tier = 'device' | 'memory' | 'disk';
+
+/** Why a lease ended: its time was over, or memory was needed for other work. */
+export type LeaseEnd = 'expired' | 'pressure';
+
+/** Where the pages of an export are. */
+export interface Residency {
+  /** The slowest place of any page. */
+  readonly tier: Tier;
+  readonly devicePages: number;
+  readonly memoryPages: number;
+  readonly diskPages: number;
+  /** Bytes of all keys and values. */
+  readonly bytes: bigint;
+  /** Milliseconds that the lease still lasts; 0 without a lease. */
+  readonly leaseMs: number;
+  /** How the last lease ended; none without one, while it lasts and after `unpin-export`. */
+  readonly leaseEnded?: LeaseEnd | undefined;
+}
+
 /**
  * The keys that each input sees, run-length encoded. Row i belongs to input i. It covers the filled slots of the in-pages, in order, and then
  * the inputs. A row is a list of run lengths that alternate hidden, visible, hidden, … and add up to the row's width. It starts with hidden
@@ -556,6 +577,36 @@ export interface AllocateHost {
   unexport(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
   /** The tenant's exports of the queue's model, ordered by name. */
   listExports(queue: Queue): Promise<Outcome<readonly ExportInfo[], HandlerError>>;
+  /**
+   * Where the pages of an export are now. This and the following calls accept the tenant's own exports only (`unsupported` for a name under
+   * `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes only
+   * frames that are free or hold cached prefixes.
+   */
+  exportResidency(queue: Queue, name: string): Promise<Outcome<Residency, HandlerError>>;
+  /**
+   * Brings the pages of an export to the device as far as it has room, and keeps those that are there for `lease-ms` (1 ms to 1 hour), also
+   * after the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease
+   * ends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter
+   * of the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the
+   * tenant may never pin, `unavailable` when it may not now. An export on disk counts against the invocation's pages while it comes back:
+   * `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it.
+   */
+  pinExport(queue: Queue, name: string, leaseMs: number): Promise<Outcome<Residency, HandlerError>>;
+  /** Ends the lease. */
+  unpinExport(queue: Queue, name: string): Promise<Outcome<Residency, HandlerError>>;
+  /**
+   * Hints that the export will be used in `next-use-ms`. Of the tenant's exports, those without a hint leave the device first, then the one
+   * that is needed last. The hint holds until its time, or until the next import; 0 removes it. It has no effect on an export on disk.
+   */
+  retainExport(queue: Queue, name: string, nextUseMs: number): Promise<Outcome<Residency, HandlerError>>;
+  /** Brings the pages of an export to the device ahead of its use, as far as there is room. Fails for an export on disk as `pin-export` does. */
+  prefetchExport(queue: Queue, name: string): Promise<Outcome<Residency, HandlerError>>;
+  /**
+   * Ends the lease, and moves pages that only exports hold off the device: to `memory`, where those that find no room there go to disk, and
+   * stay on the device when that is full, too. To `disk` a persistent export drops its pages from the device and memory: they count against
+   * no quota then. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.
+   */
+  demoteExport(queue: Queue, name: string, tier: Tier): Promise<Outcome<Residency, HandlerError>>;
 }
 
 /**

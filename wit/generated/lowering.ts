@@ -24,6 +24,7 @@ import type {
   Header,
   Imported,
   KvFilesFileInfo,
+  LeaseEnd,
   LogLevel,
   Mask,
   MatchStatus,
@@ -37,6 +38,7 @@ import type {
   Piped,
   Queue,
   Request,
+  Residency,
   ResponseHead,
   Rights,
   Run,
@@ -48,6 +50,7 @@ import type {
   StepRequest,
   StepResult,
   Subscription,
+  Tier,
 } from './host.ts';
 
 /** Functions that the host implements, by interface and core name. The first argument of each function is the context of the guest. */
@@ -95,6 +98,12 @@ export interface HostFunctions {
     readonly 'import-pages': (context: unknown, a0: Queue, a1: string) => Promise<Outcome<Imported, HandlerError>>;
     readonly 'unexport': (context: unknown, a0: Queue, a1: string) => Promise<Outcome<undefined, HandlerError>>;
     readonly 'list-exports': (context: unknown, a0: Queue) => Promise<Outcome<readonly ExportInfo[], HandlerError>>;
+    readonly 'export-residency': (context: unknown, a0: Queue, a1: string) => Promise<Outcome<Residency, HandlerError>>;
+    readonly 'pin-export': (context: unknown, a0: Queue, a1: string, a2: number) => Promise<Outcome<Residency, HandlerError>>;
+    readonly 'unpin-export': (context: unknown, a0: Queue, a1: string) => Promise<Outcome<Residency, HandlerError>>;
+    readonly 'retain-export': (context: unknown, a0: Queue, a1: string, a2: number) => Promise<Outcome<Residency, HandlerError>>;
+    readonly 'prefetch-export': (context: unknown, a0: Queue, a1: string) => Promise<Outcome<Residency, HandlerError>>;
+    readonly 'demote-export': (context: unknown, a0: Queue, a1: string, a2: Tier) => Promise<Outcome<Residency, HandlerError>>;
   };
   readonly 'forward': {
     readonly 'forward': (context: unknown, a0: Queue, a1: Uint32Array, a2: Uint32Array, a3: Uint32Array, a4: Uint32Array, a5: Mask | undefined) => void;
@@ -259,6 +268,12 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['allocate', 'import-pages'],
   ['allocate', 'unexport'],
   ['allocate', 'list-exports'],
+  ['allocate', 'export-residency'],
+  ['allocate', 'pin-export'],
+  ['allocate', 'unpin-export'],
+  ['allocate', 'retain-export'],
+  ['allocate', 'prefetch-export'],
+  ['allocate', 'demote-export'],
   ['forward', 'forward'],
   ['forward', 'mask-page'],
   ['input-text', 'embed-text'],
@@ -390,97 +405,103 @@ export function lower(host: HostFunctions): Lowering {
   const h33 = host['allocate']['import-pages'];
   const h34 = host['allocate']['unexport'];
   const h35 = host['allocate']['list-exports'];
-  const h36 = host['forward']['forward'];
-  const h37 = host['forward']['mask-page'];
-  const h38 = host['input-text']['embed-text'];
-  const h39 = host['output-text']['next-distribution'];
-  const h40 = host['output-text']['log-probabilities'];
-  const h41 = host['output-text']['entropy'];
-  const h42 = host['output-text']['read-embed'];
-  const h43 = host['fused']['step'];
-  const h44 = host['fused']['[constructor]run'];
-  const h45 = host['fused']['[method]run.next'];
-  const h46 = host['fused']['[method]run.pipe'];
-  const h47 = host['fused']['[method]run.stop'];
-  const h48 = host['fused']['[resource-drop]run'];
-  const h49 = host['tokenize']['tokenize'];
-  const h50 = host['tokenize']['detokenize'];
-  const h51 = host['tokenize']['special-tokens'];
-  const h52 = host['tokenize']['vocabulary'];
-  const h53 = host['tokenize']['chat-template'];
-  const h54 = host['tokenize']['render-chat'];
-  const h55 = host['tokenize']['[constructor]detokenizer'];
-  const h56 = host['tokenize']['[method]detokenizer.push'];
-  const h57 = host['tokenize']['[method]detokenizer.finish'];
-  const h58 = host['tokenize']['[resource-drop]detokenizer'];
-  const h59 = host['grammar']['step'];
-  const h60 = host['grammar']['verify'];
-  const h61 = host['grammar']['[constructor]compiled'];
-  const h62 = host['grammar']['[method]compiled.ready'];
-  const h63 = host['grammar']['[constructor]matcher'];
-  const h64 = host['grammar']['[method]matcher.accept'];
-  const h65 = host['grammar']['[method]matcher.mask'];
-  const h66 = host['grammar']['[method]matcher.status'];
-  const h67 = host['grammar']['[method]matcher.jump'];
-  const h68 = host['grammar']['[method]matcher.fork'];
-  const h69 = host['grammar']['[method]matcher.rollback'];
-  const h70 = host['grammar']['[resource-drop]compiled'];
-  const h71 = host['grammar']['[resource-drop]matcher'];
-  const h72 = host['introspect']['forward-scores'];
-  const h73 = host['kv-files']['remove'];
-  const h74 = host['kv-files']['files'];
-  const h75 = host['kv-files']['[constructor]file'];
-  const h76 = host['kv-files']['[method]file.ready'];
-  const h77 = host['kv-files']['[method]file.tokens'];
-  const h78 = host['kv-files']['[method]file.next-position'];
-  const h79 = host['kv-files']['[method]file.pages'];
-  const h80 = host['kv-files']['[method]file.reserve'];
-  const h81 = host['kv-files']['[method]file.filled'];
-  const h82 = host['kv-files']['[method]file.pred'];
-  const h83 = host['kv-files']['[method]file.fork'];
-  const h84 = host['kv-files']['[method]file.extract'];
-  const h85 = host['kv-files']['[method]file.merge'];
-  const h86 = host['kv-files']['[method]file.save'];
-  const h87 = host['kv-files']['[method]file.unlock'];
-  const h88 = host['kv-files']['[resource-drop]file'];
-  const h89 = host['input-image']['image-dimensions'];
-  const h90 = host['input-image']['image-embeds'];
-  const h91 = host['input-image']['embed-image'];
-  const h92 = host['adapter']['list-adapters'];
-  const h93 = host['adapter']['load-adapter'];
-  const h94 = host['adapter']['forward-with-adapter'];
-  const h95 = host['adapter']['step'];
-  const h96 = host['store']['get'];
-  const h97 = host['store']['set'];
-  const h98 = host['store']['compare-and-set'];
-  const h99 = host['store']['delete-key'];
-  const h100 = host['store']['exists'];
-  const h101 = host['store']['list-keys'];
-  const h102 = host['messaging']['broadcast'];
-  const h103 = host['messaging']['push'];
-  const h104 = host['messaging']['pull'];
-  const h105 = host['messaging']['[constructor]subscription'];
-  const h106 = host['messaging']['[method]subscription.ready'];
-  const h107 = host['messaging']['[method]subscription.next'];
-  const h108 = host['messaging']['[method]subscription.unsubscribe'];
-  const h109 = host['messaging']['[resource-drop]subscription'];
-  const h110 = host['http']['[constructor]exchange'];
-  const h111 = host['http']['[method]exchange.head'];
-  const h112 = host['http']['[method]exchange.read'];
-  const h113 = host['http']['[resource-drop]exchange'];
-  const h114 = host['children']['[constructor]child'];
-  const h115 = host['children']['[method]child.started'];
-  const h116 = host['children']['[method]child.send'];
-  const h117 = host['children']['[method]child.close'];
-  const h118 = host['children']['[method]child.receive'];
-  const h119 = host['children']['[method]child.wait'];
-  const h120 = host['children']['[method]child.cancel'];
-  const h121 = host['children']['[resource-drop]child'];
-  const h122 = host['file-exchange']['send-file'];
-  const h123 = host['file-exchange']['receive-file'];
-  const h124 = host['file-exchange']['list-files'];
-  const h125 = host['environment']['get-variable'];
-  const h126 = host['environment']['list-variables'];
+  const h36 = host['allocate']['export-residency'];
+  const h37 = host['allocate']['pin-export'];
+  const h38 = host['allocate']['unpin-export'];
+  const h39 = host['allocate']['retain-export'];
+  const h40 = host['allocate']['prefetch-export'];
+  const h41 = host['allocate']['demote-export'];
+  const h42 = host['forward']['forward'];
+  const h43 = host['forward']['mask-page'];
+  const h44 = host['input-text']['embed-text'];
+  const h45 = host['output-text']['next-distribution'];
+  const h46 = host['output-text']['log-probabilities'];
+  const h47 = host['output-text']['entropy'];
+  const h48 = host['output-text']['read-embed'];
+  const h49 = host['fused']['step'];
+  const h50 = host['fused']['[constructor]run'];
+  const h51 = host['fused']['[method]run.next'];
+  const h52 = host['fused']['[method]run.pipe'];
+  const h53 = host['fused']['[method]run.stop'];
+  const h54 = host['fused']['[resource-drop]run'];
+  const h55 = host['tokenize']['tokenize'];
+  const h56 = host['tokenize']['detokenize'];
+  const h57 = host['tokenize']['special-tokens'];
+  const h58 = host['tokenize']['vocabulary'];
+  const h59 = host['tokenize']['chat-template'];
+  const h60 = host['tokenize']['render-chat'];
+  const h61 = host['tokenize']['[constructor]detokenizer'];
+  const h62 = host['tokenize']['[method]detokenizer.push'];
+  const h63 = host['tokenize']['[method]detokenizer.finish'];
+  const h64 = host['tokenize']['[resource-drop]detokenizer'];
+  const h65 = host['grammar']['step'];
+  const h66 = host['grammar']['verify'];
+  const h67 = host['grammar']['[constructor]compiled'];
+  const h68 = host['grammar']['[method]compiled.ready'];
+  const h69 = host['grammar']['[constructor]matcher'];
+  const h70 = host['grammar']['[method]matcher.accept'];
+  const h71 = host['grammar']['[method]matcher.mask'];
+  const h72 = host['grammar']['[method]matcher.status'];
+  const h73 = host['grammar']['[method]matcher.jump'];
+  const h74 = host['grammar']['[method]matcher.fork'];
+  const h75 = host['grammar']['[method]matcher.rollback'];
+  const h76 = host['grammar']['[resource-drop]compiled'];
+  const h77 = host['grammar']['[resource-drop]matcher'];
+  const h78 = host['introspect']['forward-scores'];
+  const h79 = host['kv-files']['remove'];
+  const h80 = host['kv-files']['files'];
+  const h81 = host['kv-files']['[constructor]file'];
+  const h82 = host['kv-files']['[method]file.ready'];
+  const h83 = host['kv-files']['[method]file.tokens'];
+  const h84 = host['kv-files']['[method]file.next-position'];
+  const h85 = host['kv-files']['[method]file.pages'];
+  const h86 = host['kv-files']['[method]file.reserve'];
+  const h87 = host['kv-files']['[method]file.filled'];
+  const h88 = host['kv-files']['[method]file.pred'];
+  const h89 = host['kv-files']['[method]file.fork'];
+  const h90 = host['kv-files']['[method]file.extract'];
+  const h91 = host['kv-files']['[method]file.merge'];
+  const h92 = host['kv-files']['[method]file.save'];
+  const h93 = host['kv-files']['[method]file.unlock'];
+  const h94 = host['kv-files']['[resource-drop]file'];
+  const h95 = host['input-image']['image-dimensions'];
+  const h96 = host['input-image']['image-embeds'];
+  const h97 = host['input-image']['embed-image'];
+  const h98 = host['adapter']['list-adapters'];
+  const h99 = host['adapter']['load-adapter'];
+  const h100 = host['adapter']['forward-with-adapter'];
+  const h101 = host['adapter']['step'];
+  const h102 = host['store']['get'];
+  const h103 = host['store']['set'];
+  const h104 = host['store']['compare-and-set'];
+  const h105 = host['store']['delete-key'];
+  const h106 = host['store']['exists'];
+  const h107 = host['store']['list-keys'];
+  const h108 = host['messaging']['broadcast'];
+  const h109 = host['messaging']['push'];
+  const h110 = host['messaging']['pull'];
+  const h111 = host['messaging']['[constructor]subscription'];
+  const h112 = host['messaging']['[method]subscription.ready'];
+  const h113 = host['messaging']['[method]subscription.next'];
+  const h114 = host['messaging']['[method]subscription.unsubscribe'];
+  const h115 = host['messaging']['[resource-drop]subscription'];
+  const h116 = host['http']['[constructor]exchange'];
+  const h117 = host['http']['[method]exchange.head'];
+  const h118 = host['http']['[method]exchange.read'];
+  const h119 = host['http']['[resource-drop]exchange'];
+  const h120 = host['children']['[constructor]child'];
+  const h121 = host['children']['[method]child.started'];
+  const h122 = host['children']['[method]child.send'];
+  const h123 = host['children']['[method]child.close'];
+  const h124 = host['children']['[method]child.receive'];
+  const h125 = host['children']['[method]child.wait'];
+  const h126 = host['children']['[method]child.cancel'];
+  const h127 = host['children']['[resource-drop]child'];
+  const h128 = host['file-exchange']['send-file'];
+  const h129 = host['file-exchange']['receive-file'];
+  const h130 = host['file-exchange']['list-files'];
+  const h131 = host['environment']['get-variable'];
+  const h132 = host['environment']['list-variables'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -613,61 +634,70 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift15(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift15(g: LoweredGuest, f0: number): Tier {
+    const d = f0 >>> 0;
+    switch (d) {
+      case 0: return 'device';
+      case 1: return 'memory';
+      case 2: return 'disk';
+      default: return g.trap(`${d} is no case of tier`);
+    }
+  }
+  function lift16(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
-      case 1: return lift16(g, f1, f2, f3, f4);
+      case 1: return lift17(g, f1, f2, f3, f4);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift16(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number): Mask {
+  function lift17(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number): Mask {
     return {
       runs: g.listU32(f0, f1),
       rowLengths: g.listU32(f2, f3),
     };
   }
-  function load17(g: LoweredGuest, p: number): readonly [Queue, StepRequest] {
+  function load18(g: LoweredGuest, p: number): readonly [Queue, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
-      load18(g, p + 4),
+      load19(g, p + 4),
     ];
   }
-  function load18(g: LoweredGuest, p: number): StepRequest {
+  function load19(g: LoweredGuest, p: number): StepRequest {
     return {
       tokens: g.listU32(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       positions: g.listU32(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
       inPages: g.listU32(g.u32[(p + 16) >>> 2], g.u32[(p + 16 + 4) >>> 2]),
       outPages: g.listU32(g.u32[(p + 24) >>> 2], g.u32[(p + 24 + 4) >>> 2]),
-      mask: load19(g, p + 32),
+      mask: load20(g, p + 32),
       rows: g.u32[(p + 52) >>> 2],
-      output: load21(g, p + 56),
+      output: load22(g, p + 56),
     };
   }
-  function load19(g: LoweredGuest, p: number): Mask | undefined {
+  function load20(g: LoweredGuest, p: number): Mask | undefined {
     const d = g.u8[p];
     switch (d) {
       case 0: return undefined;
-      case 1: return load20(g, p + 4);
+      case 1: return load21(g, p + 4);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function load20(g: LoweredGuest, p: number): Mask {
+  function load21(g: LoweredGuest, p: number): Mask {
     return {
       runs: g.listU32(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       rowLengths: g.listU32(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
   }
-  function load21(g: LoweredGuest, p: number): Output {
+  function load22(g: LoweredGuest, p: number): Output {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'none' };
-      case 1: return { tag: 'sample', val: load22(g, p + 4) };
+      case 1: return { tag: 'sample', val: load23(g, p + 4) };
       case 2: return { tag: 'distributions', val: g.u32[(p + 4) >>> 2] };
       default: return g.trap(`${d} is no case of output`);
     }
   }
-  function load22(g: LoweredGuest, p: number): Sampler {
+  function load23(g: LoweredGuest, p: number): Sampler {
     return {
       temperature: g.f32[(p + 0) >>> 2],
       topK: g.u32[(p + 4) >>> 2],
@@ -676,17 +706,17 @@ export function lower(host: HostFunctions): Lowering {
       seed: g.u32[(p + 16) >>> 2],
     };
   }
-  function lift23(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): RunRequest {
+  function lift24(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): RunRequest {
     return {
       token: (f0 >>> 0),
       position: (f1 >>> 0),
       pages: g.listU32(f2, f3),
       maxTokens: (f4 >>> 0),
-      sampler: lift24(g, f5, f6, f7, f8, f9),
+      sampler: lift25(g, f5, f6, f7, f8, f9),
       stopTokens: g.listU32(f10, f11),
     };
   }
-  function lift24(_g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Sampler {
+  function lift25(_g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Sampler {
     return {
       temperature: f0,
       topK: (f1 >>> 0),
@@ -695,15 +725,15 @@ export function lower(host: HostFunctions): Lowering {
       seed: (f4 >>> 0),
     };
   }
-  function lift25(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number, f12: number): PipeRequest {
+  function lift26(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number, f12: number): PipeRequest {
     return {
       before: g.listU32(f0, f1),
       held: g.string(f2, f3),
-      stops: list26(g, f4, f5),
-      frame: lift27(g, f6, f7, f8, f9, f10, f11, f12),
+      stops: list27(g, f4, f5),
+      frame: lift28(g, f6, f7, f8, f9, f10, f11, f12),
     };
   }
-  function list26(g: LoweredGuest, p: number, n: number): readonly string[] {
+  function list27(g: LoweredGuest, p: number, n: number): readonly string[] {
     n >>>= 0;
     const a = g.items(p, n, 8, 4);
     const v: string[] = new Array(n);
@@ -713,54 +743,47 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function lift27(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Frame | undefined {
+  function lift28(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Frame | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
-      case 1: return lift28(g, f1, f2, f3, f4, f5, f6);
+      case 1: return lift29(g, f1, f2, f3, f4, f5, f6);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift28(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number): Frame {
+  function lift29(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number): Frame {
     return {
       opening: g.string(f0, f1),
       before: g.string(f2, f3),
       after: g.string(f4, f5),
     };
   }
-  function store29(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store30(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store30(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store31(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store31(g: LoweredGuest, p: number, v: Outcome<SpecialTokenIds, HandlerError>): void {
+  function store32(g: LoweredGuest, p: number, v: Outcome<SpecialTokenIds, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store32(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store33(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store32(g: LoweredGuest, p: number, v: SpecialTokenIds): void {
-    store33(g, p + 0, v.bos);
+  function store33(g: LoweredGuest, p: number, v: SpecialTokenIds): void {
+    store34(g, p + 0, v.bos);
     g.putU32(p + 8, v.eos);
-    store34(g, p + 16, v.pad);
-    store35(g, p + 24, v.unknown);
-  }
-  function store33(g: LoweredGuest, p: number, v: number | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.u32[(p + 4) >>> 2] = v;
-    }
+    store35(g, p + 16, v.pad);
+    store36(g, p + 24, v.unknown);
   }
   function store34(g: LoweredGuest, p: number, v: number | undefined): void {
     if (v === undefined) g.u8[p] = 0;
@@ -776,14 +799,21 @@ export function lower(host: HostFunctions): Lowering {
       g.u32[(p + 4) >>> 2] = v;
     }
   }
-  function store36(g: LoweredGuest, p: number, v: Outcome<readonly Uint8Array[], HandlerError>): void {
+  function store36(g: LoweredGuest, p: number, v: number | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.u32[(p + 4) >>> 2] = v;
+    }
+  }
+  function store37(g: LoweredGuest, p: number, v: Outcome<readonly Uint8Array[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store37(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store38(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store37(g: LoweredGuest, p: number, v: readonly Uint8Array[]): void {
+  function store38(g: LoweredGuest, p: number, v: readonly Uint8Array[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -793,28 +823,21 @@ export function lower(host: HostFunctions): Lowering {
       g.putU8(e, (v[i] as Uint8Array));
     }
   }
-  function list38(g: LoweredGuest, p: number, n: number): readonly ChatMessage[] {
+  function list39(g: LoweredGuest, p: number, n: number): readonly ChatMessage[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: ChatMessage[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load39(g, e);
+      v[i] = load40(g, e);
     }
     return v;
   }
-  function load39(g: LoweredGuest, p: number): ChatMessage {
+  function load40(g: LoweredGuest, p: number): ChatMessage {
     return {
       role: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       content: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
-  }
-  function store40(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
   }
   function store41(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
@@ -830,22 +853,29 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function load43(g: LoweredGuest, p: number): readonly [Queue, Matcher, StepRequest] {
+  function store43(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function load44(g: LoweredGuest, p: number): readonly [Queue, Matcher, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       (g.resource(g.u32[(p + 4) >>> 2], 3) as Matcher),
-      load18(g, p + 8),
+      load19(g, p + 8),
     ];
   }
-  function load44(g: LoweredGuest, p: number): readonly [Queue, Matcher, string | undefined, StepRequest] {
+  function load45(g: LoweredGuest, p: number): readonly [Queue, Matcher, string | undefined, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       (g.resource(g.u32[(p + 4) >>> 2], 3) as Matcher),
-      load45(g, p + 8),
-      load18(g, p + 20),
+      load46(g, p + 8),
+      load19(g, p + 20),
     ];
   }
-  function load45(g: LoweredGuest, p: number): string | undefined {
+  function load46(g: LoweredGuest, p: number): string | undefined {
     const d = g.u8[p];
     switch (d) {
       case 0: return undefined;
@@ -853,7 +883,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift46(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
+  function lift47(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'json-schema', val: g.string(f1, f2) };
@@ -863,15 +893,15 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of source`);
     }
   }
-  function lift47(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift48(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
-      case 1: return lift16(g, f1, f2, f3, f4);
+      case 1: return lift17(g, f1, f2, f3, f4);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift48(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift49(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -879,7 +909,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift49(g: LoweredGuest, f0: number): Access {
+  function lift50(g: LoweredGuest, f0: number): Access {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'read';
@@ -887,14 +917,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of access`);
     }
   }
-  function store50(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store51(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift51(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift52(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -902,7 +932,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift52(g: LoweredGuest, f0: number): Rights {
+  function lift53(g: LoweredGuest, f0: number): Rights {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'private';
@@ -911,46 +941,46 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of rights`);
     }
   }
-  function store53(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
+  function store54(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store54(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store55(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store54(g: LoweredGuest, p: number, v: Dimensions): void {
+  function store55(g: LoweredGuest, p: number, v: Dimensions): void {
     g.u32[(p + 0) >>> 2] = v.width;
     g.u32[(p + 4) >>> 2] = v.height;
   }
-  function lift55(_g: LoweredGuest, f0: number, f1: number): Dimensions {
+  function lift56(_g: LoweredGuest, f0: number, f1: number): Dimensions {
     return {
       width: (f0 >>> 0),
       height: (f1 >>> 0),
     };
   }
-  function store56(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store57(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift57(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift58(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
-      case 1: return lift16(g, f1, f2, f3, f4);
+      case 1: return lift17(g, f1, f2, f3, f4);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function load58(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
+  function load59(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]),
-      load18(g, p + 12),
+      load19(g, p + 12),
     ];
   }
-  function lift59(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift60(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -958,7 +988,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift60(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
+  function lift61(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -966,7 +996,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift61(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift62(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -974,33 +1004,33 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift62(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
+  function lift63(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
     return {
       method: g.string(f0, f1),
       url: g.string(f2, f3),
-      headers: list63(g, f4, f5),
-      body: lift65(g, f6, f7, f8),
-      timeoutMs: lift66(g, f9, f10),
+      headers: list64(g, f4, f5),
+      body: lift66(g, f6, f7, f8),
+      timeoutMs: lift67(g, f9, f10),
       redirects: (f11 >>> 0),
     };
   }
-  function list63(g: LoweredGuest, p: number, n: number): readonly Header[] {
+  function list64(g: LoweredGuest, p: number, n: number): readonly Header[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: Header[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load64(g, e);
+      v[i] = load65(g, e);
     }
     return v;
   }
-  function load64(g: LoweredGuest, p: number): Header {
+  function load65(g: LoweredGuest, p: number): Header {
     return {
       name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       value: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
   }
-  function lift65(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
+  function lift66(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1008,7 +1038,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift66(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift67(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1016,14 +1046,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function store67(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store68(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store68(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store69(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1033,7 +1063,7 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function lift69(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
+  function lift70(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(f1, f2) };
@@ -1041,7 +1071,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function load70(g: LoweredGuest, p: number): Outcome<string, string> {
+  function load71(g: LoweredGuest, p: number): Outcome<string, string> {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
@@ -1049,131 +1079,175 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function store71(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store72(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store72(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
+  function store73(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store73(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store74(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store73(g: LoweredGuest, p: number, v: Message): void {
+  function store74(g: LoweredGuest, p: number, v: Message): void {
     switch (v.tag) {
       case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store74(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
+  function store75(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store75(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store76(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store75(g: LoweredGuest, p: number, v: Imported): void {
+  function store76(g: LoweredGuest, p: number, v: Imported): void {
     g.putU32(p + 0, v.pages);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
   }
-  function store76(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+  function store77(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store77(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store78(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store77(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
+  function store78(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store78(g, e, (v[i] as ExportInfo));
+      store79(g, e, (v[i] as ExportInfo));
     }
   }
-  function store78(g: LoweredGuest, p: number, v: ExportInfo): void {
+  function store79(g: LoweredGuest, p: number, v: ExportInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.pages;
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.nextPosition;
     g.u8[p + 20] = v.persistent ? 1 : 0;
   }
-  function store79(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+  function store80(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store80(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store81(g, p + 8, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store81(g: LoweredGuest, p: number, v: Residency): void {
+    store82(g, p + 0, v.tier);
+    g.u32[(p + 4) >>> 2] = v.devicePages;
+    g.u32[(p + 8) >>> 2] = v.memoryPages;
+    g.u32[(p + 12) >>> 2] = v.diskPages;
+    g.u64[(p + 16) >>> 3] = BigInt(v.bytes);
+    g.u32[(p + 24) >>> 2] = v.leaseMs;
+    store84(g, p + 28, v.leaseEnded);
+  }
+  function store82(g: LoweredGuest, p: number, v: Tier): void {
+    g.u8[p] = case83(v);
+  }
+  function case83(v: Tier): number {
+    switch (v) {
+      case 'device': return 0;
+      case 'memory': return 1;
+      case 'disk': return 2;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store84(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      store85(g, p + 1, v);
+    }
+  }
+  function store85(g: LoweredGuest, p: number, v: LeaseEnd): void {
+    g.u8[p] = case86(v);
+  }
+  function case86(v: LeaseEnd): number {
+    switch (v) {
+      case 'expired': return 0;
+      case 'pressure': return 1;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store87(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store88(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store80(g: LoweredGuest, p: number, v: Distribution): void {
+  function store88(g: LoweredGuest, p: number, v: Distribution): void {
     g.putU32(p + 0, v.tokens);
     g.putF32(p + 8, v.logProbabilities);
   }
-  function store81(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
+  function store89(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putF32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store82(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store90(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.f32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store83(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
+  function store91(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store84(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store92(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store84(g: LoweredGuest, p: number, v: StepResult): void {
+  function store92(g: LoweredGuest, p: number, v: StepResult): void {
     g.putU32(p + 0, v.tokens);
-    store85(g, p + 8, v.distributions);
+    store93(g, p + 8, v.distributions);
   }
-  function store85(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store93(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store80(g, e, (v[i] as Distribution));
+      store88(g, e, (v[i] as Distribution));
     }
   }
-  function store86(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
+  function store94(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store87(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store95(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store87(g: LoweredGuest, p: number, v: RunChunk): void {
+  function store95(g: LoweredGuest, p: number, v: RunChunk): void {
     g.putU32(p + 0, v.tokens);
-    store88(g, p + 8, v.finished);
+    store96(g, p + 8, v.finished);
   }
-  function store88(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store96(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store89(g, p + 1, v);
+      store97(g, p + 1, v);
     }
   }
-  function store89(g: LoweredGuest, p: number, v: FinishReason): void {
-    g.u8[p] = case90(v);
+  function store97(g: LoweredGuest, p: number, v: FinishReason): void {
+    g.u8[p] = case98(v);
   }
-  function case90(v: FinishReason): number {
+  function case98(v: FinishReason): number {
     switch (v) {
       case 'stop-token': return 0;
       case 'max-tokens': return 1;
@@ -1181,89 +1255,89 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store91(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store92(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store92(g: LoweredGuest, p: number, v: Piped): void {
-    g.putU32(p + 0, v.tokens);
-    g.putString(p + 8, v.text);
-    g.putString(p + 16, v.held);
-    store93(g, p + 24, v.stop);
-    store94(g, p + 36, v.finished);
-  }
-  function store93(g: LoweredGuest, p: number, v: string | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.putString(p + 4, v);
-    }
-  }
-  function store94(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      store89(g, p + 1, v);
-    }
-  }
-  function store95(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store96(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store97(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store98(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store98(g: LoweredGuest, p: number, v: MatchStatus): void {
-    g.u8[p + 0] = v.mayEnd ? 1 : 0;
-    g.u8[p + 1] = v.mustEnd ? 1 : 0;
-  }
-  function store99(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+  function store99(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store100(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store100(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
+  function store100(g: LoweredGuest, p: number, v: Piped): void {
+    g.putU32(p + 0, v.tokens);
+    g.putString(p + 8, v.text);
+    g.putString(p + 16, v.held);
+    store101(g, p + 24, v.stop);
+    store102(g, p + 36, v.finished);
+  }
+  function store101(g: LoweredGuest, p: number, v: string | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.putString(p + 4, v);
+    }
+  }
+  function store102(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      store97(g, p + 1, v);
+    }
+  }
+  function store103(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store104(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store105(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store106(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store106(g: LoweredGuest, p: number, v: MatchStatus): void {
+    g.u8[p + 0] = v.mayEnd ? 1 : 0;
+    g.u8[p + 1] = v.mustEnd ? 1 : 0;
+  }
+  function store107(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store108(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store108(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store101(g, e, (v[i] as KvFilesFileInfo));
+      store109(g, e, (v[i] as KvFilesFileInfo));
     }
   }
-  function store101(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
+  function store109(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
     g.u8[p + 16] = v.persistent ? 1 : 0;
-    store102(g, p + 17, v.rights);
+    store110(g, p + 17, v.rights);
     g.putString(p + 20, v.owner);
     g.u8[p + 28] = v.locked ? 1 : 0;
   }
-  function store102(g: LoweredGuest, p: number, v: Rights): void {
-    g.u8[p] = case103(v);
+  function store110(g: LoweredGuest, p: number, v: Rights): void {
+    g.u8[p] = case111(v);
   }
-  function case103(v: Rights): number {
+  function case111(v: Rights): number {
     switch (v) {
       case 'private': return 0;
       case 'readable': return 1;
@@ -1271,92 +1345,92 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store104(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
+  function store112(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store105(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store113(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store105(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store113(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store80(g, e, (v[i] as Distribution));
+      store88(g, e, (v[i] as Distribution));
     }
   }
-  function store106(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+  function store114(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store107(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store115(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store107(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+  function store115(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store108(g, e, (v[i] as AdapterInfo));
+      store116(g, e, (v[i] as AdapterInfo));
     }
   }
-  function store108(g: LoweredGuest, p: number, v: AdapterInfo): void {
+  function store116(g: LoweredGuest, p: number, v: AdapterInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.rank;
     g.u8[p + 12] = v.loaded ? 1 : 0;
   }
-  function store109(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+  function store117(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store110(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store118(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store110(g: LoweredGuest, p: number, v: Entry | undefined): void {
+  function store118(g: LoweredGuest, p: number, v: Entry | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store111(g, p + 8, v);
+      store119(g, p + 8, v);
     }
   }
-  function store111(g: LoweredGuest, p: number, v: Entry): void {
+  function store119(g: LoweredGuest, p: number, v: Entry): void {
     g.putU8(p + 0, v.value);
     g.u64[(p + 8) >>> 3] = BigInt(v.version);
   }
-  function store112(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
+  function store120(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store113(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
+  function store121(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store114(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store122(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store114(g: LoweredGuest, p: number, v: bigint | undefined): void {
+  function store122(g: LoweredGuest, p: number, v: bigint | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.u64[(p + 8) >>> 3] = BigInt(v);
     }
   }
-  function store115(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+  function store123(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store116(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store124(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store116(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store124(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1366,151 +1440,152 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function store117(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store125(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store118(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
+  function store126(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store119(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store127(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store119(g: LoweredGuest, p: number, v: Envelope): void {
+  function store127(g: LoweredGuest, p: number, v: Envelope): void {
     g.putString(p + 0, v.sender);
-    store73(g, p + 8, v.message);
+    store74(g, p + 8, v.message);
   }
-  function store120(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
+  function store128(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store121(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store129(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store121(g: LoweredGuest, p: number, v: ResponseHead): void {
+  function store129(g: LoweredGuest, p: number, v: ResponseHead): void {
     g.u16[(p + 0) >>> 1] = v.status;
-    store122(g, p + 4, v.headers);
+    store130(g, p + 4, v.headers);
     g.putString(p + 12, v.url);
   }
-  function store122(g: LoweredGuest, p: number, v: readonly Header[]): void {
+  function store130(g: LoweredGuest, p: number, v: readonly Header[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store123(g, e, (v[i] as Header));
+      store131(g, e, (v[i] as Header));
     }
   }
-  function store123(g: LoweredGuest, p: number, v: Header): void {
+  function store131(g: LoweredGuest, p: number, v: Header): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.value);
   }
-  function store124(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store125(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store125(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.putU8(p + 4, v);
-    }
-  }
-  function store126(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store127(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store128(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store128(g: LoweredGuest, p: number, v: Ending): void {
-    switch (v.tag) {
-      case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'failure': g.u8[p] = 1; store129(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store129(g: LoweredGuest, p: number, v: Failure): void {
-    g.putString(p + 0, v.code);
-    g.putString(p + 8, v.message);
-  }
-  function store130(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store131(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store131(g: LoweredGuest, p: number, v: FileExchangeFile): void {
-    g.putString(p + 0, v.mediaType);
-    g.putU8(p + 8, v.content);
-  }
-  function store132(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+  function store132(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store133(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store133(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
+  function store133(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.putU8(p + 4, v);
+    }
+  }
+  function store134(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store135(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store136(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store136(g: LoweredGuest, p: number, v: Ending): void {
+    switch (v.tag) {
+      case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'failure': g.u8[p] = 1; store137(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store137(g: LoweredGuest, p: number, v: Failure): void {
+    g.putString(p + 0, v.code);
+    g.putString(p + 8, v.message);
+  }
+  function store138(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store139(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store139(g: LoweredGuest, p: number, v: FileExchangeFile): void {
+    g.putString(p + 0, v.mediaType);
+    g.putU8(p + 8, v.content);
+  }
+  function store140(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store141(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store141(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store134(g, e, (v[i] as FileExchangeFileInfo));
+      store142(g, e, (v[i] as FileExchangeFileInfo));
     }
   }
-  function store134(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
+  function store142(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.mediaType);
     g.u64[(p + 16) >>> 3] = BigInt(v.size);
   }
   const F: LoweredFuture[] = [
-    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store71(g, p, v); } },
-    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store72(g, p, v); } },
-    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store74(g, p, v); } },
-    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store76(g, p, v); } },
-    { id: 4, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store79(g, p, v); } },
-    { id: 5, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store81(g, p, v); } },
-    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store82(g, p, v); } },
-    { id: 7, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store83(g, p, v); } },
-    { id: 8, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store86(g, p, v); } },
-    { id: 9, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store91(g, p, v); } },
-    { id: 10, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store95(g, p, v); } },
-    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store96(g, p, v); } },
-    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store97(g, p, v); } },
-    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store99(g, p, v); } },
-    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store104(g, p, v); } },
-    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store106(g, p, v); } },
-    { id: 16, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store109(g, p, v); } },
-    { id: 17, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store112(g, p, v); } },
-    { id: 18, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store113(g, p, v); } },
-    { id: 19, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store115(g, p, v); } },
-    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store117(g, p, v); } },
-    { id: 21, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store118(g, p, v); } },
-    { id: 22, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store120(g, p, v); } },
-    { id: 23, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store124(g, p, v); } },
-    { id: 24, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store126(g, p, v); } },
-    { id: 25, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store127(g, p, v); } },
-    { id: 26, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store130(g, p, v); } },
-    { id: 27, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store132(g, p, v); } },
+    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store72(g, p, v); } },
+    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store73(g, p, v); } },
+    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store75(g, p, v); } },
+    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store77(g, p, v); } },
+    { id: 4, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store80(g, p, v); } },
+    { id: 5, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store87(g, p, v); } },
+    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store89(g, p, v); } },
+    { id: 7, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store90(g, p, v); } },
+    { id: 8, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store91(g, p, v); } },
+    { id: 9, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store94(g, p, v); } },
+    { id: 10, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store99(g, p, v); } },
+    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store103(g, p, v); } },
+    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store104(g, p, v); } },
+    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store105(g, p, v); } },
+    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store107(g, p, v); } },
+    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store112(g, p, v); } },
+    { id: 16, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store114(g, p, v); } },
+    { id: 17, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store117(g, p, v); } },
+    { id: 18, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store120(g, p, v); } },
+    { id: 19, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store121(g, p, v); } },
+    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store123(g, p, v); } },
+    { id: 21, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store125(g, p, v); } },
+    { id: 22, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store126(g, p, v); } },
+    { id: 23, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store128(g, p, v); } },
+    { id: 24, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store132(g, p, v); } },
+    { id: 25, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store134(g, p, v); } },
+    { id: 26, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store135(g, p, v); } },
+    { id: 27, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store138(g, p, v); } },
+    { id: 28, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store140(g, p, v); } },
   ];
   const functions: readonly (readonly [string, Trampoline])[] = [
     ['pie:inferlet/runtime@0.1#version', (g) => (r: number) => {
@@ -1758,6 +1833,57 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       return g.addFuture(h35(g.context, v0), F[3]);
     }],
+    ['pie:inferlet/allocate@0.1#export-residency', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 0) as Queue);
+      const v1 = g.string(a1_0, a1_1);
+      const v = g.addFuture(h36(g.context, v0, v1), F[4]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/allocate@0.1#pin-export', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 0) as Queue);
+      const v1 = g.string(a1_0, a1_1);
+      const v2 = (a2_0 >>> 0);
+      const v = g.addFuture(h37(g.context, v0, v1, v2), F[4]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/allocate@0.1#unpin-export', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 0) as Queue);
+      const v1 = g.string(a1_0, a1_1);
+      const v = g.addFuture(h38(g.context, v0, v1), F[4]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/allocate@0.1#retain-export', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 0) as Queue);
+      const v1 = g.string(a1_0, a1_1);
+      const v2 = (a2_0 >>> 0);
+      const v = g.addFuture(h39(g.context, v0, v1, v2), F[4]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/allocate@0.1#prefetch-export', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 0) as Queue);
+      const v1 = g.string(a1_0, a1_1);
+      const v = g.addFuture(h40(g.context, v0, v1), F[4]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/allocate@0.1#demote-export', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 0) as Queue);
+      const v1 = g.string(a1_0, a1_1);
+      const v2 = lift15(g, a2_0);
+      const v = g.addFuture(h41(g.context, v0, v1, v2), F[4]);
+      g.leave();
+      return v;
+    }],
     ['pie:inferlet/forward@0.1#forward', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number, a5_0: number, a5_1: number, a5_2: number, a5_3: number, a5_4: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
@@ -1765,8 +1891,8 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      const v5 = lift15(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      h36(g.context, v0, v1, v2, v3, v4, v5);
+      const v5 = lift16(g, a5_0, a5_1, a5_2, a5_3, a5_4);
+      h42(g.context, v0, v1, v2, v3, v4, v5);
       g.leave();
     }],
     ['pie:inferlet/forward@0.1#mask-page', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -1774,7 +1900,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h37(g.context, v0, v1, v2);
+      h43(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/input-text@0.1#embed-text', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
       g.enter();
@@ -1782,7 +1908,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      h38(g.context, v0, v1, v2, v3);
+      h44(g.context, v0, v1, v2, v3);
       g.leave();
     }],
     ['pie:inferlet/output-text@0.1#next-distribution', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -1790,14 +1916,14 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      return g.addFuture(h39(g.context, v0, v1, v2), F[4]);
+      return g.addFuture(h45(g.context, v0, v1, v2), F[5]);
     }],
     ['pie:inferlet/output-text@0.1#log-probabilities', (g) => (a0_0: number, a1_0: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = g.listU32(a2_0, a2_1);
-      const v = g.addFuture(h40(g.context, v0, v1, v2), F[5]);
+      const v = g.addFuture(h46(g.context, v0, v1, v2), F[6]);
       g.leave();
       return v;
     }],
@@ -1805,51 +1931,51 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h41(g.context, v0, v1), F[6]);
+      return g.addFuture(h47(g.context, v0, v1), F[7]);
     }],
     ['pie:inferlet/output-text@0.1#read-embed', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h42(g.context, v0, v1), F[5]);
+      return g.addFuture(h48(g.context, v0, v1), F[6]);
     }],
     ['pie:inferlet/fused@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 84, 4);
-      const t = load17(g, p);
-      const v = g.addFuture(h43(g.context, t[0], t[1]), F[7]);
+      const t = load18(g, p);
+      const v = g.addFuture(h49(g.context, t[0], t[1]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/fused@0.1#[constructor]run', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a1_3: number, a1_4: number, a1_5: number, a1_6: number, a1_7: number, a1_8: number, a1_9: number, a1_10: number, a1_11: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift23(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11);
-      const v = g.addResource(1, h44(g.context, v0, v1));
+      const v1 = lift24(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11);
+      const v = g.addResource(1, h50(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/fused@0.1#[method]run.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      return g.addFuture(h45(g.context, v0), F[8]);
+      return g.addFuture(h51(g.context, v0), F[9]);
     }],
     ['pie:inferlet/fused@0.1#[method]run.pipe', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a1_3: number, a1_4: number, a1_5: number, a1_6: number, a1_7: number, a1_8: number, a1_9: number, a1_10: number, a1_11: number, a1_12: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      const v1 = lift25(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11, a1_12);
-      const v = g.addFuture(h46(g.context, v0, v1), F[9]);
+      const v1 = lift26(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11, a1_12);
+      const v = g.addFuture(h52(g.context, v0, v1), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/fused@0.1#[method]run.stop', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      h47(g.context, v0);
+      h53(g.context, v0);
     }],
     ['pie:inferlet/fused@0.1#[resource-drop]run', (g) => (h: number) => {
       g.enter();
-      h48(g.context, g.takeResource(h, 1) as Run);
+      h54(g.context, g.takeResource(h, 1) as Run);
     }],
     ['pie:inferlet/tokenize@0.1#tokenize', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
       g.enter();
@@ -1857,8 +1983,8 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h49(g.context, v0, v1, v2);
-      store29(g, r, v);
+      const v = h55(g.context, v0, v1, v2);
+      store30(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#detokenize', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
@@ -1867,34 +1993,34 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h50(g.context, v0, v1, v2);
-      store30(g, r, v);
+      const v = h56(g.context, v0, v1, v2);
+      store31(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#special-tokens', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 36, 4);
-      const v = h51(g.context, v0);
-      store31(g, r, v);
+      const v = h57(g.context, v0);
+      store32(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#vocabulary', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h52(g.context, v0);
-      store36(g, r, v);
+      const v = h58(g.context, v0);
+      store37(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#chat-template', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list38(g, a1_0, a1_1);
+      const v1 = list39(g, a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h53(g.context, v0, v1, v2);
-      store40(g, r, v);
+      const v = h59(g.context, v0, v1, v2);
+      store41(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#render-chat', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, r: number) => {
@@ -1902,14 +2028,14 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h54(g.context, v0, v1);
-      store41(g, r, v);
+      const v = h60(g.context, v0, v1);
+      store42(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[constructor]detokenizer', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(2, h55(g.context, v0));
+      const v = g.addResource(2, h61(g.context, v0));
       g.leave();
       return v;
     }],
@@ -1918,98 +2044,98 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       const v1 = g.listU32(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h56(g.context, v0, v1);
-      store42(g, r, v);
+      const v = h62(g.context, v0, v1);
+      store43(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[method]detokenizer.finish', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       r = g.range(r, 8, 4);
-      const v = h57(g.context, v0);
+      const v = h63(g.context, v0);
       g.putString(r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[resource-drop]detokenizer', (g) => (h: number) => {
       g.enter();
-      h58(g.context, g.takeResource(h, 2) as Detokenizer);
+      h64(g.context, g.takeResource(h, 2) as Detokenizer);
     }],
     ['pie:inferlet/grammar@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 88, 4);
-      const t = load43(g, p);
-      const v = g.addFuture(h59(g.context, t[0], t[1], t[2]), F[7]);
+      const t = load44(g, p);
+      const v = g.addFuture(h65(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#verify', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 100, 4);
-      const t = load44(g, p);
-      const v = g.addFuture(h60(g.context, t[0], t[1], t[2], t[3]), F[7]);
+      const t = load45(g, p);
+      const v = g.addFuture(h66(g.context, t[0], t[1], t[2], t[3]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[constructor]compiled', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift46(g, a1_0, a1_1, a1_2);
-      const v = g.addResource(4, h61(g.context, v0, v1));
+      const v1 = lift47(g, a1_0, a1_1, a1_2);
+      const v = g.addResource(4, h67(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addFuture(h62(g.context, v0), F[0]);
+      return g.addFuture(h68(g.context, v0), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[constructor]matcher', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addResource(3, h63(g.context, v0));
+      return g.addResource(3, h69(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.accept', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = g.listU32(a1_0, a1_1);
-      const v = g.addFuture(h64(g.context, v0, v1), F[10]);
+      const v = g.addFuture(h70(g.context, v0, v1), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.mask', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h65(g.context, v0), F[11]);
+      return g.addFuture(h71(g.context, v0), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.status', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h66(g.context, v0), F[12]);
+      return g.addFuture(h72(g.context, v0), F[13]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.jump', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h67(g.context, v0, v1), F[11]);
+      return g.addFuture(h73(g.context, v0, v1), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addResource(3, h68(g.context, v0));
+      return g.addResource(3, h74(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h69(g.context, v0, v1), F[0]);
+      return g.addFuture(h75(g.context, v0, v1), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]compiled', (g) => (h: number) => {
       g.enter();
-      h70(g.context, g.takeResource(h, 4) as Compiled);
+      h76(g.context, g.takeResource(h, 4) as Compiled);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]matcher', (g) => (h: number) => {
       g.enter();
-      h71(g.context, g.takeResource(h, 3) as Matcher);
+      h77(g.context, g.takeResource(h, 3) as Matcher);
     }],
     ['pie:inferlet/introspect@0.1#forward-scores', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number, a5_0: number, a5_1: number, a5_2: number, a5_3: number, a5_4: number) => {
       g.enter();
@@ -2018,8 +2144,8 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      const v5 = lift47(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      const v = g.addFuture(h72(g.context, v0, v1, v2, v3, v4, v5), F[5]);
+      const v5 = lift48(g, a5_0, a5_1, a5_2, a5_3, a5_4);
+      const v = g.addFuture(h78(g.context, v0, v1, v2, v3, v4, v5), F[6]);
       g.leave();
       return v;
     }],
@@ -2027,7 +2153,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h73(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h79(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2035,39 +2161,39 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h74(g.context, v0, v1), F[13]);
+      const v = g.addFuture(h80(g.context, v0, v1), F[14]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[constructor]file', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift48(g, a1_0, a1_1, a1_2);
-      const v2 = lift49(g, a2_0);
-      const v = g.addResource(5, h75(g.context, v0, v1, v2));
+      const v1 = lift49(g, a1_0, a1_1, a1_2);
+      const v2 = lift50(g, a2_0);
+      const v = g.addResource(5, h81(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addFuture(h76(g.context, v0), F[0]);
+      return g.addFuture(h82(g.context, v0), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.tokens', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h77(g.context, v0);
+      return h83(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.next-position', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h78(g.context, v0);
+      return h84(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pages', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       r = g.range(r, 8, 4);
-      const v = h79(g.context, v0);
+      const v = h85(g.context, v0);
       g.putU32(r, v);
       g.leave();
     }],
@@ -2076,8 +2202,8 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h80(g.context, v0, v1);
-      store50(g, r, v);
+      const v = h86(g.context, v0, v1);
+      store51(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.filled', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2085,7 +2211,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h81(g.context, v0, v1, v2);
+      h87(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pred', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
       g.enter();
@@ -2093,21 +2219,21 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = (a3_0 >>> 0);
-      const v = g.addFuture(h82(g.context, v0, v1, v2, v3), F[14]);
+      const v = g.addFuture(h88(g.context, v0, v1, v2, v3), F[15]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addResource(5, h83(g.context, v0));
+      return g.addResource(5, h89(g.context, v0));
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.extract', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.listU32(a1_0, a1_1);
-      const v2 = lift51(g, a2_0, a2_1);
-      const v = g.addResource(5, h84(g.context, v0, v1, v2));
+      const v2 = lift52(g, a2_0, a2_1);
+      const v = g.addResource(5, h90(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2116,42 +2242,42 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (g.resource(a1_0, 5) as File);
       const v2 = (a2_0 !== 0);
-      return g.addFuture(h85(g.context, v0, v1, v2), F[0]);
+      return g.addFuture(h91(g.context, v0, v1, v2), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.save', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a3_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
-      const v3 = lift52(g, a3_0);
-      const v = g.addFuture(h86(g.context, v0, v1, v2, v3), F[0]);
+      const v3 = lift53(g, a3_0);
+      const v = g.addFuture(h92(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.unlock', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      h87(g.context, v0);
+      h93(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[resource-drop]file', (g) => (h: number) => {
       g.enter();
-      h88(g.context, g.takeResource(h, 5) as File);
+      h94(g.context, g.takeResource(h, 5) as File);
     }],
     ['pie:inferlet/input-image@0.1#image-dimensions', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.listU8(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h89(g.context, v0);
-      store53(g, r, v);
+      const v = h95(g.context, v0);
+      store54(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#image-embeds', (g) => (a0_0: number, a1_0: number, a1_1: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift55(g, a1_0, a1_1);
+      const v1 = lift56(g, a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h90(g.context, v0, v1);
-      store56(g, r, v);
+      const v = h96(g.context, v0, v1);
+      store57(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#embed-image', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
@@ -2160,20 +2286,20 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      const v = g.addFuture(h91(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h97(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/adapter@0.1#list-adapters', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h92(g.context, v0), F[15]);
+      return g.addFuture(h98(g.context, v0), F[16]);
     }],
     ['pie:inferlet/adapter@0.1#load-adapter', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h93(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h99(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2185,22 +2311,22 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
-      const v6 = lift57(g, a6_0, a6_1, a6_2, a6_3, a6_4);
-      h94(g.context, v0, v1, v2, v3, v4, v5, v6);
+      const v6 = lift58(g, a6_0, a6_1, a6_2, a6_3, a6_4);
+      h100(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
-      const t = load58(g, p);
-      const v = g.addFuture(h95(g.context, t[0], t[1], t[2]), F[7]);
+      const t = load59(g, p);
+      const v = g.addFuture(h101(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h96(g.context, v0), F[16]);
+      const v = g.addFuture(h102(g.context, v0), F[17]);
       g.leave();
       return v;
     }],
@@ -2208,40 +2334,40 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
-      const v2 = lift59(g, a2_0, a2_1);
-      const v = g.addFuture(h97(g.context, v0, v1, v2), F[17]);
+      const v2 = lift60(g, a2_0, a2_1);
+      const v = g.addFuture(h103(g.context, v0, v1, v2), F[18]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#compare-and-set', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: bigint, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift60(g, a1_0, a1_1);
+      const v1 = lift61(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h98(g.context, v0, v1, v2), F[18]);
+      const v = g.addFuture(h104(g.context, v0, v1, v2), F[19]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h99(g.context, v0), F[10]);
+      const v = g.addFuture(h105(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h100(g.context, v0), F[10]);
+      const v = g.addFuture(h106(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#list-keys', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift61(g, a1_0, a1_1, a1_2);
+      const v1 = lift62(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h101(g.context, v0, v1, v2), F[19]);
+      const v = g.addFuture(h107(g.context, v0, v1, v2), F[20]);
       g.leave();
       return v;
     }],
@@ -2249,7 +2375,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h102(g.context, v0, v1), F[20]);
+      const v = g.addFuture(h108(g.context, v0, v1), F[21]);
       g.leave();
       return v;
     }],
@@ -2257,142 +2383,142 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h103(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h109(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h104(g.context, v0), F[21]);
+      const v = g.addFuture(h110(g.context, v0), F[22]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h105(g.context, v0));
+      const v = g.addResource(6, h111(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h106(g.context, v0), F[0]);
+      return g.addFuture(h112(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h107(g.context, v0), F[21]);
+      return g.addFuture(h113(g.context, v0), F[22]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h108(g.context, v0);
+      h114(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h109(g.context, g.takeResource(h, 6) as Subscription);
+      h115(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
-      const v0 = lift62(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h110(g.context, v0));
+      const v0 = lift63(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
+      const v = g.addResource(7, h116(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h111(g.context, v0), F[22]);
+      return g.addFuture(h117(g.context, v0), F[23]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h112(g.context, v0), F[23]);
+      return g.addFuture(h118(g.context, v0), F[24]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h113(g.context, g.takeResource(h, 7) as Exchange);
+      h119(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h114(g.context, v0, v1));
+      const v = g.addResource(8, h120(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h115(g.context, v0), F[24]);
+      return g.addFuture(h121(g.context, v0), F[25]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h116(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h122(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h117(g.context, v0);
+      h123(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h118(g.context, v0), F[1]);
+      return g.addFuture(h124(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h119(g.context, v0), F[25]);
+      return g.addFuture(h125(g.context, v0), F[26]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h120(g.context, v0);
+      h126(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h121(g.context, g.takeResource(h, 8) as Child);
+      h127(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h122(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h128(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h123(g.context, v0), F[26]);
+      const v = g.addFuture(h129(g.context, v0), F[27]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h124(g.context), F[27]);
+      return g.addFuture(h130(g.context), F[28]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h125(g.context, v0);
-      store67(g, r, v);
+      const v = h131(g.context, v0);
+      store68(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h126(g.context);
-      store68(g, r, v);
+      const v = h132(g.context);
+      store69(g, r, v);
       g.leave();
     }],
   ];
@@ -2405,59 +2531,65 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/allocate@0.1#import-pages', [F[2]]],
     ['pie:inferlet/allocate@0.1#unexport', [F[0]]],
     ['pie:inferlet/allocate@0.1#list-exports', [F[3]]],
-    ['pie:inferlet/output-text@0.1#next-distribution', [F[4]]],
-    ['pie:inferlet/output-text@0.1#log-probabilities', [F[5]]],
-    ['pie:inferlet/output-text@0.1#entropy', [F[6]]],
-    ['pie:inferlet/output-text@0.1#read-embed', [F[5]]],
-    ['pie:inferlet/fused@0.1#step', [F[7]]],
-    ['pie:inferlet/fused@0.1#[method]run.next', [F[8]]],
-    ['pie:inferlet/fused@0.1#[method]run.pipe', [F[9]]],
-    ['pie:inferlet/grammar@0.1#step', [F[7]]],
-    ['pie:inferlet/grammar@0.1#verify', [F[7]]],
+    ['pie:inferlet/allocate@0.1#export-residency', [F[4]]],
+    ['pie:inferlet/allocate@0.1#pin-export', [F[4]]],
+    ['pie:inferlet/allocate@0.1#unpin-export', [F[4]]],
+    ['pie:inferlet/allocate@0.1#retain-export', [F[4]]],
+    ['pie:inferlet/allocate@0.1#prefetch-export', [F[4]]],
+    ['pie:inferlet/allocate@0.1#demote-export', [F[4]]],
+    ['pie:inferlet/output-text@0.1#next-distribution', [F[5]]],
+    ['pie:inferlet/output-text@0.1#log-probabilities', [F[6]]],
+    ['pie:inferlet/output-text@0.1#entropy', [F[7]]],
+    ['pie:inferlet/output-text@0.1#read-embed', [F[6]]],
+    ['pie:inferlet/fused@0.1#step', [F[8]]],
+    ['pie:inferlet/fused@0.1#[method]run.next', [F[9]]],
+    ['pie:inferlet/fused@0.1#[method]run.pipe', [F[10]]],
+    ['pie:inferlet/grammar@0.1#step', [F[8]]],
+    ['pie:inferlet/grammar@0.1#verify', [F[8]]],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', [F[0]]],
-    ['pie:inferlet/grammar@0.1#[method]matcher.accept', [F[10]]],
-    ['pie:inferlet/grammar@0.1#[method]matcher.mask', [F[11]]],
-    ['pie:inferlet/grammar@0.1#[method]matcher.status', [F[12]]],
-    ['pie:inferlet/grammar@0.1#[method]matcher.jump', [F[11]]],
+    ['pie:inferlet/grammar@0.1#[method]matcher.accept', [F[11]]],
+    ['pie:inferlet/grammar@0.1#[method]matcher.mask', [F[12]]],
+    ['pie:inferlet/grammar@0.1#[method]matcher.status', [F[13]]],
+    ['pie:inferlet/grammar@0.1#[method]matcher.jump', [F[12]]],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', [F[0]]],
-    ['pie:inferlet/introspect@0.1#forward-scores', [F[5]]],
+    ['pie:inferlet/introspect@0.1#forward-scores', [F[6]]],
     ['pie:inferlet/kv-files@0.1#remove', [F[0]]],
-    ['pie:inferlet/kv-files@0.1#files', [F[13]]],
+    ['pie:inferlet/kv-files@0.1#files', [F[14]]],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', [F[0]]],
-    ['pie:inferlet/kv-files@0.1#[method]file.pred', [F[14]]],
+    ['pie:inferlet/kv-files@0.1#[method]file.pred', [F[15]]],
     ['pie:inferlet/kv-files@0.1#[method]file.merge', [F[0]]],
     ['pie:inferlet/kv-files@0.1#[method]file.save', [F[0]]],
     ['pie:inferlet/input-image@0.1#embed-image', [F[0]]],
-    ['pie:inferlet/adapter@0.1#list-adapters', [F[15]]],
+    ['pie:inferlet/adapter@0.1#list-adapters', [F[16]]],
     ['pie:inferlet/adapter@0.1#load-adapter', [F[0]]],
-    ['pie:inferlet/adapter@0.1#step', [F[7]]],
-    ['pie:inferlet/store@0.1#get', [F[16]]],
-    ['pie:inferlet/store@0.1#set', [F[17]]],
-    ['pie:inferlet/store@0.1#compare-and-set', [F[18]]],
-    ['pie:inferlet/store@0.1#delete-key', [F[10]]],
-    ['pie:inferlet/store@0.1#exists', [F[10]]],
-    ['pie:inferlet/store@0.1#list-keys', [F[19]]],
-    ['pie:inferlet/messaging@0.1#broadcast', [F[20]]],
+    ['pie:inferlet/adapter@0.1#step', [F[8]]],
+    ['pie:inferlet/store@0.1#get', [F[17]]],
+    ['pie:inferlet/store@0.1#set', [F[18]]],
+    ['pie:inferlet/store@0.1#compare-and-set', [F[19]]],
+    ['pie:inferlet/store@0.1#delete-key', [F[11]]],
+    ['pie:inferlet/store@0.1#exists', [F[11]]],
+    ['pie:inferlet/store@0.1#list-keys', [F[20]]],
+    ['pie:inferlet/messaging@0.1#broadcast', [F[21]]],
     ['pie:inferlet/messaging@0.1#push', [F[0]]],
-    ['pie:inferlet/messaging@0.1#pull', [F[21]]],
+    ['pie:inferlet/messaging@0.1#pull', [F[22]]],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', [F[0]]],
-    ['pie:inferlet/messaging@0.1#[method]subscription.next', [F[21]]],
-    ['pie:inferlet/http@0.1#[method]exchange.head', [F[22]]],
-    ['pie:inferlet/http@0.1#[method]exchange.read', [F[23]]],
-    ['pie:inferlet/children@0.1#[method]child.started', [F[24]]],
+    ['pie:inferlet/messaging@0.1#[method]subscription.next', [F[22]]],
+    ['pie:inferlet/http@0.1#[method]exchange.head', [F[23]]],
+    ['pie:inferlet/http@0.1#[method]exchange.read', [F[24]]],
+    ['pie:inferlet/children@0.1#[method]child.started', [F[25]]],
     ['pie:inferlet/children@0.1#[method]child.send', [F[0]]],
     ['pie:inferlet/children@0.1#[method]child.receive', [F[1]]],
-    ['pie:inferlet/children@0.1#[method]child.wait', [F[25]]],
+    ['pie:inferlet/children@0.1#[method]child.wait', [F[26]]],
     ['pie:inferlet/file-exchange@0.1#send-file', [F[0]]],
-    ['pie:inferlet/file-exchange@0.1#receive-file', [F[26]]],
-    ['pie:inferlet/file-exchange@0.1#list-files', [F[27]]],
+    ['pie:inferlet/file-exchange@0.1#receive-file', [F[27]]],
+    ['pie:inferlet/file-exchange@0.1#list-files', [F[28]]],
   ];
   return {
     functions: new Map(functions),
     futures: new Map(futures),
-    deviceFutures: [F[2], F[3], F[4], F[5], F[6], F[7], F[8], F[9], F[13], F[14], F[15]],
-    liftResult: (g, f0, f1, f2) => lift69(g, f0, f1, f2),
-    loadResult: (g, p) => load70(g, p),
+    deviceFutures: [F[2], F[3], F[4], F[5], F[6], F[7], F[8], F[9], F[10], F[14], F[15], F[16]],
+    liftResult: (g, f0, f1, f2) => lift70(g, f0, f1, f2),
+    loadResult: (g, p) => load71(g, p),
     resultLayout: { size: 12, align: 4 },
   };
 }

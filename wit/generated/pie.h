@@ -401,10 +401,39 @@ typedef struct {
   uint32_t tokens;
   uint32_t next_position;
 } pie_allocate_imported;
+/* A place of pages, from the fastest on: the device, the memory of its host, the host's disk. */
+enum {
+  PIE_ALLOCATE_TIER_DEVICE = 0,
+  PIE_ALLOCATE_TIER_MEMORY = 1,
+  PIE_ALLOCATE_TIER_DISK = 2,
+};
+typedef uint8_t pie_allocate_tier;
+/* Why a lease ended: its time was over, or memory was needed for other work. */
+enum {
+  PIE_ALLOCATE_LEASE_END_EXPIRED = 0,
+  PIE_ALLOCATE_LEASE_END_PRESSURE = 1,
+};
+typedef uint8_t pie_allocate_lease_end;
+typedef struct { bool some; pie_allocate_lease_end value; } pie_option_allocate_lease_end;
+/* Where the pages of an export are. */
+typedef struct {
+  /* The slowest place of any page. */
+  pie_allocate_tier tier;
+  uint32_t device_pages;
+  uint32_t memory_pages;
+  uint32_t disk_pages;
+  /* Bytes of all keys and values. */
+  uint64_t bytes;
+  /* Milliseconds that the lease still lasts; 0 without a lease. */
+  uint32_t lease_ms;
+  /* How the last lease ended; none without one, while it lasts and after `unpin-export`. */
+  pie_option_allocate_lease_end lease_ended;
+} pie_allocate_residency;
 typedef struct { bool failed; union { pie_list_u32 ok; pie_error err; }; } pie_result_list_u32;
 typedef struct { bool failed; union { pie_allocate_imported ok; pie_error err; }; } pie_result_allocate_imported;
 typedef struct { const pie_allocate_export_info *data; uint32_t length; } pie_list_allocate_export_info;
 typedef struct { bool failed; union { pie_list_allocate_export_info ok; pie_error err; }; } pie_result_list_allocate_export_info;
+typedef struct { bool failed; union { pie_allocate_residency ok; pie_error err; }; } pie_result_allocate_residency;
 
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "page-size") int32_t pie_raw_allocate_page_size(int32_t);
 /* Number of slots of a KV page (8 to 32, 16 by default). */
@@ -535,6 +564,112 @@ static inline void pie_allocate_list_exports_forget(pie_allocate_list_exports_fu
 /* The tenant's exports of the queue's model, ordered by name. */
 static inline pie_allocate_list_exports_future pie_allocate_list_exports(pie_queue queue) {
   return (pie_allocate_list_exports_future){pie_raw_allocate_list_exports(queue.handle)};
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "export-residency") int32_t pie_raw_allocate_export_residency(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]export-residency") int32_t pie_raw_allocate_export_residency_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]export-residency") void pie_raw_allocate_export_residency_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_export_residency_future;
+static inline pie_result_allocate_residency pie_allocate_export_residency_wait(pie_allocate_export_residency_future future) {
+  pie_result_allocate_residency result;
+  pie_raw_allocate_export_residency_read(future.handle, &result);
+  pie_raw_allocate_export_residency_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_export_residency_forget(pie_allocate_export_residency_future future) { pie_raw_allocate_export_residency_forget(future.handle); }
+/* Where the pages of an export are now. This and the following calls accept the tenant's own exports only (`unsupported` for a name under
+ * `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes only
+ * frames that are free or hold cached prefixes. */
+static inline pie_allocate_export_residency_future pie_allocate_export_residency(pie_queue queue, pie_string name) {
+  return (pie_allocate_export_residency_future){pie_raw_allocate_export_residency(queue.handle, (int32_t)name.data, (int32_t)name.length)};
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "pin-export") int32_t pie_raw_allocate_pin_export(int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]pin-export") int32_t pie_raw_allocate_pin_export_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]pin-export") void pie_raw_allocate_pin_export_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_pin_export_future;
+static inline pie_result_allocate_residency pie_allocate_pin_export_wait(pie_allocate_pin_export_future future) {
+  pie_result_allocate_residency result;
+  pie_raw_allocate_pin_export_read(future.handle, &result);
+  pie_raw_allocate_pin_export_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_pin_export_forget(pie_allocate_pin_export_future future) { pie_raw_allocate_pin_export_forget(future.handle); }
+/* Brings the pages of an export to the device as far as it has room, and keeps those that are there for `lease-ms` (1 ms to 1 hour), also
+ * after the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease
+ * ends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter
+ * of the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the
+ * tenant may never pin, `unavailable` when it may not now. An export on disk counts against the invocation's pages while it comes back:
+ * `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it. */
+static inline pie_allocate_pin_export_future pie_allocate_pin_export(pie_queue queue, pie_string name, uint32_t lease_ms) {
+  return (pie_allocate_pin_export_future){pie_raw_allocate_pin_export(queue.handle, (int32_t)name.data, (int32_t)name.length, lease_ms)};
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "unpin-export") int32_t pie_raw_allocate_unpin_export(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]unpin-export") int32_t pie_raw_allocate_unpin_export_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]unpin-export") void pie_raw_allocate_unpin_export_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_unpin_export_future;
+static inline pie_result_allocate_residency pie_allocate_unpin_export_wait(pie_allocate_unpin_export_future future) {
+  pie_result_allocate_residency result;
+  pie_raw_allocate_unpin_export_read(future.handle, &result);
+  pie_raw_allocate_unpin_export_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_unpin_export_forget(pie_allocate_unpin_export_future future) { pie_raw_allocate_unpin_export_forget(future.handle); }
+/* Ends the lease. */
+static inline pie_allocate_unpin_export_future pie_allocate_unpin_export(pie_queue queue, pie_string name) {
+  return (pie_allocate_unpin_export_future){pie_raw_allocate_unpin_export(queue.handle, (int32_t)name.data, (int32_t)name.length)};
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "retain-export") int32_t pie_raw_allocate_retain_export(int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]retain-export") int32_t pie_raw_allocate_retain_export_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]retain-export") void pie_raw_allocate_retain_export_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_retain_export_future;
+static inline pie_result_allocate_residency pie_allocate_retain_export_wait(pie_allocate_retain_export_future future) {
+  pie_result_allocate_residency result;
+  pie_raw_allocate_retain_export_read(future.handle, &result);
+  pie_raw_allocate_retain_export_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_retain_export_forget(pie_allocate_retain_export_future future) { pie_raw_allocate_retain_export_forget(future.handle); }
+/* Hints that the export will be used in `next-use-ms`. Of the tenant's exports, those without a hint leave the device first, then the one
+ * that is needed last. The hint holds until its time, or until the next import; 0 removes it. It has no effect on an export on disk. */
+static inline pie_allocate_retain_export_future pie_allocate_retain_export(pie_queue queue, pie_string name, uint32_t next_use_ms) {
+  return (pie_allocate_retain_export_future){pie_raw_allocate_retain_export(queue.handle, (int32_t)name.data, (int32_t)name.length, next_use_ms)};
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "prefetch-export") int32_t pie_raw_allocate_prefetch_export(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]prefetch-export") int32_t pie_raw_allocate_prefetch_export_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]prefetch-export") void pie_raw_allocate_prefetch_export_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_prefetch_export_future;
+static inline pie_result_allocate_residency pie_allocate_prefetch_export_wait(pie_allocate_prefetch_export_future future) {
+  pie_result_allocate_residency result;
+  pie_raw_allocate_prefetch_export_read(future.handle, &result);
+  pie_raw_allocate_prefetch_export_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_prefetch_export_forget(pie_allocate_prefetch_export_future future) { pie_raw_allocate_prefetch_export_forget(future.handle); }
+/* Brings the pages of an export to the device ahead of its use, as far as there is room. Fails for an export on disk as `pin-export` does. */
+static inline pie_allocate_prefetch_export_future pie_allocate_prefetch_export(pie_queue queue, pie_string name) {
+  return (pie_allocate_prefetch_export_future){pie_raw_allocate_prefetch_export(queue.handle, (int32_t)name.data, (int32_t)name.length)};
+}
+
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "demote-export") int32_t pie_raw_allocate_demote_export(int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]demote-export") int32_t pie_raw_allocate_demote_export_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]demote-export") void pie_raw_allocate_demote_export_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_demote_export_future;
+static inline pie_result_allocate_residency pie_allocate_demote_export_wait(pie_allocate_demote_export_future future) {
+  pie_result_allocate_residency result;
+  pie_raw_allocate_demote_export_read(future.handle, &result);
+  pie_raw_allocate_demote_export_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_demote_export_forget(pie_allocate_demote_export_future future) { pie_raw_allocate_demote_export_forget(future.handle); }
+/* Ends the lease, and moves pages that only exports hold off the device: to `memory`, where those that find no room there go to disk, and
+ * stay on the device when that is full, too. To `disk` a persistent export drops its pages from the device and memory: they count against
+ * no quota then. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`. */
+static inline pie_allocate_demote_export_future pie_allocate_demote_export(pie_queue queue, pie_string name, pie_allocate_tier tier) {
+  return (pie_allocate_demote_export_future){pie_raw_allocate_demote_export(queue.handle, (int32_t)name.data, (int32_t)name.length, tier)};
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------------------- */

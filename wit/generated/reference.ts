@@ -495,6 +495,87 @@ export const reference: ContractReference = {
        "docs": ""
       }
      ]
+    },
+    {
+     "name": "tier",
+     "kind": "enum",
+     "docs": "A place of pages, from the fastest on: the device, the memory of its host, the host's disk.",
+     "members": [
+      {
+       "name": "device",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "memory",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "disk",
+       "type": "",
+       "docs": ""
+      }
+     ]
+    },
+    {
+     "name": "lease-end",
+     "kind": "enum",
+     "docs": "Why a lease ended: its time was over, or memory was needed for other work.",
+     "members": [
+      {
+       "name": "expired",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "pressure",
+       "type": "",
+       "docs": ""
+      }
+     ]
+    },
+    {
+     "name": "residency",
+     "kind": "record",
+     "docs": "Where the pages of an export are.",
+     "members": [
+      {
+       "name": "tier",
+       "type": "tier",
+       "docs": "The slowest place of any page."
+      },
+      {
+       "name": "device-pages",
+       "type": "u32",
+       "docs": ""
+      },
+      {
+       "name": "memory-pages",
+       "type": "u32",
+       "docs": ""
+      },
+      {
+       "name": "disk-pages",
+       "type": "u32",
+       "docs": ""
+      },
+      {
+       "name": "bytes",
+       "type": "u64",
+       "docs": "Bytes of all keys and values."
+      },
+      {
+       "name": "lease-ms",
+       "type": "u32",
+       "docs": "Milliseconds that the lease still lasts; 0 without a lease."
+      },
+      {
+       "name": "lease-ended",
+       "type": "option<lease-end>",
+       "docs": "How the last lease ended; none without one, while it lasts and after `unpin-export`."
+      }
+     ]
     }
    ],
    "calls": [
@@ -610,6 +691,62 @@ export const reference: ContractReference = {
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_allocate_list_exports"
+    },
+    {
+     "name": "export-residency",
+     "signature": "export-residency: func(queue: borrow<queue>, name: string) -> future<result<residency, error>>",
+     "docs": "Where the pages of an export are now. This and the following calls accept the tenant's own exports only (`unsupported` for a name under\n`system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes only\nframes that are free or hold cached prefixes.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [
+      "unsupported"
+     ],
+     "c": "pie_allocate_export_residency"
+    },
+    {
+     "name": "pin-export",
+     "signature": "pin-export: func(queue: borrow<queue>, name: string, lease-ms: u32) -> future<result<residency, error>>",
+     "docs": "Brings the pages of an export to the device as far as it has room, and keeps those that are there for `lease-ms` (1 ms to 1 hour), also\nafter the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease\nends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter\nof the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the\ntenant may never pin, `unavailable` when it may not now. An export on disk counts against the invocation's pages while it comes back:\n`limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [
+      "limit-exceeded",
+      "unavailable"
+     ],
+     "c": "pie_allocate_pin_export"
+    },
+    {
+     "name": "unpin-export",
+     "signature": "unpin-export: func(queue: borrow<queue>, name: string) -> future<result<residency, error>>",
+     "docs": "Ends the lease.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_allocate_unpin_export"
+    },
+    {
+     "name": "retain-export",
+     "signature": "retain-export: func(queue: borrow<queue>, name: string, next-use-ms: u32) -> future<result<residency, error>>",
+     "docs": "Hints that the export will be used in `next-use-ms`. Of the tenant's exports, those without a hint leave the device first, then the one\nthat is needed last. The hint holds until its time, or until the next import; 0 removes it. It has no effect on an export on disk.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_allocate_retain_export"
+    },
+    {
+     "name": "prefetch-export",
+     "signature": "prefetch-export: func(queue: borrow<queue>, name: string) -> future<result<residency, error>>",
+     "docs": "Brings the pages of an export to the device ahead of its use, as far as there is room. Fails for an export on disk as `pin-export` does.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_allocate_prefetch_export"
+    },
+    {
+     "name": "demote-export",
+     "signature": "demote-export: func(queue: borrow<queue>, name: string, tier: tier) -> future<result<residency, error>>",
+     "docs": "Ends the lease, and moves pages that only exports hold off the device: to `memory`, where those that find no room there go to disk, and\nstay on the device when that is full, too. To `disk` a persistent export drops its pages from the device and memory: they count against\nno quota then. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [
+      "unsupported",
+      "invalid-argument"
+     ],
+     "c": "pie_allocate_demote_export"
     }
    ]
   },

@@ -88,6 +88,7 @@ export {
   topP,
 } from './samplers.ts';
 export { type Given, sandbox } from './sandbox.ts';
+export { type LeaseEnd, type Residency, SavedContext, type Tier } from './saved.ts';
 export { script, scripts } from './script.ts';
 export { type Selection, type SelectOptions, select } from './select.ts';
 export { flush, receive, send, sendJson, session } from './session.ts';

@@ -212,6 +212,39 @@ for (const [where, url] of [
       assert.equal((await served).id, 'chatcmpl-2');
     });
 
+    it('take the affinity from the header, or else from prompt_cache_key', async () => {
+      const affinityOf = async (parameters: object, headers: Record<string, string> = {}) => {
+        const answer = raw({ ...REQUEST, ...parameters }, headers);
+        const attempt = await taken();
+        const { redis, keys } = platform.scheduler.store;
+        const affinity = await redis.hget(keys.invocation(attempt.id), 'affinity');
+        await attempt.succeed({ id: 'chatcmpl-6' });
+        assert.equal((await answer).status, 200);
+        return affinity;
+      };
+      const [one, same, another] = [
+        { prompt_cache_key: 'ü 1' },
+        { prompt_cache_key: 'ü 1' },
+        { prompt_cache_key: '2' },
+      ];
+      const key = await affinityOf(one);
+      assert.match(key ?? '', /^[0-9a-f]{40}$/);
+      assert.equal(await affinityOf(same), key);
+      assert.notEqual(await affinityOf(another), key);
+      const header = { 'x-session-affinity': 's' };
+      assert.equal(await affinityOf(one, header), await affinityOf({}, header));
+      for (const none of [{}, { prompt_cache_key: '' }, { prompt_cache_key: null }])
+        assert.equal(await affinityOf(none), null);
+      for (const [parameters, headers, param] of [
+        [{ prompt_cache_key: 'x'.repeat(257) }, {}, 'prompt_cache_key'],
+        [{}, { 'x-session-affinity': 'x'.repeat(257) }, 'x-session-affinity'],
+      ] as const) {
+        const answer = await raw({ ...REQUEST, ...parameters }, headers);
+        const { error } = (await answer.json()) as { error: { code: string; param: string } };
+        assert.deepEqual([answer.status, error.code, error.param], [400, 'invalid-parameter', param]);
+      }
+    });
+
     it('attach a repeated request to the first one, and replay the answer after its end', async () => {
       const key = { 'idempotency-key': crypto.randomUUID() };
       const first = raw(REQUEST, key);

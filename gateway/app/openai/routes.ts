@@ -7,7 +7,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
 import { type App, define, problems, SECURITY } from '../routes/define.ts';
 import { invokeFunction } from '../routes/functions.ts';
-import { idempotencyKey } from '../routes/invoking.ts';
+import { idempotencyKey, sessionAffinity } from '../routes/invoking.ts';
 import { InputChecker } from '../validation/input.ts';
 import { OpenAiAnswers } from './answer.ts';
 import { type Documented, ROUTES } from './documents.ts';
@@ -28,6 +28,9 @@ const SERVED: readonly Served[] = [
   { ...ROUTES.responses, functionName: 'openai-responses', style: { numbered: true, done: false } },
 ];
 
+/** Maximum characters of a `prompt_cache_key`. */
+const MAX_CACHE_KEY = 256;
+
 /** `/v1/models`, `/v1/completions`, `/v1/chat/completions` and `/v1/responses`. */
 export function openAiRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   modelRoutes(app, control);
@@ -41,10 +44,12 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const model = await findModel(control, call, modelOf(body));
     const input = { ...body, model: model.aliasOf ?? model.name };
     const key = keyOf(c.req.header('idempotency-key'));
+    const affinity = await affinityOf(c.req.header('x-session-affinity'), body.prompt_cache_key);
     // These clients retry unanswered requests by themselves: a retry joins the invocation of the first request.
     const { id, replayed = false } = await invokeFunction(control, call, functionName, {
       check: (fn) => inputs.check(fn, input),
       input: JSON.stringify(input),
+      affinity,
       ...(key === undefined ? {} : { idempotencyKey: key, join: true }),
     });
     c.get('body').release();
@@ -109,6 +114,28 @@ function keyOf(header: string | undefined): string | undefined {
   throw new GatewayError('invalid-parameter', 'The Idempotency-Key is not 1 to 256 characters long.', {
     field: 'idempotency-key',
   });
+}
+
+/** The header, else the parameter that OpenAI's clients know. An empty one counts as none. */
+async function affinityOf(header: string | undefined, parameter: unknown): Promise<string | undefined> {
+  const affinity = sessionAffinity.safeParse(header);
+  if (!affinity.success)
+    throw new GatewayError('invalid-parameter', 'The X-Session-Affinity is not 1 to 256 visible ASCII characters.', {
+      field: 'x-session-affinity',
+    });
+  if (affinity.data !== undefined) return affinity.data;
+  // The schema of the function's input refuses what is no text.
+  if (typeof parameter !== 'string' || parameter === '') return undefined;
+  if (parameter.length <= MAX_CACHE_KEY) return `prompt-cache-key-${await digestOf(parameter)}`;
+  throw new GatewayError('invalid-parameter', `The prompt_cache_key has more than ${MAX_CACHE_KEY} characters.`, {
+    field: 'prompt_cache_key',
+  });
+}
+
+/** SHA-256 in hexadecimal digits: an affinity travels in a header, and a parameter may be any text. */
+async function digestOf(text: string): Promise<string> {
+  const digest = await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text));
+  return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
 /** Drops null parameters: clients write null for a parameter that they leave to the API. */

@@ -18,6 +18,19 @@ export const idempotencyKey = z.string().min(1).max(256).optional().openapi({
     'A second request with the same key and body, for the same function, gets the outcome of the first one, with `Idempotency-Replayed: true`. While that runs it is refused with 409; with another body or function, with 422. Kept for a day after the end.',
 });
 
+/** Valid values of `X-Session-Affinity`: what a header may carry. */
+export const sessionAffinity = z
+  .string()
+  .min(1)
+  .max(256)
+  .regex(/^[\x21-\x7e]+$/)
+  .optional()
+  .openapi({
+    description:
+      'Invocations of your tenant with the same value run on the same GPU host while it has room for them, so that they find the prefixes which earlier ones computed there: 1 to 256 visible ASCII characters. It changes nothing where all of a tenant runs on one host.',
+    example: 'conversation-4711',
+  });
+
 const invokeHeaders = z.object({
   prefer: z.string().max(1024).optional().openapi({
     description:
@@ -29,6 +42,7 @@ const invokeHeaders = z.object({
       'The deadline, from now on, waiting included: seconds, or `30s`, `5m`, `1h`; 24 hours at most. The invocation then ends with `deadline-exceeded`. The wall time of the function bounds each attempt all the same.',
     example: '5m',
   }),
+  'x-session-affinity': sessionAffinity,
   'webhook-url': z.string().optional().openapi({
     description:
       'Where the end is told: a POST as Standard Webhooks has it, signed with the secret of `GET /v1/webhooks/secret` and sent again for a day until it is answered with 2xx. https, of a public host, without credentials, 2,048 bytes at most.',
@@ -99,6 +113,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
           idempotencyKey: headers['idempotency-key'],
           cancelAfterMs,
           webhookUrl: headers['webhook-url'],
+          affinity: headers['x-session-affinity'],
         });
       };
       const { replayed = false, ...invocation } = await begin();

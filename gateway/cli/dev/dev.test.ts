@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import os from 'node:os';
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import readline from 'node:readline';
 import { after, before, describe, it } from 'node:test';
+import { newHome } from '#test/harness/platform.ts';
 import { PieClient } from '../../client/client.ts';
 import { freePort } from '../../local/platform.ts';
 import { pinnedNode, ROOT } from '../paths.ts';
@@ -63,7 +63,7 @@ describe('pie dev', () => {
   let project = '';
   let environment: NodeJS.ProcessEnv = {};
   before(async () => {
-    home = mkdtempSync(path.join(os.tmpdir(), 'pie-dev-'));
+    home = await newHome();
     project = path.join(home, 'project');
     mkdirSync(path.join(project, 'src'), { recursive: true });
     write('pie.json', '{"name":"greeter","main":"src/index.ts"}');

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { affinityKey } from '#scheduler/policies/placement.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
 import { CODES } from '../../app/errors/codes.ts';
 import { type Frame, FrameParser } from '../../client/event-source.ts';
@@ -227,6 +228,24 @@ export function describeInvoking(get: () => Harness): void {
       const events = await frames(await h.send(`/v1/invocations/${id}/events`));
       assert.equal(JSON.parse(events[0]?.data ?? '').code, 'deadline-exceeded');
       await other.close();
+    });
+
+    it('keeps a session affinity of the tenant, and refuses what no header should carry', async () => {
+      const h = get();
+      const { redis, keys } = h.platform.scheduler.store;
+      for (const affinity of ['a', 'user:4711/~', 'x'.repeat(256)]) {
+        const { id } = await json(await h.invoke({ ...ASYNC, 'x-session-affinity': affinity }));
+        assert.equal(await redis.hget(keys.invocation(id), 'affinity'), affinityKey('default', affinity));
+      }
+      assert.equal(await redis.hget(keys.invocation(await h.submit()), 'affinity'), null);
+      for (const bad of ['', 'x'.repeat(257), 'a b', 'ü']) {
+        const answer = await h.ask('/v1/functions/echo/invocations', {
+          method: 'POST',
+          body: '{"prompt":"a"}',
+          headers: { ...JSON_TYPE, 'x-session-affinity': bad },
+        });
+        h.refused(answer, 'invalid-input', 'x-session-affinity');
+      }
     });
 
     it('refuses webhooks with invalid or private addresses', async () => {

@@ -5,6 +5,7 @@ import type { BatchCall } from '../call.ts';
 import type { BatchQueue } from '../queue.ts';
 import { Scoreboard } from '../scoreboard.ts';
 import type { BatchLimits } from '../select.ts';
+import { type LatencyTargets, MAX_PASSED_OVER } from '../targets.ts';
 import { urgency } from '../urgency.ts';
 import { ADAPTERS, shape, variant } from './operations.ts';
 import { SimCall, type SimShape } from './sim-call.ts';
@@ -17,8 +18,8 @@ export type FloodOperation =
   | { readonly type: 'step'; readonly ms: number };
 
 export interface FloodSetup {
-  /** Calls that each flooding client issues, again and again, at the highest priority. */
-  readonly flood: readonly SimShape[];
+  /** Calls that each flooding client issues, again and again, at the highest priority; some clients have latency targets. */
+  readonly flood: readonly (SimShape & { readonly targets?: LatencyTargets | undefined })[];
   /** Priorities of the queues of two other inferlets. */
   readonly priorities: readonly (readonly number[])[];
   readonly limits: BatchLimits;
@@ -32,6 +33,9 @@ export const floodSetups: fc.Arbitrary<FloodSetup> = fc.record({
       chunkable: fc.boolean(),
       run: fc.boolean(),
       variant,
+      targets: fc.option(fc.constantFrom({ firstTokenMs: 0, perTokenMs: 0 }, { firstTokenMs: 20, perTokenMs: 4 }), {
+        nil: undefined,
+      }),
     }),
     { minLength: 3, maxLength: 8 },
   ),
@@ -86,12 +90,14 @@ interface Victim {
  * The bound: let a call come at time t with priority p. After t + (`maxPriority` - p) × `agingMs` no later call goes before it. Of the
  * calls that are then at least as urgent (its own blockers among them, to which it has lent its urgency), every batch takes at least one,
  * with a quarter of the batch's inputs or all of its own. So the call leaves within as many batches as these have quarters left. After an
- * encoding one batch of other calls may come before the next, and a forward may have to wait for the turn of its variant.
+ * encoding one batch of other calls may come before the next, and a forward may have to wait for the turn of its variant. Where clients
+ * have latency targets, one batch in `MAX_PASSED_OVER + 1` is such a batch.
  */
 export class Flood {
   readonly #batcher: Batcher;
   readonly #limits: BatchLimits;
   readonly #flood: { readonly queue: BatchQueue; readonly shape: SimShape }[];
+  readonly #passes: number;
   readonly #victimQueues: BatchQueue[][];
   #victims: Victim[] = [];
   /** Unfinished device calls. */
@@ -104,7 +110,11 @@ export class Flood {
   constructor(setup: FloodSetup) {
     this.#limits = setup.limits;
     this.#batcher = new Batcher({ limits: setup.limits });
-    this.#flood = setup.flood.map((made) => ({ queue: this.#openQueue(new Scoreboard(), MAX_PRIORITY), shape: made }));
+    this.#passes = setup.flood.some(({ targets }) => targets) ? MAX_PASSED_OVER + 1 : 1;
+    this.#flood = setup.flood.map((made) => ({
+      queue: this.#openQueue(new Scoreboard(), MAX_PRIORITY, made.targets),
+      shape: made,
+    }));
     this.#victimQueues = setup.priorities.map((priorities) => {
       const scoreboard = new Scoreboard();
       return priorities.map((priority) => this.#openQueue(scoreboard, priority));
@@ -130,8 +140,8 @@ export class Flood {
     assert.equal(this.#victims.length, 0);
   }
 
-  #openQueue(scoreboard: Scoreboard, priority: number): BatchQueue {
-    const queue = this.#batcher.openQueue(scoreboard, { maxPriority: MAX_PRIORITY });
+  #openQueue(scoreboard: Scoreboard, priority: number, targets?: LatencyTargets): BatchQueue {
+    const queue = this.#batcher.openQueue(scoreboard, { maxPriority: MAX_PRIORITY, targets });
     this.#batcher.setPriority(queue, priority);
     return queue;
   }
@@ -176,7 +186,7 @@ export class Flood {
         if (urgency(call, agingMs) <= victim.urgencyMs)
           bound += call.kind === 'encode' ? 2 : call.kind === 'project' ? 1 : TURNS * parts(call, quarter);
       }
-      victim.deadline = this.#batches + bound;
+      victim.deadline = this.#batches + bound * this.#passes;
       this.settled++;
     }
   }

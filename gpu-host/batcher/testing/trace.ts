@@ -2,6 +2,7 @@ import { type Batch, Batcher, type BatcherOptions } from '../batcher.ts';
 import type { BatchQueue } from '../queue.ts';
 import { Scoreboard } from '../scoreboard.ts';
 import type { BatchLimits } from '../select.ts';
+import type { LatencyTargets } from '../targets.ts';
 import { SimCall, type SimShape } from './sim-call.ts';
 
 const LIMITS: BatchLimits = { maxCalls: 4, maxTokens: 64, agingMs: 100 };
@@ -18,12 +19,12 @@ export class Trace {
     this.batcher = new Batcher({ grace: NO_GRACE, ...options, limits: { ...LIMITS, ...limits } });
   }
 
-  /** Queue `a.1` is queue 1 of inferlet a. */
-  queue(name: string, maxPriority?: number): BatchQueue {
+  /** Queue `a.1` is queue 1 of inferlet a. The first mention sets its options. */
+  queue(name: string, maxPriority?: number, targets?: LatencyTargets): BatchQueue {
     const inferlet = name.split('.')[0] as string;
     if (!this.#scoreboards.has(inferlet)) this.#scoreboards.set(inferlet, new Scoreboard());
     if (!this.#queues.has(name)) {
-      const options = { tenant: inferlet, ...(maxPriority === undefined ? {} : { maxPriority }) };
+      const options = { tenant: inferlet, targets, ...(maxPriority === undefined ? {} : { maxPriority }) };
       this.#queues.set(name, this.batcher.openQueue(this.#scoreboards.get(inferlet)!, options));
     }
     return this.#queues.get(name)!;

@@ -2,6 +2,7 @@ import { causeText } from '#gpu-host/models/errors.ts';
 import { fault } from '../fault.ts';
 import {
   type Entry,
+  entryOf,
   isWanted,
   type Maker,
   type NewVersion,
@@ -135,16 +136,7 @@ export class Entries<S extends Snapshot> {
       fileBytes: 0,
       lastUse: this.#clock,
     };
-    const entry = existing ?? {
-      tenant,
-      kind,
-      name,
-      current: version,
-      settled: undefined,
-      saving: new Set(),
-      lock: undefined,
-      removed: false,
-    };
+    const entry = existing ?? entryOf({ tenant, kind, name }, version, false);
     entries.set(fileName, entry);
     const replaced = entry.current;
     entry.current = version;
@@ -272,16 +264,27 @@ export class Entries<S extends Snapshot> {
     return held;
   }
 
-  /** Drops pages that are also on disk, least recently used first, until the limit holds. */
+  /** Drops the pages of an entry that are also on disk. False when memory has to keep them. */
+  drop(entry: Entry<S>): boolean {
+    const version = spare(entry);
+    if (!version) return false;
+    this.#release(version);
+    return true;
+  }
+
+  /** Drops pages that are also on disk, least recently used first and those with a lease last, until the limit holds. */
   #shrink(): void {
     while (this.#memoryPages > this.#limits.maxMemoryPages) {
-      let oldest: Version<S> | undefined;
+      let oldest: { readonly version: Version<S>; readonly isLeased: boolean } | undefined;
       for (const entry of this.known()) {
         const version = spare(entry);
-        if (version && (!oldest || version.lastUse < oldest.lastUse)) oldest = version;
+        if (!version) continue;
+        const isLeased = entry.lease !== undefined && !entry.lease.ended;
+        const isBefore = oldest?.isLeased === isLeased ? version.lastUse < oldest.version.lastUse : !isLeased;
+        if (!oldest || isBefore) oldest = { version, isLeased };
       }
       if (!oldest) return;
-      this.#release(oldest);
+      this.#release(oldest.version);
     }
   }
 
@@ -378,6 +381,7 @@ export class Entries<S extends Snapshot> {
   #touch(entry: Entry<S>): Version<S> {
     const version = entry.current;
     version.lastUse = ++this.#clock;
+    if (version.snapshot) this.#memory.used(version.snapshot);
     return version;
   }
 

@@ -1,5 +1,6 @@
 import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
 import type { CallFault } from '../fault.ts';
+import type { Lease } from '../leases.ts';
 import type { FileHeader } from './file-format.ts';
 import type { EntryKind } from './names.ts';
 import type { Ownership } from './rights.ts';
@@ -17,7 +18,21 @@ export interface Entry<S> {
   readonly saving: Set<Version<S>>;
   /** The inferlet that may save the file anew. */
   lock: string | undefined;
+  /** The last lease on the pages, which may have ended. */
+  lease: Lease | undefined;
   removed: boolean;
+}
+
+/** A name with its first version. @param settled true when the version is stored as asked */
+export function entryOf<S>(
+  { tenant, kind, name }: Pick<Entry<S>, 'tenant' | 'kind' | 'name'>,
+  version: Version<S>,
+  settled: boolean,
+): Entry<S> {
+  return {
+    ...{ tenant, kind, name, current: version, saving: new Set() },
+    ...{ settled: settled ? version : undefined, lock: undefined, lease: undefined, removed: false },
+  };
 }
 
 export interface Version<S> {

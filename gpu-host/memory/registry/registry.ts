@@ -1,6 +1,7 @@
 import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
 import type { ExportInfo, FileInfo, FileRights } from '../../protocol/calls.ts';
 import { type CallFault, fault } from '../fault.ts';
+import type { Lease } from '../leases.ts';
 import { Entries } from './entries.ts';
 import type { Entry, Refusal, RegistryLimits } from './entry.ts';
 import { checkName, checkWritableBy, type EntryKind, isSystemName, SYSTEM_TENANT, tenantOfName } from './names.ts';
@@ -31,6 +32,17 @@ export interface RegistryStats {
   /** Pages held in memory; a page in two snapshots counts twice. */
   readonly memoryPages: number;
   readonly diskBytes: number;
+}
+
+/** The pages of an export, as its owner controls them. */
+export interface ControlledExport<S> {
+  readonly pages: number;
+  /** Undefined while the pages are on disk only, and once the name is removed. */
+  readonly snapshot: S | undefined;
+  /** The last lease, which may have ended. */
+  lease: Lease | undefined;
+  /** Drops the pages that are also on disk. False when memory has to keep them. */
+  drop(): boolean;
 }
 
 /** Maximum length of a function name, which goes into files and lists. */
@@ -109,6 +121,30 @@ export class PageRegistry<S extends Snapshot> {
     checkWritableBy(tenant, name);
     if (isRefusal(found)) this.#entries.removeRefusal(tenant, found);
     else this.#entries.remove(found);
+  }
+
+  /**
+   * An export of the tenant's own, for changing where its pages are.
+   * @throws CallFault `not-found`, `unsupported` (under `system/`), `invalid-argument` (malformed name, or another model made it)
+   */
+  controlExport(tenant: string, name: string): ControlledExport<S> {
+    checkName(name);
+    checkWritableBy(tenant, name);
+    const entries = this.#entries;
+    const entry = this.#find(tenant, 'export', name);
+    return {
+      pages: entry.current.pages,
+      get snapshot() {
+        return entry.current.snapshot;
+      },
+      get lease() {
+        return entry.lease;
+      },
+      set lease(lease) {
+        entry.lease = lease;
+      },
+      drop: () => entries.drop(entry),
+    };
   }
 
   /** The tenant's own exports, by name, without those of other models. */

@@ -19,6 +19,8 @@ export interface SnapshotMemory<S extends Snapshot> {
   retain(snapshot: S): void;
   /** Drops the references that `retain`, or a restore, made for the registry. */
   release(snapshot: S): void;
+  /** Counts a held snapshot as used now. */
+  used(snapshot: S): void;
   /** Copies out the keys and values of the page at `index`, on the device or in swap. */
   readPage(snapshot: S, index: number, into: Uint8Array): void;
 }

@@ -1,5 +1,5 @@
 import { CallFault, fault } from '../fault.ts';
-import type { Entry, Maker, Refusal, Shelf, Version } from './entry.ts';
+import { type Entry, entryOf, type Maker, type Refusal, type Shelf, type Version } from './entry.ts';
 import { decodeHeader, FileDamage, type FileHeader, openStored, type StoredFile } from './file-format.ts';
 import type { SnapshotFiles } from './files.ts';
 import { type EntryKind, fileNameOf } from './names.ts';
@@ -29,7 +29,7 @@ function readFile<S>(files: SnapshotFiles, tenant: string, fileName: string, mak
       checkMaker(header, maker);
       return header;
     });
-    return entryOf(checked, fileBytes);
+    return storedEntry(checked, fileBytes);
   } catch (cause) {
     const problem = diskFault('this snapshot', cause);
     if (problem instanceof CallFault) return { fault: problem, fileName, fileBytes, header };
@@ -37,29 +37,13 @@ function readFile<S>(files: SnapshotFiles, tenant: string, fileName: string, mak
   }
 }
 
-function entryOf<S>(header: FileHeader, fileBytes: number): Entry<S> {
+function storedEntry<S>(header: FileHeader, fileBytes: number): Entry<S> {
   const { tenant, name, file, pages, tokens, nextPosition } = header;
   const version: Version<S> = {
-    pages,
-    tokens,
-    nextPosition,
-    persistent: true,
-    file,
-    order: 0,
-    snapshot: undefined,
-    fileBytes,
-    lastUse: 0,
+    ...{ pages, tokens, nextPosition, persistent: true, file },
+    ...{ order: 0, snapshot: undefined, fileBytes, lastUse: 0 },
   };
-  return {
-    tenant,
-    kind: kindOf(header),
-    name,
-    current: version,
-    settled: version,
-    saving: new Set(),
-    lock: undefined,
-    removed: false,
-  };
+  return entryOf({ tenant, kind: kindOf(header), name }, version, true);
 }
 
 /**

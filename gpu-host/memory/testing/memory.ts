@@ -20,6 +20,8 @@ export interface TestMemoryOptions {
   /** Receives each ended space, after its pages were released. */
   readonly ended?: (space: PageSpace, cause: string) => void;
   readonly freed?: (space: PageSpace, frames: number) => void;
+  /** Milliseconds of the clock of leases. */
+  readonly now?: () => number;
 }
 
 export interface TestMemory {
@@ -60,6 +62,7 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
     prefixCache: options.prefixCache ?? false,
     rotates: options.rotates ?? true,
     ...(options.freed && { freed: options.freed }),
+    ...(options.now && { now: options.now }),
     terminate(space, cause) {
       space.releaseAll();
       options.ended?.(space, cause);

@@ -29,6 +29,12 @@ export type WriteCall =
  */
 export type Bend = 'none' | 'omit' | 'reorder' | 'elsewhere' | 'overlap';
 
+/** Hints about exports. `pass` lets time pass. */
+export type LeaseOperation =
+  | { readonly kind: 'pin' | 'expect'; readonly who: number; readonly name: number; readonly ms: number }
+  | { readonly kind: 'unpin' | 'prefetch' | 'demote'; readonly who: number; readonly name: number }
+  | { readonly kind: 'pass'; readonly who: number; readonly ms: number };
+
 export type Operation =
   | { readonly kind: 'allocate'; readonly who: number; readonly count: number }
   | { readonly kind: 'free' | 'share'; readonly who: number; readonly picks: readonly number[] }
@@ -64,6 +70,7 @@ export type Operation =
   /** `reload` drops an export from memory and makes its pages again from their bytes, as from disk. */
   | { readonly kind: 'import' | 'reload'; readonly who: number; readonly name: number }
   | { readonly kind: 'unexport'; readonly name: number }
+  | LeaseOperation
   | { readonly kind: 'waiting' | 'busy'; readonly who: number; readonly value: boolean }
   | { readonly kind: 'end'; readonly who: number };
 
@@ -79,6 +86,7 @@ const picks = fc.array(pick, { maxLength: 4 });
 const token = fc.oneof({ weight: 9, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.constant(1) });
 const tokens = fc.array(token, { minLength: 1, maxLength: 11 });
 const name = fc.nat({ max: 3 });
+const ms = fc.integer({ min: 1, max: 200 });
 
 const bend = fc.oneof(
   { weight: 9, arbitrary: fc.constant('none' as const) },
@@ -158,6 +166,19 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
     arbitrary: fc.record({ kind: fc.constantFrom('import' as const, 'import' as const, 'reload' as const), who, name }),
   },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('unexport' as const), name }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({ kind: fc.constantFrom('pin' as const, 'pin' as const, 'expect' as const), who, name, ms }),
+  },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      kind: fc.constantFrom('unpin' as const, 'prefetch' as const, 'prefetch' as const, 'demote' as const),
+      who,
+      name,
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('pass' as const), who, ms }) },
   {
     weight: 4,
     arbitrary: fc.record({

@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict';
 import { isNewer } from '#scheduler/policies/victims.ts';
 import { CallFault } from '../fault.ts';
+import type { Lease } from '../leases.ts';
 import { holders, type Page } from '../pool.ts';
 import type { PageSpace } from '../space.ts';
 import type { FrozenPage, PageSnapshot } from '../space-snapshot.ts';
 import { addressOf, applySlotCopy, applyTokenCopy, refusal } from './copies.ts';
+import { applyLease, checkLeases } from './leasing.ts';
 import { makeMemory, type TestMemory } from './memory.ts';
 import { copyOf, emptyPage, type PlainPage, samePage } from './plain-pages.ts';
-import { ACTORS, type Operation, PAGE_SIZE, type Setting, type WriteCall } from './schedule.ts';
+import { ACTORS, type LeaseOperation, type Operation, PAGE_SIZE, type Setting, type WriteCall } from './schedule.ts';
 import { type Prepared, prepareWrite, type WriteShape } from './write.ts';
 
 /** Maximum places that the calls of one batch may reserve for their tenant. */
@@ -23,9 +25,10 @@ export interface Actor {
   busy: boolean;
 }
 
-interface Export {
+export interface Export {
   readonly snapshot: PageSnapshot;
   readonly pages: readonly PlainPage[];
+  lease?: Lease;
 }
 
 /**
@@ -37,7 +40,9 @@ export class World {
   readonly setting: Setting;
   readonly actors: (Actor | undefined)[] = new Array(ACTORS).fill(undefined);
   readonly exports = new Map<number, Export>();
-  readonly counts = { operations: 0, refused: 0, terminated: 0, taken: 0, known: 0 };
+  readonly counts = { operations: 0, refused: 0, terminated: 0, taken: 0, known: 0, pins: 0, leasesEnded: 0 };
+  /** The clock of leases. */
+  nowMs = 1;
   #requester: PageSpace | undefined;
   #arrivals = 0;
 
@@ -51,6 +56,7 @@ export class World {
       swapMemoryPages: setting.swapMemoryPages,
       swapDiskPages: setting.swapDiskPages,
       ended: (space) => this.#ended(space),
+      now: () => this.nowMs,
     });
   }
 
@@ -65,6 +71,14 @@ export class World {
         break;
       case 'end':
         this.#end(operation.who);
+        break;
+      case 'pin':
+      case 'unpin':
+      case 'expect':
+      case 'prefetch':
+      case 'demote':
+      case 'pass':
+        applyLease(this, this.actor(operation.who), operation);
         break;
       default:
         this.#requester = undefined;
@@ -121,6 +135,7 @@ export class World {
   compare(): void {
     const { memory } = this.kit;
     memory.audit();
+    checkLeases(this);
     for (const actor of this.actors) {
       if (!actor) continue;
       // Every expected address is held (`peek` below checks that), and there are no others.
@@ -146,6 +161,7 @@ export class World {
     this.compare();
     const { free, cached, total } = memory.pool.counts();
     assert.equal(free + cached, total);
+    assert.equal(memory.snapshots.leases.pages, 0);
     const last = this.kit.open({ arrival: this.#arrivals++ });
     last.allocate(1, total);
     memory.closeSpace(last);
@@ -169,6 +185,7 @@ export class World {
     const requester = this.#requester;
     assert.ok(requester, 'an inferlet was ended without a request for memory');
     this.counts.terminated++;
+    assert.equal(this.kit.memory.snapshots.leases.pages, 0, 'an inferlet was ended beside a lease');
     if (space === requester) {
       const older = [...this.kit.memory.spaces].filter((other) => other !== space && isNewer(space, other));
       assert.ok(
@@ -195,7 +212,7 @@ export class World {
     return tenantPages !== null && tenantHeld + more + space.heldPages > tenantPages;
   }
 
-  #single(actor: Actor, operation: Exclude<Operation, { kind: 'batch' | 'unexport' | 'end' }>): void {
+  #single(actor: Actor, operation: Exclude<Operation, LeaseOperation | { kind: 'batch' | 'unexport' | 'end' }>): void {
     const { space, pages } = actor;
     const at = (pick: number): number => addressOf(actor, pick);
     const page = (address: number): PlainPage => pages.get(address) as PlainPage;

@@ -1,99 +1,132 @@
 import type { Characters } from '../translate/characters.ts';
 import { tooLarge } from '../translate/error.ts';
-import type { Expression, Grammar } from '../translate/expression.ts';
-import { JSON_RULES } from '../translate/json.ts';
+import type { Definitions, Expression, Grammar, Language, Lengths } from '../translate/expression.ts';
+import { JSON_CHARACTER, JSON_RULES } from '../translate/json.ts';
+import { mostStates } from '../translate/states.ts';
+import { type Rule, State } from './state.ts';
 import { type ByteRange, utf8 } from './utf8.ts';
 
 /** Most states of one grammar: some 100 MB. */
 const MAX_STATES = 400_000;
-
-/** A state of a rule's automaton, with its transitions on a byte, on the empty text, and after a call of another rule. */
-export interface State {
-  readonly id: number;
-  readonly bytes: ByteEdge[];
-  readonly empty: State[];
-  readonly calls: Call[];
-  /** A state of any JSON string after which the same tokens follow as long as the string does not end: see `string-masks.ts`. */
-  like?: State;
-}
-
-interface ByteEdge {
-  readonly from: number;
-  readonly to: number;
-  readonly target: State;
-}
-
-interface Call {
-  readonly rule: Rule;
-  /** The state after the called rule has ended. */
-  readonly target: State;
-}
-
-/** A finite automaton over UTF-8 bytes that may call other automata. */
-export interface Rule {
-  readonly start: State;
-  /** The final state, without transitions. */
-  readonly end: State;
-}
+const QUOTE = 0x22;
+/** Most states of JSON strings that are found again: some 15 MB. */
+const MAX_STRING_STATES = 40_000;
 
 /**
- * Builds the automata of a grammar's rules (Thompson's construction for each) and answers the root's. A bounded repetition takes a state
- * for each possible iteration.
+ * The automaton of a grammar's root (Thompson's construction for each rule). States are made when a text reaches them; a bounded repetition
+ * takes a state for each possible iteration.
  *
  * @throws GrammarError `limit-exceeded` for more than 400,000 states
  */
 export function buildAutomaton(grammar: Grammar): Rule {
-  return new Builder(grammar, jsonAutomata()).root();
+  // Only a grammar that may be too large is built as a whole, to count its states.
+  if (mostStates(grammar.rules.values()) > MAX_STATES) openAll(new Builder(grammar, 'counted').rule(grammar.root));
+  return new Builder(grammar, 'own').rule(grammar.root);
+}
+
+/** @throws GrammarError `limit-exceeded` */
+function openAll({ start }: Rule): void {
+  const seen = new Set([start]);
+  const pending = [start];
+  const reach = (state: State): void => {
+    if (!seen.has(state)) pending.push(state);
+    seen.add(state);
+  };
+  for (let state = pending.pop(); state !== undefined; state = pending.pop()) {
+    state.open();
+    for (const { target } of state.bytes) reach(target);
+    for (const target of state.empty) reach(target);
+    for (const { rule, target } of state.calls) {
+      reach(rule.start);
+      reach(target);
+    }
+  }
+}
+
+/** Before the last `min` to `max` characters of a JSON string and its closing quote. */
+export class StringState extends State {
+  readonly min: number;
+  readonly max: number;
+
+  constructor(min: number, max: number) {
+    super(false, true);
+    this.min = min;
+    this.max = max;
+    this.later(() => {
+      if (min === 0) this.bytes.push({ from: QUOTE, to: QUOTE, target: STRING_END });
+      if (max > 0) this.calls.push({ rule: character(), target: stringState(Math.max(0, min - 1), max - 1) });
+    });
+  }
+}
+
+const STRING_END = new State(true, true);
+const stringStates = new Map<string, StringState>();
+
+function stringState(min: number, max: number): StringState {
+  const key = `${min} ${max}`;
+  const known = stringStates.get(key);
+  if (known) return known;
+  const made = new StringState(min, max);
+  if (stringStates.size >= MAX_STRING_STATES) stringStates.clear();
+  stringStates.set(key, made);
+  return made;
+}
+
+/** A JSON string of `min` to `max` characters. Strings with as many characters left share their states, whatever their bounds were. */
+export function stringRule({ min, max, isBegun }: Lengths): Rule {
+  if (isBegun) return { start: stringState(min, max), end: STRING_END };
+  const start = new State(false, true);
+  start.bytes.push({ from: QUOTE, to: QUOTE, target: stringState(min, max) });
+  return { start, end: STRING_END };
+}
+
+let characterRule: Rule | undefined;
+
+function character(): Rule {
+  const name = 'character';
+  characterRule ??= new Builder({ root: name, rules: new Map([[name, JSON_CHARACTER]]) }, 'shared').rule(name);
+  return characterRule;
+}
+
+/** The automata of languages. */
+const languages = new WeakMap<Language, Rule>();
+
+function languageAutomaton(language: Language): Rule {
+  const known = languages.get(language);
+  if (known) return known;
+  const { lengths, isString, root } = language;
+  const made = lengths ? stringRule(lengths) : new Builder(language, isString ? 'shared' : 'own').rule(root);
+  languages.set(language, made);
+  return made;
 }
 
 /** The automata of any JSON, by their definitions: all grammars share them. */
-export interface JsonAutomata {
-  readonly rules: ReadonlyMap<Expression, Rule>;
-  readonly string: Rule;
-  /** Before a character of a string or its closing quote, and before that quote. */
-  readonly loop: State;
-  readonly quote: State;
+let json: ReadonlyMap<Expression, Rule> | undefined;
+
+function jsonAutomata(): ReadonlyMap<Expression, Rule> {
+  if (json) return json;
+  const builder = new Builder({ root: 'value', rules: JSON_RULES }, 'own');
+  json = new Map([...JSON_RULES.values()].map((definition) => [definition, builder.make(definition)]));
+  return json;
 }
 
-let shared: JsonAutomata | undefined;
-
-export function jsonAutomata(): JsonAutomata {
-  shared ??= makeJsonAutomata();
-  return shared;
-}
-
-function makeJsonAutomata(): JsonAutomata {
-  const builder = new Builder({ root: 'value', rules: JSON_RULES });
-  builder.root();
-  const rules = new Map([...JSON_RULES].map(([name, definition]) => [definition, builder.rule(name)]));
-  const string = builder.rule('string');
-  const loop = string.start.bytes[0]?.target.empty[0];
-  const quote = loop?.empty[0];
-  if (!loop || !quote) throw new Error('the automaton of JSON strings has another form');
-  return { rules, string, loop, quote };
-}
-
-/** Longest tokens, in bytes, that `State.like` holds for. */
-export const LONGEST_LIKE = 64;
-
-let lastState = 0;
+/**
+ * The use of an automaton: 'own' to match one grammar or any JSON, 'shared' to match the JSON strings of all grammars, 'counted' only to
+ * count its states.
+ */
+type Use = 'own' | 'shared' | 'counted';
 
 class Builder {
-  readonly #grammar: Grammar;
-  readonly #shared: JsonAutomata | undefined;
+  readonly #grammar: Definitions;
+  readonly #use: Use;
   readonly #rules = new Map<string, Rule>();
-  readonly #pending: (() => void)[] = [];
-  #states = 0;
+  readonly #count: { states: number };
 
-  constructor(grammar: Grammar, json?: JsonAutomata) {
+  /** @param count of the states made so far */
+  constructor(grammar: Definitions, use: Use, count = { states: 0 }) {
     this.#grammar = grammar;
-    this.#shared = json;
-  }
-
-  root(): Rule {
-    const root = this.rule(this.#grammar.root);
-    for (let build = this.#pending.pop(); build !== undefined; build = this.#pending.pop()) build();
-    return root;
+    this.#use = use;
+    this.#count = count;
   }
 
   rule(name: string): Rule {
@@ -101,41 +134,37 @@ class Builder {
     if (known) return known;
     const definition = this.#grammar.rules.get(name);
     if (!definition) throw new Error(`the rule ${name} is not defined`);
-    const json = this.#shared?.rules.get(definition);
-    if (json) {
-      this.#rules.set(name, json);
-      return json;
-    }
-    const rule = { start: this.#state(), end: this.#state() };
+    const rule = jsonAutomata().get(definition) ?? this.make(definition);
     this.#rules.set(name, rule);
-    this.#pending.push(() => this.#connect(definition, rule.start, rule.end));
     return rule;
   }
 
-  #state(): State {
-    this.#states += 1;
-    if (this.#states > MAX_STATES) {
+  /** A rule without a name. */
+  make(definition: Expression): Rule {
+    const rule = { start: this.#state(), end: this.#state(true) };
+    rule.start.later(() => this.#connect(definition, rule.start, rule.end));
+    return rule;
+  }
+
+  #state(isEnd = false): State {
+    this.#count.states += 1;
+    if (this.#count.states > MAX_STATES) {
       throw tooLarge(`the grammar takes more than ${MAX_STATES} states; use fewer or smaller repetitions with bounds`);
     }
-    lastState += 1;
-    return { id: lastState, bytes: [], empty: [], calls: [] };
+    return new State(isEnd, this.#use === 'shared');
   }
 
   /** Adds the paths of `expression` from one state to the other. */
   #connect(expression: Expression, from: State, to: State): void {
     switch (expression.kind) {
       case 'text':
-        this.#bytes(
-          [...Buffer.from(expression.text)].map((byte) => [byte, byte]),
-          from,
-          to,
-        );
+        this.#text(expression.text, from, to);
         return;
       case 'class':
         this.#characters(expression.set, from, to);
         return;
       case 'sequence':
-        this.#sequence(expression.parts, from, to);
+        this.#sequence(expression.parts, 0, from, to);
         return;
       case 'choice':
         this.#choice(expression.options, from, to);
@@ -145,15 +174,24 @@ class Builder {
         return;
       case 'rule':
         from.calls.push({ rule: this.rule(expression.name), target: to });
+        return;
+      case 'language':
+        from.calls.push({ rule: this.#language(expression.language), target: to });
     }
   }
 
-  #bytes(ranges: readonly ByteRange[], from: State, to: State): void {
-    if (ranges.length === 0) from.empty.push(to);
+  #language(language: Language): Rule {
+    if (this.#use !== 'counted') return languageAutomaton(language);
+    return new Builder(language, 'counted', this.#count).rule(language.root);
+  }
+
+  #text(text: string, from: State, to: State): void {
+    const bytes = Buffer.from(text);
+    if (bytes.length === 0) from.empty.push(to);
     let at = from;
-    for (const [index, [low, high]] of ranges.entries()) {
-      const target = index === ranges.length - 1 ? to : this.#state();
-      at.bytes.push({ from: low, to: high, target });
+    for (const [index, byte] of bytes.entries()) {
+      const target = index === bytes.length - 1 ? to : this.#state();
+      at.bytes.push({ from: byte, to: byte, target });
       at = target;
     }
   }
@@ -176,14 +214,17 @@ class Builder {
     }
   }
 
-  #sequence(parts: readonly Expression[], from: State, to: State): void {
-    if (parts.length === 0) from.empty.push(to);
-    let at = from;
-    for (const [index, part] of parts.entries()) {
-      const target = index === parts.length - 1 ? to : this.#state();
-      this.#connect(part, at, target);
-      at = target;
+  /** The parts from `index` on. */
+  #sequence(parts: readonly Expression[], index: number, from: State, to: State): void {
+    const part = parts[index];
+    if (part === undefined) {
+      from.empty.push(to);
+      return;
     }
+    const isLast = index === parts.length - 1;
+    const target = isLast ? to : this.#state();
+    if (!isLast) target.later(() => this.#sequence(parts, index + 1, target, to));
+    this.#connect(part, from, target);
   }
 
   /** Options that begin with the same text share its states, so that a list of thousands of words is followed as one path. */
@@ -204,52 +245,46 @@ class Builder {
         known.set(byte, target);
         at = target;
       }
-      this.#sequence(rest, at, to);
+      this.#sequence(rest, 0, at, to);
     }
   }
 
   #repeat(body: Expression, min: number, max: number, from: State, to: State): void {
+    const isCounted = min > 1 || (max > 1 && max !== Number.POSITIVE_INFINITY);
     // Build the body of a bounded repetition once and call it from each iteration: copies would multiply in nested repetitions.
-    const counted = min > 1 || (max > 1 && max !== Number.POSITIVE_INFINITY);
-    const rule = counted && body.kind !== 'rule' ? this.#inner(body) : undefined;
-    const connect = (start: State, end: State): void => {
-      if (rule) start.calls.push({ rule, target: end });
-      else this.#connect(body, start, end);
-    };
-    const json = this.#shared;
-    // Far from its bounds, a string with bounds goes on like any other.
-    const isString = json !== undefined && body.kind === 'rule' && body.name === 'character' && to !== from;
-    const mark = (state: State, left: number): void => {
-      if (isString && left > LONGEST_LIKE) state.like = json.loop;
-    };
-    if (isString) to.like = json.quote;
-    let at = from;
-    for (let count = 0; count < min; count += 1) {
-      const target = count === max - 1 ? to : this.#state();
-      connect(at, target);
-      at = target;
-    }
-    if (max === Number.POSITIVE_INFINITY) {
-      const loop = this.#state();
-      at.empty.push(loop);
-      mark(loop, max);
-      connect(loop, loop);
-      loop.empty.push(to);
-      return;
-    }
-    for (let count = min; count < max; count += 1) {
-      mark(at, max - count);
-      at.empty.push(to);
-      const target = count === max - 1 ? to : this.#state();
-      connect(at, target);
-      at = target;
-    }
+    const isCalled = isCounted && body.kind !== 'rule' && body.kind !== 'language' && !isByte(body);
+    const rule = isCalled ? this.make(body) : undefined;
+    this.#iterate({ body, rule }, min, max, from, to);
   }
 
-  /** A rule without a name. */
-  #inner(body: Expression): Rule {
-    const rule = { start: this.#state(), end: this.#state() };
-    this.#connect(body, rule.start, rule.end);
-    return rule;
+  /** The iterations from here on: at least `min`, at most `max`. */
+  #iterate(iteration: Iteration, min: number, max: number, from: State, to: State): void {
+    const { body, rule } = iteration;
+    if (min === 0 && max === Number.POSITIVE_INFINITY) {
+      const loop = this.#state();
+      from.empty.push(loop);
+      loop.empty.push(to);
+      this.#connect(body, loop, loop);
+      return;
+    }
+    if (min === 0) from.empty.push(to);
+    if (max === 0) return;
+    const isLast = max === 1;
+    const target = isLast ? to : this.#state();
+    if (!isLast) target.later(() => this.#iterate(iteration, Math.max(0, min - 1), max - 1, target, to));
+    if (rule) from.calls.push({ rule, target });
+    else this.#connect(body, from, target);
   }
+}
+
+/** The body of a repetition, and the rule that has it if the iterations call it. */
+interface Iteration {
+  readonly body: Expression;
+  readonly rule: Rule | undefined;
+}
+
+/** True for an expression that takes no states of its own. */
+function isByte(expression: Expression): boolean {
+  if (expression.kind === 'text') return expression.text.length === 1 && expression.text < '\x80';
+  return expression.kind === 'class' && (expression.set.at(-1)?.[1] ?? 0x80) < 0x80;
 }

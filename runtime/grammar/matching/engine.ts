@@ -6,12 +6,19 @@ import type { Vocabulary } from '../vocabulary.ts';
 import { buildAutomaton } from './automaton.ts';
 import { MemoryBound } from './memory.ts';
 import { MAX_PLACE_BYTES, Places } from './places.ts';
+import { stringPlaces } from './string-masks.ts';
 import { type Compiled, TokenMatcher } from './token-matcher.ts';
 import { TokenTree } from './token-tree.ts';
 
+interface Model {
+  readonly vocabulary: Vocabulary;
+  readonly tree: TokenTree;
+  readonly strings: Places;
+}
+
 /** Compiled grammars and matchers of one worker, which are lost together with it. */
 export class Engine {
-  readonly #models = new Map<number, { readonly vocabulary: Vocabulary; readonly tree: TokenTree }>();
+  readonly #models = new Map<number, Model>();
   readonly #grammars = new Map<number, Compiled>();
   readonly #matchers = new Map<number, TokenMatcher>();
   readonly #memory = new MemoryBound<Places>(MAX_PLACE_BYTES);
@@ -33,15 +40,17 @@ export class Engine {
     switch (request.kind) {
       case 'vocabulary': {
         const { vocabulary } = request;
-        this.#models.set(vocabulary.id, { vocabulary, tree: new TokenTree(vocabulary) });
+        const strings = stringPlaces(this.#memory);
+        this.#models.set(vocabulary.id, { vocabulary, tree: new TokenTree(vocabulary), strings });
         return undefined;
       }
       case 'compile': {
         const model = this.#models.get(request.vocabulary);
         if (!model) throw new Error(`vocabulary ${request.vocabulary} is not known`);
         const grammar = translate(request.source);
-        const places = new Places(buildAutomaton(grammar), this.#memory);
-        this.#grammars.set(request.grammar, { ...model, places, check: grammar.check });
+        const { vocabulary, tree, strings } = model;
+        const places = new Places(buildAutomaton(grammar), this.#memory, strings);
+        this.#grammars.set(request.grammar, { vocabulary, tree, places, check: grammar.check });
         return undefined;
       }
       case 'open': {

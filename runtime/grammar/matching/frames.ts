@@ -1,4 +1,4 @@
-import type { State } from './automaton.ts';
+import type { State } from './state.ts';
 
 /** The state after a call, and the caller's frame. */
 export interface Return<F> {

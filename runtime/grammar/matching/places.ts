@@ -1,11 +1,10 @@
 import type { Forced } from '../messages.ts';
-import { tooLarge } from '../translate/error.ts';
-import type { Rule, State } from './automaton.ts';
+import { Closure, type Way } from './closure.ts';
 import { Frame, KnownFrames, OpenFrame } from './frames.ts';
 import { MemoryBound } from './memory.ts';
+import type { Rule } from './state.ts';
+import { stringWays } from './string-ways.ts';
 
-/** Most ways through the grammar that are followed at once. */
-const MAX_WAYS = 4096;
 /** Most bytes of places and masks of all grammars of a worker; its heap also holds the grammars' automata. */
 export const MAX_PLACE_BYTES = 128 << 20;
 /** Estimated sizes in V8's heap. */
@@ -13,12 +12,6 @@ const PLACE_BYTES = 250;
 const WAY_BYTES = 120;
 const NEXT_BYTES = 256 * 8;
 const FORCED_BYTES = 250;
-
-/** One way to read a text so far: the state in a rule, and the returns of that rule. */
-interface Way {
-  readonly state: State;
-  readonly frame: Frame;
-}
 
 /** The state of a text in a grammar: all ways to read it so far. Equal places are one object, as long as both are remembered. */
 export class Place {
@@ -31,38 +24,69 @@ export class Place {
   mask: Uint32Array | undefined;
   /** The text that must come here, once computed. */
   forced: Forced | undefined;
+  /** For a place within a shared string: where it is in the string, and what follows the string. Such a place has no ways of its own. */
+  readonly within: Within | undefined;
+  /** For a place of shared strings: the tokens that go on in the string, once computed. */
+  inside: Inside | undefined;
 
-  constructor(ways: readonly Way[], mayEnd: boolean) {
+  constructor(ways: readonly Way[], mayEnd: boolean, within?: Within) {
     this.ways = ways;
     this.mayEnd = mayEnd;
+    this.within = within;
   }
+}
+
+interface Within {
+  readonly inner: Place;
+  readonly frame: Frame;
+}
+
+/** The tokens that may come at a place within a string. */
+export interface Inside {
+  /** Tokens that do not end the string. */
+  readonly mask: Uint32Array;
+  /** Nodes of the vocabulary's tree at which the string ends. */
+  readonly exits: readonly number[];
 }
 
 /**
  * The places of a grammar, made as texts reach them: a lazily determinized pushdown automaton. Its stacks share common parts (a
  * graph-structured stack, as in Scott and Johnstone, "GLL parsing", 2010), so ambiguous grammars do not multiply them. The grammar has no
- * left recursion, so only finitely many ways are reachable without a byte. Remembered places are forgotten when they take too much memory;
- * the places of current texts stay valid.
+ * left recursion, so only finitely many ways are reachable without a byte. A place within JSON strings consists of a place of `strings` and
+ * what follows them, so that grammars share the former with its masks. Remembered places are forgotten when they take too much memory; the
+ * places of current texts stay valid.
  */
 export class Places {
   readonly start: Place;
+  /** The places within strings that grammars share. */
+  readonly strings: Places | undefined;
   readonly #memory: MemoryBound<Places>;
-  readonly #known = new Map<string, Place>();
+  readonly #known = new Map<number, Place[]>();
+  /** Places within shared strings, by what follows the string. */
+  readonly #within = new Map<Frame, Map<Place, Place>>();
+  /** Places after shared strings. */
+  readonly #behind = new Map<Frame, Place>();
   readonly #frames = new KnownFrames();
   /** Places with successors or a mask, including forgotten places that a text was still at. */
   readonly #leading = new Set<Place>();
 
   /**
    * @param memory shared with the other grammars of the worker
+   * @param strings shared by the grammars of one vocabulary; without it, strings are read like other rules
    * @throws GrammarError `limit-exceeded` when the beginning has too many ways
    */
-  constructor(root: Rule, memory = new MemoryBound<Places>(MAX_PLACE_BYTES)) {
+  constructor(root: Rule, memory = new MemoryBound<Places>(MAX_PLACE_BYTES), strings?: Places) {
     this.#memory = memory;
+    this.strings = strings;
     this.start = this.#close([{ state: root.start, frame: Frame.BOTTOM }]);
   }
 
   /** The place after one more byte, or null if no text continues with it. @throws GrammarError `limit-exceeded` for too many ways */
   after(place: Place, byte: number): Place | null {
+    if (place.within && this.strings) {
+      const inner = this.strings.after(place.within.inner, byte);
+      return inner && this.#inString(inner, place.within.frame);
+    }
     const known = place.next?.[byte];
     if (known !== undefined) return known;
     // All bytes around this one that take the same edges lead to the same place.
@@ -92,8 +116,25 @@ export class Places {
     this.#leading.add(place);
   }
 
+  /** Remembers the tokens that go on in a string. */
+  keepInside(place: Place, inside: Inside): void {
+    this.#memory.take(this, inside.mask.byteLength + 8 * inside.exits.length);
+    place.inside = inside;
+    this.#leading.add(place);
+  }
+
+  /** The place after a shared string. */
+  behind(frame: Frame): Place {
+    const known = this.#behind.get(frame);
+    if (known) return known;
+    const made = this.#settle(new Closure([], frame));
+    this.#behind.set(frame, made);
+    return made;
+  }
+
   /** The only byte that may come at a place; undefined where the text may end or has a choice. */
-  only({ ways, mayEnd }: Place): number | undefined {
+  only({ ways, mayEnd, within }: Place): number | undefined {
+    if (within && this.strings) return this.strings.only(within.inner);
     let only: number | undefined;
     if (mayEnd) return undefined;
     for (const { state } of ways) {
@@ -118,9 +159,12 @@ export class Places {
       place.next = undefined;
       place.mask = undefined;
       place.forced = undefined;
+      place.inside = undefined;
     }
     this.#leading.clear();
     this.#known.clear();
+    this.#within.clear();
+    this.#behind.clear();
     this.#frames.forget();
   }
 
@@ -135,89 +179,60 @@ export class Places {
 
   /** The place of these ways and of all ways reachable from them without a byte. */
   #close(ways: readonly Way[]): Place {
-    const closure = new Closure(ways);
-    const framesBefore = this.#frames.bytes;
-    const reading = new Map<string, Way>();
-    for (const { state, frame } of closure.reading) {
-      const closed = frame instanceof OpenFrame ? frame.close(this.#frames) : frame;
-      reading.set(`${state.id}.${closed.id}`, { state, frame: closed });
-    }
-    return this.#remember(reading, closure.mayEnd, this.#frames.bytes - framesBefore);
+    const inString = this.strings && stringWays(ways);
+    if (!this.strings || !inString) return this.#settle(new Closure(ways));
+    return this.#inString(this.strings.#settle(new Closure(inString.ways)), inString.frame);
   }
 
-  #remember(reading: ReadonlyMap<string, Way>, mayEnd: boolean, frameBytes: number): Place {
-    const key = `${mayEnd} ${[...reading.keys()].sort().join(' ')}`;
-    const known = this.#known.get(key);
+  /** The place that is at `inner` in a string, before what follows the string. */
+  #inString(inner: Place, frame: Frame): Place {
+    // Nothing goes on within a string after its last quote.
+    if (inner.mayEnd) return this.behind(frame);
+    let places = this.#within.get(frame);
+    if (!places) {
+      places = new Map();
+      this.#within.set(frame, places);
+    }
+    const known = places.get(inner);
     if (known) return known;
-    this.#memory.take(this, PLACE_BYTES + WAY_BYTES * reading.size + frameBytes);
-    const place = new Place([...reading.values()], mayEnd);
-    this.#known.set(key, place);
+    this.#memory.take(this, PLACE_BYTES);
+    const made = new Place([], false, { inner, frame });
+    places.set(inner, made);
+    return made;
+  }
+
+  #settle({ reading, mayEnd }: Closure): Place {
+    const framesBefore = this.#frames.bytes;
+    const ways = reading.map(
+      ({ state, frame }): Way => ({ state, frame: frame instanceof OpenFrame ? frame.close(this.#frames) : frame }),
+    );
+    ways.sort((a, b) => a.state.id - b.state.id || a.frame.id - b.frame.id);
+    const distinct = ways.filter((way, index) => !isSame(way, ways[index - 1]));
+    return this.#remember(distinct, mayEnd, this.#frames.bytes - framesBefore);
+  }
+
+  /** @param ways sorted */
+  #remember(ways: readonly Way[], mayEnd: boolean, frameBytes: number): Place {
+    let hash = mayEnd ? 1 : 0;
+    for (const { state, frame } of ways) hash = Math.imul(Math.imul(hash, 31) + state.id, 0x9e3779b1) + frame.id;
+    const same = this.#known.get(hash);
+    const known = same?.find(
+      (place) =>
+        place.mayEnd === mayEnd &&
+        place.ways.length === ways.length &&
+        place.ways.every((way, index) => isSame(way, ways[index])),
+    );
+    if (known) return known;
+    this.#memory.take(this, PLACE_BYTES + WAY_BYTES * ways.length + frameBytes);
+    const place = new Place(ways, mayEnd);
+    // Making room may have cleared the list.
+    const list = this.#known.get(hash);
+    if (list) list.push(place);
+    else this.#known.set(hash, [place]);
     return place;
   }
 }
 
-/** All ways that are reachable from some ways without a byte. */
-class Closure {
-  /** The ways that can read a byte. */
-  readonly reading: { readonly state: State; readonly frame: Frame | OpenFrame }[] = [];
-  mayEnd = false;
-  readonly #pending: { readonly state: State; readonly frame: Frame | OpenFrame }[] = [];
-  readonly #seen = new Set<string>();
-  readonly #ended = new Set<Frame | OpenFrame>();
-  readonly #open = new Map<Rule, OpenFrame>();
-
-  constructor(ways: readonly Way[]) {
-    for (const { state, frame } of ways) this.#reach(state, frame);
-    for (let way = this.#pending.pop(); way !== undefined; way = this.#pending.pop()) {
-      const { state, frame } = way;
-      if (state.bytes.length > 0) this.reading.push(way);
-      for (const target of state.empty) this.#reach(target, frame);
-      for (const { rule, target } of state.calls) this.#call(rule, target, frame);
-      if (isEnd(state)) this.#return(frame);
-    }
-  }
-
-  #reach(state: State, frame: Frame | OpenFrame): void {
-    const key = `${state.id}.${frame.id}`;
-    if (this.#seen.has(key)) return;
-    this.#seen.add(key);
-    if (this.#seen.size > MAX_WAYS) {
-      throw tooLarge(`the grammar can be read in more than ${MAX_WAYS} ways at one place; make it less ambiguous`);
-    }
-    this.#pending.push({ state, frame });
-  }
-
-  /** All calls of a rule at one place share a frame. */
-  #call(rule: Rule, target: State, frame: Frame | OpenFrame): void {
-    let open = this.#open.get(rule);
-    if (!open) {
-      open = new OpenFrame();
-      this.#open.set(rule, open);
-      this.#reach(rule.start, open);
-    }
-    // A tail call inherits its caller's returns, so that right-recursive lists need no stack.
-    if (isEnd(target)) open.inherit(frame);
-    else open.add(target, frame);
-    if (!this.#ended.has(open)) return;
-    // The rule may match the empty text, and was found to do so before this call.
-    if (isEnd(target)) this.#return(frame);
-    else this.#reach(target, frame);
-  }
-
-  /** Continues after a rule has ended, at all its calls. */
-  #return(frame: Frame | OpenFrame): void {
-    const pending = [frame];
-    for (let ended = pending.pop(); ended !== undefined; ended = pending.pop()) {
-      if (this.#ended.has(ended)) continue;
-      this.#ended.add(ended);
-      if (ended instanceof OpenFrame) pending.push(...ended.inherited);
-      else if (ended.isBottom) this.mayEnd = true;
-      for (const { target, below } of ended.returns) this.#reach(target, below);
-    }
-  }
-}
-
-/** True for a state without transitions: the end of its rule. */
-function isEnd({ bytes, empty, calls }: State): boolean {
-  return bytes.length === 0 && empty.length === 0 && calls.length === 0;
+function isSame(a: Way, b: Way | undefined): boolean {
+  return b !== undefined && a.state === b.state && a.frame === b.frame;
 }

@@ -4,24 +4,32 @@ import { Random } from '../testing/random.ts';
 import { vocabularyFrom } from '../testing/vocabularies.ts';
 import { allowed } from '../testing/walk.ts';
 import { translate } from '../translate/source.ts';
-import { buildAutomaton, LONGEST_LIKE } from './automaton.ts';
+import { buildAutomaton } from './automaton.ts';
 import { type Place, Places } from './places.ts';
+import { stringPlaces } from './string-masks.ts';
 import { TokenTree } from './token-tree.ts';
 
 const SEED = 20261122;
-/** Schemas with strings of all kinds, and how many of their places at least have a mask of `StringMasks`. */
+/** Schemas with strings of all kinds, and how many of the places are at least within shared strings. */
 const SCHEMAS: [schema: unknown, least: number][] = [
   [{ type: 'string' }, 20],
   [{ type: 'array', items: { type: ['string', 'null'] } }, 20],
   [{ type: 'object', additionalProperties: { type: 'string' } }, 20],
+  [{ type: 'object', properties: { a: true, ab: true, '': true }, additionalProperties: { type: 'string' } }, 20],
   [
     { properties: { a: { type: 'string', maxLength: 90 }, b: { type: 'string', minLength: 3 } }, required: ['a', 'b'] },
     20,
   ],
-  [{ type: 'string', minLength: 5, maxLength: 70 }, 0],
-  [{ anyOf: [{ type: 'string' }, { type: 'string', maxLength: 100 }] }, 0],
+  [{ type: 'string', minLength: 5, maxLength: 70 }, 20],
+  [{ type: 'array', items: { type: 'string', maxLength: 3 } }, 20],
+  [{ anyOf: [{ type: 'string' }, { type: 'string', maxLength: 100 }] }, 20],
   [{ enum: ['abc', 'ab"c', 'é'] }, 0],
-  [{ type: 'string', pattern: '^a*"?b' }, 0],
+  [{ type: 'string', pattern: '^a*"?b' }, 20],
+  [{ type: 'array', items: { type: 'string', pattern: '^(a|b|é){1,12}$', minLength: 4 } }, 20],
+  [{ type: 'array', items: { type: 'string', not: { const: 'ab' } } }, 20],
+  [{ patternProperties: { '^a': { type: 'string' }, b$: { maxLength: 5 } }, additionalProperties: false }, 20],
+  [{ type: 'string', pattern: '^(a|(b|é){2,3}){1,4}$' }, 20],
+  [{ anyOf: [{ type: 'string', pattern: '^ab' }, { const: 'abc' }, { type: 'array', items: { pattern: 'b$' } }] }, 0],
   [true, 20],
 ];
 const PIECES = [
@@ -51,29 +59,33 @@ describe('masks within strings', () => {
     const halves = [Buffer.from('é').subarray(0, 1), Buffer.from('é').subarray(1), Buffer.from('a😀').subarray(0, 3)];
     const tokens = [...[...PIECES, ...OTHERS].map((piece) => Buffer.from(piece)), long, ...halves];
     const tree = new TokenTree(vocabularyFrom(tokens, []));
+    const strings = stringPlaces();
 
     for (const [schema, least] of SCHEMAS) {
       it(`equal a walk over all tokens, of ${longest} bytes at most, for ${JSON.stringify(schema)}, seed ${SEED}`, () => {
         const random = new Random(SEED);
-        const places = new Places(buildAutomaton(translate({ tag: 'json-schema', val: JSON.stringify(schema) })));
+        const automaton = buildAutomaton(translate({ tag: 'json-schema', val: JSON.stringify(schema) }));
+        const plain = new Places(automaton);
+        const sharing = new Places(automaton, undefined, strings);
         let used = 0;
         for (let walk = 0; walk < 20; walk += 1) {
-          let place: Place | null = places.start;
-          for (let step = 0; step < 60 && place; step += 1) {
-            const expected = tree.mask(places, place);
-            const quick = tree.strings.mask(places, place);
-            if (quick) {
-              used += 1;
-              assert.deepEqual(allowed(quick), allowed(expected), `walk ${walk}, step ${step}`);
-            }
+          let [place, same]: (Place | null)[] = [plain.start, sharing.start];
+          for (let step = 0; step < 60 && place && same; step += 1) {
+            const expected = tree.mask(plain, place);
+            if (same.within) used += 1;
+            assert.deepEqual(allowed(tree.mask(sharing, same)), allowed(expected), `walk ${walk}, step ${step}`);
+            assert.equal(same.mayEnd, place.mayEnd);
             const ids = allowed(expected);
             if (ids.length === 0) break;
-            for (const byte of tokens[random.pick(ids)] ?? []) place = place && places.after(place, byte);
+            for (const byte of tokens[random.pick(ids)] ?? []) {
+              assert.equal(same && sharing.only(same), place && plain.only(place));
+              place = place && plain.after(place, byte);
+              same = same && sharing.after(same, byte);
+            }
           }
+          assert.equal(same === null, place === null);
         }
-        // Strings with bounds are like others only for short tokens.
-        const isBounded = JSON.stringify(schema).includes('Length');
-        assert.ok(used >= (longest > LONGEST_LIKE && isBounded ? 0 : least), `${used} masks`);
+        assert.ok(used >= least, `${used} places in strings`);
       });
     }
   }

@@ -172,7 +172,7 @@ export class TokenMatcher {
   #going(place: Place): Uint32Array {
     if (place.mask) return place.mask;
     const { tree, places } = this.#compiled;
-    const mask = tree.strings.mask(places, place) ?? tree.mask(places, place);
+    const mask = tree.mask(places, place);
     places.keepMask(place, mask);
     return mask;
   }

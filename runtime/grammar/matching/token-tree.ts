@@ -1,6 +1,6 @@
 import type { Vocabulary } from '../vocabulary.ts';
-import type { Place, Places } from './places.ts';
-import { StringMasks } from './string-masks.ts';
+import type { Inside, Place, Places } from './places.ts';
+import { insideOf } from './string-masks.ts';
 
 /**
  * A vocabulary as a prefix tree over bytes in preorder. Each node has its byte, its depth, the token that ends there, and the end of its
@@ -17,10 +17,9 @@ export class TokenTree {
   readonly #twins: Int32Array;
   /** The places on the path to the current node, by depth. */
   readonly #path: Place[] = [];
+  readonly #innerPath: Place[] = [];
   /** Bytes of the longest token. */
   readonly longest: number;
-  /** Masks within JSON strings. */
-  readonly strings = new StringMasks(this);
 
   constructor({ size, bytes, offsets, eos }: Vocabulary) {
     const all = Buffer.from(bytes);
@@ -88,23 +87,22 @@ export class TokenTree {
 
   /** Tokens after which a text of the grammar can continue: bit `t % 32` of word `t / 32`. */
   mask(places: Places, start: Place): Uint32Array {
+    const { within } = start;
+    if (within && places.strings) {
+      const { mask, exits } = insideOf(within.inner, places.strings, this);
+      const own = new Uint32Array(mask);
+      this.#leave(own, places, places.behind(within.frame), exits);
+      return own;
+    }
     const mask = new Uint32Array(Math.ceil(this.#size / 32));
     this.#walk(mask, places, start, 0, this.#bytes.length, 0);
     return mask;
   }
 
-  /** Adds the tokens of a node and of its subtree. @param place where the text is after the node's byte */
-  add(mask: Uint32Array, places: Places, place: Place, node: number): void {
-    this.#mark(mask, node);
-    const depth = (this.#depths[node] as number) + 1;
-    this.#walk(mask, places, place, node + 1, this.#ends[node] as number, depth);
-  }
-
-  /** Tokens that continue the text before any end of it, and the nodes at which it may end. */
-  inside(places: Places, start: Place): { mask: Uint32Array; exits: readonly number[] } {
+  /** Tokens that go on in a string. @param start of `strings` */
+  inside(strings: Places, start: Place): Inside {
     const mask = new Uint32Array(Math.ceil(this.#size / 32));
-    const exits: number[] = [];
-    this.#walk(mask, places, start, 0, this.#bytes.length, 0, exits);
+    const exits = this.#walkInside(mask, strings, start, 0, this.#bytes.length, 0);
     return { mask, exits };
   }
 
@@ -114,30 +112,65 @@ export class TokenTree {
     }
   }
 
-  /** Walks nodes that lie below `start`, whose depth is `top`. @param exits receives the nodes after which the text may end, instead of a walk */
-  #walk(
-    mask: Uint32Array,
-    places: Places,
-    start: Place,
-    first: number,
-    end: number,
-    top: number,
-    exits?: number[],
-  ): void {
+  /** Walks nodes that lie below `start`, whose depth is `top`. */
+  #walk(mask: Uint32Array, places: Places, start: Place, first: number, end: number, top: number): void {
     for (let node = first; node < end; ) {
       const depth = this.#depths[node] as number;
       const from = depth === top ? start : (this.#path[depth - 1] as Place);
       const byte = this.#bytes[node] as number;
       const known = from.next?.[byte];
       const place = known === undefined ? places.after(from, byte) : known;
-      if (place === null || (exits !== undefined && place.mayEnd)) {
-        if (place !== null) exits?.push(node);
+      if (place === null) {
         node = this.#ends[node] as number;
         continue;
       }
+      this.#mark(mask, node);
+      const { within } = place;
+      if (within && places.strings) {
+        const below = this.#ends[node] as number;
+        const exits = this.#walkInside(mask, places.strings, within.inner, node + 1, below, depth + 1);
+        this.#leave(mask, places, places.behind(within.frame), exits);
+        node = below;
+        continue;
+      }
       this.#path[depth] = place;
+      node += 1;
+    }
+  }
+
+  /** Walks nodes as long as they go on in a string. Returns the nodes that end it. */
+  #walkInside(
+    mask: Uint32Array,
+    strings: Places,
+    start: Place,
+    first: number,
+    end: number,
+    top: number,
+  ): readonly number[] {
+    const exits: number[] = [];
+    for (let node = first; node < end; ) {
+      const depth = this.#depths[node] as number;
+      const from = depth === top ? start : (this.#innerPath[depth - 1] as Place);
+      const byte = this.#bytes[node] as number;
+      const known = from.next?.[byte];
+      const place = known === undefined ? strings.after(from, byte) : known;
+      if (place === null || place.mayEnd) {
+        if (place !== null) exits.push(node);
+        node = this.#ends[node] as number;
+        continue;
+      }
+      this.#innerPath[depth] = place;
       this.#mark(mask, node);
       node += 1;
+    }
+    return exits;
+  }
+
+  /** Adds the tokens of nodes that end a string, and of those below them. @param behind the place after the string */
+  #leave(mask: Uint32Array, places: Places, behind: Place, exits: readonly number[]): void {
+    for (const node of exits) {
+      this.#mark(mask, node);
+      this.#walk(mask, places, behind, node + 1, this.#ends[node] as number, (this.#depths[node] as number) + 1);
     }
   }
 }

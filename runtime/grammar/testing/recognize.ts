@@ -1,12 +1,12 @@
 import { codePoint } from '../translate/characters.ts';
-import type { Expression, Grammar } from '../translate/expression.ts';
+import type { Definitions, Expression } from '../translate/expression.ts';
 
 /**
  * Returns true if a grammar matches a whole text: a direct implementation of the definition, as the oracle of tests. For
  * every rule and position it computes the positions where a match may end, as a least fixed point, so that left recursion
  * terminates.
  */
-export function recognizes({ root, rules }: Grammar, text: string): boolean {
+export function recognizes({ root, rules }: Definitions, text: string): boolean {
   const characters = [...text];
   const ends = new Map<string, Set<number>>();
   let changed = true;
@@ -35,6 +35,14 @@ export function recognizes({ root, rules }: Grammar, text: string): boolean {
           const key = [...places].sort().join();
           if (count > expression.min && seen.has(key)) break;
           seen.add(key);
+        }
+        return found;
+      }
+      case 'language': {
+        const found = new Set<number>();
+        for (let end = at + 1; end <= characters.length; end += 1) {
+          if (expression.language.isString && characters[end - 1] !== '"') continue;
+          if (recognizes(expression.language, characters.slice(at, end).join(''))) found.add(end);
         }
         return found;
       }

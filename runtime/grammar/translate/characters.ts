@@ -24,10 +24,11 @@ export function complement(set: Characters): Characters {
   const gaps: Range[] = [];
   let next = 0;
   for (const [from, to] of set) {
-    gaps.push([next, from - 1]);
+    if (from > next) gaps.push([next, from - 1]);
     next = to + 1;
   }
-  return characters(...gaps, [next, LAST]);
+  if (next <= LAST) gaps.push([next, LAST]);
+  return gaps.flatMap((range) => without(range, SURROGATES));
 }
 
 export function union(...sets: readonly Characters[]): Characters {
@@ -35,7 +36,15 @@ export function union(...sets: readonly Characters[]): Characters {
 }
 
 export function intersection(a: Characters, b: Characters): Characters {
-  return complement(union(complement(a), complement(b)));
+  const common: Range[] = [];
+  for (let i = 0, j = 0; ; ) {
+    const [mine, theirs] = [a[i], b[j]];
+    if (!mine || !theirs) return common;
+    const [from, to] = [Math.max(mine[0], theirs[0]), Math.min(mine[1], theirs[1])];
+    if (from <= to) common.push([from, to]);
+    if (mine[1] < theirs[1]) i += 1;
+    else j += 1;
+  }
 }
 
 /** One range for each character of `text`. */

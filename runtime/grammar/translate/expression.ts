@@ -9,11 +9,38 @@ export type Expression =
   | { readonly kind: 'choice'; readonly options: readonly Expression[] }
   /** `max` may be Infinity. */
   | { readonly kind: 'repeat'; readonly body: Expression; readonly min: number; readonly max: number }
-  | { readonly kind: 'rule'; readonly name: string };
+  | { readonly kind: 'rule'; readonly name: string }
+  /** A text of a language of its own. Grammars share it, and what is made from it. */
+  | { readonly kind: 'language'; readonly language: Language };
+
+/** Expressions by their names, and the first one. */
+export interface Definitions {
+  readonly root: string;
+  readonly rules: Pick<ReadonlyMap<string, Expression>, 'get'>;
+}
+
+/** A language without the empty text, apart from the rules of a grammar. Each of its rules leads to a text; some are made when they are read. */
+export interface Language extends Definitions {
+  /** True for JSON strings, and for the rest of strings: no text goes on after its closing quote. */
+  readonly isString: boolean;
+  /** Number of rules that count towards a schema's limit. */
+  readonly size: number;
+  /** A number that the states of its automaton do not exceed. */
+  readonly states: number;
+  /** Written if the strings may have any characters. */
+  readonly lengths?: Lengths;
+}
+
+export interface Lengths {
+  /** Fewest and most characters; `max` may be Infinity. */
+  readonly min: number;
+  readonly max: number;
+  /** True for the rest of a string. */
+  readonly isBegun: boolean;
+}
 
 /** A context-free grammar over characters; JSON schemas, regular expressions and EBNF are translated into it. */
-export interface Grammar {
-  readonly root: string;
+export interface Grammar extends Definitions {
   readonly rules: ReadonlyMap<string, Expression>;
   /** For texts of the grammar: what it cannot keep itself. */
   readonly check?: Check;
@@ -41,18 +68,28 @@ export function oneOf(set: Characters): Expression {
 
 export function sequence(parts: readonly Expression[]): Expression {
   const kept: Expression[] = [];
-  for (const part of parts.flatMap((nested) => (nested.kind === 'sequence' ? nested.parts : [nested]))) {
-    const last = kept.at(-1);
+  for (const part of parts) {
     if (isNever(part)) return NEVER;
-    if (part.kind === 'text' && last?.kind === 'text') kept[kept.length - 1] = text(last.text + part.text);
-    else if (!isEmpty(part)) kept.push(part);
+    if (part.kind === 'sequence') for (const nested of part.parts) append(kept, nested);
+    else append(kept, part);
   }
   if (kept.length === 0) return EMPTY;
   return kept.length === 1 && kept[0] ? kept[0] : { kind: 'sequence', parts: kept };
 }
 
+/** Texts that follow each other become one. */
+function append(kept: Expression[], part: Expression): void {
+  const last = kept.at(-1);
+  if (part.kind === 'text' && last?.kind === 'text') kept[kept.length - 1] = text(last.text + part.text);
+  else if (!isEmpty(part)) kept.push(part);
+}
+
 export function choice(options: readonly Expression[]): Expression {
-  const kept = options.flatMap((option) => (option.kind === 'choice' ? option.options : [option]));
+  const kept: Expression[] = [];
+  for (const option of options) {
+    if (option.kind === 'choice') kept.push(...option.options);
+    else kept.push(option);
+  }
   return kept.length === 1 && kept[0] ? kept[0] : { kind: 'choice', options: kept };
 }
 
@@ -74,12 +111,27 @@ function isEmpty(expression: Expression): boolean {
   return expression.kind === 'text' && expression.text === '';
 }
 
+/** The parts of an expression. */
+export function children(expression: Expression): readonly Expression[] {
+  switch (expression.kind) {
+    case 'sequence':
+      return expression.parts;
+    case 'choice':
+      return expression.options;
+    case 'repeat':
+      return [expression.body];
+    default:
+      return [];
+  }
+}
+
 /** Rules under construction. */
 export class RuleSet {
   readonly #rules = new Map<string, Expression>();
   readonly #limit: number;
   readonly #refuse: () => Error;
   #prefixes = 0;
+  #reserved = 0;
 
   /** @param refuse makes the error of a rule past `limit` */
   constructor(limit: number, refuse: () => Error) {
@@ -99,9 +151,23 @@ export class RuleSet {
   }
 
   define(name: string, expression: Expression): Expression {
-    if (this.#rules.size >= this.#limit) throw this.#refuse();
+    this.reserve(0);
     this.#rules.set(name, expression);
     return { kind: 'rule', name };
+  }
+
+  get size(): number {
+    return this.#rules.size;
+  }
+
+  get reserved(): number {
+    return this.#reserved;
+  }
+
+  /** Counts rules that the grammar shares with others. */
+  reserve(rules: number): void {
+    this.#reserved += rules;
+    if (this.#rules.size + this.#reserved >= this.#limit) throw this.#refuse();
   }
 
   grammar(root: Expression): Grammar {

@@ -1,21 +1,14 @@
 import { choice, EMPTY, type Expression, isNever, NEVER, optional, repeat, sequence } from './expression.ts';
-import { literal } from './json.ts';
 import type { Translation } from './json-schema.ts';
 import type { Case, ContainsRule } from './json-schema-case.ts';
+import { type Bounds, differentValues } from './json-schema-different.ts';
 import { Inexpressible, negation, type Part, type Pointer } from './json-schema-object.ts';
 import { valuesOf } from './json-schema-values.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
 /** Most places of an array with 'contains' that differ in their index or in what was found before. */
 const MAX_PLACES = 500;
-/** Up to so many listed values, items that must differ come in any order; more come in the order of the list. */
-const MAX_SHUFFLED = 7;
 const MAX_LISTED = 200;
-
-interface Bounds {
-  readonly least: number;
-  readonly most: number;
-}
 
 /** An array: items by their places, then any number of others, within 'minItems' and 'maxItems'. */
 export function arrayExpression(translation: Translation, rules: Case, at: Pointer): Expression {
@@ -24,7 +17,7 @@ export function arrayExpression(translation: Translation, rules: Case, at: Point
   const bounds = { least: rules.minItems ?? Math.min(most, whole), most };
   if (bounds.least > most) return NEVER;
   if (unique && most > 1) {
-    const different = attempt(() => differentItems(translation, rules, bounds, at));
+    const different = attempt(() => differentItems(translation, rules, bounds));
     if (different) return different;
     translation.leaveOpen('uniqueItems', at);
   }
@@ -164,42 +157,14 @@ function containingItems(translation: Translation, rules: Case, bounds: Bounds):
 }
 
 /** Items of a list of values, each at most once. @throws Inexpressible if the values cannot be listed */
-function differentItems(translation: Translation, rules: Case, { least, most }: Bounds, at: Pointer): Expression {
+function differentItems(translation: Translation, rules: Case, bounds: Bounds): Expression {
   const { json, cases } = translation;
   if (rules.contains || prefixLength(rules) > 0) throw new Inexpressible('items differ by their places');
   const parts = partsAt(rules, 0);
   const values = parts.length > 0 ? valuesOf(parts, cases) : undefined;
   if (!values || values.length > MAX_LISTED) throw new Inexpressible('the items cannot be listed');
-  const items = values.map((value) => sequence([literal(value), json.space]));
-  const known = new Map<string, Expression>();
-  const place = `${at} different`;
-  return json.within('[', ']', items.length <= MAX_SHUFFLED ? left(0, 0) : from(0, 0));
-
-  function remembered(key: string, make: () => Expression): Expression {
-    const made = known.get(key) ?? json.rules.add(place, make());
-    known.set(key, made);
-    return made;
-  }
-
-  /** After the items whose bits are set in 'taken'. */
-  function left(taken: number, count: number): Expression {
-    return remembered(String(taken), () => {
-      const options = items.flatMap((item, index) => {
-        if (count >= most || (taken >> index) & 1) return [];
-        return [sequence([count === 0 ? item : json.next(item), left(taken | (1 << index), count + 1)])];
-      });
-      return choice([...(count >= least ? [EMPTY] : []), ...options]);
-    });
-  }
-
-  /** Items from 'index' on, after 'count' of those before it. */
-  function from(index: number, count: number): Expression {
-    const counted = Math.min(count, most === MANY ? Math.max(least, 1) : count);
-    return remembered(`${index} ${counted}`, () => {
-      const item = items[index];
-      if (item === undefined) return count >= least ? EMPTY : NEVER;
-      const here = count < most ? sequence([count === 0 ? item : json.next(item), from(index + 1, count + 1)]) : NEVER;
-      return choice([here, from(index + 1, count)]);
-    });
-  }
+  if (values.length < bounds.least) return NEVER;
+  const language = differentValues(json, values, bounds);
+  json.rules.reserve(language.size);
+  return { kind: 'language', language };
 }

@@ -124,7 +124,7 @@ export function typeOf(value: unknown): Type {
 }
 
 /** True for cases that surely have no value; a quick look, which does not find all. */
-function isContradiction({
+export function isContradiction({
   types,
   listed,
   unlisted,

@@ -2,25 +2,23 @@ import { quote } from './error.ts';
 import {
   type Case,
   conjunction,
+  isContradiction,
   type ListRule,
   type ObjectRule,
-  TYPES,
-  type Type,
   typesOf,
 } from './json-schema-case.ts';
+import { absent, type CaseMaker, limited, present, product } from './json-schema-combine.ts';
+import { ownRules } from './json-schema-keywords.ts';
 import { noneOf } from './json-schema-negation.ts';
 import {
-  countOf,
   Inexpressible,
   inside,
   isObject,
   isSchema,
   listOf,
   mistake,
-  namedOf,
   namesOf,
   negation,
-  numberOf,
   own,
   type Part,
   type Pointer,
@@ -30,9 +28,6 @@ import {
 
 /** Most schemas that hold for one value at once, through '$ref', 'allOf' and the like. */
 const MAX_DEPTH = 100;
-/** Most cases of one value: alternatives multiply. */
-const MAX_CASES = 256;
-const MANY = Number.POSITIVE_INFINITY;
 /** Keywords that hold for other parts of a schema than those in which they stand; no other schema may extend ours. */
 const REFUSED: ReadonlyMap<string, string> = new Map([
   ['$dynamicRef', 'use $ref'],
@@ -43,7 +38,7 @@ const REFUSED: ReadonlyMap<string, string> = new Map([
 export type LeaveOpen = (keyword: string, at: Pointer) => void;
 
 /** The alternatives of schemas, without keywords that combine schemas. References are followed. */
-export class Cases {
+export class Cases implements CaseMaker {
   readonly #root: unknown;
   readonly #leaveOpen: LeaveOpen;
   #depth = 0;
@@ -56,7 +51,10 @@ export class Cases {
 
   /** Cases for the values that fit all parts. @throws Inexpressible if there are too many cases, or a negation has none that we know */
   of(parts: readonly Part[]): readonly Case[] {
-    return parts.reduce<readonly Case[]>((cases, each) => product(cases, () => this.#one(each)), [{}]);
+    const [first, ...more] = parts;
+    if (!first) return [{}];
+    const cases = limited(this.#one(first).filter((each) => !isContradiction(each)));
+    return more.reduce((all, each) => product(all, () => this.#one(each)), cases);
   }
 
   /** The cases of a part that must hold, or of one that must not. */
@@ -194,33 +192,6 @@ export class Cases {
   }
 }
 
-/** Cases of both. @param more is not called when there is nothing to combine */
-export function product(cases: readonly Case[], more: () => readonly Case[]): readonly Case[] {
-  if (cases.length === 0) return cases;
-  const others = more();
-  if (cases.length * others.length > MAX_CASES * 16) throw new Inexpressible('too many cases');
-  return limited(cases.flatMap((a) => others.flatMap((b) => conjunction(a, b) ?? [])));
-}
-
-export function limited(cases: readonly Case[]): readonly Case[] {
-  if (cases.length > MAX_CASES) throw new Inexpressible(`more than ${MAX_CASES} cases`);
-  return cases;
-}
-
-export function present(name: string): Case {
-  return { types: new Set(['object']), required: new Set([name]) };
-}
-
-export function absent(name: string): Case {
-  return property(name, part(false, `#absent ${name}`));
-}
-
-/** Objects whose property fits, if they have it. */
-export function property(name: string, value: Part): Case {
-  const rule = { properties: new Map([[name, value]]), patterns: [], additional: undefined, declares: false };
-  return { types: new Set(['object']), objects: [rule] };
-}
-
 /** True if no value of `mine` fits `theirs`. Values of `mine` are of the types that its grammar makes. */
 function areDisjoint(mine: readonly Case[], theirs: readonly Case[]): boolean {
   return mine.every((each) => {
@@ -262,89 +233,6 @@ function closedList(each: Case, rest: Part): Case {
   const prefix = Array.from({ length }, () => part(true, '#evaluated'));
   const rule: ListRule = { prefix, items: rest, declares: true };
   return { ...each, lists: [...(each.lists ?? []), rule] };
-}
-
-/** The rules of a schema's own keywords, or null if they contradict each other. */
-function ownRules(schema: SchemaObject, at: Pointer): Case | null {
-  const rules: { -readonly [K in keyof Case]: Case[K] } = {};
-  const has = (...keys: readonly string[]): boolean => keys.some((key) => own(schema, key) !== undefined);
-  if (has('type')) {
-    const types = writtenTypes(schema, at);
-    rules.types = new Set(types.map((type) => (type === 'integer' ? 'number' : type)));
-    if (types.includes('integer') && !types.includes('number')) rules.integers = true;
-  }
-  if (has('enum', 'const')) {
-    const list = own(schema, 'enum');
-    if (list !== undefined && !Array.isArray(list)) throw mistake(inside(at, 'enum'), 'must be an array');
-    const one: Case = has('const') ? { listed: [own(schema, 'const')] } : {};
-    rules.listed = list === undefined ? one.listed : (conjunction({ listed: list }, one)?.listed ?? []);
-  }
-  const low = [bound(schema, 'minimum', false, at), bound(schema, 'exclusiveMinimum', true, at)];
-  const high = [bound(schema, 'maximum', false, at), bound(schema, 'exclusiveMaximum', true, at)];
-  if (has('multipleOf')) rules.multiples = [{ of: stepOf(schema, at), kept: true }];
-  rules.minLength = countOf(schema, 'minLength', at);
-  rules.maxLength = countOf(schema, 'maxLength', at);
-  const pattern = own(schema, 'pattern');
-  if (pattern !== undefined) {
-    if (typeof pattern !== 'string') throw mistake(inside(at, 'pattern'), 'must be a string');
-    rules.patterns = [{ pattern, kept: true }];
-  }
-  if (has('format')) rules.formats = [String(own(schema, 'format'))];
-  rules.minItems = countOf(schema, 'minItems', at);
-  rules.maxItems = countOf(schema, 'maxItems', at);
-  if (own(schema, 'uniqueItems') === true) rules.unique = true;
-  if (has('prefixItems', 'items')) {
-    const items = has('items') ? part(own(schema, 'items'), at, 'items') : undefined;
-    rules.lists = [{ prefix: listOf(schema, 'prefixItems', at, 0), items, declares: true }];
-  }
-  if (has('contains')) rules.contains = containsRules(schema, at);
-  if (has('required')) rules.required = new Set(namesOf(own(schema, 'required'), inside(at, 'required')));
-  rules.minProperties = countOf(schema, 'minProperties', at);
-  rules.maxProperties = countOf(schema, 'maxProperties', at);
-  if (has('properties', 'patternProperties', 'additionalProperties')) {
-    const rest = own(schema, 'additionalProperties');
-    rules.objects = [
-      {
-        properties: new Map(namedOf(schema, 'properties', at)),
-        patterns: namedOf(schema, 'patternProperties', at),
-        additional: rest === undefined ? undefined : part(rest, at, 'additionalProperties'),
-        declares: true,
-      },
-    ];
-  }
-  if (has('propertyNames')) rules.names = [part(own(schema, 'propertyNames'), at, 'propertyNames')];
-  return [...low.map((each) => ({ low: each })), ...high.map((each) => ({ high: each }))].reduce<Case | null>(
-    (joined, each) => joined && conjunction(joined, each),
-    conjunction(rules, {}),
-  );
-}
-
-export function writtenTypes(schema: SchemaObject, at: Pointer): readonly (Type | 'integer')[] {
-  const written = own(schema, 'type');
-  const known: readonly (Type | 'integer')[] = [...TYPES, 'integer'];
-  return (Array.isArray(written) ? written : [written]).map((type) => {
-    const found = known.find((name) => name === type);
-    if (found) return found;
-    throw mistake(inside(at, 'type'), `${JSON.stringify(type)} is no type; known: ${known.join(', ')}`);
-  });
-}
-
-function bound(schema: SchemaObject, key: string, exclusive: boolean, at: Pointer) {
-  const value = numberOf(schema, key, at);
-  return value === undefined ? undefined : { value, exclusive };
-}
-
-/** The value of 'multipleOf'. */
-export function stepOf(schema: SchemaObject, at: Pointer): number {
-  const step = numberOf(schema, 'multipleOf', at) ?? 0;
-  if (step > 0) return step;
-  throw mistake(inside(at, 'multipleOf'), 'must be more than 0');
-}
-
-export function containsRules(schema: SchemaObject, at: Pointer): Case['contains'] {
-  const [min, max] = [countOf(schema, 'minContains', at) ?? 1, countOf(schema, 'maxContains', at) ?? MANY];
-  if (min === 0 && max === MANY) return undefined;
-  return [{ item: part(own(schema, 'contains'), at, 'contains'), from: 0, min, max }];
 }
 
 function unescapePointer(step: string): string {

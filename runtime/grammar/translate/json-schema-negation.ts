@@ -1,15 +1,6 @@
 import { type Case, TYPES, type Type, typeOf } from './json-schema-case.ts';
-import {
-  absent,
-  type Cases,
-  containsRules,
-  limited,
-  present,
-  product,
-  property,
-  stepOf,
-  writtenTypes,
-} from './json-schema-cases.ts';
+import { absent, type CaseMaker, limited, present, product, property } from './json-schema-combine.ts';
+import { containsRules, stepOf, writtenTypes } from './json-schema-keywords.ts';
 import {
   countOf,
   Inexpressible,
@@ -30,14 +21,14 @@ import {
 
 const MANY = Number.POSITIVE_INFINITY;
 
-type Negation = (schema: SchemaObject, at: Pointer, cases: Cases) => readonly Case[];
+type Negation = (schema: SchemaObject, at: Pointer, cases: CaseMaker) => readonly Case[];
 
 /**
  * Cases of the values that do not fit a schema: they break one of its keywords. Leaves out cases that no grammar keeps, if others are left.
  *
  * @throws Inexpressible if none is left
  */
-export function noneOf(schema: SchemaObject, at: Pointer, cases: Cases): readonly Case[] {
+export function noneOf(schema: SchemaObject, at: Pointer, cases: CaseMaker): readonly Case[] {
   const found: Case[] = [];
   let missed: Inexpressible | undefined;
   for (const [keyword, negated] of Object.entries(NEGATIONS)) {
@@ -161,7 +152,7 @@ const NEGATIONS: Readonly<Record<string, Negation>> = {
 };
 
 /** The property is there, and what depends on it does not hold. */
-function brokenDependents(schema: SchemaObject, key: string, at: Pointer, cases: Cases): readonly Case[] {
+function brokenDependents(schema: SchemaObject, key: string, at: Pointer, cases: CaseMaker): readonly Case[] {
   const named = own(schema, key);
   if (!isObject(named)) throw mistake(inside(at, key), 'must be an object');
   return Object.entries(named).flatMap(([name, value]) => {
@@ -175,7 +166,7 @@ function brokenDependents(schema: SchemaObject, key: string, at: Pointer, cases:
 }
 
 /** All values but these. */
-function others(values: readonly unknown[], at: Pointer, cases: Cases): readonly Case[] {
+function others(values: readonly unknown[], at: Pointer, cases: CaseMaker): readonly Case[] {
   const types = new Set(values.map(typeOf));
   const rest = TYPES.filter((type) => !types.has(type));
   const found: Case[] = rest.length > 0 ? [only(...rest)] : [];
@@ -199,7 +190,7 @@ function others(values: readonly unknown[], at: Pointer, cases: Cases): readonly
 }
 
 /** Objects or arrays that differ from one. */
-function otherThan(value: unknown, at: Pointer, _cases: Cases): readonly Case[] {
+function otherThan(value: unknown, at: Pointer, _cases: CaseMaker): readonly Case[] {
   if (Array.isArray(value)) {
     const differing = value.map((item, index): Case => {
       const different = negation(part({ const: item }, at, index));

@@ -1,17 +1,33 @@
 import { DIGITS } from './characters.ts';
-import { choice, EMPTY, type Expression, oneOf, optional, repeat, sequence, text } from './expression.ts';
-import type { JsonRules } from './json.ts';
+import {
+  choice,
+  EMPTY,
+  type Expression,
+  isNever,
+  NEVER,
+  oneOf,
+  optional,
+  RuleSet,
+  repeat,
+  sequence,
+  text,
+} from './expression.ts';
+import { type JsonRules, languageOf } from './json.ts';
 import { multiplesOf, placesOf } from './json-multiples.ts';
 import { decimals, integers } from './json-number.ts';
 import type { Case } from './json-schema-case.ts';
 import { Inexpressible } from './json-schema-object.ts';
-import { automatonOf, complement, expressionOf, intersection, KnownAutomata } from './regular.ts';
+import { Known } from './known.ts';
+import { automatonOf, complement, expressionOf, intersection } from './regular.ts';
 
 /** Decimal digits that a double surely distinguishes. */
 const MAX_DIGITS = 15;
 /** Places after the point, if multiples do not ask for more. */
 const MIN_PLACES = 6;
-const numbers = new KnownAutomata();
+const MANY = Number.POSITIVE_INFINITY;
+/** Most states of the automata of remembered numbers: some 30 MB. */
+const MAX_KNOWN = 100_000;
+const numbers = new Known<Expression>(MAX_KNOWN, (made) => (made.kind === 'language' ? made.language.states : 1));
 
 /** Numbers of a case. @throws Inexpressible if an automaton for its multiples is too large */
 export function numberExpression(
@@ -22,16 +38,20 @@ export function numberExpression(
   const plain = whole ? integers(low, high) : low || high ? decimals(low, high) : json.number;
   if (multiples.length === 0 && others.length === 0) return plain;
   const key = JSON.stringify({ whole, low, high, multiples, others });
-  const automaton = numbers.get(key, () => {
+  const made = numbers.getOrMake(key, () => {
     const bounded = automatonOf(whole ? integers(low, high) : decimals(low, high));
     const places = whole ? 0 : Math.max(MIN_PLACES, ...multiples.map(({ of }) => placesOf(of)));
-    return [
+    const automaton = [
       automatonOf(shortNumbers(places)),
       ...multiples.map(({ of, kept }) => (kept ? multiplesOf(of) : complement(multiplesOf(of)))),
       ...(others.length > 0 ? [complement(automatonOf(choice(others.map(spellings))))] : []),
     ].reduce(intersection, bounded);
+    const own = new RuleSet(MANY, () => new Error('this set has no limit'));
+    const number = expressionOf(automaton, own);
+    return isNever(number) ? NEVER : { kind: 'language', language: languageOf(own.grammar(number).rules, false) };
   });
-  return expressionOf(automaton, json.rules);
+  if (made.kind === 'language') json.rules.reserve(made.language.size - 1);
+  return made;
 }
 
 /** Numbers of at most 15 digits, `places` of them after the point. */

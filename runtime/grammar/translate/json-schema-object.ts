@@ -23,7 +23,13 @@ export class Inexpressible extends Error {
 }
 
 export function inside(pointer: Pointer, ...keys: readonly (string | number)[]): Pointer {
-  return [pointer, ...keys.map((key) => String(key).replaceAll('~', '~0').replaceAll('/', '~1'))].join('/');
+  let place = pointer;
+  for (const key of keys) {
+    const step = String(key);
+    const isPlain = !step.includes('~') && !step.includes('/');
+    place += `/${isPlain ? step : step.replaceAll('~', '~0').replaceAll('/', '~1')}`;
+  }
+  return place;
 }
 
 export function part(schema: unknown, at: Pointer, ...keys: readonly (string | number)[]): Part {

@@ -11,11 +11,11 @@ import {
   sequence,
   text,
 } from './expression.ts';
-import { escaped, literal, PLAIN } from './json.ts';
+import { ANY_REST, escaped, literal, PLAIN } from './json.ts';
 import type { Translation } from './json-schema.ts';
 import type { Case } from './json-schema-case.ts';
 import { Inexpressible, type Part, type Pointer } from './json-schema-object.ts';
-import { language, quoted } from './json-schema-string.ts';
+import { language, stringFrom } from './json-schema-string.ts';
 import { fits, partsOf } from './json-schema-values.ts';
 import { automatonOf, complement, expressionOf, intersection, isEmpty } from './regular.ts';
 
@@ -98,7 +98,7 @@ function others(translation: Translation, rules: Case, isOpen: boolean, at: Poin
   if (patterns.length === 0 && names.length === 0) {
     const value = translation.translate(objects.flatMap(({ additional }) => additional ?? []));
     if (isNever(value)) return NEVER;
-    const key = known.length === 0 ? json.string : json.rules.add('key', quoted(except(known)));
+    const key = known.length === 0 ? json.string : json.rules.add('key', sequence([text('"'), except(known)]));
     return json.rules.add('other', json.pair(key, value));
   }
   try {
@@ -129,7 +129,7 @@ function patterned(
       return texts ? intersection(texts, language(each)) : language(each);
     });
   });
-  const unknown = complement(automatonOf(choice(known.map(text))));
+  const unknown = known.length === 0 ? undefined : complement(automatonOf(choice(known.map(text))));
   const options: Expression[] = [];
   for (let chosen = 0; chosen < 2 ** patterns.length; chosen += 1) {
     const matched = patterns.filter((_, index) => (chosen >> index) & 1);
@@ -141,27 +141,26 @@ function patterned(
     const value = translation.translate(parts);
     if (isNever(value)) continue;
     const rest = language({ patterns: patterns.map((pattern) => ({ pattern, kept: matched.includes(pattern) })) });
-    let keys = [intersection(unknown, rest)];
+    let keys = [unknown ? intersection(unknown, rest) : rest];
     for (const each of fitting) keys = keys.flatMap((key) => each.map((other) => intersection(key, other)));
-    const key = choice(
-      keys.filter((each) => !isEmpty(each)).map((each) => expressionOf(each, json.rules, (set) => escaped(oneOf(set)))),
-    );
-    if (!isNever(key)) options.push(json.pair(quoted(key), value));
+    const kept = keys.filter((each) => !isEmpty(each));
+    const key = stringFrom((own) => choice(kept.map((each) => expressionOf(each, own, (set) => escaped(oneOf(set))))));
+    if (key.kind === 'language') json.rules.reserve(key.language.size - 1);
+    if (!isNever(key)) options.push(json.pair(key, value));
   }
   return choice(options);
 }
 
-/** Texts of plain characters that are none of 'names'. */
+/** The rest of a string that is none of 'names', with its closing quote. Only what a name begins with is limited to plain characters. */
 function except(names: readonly string[]): Expression {
-  const anything = repeat(oneOf(PLAIN), 0, MANY);
   const byFirst = Map.groupBy(
     names.filter((name) => name !== ''),
     (name) => [...name][0] ?? '',
   );
   const otherwise = commonCharacters(PLAIN, otherCharacters(charactersOf([...byFirst.keys()].join(''))));
   return choice([
-    ...(names.includes('') ? [] : [EMPTY]),
-    sequence([oneOf(otherwise), anything]),
+    ...(names.includes('') ? [] : [text('"')]),
+    sequence([oneOf(otherwise), ANY_REST]),
     ...[...byFirst].map(([first, group]) =>
       sequence([
         oneOf(commonCharacters(PLAIN, charactersOf(first))),

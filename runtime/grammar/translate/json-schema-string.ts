@@ -1,9 +1,10 @@
 import type { Characters } from './characters.ts';
-import { choice, type Expression, oneOf, sequence, text } from './expression.ts';
-import { escaped, type JsonRules } from './json.ts';
+import { choice, type Expression, isNever, NEVER, oneOf, RuleSet, sequence, text } from './expression.ts';
+import { escaped, type JsonRules, languageOf } from './json.ts';
 import type { Case } from './json-schema-case.ts';
 import { FORMATS } from './json-schema-formats.ts';
 import { mistake, type Pointer } from './json-schema-object.ts';
+import { Known } from './known.ts';
 import { parseRegex, regex, regexSearch } from './regex.ts';
 import {
   type Automaton,
@@ -11,40 +12,78 @@ import {
   complement,
   expressionOf,
   intersection,
-  KnownAutomata,
+  knownAutomata,
   lengths,
   matches,
 } from './regular.ts';
+import { countedRules } from './regular-counted.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
-const patternAutomata = new KnownAutomata();
-const languages = new KnownAutomata();
+const patternAutomata = knownAutomata();
+const languages = knownAutomata();
 
 type TextRules = Pick<Case, 'minLength' | 'maxLength' | 'patterns' | 'formats' | 'unlisted'>;
+
+/** Most states of the automata of remembered strings: some 50 MB. */
+const MAX_KNOWN = 200_000;
+const strings = new Known<Expression>(MAX_KNOWN, (made) => (made.kind === 'language' ? made.language.states : 1));
 
 /** Strings of a case. @throws Inexpressible if an automaton for its rules together is too large */
 export function stringExpression(json: JsonRules, rules: TextRules, at: Pointer): Expression {
   const { minLength = 0, maxLength = MANY, patterns = [], formats = [], unlisted = [] } = rules;
   for (const format of formats) refuseUnknown(format, at);
   const others = unlisted.filter((value) => typeof value === 'string');
+  if (minLength > maxLength) return NEVER;
   const isMeasured = minLength > 0 || maxLength < MANY;
-  const [pattern, ...more] = patterns;
-  const [format, ...moreFormats] = formats;
   const rulesTold = patterns.length + formats.length + (isMeasured ? 1 : 0) + (others.length > 0 ? 1 : 0);
   if (rulesTold === 0) return json.string;
   if (rulesTold === 1 && isMeasured) return json.stringOf(minLength, maxLength);
-  if (rulesTold === 1 && pattern?.kept && more.length === 0) return quoted(escaped(regexSearch(pattern.pattern)));
-  if (rulesTold === 1 && format !== undefined && moreFormats.length === 0) {
-    return quoted(escaped(regex(FORMATS.get(format) ?? '')));
-  }
-  const written = (set: Characters): Expression => escaped(oneOf(set));
-  return quoted(expressionOf(language(rules), json.rules, written));
+  const key = JSON.stringify([minLength, maxLength, patterns, formats, others]);
+  const made = strings.getOrMake(key, () => {
+    if (rulesTold > 1 && isMeasured) return measured(language({ patterns, formats, unlisted }), minLength, maxLength);
+    return stringFrom((own) => contentOf(rules, own, rulesTold === 1));
+  });
+  if (made.kind === 'language') json.rules.reserve(made.language.size - 1);
+  return made;
+}
+
+/** The string whose text between the quotes `make` gives. */
+export function stringFrom(make: (own: RuleSet) => Expression): Expression {
+  const own = new RuleSet(MANY, () => new Error('this set has no limit'));
+  const content = make(own);
+  return isNever(content) ? NEVER : { kind: 'language', language: languageOf(own.grammar(quoted(content)).rules) };
+}
+
+/** @param isAlone true if there is only one rule */
+function contentOf(rules: TextRules, own: RuleSet, isAlone: boolean): Expression {
+  const [pattern] = rules.patterns ?? [];
+  const [format] = rules.formats ?? [];
+  if (isAlone && pattern?.kept) return escaped(regexSearch(pattern.pattern));
+  if (isAlone && format !== undefined) return escaped(regex(FORMATS.get(format) ?? ''));
+  return expressionOf(language(rules), own, written);
+}
+
+/** The texts of an automaton that have `min` to `max` characters. @throws Inexpressible if there are too many */
+function measured(automaton: Automaton, min: number, max: number): Expression {
+  const counted = countedRules(automaton, min, max, written);
+  if (!counted) return NEVER;
+  const { first, get, states } = counted;
+  const root = sequence([text('"'), first, text('"')]);
+  const rules = { get: (name: string) => (name === 'root' ? root : get(name)) };
+  return {
+    kind: 'language',
+    language: { root: 'root', rules, isString: true, size: automaton.accepts.length, states },
+  };
+}
+
+function written(set: Characters): Expression {
+  return escaped(oneOf(set));
 }
 
 /** Texts that keep all rules. @throws Inexpressible if an automaton for its rules together is too large */
 export function language({ minLength, maxLength, patterns, formats, unlisted }: TextRules): Automaton {
   const rules = { minLength, maxLength, patterns, formats, unlisted };
-  return languages.get(JSON.stringify(rules), () => madeLanguage(rules));
+  return languages.getOrMake(JSON.stringify(rules), () => madeLanguage(rules));
 }
 
 function madeLanguage({
@@ -86,7 +125,7 @@ function refuseUnknown(format: string, at: Pointer): void {
 }
 
 function automatonOfRegex(pattern: string, whole: boolean): Automaton {
-  return patternAutomata.get(`${whole} ${pattern}`, () => {
+  return patternAutomata.getOrMake(`${whole} ${pattern}`, () => {
     parseRegex(pattern);
     return automatonOf(whole ? regex(pattern) : regexSearch(pattern));
   });

@@ -39,8 +39,8 @@ const TABLE: [name: string, schema: unknown, taken: string[], refused: string[]]
   [
     'other properties',
     { properties: { ab: { type: 'null' } }, additionalProperties: { type: 'integer' } },
-    ['{"ab":null,"a":1,"abc":2,"":3}', '{"x":1}'],
-    ['{"ab":1}', '{"x":null}', '{"\\u0061b":1}', '{"x":1,"ab":1}'],
+    ['{"ab":null,"a":1,"abc":2,"":3}', '{"x":1}', '{"a\u00e9\\n":1,"ax\\u0062":2}'],
+    ['{"ab":1}', '{"x":null}', '{"\\u0061b":1}', '{"a\\u0062":1}', '{"x":1,"ab":1}'],
   ],
   [
     'required but not declared',
@@ -388,6 +388,7 @@ describe('JSON schemas', () => {
       [{ type: 'string', minLength: -1 }, /#\/minLength: must be an integer/],
       [{ minimum: '3' }, /#\/minimum: must be a number/],
       [{ type: 'array', minItems: 3, maxItems: 2 }, /no text matches/],
+      [{ minLength: 5, maxLength: 2 }, /no text matches/],
       [{ properties: { a: 3 } }, /#\/properties\/a: a schema must be/],
       [{ minProperties: 5, properties: { a: true } }, /no text matches/],
       [{ anyOf: [] }, /at least one schema/],

@@ -23,6 +23,7 @@ import {
 import { objectExpression } from './json-schema-properties.ts';
 import { stringExpression } from './json-schema-string.ts';
 import { fitsCase } from './json-schema-values.ts';
+import { Known } from './known.ts';
 
 const MAX_DEPTH = 100;
 const MAX_RULES = 20_000;
@@ -120,7 +121,9 @@ class SchemaTranslator implements Translation {
   #single({ schema, at }: Part, key: string): Expression {
     if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
     if (!isObject(schema)) return schema ? this.json.value : NEVER;
-    const [keyword, ...more] = assertions(schema);
+    const keywords = assertions(schema);
+    const [keyword, ...more] = keywords;
+    if (keywords.every((each) => LEAF_KEYWORDS.has(each))) return this.#leaf(schema, at, keywords);
     let made: Expression;
     if (more.length === 0 && keyword === '$ref') made = this.#reference(this.cases.resolve(schema, at));
     else if (more.length === 0 && keyword === 'anyOf') {
@@ -128,6 +131,22 @@ class SchemaTranslator implements Translation {
     } else made = this.#together([{ schema, at }], false);
     this.#known.set(key, made);
     return made;
+  }
+
+  /** A schema without others in it. Those of one text are equal if nothing but what all grammars share is in their expression. */
+  #leaf(schema: SchemaObject, at: Pointer, keywords: readonly string[]): Expression {
+    const written = JSON.stringify(keywords.map((keyword) => [keyword, schema[keyword]]));
+    const known = leaves.get(written);
+    if (known) {
+      this.#rules.reserve(known.rules);
+      return known.expression;
+    }
+    const [names, reserved, open] = [this.#rules.size, this.#rules.reserved, this.open.length];
+    const expression = this.#together([{ schema, at }], false);
+    if (this.#rules.size === names && this.open.length === open) {
+      leaves.set(written, { expression, rules: this.#rules.reserved - reserved });
+    }
+    return expression;
   }
 
   #reference(target: Part): Expression {
@@ -207,6 +226,15 @@ class SchemaTranslator implements Translation {
     }
   }
 }
+
+/** The keywords of schemas without other schemas in them. */
+const LEAF_KEYWORDS: ReadonlySet<string> = new Set([
+  ...['type', 'enum', 'const', 'minLength', 'maxLength', 'pattern', 'format'],
+  ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'],
+]);
+/** Most characters of remembered leaves: some 20 MB with their expressions. */
+const MAX_LEAVES = 500_000;
+const leaves = new Known<{ readonly expression: Expression; readonly rules: number }>(MAX_LEAVES);
 
 /** The keywords of a schema that limit values. Unknown keywords are annotations, as JSON Schema says. */
 function assertions(schema: SchemaObject): string[] {

@@ -8,7 +8,19 @@ import {
   intersection,
   union,
 } from './characters.ts';
-import { choice, type Expression, oneOf, optional, type RuleSet, repeat, sequence, text } from './expression.ts';
+import {
+  choice,
+  type Expression,
+  type Language,
+  oneOf,
+  optional,
+  type RuleSet,
+  repeat,
+  sequence,
+  text,
+} from './expression.ts';
+import { Known } from './known.ts';
+import { mostStates } from './states.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
 
@@ -18,6 +30,13 @@ const MAX_INDENT = 20;
 /** Characters that stand for themselves in a JSON string. */
 export const PLAIN: Characters = complement(union(characters([0, 0x1f]), charactersOf('"\\')));
 
+const SPECIAL = complement(PLAIN);
+
+/** Most characters of the bounds of remembered strings: some 1,000 strings. */
+const MAX_STRINGS = 10_000;
+const strings = new Known<Expression>(MAX_STRINGS);
+
+const QUOTE = text('"');
 const HEX = characters([0x30, 0x39], [0x41, 0x46], [0x61, 0x66]);
 const ESCAPES: ReadonlyMap<number, string> = new Map([
   [0x08, '\\b'],
@@ -30,9 +49,9 @@ const ESCAPES: ReadonlyMap<number, string> = new Map([
 ]);
 
 const reference = (name: string): Expression => ({ kind: 'rule', name });
-const [SPACE, CHARACTER, STRING, NUMBER, OBJECT, ARRAY, VALUE] = (
-  ['space', 'character', 'string', 'number', 'object', 'array', 'value'] as const
-).map(reference) as [Expression, Expression, Expression, Expression, Expression, Expression, Expression];
+const [SPACE, NUMBER, OBJECT, ARRAY, VALUE] = (['space', 'number', 'object', 'array', 'value'] as const).map(
+  reference,
+) as [Expression, Expression, Expression, Expression, Expression];
 
 /** The grammar of JSON (RFC 8259) as people print it: between two tokens a space, or the end of a line and the next one's indentation. */
 export class JsonRules {
@@ -41,7 +60,7 @@ export class JsonRules {
   readonly value = VALUE;
   readonly object = OBJECT;
   readonly array = ARRAY;
-  readonly string = STRING;
+  readonly string = ANY_STRING;
   readonly number = NUMBER;
 
   constructor(rules: RuleSet) {
@@ -73,8 +92,18 @@ export class JsonRules {
 export const BOOLEAN = choice([text('true'), text('false')]);
 export const NULL = text('null');
 
-function stringOf(min: number, max: number): Expression {
-  return sequence([text('"'), repeat(CHARACTER, min, max), text('"')]);
+/** @param isBegun true for the rest of a string */
+function stringOf(min: number, max: number, isBegun = false): Expression {
+  return strings.getOrMake(`${min} ${max} ${isBegun}`, () => {
+    const rest = sequence([repeat(JSON_CHARACTER, min, max), QUOTE]);
+    const root = isBegun ? rest : sequence([QUOTE, rest]);
+    return { kind: 'language', language: { ...languageOf(new Map([['root', root]])), lengths: { min, max, isBegun } } };
+  });
+}
+
+/** The strings of the rule 'root'. */
+export function languageOf(rules: ReadonlyMap<string, Expression>, isString = true): Language {
+  return { root: 'root', rules, isString, size: rules.size, states: mostStates(rules.values()) };
 }
 
 function pair(key: Expression, value: Expression): Expression {
@@ -94,7 +123,6 @@ function bracketed(open: string, close: string, inner: Expression): Expression {
   return within(open, close, optional(sequence([inner, repeat(next(inner), 0, MANY)])));
 }
 
-/** One character of a string, escaped or not. */
 function stringCharacter(): Expression {
   const hex = oneOf(HEX);
   const of = (letters: string) => oneOf(charactersOf(letters));
@@ -121,12 +149,14 @@ export function escaped(expression: Expression): Expression {
     case 'repeat':
       return repeat(escaped(expression.body), expression.min, expression.max);
     case 'rule':
+    case 'language':
       return expression;
   }
 }
 
 function escapedClass(set: Characters): Expression {
-  const special = intersection(set, complement(PLAIN));
+  const special = intersection(set, SPECIAL);
+  if (special.length === 0) return oneOf(set);
   const spelled = special.flatMap(([from, to]) =>
     Array.from({ length: to - from + 1 }, (_, offset) => text(escapedCharacter(from + offset))),
   );
@@ -153,13 +183,18 @@ export function literal(value: unknown): Expression {
 
 const NEW_LINE = sequence([text('\n'), repeat(oneOf(charactersOf(' \t')), 0, MAX_INDENT)]);
 
+/** One character of a JSON string, escaped or not. */
+export const JSON_CHARACTER = stringCharacter();
+
+/** Any JSON string, and the rest of one. */
+const ANY_STRING = stringOf(0, MANY);
+export const ANY_REST = stringOf(0, MANY, true);
+
 /** The rules of any JSON. All grammars share these objects, and what is made from them once. */
 export const JSON_RULES: ReadonlyMap<string, Expression> = new Map([
   ['space', optional(choice([text(' '), NEW_LINE]))],
-  ['character', stringCharacter()],
-  ['string', stringOf(0, MANY)],
   ['number', number()],
-  ['object', bracketed('{', '}', pair(STRING, VALUE))],
+  ['object', bracketed('{', '}', pair(ANY_STRING, VALUE))],
   ['array', bracketed('[', ']', sequence([VALUE, SPACE]))],
-  ['value', choice([OBJECT, ARRAY, STRING, NUMBER, BOOLEAN, NULL])],
+  ['value', choice([OBJECT, ARRAY, ANY_STRING, NUMBER, BOOLEAN, NULL])],
 ]);

@@ -9,9 +9,14 @@ import { rulesWhere } from './prune.ts';
  */
 export function refuseLeftRecursion(grammar: Grammar): void {
   const empty = rulesWhere(grammar, mayBeEmpty);
-  const first = new Map([...grammar.rules].map(([name, definition]) => [name, [...leftmost(definition, empty)]]));
+  const first = new Map<string, readonly string[]>();
+  for (const [name, definition] of grammar.rules) {
+    const names: string[] = [];
+    leftmost(definition, empty, names);
+    if (names.length > 0) first.set(name, names);
+  }
   const done = new Set<string>();
-  for (const name of grammar.rules.keys()) visit(name, first, done);
+  for (const name of first.keys()) visit(name, first, done);
 }
 
 /** Searches depth first, with an explicit stack: chains of rules may be long. */
@@ -41,6 +46,7 @@ function mayBeEmpty(expression: Expression, empty: ReadonlySet<string>): boolean
     case 'text':
       return expression.text === '';
     case 'class':
+    case 'language':
       return false;
     case 'sequence':
       return expression.parts.every((part) => mayBeEmpty(part, empty));
@@ -53,26 +59,24 @@ function mayBeEmpty(expression: Expression, empty: ReadonlySet<string>): boolean
   }
 }
 
-/** Rules that may stand at the very beginning of an expression. */
-function leftmost(expression: Expression, empty: ReadonlySet<string>, found: Set<string> = new Set()): Set<string> {
+/** Adds the rules that may stand at the very beginning of an expression. Returns true if the expression may be empty. */
+function leftmost(expression: Expression, empty: ReadonlySet<string>, names: string[]): boolean {
   switch (expression.kind) {
     case 'text':
     case 'class':
-      break;
+    case 'language':
+      return mayBeEmpty(expression, empty);
     case 'sequence':
-      for (const part of expression.parts) {
-        leftmost(part, empty, found);
-        if (!mayBeEmpty(part, empty)) break;
-      }
-      break;
-    case 'choice':
-      for (const option of expression.options) leftmost(option, empty, found);
-      break;
+      return expression.parts.every((part) => leftmost(part, empty, names));
+    case 'choice': {
+      let isEmpty = false;
+      for (const option of expression.options) isEmpty = leftmost(option, empty, names) || isEmpty;
+      return isEmpty;
+    }
     case 'repeat':
-      leftmost(expression.body, empty, found);
-      break;
+      return leftmost(expression.body, empty, names) || expression.min === 0;
     case 'rule':
-      found.add(expression.name);
+      names.push(expression.name);
+      return empty.has(expression.name);
   }
-  return found;
 }

@@ -1,6 +1,9 @@
 import { invalid } from './error.ts';
 import { choice, EMPTY, type Expression, type Grammar, isNever, NEVER, repeat, sequence } from './expression.ts';
 
+/** Passes over all rules in their order before a search by their uses: most rules stand behind those that they use. */
+const MAX_PASSES = 3;
+
 /**
  * Removes everything that no finite text matches: rules that only lead to themselves, and all that needs them. So no matcher reaches a
  * place without a continuation. Rules that `root` does not reach are removed, too.
@@ -8,13 +11,13 @@ import { choice, EMPTY, type Expression, type Grammar, isNever, NEVER, repeat, s
  * @throws GrammarError when no text matches at all
  */
 export function prune(grammar: Grammar): Grammar {
-  const productive = productiveRules(grammar);
+  const productive = rulesWhere(grammar, ends);
   const rules = new Map<string, Expression>();
   const pending = [grammar.root];
   for (let name = pending.pop(); name !== undefined; name = pending.pop()) {
     const definition = grammar.rules.get(name);
     if (rules.has(name) || definition === undefined) continue;
-    const kept = keep(definition, productive);
+    const kept = isWhole(definition, productive) ? definition : keep(definition, productive);
     rules.set(name, kept);
     for (const used of references(kept)) pending.push(used);
   }
@@ -25,16 +28,17 @@ export function prune(grammar: Grammar): Grammar {
   return { ...grammar, rules };
 }
 
-/** Names of the rules that some finite text matches. */
-function productiveRules(grammar: Grammar): ReadonlySet<string> {
-  return rulesWhere(grammar, ends);
-}
-
 /** The least set of rules whose definitions `hold` when the rules in it do. */
 export function rulesWhere(
   { rules }: Grammar,
   holds: (definition: Expression, known: ReadonlySet<string>) => boolean,
 ): ReadonlySet<string> {
+  const found = new Set<string>();
+  for (let pass = 0; pass < MAX_PASSES; pass += 1) {
+    const before = found.size;
+    for (const [name, definition] of rules) if (!found.has(name) && holds(definition, found)) found.add(name);
+    if (found.size === rules.size || found.size === before) return found;
+  }
   const users = new Map<string, string[]>();
   for (const [name, definition] of rules) {
     for (const used of references(definition)) {
@@ -43,13 +47,12 @@ export function rulesWhere(
       else users.set(used, [name]);
     }
   }
-  const found = new Set<string>();
   const pending = [...rules.keys()];
   for (let name = pending.pop(); name !== undefined; name = pending.pop()) {
     const definition = rules.get(name);
     if (found.has(name) || definition === undefined || !holds(definition, found)) continue;
     found.add(name);
-    for (const user of users.get(name) ?? []) pending.push(user);
+    pending.push(...(users.get(name) ?? []));
   }
   return found;
 }
@@ -57,6 +60,7 @@ export function rulesWhere(
 function ends(expression: Expression, productive: ReadonlySet<string>): boolean {
   switch (expression.kind) {
     case 'text':
+    case 'language':
       return true;
     case 'class':
       return expression.set.length > 0;
@@ -71,52 +75,63 @@ function ends(expression: Expression, productive: ReadonlySet<string>): boolean 
   }
 }
 
-/** The same object if nothing is removed. */
+/** True if nothing needs to be removed. */
+function isWhole(expression: Expression, productive: ReadonlySet<string>): boolean {
+  switch (expression.kind) {
+    case 'text':
+    case 'language':
+      return true;
+    case 'class':
+      return expression.set.length > 0;
+    case 'sequence':
+      return expression.parts.every((part) => isWhole(part, productive));
+    case 'choice':
+      return expression.options.length > 0 && expression.options.every((option) => isWhole(option, productive));
+    case 'repeat':
+      return expression.max > 0 && isWhole(expression.body, productive);
+    case 'rule':
+      return productive.has(expression.name);
+  }
+}
+
+/** What finite texts match of an expression. */
 function keep(expression: Expression, productive: ReadonlySet<string>): Expression {
   switch (expression.kind) {
     case 'text':
+    case 'language':
       return expression;
     case 'class':
       return expression.set.length > 0 ? expression : NEVER;
-    case 'sequence': {
-      const parts = expression.parts.map((part) => keep(part, productive));
-      return parts.every((part, index) => part === expression.parts[index]) ? expression : sequence(parts);
-    }
-    case 'choice': {
-      const options = expression.options.map((option) => keep(option, productive));
-      const isSame = options.every((option, index) => option === expression.options[index] && !isNever(option));
-      return isSame ? expression : choice(options.filter((kept) => !isNever(kept)));
-    }
-    case 'repeat': {
-      const body = keep(expression.body, productive);
-      if (expression.max === 0) return EMPTY;
-      return body === expression.body ? expression : repeat(body, expression.min, expression.max);
-    }
+    case 'sequence':
+      return sequence(expression.parts.map((part) => keep(part, productive)));
+    case 'choice':
+      return choice(expression.options.map((option) => keep(option, productive)).filter((kept) => !isNever(kept)));
+    case 'repeat':
+      return expression.max === 0 ? EMPTY : repeat(keep(expression.body, productive), expression.min, expression.max);
     case 'rule':
       return productive.has(expression.name) ? expression : NEVER;
   }
 }
 
-/** Names of the rules that stand in an expression, each once. */
+/** Names of the rules that stand in an expression, each once, the last one first. */
 export function references(expression: Expression): ReadonlySet<string> {
-  const names = new Set<string>();
-  const pending = [expression];
-  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
-    if (next.kind === 'rule') names.add(next.name);
-    else for (const inner of children(next)) pending.push(inner);
-  }
-  return names;
+  const names: string[] = [];
+  refer(expression, names);
+  return new Set(names.reverse());
 }
 
-function children(expression: Expression): readonly Expression[] {
+function refer(expression: Expression, names: string[]): void {
   switch (expression.kind) {
     case 'sequence':
-      return expression.parts;
+      for (const part of expression.parts) refer(part, names);
+      return;
     case 'choice':
-      return expression.options;
+      for (const option of expression.options) refer(option, names);
+      return;
     case 'repeat':
-      return [expression.body];
-    default:
-      return [];
+      refer(expression.body, names);
+      return;
+    case 'rule':
+      names.push(expression.name);
   }
 }

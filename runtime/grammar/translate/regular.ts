@@ -8,6 +8,7 @@ import {
 } from './characters.ts';
 import { choice, EMPTY, type Expression, NEVER, oneOf, type RuleSet, sequence } from './expression.ts';
 import { Inexpressible } from './json-schema-object.ts';
+import { Known } from './known.ts';
 
 /** Most states of an automaton: subset construction and products may multiply them. */
 const MAX_STATES = 3000;
@@ -27,22 +28,12 @@ export interface Automaton {
   readonly moves: readonly (readonly Move[])[];
 }
 
-/** Most automata that are remembered at once. */
-const MAX_KNOWN = 500;
+/** Most states and moves of the automata that are remembered for one purpose: some 10 MB. */
+const MAX_KNOWN = 200_000;
 
-/** Automata by what they were made from: the schemas of a tenant repeat their patterns, formats and bounds. */
-export class KnownAutomata {
-  readonly #known = new Map<string, Automaton>();
-
-  /** @param make may throw Inexpressible */
-  get(key: string, make: () => Automaton): Automaton {
-    const known = this.#known.get(key);
-    if (known) return known;
-    const made = make();
-    if (this.#known.size >= MAX_KNOWN) this.#known.clear();
-    this.#known.set(key, made);
-    return made;
-  }
+/** Remembers automata. */
+export function knownAutomata(): Known<Automaton> {
+  return new Known(MAX_KNOWN, ({ moves }) => moves.reduce((size, own) => size + own.length + 1, 0));
 }
 
 interface Nondeterministic {
@@ -229,6 +220,7 @@ function connect(parts: Nondeterministic, expression: Expression, from: number, 
       return;
     }
     case 'rule':
+    case 'language':
       throw new Inexpressible('it is not regular');
   }
 }

@@ -3,6 +3,7 @@ import type { Grammar } from './expression.ts';
 import { parseGbnf } from './gbnf.ts';
 import { jsonGrammar, jsonSchemaGrammar } from './json-schema.ts';
 import { refuseLeftRecursion } from './left-recursion.ts';
+import { isPlain } from './plain.ts';
 import { prune } from './prune.ts';
 import { regex } from './regex.ts';
 
@@ -19,7 +20,9 @@ const MAX_SOURCE_BYTES = 256 << 10;
  * @throws GrammarError
  */
 export function translate(source: GrammarSource): Grammar {
-  const grammar = prune(grammarOf(source));
+  const made = grammarOf(source);
+  if (isPlain(made)) return made;
+  const grammar = prune(made);
   refuseLeftRecursion(grammar);
   return grammar;
 }

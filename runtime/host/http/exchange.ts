@@ -1,8 +1,8 @@
-import { type ClientRequest, type IncomingMessage, request as requestHttp } from 'node:http';
-import { request as requestHttps } from 'node:https';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { RefusedAddress } from '#scheduler/addresses/reach.ts';
+import { respond } from '#scheduler/addresses/respond.ts';
 import { untilAborted } from '#scheduler/addresses/until-aborted.ts';
 import type { Header, Request, ResponseHead } from '#wit/generated/host.ts';
 import type { Droppable } from '../holdings.ts';
@@ -97,7 +97,7 @@ export class Exchange implements Droppable {
     let hop = first;
     try {
       for (let left = redirects; ; left--) {
-        const { request, response } = await respond(services.http, description.tenant, hop, this.#connection.signal);
+        const { request, response } = await respondTo(services.http, description.tenant, hop, this.#connection.signal);
         const { statusCode = 0, headers } = response;
         const next = left > 0 ? redirected(hop, statusCode, headers.location, description.grants) : null;
         if (next === null) return ok(this.#accept(hop, request, response));
@@ -170,35 +170,14 @@ export class Exchange implements Droppable {
   }
 }
 
-/** Connects, sends, and waits for the head of the response. The connection serves only this request; the signal ends it at any time. */
-async function respond(
-  client: HttpClient,
-  tenant: string,
-  hop: Hop,
-  signal: AbortSignal,
-): Promise<{ readonly request: ClientRequest; readonly response: IncomingMessage }> {
-  const { url, method, body } = hop;
+/** Sends to the checked addresses of a hop, and waits for the head of the response. */
+async function respondTo(client: HttpClient, tenant: string, { url, method, headers, body }: Hop, signal: AbortSignal) {
   const addresses = await untilAborted(client.addresses(url, tenant, signal), signal);
-  const send = url.protocol === 'https:' ? requestHttps : requestHttp;
-  const headers = {
-    ...Object.fromEntries(Object.entries(hop.headers).map(([name, values]) => [name, [...values]])),
+  const sent = {
+    ...Object.fromEntries(Object.entries(headers).map(([name, values]) => [name, [...values]])),
     ...((body || BODY_METHODS.includes(method)) && { 'content-length': String(body?.length ?? 0) }),
   };
-  return new Promise((resolve, reject) => {
-    const request = send(url, {
-      ...{ method, headers, signal, agent: false, maxHeaderSize: MAX_HEAD_BYTES },
-      // Connect to the checked addresses: a second lookup could answer others.
-      lookup: (_hostname, options, done) => {
-        const [first] = addresses;
-        if (options.all) done(null, [...addresses]);
-        else done(null, first?.address ?? '', first?.family);
-      },
-    });
-    request.once('response', (response) => resolve({ request, response }));
-    request.on('error', reject);
-    request.once('close', () => reject(new Error('the connection was closed before there was a response')));
-    request.end(body ?? undefined);
-  });
+  return respond({ url, addresses, method, headers: sent, body, maxHeadBytes: MAX_HEAD_BYTES }, signal);
 }
 
 const BODY_METHODS: readonly string[] = ['POST', 'PUT', 'PATCH'];

@@ -29,7 +29,9 @@ for _ = 1, most do
   local job = jobs .. id
   redis.call('SET', job .. ':lock', token, 'PX', lockMs)
   redis.call('HSET', job, 'processedOn', now, 'pb', runtimeId)
-  taken[#taken + 1] = redis.call('HGET', job, 'data') or ''
+  local data, placement = unpack(redis.call('HMGET', job, 'data', 'placement'))
+  -- Admission chose the place after the job was made.
+  taken[#taken + 1] = data and placement and '{"placement":"' .. placement .. '",' .. string.sub(data, 2) or data or ''
 end
 left = left - #taken
 -- The marker wakes another runtime for the jobs that are left; without any it would only cause an empty fetch.

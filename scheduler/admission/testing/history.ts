@@ -26,6 +26,8 @@ export interface Order {
   readonly n: number;
   readonly memoryMb: number;
   readonly afterMs: number;
+  /** True when an entering invocation has latency targets. */
+  readonly latency: boolean;
   /** True when the next order's change is made in the same script as this one's, if scripts gather such changes. */
   readonly together: boolean;
   readonly limits: Limits;
@@ -74,6 +76,7 @@ export function anyOrder(tenants: number): fc.Arbitrary<Order> {
     m: fc.oneof(fc.nat(4), fc.nat(30)),
     n: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat(10) }),
     memoryMb: fc.oneof(fc.nat(8), fc.nat(100)),
+    latency: fc.oneof({ weight: 4, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) }),
     together: fc.oneof({ weight: 2, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) }),
     afterMs: fc.oneof(fc.constant(0), fc.nat(100), fc.nat(2500), fc.nat(10_000)),
     limits: anyLimits,
@@ -133,7 +136,9 @@ export class Player {
         this.#arrivals += 1;
         const { m, n, memoryMb } = order;
         const pages = { ...(m > 0 && { m }), ...(n > 0 && { n }), ...(memoryMb > 0 && { [MEMORY]: memoryMb }) };
-        const demand: Demand = { id: `i${this.#arrivals}`, tenant, arrival: this.#arrivals, pages };
+        // A place ahead, and no other's place: scripts and policy need not agree on the order of equals.
+        const arrival = order.latency ? this.#arrivals - 20.5 : this.#arrivals;
+        const demand: Demand = { id: `i${this.#arrivals}`, tenant, arrival, pages, latency: order.latency };
         this.waiting.set(demand.id, demand);
         policy.enter(demand, now);
         return this.#admit({ kind: 'enter', now, ...demand });

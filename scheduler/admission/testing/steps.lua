@@ -5,7 +5,7 @@
   ARGV[1] prefix of every key
   ARGV[2] JSON list of steps { kind, now, ... }
     A step with `together` (enter and leave only) belongs to the same change as the next step.
-    enter: id, tenant, arrival, pages, short  an invocation is new, or was admitted and comes back
+    enter: id, tenant, arrival, pages, latency, short  an invocation is new, or was admitted and comes back
     leave: id, tenant                       the invocation has ended
     begin: id, tenant                       an attempt has begun
     limit: tenant, weight, suspended, concurrency, pages
@@ -59,6 +59,7 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     step.pages['#memory'] = nil
     redis.call('HSET', record, 'status', 'queued', 'tenant', step.tenant, 'arrival', step.arrival, 'prefix', prefix, 'declaredPages',
       next(step.pages) and cjson.encode(step.pages) or '{}', 'expectedMemory', memory)
+    set(record, 'latency', step.latency and '{}' or nil)
     set(record, 'shortAt', step.short and step.short.since)
     set(record, 'leastPages', step.short and cjson.encode(step.short.pages))
     redis.call('HSET', jobs .. step.id, 'name', 'invoke', 'data', '{}')

@@ -14,12 +14,14 @@
   ARGV[5] time for which they are listed after their submission, ms
   ARGV[6...] for each invocation: id; submitted at, ms; deadline, ms after submission; hash of function and body, which distinguishes
     requests with the same idempotency key, or '' without a key; number of the following fields and values; number of the texts of the
-    basis, 0 without one; further fields and values of the record, including `prefix` (prefix of every key); the basis: text on which the
+    basis, 0 without one; further fields and values of the record, including `prefix` (prefix of every key) and
+    `latency` (JSON text: wanted latency targets; kept, and added to the job, when the tenant's quota has room); the basis: text on which the
     choice of the version is based, its reference, and the keys of the functions that were searched, the found one last (see
     ../../functions/scripts/include/serving.lua); the job as JSON text, without its arrival
 
   Returns for each invocation
-          {1, arrival, quotas}; the same when the record already exists (a command sent twice).
+          {1, arrival, quotas}; `arrival` is its place in the order of all invocations. The same when the record already exists (a command
+            sent twice).
           {0, id, quotas} when the idempotency key belongs to an invocation of the same function and body; this does not count as a request.
           {-2, id} when that invocation is of another function or body; nothing was stored.
           {-1, quota, quotas} when a quota has no room; only the refusal was counted (a command sent twice counts it again).
@@ -42,6 +44,9 @@
 --- @include "../../admission/scripts/include/admission.lua"
 
 local HEAD, HEAD_OF_ONE, KEYS_OF_ONE = 5, 6, 5
+-- An invocation with latency targets takes a place so many arrivals ahead: in its tenant's line, and for memory on the GPU host. So only
+-- those among the next so many arrivals overtake another invocation.
+local PLACES_AHEAD = 10000
 local arrivals, deadlines, now, idempotencyMs = KEYS[1], KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
 
 -- Stored invocations that are not in their lines yet.
@@ -116,7 +121,18 @@ local function create(place, at)
   end
   -- The first write must be one that a Redis at its memory limit refuses.
   local arrival = redis.call('INCR', arrivals)
-  local fields = {unpack(ARGV, first, last)}
+  local latency = given.latency and grantsLatency(account, now) and given.latency
+  local fields = {}
+  for i = first, last, 2 do
+    if latency or ARGV[i] ~= 'latency' then
+      fields[#fields + 1] = ARGV[i]
+      fields[#fields + 1] = ARGV[i + 1]
+    end
+  end
+  if latency then
+    arrival = math.max(1, arrival - PLACES_AHEAD)
+    redis.call('SADD', account .. ':latency', id)
+  end
   for _, value in ipairs({'id', id, 'status', 'queued', 'arrival', arrival, 'epoch', 0, 'attempts', 0, 'seq', 0, 'bytes', 0, 'submittedAt',
     submittedAt, 'deadlineMs', deadlineMs, 'listing', listing, 'inputBytes', #data}) do
     fields[#fields + 1] = value
@@ -135,7 +151,8 @@ local function create(place, at)
   listOpen(listing, fn, id, submittedAt, ARGV[4], ARGV[3], tonumber(ARGV[5]))
   countRequest(account, fn, now, limits)
   -- Create the BullMQ job as its runtime gets it; admission puts the job into BullMQ's lists.
-  redis.call('HSET', job, 'name', 'invoke', 'data', '{"arrival":' .. arrival .. ',' .. string.sub(data, 2), 'opts', '{}', 'timestamp',
+  redis.call('HSET', job, 'name', 'invoke', 'data', '{"arrival":' .. arrival .. (latency and ',"latency":' .. latency or '') .. ',' ..
+    string.sub(data, 2), 'opts', '{}', 'timestamp',
     submittedAt, 'delay', 0, 'priority', 0)
   entering[#entering + 1] = { prefix = given.prefix, tenant = given.tenant, id = id, arrival = arrival }
   return {1, arrival, unpack(quotaStates(limits))}

@@ -9,7 +9,8 @@
   ARGV[2] now, ms
   ARGV[3] function, or '' for none
 
-  Returns {open invocations, of the function, how many wait, bytes stored, KV pages, bytes in Redis, bytes on disk}.
+  Returns {open invocations, of the function, how many wait, bytes stored, KV pages, bytes in Redis, bytes on disk, open invocations with
+  latency targets}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/storage.lua"
@@ -24,4 +25,4 @@ for i = 1, #admitted, 2 do
 end
 return {tonumber(open or 0), tonumber(one or 0), redis.call('ZCARD', KEYS[1]),
   storedBytes(ARGV[1], KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[2])), pages, settledBytes(ARGV[1], tonumber(ARGV[2])),
-  diskBytes(ARGV[1])}
+  diskBytes(ARGV[1]), redis.call('SCARD', ARGV[1] .. ':latency')}

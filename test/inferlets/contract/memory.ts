@@ -182,7 +182,87 @@ export const allocateCases: Cases = {
     },
     fails: { 'not-found': () => asked((queue) => allocate.listExports(queue), NO_MODEL) },
   },
+  'allocate.export-residency': {
+    ok: () =>
+      exported('residency', async (name, queue) => {
+        const { tier, devicePages, bytes, leaseMs, leaseEnded } = await settle(allocate.exportResidency(queue, name));
+        return tier === 'device' && devicePages === 1 && bytes > 0n && leaseMs === 0 && leaseEnded === null;
+      }),
+    fails: { 'not-found': () => asked((queue) => allocate.exportResidency(queue, 'contract/none')) },
+  },
+  'allocate.pin-export': {
+    ok: () =>
+      exported('pin', async (name, queue) => {
+        const { tier, leaseMs } = await settle(allocate.pinExport(queue, name, 60_000));
+        return tier === 'device' && leaseMs > 0 && leaseMs <= 60_000;
+      }),
+    fails: {
+      'not-found': () => asked((queue) => allocate.pinExport(queue, 'contract/none', 1000)),
+      'invalid-argument': () =>
+        exported('long', async (name, queue) => void (await settle(allocate.pinExport(queue, name, 3_600_001)))),
+    },
+  },
+  'allocate.unpin-export': {
+    ok: () =>
+      exported('unpin', async (name, queue) => {
+        await settle(allocate.pinExport(queue, name, 60_000));
+        const { leaseMs, leaseEnded } = await settle(allocate.unpinExport(queue, name));
+        return leaseMs === 0 && leaseEnded === null;
+      }),
+    fails: { 'not-found': () => asked((queue) => allocate.unpinExport(queue, 'contract/none')) },
+  },
+  'allocate.retain-export': {
+    ok: () =>
+      exported('retain', async (name, queue) => {
+        return (await settle(allocate.retainExport(queue, name, 5000))).tier === 'device';
+      }),
+    fails: {
+      'not-found': () => asked((queue) => allocate.retainExport(queue, 'contract/none', 1)),
+      unsupported: () => asked((queue) => allocate.retainExport(queue, 'system/none', 1)),
+    },
+  },
+  'allocate.prefetch-export': {
+    ok: () =>
+      exported('prefetch', async (name, queue) => {
+        const { tier, devicePages } = await settle(allocate.prefetchExport(queue, name));
+        return tier === 'device' && devicePages === 1;
+      }),
+    fails: { 'not-found': () => asked((queue) => allocate.prefetchExport(queue, 'contract/none')) },
+  },
+  'allocate.demote-export': {
+    ok: () =>
+      exported('demote', async (name, queue, pages) => {
+        const before = await following(queue, pages);
+        allocate.freePages(queue, pages);
+        const { tier } = await settle(allocate.demoteExport(queue, name, 'memory'));
+        const imported = await settle(allocate.importPages(queue, name));
+        return tier !== 'disk' && near(await following(queue, imported.pages), before, 0);
+      }),
+    fails: {
+      'not-found': () => asked((queue) => allocate.demoteExport(queue, 'contract/none', 'memory')),
+      'invalid-argument': () =>
+        exported('up', async (name, queue) => void (await settle(allocate.demoteExport(queue, name, 'device')))),
+      unsupported: () =>
+        exported('disk', async (name, queue) => void (await settle(allocate.demoteExport(queue, name, 'disk')))),
+    },
+  },
 };
+
+/** Computes the prompt, exports its pages, and removes the name afterwards. */
+async function exported<T>(
+  what: string,
+  use: (name: string, queue: Queue, pages: readonly number[]) => Promise<T>,
+): Promise<T> {
+  using queue = newQueue();
+  const name = unique(what);
+  const { pages } = compute(queue);
+  await settle(allocate.exportPages(queue, pages, name, false));
+  try {
+    return await use(name, queue, pages);
+  } finally {
+    await settle(allocate.unexport(queue, name));
+  }
+}
 
 async function withFile<T>(use: (file: File, queue: Queue) => Promise<T>): Promise<T> {
   using queue = newQueue();

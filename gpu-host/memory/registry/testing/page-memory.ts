@@ -43,6 +43,10 @@ export class PageMemory implements SnapshotMemory<TestSnapshot> {
     }
   }
 
+  used(snapshot: TestSnapshot): void {
+    for (const { page } of snapshot.pages) assert.ok(page.references > 0, 'a page is used while it is held');
+  }
+
   readPage(snapshot: TestSnapshot, index: number, into: Uint8Array): void {
     const { page } = snapshot.pages[index] as { page: TestPage };
     assert.ok(page.references > 0, 'a page is read while it is held');

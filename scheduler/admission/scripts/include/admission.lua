@@ -15,10 +15,12 @@
 --   starting (set): admitted invocations that have not begun; startingFew (set): those of them whose tenant held few slots
 --   claims (hash): admitted invocations that waited for memory, id to {at, pages}
 --   tenant:<tenant> (hash): running, `finish` (virtual), `held:<model>`; for the head of its line: head, need, overtaken,
---     `short` ({pages, since}, when it was requeued for lack of memory)
+--     `short` ({pages, since}, when it was requeued for lack of memory), latency (1 when it has latency targets);
+--     `displaced`, `displacedOvertaken` and `displacedKept` (the ordinary head that one with latency targets displaced, as it was then)
 --   tenants (set): tenants with invocations that wait or are admitted
 --   turns (sorted set): tenants whose own limits let their head start, by virtual start time
---   modest (sorted set): tenants in turns that hold few slots;  kept (sorted set): tenants in turns for whose head room is kept
+--   modest (sorted set): tenants in turns that hold few slots, or whose head has latency targets
+--   kept (sorted set): tenants in turns for whose head room is kept
 -- `<prefix>:waiting:<tenant>` (sorted set): the tenant's line, by arrival. Invocations in a line are BullMQ jobs in none of BullMQ's lists.
 
 -- `changeAdmission` opens, changes, admits and closes; the functions of the first line are such changes. The others are for scripts that
@@ -50,6 +52,11 @@ end
 -- Most of a resource that a tenant may hold and still count as one that holds little.
 local function ownOf(reserve)
   return reserve > 0 and math.max(1, math.floor(reserve / 2)) or 0
+end
+
+-- True when a tenant's head may use the reserve of slots.
+local function mayUseReserve(a, tenant)
+  return tenant.latency ~= nil or tenant.running + 1 <= a.ownSlots
 end
 
 local function reckonReserve(a)
@@ -142,8 +149,8 @@ local function openTenant(a, name)
   local fields = redis.call('HGETALL', tenant.key)
   for i = 1, #fields, 2 do
     local field, value = fields[i], fields[i + 1]
-    if field == 'head' then
-      tenant.head = value
+    if field == 'head' or field == 'displaced' then
+      tenant[field] = value
     elseif field == 'need' or field == 'short' then
       tenant[field] = cjson.decode(value)
     elseif string.sub(field, 1, 5) == 'held:' then
@@ -193,8 +200,16 @@ local function closeTenant(a, tenant)
     else
       dropped[#dropped + 1] = 'short'
     end
+    for _, field in ipairs({ 'latency', 'displaced', 'displacedOvertaken', 'displacedKept' }) do
+      if tenant[field] then
+        set[#set + 1] = field
+        set[#set + 1] = tenant[field]
+      else
+        dropped[#dropped + 1] = field
+      end
+    end
   elseif tenant.headChanged then
-    for _, field in ipairs({ 'head', 'need', 'overtaken', 'short' }) do
+    for _, field in ipairs({ 'head', 'need', 'overtaken', 'short', 'latency', 'displaced', 'displacedOvertaken', 'displacedKept' }) do
       dropped[#dropped + 1] = field
     end
   end
@@ -232,9 +247,41 @@ end
 -- Reads the fields of a head's record that admission uses: `status`, and the names of expected-pages.lua.
 local function readHead(a, id)
   local head = {}
-  head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt, head.memory = unpack(redis.call('HMGET', recordOf(a, id), 'status',
-    'declaredPages', 'firstModel', 'leastPages', 'learnedKey', 'shortAt', 'expectedMemory'))
+  head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt, head.memory, head.affinity, head.latency =
+    unpack(redis.call('HMGET', recordOf(a, id), 'status', 'declaredPages', 'firstModel', 'leastPages', 'learnedKey', 'shortAt',
+    'expectedMemory', 'affinity', 'latency'))
   return head
+end
+
+-- The key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). An affinity counts while its
+-- hosts have room for the pages; the record and the job note it then, for readers and for the runtime.
+local function placementOf(a, tenant, id, record, pages)
+  if a.spread ~= 'invocation' then
+    return tenant
+  end
+  local affinity = record.affinity
+  if not affinity then
+    return id
+  end
+  for place, count in pairs(placed(a, affinity, pages)) do
+    local used = string.find(place, '@', 1, true) and a.used[place] or 0
+    if used > 0 and used + count > (a.pages[place] or 0) then
+      redis.call('HDEL', recordOf(a, id), 'placement')
+      redis.call('HDEL', a.queue .. id, 'placement')
+      return id
+    end
+  end
+  redis.call('HSET', recordOf(a, id), 'placement', affinity)
+  redis.call('HSET', a.queue .. id, 'placement', affinity)
+  return affinity
+end
+
+-- Decides which GPU hosts serve the head of a line, and what it needs of them.
+local function placeHead(a, tenant, record)
+  local pages = expectedPages(a, record)
+  local key = placementOf(a, tenant.name, tenant.head, record, pages)
+  tenant.need = placed(a, key, pages)
+  return key
 end
 
 -- Returns the first invocation of a line that still waits, and its record if it was read; drops all others. `known` was checked when it
@@ -300,23 +347,32 @@ function settle(a, name, anew)
   if not head then
     leaveTurns(a, tenant)
     tenant.headChanged = tenant.headChanged or tenant.head ~= nil
-    tenant.head, tenant.short, tenant.need, tenant.overtaken = nil, nil, {}, 0
+    tenant.head, tenant.short, tenant.latency, tenant.need, tenant.overtaken = nil, nil, nil, {}, 0
+    tenant.displaced, tenant.displacedOvertaken, tenant.displacedKept = nil, nil, nil
     tenant.goes = tenant.running == 0
     return
   end
   if not tenant.head then
     tenant.comes = true
   end
+  local keeps = false
   tenant.goes = false
   if head ~= tenant.head then
-    tenant.head, tenant.overtaken, tenant.headChanged = head, 0, true
-    tenant.need = placed(a, name, head, expectedPages(a, record))
-    tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, name, head, cjson.decode(record.least)) } or nil
+    local overtaken = head == tenant.displaced and tenant.displacedOvertaken or 0
+    keeps = head == tenant.displaced and tenant.displacedKept ~= nil
+    if record.latency and tenant.head and not tenant.latency and redis.call('ZSCORE', lineOf(a, name), tenant.head) then
+      tenant.displaced, tenant.displacedOvertaken = tenant.head, tenant.overtaken
+      tenant.displacedKept = redis.call('ZSCORE', a.base .. 'kept', name) and 1 or nil
+    end
+    tenant.head, tenant.overtaken, tenant.headChanged = head, overtaken, true
+    tenant.latency = record.latency and 1 or nil
+    local key = placeHead(a, tenant, record)
+    tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, key, cjson.decode(record.least)) } or nil
     if turnOf(a, tenant) then
       redis.call('ZREM', a.base .. 'kept', name)
     end
   elseif anew then
-    tenant.need = placed(a, name, head, expectedPages(a, readHead(a, head)))
+    placeHead(a, tenant, readHead(a, head))
     tenant.headChanged = true
   end
   if not mayStart(a, tenant, tenantLimits(a, name)) then
@@ -332,7 +388,10 @@ function settle(a, name, anew)
   elseif tenant.moved then
     takeTurn(a, tenant, tenant.turn)
   end
-  if tenant.running + 1 <= a.ownSlots then
+  if keeps then
+    redis.call('ZADD', a.base .. 'kept', tenant.turn, name)
+  end
+  if mayUseReserve(a, tenant) then
     redis.call('ZADD', modest, tenant.turn, name)
   else
     redis.call('ZREM', modest, name)

@@ -36,11 +36,11 @@ local function findsMemory(a, short)
   return true
 end
 
--- True when a head fits into the room left. Only tenants that hold little, and heads with kept room, may use the reserve. A head that needs
--- more than a pool holds starts when no other invocation uses that pool.
+-- True when a head fits into the room left. Only tenants that hold little, and heads with latency targets or kept room, may use the reserve.
+-- A head that needs more than a pool holds starts when no other invocation uses that pool.
 local function fits(a, tenant, left, kept)
   local slots = left.slots
-  if not kept and tenant.running + 1 > a.ownSlots then
+  if not kept and not mayUseReserve(a, tenant) then
     slots = left.ordinary
   end
   if slots < 1 or (tenant.short and not findsMemory(a, tenant.short)) then
@@ -49,7 +49,7 @@ local function fits(a, tenant, left, kept)
   for model, needed in pairs(tenant.need) do
     local room = left.pages[model]
     if room and room ~= a.pages[model] then
-      if not kept and (tenant.held[model] or 0) + needed > a.ownPages[model] then
+      if not kept and not tenant.latency and (tenant.held[model] or 0) + needed > a.ownPages[model] then
         room = room - a.reservePages[model]
       end
       if needed > room then
@@ -69,7 +69,7 @@ local function chooseNext(a)
     return nil
   end
   local function waits(tenant)
-    return (tenant.running + 1 <= a.ownSlots and few or others) >= a.starts
+    return (mayUseReserve(a, tenant) and few or others) >= a.starts
   end
   for model, total in pairs(a.pages) do
     left.pages[model] = total - (a.used[model] or 0)

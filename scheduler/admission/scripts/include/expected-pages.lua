@@ -45,13 +45,13 @@ local function expectedPages(a, record)
 end
 
 -- Assigns the pages to the GPU hosts that are to serve the invocation. When several hosts have a model, the choice is the first host of
--- `preference` in ../../../policies/placement.ts, keyed by tenant or by invocation.
-local function placed(a, tenant, id, pages)
+-- `preference` in ../../../policies/placement.ts.
+local function placed(a, key, pages)
   local at = {}
   for model, count in pairs(pages) do
     local place, best = model, ''
     for _, host in ipairs(a.hosts[model] and cjson.decode(a.hosts[model]) or {}) do
-      local weight = redis.sha1hex(host .. '\0' .. (a.spread == 'invocation' and id or tenant))
+      local weight = redis.sha1hex(host .. '\0' .. key)
       if weight > best then
         place, best = model .. '@' .. host, weight
       end

@@ -35,7 +35,7 @@ end
 -- goes ahead of up to `starts` others.
 local function start(a, tenant)
   local id, turn = tenant.head, turnOf(a, tenant)
-  local ahead = tenant.running + 1 <= a.ownSlots
+  local ahead = mayUseReserve(a, tenant)
   a.order = a.order + 1
   local place = ahead and a.order - a.starts or a.order
   a.time = math.max(a.time, turn)

@@ -24,14 +24,14 @@ function leaveWay(base, id)
   return redis.call('SREM', base .. 'starting', id) == 1
 end
 
--- Inserts an invocation into the wait list by its place, and behind all others of its tenant. Runtimes fetch from the right end. A scan is
--- cheap, since the list is short.
+-- Inserts an invocation into the wait list by its place; one without latency targets also behind all others of its tenant. Runtimes fetch
+-- from the right end. A scan is cheap, since the list is short.
 local function enterWait(a, tenant, id, place)
   local wait = a.queue .. 'wait'
   for _, other in ipairs(redis.call('LRANGE', wait, 0, -1)) do
     local text = redis.call('HGET', a.base .. 'ledger', other)
     local entry = text and cjson.decode(text)
-    if entry and (entry.tenant == tenant.name or tonumber(entry.place) < place) then
+    if entry and ((entry.tenant == tenant.name and not tenant.latency) or tonumber(entry.place) < place) then
       redis.call('LINSERT', wait, 'BEFORE', other, id)
       return
     end

@@ -80,6 +80,9 @@ local function endInvocation(a, record)
   if record.unfinishedKey then
     removeUnfinished(record.unfinishedKey, a.id)
   end
+  if record.latency then
+    gather('SREM', record.account .. ':latency', a.id)
+  end
   redis.call('PEXPIRE', a.events, a.eventsMs)
   -- The outcome may be kept for longer than the events before it.
   local outcome = tonumber(a.resultsMs) > tonumber(a.eventsMs) and a.event .. ' ' .. a.data

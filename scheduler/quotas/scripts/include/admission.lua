@@ -55,6 +55,14 @@ local function noRoom(account, fn, now, inLine, bytes)
   return nil
 end
 
+-- True when the tenant may have one more invocation with latency targets. As many as it may run at once are enough: with more, one would
+-- always wait for the next free place, and the tenant's other invocations would starve.
+local function grantsLatency(account, now)
+  local most = quotaLimit(account, 'latency-invocations', '', now) or 0
+  local running = quotaLimit(account, 'concurrent-invocations', '', now) or most
+  return redis.call('SCARD', account .. ':latency') < math.min(most, running)
+end
+
 local function quotaText(number)
   return string.format('%.3f', number)
 end

@@ -1,0 +1,75 @@
+import type { Tier, Residency as WireResidency } from 'pie:inferlet/allocate@0.1.0';
+import { model } from './models.ts';
+import { allocate, Queue, settle } from './raw.ts';
+
+export type { LeaseEnd, Tier } from 'pie:inferlet/allocate@0.1.0';
+
+/** Where the pages of a saved context are. */
+export interface Residency extends Omit<WireResidency, 'bytes'> {
+  /** Bytes of all keys and values. */
+  readonly bytes: number;
+}
+
+/**
+ * A context that `Context.save` stored under a name, for control of where its pages are. Each call returns the place of the pages after it.
+ * None of them changes the tokens of a context that opens the name, or makes another inferlet wait for memory. Each throws `not-found` when
+ * no context has this name, and `unsupported` for a name of operators (`system/…`).
+ *
+ * @example
+ * const rules = new SavedContext('rules');
+ * await rules.pin(10 * 60_000);
+ */
+export class SavedContext {
+  readonly name: string;
+  readonly #model: string;
+
+  /** @param options.model one of the models granted to the function; the function's default model if omitted */
+  constructor(name: string, options: { readonly model?: string } = {}) {
+    this.name = name;
+    this.#model = model(options.model).name;
+  }
+
+  /** Where the pages are, and how the last lease ended. */
+  residency(): Promise<Residency> {
+    return this.#ask((queue) => allocate.exportResidency(queue, this.name));
+  }
+
+  /**
+   * Brings the pages to the device as far as there is room, and keeps them there, beyond the end of this inferlet, while no running inferlet
+   * needs the memory. A later call replaces the lease. Throws `limit-exceeded` when the context is larger than the tenant may ever pin, and
+   * `unavailable` when the tenant may not pin so much now.
+   * @param leaseMs 1 ms to 1 hour
+   */
+  pin(leaseMs: number): Promise<Residency> {
+    return this.#ask((queue) => allocate.pinExport(queue, this.name, leaseMs));
+  }
+
+  /** Ends the lease. */
+  unpin(): Promise<Residency> {
+    return this.#ask((queue) => allocate.unpinExport(queue, this.name));
+  }
+
+  /** Tells the platform when the context will be opened next, so that the tenant's others leave the device first. 0 takes this back. */
+  retain(nextUseMs: number): Promise<Residency> {
+    return this.#ask((queue) => allocate.retainExport(queue, this.name, nextUseMs));
+  }
+
+  /** Brings the pages to the device ahead of their use, as far as there is room. */
+  prefetch(): Promise<Residency> {
+    return this.#ask((queue) => allocate.prefetchExport(queue, this.name));
+  }
+
+  /**
+   * Ends the lease and moves the pages off the device. On `disk` the pages count against no quota; this needs a context that was saved as
+   * `persistent` (`unsupported` otherwise).
+   */
+  demote(tier: Exclude<Tier, 'device'> = 'memory'): Promise<Residency> {
+    return this.#ask((queue) => allocate.demoteExport(queue, this.name, tier));
+  }
+
+  async #ask(call: (queue: Queue) => ReturnType<typeof allocate.exportResidency>): Promise<Residency> {
+    using queue = new Queue(this.#model);
+    const residency = await settle(call(queue));
+    return { ...residency, bytes: Number(residency.bytes) };
+  }
+}

@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Trace } from './testing/trace.ts';
+
+const LIMITS = { maxCalls: 4, maxTokens: 64, agingMs: 100 };
+const LONG = { kind: 'forward', tokens: 640 } as const;
+
+function withFlood(targets = { firstTokenMs: 15, perTokenMs: 10 }): Trace {
+  const trace = new Trace(LIMITS);
+  trace.queue('live', 10, targets);
+  for (const name of ['a', 'b']) trace.push(name, LONG);
+  return trace;
+}
+
+test('a prompt that would miss its target goes with the next step, and cuts ordinary prefill to a quarter', () => {
+  const trace = withFlood();
+  assert.deepEqual(trace.step(10), ['a:64'], 'no call with a target waits: a full chunk');
+  trace.nowMs += 1;
+  trace.push('live', { kind: 'forward', tokens: 40 });
+  assert.deepEqual(trace.step(10), ['live:40', 'a:16']);
+  assert.deepEqual(trace.step(10), ['a:64']);
+});
+
+test('a long prompt leaves ordinary prefill a quarter, and takes the rest', () => {
+  const trace = withFlood();
+  trace.step(10);
+  trace.push('live', { kind: 'forward', tokens: 100 });
+  assert.deepEqual(trace.step(10), ['live:48', 'a:16']);
+  assert.deepEqual(trace.step(10), ['live:48', 'a:16']);
+  assert.deepEqual(trace.step(10), ['live:4', 'a:16']);
+});
+
+test('a call whose target leaves time waits for its turn, and goes when it would miss it', () => {
+  const trace = withFlood({ firstTokenMs: 45, perTokenMs: 30 });
+  trace.step(10);
+  trace.push('live', { kind: 'forward', tokens: 40 });
+  for (let step = 0; step < 3; step++) assert.deepEqual(trace.step(10), ['a:64']);
+  assert.deepEqual(trace.step(10), ['live:40', 'a:16'], 'from 40 on it would end at 60, and it is due at 55');
+});
+
+test('the pace of a run decides whether prefill beside it is cut', () => {
+  for (const [perTokenMs, prefill] of [
+    [15, 'a:16'],
+    [25, 'a:63'],
+  ] as const) {
+    const trace = withFlood({ firstTokenMs: 20, perTokenMs });
+    trace.step(10);
+    trace.push('live', { kind: 'forward', run: true, tokens: 5 });
+    assert.deepEqual(trace.step(10), ['live:1', prefill], `${perTokenMs} ms a token`);
+  }
+});
+
+test('pressing calls go in the order in which they are due', () => {
+  const trace = withFlood();
+  trace.queue('soon', 10, { firstTokenMs: 5, perTokenMs: 5 });
+  trace.step(10);
+  trace.push('live', { kind: 'forward', tokens: 40 });
+  trace.push('soon', { kind: 'forward', tokens: 40 });
+  assert.deepEqual(trace.step(10), ['soon:40', 'live:8', 'a:16']);
+});
+
+test('ordinary decodes go on beside a long prompt with a target', () => {
+  const trace = withFlood();
+  trace.step(10);
+  trace.decode('c');
+  trace.push('live', { kind: 'forward', tokens: 200 });
+  assert.deepEqual(trace.step(10), ['live:47', 'c', 'a:16']);
+});
+
+test('an ordinary prefill that cannot be cut goes after three steps', () => {
+  const trace = new Trace(LIMITS);
+  trace.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });
+  trace.push('whole', { kind: 'forward', tokens: 60, chunkable: false });
+  trace.push('live', { kind: 'forward', tokens: 500 });
+  assert.deepEqual(
+    [trace.step(), trace.step(), trace.step(), trace.step()],
+    [['live:48'], ['live:48'], ['live:48'], ['whole:60', 'live:4']],
+  );
+});
+
+test('an adapter with a target goes first; the model follows after three of its steps', () => {
+  const trace = new Trace(LIMITS);
+  trace.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });
+  trace.decode('plain');
+  trace.push('live', { kind: 'forward', tokens: 500, variant: 'pirate' });
+  const steps = Array.from({ length: 4 }, () => trace.step());
+  assert.deepEqual(steps, [['live:64'], ['live:64'], ['live:64'], ['plain']]);
+});
+
+test('a call that computes the pages of a pressing one goes first with it', () => {
+  const trace = withFlood();
+  trace.step(10);
+  const keys = [1, 2, 3];
+  const maker = trace.push('batch', { kind: 'forward', tokens: 48 });
+  maker.pagesToCome = { scope: 's', pageTokens: 16, keys, takes: 3, begun: true };
+  const taker = trace.push('live', { kind: 'forward', tokens: 48 });
+  taker.pagesToCome = { scope: 's', pageTokens: 16, keys, takes: 3, begun: false };
+  assert.deepEqual(trace.step(10), ['batch:48', 'a:16']);
+});
+
+test('a short prompt has the stricter target, and the last input of a cut prompt that of the prompt', () => {
+  const slow = { firstTokenMs: 15, perTokenMs: 10_000 };
+  const short = withFlood(slow);
+  short.step(10);
+  short.push('live', { kind: 'forward', tokens: 12 });
+  assert.deepEqual(short.step(10), ['live:12', 'a:16']);
+  const cut = withFlood(slow);
+  cut.step(10);
+  cut.push('live', { kind: 'forward', tokens: 49 });
+  assert.deepEqual(cut.step(10), ['live:48', 'a:16']);
+  assert.deepEqual(cut.step(10), ['live', 'a:16']);
+  cut.decode('live');
+  assert.deepEqual(cut.step(10), ['live', 'a:63'], 'the next token has time');
+});

@@ -1,0 +1,126 @@
+import type { BatchCall } from './call.ts';
+import { type BatchLimits, mostShortTokens } from './select.ts';
+import { isMoreUrgent } from './urgency.ts';
+
+/** Latency targets of an inferlet's calls, milliseconds from a call's arrival to the end of its step. */
+export interface LatencyTargets {
+  /** For calls that compute a prompt or an image: all with several inputs. */
+  readonly firstTokenMs: number;
+  /** For calls of one input, and for each token of a run. A short call of several inputs may verify guesses: the stricter target holds. */
+  readonly perTokenMs: number;
+}
+
+/** Batches in a row that may pass over the most urgent ordinary call. */
+export const MAX_PASSED_OVER = 3;
+/** Factor by which the estimate of a slow step falls with each faster step. */
+const FORGET = 0.9;
+/** The same for steps with pressing calls: these are short because ordinary prefills were cut, which says nothing of a full step. */
+const FORGET_CUT = 0.995;
+
+/** Time at which the call's step should have ended; infinite for a call without targets. */
+export function dueMs(call: BatchCall, limits: BatchLimits): number {
+  const { targets } = call.queue;
+  if (!targets) return Number.POSITIVE_INFINITY;
+  // Once and for all: the last part of a cut prompt may be short.
+  call.targetMs ??= targetMs(call, targets, limits);
+  return call.arrivedMs + call.targetMs;
+}
+
+function targetMs(call: BatchCall, { firstTokenMs, perTokenMs }: LatencyTargets, limits: BatchLimits): number {
+  if (call.kind === 'encode') return firstTokenMs;
+  if (call.kind === 'project' || call.continues || call.tokens === 1) return perTokenMs;
+  return call.tokens > mostShortTokens(limits) ? firstTokenMs : Math.min(firstTokenMs, perTokenMs);
+}
+
+/**
+ * True when a call would miss its target if the next batch left it out: it then has that step to wait for, and its own steps after it.
+ *
+ * @param slowStepMs duration of a step beside full ordinary prefills; undefined before the first step
+ */
+export function isPressing(
+  call: BatchCall,
+  nowMs: number,
+  slowStepMs: number | undefined,
+  limits: BatchLimits,
+): boolean {
+  if (!call.queue.targets) return false;
+  if (slowStepMs === undefined) return true;
+  const ownSteps = Math.ceil(call.tokens / limits.maxTokens);
+  return nowMs + (1 + ownSteps) * slowStepMs > dueMs(call, limits);
+}
+
+/**
+ * Lets calls that would miss their latency targets go before others: with the next batch, the earliest due first. The batch takes ordinary
+ * calls along, the most urgent first: it leaves these a place, a quarter of its inputs for short ones and a quarter for long ones. Ordinary
+ * long calls get no more than that, so that the step stays short (chunked prefill, Agrawal et al., OSDI '24, section 4.2).
+ *
+ * Ordinary calls do not starve. A batch with pressing calls that has no room for the most urgent ordinary call (another kind, another
+ * variant, a prefill that cannot be cut) passes it over; after `MAX_PASSED_OVER` of these in a row comes a batch in which calls with
+ * targets count as ordinary. So calls with targets multiply the bound on the wait of others, in batches, by `MAX_PASSED_OVER + 1` at most.
+ */
+export class LatencyTurns {
+  readonly #limits: BatchLimits;
+  readonly #pressing = new Set<BatchCall>();
+  #slowStepMs: number | undefined;
+  /** The most urgent ordinary call of the batch under construction. */
+  #head: BatchCall | undefined;
+  #passedOver = 0;
+
+  constructor(limits: BatchLimits) {
+    this.#limits = limits;
+  }
+
+  /** Calls that go first in the batch under construction. */
+  get pressing(): ReadonlySet<BatchCall> {
+    return this.#pressing;
+  }
+
+  /** Call when a batch is about to be chosen from `lists`, each in order of urgency. Moves the pressing calls to their fronts. */
+  begin(lists: readonly BatchCall[][], nowMs: number): void {
+    this.#pressing.clear();
+    this.#head = undefined;
+    if (this.#passedOver >= MAX_PASSED_OVER) return;
+    for (const list of lists)
+      for (const call of list) if (isPressing(call, nowMs, this.#slowStepMs, this.#limits)) this.#pressing.add(call);
+    if (this.#pressing.size === 0) return;
+    for (const list of lists) {
+      this.#putFirst(list);
+      const head = list.find((call) => !this.#pressing.has(call));
+      if (head && !(this.#head && isMoreUrgent(this.#head, head, this.#limits.agingMs))) this.#head = head;
+    }
+  }
+
+  /** Whether `call` goes before `other`; undefined when their urgency decides. */
+  goesBefore(call: BatchCall, other: BatchCall): boolean | undefined {
+    const presses = this.#pressing.has(call);
+    if (presses !== this.#pressing.has(other)) return presses;
+    const aheadMs = presses ? dueMs(other, this.#limits) - dueMs(call, this.#limits) : 0;
+    return aheadMs === 0 ? undefined : aheadMs > 0;
+  }
+
+  /** Call when pressing calls wait for pages that `call` computes: it then goes first, too. */
+  lend(awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>): void {
+    for (const [call, waiting] of awaitedBy)
+      if (waiting.some((one) => this.#pressing.has(one))) this.#pressing.add(call);
+  }
+
+  /** Call when the batch is made. */
+  made(): void {
+    const isPassed = this.#pressing.size > 0 && this.#head?.state === 'ready';
+    this.#passedOver = isPassed ? this.#passedOver + 1 : 0;
+  }
+
+  /** Call when the batch's step, or one of them, is done. */
+  stepped(stepMs: number): void {
+    const kept = (this.#slowStepMs ?? 0) * (this.#pressing.size > 0 ? FORGET_CUT : FORGET);
+    this.#slowStepMs = Math.max(stepMs, kept);
+  }
+
+  #putFirst(list: BatchCall[]): void {
+    const first = list.filter((call) => this.#pressing.has(call));
+    if (first.length === 0) return;
+    first.sort((a, b) => dueMs(a, this.#limits) - dueMs(b, this.#limits));
+    const rest = list.filter((call) => !this.#pressing.has(call));
+    list.splice(0, list.length, ...first, ...rest);
+  }
+}

@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { InferletOptions } from '../protocol/inferlet-options.ts';
+import { must, range, startTestHost } from '../testing/host.ts';
+import { type Watched, watchBackend } from '../testing/wrapped-backend.ts';
+
+/** Inputs of each sequence of each step, where two prompts of 80 inputs and then one of 40 arrive at once. */
+async function stepsWith(latency: InferletOptions['latency']): Promise<number[][]> {
+  let watched: Watched | undefined;
+  await using host = await startTestHost({
+    model: { maxBatchTokens: 80 },
+    wrap: (inner) => {
+      watched = watchBackend(inner);
+      return watched.backend;
+    },
+  });
+  const connection = await host.connect();
+  const prefill = (id: string, tokens: number, first: number, options: Partial<InferletOptions> = {}) => {
+    const inferlet = connection.openInferlet({ id, maxPages: 40, arrival: first, ...options });
+    const queue = inferlet.createQueue('tiny');
+    const pages = must(inferlet.allocatePages(queue, 10));
+    const inputs = range(0, tokens).map((i) => (i * 7 + first) % 90);
+    const request = { tokens: inputs, positions: range(0, tokens), inPages: pages, outPages: pages, mask: undefined };
+    return inferlet.step(queue, { ...request, rows: 0, output: { tag: 'none' } });
+  };
+  const outcomes = [
+    prefill('a', 80, 1),
+    prefill('b', 80, 2),
+    prefill('live', 40, 3, latency === undefined ? {} : { latency }),
+  ];
+  for (const outcome of await Promise.all(outcomes)) must(outcome);
+  return (watched?.batches ?? []).map((batch) => batch.map(({ positions }) => positions.length));
+}
+
+test('the targets with which an inferlet is opened reach its calls', async () => {
+  assert.deepEqual(await stepsWith(undefined), [[80], [80], [40]]);
+  const steps = await stepsWith({ firstTokenMs: 1, perTokenMs: 1 });
+  assert.deepEqual(steps[0], [40, 20], 'the prompt with targets whole, and a quarter of a step of the others');
+});

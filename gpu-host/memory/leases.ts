@@ -1,0 +1,170 @@
+import { leaseToEnd, type Pinned, pinShare } from '#scheduler/policies/leases.ts';
+import { fault } from './fault.ts';
+import type { Page } from './pool.ts';
+import type { PageSnapshot } from './space-snapshot.ts';
+
+/** Maximum duration of a lease: a tenant that has gone pins nothing for longer. */
+export const MAX_LEASE_MS = 60 * 60 * 1000;
+
+/** One page of this many may be pinned, over all tenants. */
+const PINNABLE_PART = 4;
+
+/** Why a lease ended: its time was over, or an inferlet or a newer snapshot needed the memory. */
+export type LeaseEnd = 'expired' | 'pressure';
+
+/** Keeps a snapshot's pages on the device for some time, while no inferlet needs their frames. */
+export class Lease {
+  readonly #untilMs: number;
+  readonly #now: () => number;
+  #gaveWay = false;
+
+  constructor(untilMs: number, now: () => number) {
+    this.#untilMs = untilMs;
+    this.#now = now;
+  }
+
+  /** Milliseconds that the lease still lasts; 0 once it has ended. */
+  get leftMs(): number {
+    return this.#gaveWay ? 0 : Math.max(0, this.#untilMs - this.#now());
+  }
+
+  /** Undefined while the lease lasts. */
+  get ended(): LeaseEnd | undefined {
+    if (this.#gaveWay) return 'pressure';
+    return this.leftMs > 0 ? undefined : 'expired';
+  }
+
+  giveWay(): void {
+    if (!this.ended) this.#gaveWay = true;
+  }
+}
+
+export interface LeasesOptions {
+  /** Frames of the pool. */
+  readonly poolPages: number;
+  /** Maximum pages that a tenant may hold; undefined without a limit. */
+  quotaOf(tenant: string): number | undefined;
+  /** Milliseconds of a clock that never goes back. */
+  now(): number;
+}
+
+interface Holding extends Pinned {
+  readonly snapshot: PageSnapshot;
+  readonly lease: Lease;
+}
+
+/**
+ * The leases on snapshots of one model. A leased page leaves the device after every other page that may leave without stopping an inferlet,
+ * and before a running inferlet must give way: a lease stops no inferlet.
+ */
+export class Leases {
+  readonly #options: LeasesOptions;
+  readonly #holdings = new Map<PageSnapshot, Holding>();
+  /** Number of leased snapshots that hold each page. */
+  readonly #pages = new Map<Page, number>();
+  #gaveWay = 0;
+
+  constructor(options: LeasesOptions) {
+    this.#options = options;
+  }
+
+  /** Pages of leased snapshots; a page in two of them counts twice. */
+  get pages(): number {
+    this.sweep();
+    let pages = 0;
+    for (const holding of this.#holdings.values()) pages += holding.pages;
+    return pages;
+  }
+
+  /** Leases that ended before their time, since the start. */
+  get gaveWay(): number {
+    return this.#gaveWay;
+  }
+
+  /**
+   * Pins a snapshot; replaces its former lease.
+   * @throws CallFault `invalid-argument` for a duration that no lease may have, `limit-exceeded` when the tenant may never pin so much,
+   * `unavailable` when it may not now; the former lease stays then
+   */
+  grant(snapshot: PageSnapshot, leaseMs: number): Lease {
+    const { tenant, pages } = snapshot;
+    this.check(tenant, pages.length, leaseMs, snapshot);
+    this.drop(snapshot);
+    const lease = new Lease(this.#options.now() + leaseMs, this.#options.now);
+    this.#holdings.set(snapshot, {
+      ...{ snapshot, lease, tenant, pages: pages.length },
+      get leftMs() {
+        return lease.leftMs;
+      },
+    });
+    for (const { page } of pages) this.#pages.set(page, (this.#pages.get(page) ?? 0) + 1);
+    return lease;
+  }
+
+  /** Ends the lease on a snapshot, if there is one, without a reason to report. */
+  drop(snapshot: PageSnapshot): Lease | undefined {
+    const holding = this.#holdings.get(snapshot);
+    if (!holding) return undefined;
+    this.#holdings.delete(snapshot);
+    for (const { page } of snapshot.pages) {
+      const left = (this.#pages.get(page) ?? 0) - 1;
+      if (left > 0) this.#pages.set(page, left);
+      else this.#pages.delete(page);
+    }
+    return holding.lease;
+  }
+
+  /** Ends the lease on a snapshot that gives way to others. */
+  giveWay(snapshot: PageSnapshot): void {
+    const lease = this.drop(snapshot);
+    if (!lease || lease.ended) return;
+    lease.giveWay();
+    this.#gaveWay++;
+  }
+
+  /** Ends one lease, so that its pages may leave the device. False without leases. */
+  giveWayOne(): boolean {
+    this.sweep();
+    const holding = leaseToEnd(this.#holdings.values());
+    if (holding) this.giveWay(holding.snapshot);
+    return holding !== undefined;
+  }
+
+  isPinned(page: Page): boolean {
+    return this.#pages.has(page);
+  }
+
+  isLeased(snapshot: PageSnapshot): boolean {
+    return this.#holdings.has(snapshot);
+  }
+
+  /** Forgets leases whose time is over. */
+  sweep(): void {
+    for (const { snapshot, lease } of this.#holdings.values()) if (lease.ended) this.drop(snapshot);
+  }
+
+  /**
+   * Checks a lease before it is granted. @throws CallFault as `grant`
+   * @param replaced snapshot whose lease ends then
+   */
+  check(tenant: string, wanted: number, leaseMs: number, replaced?: PageSnapshot): void {
+    if (leaseMs < 1 || leaseMs > MAX_LEASE_MS)
+      throw fault('invalid-argument', `a lease of ${leaseMs} ms; it lasts 1 to ${MAX_LEASE_MS} ms`);
+    this.sweep();
+    const { poolPages, quotaOf } = this.#options;
+    const maxPages = Math.floor(poolPages / PINNABLE_PART);
+    const quota = quotaOf(tenant);
+    const most = pinShare({ maxPages, others: 0, quota });
+    if (wanted > most)
+      throw fault('limit-exceeded', `an export of ${wanted} pages; the tenant may pin at most ${most}`);
+    let [own, others] = [0, 0];
+    for (const holding of this.#holdings.values()) {
+      if (holding.snapshot === replaced) continue;
+      if (holding.tenant === tenant) own += holding.pages;
+      else others += holding.pages;
+    }
+    const share = pinShare({ maxPages, others, quota });
+    if (own + wanted <= share) return;
+    throw fault('unavailable', `the tenant pins ${own} pages and may pin ${share} now; ${wanted} more are too many`);
+  }
+}

@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict';
+import { CallFault } from '../fault.ts';
+import type { Lease } from '../leases.ts';
+import type { Page } from '../pool.ts';
+import type { LeaseOperation } from './schedule.ts';
+import type { Actor, World } from './world.ts';
+
+/** Gives a hint about an export. None may take a page of an inferlet from the device, or change what a tenant holds. */
+export function applyLease(world: World, actor: Actor, operation: LeaseOperation): void {
+  if (operation.kind === 'pass') {
+    world.nowMs += operation.ms;
+    return;
+  }
+  const found = world.exports.get(operation.name);
+  if (!found) return;
+  const { memory } = world.kit;
+  const { snapshot } = found;
+  const before = residentOf(world);
+  const [held, { owned }] = [tenantPages(world), memory.pool.counts()];
+  switch (operation.kind) {
+    case 'pin': {
+      const lease = granted(() => memory.snapshots.leases.grant(snapshot, operation.ms));
+      if (!lease) break;
+      found.lease = lease;
+      world.counts.pins++;
+      bring(world, actor, snapshot.pages);
+      break;
+    }
+    case 'unpin':
+      memory.snapshots.leases.drop(snapshot);
+      break;
+    case 'expect':
+      memory.snapshots.expect(snapshot, operation.ms);
+      break;
+    case 'prefetch':
+      bring(world, actor, snapshot.pages);
+      break;
+    case 'demote':
+      memory.snapshots.leases.drop(snapshot);
+      for (const { page } of snapshot.pages) memory.moveOut(actor.space, page);
+      assert.ok(memory.pool.counts().owned <= owned);
+  }
+  for (const page of before) assert.ok(page.frame >= 0, `${operation.kind} took an inferlet's page from the device`);
+  assert.deepEqual(tenantPages(world), held);
+}
+
+/** Each tenant pins its share at most; a lease that has ended early has left no page pinned. */
+export function checkLeases({ exports, setting, kit: { memory } }: World): void {
+  const pinned = new Map<string, number>();
+  for (const { snapshot, lease } of exports.values()) {
+    if (!lease || lease.ended || !memory.snapshots.leases.isLeased(snapshot)) continue;
+    pinned.set(snapshot.tenant, (pinned.get(snapshot.tenant) ?? 0) + snapshot.pages.length);
+  }
+  const most = Math.floor(setting.pages / 4);
+  let all = 0;
+  for (const [tenant, pages] of pinned) {
+    all += pages;
+    assert.ok(pages <= Math.floor(Math.min(most, setting.tenantPages ?? most) / 2), `${tenant} pins ${pages} pages`);
+  }
+  assert.ok(all <= most);
+  assert.equal(memory.snapshots.leases.pages, all);
+}
+
+function bring({ kit: { memory } }: World, { space }: Actor, pages: readonly { readonly page: Page }[]): void {
+  const others = memory.pool.counts();
+  for (const { page } of pages) if (!memory.bringBack(space, page)) break;
+  const { free, cached } = memory.pool.counts();
+  assert.ok(free + cached <= others.free + others.cached);
+}
+
+function granted(grant: () => Lease): Lease | undefined {
+  try {
+    return grant();
+  } catch (error) {
+    if (!(error instanceof CallFault)) throw error;
+    assert.match(error.error.tag, /^(limit-exceeded|unavailable)$/);
+    return undefined;
+  }
+}
+
+/** Pages on the device that inferlets hold. */
+function residentOf({ kit: { memory } }: World): Page[] {
+  return [...memory.spaces].flatMap(({ held }) => [...held.keys()].filter(({ frame }) => frame >= 0));
+}
+
+function tenantPages({ kit: { tenants } }: World): unknown {
+  return tenants.stats(Number.POSITIVE_INFINITY).map(({ tenant, pages }) => [tenant, pages]);
+}

@@ -1,0 +1,166 @@
+import { parseArgs } from 'node:util';
+import { must, range, startTestHost } from './testing/host.ts';
+
+/**
+ * Shows what the order of prompts is worth to the prefix cache: `node gpu-host/order-bench.ts`.
+ *
+ * A tiny model serves a known trace three times: in random order of arrival, in random order sorted within each window of as many prompts as
+ * wait at once (longest shared prefix first can do no better there), and depth first over the whole trace, the offline optimum (Zheng et
+ * al., SGLang, section 3 and theorem 3.1). Hit rates are tokens found over tokens looked up, medians of the rounds.
+ */
+
+const PAGE_TOKENS = 8;
+const DECODED = 4;
+const SEED = 7;
+
+/** One prompt. `after` is the prompt that must have been answered before. */
+interface Prompt {
+  readonly tokens: readonly number[];
+  readonly after?: number;
+}
+
+class Dice {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = seed;
+  }
+
+  below(limit: number): number {
+    this.#state = (Math.imul(this.#state, 1_664_525) + 1_013_904_223) >>> 0;
+    return Math.floor((this.#state / 2 ** 32) * limit);
+  }
+
+  tokens(count: number): number[] {
+    return Array.from({ length: count }, () => 3 + this.below(90));
+  }
+
+  shuffled(count: number): number[] {
+    const order = [...Array(count).keys()];
+    for (let i = count - 1; i > 0; i--) {
+      const j = this.below(i + 1);
+      [order[i], order[j]] = [order[j] as number, order[i] as number];
+    }
+    return order;
+  }
+}
+
+/** 12 tasks with examples of 64 tokens, 12 questions each. */
+function fewShot(dice: Dice): Prompt[] {
+  return Array.from({ length: 12 }, () => dice.tokens(64)).flatMap((examples) =>
+    Array.from({ length: 12 }, () => ({ tokens: [...examples, ...dice.tokens(8)] })),
+  );
+}
+
+/** Four trees of thoughts, three levels deep. */
+function treeSearch(dice: Dice): Prompt[] {
+  const grow = (text: readonly number[], level: number): Prompt[] => {
+    const children = Array.from({ length: level === 2 ? 4 : 3 }, () => [...text, ...dice.tokens(16)]);
+    return level === 2 ? children.map((tokens) => ({ tokens })) : children.flatMap((child) => grow(child, level + 1));
+  };
+  return Array.from({ length: 4 }, () => grow(dice.tokens(24), 0)).flat();
+}
+
+/** 24 conversations of six turns; a turn comes once the one before it is answered. */
+function chats(dice: Dice): Prompt[] {
+  const prompts: Prompt[] = [];
+  for (let chat = 0; chat < 24; chat++) {
+    let tokens = dice.tokens(8);
+    for (let turn = 0; turn < 6; turn++) {
+      tokens = [...tokens, ...dice.tokens(12)];
+      prompts.push({ tokens, ...(turn > 0 && { after: prompts.length - 1 }) });
+    }
+  }
+  return prompts;
+}
+
+/** Serves the prompts in this order, `atOnce` at a time. Returns the hit rate. */
+async function serve(
+  prompts: readonly Prompt[],
+  order: readonly number[],
+  atOnce: number,
+  pageCount: number,
+): Promise<number> {
+  const swap = { swapMemoryBytes: 1 << 20, swapDiskBytes: 1 << 24 };
+  await using host = await startTestHost({ pageCount, pageSize: PAGE_TOKENS, backend: 'onnx', kv: true, model: swap });
+  const connection = await host.connect();
+  const answered = new Set<number>();
+  const waiting = [...order];
+  let progress = Promise.withResolvers<void>();
+  const run = async (index: number, tokens: readonly number[]): Promise<void> => {
+    const inferlet = connection.openInferlet({
+      id: `${index}`,
+      maxPages: pageCount,
+      arrival: order.indexOf(index) + 1,
+    });
+    const queue = inferlet.createQueue('tiny');
+    const pages = must(inferlet.allocatePages(queue, Math.ceil((tokens.length + DECODED) / PAGE_TOKENS)));
+    const step = async (inputs: readonly number[], from: number): Promise<void> => {
+      const positions = range(from, from + inputs.length);
+      const request = { tokens: Uint32Array.from(inputs), positions, inPages: pages, outPages: pages, mask: undefined };
+      must(await inferlet.step(queue, { ...request, rows: 1, output: { tag: 'distributions', val: 1 } }));
+    };
+    await step(tokens, 0);
+    for (let i = 0; i < DECODED; i++) await step([5], tokens.length + i);
+    await inferlet.close();
+    answered.add(index);
+    progress.resolve();
+    progress = Promise.withResolvers();
+  };
+  const client = async (): Promise<void> => {
+    while (waiting.length > 0) {
+      const at = waiting.findIndex((index) => {
+        const after = prompts[index]?.after;
+        return after === undefined || answered.has(after);
+      });
+      if (at < 0) {
+        await progress.promise;
+        continue;
+      }
+      const [index = 0] = waiting.splice(at, 1);
+      await run(index, prompts[index]?.tokens ?? []);
+    }
+  };
+  await Promise.all(Array.from({ length: atOnce }, client));
+  const { hitTokens = 0, missTokens = 0 } = host.host.stats().models[0]?.prefix ?? {};
+  return hitTokens / (hitTokens + missTokens);
+}
+
+const sortedWithin = (order: readonly number[], window: number): number[] =>
+  order.flatMap((_, i) => (i % window === 0 ? order.slice(i, i + window).sort((a, b) => a - b) : []));
+
+const median = (values: readonly number[]): number =>
+  values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
+
+const { values } = parseArgs({ options: { rounds: { type: 'string', default: '3' } } });
+const dice = new Dice(SEED);
+console.log('trace        at once  pages  first come  sorted within  depth first  first/depth  sorted/depth');
+for (const [name, prompts] of [
+  ['few-shot', fewShot(dice)],
+  ['tree search', treeSearch(dice)],
+  ['chats', chats(dice)],
+] as const) {
+  for (const [atOnce, pages] of [
+    [16, 160],
+    [16, 240],
+    [48, 160],
+    [48, 320],
+    [48, 480],
+  ] as const) {
+    const rates: [number[], number[], number[]] = [[], [], []];
+    for (let round = 0; round < Number(values.rounds); round++) {
+      const order = dice.shuffled(prompts.length);
+      rates[0].push(await serve(prompts, order, atOnce, pages));
+      rates[1].push(await serve(prompts, sortedWithin(order, atOnce), atOnce, pages));
+      rates[2].push(await serve(prompts, [...prompts.keys()], atOnce, pages));
+    }
+    const [first, sorted, depth] = rates.map(median) as [number, number, number];
+    const cells = [
+      `${atOnce}`,
+      `${pages}`,
+      ...[first, sorted, depth, first / depth, sorted / depth].map((n) => n.toFixed(2)),
+    ];
+    const widths = [7, 5, 10, 13, 11, 11, 12];
+    console.log([name.padEnd(11), ...cells.map((cell, i) => cell.padStart(widths[i] ?? 0))].join('  '));
+  }
+}

@@ -1,0 +1,88 @@
+// Plain JavaScript for the Node that a fresh machine has (20 or newer).
+import { spawnSync } from 'node:child_process';
+
+/** Package managers in order of preference, each with the arguments of the commands that install packages without a question. */
+const MANAGERS = [
+  { program: 'apt-get', before: ['update', '-qq'], install: ['install', '-y', '-qq', '--no-install-recommends'] },
+  { program: 'dnf', install: ['install', '-y'] },
+  { program: 'yum', install: ['install', '-y'] },
+  { program: 'apk', install: ['add'] },
+  { program: 'pacman', install: ['-S', '--noconfirm'] },
+  { program: 'zypper', install: ['--non-interactive', 'install'] },
+  { program: 'brew', install: ['install'], asUser: true },
+];
+
+/**
+ * Something that the system's package manager can install.
+ * @typedef {object} Wanted
+ * @property {string} name
+ * @property {string} reason the end of a sentence: what needs it
+ * @property {Readonly<Record<string, readonly string[]>>} packages its packages by package manager
+ * @property {() => boolean} isThere
+ * @property {string} [alternative] a sentence: what else the user may do
+ * @property {number} [timeoutMs] limit for each command; none by default
+ */
+
+/**
+ * Finds something, or installs it with the system's package manager.
+ * @param {Wanted} wanted
+ * @throws {Error} that says what the user should do
+ */
+export function ensureInstalled(wanted) {
+  const { name, reason, isThere, timeoutMs } = wanted;
+  if (isThere()) return;
+  const missing = `${name} is missing: ${reason}.`;
+  const advice = installAdvice(wanted);
+  const commands = commandsFor(wanted);
+  const [first] = commands;
+  if (!first) throw new Error(`${missing} No package manager was found. ${advice}`);
+  if (first.sudo && !runs('sudo', ['-n', 'true'])) throw new Error(`${missing} It needs your password. ${advice}`);
+  console.log(`Installing ${name} with ${first.program} …`);
+  for (const { sudo, program, args } of commands) {
+    const [executable = '', ...rest] = [...(sudo ? ['sudo', '-n'] : []), program, ...args];
+    const run = spawnSync(executable, rest, {
+      stdio: ['ignore', 'ignore', 'inherit'],
+      // RUNLEVEL=1 keeps Debian from starting a server that it installs: Pie runs a private one.
+      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' },
+      ...(timeoutMs !== undefined && { timeout: timeoutMs }),
+    });
+    if (run.status !== 0) throw new Error(`Installing ${name} failed. ${advice}`);
+  }
+  if (!isThere()) throw new Error(`${name} was installed, but does not work. ${advice}`);
+}
+
+/**
+ * The commands that install something, as a text for the user.
+ * @param {Pick<Wanted, 'name' | 'packages' | 'alternative'>} wanted
+ */
+export function installAdvice(wanted) {
+  const { name, alternative } = wanted;
+  const commands = commandsFor(wanted).map(({ sudo, program, args }) =>
+    [...(sudo ? ['sudo'] : []), program, ...args].join(' '),
+  );
+  const byHand =
+    commands.length > 0 ? `Type this, then try again:\n\n  ${commands.join(' && ')}\n` : `Install ${name}.`;
+  return alternative === undefined ? byHand : `${byHand}\n${alternative}`;
+}
+
+/**
+ * @param {Pick<Wanted, 'packages'>} wanted
+ * @returns {readonly { sudo: boolean, program: string, args: readonly string[] }[]} empty without a package manager
+ */
+function commandsFor({ packages }) {
+  const manager = MANAGERS.find(({ program }) => program in packages && runs(program));
+  if (!manager) return [];
+  const { program, before, install, asUser = false } = manager;
+  const sudo = !asUser && process.getuid?.() !== 0;
+  return [...(before ? [before] : []), [...install, ...(packages[program] ?? [])]].map((args) => ({
+    sudo,
+    program,
+    args,
+  }));
+}
+
+/** @param {string} program @param {readonly string[]} args */
+export function runs(program, args = ['--version']) {
+  const run = spawnSync(program, args, { stdio: 'ignore' });
+  return run.error === undefined && run.status === 0;
+}

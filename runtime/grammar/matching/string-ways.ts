@@ -1,0 +1,61 @@
+import type { OpenWay, Way } from './closure.ts';
+import { Frame, OpenFrame } from './frames.ts';
+import type { State } from './state.ts';
+
+/** Ways within strings that grammars share, apart from what follows the string. */
+interface StringWays {
+  readonly ways: readonly OpenWay[];
+  /** The returns of the string's rule, where the frames of `ways` have the bottom. */
+  readonly frame: Frame;
+}
+
+/** The ways as those of shared strings; undefined if one leads elsewhere, or strings with different returns are read at once. */
+export function stringWays(ways: readonly Way[]): StringWays | undefined {
+  const found: OpenWay[] = [];
+  let common: Frame | undefined;
+  const known = new Map<Frame, Relative>();
+  for (const { state, frame } of ways) {
+    const start = called(state);
+    if (!start.isShared) return undefined;
+    const relative = relativeOf(frame, known);
+    if (!relative || (common && relative.below !== common)) return undefined;
+    common = relative.below;
+    found.push({ state: start, frame: relative.frame });
+  }
+  return common && { ways: found, frame: common };
+}
+
+/** The start of the rule that a state does nothing but call at the end of its own rule. */
+function called(state: State): State {
+  for (let at = state; ; ) {
+    at.open();
+    const [call, ...more] = at.calls;
+    if (!call?.target.isEnd || more.length > 0 || at.bytes.length > 0 || at.empty.length > 0) return at;
+    at = call.rule.start;
+  }
+}
+
+interface Relative {
+  readonly frame: Frame | OpenFrame;
+  readonly below: Frame;
+}
+
+/** A frame up to the returns of the string's own rule: only the rules that a string calls return into it. */
+function relativeOf(frame: Frame, known: Map<Frame, Relative>): Relative | undefined {
+  const made = known.get(frame);
+  if (made) return made;
+  const isInner = !frame.isBottom && frame.returns.some(({ target }) => target.isShared);
+  if (!isInner) return { frame: Frame.BOTTOM, below: frame };
+  const open = new OpenFrame();
+  let common: Frame | undefined;
+  for (const { target, below } of frame.returns) {
+    const relative = target.isShared ? relativeOf(below, known) : undefined;
+    if (!relative || (common && relative.below !== common)) return undefined;
+    common = relative.below;
+    open.add(target, relative.frame);
+  }
+  if (!common) return undefined;
+  const relative = { frame: open, below: common };
+  known.set(frame, relative);
+  return relative;
+}

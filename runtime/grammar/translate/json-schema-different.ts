@@ -1,0 +1,71 @@
+import { choice, EMPTY, type Expression, type Language, sequence } from './expression.ts';
+import { JSON_RULES, type JsonRules, literal } from './json.ts';
+import { mostStates } from './states.ts';
+
+const MANY = Number.POSITIVE_INFINITY;
+/** Up to so many values come in any order; more come in the order of their list. */
+const MAX_SHUFFLED = 7;
+
+/** Fewest and most items of an array; `most` may be Infinity. */
+export interface Bounds {
+  readonly least: number;
+  readonly most: number;
+}
+
+/**
+ * Arrays of some values, each at most once. Its rules, one for each set of values that may have come, are made when they are read.
+ *
+ * @param values at least as many as the fewest items
+ */
+export function differentValues(json: JsonRules, values: readonly unknown[], bounds: Bounds): Language {
+  const items = values.map((value) => sequence([literal(value), json.space]));
+  const rules = items.length <= MAX_SHUFFLED ? inAnyOrder(json, items, bounds) : inOrder(json, items, bounds);
+  const root = json.within('[', ']', { kind: 'rule', name: '0.0' });
+  const get = (name: string): Expression | undefined => {
+    if (name === 'root') return root;
+    const [first, second] = name.split('.').map(Number);
+    return second === undefined ? JSON_RULES.get(name) : rules.rule(first ?? 0, second);
+  };
+  const states = rules.count * mostStates(items.map((item) => json.next(item)));
+  return { root: 'root', rules: { get }, isString: false, size: rules.count, states };
+}
+
+interface Places {
+  /** What follows at a place. */
+  rule(first: number, count: number): Expression;
+  /** Number of places. */
+  readonly count: number;
+}
+
+/** The place after the items whose bits are set in the first number. */
+function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): Places {
+  const rule = (taken: number, count: number): Expression => {
+    const options = items.flatMap((item, index) => {
+      if (count >= most || (taken >> index) & 1) return [];
+      const next: Expression = { kind: 'rule', name: `${taken | (1 << index)}.${count + 1}` };
+      return [sequence([count === 0 ? item : json.next(item), next])];
+    });
+    return choice([...(count >= least ? [EMPTY] : []), ...options]);
+  };
+  return { rule, count: 2 ** items.length };
+}
+
+/** The place before the item of an index, after some items; they are counted as far as the bounds need. */
+function inOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): Places {
+  const highest = most === MANY ? Math.max(least, 1) : Math.min(most, items.length);
+  const leads = (index: number, count: number): boolean => count + items.length - index >= least;
+  const place = (index: number, count: number): Expression => ({
+    kind: 'rule',
+    name: `${index}.${Math.min(count, highest)}`,
+  });
+  const rule = (index: number, count: number): Expression => {
+    const item = items[index];
+    if (item === undefined) return EMPTY;
+    const takes = count < most && leads(index + 1, count + 1);
+    return choice([
+      ...(takes ? [sequence([count === 0 ? item : json.next(item), place(index + 1, count + 1)])] : []),
+      ...(leads(index + 1, count) ? [place(index + 1, count)] : []),
+    ]);
+  };
+  return { rule, count: (items.length + 1) * (highest + 1) };
+}

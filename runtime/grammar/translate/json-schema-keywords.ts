@@ -1,0 +1,106 @@
+import { type Case, conjunction, isContradiction, TYPES, type Type } from './json-schema-case.ts';
+import {
+  countOf,
+  inside,
+  listOf,
+  mistake,
+  namedOf,
+  namesOf,
+  numberOf,
+  own,
+  type Pointer,
+  part,
+  type SchemaObject,
+} from './json-schema-object.ts';
+
+const MANY = Number.POSITIVE_INFINITY;
+
+/** The rules of a schema's own keywords, or null if they contradict each other. */
+export function ownRules(schema: SchemaObject, at: Pointer): Case | null {
+  const rules: { -readonly [K in keyof Case]: Case[K] } = {};
+  const has = (...keys: readonly string[]): boolean => keys.some((key) => Object.hasOwn(schema, key));
+  if (has('type')) {
+    const types = writtenTypes(schema, at);
+    rules.types = new Set(types.map((type) => (type === 'integer' ? 'number' : type)));
+    if (types.includes('integer') && !types.includes('number')) rules.integers = true;
+  }
+  if (has('enum', 'const')) {
+    const list = own(schema, 'enum');
+    if (list !== undefined && !Array.isArray(list)) throw mistake(inside(at, 'enum'), 'must be an array');
+    const one: Case = has('const') ? { listed: [own(schema, 'const')] } : {};
+    rules.listed = list === undefined ? one.listed : (conjunction({ listed: list }, one)?.listed ?? []);
+  }
+  const limits = limitsOf(schema, at);
+  if (has('multipleOf')) rules.multiples = [{ of: stepOf(schema, at), kept: true }];
+  if (has('minLength')) rules.minLength = countOf(schema, 'minLength', at);
+  if (has('maxLength')) rules.maxLength = countOf(schema, 'maxLength', at);
+  const pattern = own(schema, 'pattern');
+  if (pattern !== undefined) {
+    if (typeof pattern !== 'string') throw mistake(inside(at, 'pattern'), 'must be a string');
+    rules.patterns = [{ pattern, kept: true }];
+  }
+  if (has('format')) rules.formats = [String(own(schema, 'format'))];
+  if (has('minItems')) rules.minItems = countOf(schema, 'minItems', at);
+  if (has('maxItems')) rules.maxItems = countOf(schema, 'maxItems', at);
+  if (own(schema, 'uniqueItems') === true) rules.unique = true;
+  if (has('prefixItems', 'items')) {
+    const items = has('items') ? part(own(schema, 'items'), at, 'items') : undefined;
+    rules.lists = [{ prefix: listOf(schema, 'prefixItems', at, 0), items, declares: true }];
+  }
+  if (has('contains')) rules.contains = containsRules(schema, at);
+  if (has('required')) rules.required = new Set(namesOf(own(schema, 'required'), inside(at, 'required')));
+  if (has('minProperties')) rules.minProperties = countOf(schema, 'minProperties', at);
+  if (has('maxProperties')) rules.maxProperties = countOf(schema, 'maxProperties', at);
+  if (has('properties', 'patternProperties', 'additionalProperties')) {
+    const rest = own(schema, 'additionalProperties');
+    rules.objects = [
+      {
+        properties: new Map(namedOf(schema, 'properties', at)),
+        patterns: namedOf(schema, 'patternProperties', at),
+        additional: rest === undefined ? undefined : part(rest, at, 'additionalProperties'),
+        declares: true,
+      },
+    ];
+  }
+  if (has('propertyNames')) rules.names = [part(own(schema, 'propertyNames'), at, 'propertyNames')];
+  return limits.reduce<Case | null>(
+    (joined, limit) => joined && conjunction(joined, limit),
+    isContradiction(rules) ? null : rules,
+  );
+}
+
+const LIMITS = ['minimum', 'exclusiveMinimum', 'maximum', 'exclusiveMaximum'] as const;
+
+function limitsOf(schema: SchemaObject, at: Pointer): readonly Case[] {
+  const limits: Case[] = [];
+  for (const key of LIMITS) {
+    const value = numberOf(schema, key, at);
+    if (value === undefined) continue;
+    const limit = { value, exclusive: key.startsWith('exclusive') };
+    limits.push(key.endsWith('inimum') ? { low: limit } : { high: limit });
+  }
+  return limits;
+}
+
+export function writtenTypes(schema: SchemaObject, at: Pointer): readonly (Type | 'integer')[] {
+  const written = own(schema, 'type');
+  const known: readonly (Type | 'integer')[] = [...TYPES, 'integer'];
+  return (Array.isArray(written) ? written : [written]).map((type) => {
+    const found = known.find((name) => name === type);
+    if (found) return found;
+    throw mistake(inside(at, 'type'), `${JSON.stringify(type)} is no type; known: ${known.join(', ')}`);
+  });
+}
+
+/** The value of 'multipleOf'. */
+export function stepOf(schema: SchemaObject, at: Pointer): number {
+  const step = numberOf(schema, 'multipleOf', at) ?? 0;
+  if (step > 0) return step;
+  throw mistake(inside(at, 'multipleOf'), 'must be more than 0');
+}
+
+export function containsRules(schema: SchemaObject, at: Pointer): Case['contains'] {
+  const [min, max] = [countOf(schema, 'minContains', at) ?? 1, countOf(schema, 'maxContains', at) ?? MANY];
+  if (min === 0 && max === MANY) return undefined;
+  return [{ item: part(own(schema, 'contains'), at, 'contains'), from: 0, min, max }];
+}

@@ -1,0 +1,36 @@
+/** Remembers what was made from keys, in a bounded way: the schemas of a tenant repeat their strings, patterns and bounds. */
+export class Known<T> {
+  readonly #known = new Map<string, T>();
+  readonly #most: number;
+  readonly #sizeOf: (made: T) => number;
+  #size = 0;
+
+  /** @param most largest sum of the sizes of keys and things; beyond it, everything is forgotten */
+  constructor(most: number, sizeOf: (made: T) => number = () => 1) {
+    this.#most = most;
+    this.#sizeOf = sizeOf;
+  }
+
+  get(key: string): T | undefined {
+    return this.#known.get(key);
+  }
+
+  set(key: string, made: T): void {
+    const size = key.length + this.#sizeOf(made);
+    if (this.#size + size > this.#most) {
+      this.#known.clear();
+      this.#size = 0;
+    }
+    this.#size += size;
+    this.#known.set(key, made);
+  }
+
+  /** @throws what `make` throws */
+  getOrMake(key: string, make: () => T): T {
+    const known = this.#known.get(key);
+    if (known !== undefined) return known;
+    const made = make();
+    this.set(key, made);
+    return made;
+  }
+}

@@ -1,0 +1,40 @@
+import type { Expression } from './expression.ts';
+
+/** Most states for the last bytes of one range of characters beyond ASCII. */
+const STATES_OF_RANGE = 48;
+
+/** A number that the states of the automata of these rules do not exceed: quickly found, and mostly near. */
+export function mostStates(definitions: Iterable<Expression>): number {
+  let states = 0;
+  for (const definition of definitions) states += 2 + most(definition);
+  return states;
+}
+
+function most(expression: Expression): number {
+  switch (expression.kind) {
+    case 'text':
+      return 3 * expression.text.length;
+    case 'class':
+      return (expression.set.at(-1)?.[1] ?? 0) < 0x80 ? 0 : STATES_OF_RANGE * expression.set.length;
+    case 'sequence': {
+      let states = expression.parts.length;
+      for (const part of expression.parts) states += most(part);
+      return states;
+    }
+    case 'choice': {
+      let states = 0;
+      for (const option of expression.options) states += most(option);
+      return states;
+    }
+    case 'repeat': {
+      const { body, min, max } = expression;
+      const isBounded = max !== Number.POSITIVE_INFINITY;
+      // A body is built at most twice: for the one iteration that must be, and for the loop.
+      return 4 + 2 * most(body) + (isBounded ? max : min);
+    }
+    case 'rule':
+      return 0;
+    case 'language':
+      return expression.language.states;
+  }
+}

@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import { AdmissionPolicy, DEFAULT_RESERVE, type Demand, MAX_OVERTAKEN } from './policy.ts';
+
+/** No bound. */
+const MANY = 1_000_000;
+
+describe('admission of invocations with latency targets', () => {
+  test('one uses the reserve, and goes ahead of its own tenant on the way', () => {
+    const policy = new AdmissionPolicy({ slots: 32, starts: 8, reserve: DEFAULT_RESERVE, pages: { m: 320 } });
+    for (let i = 1; i <= 40; i++) policy.enter({ id: `b${i}`, tenant: 't', arrival: 100 + i, pages: { m: 10 } }, 0);
+    for (let admitted = policy.admit(0); policy.admitted < 24; admitted = policy.admit(0))
+      for (const { id } of admitted) policy.begin(id);
+    while (policy.admit(0).length > 0);
+    const { onTheirWay } = policy;
+    assert.ok(onTheirWay.length > 0, 'ordinary ones are on their way');
+    policy.enter({ id: 'live', tenant: 't', arrival: 1, pages: { m: 10 }, latency: true }, 1);
+    assert.deepEqual(
+      policy.admit(1).map(({ id }) => id),
+      ['live'],
+    );
+    assert.deepEqual(policy.onTheirWay, ['live', ...onTheirWay]);
+  });
+
+  test('a large head that they displace again and again starts after a bounded number of overtakings', () => {
+    const policy = new AdmissionPolicy({ slots: 100, starts: MANY, reserve: 0, pages: { m: 16 } });
+    let running: string[] = [];
+    let displaced = 0;
+    const admit = (now: number) => running.push(...policy.admit(now).map(({ id }) => id));
+    for (let i = 0; i < 16; i++) policy.enter({ id: `s${i}`, tenant: 'other', arrival: 200 + i, pages: { m: 1 } }, 0);
+    admit(0);
+    policy.enter({ id: 'large', tenant: 't', arrival: 100, pages: { m: 14 } }, 0);
+    for (let ended = 1; !running.includes('large'); ended++) {
+      assert.ok(ended < 100, 'the head starves');
+      policy.enter({ id: `t${ended}`, tenant: 'other', arrival: 300 + ended, pages: { m: 1 } }, ended);
+      policy.enter({ id: `live${ended}`, tenant: 't', arrival: 1, pages: { m: 1 }, latency: true }, ended);
+      displaced++;
+      // One of the other tenant ends, and the one with targets.
+      const oldest = running.find((id) => !id.startsWith('live')) ?? '';
+      for (const id of [oldest, `live${ended}`]) {
+        running = running.filter((one) => one !== id);
+        policy.leave(id, ended);
+        admit(ended);
+      }
+      running = running.filter((id) => !id.startsWith('live'));
+    }
+    assert.ok(displaced > MAX_OVERTAKEN, 'it was displaced');
+  });
+
+  test('beside them, another one of the tenant runs or starts with the next end', () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1, max: 4 }),
+        fc.integer({ min: 1, max: 4 }),
+        fc.array(fc.nat(1000), { minLength: 50, maxLength: 200 }),
+        (slots, quota, choices) => {
+          const policy = new AdmissionPolicy({ slots, starts: MANY, reserve: 0, pages: {} });
+          const open = new Set<string>();
+          const running: Demand[] = [];
+          let arrivals = 0;
+          let without = 0;
+          const fill = () => {
+            // The quota grants no more than the tenant may run at once (`create.lua`).
+            while (open.size < Math.min(quota, slots)) {
+              const id = `live${++arrivals}`;
+              open.add(id);
+              policy.enter({ id, tenant: 't', arrival: 1, pages: {}, latency: true }, arrivals);
+            }
+            while (policy.line('t').length < 6)
+              policy.enter({ id: `b${++arrivals}`, tenant: 't', arrival: 10_000 + arrivals, pages: {} }, arrivals);
+          };
+          for (const choice of choices) {
+            fill();
+            running.push(...policy.admit(arrivals));
+            without = running.some(({ latency }) => !latency) ? 0 : without + 1;
+            assert.ok(without <= 1, 'the others starve');
+            const [ended] = running.splice(choice % running.length, 1);
+            policy.leave(ended?.id ?? '', arrivals);
+            open.delete(ended?.id ?? '');
+            running.push(...policy.admit(arrivals));
+          }
+        },
+      ),
+      { seed: 20261122, numRuns: 300 },
+    );
+  });
+});

@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import fc from 'fast-check';
+import { type Departing, departures, leaseToEnd, type Pinned, pinShare } from './leases.ts';
+
+const tenant = fc.constantFrom('a', 'b', 'c');
+const pages = fc.integer({ min: 1, max: 40 });
+
+describe('leases', () => {
+  test('whatever the tenants pin, each in its share, a part of the whole and of each quota stays', () => {
+    const request = fc.record({ tenant, pages });
+    const quotas = fc.record({ a: fc.nat({ max: 300 }), b: fc.nat({ max: 300 }), c: fc.constant(undefined) });
+    fc.assert(
+      fc.property(fc.nat({ max: 400 }), quotas, fc.array(request, { maxLength: 60 }), (maxPages, quotas, requests) => {
+        const pinned = new Map<string, number>();
+        for (const { tenant, pages } of requests) {
+          const own = pinned.get(tenant) ?? 0;
+          const others = [...pinned.values()].reduce((sum, each) => sum + each, 0) - own;
+          const quota = quotas[tenant as keyof typeof quotas];
+          if (own + pages <= pinShare({ maxPages, others, quota })) pinned.set(tenant, own + pages);
+        }
+        const all = [...pinned.values()].reduce((sum, each) => sum + each, 0);
+        assert.ok(all < Math.max(1, maxPages), 'the next tenant finds nothing');
+        for (const [name, own] of pinned) assert.ok(own * 2 <= (quotas[name as keyof typeof quotas] ?? maxPages));
+      }),
+      { seed: 11, numRuns: 500 },
+    );
+  });
+
+  test('the lease that ends belongs to the tenant that pins most, and has the least time left of its leases', () => {
+    const lease: fc.Arbitrary<Pinned> = fc.record({ tenant, pages, leftMs: fc.nat({ max: 1000 }) });
+    fc.assert(
+      fc.property(fc.array(lease, { minLength: 1, maxLength: 20 }), (leases) => {
+        const chosen = leaseToEnd(leases);
+        assert.ok(chosen);
+        const of = (name: string) => leases.filter((each) => each.tenant === name);
+        const sum = (name: string) => of(name).reduce((all, { pages }) => all + pages, 0);
+        for (const { tenant } of leases) assert.ok(sum(tenant) <= sum(chosen.tenant));
+        for (const { leftMs } of of(chosen.tenant)) assert.ok(leftMs >= chosen.leftMs);
+      }),
+      { seed: 12, numRuns: 500 },
+    );
+    assert.equal(leaseToEnd([]), undefined);
+  });
+
+  test('names leave in an order of the tenant, and hints of a tenant change nothing for the others', () => {
+    const nextUseMs = fc.option(fc.integer({ min: -100, max: 100 }), { nil: undefined });
+    const name = fc.record({ tenant, pages, nextUseMs });
+    fc.assert(
+      fc.property(fc.array(name, { maxLength: 24 }), (all) => {
+        const names = all.map((each, order) => ({ ...each, order }));
+        const left = [...departures(names)];
+        assert.deepEqual(
+          left.toSorted((a, b) => a.order - b.order),
+          names,
+          'each leaves once',
+        );
+        const remaining = new Map<string, number>();
+        for (const { tenant, pages } of names) remaining.set(tenant, (remaining.get(tenant) ?? 0) + pages);
+        for (const each of left) {
+          assert.equal(remaining.get(each.tenant), Math.max(...remaining.values()), 'it is the turn of the largest');
+          remaining.set(each.tenant, (remaining.get(each.tenant) ?? 0) - each.pages);
+        }
+        for (const who of ['a', 'b', 'c']) {
+          const own = left.filter(({ tenant }) => tenant === who);
+          for (const [i, each] of own.entries()) for (const later of own.slice(i + 1)) assert.ok(isBefore(each, later));
+          const hinted = names.map((each) => (each.tenant === who ? each : { ...each, nextUseMs: undefined }));
+          const alone = [...departures(hinted)].filter(({ tenant }) => tenant === who);
+          assert.deepEqual(
+            alone.map(({ order }) => order),
+            own.map(({ order }) => order),
+          );
+        }
+      }),
+      { seed: 13, numRuns: 500 },
+    );
+  });
+});
+
+/** True when `a` may leave before `b`, both of one tenant. */
+function isBefore(a: Departing & { order: number }, b: Departing & { order: number }): boolean {
+  const [next, other] = [a.nextUseMs ?? 0, b.nextUseMs ?? 0];
+  if (next <= 0 && other <= 0) return a.order < b.order;
+  if (next <= 0 || other <= 0) return next <= 0;
+  return next === other ? a.order < b.order : next > other;
+}

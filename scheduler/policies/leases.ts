@@ -1,0 +1,86 @@
+/** Pinned pages of one model, as the share of one more lease sees them. */
+export interface PinnedPages {
+  /** Pages that all tenants may pin together. */
+  readonly maxPages: number;
+  /** Pages that the other tenants pin. */
+  readonly others: number;
+  /** Maximum pages that the tenant may hold; undefined without a limit. */
+  readonly quota?: number | undefined;
+}
+
+/**
+ * Pages that a tenant may pin: half of what the others leave, and half of its quota. The tenant's inferlets can therefore always use the
+ * other half of its quota, and no tenant alone takes all that may be pinned (dynamic thresholds with a factor of one: Choudhury and Hahne,
+ * 1998).
+ */
+export function pinShare({ maxPages, others, quota = Number.POSITIVE_INFINITY }: PinnedPages): number {
+  return Math.max(0, Math.floor(Math.min(maxPages - others, quota) / 2));
+}
+
+/** Pages pinned for some time, as the choice of the lease that gives way sees them. */
+export interface Pinned {
+  readonly tenant: string;
+  readonly pages: number;
+  /** Milliseconds that the lease still lasts. */
+  readonly leftMs: number;
+}
+
+/**
+ * The lease that ends when memory needs frames: of the tenant that pins most, the one that would end first. A tenant that pins little
+ * therefore loses nothing to those that pin much. Undefined without leases.
+ */
+export function leaseToEnd<L extends Pinned>(leases: Iterable<L>): L | undefined {
+  const byTenant = new Map<string, { pages: number; first: L }>();
+  for (const lease of leases) {
+    const own = byTenant.get(lease.tenant);
+    if (!own) byTenant.set(lease.tenant, { pages: lease.pages, first: lease });
+    else {
+      own.pages += lease.pages;
+      if (lease.leftMs < own.first.leftMs) own.first = lease;
+    }
+  }
+  let most: { readonly pages: number; readonly first: L } | undefined;
+  for (const own of byTenant.values()) if (!most || own.pages > most.pages) most = own;
+  return most?.first;
+}
+
+/** Pages under a name that may leave the device. */
+export interface Departing {
+  readonly tenant: string;
+  /** Pages on the device. */
+  readonly pages: number;
+  /** Milliseconds until the expected next use, 0 or less once it has passed; undefined without a hint. */
+  readonly nextUseMs?: number | undefined;
+}
+
+/**
+ * The order in which named pages leave the device. The next to leave always belongs to the tenant that has most pages left there, so a hint
+ * moves only the tenant's own names. Within a tenant, names without a hint leave before those with one, the least recently used first; of
+ * the names with a hint, the one that is needed last leaves first (Belady, 1966). A hint whose time has passed counts for nothing.
+ *
+ * @param names least recently used first
+ */
+export function* departures<D extends Departing>(names: Iterable<D>): Generator<D> {
+  const lines = new Map<string, { pages: number; readonly names: D[] }>();
+  for (const name of names) {
+    const line = lines.get(name.tenant);
+    if (line) {
+      line.pages += name.pages;
+      line.names.push(name);
+    } else lines.set(name.tenant, { pages: name.pages, names: [name] });
+  }
+  // The sort is stable, so equal names keep their order of use. The last of a line leaves first.
+  for (const line of lines.values()) line.names.sort((a, b) => rank(b) - rank(a)).reverse();
+  while (lines.size > 0) {
+    const [tenant, line] = [...lines].reduce((most, each) => (each[1].pages > most[1].pages ? each : most));
+    const name = line.names.pop() as D;
+    line.pages -= name.pages;
+    if (line.names.length === 0) lines.delete(tenant);
+    yield name;
+  }
+}
+
+/** Larger leaves earlier. */
+function rank({ nextUseMs = 0 }: Departing): number {
+  return nextUseMs > 0 ? nextUseMs : Number.MAX_VALUE;
+}
