@@ -1,3 +1,6 @@
+/** Longest sleep of an engine until another model's step ends; that end, and each frame, wakes it before. */
+export const LONGEST_USE_MS = 1000;
+
 /** A model's turns on the device that it shares with other models. */
 export interface DeviceTurns {
   /** True while another model uses the device or goes first. Ask again after a turn of the event loop, or when `isUsed` ends. */

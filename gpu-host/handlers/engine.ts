@@ -15,7 +15,7 @@ import { Adapters } from './adapters.ts';
 import { BarrierCall } from './barrier.ts';
 import { BatchRunner } from './batch-runner.ts';
 import type { HostCall } from './call.ts';
-import type { DeviceShare, DeviceTurns } from './device-share.ts';
+import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from './device-share.ts';
 import { EmbedImageCall } from './embed-image.ts';
 import { Instants } from './instants.ts';
 import { type CallMaker, makeCall } from './make-call.ts';
@@ -441,9 +441,6 @@ export class ModelEngine {
 
 const ONE = (): number => 1;
 const meterOf = ({ space }: AdapterWant): Payer => space.port.meter;
-
-/** Longest sleep until a step of another model ends; its end, and each frame, wakes the engine before. */
-const LONGEST_USE_MS = 1000;
 
 /** Approximate bytes of a scoreboard entry: the map's place, the entry, and a list of readers. */
 const KEY_BYTES = 100;
