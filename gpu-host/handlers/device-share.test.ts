@@ -86,6 +86,56 @@ test('gives no credit for idle time, and takes none back for time alone', () => 
   near(host.partsOf(5000), [0.5, 0.5]);
 });
 
+test('is contended by models that ask for the device, and not by calls that cannot run', () => {
+  const host = new Host([4, 10]);
+  const [quick, slow] = host.models as [Model, Model];
+  slow.wanting.add('held');
+  const step = ({ turns }: Model, ms: number) => {
+    turns.begin();
+    turns.end(ms);
+  };
+  step(quick, 4);
+  quick.wanting.add('runs');
+  quick.turns.begin();
+  assert.ok(!quick.turns.isContended());
+  slow.turns.begin();
+  assert.ok(quick.turns.isContended(), 'the other model uses the device');
+  slow.turns.end(10);
+  quick.turns.end(4);
+  quick.turns.begin();
+  assert.ok(!quick.turns.isContended());
+  assert.ok(slow.turns.mustWait());
+  assert.ok(quick.turns.isContended(), 'the other model waits');
+  quick.turns.end(4);
+  step(slow, 10);
+  quick.turns.begin();
+  assert.ok(quick.turns.isContended(), 'the other model has had a turn since');
+});
+
+test('lets a model wait for the end of a step on the device, tells it, and keeps its place before models that ask first', () => {
+  const share = new DeviceShare();
+  const ended = { second: 0, third: 0 };
+  const first = share.join(() => ['one']);
+  const second = share.join(
+    () => ['two'],
+    () => (ended.second += 1),
+  );
+  const third = share.join(
+    () => ['three'],
+    () => (ended.third += 1),
+  );
+  third.begin();
+  third.end(5);
+  first.begin();
+  assert.ok(second.mustWait() && third.mustWait() && second.isUsed());
+  assert.ok(third.mustWait());
+  first.end(20);
+  assert.deepEqual(ended, { second: 2, third: 1 });
+  assert.ok(!second.isUsed());
+  assert.ok(third.mustWait(), 'the second model has had less time');
+  assert.ok(!second.mustWait());
+});
+
 test('never idles while a model wants a step, and gives a model its part beside tenants that come and go', () => {
   for (let seed = 1; seed <= 200; seed++) {
     const dice = new Dice(seed);

@@ -1,8 +1,13 @@
+/** Longest sleep of an engine until another model's step ends; that end, and each frame, wakes it before. */
+export const LONGEST_USE_MS = 1000;
+
 /** A model's turns on the device that it shares with other models. */
 export interface DeviceTurns {
-  /** True while another model goes first. Ask again after a turn of the event loop. */
+  /** True while another model uses the device or goes first. Ask again after a turn of the event loop, or when `isUsed` ends. */
   mustWait(): boolean;
-  /** True when another model wants the device, too. */
+  /** True while another model's step is on the device. Its end calls the `ended` of `join`. */
+  isUsed(): boolean;
+  /** True when another model uses the device, or has done so or asked for it since this model's last step. */
   isContended(): boolean;
   /** A step begins. */
   begin(): void;
@@ -14,6 +19,10 @@ export interface DeviceTurns {
 interface Place {
   /** Tenants whose calls want the device now; one may come more than once. */
   readonly tenants: () => Iterable<string>;
+  /** Called when another model's step has ended. */
+  readonly ended: () => void;
+  /** True when the model had to wait when it last asked. */
+  waits: boolean;
   /** Virtual time at which the model's time so far ends: its time divided by its weight, ms. */
   endMs: number;
   /** Weight of the step on the device; 0 between steps. */
@@ -36,13 +45,16 @@ export class DeviceShare {
   #nowMs = 0;
 
   /** Adds a model. */
-  join(tenants: () => Iterable<string>): DeviceTurns {
+  join(tenants: () => Iterable<string>, ended: () => void = () => undefined): DeviceTurns {
     let start = 0;
-    const place: Place = { tenants, endMs: 0, weight: 0, signs: 0, seen: new Map() };
+    /** Signs of the other models at the end of this one's last step. A guest between two steps may want the device again in a moment. */
+    const before = new Map<Place, number>();
+    const place: Place = { tenants, ended, waits: false, endMs: 0, weight: 0, signs: 0, seen: new Map() };
     this.#places.add(place);
     return {
       mustWait: () => this.#mustWait(place),
-      isContended: () => this.#others(place).some(wants),
+      isUsed: () => this.#others(place).some(({ weight }) => weight > 0),
+      isContended: () => this.#others(place).some((other) => other.weight > 0 || other.signs !== before.get(other)),
       begin: () => {
         start = this.#start(place);
         this.#nowMs = start;
@@ -52,6 +64,12 @@ export class DeviceShare {
         place.endMs = start + ms / place.weight;
         place.weight = 0;
         place.signs++;
+        for (const other of this.#others(place)) {
+          before.set(other, other.signs);
+          // A model that waits for this end is at work, though it asks again only now.
+          if (other.waits) other.signs++;
+        }
+        for (const other of this.#others(place)) other.ended();
       },
     };
   }
@@ -61,8 +79,11 @@ export class DeviceShare {
     for (const other of this.#others(me)) {
       const isAtWork = other.weight > 0 || other.signs !== me.seen.get(other);
       me.seen.set(other, other.signs);
-      if (isAtWork && this.#start(other) < this.#start(me) && wants(other)) waits = true;
+      // Steps that overlap would pay for each other's time.
+      const goesFirst = other.weight > 0 || this.#start(other) < this.#start(me);
+      if (isAtWork && goesFirst && wants(other)) waits = true;
     }
+    me.waits = waits;
     if (waits) me.signs++;
     return waits;
   }

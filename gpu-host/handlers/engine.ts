@@ -15,7 +15,7 @@ import { Adapters } from './adapters.ts';
 import { BarrierCall } from './barrier.ts';
 import { BatchRunner } from './batch-runner.ts';
 import type { HostCall } from './call.ts';
-import type { DeviceShare, DeviceTurns } from './device-share.ts';
+import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from './device-share.ts';
 import { EmbedImageCall } from './embed-image.ts';
 import { Instants } from './instants.ts';
 import { type CallMaker, makeCall } from './make-call.ts';
@@ -82,7 +82,10 @@ export class ModelEngine {
   constructor(model: HostedModel, tenants: Tenants, share: DeviceShare, flush: () => void, tracer?: Tracer) {
     const { backend } = model;
     this.model = model;
-    this.#turns = share.join(() => tenantsWanting(this.spaces));
+    this.#turns = share.join(
+      () => tenantsWanting(this.spaces),
+      () => this.#pause.wake(),
+    );
     this.#flush = flush;
     this.#swap = openSwap(model);
     const { pageSize, pageBytes, pageCount } = backend;
@@ -291,7 +294,8 @@ export class ModelEngine {
       this.#context.round++;
       if (this.#turns.mustWait()) {
         this.#flush();
-        await nextTurn();
+        if (!more && this.#turns.isUsed()) await this.#pause.wait(LONGEST_USE_MS);
+        else await nextTurn();
         continue;
       }
       const decision = this.batcher.next(performance.now());

@@ -220,6 +220,12 @@ describe('the weight changes of one sample', () => {
     );
   });
 
+  it('reach a sandbox that is heavy before sandboxes that burst', () => {
+    const bursts = Array.from({ length: 9 }, () => ({ sandbox: 0, weight: 'background' as const, triedAtMs: -1 }));
+    const [first] = changesNow([...bursts, { sandbox: 1, weight: 'heavy' as const, triedAtMs: 50 }]);
+    assert.equal(first?.sandbox, 1);
+  });
+
   it('reach each sandbox in turn although the kernel refuses all changes', () => {
     const changes = Array.from({ length: 18 }, (_, sandbox) => ({ sandbox, weight: 'heavy' as const, triedAtMs: -1 }));
     const reached = new Set<number>();

@@ -33,12 +33,17 @@ const CLOSED = handlerError('closed', 'the grammar was dropped');
 /** Most attempts at a request whose worker is ended by other requests. */
 const MAX_ATTEMPTS = 3;
 
+/** Makes requests for an operation; `follows` is true when a compilation was awaited for it. */
+export type Ask = (link: WorkerLink, follows: boolean) => Promise<LinkReply>;
+
 /** A source that is compiled in its tenant's worker, and again in the next worker after that one has ended. */
 export class Grammar {
   readonly job: GrammarJob;
   readonly #compiled = new WeakMap<WorkerLink, Promise<LinkReply>>();
-  /** The worker that has the compiled grammar, if it still lives. */
+  /** The worker that has the grammar's source, if it still lives. */
   #link: WorkerLink | undefined;
+  /** The worker that has compiled the grammar. */
+  #readyIn: WorkerLink | undefined;
   #holders = 0;
   #failure: HandlerError | undefined;
 
@@ -65,7 +70,7 @@ export class Grammar {
   }
 
   /** Runs `ask` in a worker that has compiled the grammar; `asker` pays for a compilation if one is needed. Never rejects. */
-  async use(asker: Asker, ask: (link: WorkerLink) => Promise<LinkReply>): Promise<Outcome<Answer>> {
+  async use(asker: Asker, ask: Ask): Promise<Outcome<Answer>> {
     try {
       let reason = '';
       for (let attempt = 0; attempt < MAX_ATTEMPTS; ) {
@@ -91,14 +96,15 @@ export class Grammar {
     void this.#link?.request({ kind: 'forget', grammar: this.job.id }, this.job.deadlines.operationMs);
   }
 
-  async #ask(link: WorkerLink, asker: Asker, ask: (link: WorkerLink) => Promise<LinkReply>): Promise<LinkReply> {
+  async #ask(link: WorkerLink, asker: Asker, ask: Ask): Promise<LinkReply> {
+    const follows = this.#readyIn !== link;
     let compiled = this.#compiled.get(link);
     if (!compiled) {
       compiled = this.#compile(link, asker);
       this.#compiled.set(link, compiled);
     }
     const reply = await compiled;
-    return reply.tag === 'ok' ? ask(link) : reply;
+    return reply.tag === 'ok' ? ask(link, follows) : reply;
   }
 
   async #compile(link: WorkerLink, asker: Asker): Promise<LinkReply> {
@@ -113,6 +119,7 @@ export class Grammar {
       refuse: () => (this.unused ? CLOSED : asker.refuse()),
       charge: (cpuMs) => asker.charge(cpuMs),
     });
+    if (reply.tag === 'ok') this.#readyIn = link;
     if (reply.tag === 'err') this.#fail(reply.val);
     // Only this asker withdrew, so another one may still compile the grammar.
     if (reply.tag === 'ended') this.#compiled.delete(link);

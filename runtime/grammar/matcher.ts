@@ -185,19 +185,20 @@ export class Matcher {
   }
 
   #ask(request: Parameters<WorkerLink['request']>[0]): Promise<Outcome<Answer>> {
-    return this.#grammar.use(this.#asker, async (link) => {
-      const opened = await this.#open(link);
-      return opened.tag === 'ok' ? link.request(request, this.#grammar.job.deadlines.operationMs, this.#asker) : opened;
+    const { operationMs } = this.#grammar.job.deadlines;
+    return this.#grammar.use(this.#asker, async (link, follows) => {
+      if (this.#link === link) return link.request(request, operationMs, this.#asker, follows);
+      const opened = await this.#open(link, follows);
+      return opened.tag === 'ok' ? link.request(request, operationMs, this.#asker, true) : opened;
     });
   }
 
-  async #open(link: WorkerLink): Promise<LinkReply> {
-    if (this.#link === link) return { tag: 'ok', val: undefined };
+  async #open(link: WorkerLink, follows: boolean): Promise<LinkReply> {
     const { id, deadlines } = this.#grammar.job;
     const accepted = await this.#accepted;
     const tokens = Uint32Array.from(accepted.tag === 'ok' ? accepted.val : []);
     const request = { kind: 'open', matcher: this.#id, grammar: id, tokens } as const;
-    const opened = await link.request(request, deadlines.compileMs, this.#asker);
+    const opened = await link.request(request, deadlines.compileMs, this.#asker, follows);
     if (opened.tag === 'ok') this.#link = link;
     return opened;
   }

@@ -86,6 +86,35 @@ describe('WorkerLink', () => {
     assert.ok(charged > 1 + setUpMs / 5, `${charged} ms, beside ${setUpMs} ms for the same vocabulary`);
   });
 
+  it('charges no request for what the worker freed before', async () => {
+    const link = new WorkerLink(OPTIONS);
+    assert.equal((await link.learn(vocabulary, PATIENT_MS)).tag, 'ok');
+    const freed = (matcher: number) => link.request({ kind: 'close', matcher }, PATIENT_MS);
+    await Promise.all(Array.from({ length: 50_000 }, (_, matcher) => freed(matcher)));
+    let charged = 0;
+    const asker = { refuse: () => null, charge: (cpuMs: number) => (charged += cpuMs) };
+    assert.equal((await link.request(compile(1, SLOW), 1, asker)).tag, 'ended');
+    assert.ok(charged < 100, `${charged} ms`);
+  });
+
+  it('serves the requests that follow others before requests that follow none', async () => {
+    const link = new WorkerLink(OPTIONS);
+    void link.learn(vocabulary, PATIENT_MS);
+    const order: string[] = [];
+    const compiled = async (id: number) => {
+      await link.request(compile(id, '{}'), PATIENT_MS);
+      order.push(`compile ${id}`);
+      const open = { kind: 'open', matcher: id, grammar: id, tokens: new Uint32Array(0) } as const;
+      assert.equal((await link.request(open, PATIENT_MS, undefined, true)).tag, 'ok');
+      order.push(`open ${id}`);
+    };
+    await Promise.all([1, 2, 3, 4].map(compiled));
+    // The next compilation has begun when the first one is answered.
+    assert.ok(order.indexOf('open 1') < order.indexOf('compile 3'), String(order));
+    assert.ok(order.indexOf('open 2') < order.indexOf('compile 4'), String(order));
+    await link.end(handlerError('closed', 'over'));
+  });
+
   it('retires after its current request, which keeps its answer', async () => {
     const link = new WorkerLink(OPTIONS);
     void link.learn(vocabulary, PATIENT_MS);

@@ -26,6 +26,8 @@ interface Pending {
   readonly request: Request | null;
   readonly asker: Asker;
   readonly deadlineMs: number;
+  /** True when an earlier request was made for this one. */
+  readonly follows: boolean;
   readonly resolve: (reply: LinkReply) => void;
 }
 
@@ -50,8 +52,11 @@ const CODE = [
   dirname(fileURLToPath(import.meta.resolve('@cfworker/json-schema/package.json'))),
 ];
 
+/** Pays for freeing what guests need no more. */
+const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
+
 /**
- * One worker thread. Requests go in order; each is sent after the previous answer, and then its deadline begins. A worker that overruns or
+ * One worker thread. Requests go in order, those that follow another one first; each is sent after the previous answer, and then its deadline begins. A worker that overruns or
  * crashes is ended, and all pending requests get the error. The request at fault then also pays for setting up the next worker.
  */
 export class WorkerLink {
@@ -59,8 +64,8 @@ export class WorkerLink {
   readonly #pending: Pending[] = [];
   readonly #vocabularies = new Map<number, Promise<LinkReply>>();
   readonly #exited: Promise<void>;
-  /** Pays for the worker's start and vocabularies. */
-  readonly #platform: Asker = { refuse: () => null, charge: (cpuMs) => (this.#setUpMs += cpuMs) };
+  /** Pays for the worker's start and vocabularies, until a request ends the worker. */
+  readonly #setUp: Asker = { refuse: () => null, charge: (cpuMs) => (this.#setUpMs += cpuMs) };
   #setUpMs = 0;
   #endTurn: () => void = () => undefined;
   /** Start of the first pending request's turn. */
@@ -90,7 +95,7 @@ export class WorkerLink {
         resolve();
       });
     });
-    this.#push({ request: null, asker: this.#platform, deadlineMs: startMs, resolve: () => undefined });
+    this.#push({ request: null, asker: this.#setUp, deadlineMs: startMs, follows: false, resolve: () => undefined });
   }
 
   get ended(): boolean {
@@ -102,16 +107,20 @@ export class WorkerLink {
     return this.#servesSince === undefined ? Number.POSITIVE_INFINITY : Math.max(0, this.#servesSince + TURN_MS - now);
   }
 
-  request(request: Request, deadlineMs: number, asker = this.#platform): Promise<LinkReply> {
+  /**
+   * @param follows true when an earlier request was made for this one, such as the compilation of its grammar. It then goes before requests
+   *   that follow none: within one turn of the worker, some operations get their answers although others set up grammars and matchers.
+   */
+  request(request: Request, deadlineMs: number, asker = PLATFORM, follows = false): Promise<LinkReply> {
     if (this.#ended) return Promise.resolve({ tag: 'ended', culprit: false, val: this.#ended });
-    return new Promise((resolve) => this.#push({ request, asker, deadlineMs, resolve }));
+    return new Promise((resolve) => this.#push({ request, asker, deadlineMs, follows, resolve }));
   }
 
   /** Makes a model's vocabulary known to the worker, once. */
   learn(vocabulary: Vocabulary, deadlineMs: number): Promise<LinkReply> {
     let learned = this.#vocabularies.get(vocabulary.id);
     if (!learned) {
-      learned = this.request({ kind: 'vocabulary', vocabulary }, deadlineMs);
+      learned = this.request({ kind: 'vocabulary', vocabulary }, deadlineMs, this.#setUp);
       this.#vocabularies.set(vocabulary.id, learned);
     }
     return learned;
@@ -131,7 +140,10 @@ export class WorkerLink {
   }
 
   #push(pending: Pending): void {
-    this.#pending.push(pending);
+    // The first one is with the worker.
+    const place = pending.follows ? this.#pending.findIndex(({ follows }, index) => index > 0 && !follows) : -1;
+    if (place > 0) this.#pending.splice(place, 0, pending);
+    else this.#pending.push(pending);
     if (this.#pending.length === 1) this.#begin();
   }
 
@@ -164,7 +176,8 @@ export class WorkerLink {
     if (this.#ended) return;
     const answered = this.#pending.shift();
     answered?.asker.charge(cpuMs);
-    if (answered?.asker !== this.#platform) this.#servesSince ??= performance.now();
+    if (answered && answered.asker !== this.#setUp && answered.asker !== PLATFORM)
+      this.#servesSince ??= performance.now();
     if (this.#retired) this.#end(this.#retired);
     else this.#begin();
     answered?.resolve(reply);

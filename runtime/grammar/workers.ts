@@ -19,6 +19,12 @@ export const MADE_ROOM = handlerError('unavailable', 'the grammar worker made ro
 /** Longest time between two looks at the turns while a tenant waits: a worker that is set up has no turn yet. */
 const CHECK_MS = 500;
 
+/**
+ * A worker that was used this recently keeps its turn although nobody uses it now: an inferlet that decodes comes back after each step of the
+ * device, and setting up its next worker would take longer than the step.
+ */
+const REST_MS = 250;
+
 /** The next worker of a tenant that has none. */
 interface Waiting {
   /** Number of operations that wait for it. */
@@ -29,8 +35,8 @@ interface Waiting {
 
 /**
  * A bounded number of worker threads, one for each tenant that needs one. While a tenant waits for a place, the least recently used worker
- * is ended; if all are in use, the one that has served the longest is retired at the end of its turn. Ended workers' grammars and matchers
- * are restored when they are needed.
+ * is ended; if all are in use, or were a moment ago, the one that has served the longest is retired at the end of its turn. Ended workers'
+ * grammars and matchers are restored when they are needed.
  */
 export class Workers {
   readonly #options: WorkersOptions;
@@ -133,22 +139,21 @@ export class Workers {
     }
   }
 
-  /** Ends or retires a worker, one at a time, or waits for the end of a turn. */
+  /** Ends or retires a worker for each waiting tenant, or waits for the end of a turn. */
   #makeRoom(): void {
-    if (this.#ending.size > 0) return;
-    const links = [...this.#links];
-    const [unused] = links.filter(([, link]) => link.users === 0).sort(([, a], [, b]) => a.usedAt - b.usedAt);
-    if (unused) {
-      this.#end(...unused, MADE_ROOM);
-      return;
+    while (this.#ending.size < this.#waiting.size && this.#links.size > 0) {
+      const now = performance.now();
+      const links = [...this.#links].map(([tenant, link]) => ({ tenant, link, left: timeLeft(link, now) }));
+      const over = links.filter(({ left }) => left === 0);
+      const [unused] = over.filter(({ link }) => link.users === 0).sort((a, b) => a.link.usedAt - b.link.usedAt);
+      const [longest] = over;
+      if (unused) this.#end(unused.tenant, unused.link, MADE_ROOM);
+      else if (longest) this.#remove(longest.tenant, longest.link, longest.link.retire(MADE_ROOM));
+      else {
+        this.#nextTurn = setTimeout(() => this.#serve(), Math.min(CHECK_MS, ...links.map(({ left }) => left)));
+        return;
+      }
     }
-    const now = performance.now();
-    const [longest] = links.sort(([, a], [, b]) => a.turnLeft(now) - b.turnLeft(now));
-    if (!longest) return;
-    const [tenant, link] = longest;
-    const left = link.turnLeft(now);
-    if (left === 0) this.#remove(tenant, link, link.retire(MADE_ROOM));
-    else this.#nextTurn = setTimeout(() => this.#serve(), Math.min(left, CHECK_MS));
   }
 
   #endLater(tenant: string, link: WorkerLink): NodeJS.Timeout {
@@ -171,4 +176,10 @@ export class Workers {
     });
     this.#ending.add(gone);
   }
+}
+
+/** Milliseconds until a worker may make room. */
+function timeLeft(link: WorkerLink, now: number): number {
+  const left = link.turnLeft(now);
+  return link.users > 0 ? left : Math.max(0, Math.min(left, link.usedAt + REST_MS - now));
 }
