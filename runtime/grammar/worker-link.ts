@@ -56,8 +56,9 @@ const CODE = [
 const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
 
 /**
- * One worker thread. Requests go in order, those that follow another one first; each is sent after the previous answer, and then its deadline begins. A worker that overruns or
- * crashes is ended, and all pending requests get the error. The request at fault then also pays for setting up the next worker.
+ * One worker thread. Requests go in order, those that follow another one first; each is sent after the previous answer, and then its
+ * deadline begins. A worker that overruns or crashes is ended, and all pending requests get the error. The request at fault then also pays
+ * for setting up the next worker.
  */
 export class WorkerLink {
   readonly #worker: Worker;

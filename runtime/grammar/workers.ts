@@ -20,7 +20,7 @@ export const MADE_ROOM = handlerError('unavailable', 'the grammar worker made ro
 const CHECK_MS = 500;
 
 /**
- * A worker that was used this recently keeps its turn although nobody uses it now: an inferlet that decodes comes back after each step of the
+ * A worker that was used this recently keeps its turn although no operation uses it now: an inferlet that decodes comes back after each step of the
  * device, and setting up its next worker would take longer than the step.
  */
 const REST_MS = 250;
