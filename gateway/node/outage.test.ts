@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type Frame, FrameParser } from '../client/event-source.ts';
 import { ASYNC, ECHO_SCHEMA, Harness, json, SSE } from '../testing/http/harness.ts';
 import { TestPlatform } from '../testing/platform.ts';
@@ -126,8 +127,8 @@ it("a client's submit during an outage of Redis makes one invocation", async () 
     const h = new Harness({ url: platform.url, platform, stop: async () => undefined });
     await platform.redis.kill();
     const submitted = platform.client().submit('echo', { prompt: 'a' });
-    setTimeout(() => platform.redis.restart(), 300);
-    const { id } = await submitted;
+    await sleep(300);
+    const [{ id }] = await Promise.all([submitted, platform.redis.restart()]);
     assert.deepEqual(await h.invocations(), new Set([id]));
     assert.equal((await json(await h.invoke(ASYNC))).status, 'queued');
   } finally {

@@ -43,9 +43,9 @@ export function countedRules(
   );
   const known = new Map<string, Expression>();
 
-  /** True if a text goes on from the state after `count` characters to an end. */
+  /** True if a text goes on from the state after `count` characters to an end that is long enough. */
   function leads(state: number, count: number): boolean {
-    for (let more = 0; more <= longest - count; more += 1) {
+    for (let more = Math.max(0, min - count); more <= longest - count; more += 1) {
       if (lengths[more * accepts.length + state] === 1) return true;
     }
     return false;
