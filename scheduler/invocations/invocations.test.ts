@@ -70,7 +70,8 @@ describe('invocations', () => {
     await hasty.store.redis.ping();
     const client = redis.connect();
     await client.client('PAUSE', 600_000, 'WRITE');
-    const records = Array.from({ length: 40 }, () => submission({ tenant: 'flooding' }));
+    // Many: each pause of this process while it submits lets eight more of them go out shortly before their deadlines.
+    const records = Array.from({ length: 120 }, () => submission({ tenant: 'flooding' }));
     const outcomes = await Promise.allSettled(records.map((record) => hasty.invocations.create(record)));
     await client.client('UNPAUSE');
     for (const outcome of outcomes)

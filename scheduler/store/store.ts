@@ -86,7 +86,8 @@ export class Store {
    */
   async call<T>(commands: (redis: Redis) => Promise<T>, deadlineMs = this.deadlineMs): Promise<T> {
     const { redis } = this;
-    if (deadlineMs <= 0) throw unavailable(this.deadlineMs);
+    // Timers are no finer than a millisecond.
+    if (deadlineMs < 1) throw unavailable(this.deadlineMs);
     if (redis.status === 'ready') return withDeadline(commands(redis), deadlineMs);
     const waitedFrom = performance.now();
     await withDeadline(this.#ready(), Math.min(deadlineMs, this.deadlineMs));
