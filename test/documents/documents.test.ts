@@ -51,10 +51,8 @@ test('the configuration in docs/configure.md is valid', async () => {
   }
 });
 
-test('the manifest in docs/inferlets.md is valid', () => {
+test('the manifests in docs/inferlets.md are valid', () => {
   const manifests = blocks('docs/inferlets.md', 'json').map((text) => parseManifest(JSON.parse(text)));
-  assert.deepEqual(
-    manifests.map((outcome) => outcome.ok || outcome),
-    [true],
-  );
+  assert.ok(manifests.length > 0);
+  for (const outcome of manifests) assert.ok(outcome.ok, JSON.stringify(outcome));
 });
