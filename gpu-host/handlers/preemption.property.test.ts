@@ -29,7 +29,7 @@ type Chapter =
   | { readonly kind: 'wait'; readonly turns: number }
   | { readonly kind: 'child'; readonly tokens: readonly number[]; readonly count: number };
 
-/** What is asked about an export, beside its name. */
+/** A call that controls an export, without the export's name. */
 type Hint = ExportControl extends infer Each ? (Each extends ExportControl ? Omit<Each, 'name'> : never) : never;
 
 interface Story {

@@ -29,7 +29,7 @@ const WARM_REQUESTS = 10;
 const SETTLE_MS = 3000;
 const LIVE_INPUT = { prompt: 'The dragon lived on a hill and every morning it flew', maxTokens: 8, temperature: 0 };
 
-/** What the probes and the batch clients saw in one phase. */
+/** Measurements of one phase, at the probes and at the batch clients. */
 interface Phase {
   /** Times from the request to the first message of the probes, ms. */
   readonly firstMs: readonly number[];

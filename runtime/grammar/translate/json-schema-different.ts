@@ -31,7 +31,7 @@ export function differentValues(json: JsonRules, values: readonly unknown[], bou
 }
 
 interface Places {
-  /** What follows at a place. */
+  /** Returns the rule for the text that follows a place. */
   rule(first: number, count: number): Expression;
   /** Number of places. */
   readonly count: number;

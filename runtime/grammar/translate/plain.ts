@@ -1,5 +1,6 @@
-import type { Expression, Grammar } from './expression.ts';
+import type { Grammar } from './expression.ts';
 import { JSON_RULES } from './json.ts';
+import { isWhole } from './prune.ts';
 
 /**
  * True for a grammar that surely has nothing to prune and no left recursion: its rules refer to rules before them and to those of any JSON
@@ -12,24 +13,4 @@ export function isPlain({ root, rules }: Grammar): boolean {
     before.add(name);
   }
   return before.has(root);
-}
-
-function isWhole(expression: Expression, before: ReadonlySet<string>): boolean {
-  switch (expression.kind) {
-    case 'text':
-    case 'language':
-      return true;
-    case 'class':
-      return expression.set.length > 0;
-    case 'sequence':
-      for (const part of expression.parts) if (!isWhole(part, before)) return false;
-      return true;
-    case 'choice':
-      for (const option of expression.options) if (!isWhole(option, before)) return false;
-      return expression.options.length > 0;
-    case 'repeat':
-      return expression.max > 0 && isWhole(expression.body, before);
-    case 'rule':
-      return before.has(expression.name);
-  }
 }

@@ -75,8 +75,8 @@ function ends(expression: Expression, productive: ReadonlySet<string>): boolean 
   }
 }
 
-/** True if nothing needs to be removed. */
-function isWhole(expression: Expression, productive: ReadonlySet<string>): boolean {
+/** True if every part of an expression matches a text, given the rules that do. */
+export function isWhole(expression: Expression, productive: ReadonlySet<string>): boolean {
   switch (expression.kind) {
     case 'text':
     case 'language':
@@ -94,7 +94,7 @@ function isWhole(expression: Expression, productive: ReadonlySet<string>): boole
   }
 }
 
-/** What finite texts match of an expression. */
+/** Returns the part of an expression that finite texts match. */
 function keep(expression: Expression, productive: ReadonlySet<string>): Expression {
   switch (expression.kind) {
     case 'text':
