@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util';
+import { Dice } from './batcher/testing/dice.ts';
 import { must, range, startTestHost } from './testing/host.ts';
 
 /**
@@ -19,55 +20,31 @@ interface Prompt {
   readonly after?: number;
 }
 
-class Dice {
-  #state: number;
-
-  constructor(seed: number) {
-    this.#state = seed;
-  }
-
-  below(limit: number): number {
-    this.#state = (Math.imul(this.#state, 1_664_525) + 1_013_904_223) >>> 0;
-    return Math.floor((this.#state / 2 ** 32) * limit);
-  }
-
-  tokens(count: number): number[] {
-    return Array.from({ length: count }, () => 3 + this.below(90));
-  }
-
-  shuffled(count: number): number[] {
-    const order = [...Array(count).keys()];
-    for (let i = count - 1; i > 0; i--) {
-      const j = this.below(i + 1);
-      [order[i], order[j]] = [order[j] as number, order[i] as number];
-    }
-    return order;
-  }
-}
+const tokensOf = (dice: Dice, count: number): number[] => Array.from({ length: count }, () => 3 + dice.roll(90));
 
 /** 12 tasks with examples of 64 tokens, 12 questions each. */
 function fewShot(dice: Dice): Prompt[] {
-  return Array.from({ length: 12 }, () => dice.tokens(64)).flatMap((examples) =>
-    Array.from({ length: 12 }, () => ({ tokens: [...examples, ...dice.tokens(8)] })),
+  return Array.from({ length: 12 }, () => tokensOf(dice, 64)).flatMap((examples) =>
+    Array.from({ length: 12 }, () => ({ tokens: [...examples, ...tokensOf(dice, 8)] })),
   );
 }
 
 /** Four trees of thoughts, three levels deep. */
 function treeSearch(dice: Dice): Prompt[] {
   const grow = (text: readonly number[], level: number): Prompt[] => {
-    const children = Array.from({ length: level === 2 ? 4 : 3 }, () => [...text, ...dice.tokens(16)]);
+    const children = Array.from({ length: level === 2 ? 4 : 3 }, () => [...text, ...tokensOf(dice, 16)]);
     return level === 2 ? children.map((tokens) => ({ tokens })) : children.flatMap((child) => grow(child, level + 1));
   };
-  return Array.from({ length: 4 }, () => grow(dice.tokens(24), 0)).flat();
+  return Array.from({ length: 4 }, () => grow(tokensOf(dice, 24), 0)).flat();
 }
 
 /** 24 conversations of six turns; a turn comes once the one before it is answered. */
 function chats(dice: Dice): Prompt[] {
   const prompts: Prompt[] = [];
   for (let chat = 0; chat < 24; chat++) {
-    let tokens = dice.tokens(8);
+    let tokens = tokensOf(dice, 8);
     for (let turn = 0; turn < 6; turn++) {
-      tokens = [...tokens, ...dice.tokens(12)];
+      tokens = [...tokens, ...tokensOf(dice, 12)];
       prompts.push({ tokens, ...(turn > 0 && { after: prompts.length - 1 }) });
     }
   }
@@ -149,7 +126,7 @@ for (const [name, prompts] of [
   ] as const) {
     const rates: [number[], number[], number[]] = [[], [], []];
     for (let round = 0; round < Number(values.rounds); round++) {
-      const order = dice.shuffled(prompts.length);
+      const order = dice.shuffled([...prompts.keys()]);
       rates[0].push(await serve(prompts, order, atOnce, pages));
       rates[1].push(await serve(prompts, sortedWithin(order, atOnce), atOnce, pages));
       rates[2].push(await serve(prompts, [...prompts.keys()], atOnce, pages));
