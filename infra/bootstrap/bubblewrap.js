@@ -22,7 +22,12 @@ export function ensureBubblewrap(root) {
       name: 'bubblewrap',
       reason: 'it confines untrusted work in namespaces',
       packages: {
-        ...{ 'apt-get': PACKAGES, dnf: PACKAGES, yum: PACKAGES, apk: PACKAGES, pacman: PACKAGES, zypper: PACKAGES },
+        'apt-get': PACKAGES,
+        dnf: PACKAGES,
+        yum: PACKAGES,
+        apk: PACKAGES,
+        pacman: PACKAGES,
+        zypper: PACKAGES,
       },
       isThere: () => runs('bwrap'),
       timeoutMs: INSTALL_TIMEOUT_MS,

@@ -10,7 +10,10 @@ export function ensureClang() {
     name: 'clang, wasm-ld or wasi-libc',
     reason: 'the tests compile inferlets in C',
     packages: {
-      ...{ 'apt-get': PACKAGES, dnf: ['clang', 'lld', 'wasi-libc-devel'], apk: PACKAGES, pacman: PACKAGES },
+      'apt-get': PACKAGES,
+      dnf: ['clang', 'lld', 'wasi-libc-devel'],
+      apk: PACKAGES,
+      pacman: PACKAGES,
       brew: ['llvm', 'lld', 'wasi-libc'],
     },
     isThere,

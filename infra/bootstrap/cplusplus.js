@@ -11,8 +11,12 @@ export function ensureCplusplus() {
     name: 'A C++ compiler',
     reason: 'the tests compile the CUDA kernels for the CPU',
     packages: {
-      ...{ 'apt-get': ['g++', 'libc6-dev'], dnf: ['gcc-c++', 'libubsan'], apk: ['g++', 'linux-headers'] },
-      ...{ pacman: ['gcc'], zypper: ['gcc-c++'], brew: ['llvm'] },
+      'apt-get': ['g++', 'libc6-dev'],
+      dnf: ['gcc-c++', 'libubsan'],
+      apk: ['g++', 'linux-headers'],
+      pacman: ['gcc'],
+      zypper: ['gcc-c++'],
+      brew: ['llvm'],
     },
     isThere,
   });
