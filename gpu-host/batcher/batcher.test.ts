@@ -315,3 +315,21 @@ test('copies and instant calls take turns, so that neither kind waits for a floo
   for (const name of ['1', '2']) trace.push(`b.${name}`, { kind: 'idle' }, `copy ${name}`);
   assert.deepEqual(trace.instants(), ['a1', 'copy 1', 'a2', 'copy 2', 'a3']);
 });
+
+test('names the tenants whose calls are ready or on the device, but none whose calls wait for something else', () => {
+  const trace = new Trace();
+  const tenants = () => [...new Set(trace.batcher.tenants())].sort();
+  assert.deepEqual(tenants(), []);
+  trace.push('late', { kind: 'forward', late: true });
+  trace.push('copier', { kind: 'idle' });
+  trace.push('blocked', { kind: 'barrier' });
+  trace.push('decoder', { kind: 'forward' });
+  trace.push('decoder', { kind: 'forward' });
+  trace.push('viewer', { kind: 'encode' });
+  assert.deepEqual(tenants(), ['decoder', 'viewer']);
+  const { batch } = trace.start();
+  assert.deepEqual(tenants(), ['decoder', 'viewer'], 'one computes, one is ready');
+  trace.end(batch);
+  trace.steps();
+  assert.deepEqual(tenants(), []);
+});

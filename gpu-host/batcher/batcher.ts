@@ -113,6 +113,16 @@ export class Batcher {
     return this.#forwards.length + this.#projections.length + this.#encodings.length;
   }
 
+  /** Tenants whose calls are ready for the device or on it; one may come more than once. */
+  *tenants(): Generator<string> {
+    for (const calls of [this.#forwards, this.#projections, this.#encodings])
+      for (const { queue } of calls) yield queue.tenant;
+    if (!this.#busy) return;
+    const { forwards, projections, encodings } = this.#busy;
+    for (const { call } of forwards) yield call.queue.tenant;
+    for (const { queue } of [...projections, ...encodings]) yield queue.tenant;
+  }
+
   openQueue(scoreboard: Scoreboard, options: QueueOptions = {}): BatchQueue {
     const { maxPriority = MAX_PRIORITY, tenant = '', targets } = options;
     const queue = new BatchQueue(scoreboard, maxPriority, tenant, targets);

@@ -17,7 +17,7 @@ export interface DeviceTurns {
 
 /** A model among the models of one device. */
 interface Place {
-  /** Tenants whose calls want the device now; one may come more than once. */
+  /** Tenants whose calls can use the device now or do so; one may come more than once. */
   readonly tenants: () => Iterable<string>;
   /** Called when another model's step has ended. */
   readonly ended: () => void;

@@ -33,7 +33,7 @@ import { nextTurn, Pause } from './pause.ts';
 import { Preemption } from './preemption.ts';
 import { RunCall } from './run.ts';
 import { RunSlices } from './run-slices.ts';
-import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort, tenantsWanting } from './space.ts';
+import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from './space.ts';
 import { StepStats } from './stats.ts';
 import { StepGaps } from './step-gaps.ts';
 import { openSwap } from './swap.ts';
@@ -83,7 +83,7 @@ export class ModelEngine {
     const { backend } = model;
     this.model = model;
     this.#turns = share.join(
-      () => tenantsWanting(this.spaces),
+      () => this.batcher.tenants(),
       () => this.#pause.wake(),
     );
     this.#flush = flush;

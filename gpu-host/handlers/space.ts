@@ -113,11 +113,6 @@ export class ModelSpace {
   }
 }
 
-/** Tenants with pending calls, once for each of their inferlets; held calls do not count. */
-export function* tenantsWanting(spaces: Iterable<ModelSpace>): Generator<string> {
-  for (const { pages, closed, owner } of spaces) if (pages.busy && !closed) yield owner.tenant;
-}
-
 /** One queue of an inferlet. */
 export class HostQueue {
   readonly space: ModelSpace;
