@@ -24,7 +24,7 @@ export class Canary {
   readonly #client: TenantClient;
   readonly #expected: string;
   readonly #tellings: Telling[] = [];
-  readonly #listeners = new Set<() => void>();
+  readonly #listeners: (() => void)[] = [];
   /** Median milliseconds per token without an attack. */
   readonly aloneMs: number;
   #problem: Error | null = null;
@@ -62,8 +62,7 @@ export class Canary {
   async heardSince(from: number): Promise<{ readonly medianMs: number; readonly slowestMs: number }> {
     const now = performance.now();
     while (!this.#problem && !this.#tellings.some(({ startedAt }) => startedAt >= now)) {
-      await new Promise<void>((resolve) => this.#listeners.add(resolve));
-      this.#listeners.clear();
+      await new Promise<void>((resolve) => this.#listeners.push(resolve));
     }
     if (this.#problem) throw this.#problem;
     const times = this.#tellings.filter(({ endedAt }) => endedAt >= from).map(({ msPerToken }) => msPerToken);
@@ -82,12 +81,12 @@ export class Canary {
         const { story, ...telling } = await tell(this.#client);
         if (story !== this.#expected) throw new Error(`the canary told ${story}; alone it tells ${this.#expected}`);
         this.#tellings.push(telling);
-        for (const listener of this.#listeners) listener();
+        for (const listener of this.#listeners.splice(0)) listener();
       }
     } catch (cause) {
       this.#problem = cause instanceof Error ? cause : new Error(String(cause));
     }
-    for (const listener of this.#listeners) listener();
+    for (const listener of this.#listeners.splice(0)) listener();
   }
 }
 

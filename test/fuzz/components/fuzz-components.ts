@@ -35,6 +35,8 @@ export interface FuzzComponentsReport {
 
 /** Codes that blame the platform. */
 const BLAME = new Set(['internal', 'runtime-lost', 'device-lost', 'artifact-unavailable']);
+/** Mutants on the platform at a time: each waits for a build, and for a story of the canary after it. */
+const ABREAST = 4;
 /** Message of a build that threw an error without a code. */
 const UNTYPED = /^The build stopped: /;
 
@@ -80,7 +82,7 @@ function findingIn(outcome: Outcome): string | null {
   return null;
 }
 
-/** Deploys and invokes mutants beside a canary. */
+/** Deploys and invokes mutants beside a canary, `ABREAST` at a time. */
 async function throughPlatform(
   seeds: readonly Seed[],
   seed: number,
@@ -89,29 +91,37 @@ async function throughPlatform(
   find: (finding: string) => void,
   onDone: () => void,
 ): Promise<void> {
-  let arena = await Arena.start();
-  try {
-    for (const index of indexes) {
-      const { bytes } = mutant(seeds, Random.of(seed, index));
-      const source = () => ({ component: bytes });
-      try {
-        const report = await arena.attack({ name: `mutant-${index}`, source });
-        for (const end of report.ends) {
-          count(ends, end);
-          const [, code = ''] = end.split(' ');
-          const known = code === 'result' || (isErrorCode(code) && !BLAME.has(code));
-          if (!known) find(`${describe(seeds, seed, index)}: ${end}: ${report.message}`);
+  const left = [...indexes];
+  while (left.length > 0) {
+    await using arena = await Arena.start();
+    const running = new Set<number>();
+    let isSound = true;
+    const send = async (): Promise<void> => {
+      for (let index = left.shift(); index !== undefined; index = isSound ? left.shift() : undefined) {
+        running.add(index);
+        try {
+          const { bytes } = mutant(seeds, Random.of(seed, index));
+          const report = await arena.attack({ name: `mutant-${index}`, source: () => ({ component: bytes }) });
+          for (const end of report.ends) {
+            count(ends, end);
+            const [, code = ''] = end.split(' ');
+            const known = code === 'result' || (isErrorCode(code) && !BLAME.has(code));
+            if (!known) find(`${describe(seeds, seed, index)}: ${end}: ${report.message}`);
+          }
+        } catch (error) {
+          // The harm to the arena ends the others too: the first to notice names them all.
+          if (isSound) {
+            const harm = error instanceof Error ? error.message : String(error);
+            find(`${[...running].map((each) => describe(seeds, seed, each)).join(', or ')}: ${harm}`);
+          }
+          isSound = false;
         }
-      } catch (error) {
-        find(`${describe(seeds, seed, index)}: ${error instanceof Error ? error.message : String(error)}`);
-        await arena[Symbol.asyncDispose]();
-        arena = await Arena.start();
+        running.delete(index);
+        onDone();
       }
-      onDone();
-    }
-    for (const left of await arena.leftBehind()) find(`left behind: ${left}`);
-  } finally {
-    await arena[Symbol.asyncDispose]();
+    };
+    await Promise.all(Array.from({ length: ABREAST }, send));
+    if (isSound) for (const held of await arena.leftBehind()) find(`left behind: ${held}`);
   }
 }
 
