@@ -44,13 +44,14 @@ export class Arena implements AsyncDisposable {
     this.#pids = String(platform.pids());
   }
 
-  static async start(): Promise<Arena> {
+  /** @param restMs between two stories of the canary: a canary that rests leaves the cores to builds */
+  static async start(restMs = 0): Promise<Arena> {
     const platform = await Platform.start({ functions: false, config: CONFIG });
     try {
       const client = await createTenant(platform, 'canary');
       const attacker = await createTenant(platform, 'attacker');
       const before = await holdings(platform);
-      return new Arena(platform, await Canary.start(platform, client), attacker, before);
+      return new Arena(platform, await Canary.start(platform, client, restMs), attacker, before);
     } catch (error) {
       await platform[Symbol.asyncDispose]();
       throw error;

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { deploySource } from '#test/harness/deploy.ts';
 import { invoke, numberOf, text } from '#test/harness/events.ts';
 import { type Platform, ROOT } from '#test/harness/platform.ts';
@@ -19,7 +20,7 @@ interface Telling {
   readonly msPerToken: number;
 }
 
-/** A tenant that streams the same story continuously and compares each one with the story that it received alone. */
+/** A tenant that streams the same story again and again and compares each one with the story that it received alone. */
 export class Canary {
   readonly #client: TenantClient;
   readonly #expected: string;
@@ -37,8 +38,8 @@ export class Canary {
     this.aloneMs = aloneMs;
   }
 
-  /** Deploys the canary's function, records its output alone, and starts the continuous stream. */
-  static async start(platform: Platform, client: TenantClient): Promise<Canary> {
+  /** Deploys the canary's function, records its output alone, and starts to stream stories, with a rest of `restMs` between two. */
+  static async start(platform: Platform, client: TenantClient, restMs = 0): Promise<Canary> {
     const { apiKey } = client;
     await deploySource(platform, path.join(ROOT, 'functions', FUNCTION), { apiKey });
     const { story: expected } = await tell(client);
@@ -49,7 +50,7 @@ export class Canary {
       rehearsals.push(telling);
     }
     const canary = new Canary(client, expected, median(rehearsals.map(({ msPerToken }) => msPerToken)));
-    canary.#singing = canary.#sing();
+    canary.#singing = canary.#sing(restMs);
     return canary;
   }
 
@@ -75,13 +76,14 @@ export class Canary {
     await this.#singing;
   }
 
-  async #sing(): Promise<void> {
+  async #sing(restMs: number): Promise<void> {
     try {
       while (!this.#stopped) {
         const { story, ...telling } = await tell(this.#client);
         if (story !== this.#expected) throw new Error(`the canary told ${story}; alone it tells ${this.#expected}`);
         this.#tellings.push(telling);
         for (const listener of this.#listeners.splice(0)) listener();
+        await sleep(restMs);
       }
     } catch (cause) {
       this.#problem = cause instanceof Error ? cause : new Error(String(cause));
