@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import type { GpuHostConnection, GpuInferlet, Termination } from '../protocol/client.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
-import { ids, PROMPT, same, Workbench, withWorkbench } from '../testing/workbench.ts';
+import { ids, onOneBackend, PROMPT, same, Workbench } from '../testing/workbench.ts';
 import { nextTurn } from './pause.ts';
 
 /** Another inferlet, of the workbench's tenant by default. */
@@ -18,7 +18,7 @@ function neighbour(b: Workbench, tenant?: string): { inferlet: GpuInferlet; queu
   return { inferlet, queue: inferlet.createQueue('tiny') };
 }
 
-withWorkbench('exports', (handler) => {
+onOneBackend('exports', (handler) => {
   handler('a snapshot outlives its maker, and who imports it sees what was exported', async (b) => {
     const maker = neighbour(b);
     const pages = must(maker.inferlet.allocatePages(maker.queue, 2));

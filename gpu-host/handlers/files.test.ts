@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { GpuInferlet } from '../protocol/client.ts';
 import { must, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
-import { PROMPT, same, Workbench, withWorkbench } from '../testing/workbench.ts';
+import { onOneBackend, PROMPT, same, Workbench } from '../testing/workbench.ts';
 
 const SHARED = { persistent: false, rights: 'writable', functionName: 'maker' } as const;
 
@@ -11,7 +11,7 @@ function neighbour(b: Workbench, id: string, tenant = 'default'): { inferlet: Gp
   return { inferlet, queue: inferlet.createQueue('tiny') };
 }
 
-withWorkbench('kv-files', (handler) => {
+onOneBackend('kv-files', (handler) => {
   handler('who opens a file sees what was saved last; who holds its lock saves anew', async (b) => {
     const own = b.pages(2);
     void b.fill(own, PROMPT);

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import type { GpuInferlet, Residency } from '../protocol/client.ts';
 import type { ExportControl } from '../protocol/operations.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
-import { ids, PROMPT, Workbench, withWorkbench } from '../testing/workbench.ts';
+import { ids, onOneBackend, PROMPT, Workbench } from '../testing/workbench.ts';
 
 interface Guest {
   readonly inferlet: GpuInferlet;
@@ -27,7 +27,7 @@ async function exported(b: Workbench, name: string, count: number, persistent = 
 
 const SWAP = { swapMemoryBytes: 1 << 20 };
 
-withWorkbench(
+onOneBackend(
   'residency',
   (handler) => {
     handler('pages that leave the device and come back give the same distribution', async (b) => {

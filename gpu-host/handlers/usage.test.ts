@@ -2,7 +2,15 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
 import { generate, must, startTestHost, tagOf } from '../testing/host.ts';
-import { checkCharged, ids, openedBy, PROMPT, type Workbench, withWorkbench } from '../testing/workbench.ts';
+import {
+  checkCharged,
+  ids,
+  onOneBackend,
+  openedBy,
+  PROMPT,
+  type Workbench,
+  withWorkbench,
+} from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 withWorkbench('usage', (handler) => {
@@ -144,7 +152,7 @@ function spin(ms: number): void {
   for (const startedMs = performance.now(); performance.now() - startedMs < ms; );
 }
 
-withWorkbench('the quota of a tenant', (handler) => {
+onOneBackend('the quota of a tenant', (handler) => {
   const open = (b: Workbench, id: string, tenant: string, pages?: number | null, readAt = 1) => {
     const limit = pages === undefined ? {} : { tenantPages: { pages, readAt } };
     const inferlet = b.connection.openInferlet({ id, tenant, maxPages: 40, arrival: 5, ...limit });

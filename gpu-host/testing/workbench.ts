@@ -91,6 +91,15 @@ export function withWorkbench(
     suiteOn(`${name} (${backend})`, suite, { ...options, backend });
 }
 
+/** {@link withWorkbench} for calls that move whole pages only, which `backends/conformance-slots.test.ts` tests on each backend. */
+export function onOneBackend(
+  name: string,
+  suite: (handler: (name: string, body: (bench: Workbench) => Promise<void>) => void) => void,
+  options: TestHostOptions = {},
+): void {
+  suiteOn(name, suite, { ...options, backend: 'onnx' });
+}
+
 function suiteOn(
   name: string,
   suite: (handler: (name: string, body: (bench: Workbench) => Promise<void>) => void) => void,
