@@ -16,6 +16,7 @@ export type {
   Distribution,
   ExportInfo,
   FinishReason,
+  Imported,
   KvFilesFileInfo as FileInfo,
   Mask,
   Output as StepOutput,
@@ -50,15 +51,6 @@ export const TIERS = ['device', 'memory', 'disk'] as const satisfies readonly Ti
 
 /** A residency as it travels: JSON has no numbers of 64 bits. */
 export type WireResidency = Omit<Residency, 'bytes'> & { readonly bytes: number };
-
-/** The pages that an import or an opened file mapped. */
-export interface Imported {
-  readonly pages: Uint32Array;
-  /** Filled slots. */
-  readonly tokens: number;
-  /** One past the largest position. */
-  readonly nextPosition: number;
-}
 
 /** Maximum pages that a tenant holds on one host, as read at some time. */
 export interface TenantLimit {
