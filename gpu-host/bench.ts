@@ -56,14 +56,17 @@ async function fused(connection: GpuHostConnection, inferlet: GpuInferlet): Prom
   const pages = unwrap(inferlet.allocatePages(queue, perSequence));
   let token = Uint32Array.of(1);
   for (let i = 0; i < tokens; i++) {
-    const result = await inferlet.step(queue, {
-      tokens: token,
-      positions: Uint32Array.of(i),
-      inPages: pages,
-      outPages: pages,
-      mask: undefined,
-      rows: 1,
-      output: { tag: 'sample', val: GREEDY },
+    const result = await inferlet.ask(queue, {
+      op: 'step',
+      request: {
+        tokens: token,
+        positions: Uint32Array.of(i),
+        inPages: pages,
+        outPages: pages,
+        mask: undefined,
+        rows: 1,
+        output: { tag: 'sample', val: GREEDY },
+      },
     });
     token = unwrap(result).tokens as Uint32Array<ArrayBuffer>;
   }
@@ -77,9 +80,14 @@ async function threeCalls(connection: GpuHostConnection, inferlet: GpuInferlet):
   const output = embeds.slice(1);
   let token = 1;
   for (let i = 0; i < tokens; i++) {
-    inferlet.embedText(queue, Uint32Array.of(token), Uint32Array.of(i), input);
-    inferlet.forward(queue, pages, input, pages, output, undefined);
-    const next = unwrap(await inferlet.nextDistribution(queue, output[0] as number, 1));
+    inferlet.send(queue, {
+      op: 'embed-text',
+      tokens: Uint32Array.of(token),
+      positions: Uint32Array.of(i),
+      embeds: input,
+    });
+    inferlet.send(queue, { op: 'forward', inPages: pages, inEmbeds: input, outPages: pages, outEmbeds: output });
+    const next = unwrap(await inferlet.ask(queue, { op: 'next-distribution', embed: output[0] as number, topK: 1 }));
     token = next.tokens[0] as number;
   }
 }

@@ -93,11 +93,15 @@ test('says when it is ready, serves all its models alike, and ends on SIGTERM', 
     connection.models.map(async ({ name, traits }) => {
       assert.ok(traits.includes('adapter'));
       const queue = inferlet.createQueue(name);
-      must(await inferlet.loadAdapter(queue, 'pirate'));
-      assert.deepEqual(must(await inferlet.listAdapters(queue)), [{ name: 'pirate', rank: 2, loaded: true }]);
+      must(await inferlet.ask(queue, { op: 'load-adapter', name: 'pirate' }));
+      assert.deepEqual(must(await inferlet.ask(queue, { op: 'list-adapters' })), [
+        { name: 'pirate', rank: 2, loaded: true },
+      ]);
       const request = { tokens: range(1, 6), positions: range(0, 5), inPages: NONE, outPages: NONE, mask: undefined };
       const output = { tag: 'distributions' as const, val: 3 };
-      const result = must(await inferlet.step(queue, { ...request, rows: 1, output, adapter: 'pirate' }));
+      const result = must(
+        await inferlet.ask(queue, { op: 'step', request: { ...request, rows: 1, output, adapter: 'pirate' } }),
+      );
       return result.distributions[0]!.tokens;
     }),
   );
@@ -161,7 +165,8 @@ test('persistent exports outlive a killed host, bit for bit; those of other weig
   const probe = async (inferlet: GpuInferlet, queue: number, pages: Uint32Array) => {
     const request = { tokens: Uint32Array.of(7), positions: Uint32Array.of(19), inPages: pages, outPages: NONE };
     const output = { tag: 'distributions' as const, val: 20 };
-    return must(await inferlet.step(queue, { ...request, mask: undefined, rows: 1, output })).distributions;
+    return must(await inferlet.ask(queue, { op: 'step', request: { ...request, mask: undefined, rows: 1, output } }))
+      .distributions;
   };
   const first = await start();
   let connection = await GpuHostConnection.connect(address);
@@ -178,9 +183,9 @@ test('persistent exports outlive a killed host, bit for bit; those of other weig
       mask: undefined,
       rows: 0,
     };
-    must(await inferlet.step(queue, { ...request, output: { tag: 'none' } }));
+    must(await inferlet.ask(queue, { op: 'step', request: { ...request, output: { tag: 'none' } } }));
     said.set(name, await probe(inferlet, queue, pages));
-    must(await inferlet.exportPages(queue, pages, 'kept/one', true));
+    must(await inferlet.ask(queue, { op: 'export-pages', pages, name: 'kept/one', persistent: true }));
   }
   await end(first.child);
   connection.close();

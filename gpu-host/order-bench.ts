@@ -75,7 +75,12 @@ async function serve(
     const step = async (inputs: readonly number[], from: number): Promise<void> => {
       const positions = range(from, from + inputs.length);
       const request = { tokens: Uint32Array.from(inputs), positions, inPages: pages, outPages: pages, mask: undefined };
-      must(await inferlet.step(queue, { ...request, rows: 1, output: { tag: 'distributions', val: 1 } }));
+      must(
+        await inferlet.ask(queue, {
+          op: 'step',
+          request: { ...request, rows: 1, output: { tag: 'distributions', val: 1 } },
+        }),
+      );
     };
     await step(tokens, 0);
     for (let i = 0; i < DECODED; i++) await step([5], tokens.length + i);

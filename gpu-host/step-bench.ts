@@ -170,7 +170,10 @@ const decodeSteps: Decode = async (inferlet, queue, pages, context, steps) => {
     const inPages = pages.slice(0, Math.ceil(position / PAGE_SIZE));
     const rest = { inPages, outPages: pages.slice(at, at + 1), mask: undefined, rows: 1 };
     const request = { tokens: token, positions: Uint32Array.of(position), ...rest };
-    const result = await inferlet.step(queue, { ...request, output: { tag: 'sample', val: SAMPLER } });
+    const result = await inferlet.ask(queue, {
+      op: 'step',
+      request: { ...request, output: { tag: 'sample', val: SAMPLER } },
+    });
     token = Uint32Array.from(must(result).tokens);
   }
 };
@@ -181,7 +184,7 @@ async function prefill(inferlet: GpuInferlet, queue: number, pages: Uint32Array,
     const positions = range(from, Math.min(context, from + PREFILL_TOKENS));
     const tokens = positions.map((position) => 3 + ((position + seed) % 90));
     const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 0 };
-    must(await inferlet.step(queue, { tokens, positions, ...rest, output: { tag: 'none' } }));
+    must(await inferlet.ask(queue, { op: 'step', request: { tokens, positions, ...rest, output: { tag: 'none' } } }));
   }
 }
 

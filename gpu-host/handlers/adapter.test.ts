@@ -63,7 +63,9 @@ function request(who: Who, tokens: readonly number[], from: number, pages: Uint3
 }
 
 async function said(b: Workbench, ...args: Parameters<typeof request>) {
-  const { distributions, cachedTokens } = must(await b.inferlet.step(b.queue, request(...args)));
+  const { distributions, cachedTokens } = must(
+    await b.inferlet.ask(b.queue, { op: 'step', request: request(...args) }),
+  );
   return { distribution: distributions[0]!, cachedTokens };
 }
 
@@ -94,17 +96,38 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       const pages = b.pages(4);
       const embeds = b.embeds(TEXT.length + 2);
       const [first, last] = [embeds[TEXT.length]!, embeds[TEXT.length + 1]!];
-      b.inferlet.embedText(b.queue, Uint32Array.from(TEXT), range(0, TEXT.length), embeds.slice(0, TEXT.length));
+      b.inferlet.send(b.queue, {
+        op: 'embed-text',
+        tokens: Uint32Array.from(TEXT),
+        positions: range(0, TEXT.length),
+        embeds: embeds.slice(0, TEXT.length),
+      });
       const before = host.host.engines[0]!.stats.fusedProjections;
-      b.inferlet.forwardWithAdapter(b.queue, who, NONE, embeds.slice(0, 5), pages, ids(first), undefined);
-      const short = await b.inferlet.nextDistribution(b.queue, first, 5);
+      b.inferlet.send(b.queue, {
+        op: 'forward',
+        adapter: who,
+        inPages: NONE,
+        inEmbeds: embeds.slice(0, 5),
+        outPages: pages,
+        outEmbeds: ids(first),
+      });
+      const short = await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: first, topK: 5 });
       same(must(short), await oracle.top(TEXT.slice(0, 5), [...range(0, 5)], 1, 5));
       assert.equal(host.host.engines[0]!.stats.fusedProjections - before, 1);
       const rest = embeds.slice(5, TEXT.length);
-      b.inferlet.forwardWithAdapter(b.queue, who, pages, rest, pages, ids(last), undefined);
+      b.inferlet.send(b.queue, {
+        op: 'forward',
+        adapter: who,
+        inPages: pages,
+        inEmbeds: rest,
+        outPages: pages,
+        outEmbeds: ids(last),
+      });
       const expected = await oracle.top(TEXT, [...TEXT.keys()], 1, 5);
-      same(must(await b.inferlet.nextDistribution(b.queue, last, 5)), expected);
-      const scores = must(await b.inferlet.logProbabilities(b.queue, last, expected.tokens));
+      same(must(await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: last, topK: 5 })), expected);
+      const scores = must(
+        await b.inferlet.ask(b.queue, { op: 'log-probabilities', embed: last, tokens: expected.tokens }),
+      );
       scores.forEach((score, i) => {
         assert.ok(Math.abs(score - expected.logProbabilities[i]!) < 1e-4);
       });
@@ -163,7 +186,14 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     const b = await bench(host, oracleOf(undefined), 'mixed');
     const pages = b.pages(4);
     await said(b, 'pirate', TEXT.slice(0, 8), 0, pages);
-    must(await b.inferlet.exportPages(b.queue, pages.slice(0, 1), 'of-a-pirate', false));
+    must(
+      await b.inferlet.ask(b.queue, {
+        op: 'export-pages',
+        pages: pages.slice(0, 1),
+        name: 'of-a-pirate',
+        persistent: false,
+      }),
+    );
     const { prefix } = host.host.stats().models[0]!;
     const [mixed] = must(await b.inferlet.importPages(b.queue, 'of-a-pirate')).pages;
     const own = Uint32Array.of(mixed!, ...b.pages(3));
@@ -190,9 +220,13 @@ test('adapters are listed, loaded once, and leave the device for others when it 
   await using made = await start({ wrap, model: { adapterMemoryBytes: room } });
   const b = await bench(made.host, made.oracleOf('quiet'), 'x');
   const loaded = async () =>
-    must(await b.inferlet.listAdapters(b.queue)).map(({ name, rank, loaded: there }) => `${name} ${rank} ${there}`);
+    must(await b.inferlet.ask(b.queue, { op: 'list-adapters' })).map(
+      ({ name, rank, loaded: there }) => `${name} ${rank} ${there}`,
+    );
   assert.deepEqual(await loaded(), ['pirate 3 false', 'quiet 1 false']);
-  const results = await Promise.all([1, 2, 3].map(() => b.inferlet.loadAdapter(b.queue, 'pirate')));
+  const results = await Promise.all(
+    [1, 2, 3].map(() => b.inferlet.ask(b.queue, { op: 'load-adapter', name: 'pirate' })),
+  );
   assert.deepEqual(results.map(tagOf), ['ok', 'ok', 'ok']);
   assert.equal(loads, 1);
   assert.deepEqual(await loaded(), ['pirate 3 true', 'quiet 1 false']);
@@ -364,15 +398,25 @@ test('a failed call reports its reason, and its dependents fail with the same ca
   const b = await bench(made.host, made.oracleOf(undefined), 'x');
   const failure = async (name: string) => {
     const pages = b.pages(1);
-    const outcome = await b.inferlet.step(b.queue, { ...request(undefined, [1, 2], 0, pages), adapter: name });
-    const after = await b.inferlet.step(b.queue, request(undefined, [3], 2, pages));
+    const outcome = await b.inferlet.ask(b.queue, {
+      op: 'step',
+      request: { ...request(undefined, [1, 2], 0, pages), adapter: name },
+    });
+    const after = await b.inferlet.ask(b.queue, { op: 'step', request: request(undefined, [3], 2, pages) });
     const forward = b.embeds(2);
-    b.inferlet.embedText(b.queue, ids(1), ids(0), forward.slice(0, 1));
-    b.inferlet.forwardWithAdapter(b.queue, name, NONE, forward.slice(0, 1), NONE, forward.slice(1), undefined);
-    const state = await b.inferlet.nextDistribution(b.queue, forward[1]!, 1);
+    b.inferlet.send(b.queue, { op: 'embed-text', tokens: ids(1), positions: ids(0), embeds: forward.slice(0, 1) });
+    b.inferlet.send(b.queue, {
+      op: 'forward',
+      adapter: name,
+      inPages: NONE,
+      inEmbeds: forward.slice(0, 1),
+      outPages: NONE,
+      outEmbeds: forward.slice(1),
+    });
+    const state = await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: forward[1]!, topK: 1 });
     const text = outcome.tag === 'err' ? outcome.val.val : '';
     await b.inferlet.synchronize(b.queue);
-    const load = tagOf(await b.inferlet.loadAdapter(b.queue, name));
+    const load = tagOf(await b.inferlet.ask(b.queue, { op: 'load-adapter', name }));
     return { codes: [outcome, after, state].map(tagOf), load, text };
   };
   const missing = await failure('nobody');
@@ -391,8 +435,8 @@ test('a failed call reports its reason, and its dependents fail with the same ca
 
   await using bare = await startTestHost();
   const none = await bench(bare, await Oracle.of(bare.model), 'y');
-  assert.equal(tagOf(await none.inferlet.loadAdapter(none.queue, 'pirate')), 'unsupported');
-  assert.deepEqual(must(await none.inferlet.listAdapters(none.queue)), []);
+  assert.equal(tagOf(await none.inferlet.ask(none.queue, { op: 'load-adapter', name: 'pirate' })), 'unsupported');
+  assert.deepEqual(must(await none.inferlet.ask(none.queue, { op: 'list-adapters' })), []);
   assert.equal(none.connection.models[0]!.traits.includes('adapter'), false);
   assert.ok(b.connection.models[0]!.traits.includes('adapter'));
 });

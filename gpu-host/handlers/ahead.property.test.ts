@@ -115,9 +115,12 @@ async function live(inferlet: GpuInferlet, story: Story, oracle: Oracle): Promis
   await turns(delays[0]!);
   const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + maxTokens + 9) / PAGE_SIZE)));
   const step = (tokens: readonly number[], first: number, out: Uint32Array, output: object) =>
-    inferlet.step(queue, {
-      ...{ tokens: Uint32Array.from(tokens), positions: range(first, first + tokens.length), inPages: pages },
-      ...{ outPages: out, mask: undefined, rows: 1, output: { tag: 'sample', val: sampler }, ...output },
+    inferlet.ask(queue, {
+      op: 'step',
+      request: {
+        ...{ tokens: Uint32Array.from(tokens), positions: range(first, first + tokens.length), inPages: pages },
+        ...{ outPages: out, mask: undefined, rows: 1, output: { tag: 'sample', val: sampler }, ...output },
+      },
     });
   must(await step(prompt, 0, pages, { rows: 0, output: { tag: 'none' } }));
   await turns(delays[1]!);

@@ -87,9 +87,12 @@ test('the next step is with the device before the one before has ended, and a ca
   }
   await device.reaches(7);
   const other = connection.openInferlet({ id: 'step', maxPages: 10, arrival: 2 });
-  const answer = other.step(other.createQueue('tiny'), {
-    ...{ tokens: Uint32Array.from(PROMPT), positions: range(0, PROMPT.length), inPages: NONE, outPages: NONE },
-    ...{ mask: undefined, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  const answer = other.ask(other.createQueue('tiny'), {
+    op: 'step',
+    request: {
+      ...{ tokens: Uint32Array.from(PROMPT), positions: range(0, PROMPT.length), inPages: NONE, outPages: NONE },
+      ...{ mask: undefined, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    },
   });
   await connection.stats();
   assert.equal(device.batches.length, 7, 'nothing more was handed over when the call came');

@@ -19,9 +19,12 @@ interface Holder extends Guest {
 
 /** Sends a step over the text's inputs from `from` on. */
 function step({ inferlet, queue, pages, text }: Holder, from: number): Promise<StepResult> {
-  const made = inferlet.step(queue, {
-    ...{ tokens: text.subarray(from), positions: range(from, text.length), mask: undefined },
-    ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  const made = inferlet.ask(queue, {
+    op: 'step',
+    request: {
+      ...{ tokens: text.subarray(from), positions: range(from, text.length), mask: undefined },
+      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    },
   });
   return made.then(must);
 }

@@ -31,14 +31,14 @@ withWorkbench('what calls compute', (handler) => {
     const own = b.pages(3);
     const [state, ...inputs] = b.embeds(PROMPT.length + 1);
     const called: number[] = [];
-    b.inferlet.embedText(b.queue, Uint32Array.from(PROMPT), range(0, PROMPT.length), Uint32Array.from(inputs));
-    b.inferlet.forward(b.queue, NONE, Uint32Array.from(inputs), own, ids(state!), undefined);
+    b.embedText(Uint32Array.from(PROMPT), range(0, PROMPT.length), Uint32Array.from(inputs));
+    b.forward(NONE, Uint32Array.from(inputs), own, ids(state!));
     for (let position = PROMPT.length; ; position++) {
-      const { tokens } = must(await b.inferlet.nextDistribution(b.queue, state!, 3));
+      const { tokens } = must(await b.next(state!, 3));
       called.push(tokens[0]!);
       if (called.length === 12) break;
-      b.inferlet.embedText(b.queue, ids(tokens[0]!), ids(position), ids(inputs[0]!));
-      b.inferlet.forward(b.queue, own, ids(inputs[0]!), own, ids(state!), undefined);
+      b.embedText(ids(tokens[0]!), ids(position), ids(inputs[0]!));
+      b.forward(own, ids(inputs[0]!), own, ids(state!));
     }
     assert.deepEqual(called, expected);
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
@@ -56,27 +56,23 @@ withWorkbench('what calls compute', (handler) => {
   handler('embeds are copied, states can be fed back, and tokens mixed with states', async (b) => {
     const [first, second, copy, state] = b.embeds(4);
     const own = b.pages(2);
-    b.inferlet.embedText(b.queue, ids(1, 5), ids(0, 1), ids(first!, second!));
-    b.inferlet.forward(b.queue, NONE, ids(first!, second!), own, ids(state!), undefined);
-    b.inferlet.copyEmbeds(b.queue, ids(state!), ids(copy!));
-    const before = must(await b.inferlet.nextDistribution(b.queue, state!, 5));
-    same(must(await b.inferlet.nextDistribution(b.queue, copy!, 5)), before, 'a copy is the same state');
+    b.embedText(ids(1, 5), ids(0, 1), ids(first!, second!));
+    b.forward(NONE, ids(first!, second!), own, ids(state!));
+    b.send({ op: 'copy-embeds', sources: ids(state!), destinations: ids(copy!) });
+    const before = must(await b.next(state!, 5));
+    same(must(await b.next(copy!, 5)), before, 'a copy is the same state');
     // A state's position follows its input's, so it can be the next input; then beside a token in one forward.
     const fed = b.embeds(2);
-    b.inferlet.forward(b.queue, own, ids(copy!), NONE, ids(fed[0]!), undefined);
-    b.inferlet.embedText(b.queue, ids(9), ids(3), ids(first!));
-    b.inferlet.forward(b.queue, own, ids(copy!, first!), NONE, ids(fed[0]!, fed[1]!), undefined);
-    const mixed = must(await b.inferlet.nextDistribution(b.queue, fed[0]!, 5));
-    b.inferlet.forward(b.queue, own, ids(copy!), NONE, ids(state!), undefined);
-    same(must(await b.inferlet.nextDistribution(b.queue, state!, 5)), mixed, 'the state sees no later token');
+    b.forward(own, ids(copy!), NONE, ids(fed[0]!));
+    b.embedText(ids(9), ids(3), ids(first!));
+    b.forward(own, ids(copy!, first!), NONE, ids(fed[0]!, fed[1]!));
+    const mixed = must(await b.next(fed[0]!, 5));
+    b.forward(own, ids(copy!), NONE, ids(state!));
+    same(must(await b.next(state!, 5)), mixed, 'the state sees no later token');
     // At the same position neither sees the other: the token's row depends on the token alone.
-    b.inferlet.embedText(b.queue, ids(9), ids(2), ids(second!));
-    b.inferlet.forward(b.queue, own, ids(copy!, second!), NONE, ids(fed[0]!, fed[1]!), undefined);
-    same(
-      must(await b.inferlet.nextDistribution(b.queue, fed[1]!, 5)),
-      await b.probe(own, 9, 2),
-      'a token among states',
-    );
+    b.embedText(ids(9), ids(2), ids(second!));
+    b.forward(own, ids(copy!, second!), NONE, ids(fed[0]!, fed[1]!));
+    same(must(await b.next(fed[1]!, 5)), await b.probe(own, 9, 2), 'a token among states');
   });
 
   handler('masks hide slots from one address only, and can be undone', async (b) => {
@@ -84,7 +80,7 @@ withWorkbench('what calls compute', (handler) => {
     void b.fill(own, PROMPT);
     const shared = must(b.inferlet.sharePages(b.queue, own));
     const whole = await b.probe(own, 7, 30);
-    b.inferlet.maskPage(b.queue, own[0]!, 0b0000_0110);
+    b.send({ op: 'mask-page', page: own[0]!, slots: 0b0000_0110 });
     const hidden = await b.probe(own, 7, 30);
     const without = [...PROMPT.keys()].filter((i) => i !== 1 && i !== 2);
     const visible = [...PROMPT, 7].map((_, i) =>
@@ -92,7 +88,7 @@ withWorkbench('what calls compute', (handler) => {
     );
     same(hidden, await b.oracle.top([...PROMPT, 7], [...PROMPT.keys(), 30], 1, 5, visible));
     same(await b.probe(shared, 7, 30), whole, 'the sharer sees everything');
-    b.inferlet.maskPage(b.queue, own[0]!, 0);
+    b.send({ op: 'mask-page', page: own[0]!, slots: 0 });
     same(await b.probe(own, 7, 30), whole, 'unmasked again');
   });
 
@@ -114,7 +110,7 @@ withWorkbench('what calls compute', (handler) => {
       mask: undefined,
       rows: 2,
     };
-    const both = must(await b.inferlet.step(b.queue, { ...request, output: { tag: 'distributions', val: 5 } }));
+    const both = must(await b.ask({ op: 'step', request: { ...request, output: { tag: 'distributions', val: 5 } } }));
     for (const [row, token] of [20, 30].entries()) same(both.distributions[row]!, await b.probe(own, token, 4));
   });
 
@@ -129,8 +125,24 @@ withWorkbench('what calls compute', (handler) => {
     same(await b.probe(fork, 7, at + 1), await b.oracle.top([...PROMPT, 40, 7], [...range(0, at + 2)], 1, 5));
     assert.equal(b.host.host.stats().models[0]!.pages.owned, 3, 'only the page that was written was copied');
     const copy = b.pages(2);
-    b.inferlet.copySlots(b.queue, own[0]!, 0, copy[0]!, 0, 8);
-    b.inferlet.copySlots(b.queue, own[1]!, 0, copy[1]!, 4, 3);
+    b.send({
+      op: 'copy-slots',
+      source: own[0]!,
+      sourceOffset: 0,
+      destination: copy[0]!,
+      destinationOffset: 0,
+      count: 8,
+      shift: 0,
+    });
+    b.send({
+      op: 'copy-slots',
+      source: own[1]!,
+      sourceOffset: 0,
+      destination: copy[1]!,
+      destinationOffset: 4,
+      count: 3,
+      shift: 0,
+    });
     b.inferlet.freePages(b.queue, own);
     same(await b.probe(copy, 7, at), await b.oracle.top([...PROMPT, 7], [...range(0, at + 1)], 1, 5));
   });
@@ -152,7 +164,7 @@ withWorkbench('what calls compute', (handler) => {
           rows: 1,
         };
         const result = must(
-          await b.inferlet.step(b.queue, { ...request, output: { tag: 'sample', val: { ...sampler, seed } } }),
+          await b.ask({ op: 'step', request: { ...request, output: { tag: 'sample', val: { ...sampler, seed } } } }),
         );
         token = result.tokens[0]!;
         made.push(token);
@@ -244,7 +256,10 @@ withWorkbench('what calls compute', (handler) => {
         mask: undefined,
         rows: 0,
       };
-      void b.inferlet.step(position % 2 ? other : b.queue, { ...request, output: { tag: 'none' } });
+      void b.inferlet.ask(position % 2 ? other : b.queue, {
+        op: 'step',
+        request: { ...request, output: { tag: 'none' } },
+      });
     }
     same(await b.probe(own, 7, sequence.length), await b.oracle.top([...sequence, 7], [...range(0, 7)], 1, 5));
   });
@@ -268,18 +283,28 @@ test('a prefill in chunks is the whole prefill, whatever its mask', async () => 
     for (const mask of masks) {
       const pages = must(inferlet.allocatePages(queue, 2));
       const request = { tokens, positions, inPages: NONE, outPages: pages, mask, rows: 9 };
-      rows.push(must(await inferlet.step(queue, { ...request, output: { tag: 'distributions', val: 4 } })));
-      const last = must(inferlet.allocateEmbeds(queue, PROMPT.length + 7));
-      inferlet.embedText(queue, tokens, positions, last.subarray(7));
-      inferlet.forward(
-        queue,
-        NONE,
-        last.subarray(7),
-        must(inferlet.allocatePages(queue, 2)),
-        last.subarray(0, 7),
-        mask,
+      rows.push(
+        must(
+          await inferlet.ask(queue, { op: 'step', request: { ...request, output: { tag: 'distributions', val: 4 } } }),
+        ),
       );
-      rows.push(...(await Promise.all([0, 3, 6].map((i) => inferlet.nextDistribution(queue, last[i]!, 4)))).map(must));
+      const last = must(inferlet.allocateEmbeds(queue, PROMPT.length + 7));
+      inferlet.send(queue, { op: 'embed-text', tokens, positions, embeds: last.subarray(7) });
+      inferlet.send(queue, {
+        op: 'forward',
+        inPages: NONE,
+        inEmbeds: last.subarray(7),
+        outPages: must(inferlet.allocatePages(queue, 2)),
+        outEmbeds: last.subarray(0, 7),
+        mask,
+      });
+      rows.push(
+        ...(
+          await Promise.all(
+            [0, 3, 6].map((i) => inferlet.ask(queue, { op: 'next-distribution', embed: last[i]!, topK: 4 })),
+          )
+        ).map(must),
+      );
     }
     results.push(rows);
     const { batchSizes } = host.host.stats().models[0]!;

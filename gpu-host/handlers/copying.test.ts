@@ -8,12 +8,44 @@ withWorkbench('copies of slots and tokens', (handler) => {
     const own = b.pages(2);
     void b.fill(own, PROMPT);
     const moved = b.pages(2);
-    b.inferlet.copySlots(b.queue, own[0]!, 0, moved[0]!, 0, 8, 5);
-    b.inferlet.copySlots(b.queue, own[1]!, 0, moved[1]!, 2, 3, 5);
+    b.send({
+      op: 'copy-slots',
+      source: own[0]!,
+      sourceOffset: 0,
+      destination: moved[0]!,
+      destinationOffset: 0,
+      count: 8,
+      shift: 5,
+    });
+    b.send({
+      op: 'copy-slots',
+      source: own[1]!,
+      sourceOffset: 0,
+      destination: moved[1]!,
+      destinationOffset: 2,
+      count: 3,
+      shift: 5,
+    });
     const end = PROMPT.length + 5;
     same(await b.probe(moved, 7, end), await b.oracle.top([...PROMPT, 7], [...range(5, end + 1)], 1, 5));
-    b.inferlet.copySlots(b.queue, moved[0]!, 0, moved[0]!, 0, 8, -5);
-    b.inferlet.copySlots(b.queue, moved[1]!, 2, moved[1]!, 2, 3, -5);
+    b.send({
+      op: 'copy-slots',
+      source: moved[0]!,
+      sourceOffset: 0,
+      destination: moved[0]!,
+      destinationOffset: 0,
+      count: 8,
+      shift: -5,
+    });
+    b.send({
+      op: 'copy-slots',
+      source: moved[1]!,
+      sourceOffset: 2,
+      destination: moved[1]!,
+      destinationOffset: 2,
+      count: 3,
+      shift: -5,
+    });
     same(
       await b.probe(moved, 7, PROMPT.length),
       await b.oracle.top([...PROMPT, 7], [...range(0, PROMPT.length + 1)], 1, 5),
@@ -31,13 +63,25 @@ withWorkbench('copies of slots and tokens', (handler) => {
     void b.fill(own, PROMPT);
     const kept = [0, 3, 4, 9];
     const copy = b.pages(1);
-    b.inferlet.copyTokens(b.queue, own, Uint32Array.from([9, 0, 4, 3]), copy, NONE);
+    b.send({
+      op: 'copy-tokens',
+      sources: own,
+      indices: Uint32Array.from([9, 0, 4, 3]),
+      destinations: copy,
+      positions: NONE,
+    });
     same(await b.probe(copy, 7, 20), await only(b, kept, 20), 'with their positions');
     const whole = b.pages(2);
-    b.inferlet.copyTokens(b.queue, own, range(0, PROMPT.length), whole, range(30, 30 + PROMPT.length));
+    b.send({
+      op: 'copy-tokens',
+      sources: own,
+      indices: range(0, PROMPT.length),
+      destinations: whole,
+      positions: range(30, 30 + PROMPT.length),
+    });
     const end = 30 + PROMPT.length;
     same(await b.probe(whole, 7, end), await b.oracle.top([...PROMPT, 7], [...range(30, end + 1)], 1, 5), 'renumbered');
-    b.inferlet.copyTokens(b.queue, whole, ids(0), copy, ids(8));
+    b.send({ op: 'copy-tokens', sources: whole, indices: ids(0), destinations: copy, positions: ids(8) });
     same(await b.probe(copy, 7, 20, undefined), await b.probe(copy, 7, 20), 'into what room was left');
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
   });
@@ -48,13 +92,59 @@ withWorkbench('copies of slots and tokens', (handler) => {
     const before = await b.probe(own, 7, 40);
     const target = b.pages(1);
     const refused: [() => void, string][] = [
-      [() => b.inferlet.copyTokens(b.queue, own, ids(PROMPT.length), target, NONE), 'invalid-argument'],
-      [() => b.inferlet.copyTokens(b.queue, own, ids(0, 1), target, ids(4)), 'invalid-argument'],
-      [() => b.inferlet.copyTokens(b.queue, own, range(0, 9), target, NONE), 'context-overflow'],
-      [() => b.inferlet.copyTokens(b.queue, ids(4000), ids(0), target, NONE), 'not-owned'],
-      [() => b.inferlet.copyTokens(b.queue, own, ids(0), ids(4000), NONE), 'not-owned'],
-      [() => b.inferlet.copySlots(b.queue, own[0]!, 0, target[0]!, 0, 8, -1), 'invalid-argument'],
-      [() => b.inferlet.copySlots(b.queue, own[0]!, 0, 4000, 0, 8, 1), 'not-owned'],
+      [
+        () =>
+          b.send({
+            op: 'copy-tokens',
+            sources: own,
+            indices: ids(PROMPT.length),
+            destinations: target,
+            positions: NONE,
+          }),
+        'invalid-argument',
+      ],
+      [
+        () => b.send({ op: 'copy-tokens', sources: own, indices: ids(0, 1), destinations: target, positions: ids(4) }),
+        'invalid-argument',
+      ],
+      [
+        () => b.send({ op: 'copy-tokens', sources: own, indices: range(0, 9), destinations: target, positions: NONE }),
+        'context-overflow',
+      ],
+      [
+        () => b.send({ op: 'copy-tokens', sources: ids(4000), indices: ids(0), destinations: target, positions: NONE }),
+        'not-owned',
+      ],
+      [
+        () => b.send({ op: 'copy-tokens', sources: own, indices: ids(0), destinations: ids(4000), positions: NONE }),
+        'not-owned',
+      ],
+      [
+        () =>
+          b.send({
+            op: 'copy-slots',
+            source: own[0]!,
+            sourceOffset: 0,
+            destination: target[0]!,
+            destinationOffset: 0,
+            count: 8,
+            shift: -1,
+          }),
+        'invalid-argument',
+      ],
+      [
+        () =>
+          b.send({
+            op: 'copy-slots',
+            source: own[0]!,
+            sourceOffset: 0,
+            destination: 4000,
+            destinationOffset: 0,
+            count: 8,
+            shift: 1,
+          }),
+        'not-owned',
+      ],
     ];
     for (const [call, tag] of refused) {
       call();
@@ -62,7 +152,7 @@ withWorkbench('copies of slots and tokens', (handler) => {
     }
     same(await b.probe(own, 7, 40), before);
     const request = { tokens: ids(7), positions: ids(0), inPages: target, outPages: NONE, mask: undefined, rows: 1 };
-    const alone = must(await b.inferlet.step(b.queue, { ...request, output: { tag: 'distributions', val: 5 } }));
+    const alone = must(await b.ask({ op: 'step', request: { ...request, output: { tag: 'distributions', val: 5 } } }));
     same(alone.distributions[0]!, await b.oracle.top([7], [0], 1, 5), 'the target is empty');
   });
 });
@@ -76,10 +166,16 @@ test('tokens go into many shared pages while another inferlet decodes, and a clo
     const queue = inferlet.createQueue('tiny');
     const own = must(inferlet.allocatePages(queue, count));
     const step = { tokens: ids(5), positions: ids(0), inPages: NONE, outPages: own.subarray(0, 1), mask: undefined };
-    void inferlet.step(queue, { ...step, rows: 0, output: { tag: 'none' } });
+    void inferlet.ask(queue, { op: 'step', request: { ...step, rows: 0, output: { tag: 'none' } } });
     const shared = must(inferlet.sharePages(queue, own));
     // The shared first page has room for seven tokens.
-    inferlet.copyTokens(queue, own, new Uint32Array(7 + (count - 1) * 8), shared, NONE);
+    inferlet.send(queue, {
+      op: 'copy-tokens',
+      sources: own,
+      indices: new Uint32Array(7 + (count - 1) * 8),
+      destinations: shared,
+      positions: NONE,
+    });
     return { inferlet, queue, shared };
   };
   const copying = begin('copies');
@@ -89,11 +185,14 @@ test('tokens go into many shared pages while another inferlet decodes, and a clo
   await closing.inferlet.close();
   assert.equal(tagOf(await copying.inferlet.synchronize(copying.queue)), 'ok');
   const request = { tokens: ids(7), positions: ids(9), inPages: copying.shared.subarray(1, 2), outPages: NONE };
-  const outcome = await copying.inferlet.step(copying.queue, {
-    ...request,
-    mask: undefined,
-    rows: 1,
-    output: { tag: 'distributions', val: 5 },
+  const outcome = await copying.inferlet.ask(copying.queue, {
+    op: 'step',
+    request: {
+      ...request,
+      mask: undefined,
+      rows: 1,
+      output: { tag: 'distributions', val: 5 },
+    },
   });
   const oracle = await Oracle.of(host.model);
   // Eight tokens 5 at position 0, each of which saw itself only.

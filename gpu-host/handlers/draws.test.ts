@@ -37,7 +37,9 @@ async function said(inferlet: GpuInferlet, queue: number): Promise<number[][]> {
     const output = { tag: 'sample', val: seeded } as const;
     const allowed = new Uint32Array(3 * inputs.length).map((_, word) => 0x5a5a5a5a ^ (word * 0x01010101));
     for (const more of [{}, { allowed }]) {
-      const { tokens: drawn } = must(await inferlet.step(queue, { ...request, rows: 12, output, ...more }));
+      const { tokens: drawn } = must(
+        await inferlet.ask(queue, { op: 'step', request: { ...request, rows: 12, output, ...more } }),
+      );
       all.push([...drawn]);
     }
     inferlet.freePages(queue, pages);
@@ -107,5 +109,5 @@ test('a row without numbers draws nothing, and its call is told so', async () =>
     rows: 1,
   };
   const output = { tag: 'sample', val: { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 1 } } as const;
-  assert.equal(tagOf(await inferlet.step(queue, { ...request, output })), 'internal');
+  assert.equal(tagOf(await inferlet.ask(queue, { op: 'step', request: { ...request, output } })), 'internal');
 });

@@ -90,13 +90,21 @@ class Writer {
       const positions = range(this.#length, this.#length + count);
       if (isImage) {
         const { embeds, done } = this.image(given(part.image));
-        this.inferlet.forward(this.queue, this.pages, embeds, this.pages, NONE, undefined);
+        this.inferlet.send(this.queue, {
+          op: 'forward',
+          inPages: this.pages,
+          inEmbeds: embeds,
+          outPages: this.pages,
+          outEmbeds: NONE,
+        });
         must(await done);
       } else {
         const rest = { inPages: this.pages, outPages: this.pages, mask: undefined };
         const output = { tag: 'none' } as const;
         const tokens = Uint32Array.from(part);
-        must(await this.inferlet.step(this.queue, { tokens, positions, ...rest, rows: 0, output }));
+        must(
+          await this.inferlet.ask(this.queue, { op: 'step', request: { tokens, positions, ...rest, rows: 0, output } }),
+        );
       }
       this.#length += count;
     }
@@ -104,9 +112,12 @@ class Writer {
 
   async next(token: number): Promise<readonly number[]> {
     const { distributions } = must(
-      await this.inferlet.step(this.queue, {
-        ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(this.#length), mask: undefined, rows: 1 },
-        ...{ inPages: this.pages, outPages: NONE, output: { tag: 'distributions', val: TOP } },
+      await this.inferlet.ask(this.queue, {
+        op: 'step',
+        request: {
+          ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(this.#length), mask: undefined, rows: 1 },
+          ...{ inPages: this.pages, outPages: NONE, output: { tag: 'distributions', val: TOP } },
+        },
       }),
     );
     return [...distributions[0]!.logProbabilities];
@@ -135,9 +146,14 @@ describe('embed-image', () => {
       const { embeds, done } = writer.image(given(3));
       must(await done);
       const expected = await oracle.embeds(3);
-      const read = await Promise.all(Array.from(embeds, (embed) => writer.inferlet.readEmbed(writer.queue, embed)));
+      const read = await Promise.all(
+        Array.from(embeds, (embed) => writer.inferlet.ask(writer.queue, { op: 'read-embed', embed })),
+      );
       for (const [i, outcome] of read.entries()) close([...must(outcome)], [...expected[i]!]);
-      assert.equal(tagOf(await writer.inferlet.nextDistribution(writer.queue, embeds[0]!, 3)), 'invalid-argument');
+      assert.equal(
+        tagOf(await writer.inferlet.ask(writer.queue, { op: 'next-distribution', embed: embeds[0]!, topK: 3 })),
+        'invalid-argument',
+      );
     });
   }
 
@@ -165,7 +181,13 @@ describe('embed-image', () => {
     const [writer, other] = [await open(host), await open(host)];
     const pixels = Promise.withResolvers<Outcome<Uint8Array>>();
     const { embeds, done } = writer.image(pixels.promise);
-    writer.inferlet.forward(writer.queue, NONE, embeds, writer.pages, NONE, undefined);
+    writer.inferlet.send(writer.queue, {
+      op: 'forward',
+      inPages: NONE,
+      inEmbeds: embeds,
+      outPages: writer.pages,
+      outEmbeds: NONE,
+    });
     let isDone = false;
     const synchronized = writer.inferlet.synchronize(writer.queue).then((outcome) => {
       isDone = true;
@@ -205,9 +227,18 @@ describe('embed-image', () => {
     await using host = await start();
     const writer = await open(host);
     const bad = writer.image(Promise.resolve(err(handlerError('invalid-argument', 'no image'))));
-    writer.inferlet.forward(writer.queue, NONE, bad.embeds, writer.pages, NONE, undefined);
+    writer.inferlet.send(writer.queue, {
+      op: 'forward',
+      inPages: NONE,
+      inEmbeds: bad.embeds,
+      outPages: writer.pages,
+      outEmbeds: NONE,
+    });
     assert.deepEqual(await bad.done, err(handlerError('invalid-argument', 'no image')));
-    assert.equal(tagOf(await writer.inferlet.readEmbed(writer.queue, bad.embeds[0]!)), 'dependency-failed');
+    assert.equal(
+      tagOf(await writer.inferlet.ask(writer.queue, { op: 'read-embed', embed: bad.embeds[0]! })),
+      'dependency-failed',
+    );
     assert.equal(tagOf(await writer.inferlet.synchronize(writer.queue)), 'invalid-argument');
 
     const calls: Promise<Outcome<undefined>>[] = [
@@ -221,7 +252,7 @@ describe('embed-image', () => {
     // The embeds of a failed call can be written again.
     const again = writer.inferlet.embedImage(writer.queue, range(0, EMBEDS), bad.embeds, given(1));
     must(await again);
-    must(await writer.inferlet.readEmbed(writer.queue, bad.embeds[0]!));
+    must(await writer.inferlet.ask(writer.queue, { op: 'read-embed', embed: bad.embeds[0]! }));
   });
 
   it('keeps no inferlet in device memory that only waits for an image', async () => {
@@ -258,7 +289,13 @@ describe('embed-image', () => {
     const writer = await open(host);
     const never = writer.image(new Promise(() => {}));
     const state = must(writer.inferlet.allocateEmbeds(writer.queue, 1));
-    writer.inferlet.forward(writer.queue, NONE, never.embeds, writer.pages, state, undefined);
+    writer.inferlet.send(writer.queue, {
+      op: 'forward',
+      inPages: NONE,
+      inEmbeds: never.embeds,
+      outPages: writer.pages,
+      outEmbeds: state,
+    });
     await writer.inferlet.close();
     assert.equal(tagOf(await never.done), 'cancelled');
     const { pages, waitingCalls, inferlets } = host.host.stats().models[0]!;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import type { GpuHostConnection, GpuInferlet, Termination } from '../protocol/client.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
-import { ids, PROMPT, same, Workbench, withWorkbench } from '../testing/workbench.ts';
+import { ids, onOneBackend, PROMPT, same, Workbench } from '../testing/workbench.ts';
 import { nextTurn } from './pause.ts';
 
 /** Another inferlet, of the workbench's tenant by default. */
@@ -18,30 +18,38 @@ function neighbour(b: Workbench, tenant?: string): { inferlet: GpuInferlet; queu
   return { inferlet, queue: inferlet.createQueue('tiny') };
 }
 
-withWorkbench('exports', (handler) => {
+onOneBackend('exports', (handler) => {
   handler('a snapshot outlives its maker, and who imports it sees what was exported', async (b) => {
     const maker = neighbour(b);
     const pages = must(maker.inferlet.allocatePages(maker.queue, 2));
     const fill = (tokens: readonly number[], start: number) =>
-      maker.inferlet.step(maker.queue, {
-        tokens: Uint32Array.from(tokens),
-        positions: range(start, start + tokens.length),
-        inPages: pages,
-        outPages: pages,
-        mask: undefined,
-        rows: 0,
-        output: { tag: 'none' },
+      maker.inferlet.ask(maker.queue, {
+        op: 'step',
+        request: {
+          tokens: Uint32Array.from(tokens),
+          positions: range(start, start + tokens.length),
+          inPages: pages,
+          outPages: pages,
+          mask: undefined,
+          rows: 0,
+          output: { tag: 'none' },
+        },
       });
     void fill(PROMPT, 0);
-    maker.inferlet.maskPage(maker.queue, pages[0]!, 0b10);
-    const exported = maker.inferlet.exportPages(maker.queue, pages, 'a/prompt', false);
+    maker.inferlet.send(maker.queue, { op: 'mask-page', page: pages[0]!, slots: 0b10 });
+    const exported = maker.inferlet.ask(maker.queue, {
+      op: 'export-pages',
+      pages,
+      name: 'a/prompt',
+      persistent: false,
+    });
     void fill([90], PROMPT.length);
-    maker.inferlet.maskPage(maker.queue, pages[0]!, 0);
+    maker.inferlet.send(maker.queue, { op: 'mask-page', page: pages[0]!, slots: 0 });
     must(await exported);
     const list = [
       { name: 'a/prompt', pages: 2, tokens: PROMPT.length, nextPosition: PROMPT.length, persistent: false },
     ];
-    assert.deepEqual(must(await b.inferlet.listExports(b.queue)), list);
+    assert.deepEqual(must(await b.ask({ op: 'list-exports' })), list);
     await maker.inferlet.close();
 
     const imported = must(await b.inferlet.importPages(b.queue, 'a/prompt'));
@@ -61,9 +69,9 @@ withWorkbench('exports', (handler) => {
     const again = must(await b.inferlet.importPages(b.queue, 'a/prompt'));
     assert.equal(again.tokens, PROMPT.length, 'a write to an import changes no other');
 
-    must(await b.inferlet.unexport(b.queue, 'a/prompt'));
+    must(await b.ask({ op: 'unexport', name: 'a/prompt' }));
     assert.equal(tagOf(await b.inferlet.importPages(b.queue, 'a/prompt')), 'not-found');
-    b.inferlet.maskPage(b.queue, again.pages[0]!, 0);
+    b.send({ op: 'mask-page', page: again.pages[0]!, slots: 0 });
     same(
       await b.probe(again.pages, 7, PROMPT.length),
       await b.oracle.top([...PROMPT, 7], [...range(0, width)], 1, 5),
@@ -74,35 +82,40 @@ withWorkbench('exports', (handler) => {
   handler('names belong to a tenant, and are taken once', async (b) => {
     const own = b.pages(1);
     must(await b.fill(own, [1, 2]));
-    must(await b.inferlet.exportPages(b.queue, own, 'n', false));
-    assert.equal(tagOf(await b.inferlet.exportPages(b.queue, own, 'n', false)), 'invalid-argument');
+    must(await b.ask({ op: 'export-pages', pages: own, name: 'n', persistent: false }));
+    assert.equal(
+      tagOf(await b.ask({ op: 'export-pages', pages: own, name: 'n', persistent: false })),
+      'invalid-argument',
+    );
     const stranger = neighbour(b, 'somebody else');
     assert.equal(tagOf(await stranger.inferlet.importPages(stranger.queue, 'n')), 'not-found');
-    assert.equal(tagOf(await stranger.inferlet.unexport(stranger.queue, 'n')), 'not-found');
-    assert.deepEqual(must(await stranger.inferlet.listExports(stranger.queue)), []);
+    assert.equal(tagOf(await stranger.inferlet.ask(stranger.queue, { op: 'unexport', name: 'n' })), 'not-found');
+    assert.deepEqual(must(await stranger.inferlet.ask(stranger.queue, { op: 'list-exports' })), []);
     const theirs = must(stranger.inferlet.allocatePages(stranger.queue, 1));
-    must(await stranger.inferlet.exportPages(stranger.queue, theirs, 'n', false));
-    must(await stranger.inferlet.unexport(stranger.queue, 'n'));
+    must(
+      await stranger.inferlet.ask(stranger.queue, { op: 'export-pages', pages: theirs, name: 'n', persistent: false }),
+    );
+    must(await stranger.inferlet.ask(stranger.queue, { op: 'unexport', name: 'n' }));
     await stranger.inferlet.close();
-    must(await b.inferlet.unexport(b.queue, 'n'));
+    must(await b.ask({ op: 'unexport', name: 'n' }));
   });
 
   handler('what makes no sense is refused in its own future', async (b) => {
     const own = b.pages(1);
     const refused: [Promise<Parameters<typeof tagOf>[0]>, string][] = [
-      [b.inferlet.exportPages(b.queue, own, '', false), 'invalid-argument'],
-      [b.inferlet.exportPages(b.queue, own, '../../etc', false), 'ok'],
-      [b.inferlet.exportPages(b.queue, own, 'a b', false), 'invalid-argument'],
-      [b.inferlet.exportPages(b.queue, own, 'x'.repeat(129), false), 'invalid-argument'],
-      [b.inferlet.exportPages(b.queue, ids(4000), 'x', false), 'not-owned'],
-      [b.inferlet.exportPages(b.queue, own, 'x', true), 'unsupported'],
+      [b.ask({ op: 'export-pages', pages: own, name: '', persistent: false }), 'invalid-argument'],
+      [b.ask({ op: 'export-pages', pages: own, name: '../../etc', persistent: false }), 'ok'],
+      [b.ask({ op: 'export-pages', pages: own, name: 'a b', persistent: false }), 'invalid-argument'],
+      [b.ask({ op: 'export-pages', pages: own, name: 'x'.repeat(129), persistent: false }), 'invalid-argument'],
+      [b.ask({ op: 'export-pages', pages: ids(4000), name: 'x', persistent: false }), 'not-owned'],
+      [b.ask({ op: 'export-pages', pages: own, name: 'x', persistent: true }), 'unsupported'],
       [b.inferlet.importPages(b.queue, 'nothing'), 'not-found'],
-      [b.inferlet.unexport(b.queue, 'nothing'), 'not-found'],
+      [b.ask({ op: 'unexport', name: 'nothing' }), 'not-found'],
     ];
     for (const [outcome, tag] of refused) assert.equal(tagOf(await outcome), tag);
-    must(await b.inferlet.unexport(b.queue, '../../etc'));
+    must(await b.ask({ op: 'unexport', name: '../../etc' }));
     void b.fill(own, [1], 96);
-    const failed = await b.inferlet.exportPages(b.queue, own, 'x', false);
+    const failed = await b.ask({ op: 'export-pages', pages: own, name: 'x', persistent: false });
     assert.equal(tagOf(failed), 'dependency-failed', 'what was never computed cannot be frozen');
   });
 });
@@ -118,23 +131,23 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       const b = await bench(host);
       const own = b.pages(3);
       must(await b.fill(own.subarray(0, 2), PROMPT));
-      b.inferlet.maskPage(b.queue, own[1]!, 0b1);
+      b.send({ op: 'mask-page', page: own[1]!, slots: 0b1 });
       const before = await b.probe(own, 7, PROMPT.length);
       const beside = b.inferlet.createQueue('tiny');
-      const exported = b.inferlet.exportPages(b.queue, own, 'kept', true);
+      const exported = b.ask({ op: 'export-pages', pages: own, name: 'kept', persistent: true });
       assert.equal(tagOf(await b.inferlet.synchronize(beside)), 'ok', 'other queues go on');
       must(await exported);
       const files = readdirSync(join(host.directory, 'kv'), { recursive: true }).map(String);
       assert.equal(files.filter((name) => name.endsWith('.kv')).length, 1);
       await host.restart();
       const after = await bench(host);
-      const listed = must(await after.inferlet.listExports(after.queue));
+      const listed = must(await after.inferlet.ask(after.queue, { op: 'list-exports' }));
       assert.deepEqual(listed, [
         { name: 'kept', pages: 3, tokens: PROMPT.length, nextPosition: PROMPT.length, persistent: true },
       ]);
       const { pages } = must(await after.inferlet.importPages(after.queue, 'kept'));
       assert.deepEqual(await after.probe(pages, 7, PROMPT.length), before);
-      must(await after.inferlet.unexport(after.queue, 'kept'));
+      must(await after.inferlet.ask(after.queue, { op: 'unexport', name: 'kept' }));
       await host.restart();
       const last = await bench(host);
       assert.equal(tagOf(await last.inferlet.importPages(last.queue, 'kept')), 'not-found');
@@ -146,8 +159,8 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       const b = await bench(host);
       const own = b.pages(2);
       must(await b.fill(own, PROMPT));
-      must(await b.inferlet.exportPages(b.queue, own, 'whole', true));
-      must(await b.inferlet.exportPages(b.queue, own, 'cut', true));
+      must(await b.ask({ op: 'export-pages', pages: own, name: 'whole', persistent: true }));
+      must(await b.ask({ op: 'export-pages', pages: own, name: 'cut', persistent: true }));
       await host.stop();
       const files = join(host.directory, 'kv');
       cpSync(files, join(other.directory, 'kv'), { recursive: true });
@@ -180,19 +193,19 @@ test('synchronize waits for a save in progress, and the others go on when the sa
   const own = b.pages(2);
   must(await b.fill(own, PROMPT));
   let saved = false;
-  void b.inferlet.exportPages(b.queue, own, 'one', true).then(() => {
+  void b.ask({ op: 'export-pages', pages: own, name: 'one', persistent: true }).then(() => {
     saved = true;
   });
   must(await b.inferlet.synchronize(b.queue));
   assert.ok(saved);
-  void b.inferlet.exportPages(b.queue, own, 'two', true);
+  void b.ask({ op: 'export-pages', pages: own, name: 'two', persistent: true });
   must(await b.inferlet.synchronize(b.inferlet.createQueue('tiny')));
   await b.inferlet.close();
   const after = await bench(host);
   await host.restart();
   const last = await bench(host);
   assert.equal(tagOf(await after.inferlet.synchronize(after.queue)), 'unavailable');
-  const listed = must(await last.inferlet.listExports(last.queue)).map(({ name }) => name);
+  const listed = must(await last.inferlet.ask(last.queue, { op: 'list-exports' })).map(({ name }) => name);
   assert.deepEqual(listed, ['one', 'two']);
 });
 
@@ -201,7 +214,7 @@ test('imports of one file end with their inferlets, and with the host, at any ti
   const b = await bench(host);
   const own = b.pages(20);
   must(await b.fill(own, PROMPT));
-  must(await b.inferlet.exportPages(b.queue, own, 'kept', true));
+  must(await b.ask({ op: 'export-pages', pages: own, name: 'kept', persistent: true }));
   const before = await b.probe(own, 7, PROMPT.length);
   for (let turns = 0; turns < 12; turns++) {
     await host.restart();
@@ -230,13 +243,13 @@ test('imports of one file end with their inferlets, and with the host, at any ti
 test('imports that wait when their inferlet ends hold up no other', async () => {
   await using host = await startTestHost({ kv: true });
   const b = await bench(host);
-  must(await b.inferlet.exportPages(b.queue, b.pages(4), 'kept', true));
+  must(await b.ask({ op: 'export-pages', pages: b.pages(4), name: 'kept', persistent: true }));
   await host.restart();
   const after = await bench(host);
   const ended = after.connection.openInferlet({ id: 'z', maxPages: 3, arrival: 2 });
   const queue = ended.createQueue('tiny');
   for (let i = 0; i < 8000; i++) void ended.importPages(queue, 'kept');
-  must(await ended.listExports(queue));
+  must(await ended.ask(queue, { op: 'list-exports' }));
   await ended.close();
   let isDone = false;
   const imported = after.inferlet.importPages(after.queue, 'kept').then((outcome) => {
@@ -244,7 +257,7 @@ test('imports that wait when their inferlet ends hold up no other', async () => 
     return outcome;
   });
   let roundTrips = 0;
-  for (; !isDone; roundTrips++) must(await after.inferlet.listExports(after.queue));
+  for (; !isDone; roundTrips++) must(await after.inferlet.ask(after.queue, { op: 'list-exports' }));
   must(await imported);
   // Each import that waits needs a gap between two steps, and a round trip takes a few.
   assert.ok(roundTrips < 200, `${roundTrips} round trips`);
@@ -254,7 +267,7 @@ test('an import past the limit of its importer neither ends nor swaps another in
   const pageCount = 16;
   await using host = await startTestHost({ kv: true, pageCount });
   const b = await bench(host);
-  must(await b.inferlet.exportPages(b.queue, b.pages(4), 'kept', true));
+  must(await b.ask({ op: 'export-pages', pages: b.pages(4), name: 'kept', persistent: true }));
   await host.restart();
   const connection = await host.connect();
   const ended: string[] = [];

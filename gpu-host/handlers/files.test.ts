@@ -1,31 +1,35 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { FileSave, GpuInferlet } from '../protocol/client.ts';
+import type { GpuInferlet } from '../protocol/client.ts';
 import { must, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
-import { PROMPT, same, Workbench, withWorkbench } from '../testing/workbench.ts';
+import { onOneBackend, PROMPT, same, Workbench } from '../testing/workbench.ts';
 
-const SHARED: FileSave = { persistent: false, rights: 'writable', functionName: 'maker' };
+const SHARED = { persistent: false, rights: 'writable', functionName: 'maker' } as const;
 
 function neighbour(b: Workbench, id: string, tenant = 'default'): { inferlet: GpuInferlet; queue: number } {
   const inferlet = b.connection.openInferlet({ id, maxPages: 40, arrival: 2, tenant });
   return { inferlet, queue: inferlet.createQueue('tiny') };
 }
 
-withWorkbench('kv-files', (handler) => {
+onOneBackend('kv-files', (handler) => {
   handler('who opens a file sees what was saved last; who holds its lock saves anew', async (b) => {
     const own = b.pages(2);
     void b.fill(own, PROMPT);
-    must(await b.inferlet.saveFile(b.queue, 'notes/a', own, SHARED));
+    must(await b.ask({ op: 'file-save', name: 'notes/a', pages: own, ...SHARED }));
     const { inferlet, queue } = neighbour(b, 'reader');
     const read = must(await inferlet.openFile(queue, 'notes/a', false, 'reader'));
     assert.equal(read.tokens, PROMPT.length);
-    assert.equal(tagOf(await inferlet.saveFile(queue, 'notes/a', read.pages, SHARED)), 'invalid-argument', 'no lock');
+    assert.equal(
+      tagOf(await inferlet.ask(queue, { op: 'file-save', name: 'notes/a', pages: read.pages, ...SHARED })),
+      'invalid-argument',
+      'no lock',
+    );
 
     const mine = must(await b.inferlet.openFile(b.queue, 'notes/a', true, 'maker'));
     assert.equal(tagOf(await inferlet.openFile(queue, 'notes/a', true, 'reader')), 'unavailable');
     void b.fill(mine.pages, [33], PROMPT.length);
-    must(await b.inferlet.saveFile(b.queue, 'notes/a', mine.pages, SHARED));
-    const [listed] = must(await inferlet.listFiles(queue, 'notes/', 'reader'));
+    must(await b.ask({ op: 'file-save', name: 'notes/a', pages: mine.pages, ...SHARED }));
+    const [listed] = must(await inferlet.ask(queue, { op: 'file-list', prefix: 'notes/', functionName: 'reader' }));
     assert.deepEqual(listed, {
       name: 'notes/a',
       tokens: PROMPT.length + 1,
@@ -35,7 +39,7 @@ withWorkbench('kv-files', (handler) => {
       owner: 'maker',
       locked: true,
     });
-    must(await b.inferlet.unlockFile(b.queue, 'notes/a'));
+    must(await b.ask({ op: 'file-unlock', name: 'notes/a' }));
     const newer = must(await inferlet.openFile(queue, 'notes/a', true, 'reader'));
     assert.equal(newer.tokens, PROMPT.length + 1);
     await inferlet.close();
@@ -46,8 +50,8 @@ withWorkbench('kv-files', (handler) => {
       await b.oracle.top([...PROMPT, 33, 7], [...range(0, PROMPT.length + 2)], 1, 5),
       'the lock went with its holder',
     );
-    must(await b.inferlet.removeFile(b.queue, 'notes/a', 'maker'));
-    assert.deepEqual(must(await b.inferlet.listFiles(b.queue, '', 'maker')), []);
+    must(await b.ask({ op: 'file-remove', name: 'notes/a', functionName: 'maker' }));
+    assert.deepEqual(must(await b.ask({ op: 'file-list', prefix: '', functionName: 'maker' })), []);
     same(
       await b.probe(fresh.pages, 7, PROMPT.length + 1),
       await b.oracle.top([...PROMPT, 33, 7], [...range(0, PROMPT.length + 2)], 1, 5),
@@ -60,16 +64,16 @@ withWorkbench('kv-files', (handler) => {
     async (b) => {
       const own = b.pages(2);
       void b.fill(own, PROMPT);
-      must(await b.inferlet.saveFile(b.queue, 'twice', own, SHARED));
+      must(await b.ask({ op: 'file-save', name: 'twice', pages: own, ...SHARED }));
       const { inferlet, queue } = neighbour(b, 'other');
       const take = () => inferlet.openFile(queue, 'twice', true, 'other');
       for (let i = 0; i < 2; i++) must(await b.inferlet.openFile(b.queue, 'twice', true, 'maker'));
-      must(await b.inferlet.unlockFile(b.queue, 'twice'));
+      must(await b.ask({ op: 'file-unlock', name: 'twice' }));
       assert.equal(tagOf(await take()), 'unavailable', 'the second open holds it');
-      must(await b.inferlet.unlockFile(b.queue, 'twice'));
+      must(await b.ask({ op: 'file-unlock', name: 'twice' }));
       const taken = must(await take());
       inferlet.freePages(queue, taken.pages);
-      must(await inferlet.unlockFile(queue, 'twice'));
+      must(await inferlet.ask(queue, { op: 'file-unlock', name: 'twice' }));
 
       const small = b.connection.openInferlet({ id: 'small', maxPages: 1, arrival: 3 });
       const smallQueue = small.createQueue('tiny');
@@ -77,15 +81,15 @@ withWorkbench('kv-files', (handler) => {
       must(await take());
       await small.close();
       await inferlet.close();
-      must(await b.inferlet.removeFile(b.queue, 'twice', 'maker'));
+      must(await b.ask({ op: 'file-remove', name: 'twice', functionName: 'maker' }));
     },
   );
 
   handler('rights go by function, names by tenant', async (b) => {
     const own = b.pages(1);
     void b.fill(own, [1, 2]);
-    must(await b.inferlet.saveFile(b.queue, 'p', own, { ...SHARED, rights: 'private' }));
-    must(await b.inferlet.saveFile(b.queue, 'r', own, { ...SHARED, rights: 'readable' }));
+    must(await b.ask({ op: 'file-save', name: 'p', pages: own, ...{ ...SHARED, rights: 'private' } }));
+    must(await b.ask({ op: 'file-save', name: 'r', pages: own, ...{ ...SHARED, rights: 'readable' } }));
     const beside = neighbour(b, 'beside');
     const stranger = neighbour(b, 'stranger', 'another tenant');
     const open = (who: typeof beside, name: string, write: boolean) =>
@@ -94,35 +98,41 @@ withWorkbench('kv-files', (handler) => {
     assert.equal(tagOf(await open(beside, 'r', false)), 'ok');
     assert.equal(tagOf(await open(beside, 'r', true)), 'unsupported');
     assert.equal(tagOf(await open(stranger, 'r', false)), 'not-found');
-    assert.equal(tagOf(await beside.inferlet.removeFile(beside.queue, 'r', 'other function')), 'unsupported');
-    assert.equal(tagOf(await beside.inferlet.saveFile(beside.queue, 'system/x', own, SHARED)), 'not-owned');
-    assert.equal(tagOf(await b.inferlet.saveFile(b.queue, 'system/x', own, SHARED)), 'unsupported');
+    assert.equal(
+      tagOf(await beside.inferlet.ask(beside.queue, { op: 'file-remove', name: 'r', functionName: 'other function' })),
+      'unsupported',
+    );
+    assert.equal(
+      tagOf(await beside.inferlet.ask(beside.queue, { op: 'file-save', name: 'system/x', pages: own, ...SHARED })),
+      'not-owned',
+    );
+    assert.equal(tagOf(await b.ask({ op: 'file-save', name: 'system/x', pages: own, ...SHARED })), 'unsupported');
     assert.equal(tagOf(await b.inferlet.openFile(b.queue, 'nothing', false, 'maker')), 'not-found');
     const operator = neighbour(b, 'operator', 'system');
     const theirs = must(operator.inferlet.allocatePages(operator.queue, 1));
-    must(await operator.inferlet.saveFile(operator.queue, 'system/x', theirs, SHARED));
+    must(await operator.inferlet.ask(operator.queue, { op: 'file-save', name: 'system/x', pages: theirs, ...SHARED }));
     assert.equal(tagOf(await open(stranger, 'system/x', false)), 'ok', 'operators write for everyone');
-    must(await operator.inferlet.removeFile(operator.queue, 'system/x', 'maker'));
+    must(await operator.inferlet.ask(operator.queue, { op: 'file-remove', name: 'system/x', functionName: 'maker' }));
     for (const { inferlet } of [beside, stranger, operator]) await inferlet.close();
-    for (const name of ['p', 'r']) must(await b.inferlet.removeFile(b.queue, name, 'maker'));
+    for (const name of ['p', 'r']) must(await b.ask({ op: 'file-remove', name, functionName: 'maker' }));
   });
 });
 
 test('a persistent file survives a restart, its last content with it', async () => {
   await using host = await startTestHost({ kv: true });
-  const save: FileSave = { persistent: true, rights: 'private', functionName: 'f' };
+  const save = { persistent: true, rights: 'private', functionName: 'f' } as const;
   const bench = async () => new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   const b = await bench();
   const own = b.pages(2);
   void b.fill(own, PROMPT.slice(0, 4));
-  must(await b.inferlet.saveFile(b.queue, 'book', own, save));
+  must(await b.ask({ op: 'file-save', name: 'book', pages: own, ...save }));
   const open = must(await b.inferlet.openFile(b.queue, 'book', true, 'f'));
   void b.fill(open.pages, PROMPT.slice(4), 4);
-  must(await b.inferlet.saveFile(b.queue, 'book', open.pages, save));
+  must(await b.ask({ op: 'file-save', name: 'book', pages: open.pages, ...save }));
   const before = await b.probe(open.pages, 7, PROMPT.length);
   await host.restart();
   const after = await bench();
-  const [info] = must(await after.inferlet.listFiles(after.queue, 'b', 'f'));
+  const [info] = must(await after.inferlet.ask(after.queue, { op: 'file-list', prefix: 'b', functionName: 'f' }));
   assert.equal(info?.locked, false);
   assert.equal(info?.persistent, true);
   const again = must(await after.inferlet.openFile(after.queue, 'book', true, 'f'));

@@ -67,7 +67,7 @@ function plotOf(seed: number): Plot {
 /** Prefills the prompt and decodes, token by token. Stops with the tag of the first error. */
 async function live(inferlet: GpuInferlet, { prompt, priority, delay, tokens, byEmbeds }: Story): Promise<Telling> {
   const queue = inferlet.createQueue('tiny');
-  if (priority !== 0) inferlet.setPriority(queue, priority);
+  if (priority !== 0) inferlet.send(queue, { op: 'set-priority', priority });
   for (let turn = 0; turn < delay; turn++) await nextTurn();
   const said: number[] = [];
   const allocated = inferlet.allocatePages(queue, Math.ceil((prompt.length + tokens) / PAGE_SIZE));
@@ -92,9 +92,12 @@ function stepByTokens(
   inputs: readonly number[],
   position: number,
 ): Said {
-  return inferlet.step(queue, {
-    ...{ tokens: Uint32Array.from(inputs), positions: range(position, position + inputs.length), mask: undefined },
-    ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  return inferlet.ask(queue, {
+    op: 'step',
+    request: {
+      ...{ tokens: Uint32Array.from(inputs), positions: range(position, position + inputs.length), mask: undefined },
+      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    },
   });
 }
 
@@ -109,9 +112,14 @@ function stepByEmbeds(
   if (allocated.tag === 'err') return Promise.resolve(allocated);
   const used = allocated.val.slice(0, inputs.length);
   const state = allocated.val.slice(inputs.length);
-  inferlet.embedText(queue, Uint32Array.from(inputs), range(position, position + inputs.length), used);
-  inferlet.forward(queue, pages, used, pages, state, undefined);
-  return inferlet.nextDistribution(queue, state[0]!, 1);
+  inferlet.send(queue, {
+    op: 'embed-text',
+    tokens: Uint32Array.from(inputs),
+    positions: range(position, position + inputs.length),
+    embeds: used,
+  });
+  inferlet.send(queue, { op: 'forward', inPages: pages, inEmbeds: used, outPages: pages, outEmbeds: state });
+  return inferlet.ask(queue, { op: 'next-distribution', embed: state[0]!, topK: 1 });
 }
 
 async function play(plot: Plot, seed: number, prefixCache: boolean) {

@@ -50,14 +50,17 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       const other = b.inferlet.createQueue('tiny');
       const before = b.probe(own, 7, PROMPT.length);
       const request = { tokens: ids(20), positions: ids(PROMPT.length), inPages: own, outPages: own, mask: undefined };
-      void b.inferlet.step(other, { ...request, rows: 0, output: { tag: 'none' } });
-      const after = b.inferlet.step(other, {
-        ...request,
-        tokens: ids(7),
-        positions: ids(PROMPT.length + 1),
-        outPages: NONE,
-        rows: 1,
-        output: { tag: 'distributions', val: 5 },
+      void b.inferlet.ask(other, { op: 'step', request: { ...request, rows: 0, output: { tag: 'none' } } });
+      const after = b.inferlet.ask(other, {
+        op: 'step',
+        request: {
+          ...request,
+          tokens: ids(7),
+          positions: ids(PROMPT.length + 1),
+          outPages: NONE,
+          rows: 1,
+          output: { tag: 'distributions', val: 5 },
+        },
       });
       const positions = [...range(0, PROMPT.length + 2)];
       same(await before, await b.oracle.top([...PROMPT, 7], positions.slice(0, -1), 1, 5));
@@ -71,20 +74,42 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       const expected = await b.oracle.greedy(PROMPT, 8);
       const own = b.pages(3);
       const [state, ...inputs] = b.embeds(PROMPT.length + 1);
-      b.inferlet.embedText(b.queue, Uint32Array.from(PROMPT), range(0, PROMPT.length), Uint32Array.from(inputs));
-      b.inferlet.forward(b.queue, NONE, Uint32Array.from(inputs), own, ids(state!), undefined);
+      b.inferlet.send(b.queue, {
+        op: 'embed-text',
+        tokens: Uint32Array.from(PROMPT),
+        positions: range(0, PROMPT.length),
+        embeds: Uint32Array.from(inputs),
+      });
+      b.inferlet.send(b.queue, {
+        op: 'forward',
+        inPages: NONE,
+        inEmbeds: Uint32Array.from(inputs),
+        outPages: own,
+        outEmbeds: ids(state!),
+      });
       const made: number[] = [];
       for (let position = PROMPT.length; made.length < 8; position++) {
         const [wide, narrow] = await Promise.all([
-          b.inferlet.nextDistribution(b.queue, state!, 5),
-          b.inferlet.nextDistribution(b.queue, state!, 2),
+          b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 5 }),
+          b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 2 }),
         ]);
         const text = [...PROMPT, ...made];
         same(must(wide), await b.oracle.top(text, [...text.keys()], 1, 5));
         assert.deepEqual([...must(narrow).tokens], [...must(wide).tokens.slice(0, 2)]);
         made.push(must(wide).tokens[0]!);
-        b.inferlet.embedText(b.queue, ids(made.at(-1)!), ids(position), ids(inputs[0]!));
-        b.inferlet.forward(b.queue, own, ids(inputs[0]!), own, ids(state!), undefined);
+        b.inferlet.send(b.queue, {
+          op: 'embed-text',
+          tokens: ids(made.at(-1)!),
+          positions: ids(position),
+          embeds: ids(inputs[0]!),
+        });
+        b.inferlet.send(b.queue, {
+          op: 'forward',
+          inPages: own,
+          inEmbeds: ids(inputs[0]!),
+          outPages: own,
+          outEmbeds: ids(state!),
+        });
       }
       assert.deepEqual(made, expected);
       must(await b.inferlet.synchronize(b.queue));
@@ -98,25 +123,36 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       const embeds = b.embeds(2 * PROMPT.length);
       const inputs = embeds.slice(0, PROMPT.length);
       const states = embeds.slice(PROMPT.length);
-      b.inferlet.embedText(b.queue, Uint32Array.from(PROMPT), range(0, PROMPT.length), inputs);
-      b.inferlet.forward(b.queue, NONE, inputs, NONE, states, undefined);
+      b.inferlet.send(b.queue, {
+        op: 'embed-text',
+        tokens: Uint32Array.from(PROMPT),
+        positions: range(0, PROMPT.length),
+        embeds: inputs,
+      });
+      b.inferlet.send(b.queue, { op: 'forward', inPages: NONE, inEmbeds: inputs, outPages: NONE, outEmbeds: states });
       const whole = await b.oracle.top(PROMPT, [...PROMPT.keys()], PROMPT.length, 4);
       const row = (at: number) => ({
         tokens: whole.tokens.slice(at * 4, at * 4 + 4),
         logProbabilities: whole.logProbabilities.slice(at * 4, at * 4 + 4),
       });
-      same(must(await b.inferlet.nextDistribution(b.queue, states[3]!, 4)), row(3), 'one of eleven rows');
+      same(
+        must(await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: states[3]!, topK: 4 })),
+        row(3),
+        'one of eleven rows',
+      );
       assert.equal(seen().projected, 1);
       const [again, kept] = await Promise.all([
-        b.inferlet.nextDistribution(b.queue, states[0]!, 4),
-        b.inferlet.nextDistribution(b.queue, states[10]!, 4),
+        b.inferlet.ask(b.queue, { op: 'next-distribution', embed: states[0]!, topK: 4 }),
+        b.inferlet.ask(b.queue, { op: 'next-distribution', embed: states[10]!, topK: 4 }),
       ]);
       same(must(again), row(0));
       same(must(kept), row(10));
       assert.equal(seen().projected, 3, 'old states');
       // Most of the rows: the forward's step projects them.
-      b.inferlet.forward(b.queue, NONE, inputs, NONE, states, undefined);
-      const all = await Promise.all([...states].map((state) => b.inferlet.nextDistribution(b.queue, state, 4)));
+      b.inferlet.send(b.queue, { op: 'forward', inPages: NONE, inEmbeds: inputs, outPages: NONE, outEmbeds: states });
+      const all = await Promise.all(
+        [...states].map((state) => b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state, topK: 4 })),
+      );
       for (const [at, outcome] of all.entries()) same(must(outcome), row(at));
       assert.equal(seen().projected, 3);
     });
@@ -125,23 +161,46 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       await using host = await startTestHost(options);
       const b = await watchedBench(host, seen);
       const [first, second, state] = b.embeds(3);
-      b.inferlet.embedText(b.queue, ids(1, 5), ids(0, 1), ids(first!, second!));
-      b.inferlet.forward(b.queue, NONE, ids(first!, second!), NONE, ids(state!, state!), undefined);
-      same(must(await b.inferlet.nextDistribution(b.queue, state!, 5)), await b.oracle.top([1, 5], [0, 1], 1, 5));
+      b.inferlet.send(b.queue, {
+        op: 'embed-text',
+        tokens: ids(1, 5),
+        positions: ids(0, 1),
+        embeds: ids(first!, second!),
+      });
+      b.inferlet.send(b.queue, {
+        op: 'forward',
+        inPages: NONE,
+        inEmbeds: ids(first!, second!),
+        outPages: NONE,
+        outEmbeds: ids(state!, state!),
+      });
+      same(
+        must(await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 5 })),
+        await b.oracle.top([1, 5], [0, 1], 1, 5),
+      );
       assert.equal(seen().projected, 0);
-      same(must(await b.inferlet.nextDistribution(b.queue, state!, 5)), await b.oracle.top([1, 5], [0, 1], 1, 5));
+      same(
+        must(await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 5 })),
+        await b.oracle.top([1, 5], [0, 1], 1, 5),
+      );
     });
 
     test('a projection that makes no sense fails alone', async () => {
       await using host = await startTestHost(options);
       const b = await watchedBench(host, seen);
       const [input, state] = b.embeds(2);
-      b.inferlet.embedText(b.queue, ids(1), ids(0), ids(input!));
-      b.inferlet.forward(b.queue, NONE, ids(input!), NONE, ids(state!), undefined);
+      b.inferlet.send(b.queue, { op: 'embed-text', tokens: ids(1), positions: ids(0), embeds: ids(input!) });
+      b.inferlet.send(b.queue, {
+        op: 'forward',
+        inPages: NONE,
+        inEmbeds: ids(input!),
+        outPages: NONE,
+        outEmbeds: ids(state!),
+      });
       const outcomes = await Promise.all([
-        b.inferlet.nextDistribution(b.queue, state!, 97),
-        b.inferlet.nextDistribution(b.queue, state!, 3),
-        b.inferlet.entropy(b.queue, state!),
+        b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 97 }),
+        b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 3 }),
+        b.inferlet.ask(b.queue, { op: 'entropy', embed: state! }),
       ]);
       assert.deepEqual(outcomes.map(tagOf), ['invalid-argument', 'ok', 'ok']);
     });
@@ -152,10 +211,16 @@ test('a state has exactly the same distribution in its step and in a later proje
   await using host = await startTestHost();
   const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   const [input, state] = b.embeds(2);
-  b.inferlet.embedText(b.queue, ids(5), ids(0), ids(input!));
-  b.inferlet.forward(b.queue, NONE, ids(input!), NONE, ids(state!), undefined);
-  const inStep = must(await b.inferlet.nextDistribution(b.queue, state!, 90));
-  assert.deepEqual(must(await b.inferlet.nextDistribution(b.queue, state!, 90)), inStep);
+  b.inferlet.send(b.queue, { op: 'embed-text', tokens: ids(5), positions: ids(0), embeds: ids(input!) });
+  b.inferlet.send(b.queue, {
+    op: 'forward',
+    inPages: NONE,
+    inEmbeds: ids(input!),
+    outPages: NONE,
+    outEmbeds: ids(state!),
+  });
+  const inStep = must(await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 90 }));
+  assert.deepEqual(must(await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 90 })), inStep);
 });
 
 test('a step that fails takes what followed it in the batch along, and leaves its slots empty', async () => {
@@ -197,7 +262,7 @@ test('a call that fails when it is prepared fails those that follow it in the ba
   const outcomes = await Promise.all([
     b.fill(own, [1, 2], 95),
     b.fill(own, [3], 2),
-    neighbour.step(queue, { ...step, output: { tag: 'sample', val: GREEDY } }),
+    neighbour.ask(queue, { op: 'step', request: { ...step, output: { tag: 'sample', val: GREEDY } } }),
   ]);
   assert.deepEqual(outcomes.map(tagOf), ['context-overflow', 'dependency-failed', 'ok']);
 });
@@ -221,7 +286,7 @@ test('a call whose own result is worthless fails those that were computed after 
   poisoned = true;
   const step = { tokens: ids(5), positions: ids(1), inPages: own, outPages: own, mask: undefined, rows: 1 };
   const outcomes = await Promise.all([
-    b.inferlet.step(b.queue, { ...step, output: { tag: 'distributions', val: 2 } }),
+    b.inferlet.ask(b.queue, { op: 'step', request: { ...step, output: { tag: 'distributions', val: 2 } } }),
     b.fill(own, [9], 2),
   ]);
   poisoned = false;

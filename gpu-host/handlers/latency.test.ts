@@ -21,7 +21,7 @@ async function stepsWith(latency: InferletOptions['latency']): Promise<number[][
     const pages = must(inferlet.allocatePages(queue, 10));
     const inputs = range(0, tokens).map((i) => (i * 7 + first) % 90);
     const request = { tokens: inputs, positions: range(0, tokens), inPages: pages, outPages: pages, mask: undefined };
-    return inferlet.step(queue, { ...request, rows: 0, output: { tag: 'none' } });
+    return inferlet.ask(queue, { op: 'step', request: { ...request, rows: 0, output: { tag: 'none' } } });
   };
   const outcomes = [
     prefill('a', 80, 1),

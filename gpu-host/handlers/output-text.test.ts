@@ -8,8 +8,8 @@ function statesOf(b: Workbench): Uint32Array {
   const embeds = b.embeds(2 * count);
   const inputs = embeds.subarray(0, count);
   const states = embeds.slice(count);
-  b.inferlet.embedText(b.queue, Uint32Array.from(PROMPT), range(0, count), inputs);
-  b.inferlet.forward(b.queue, NONE, inputs, NONE, states, undefined);
+  b.embedText(Uint32Array.from(PROMPT), range(0, count), inputs);
+  b.forward(NONE, inputs, NONE, states);
   return states;
 }
 
@@ -24,8 +24,8 @@ withWorkbench('what is asked of a state', (handler) => {
         byToken.set(whole.tokens[i]!, whole.logProbabilities[i]!);
       const tokens = ids(5, 0, vocabulary - 1, 5);
       const [given, entropy] = await Promise.all([
-        b.inferlet.logProbabilities(b.queue, states[row]!, tokens),
-        b.inferlet.entropy(b.queue, states[row]!),
+        b.ask({ op: 'log-probabilities', embed: states[row]!, tokens }),
+        b.ask({ op: 'entropy', embed: states[row]! }),
       ]);
       const values = must(given);
       assert.equal(values.length, tokens.length);
@@ -33,20 +33,23 @@ withWorkbench('what is asked of a state', (handler) => {
       const expected = [...byToken.values()].reduce((sum, log) => sum - log * Math.exp(log), 0);
       assert.ok(Math.abs(must(entropy) - expected) < 1e-4);
     }
-    assert.deepEqual(must(await b.inferlet.logProbabilities(b.queue, states[0]!, NONE)), new Float32Array(0));
+    assert.deepEqual(
+      must(await b.ask({ op: 'log-probabilities', embed: states[0]!, tokens: NONE })),
+      new Float32Array(0),
+    );
   });
 
   handler('an embed’s values are the token’s row or the state', async (b) => {
     const states = statesOf(b);
     const expected = await b.oracle.states(PROMPT);
     const [token] = b.embeds(1);
-    b.inferlet.embedText(b.queue, ids(17), ids(0), ids(token!));
-    const row = must(await b.inferlet.readEmbed(b.queue, token!));
+    b.embedText(ids(17), ids(0), ids(token!));
+    const row = must(await b.ask({ op: 'read-embed', embed: token! }));
     const { hiddenSize } = b.host.model.config;
     const matrix = b.host.model.tensors.read('model.embed_tokens.weight');
     assert.deepEqual(row, matrix.slice(17 * hiddenSize, 18 * hiddenSize));
     for (const at of [0, PROMPT.length - 1]) {
-      const values = must(await b.inferlet.readEmbed(b.queue, states[at]!));
+      const values = must(await b.ask({ op: 'read-embed', embed: states[at]! }));
       assert.equal(values.length, hiddenSize);
       for (const [i, value] of values.entries()) assert.ok(Math.abs(value - expected[at]![i]!) < 1e-4);
     }
@@ -55,19 +58,19 @@ withWorkbench('what is asked of a state', (handler) => {
   handler('what cannot be asked is refused in its own future', async (b) => {
     const states = statesOf(b);
     const [token, empty] = b.embeds(2);
-    b.inferlet.embedText(b.queue, ids(17), ids(0), ids(token!));
+    b.embedText(ids(17), ids(0), ids(token!));
     const vocabulary = b.host.model.config.vocabularySize;
     const refused: [Promise<Parameters<typeof tagOf>[0]>, string][] = [
-      [b.inferlet.logProbabilities(b.queue, states[0]!, ids(1, vocabulary)), 'invalid-argument'],
-      [b.inferlet.logProbabilities(b.queue, token!, ids(1)), 'invalid-argument'],
-      [b.inferlet.entropy(b.queue, empty!), 'invalid-argument'],
-      [b.inferlet.entropy(b.queue, 5000), 'not-owned'],
-      [b.inferlet.readEmbed(b.queue, empty!), 'invalid-argument'],
-      [b.inferlet.readEmbed(b.queue, 5000), 'not-owned'],
-      [b.inferlet.nextDistribution(b.queue, states[0]!, 0), 'invalid-argument'],
-      [b.inferlet.entropy(b.queue, states[0]!), 'ok'],
-      [b.inferlet.logProbabilities(b.queue, states[1]!, ids(1)), 'ok'],
-      [b.inferlet.nextDistribution(b.queue, states[2]!, 3), 'ok'],
+      [b.ask({ op: 'log-probabilities', embed: states[0]!, tokens: ids(1, vocabulary) }), 'invalid-argument'],
+      [b.ask({ op: 'log-probabilities', embed: token!, tokens: ids(1) }), 'invalid-argument'],
+      [b.ask({ op: 'entropy', embed: empty! }), 'invalid-argument'],
+      [b.ask({ op: 'entropy', embed: 5000 }), 'not-owned'],
+      [b.ask({ op: 'read-embed', embed: empty! }), 'invalid-argument'],
+      [b.ask({ op: 'read-embed', embed: 5000 }), 'not-owned'],
+      [b.next(states[0]!, 0), 'invalid-argument'],
+      [b.ask({ op: 'entropy', embed: states[0]! }), 'ok'],
+      [b.ask({ op: 'log-probabilities', embed: states[1]!, tokens: ids(1) }), 'ok'],
+      [b.next(states[2]!, 3), 'ok'],
     ];
     for (const [outcome, tag] of refused) assert.equal(tagOf(await outcome), tag);
   });

@@ -47,7 +47,7 @@ async function decode(inferlet: GpuInferlet, prompt: readonly number[]): Promise
         rows: 1,
         output: { tag: 'sample', val: GREEDY } as const,
       };
-      const result = take(await inferlet.step(queue, step));
+      const result = take(await inferlet.ask(queue, { op: 'step', request: step }));
       position += inputs.length;
       inputs = [result.tokens[0]!];
       made.push(inputs[0]!);
@@ -71,14 +71,17 @@ async function tryFork(inferlet: GpuInferlet, queue: number, pages: Uint32Array,
   if (position % PAGE_SIZE === 0) return;
   const fork = take(inferlet.sharePages(queue, pages));
   take(
-    await inferlet.step(queue, {
-      tokens: Uint32Array.of(5),
-      positions: Uint32Array.of(position),
-      inPages: fork,
-      outPages: fork,
-      mask: undefined,
-      rows: 0,
-      output: { tag: 'none' },
+    await inferlet.ask(queue, {
+      op: 'step',
+      request: {
+        tokens: Uint32Array.of(5),
+        positions: Uint32Array.of(position),
+        inPages: fork,
+        outPages: fork,
+        mask: undefined,
+        rows: 0,
+        output: { tag: 'none' },
+      },
     }),
   );
   inferlet.freePages(queue, fork);

@@ -182,9 +182,12 @@ class Life {
   async #step(tokens: readonly number[], pages = this.#room(tokens.length), queue = this.#queue): Promise<void> {
     const position = this.#position;
     this.#position += tokens.length;
-    const step = await this.#inferlet.step(queue, {
-      ...{ tokens: Uint32Array.from(tokens), positions: range(position, position + tokens.length), mask: undefined },
-      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+    const step = await this.#inferlet.ask(queue, {
+      op: 'step',
+      request: {
+        ...{ tokens: Uint32Array.from(tokens), positions: range(position, position + tokens.length), mask: undefined },
+        ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+      },
     });
     this.#said(take(step).tokens);
   }
@@ -206,9 +209,20 @@ class Life {
     const [inferlet, queue] = [this.#inferlet, this.#queue];
     const [input, state] = take(inferlet.allocateEmbeds(queue, 2));
     const pages = this.#room(1);
-    inferlet.embedText(queue, Uint32Array.of(this.#last), Uint32Array.of(this.#position++), Uint32Array.of(input!));
-    inferlet.forward(queue, pages, Uint32Array.of(input!), pages, Uint32Array.of(state!), undefined);
-    const { tokens } = take(await inferlet.nextDistribution(queue, state!, 1));
+    inferlet.send(queue, {
+      op: 'embed-text',
+      tokens: Uint32Array.of(this.#last),
+      positions: Uint32Array.of(this.#position++),
+      embeds: Uint32Array.of(input!),
+    });
+    inferlet.send(queue, {
+      op: 'forward',
+      inPages: pages,
+      inEmbeds: Uint32Array.of(input!),
+      outPages: pages,
+      outEmbeds: Uint32Array.of(state!),
+    });
+    const { tokens } = take(await inferlet.ask(queue, { op: 'next-distribution', embed: state!, topK: 1 }));
     inferlet.freeEmbeds(queue, Uint32Array.of(input!, state!));
     this.#said(tokens);
   }
@@ -223,9 +237,12 @@ class Life {
     const going = (async () => {
       let token = (last + 1) % 96;
       for (let i = 0; i < count; i++) {
-        const step = await inferlet.step(other, {
-          ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(position + i), mask: undefined },
-          ...{ inPages: branch, outPages: branch, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+        const step = await inferlet.ask(other, {
+          op: 'step',
+          request: {
+            ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(position + i), mask: undefined },
+            ...{ inPages: branch, outPages: branch, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+          },
         });
         token = take(step).tokens[0]!;
         branched.push(token);
@@ -248,11 +265,20 @@ class Life {
     const kept = Math.min(this.#position, 12);
     const copy = take(inferlet.allocatePages(queue, 2));
     const own = Uint32Array.from(this.#pages);
-    inferlet.copyTokens(queue, own, range(this.#position - kept, this.#position), copy, range(0, kept));
+    inferlet.send(queue, {
+      op: 'copy-tokens',
+      sources: own,
+      indices: range(this.#position - kept, this.#position),
+      destinations: copy,
+      positions: range(0, kept),
+    });
     const step = (token: number, at: number) =>
-      inferlet.step(queue, {
-        ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(kept + at), mask: undefined },
-        ...{ inPages: copy, outPages: copy, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+      inferlet.ask(queue, {
+        op: 'step',
+        request: {
+          ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(kept + at), mask: undefined },
+          ...{ inPages: copy, outPages: copy, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+        },
       });
     for (const told of await Promise.all([step(this.#last, 0), step(7, 1)])) this.#said(take(told).tokens);
     inferlet.freePages(queue, copy);
@@ -261,10 +287,11 @@ class Life {
   /** Exports the pages, when the name is free, or gives it up; pins, moves or looks at them. A refusal ends no story. */
   async #hint({ name, exports, control }: Extract<Chapter, { kind: 'hint' }>): Promise<void> {
     const [inferlet, queue] = [this.#inferlet, this.#queue];
-    if (exports) await inferlet.exportPages(queue, Uint32Array.from(this.#pages), name, false);
-    const outcome = await inferlet.controlExport(queue, { ...control, name });
+    if (exports)
+      await inferlet.ask(queue, { op: 'export-pages', pages: Uint32Array.from(this.#pages), name, persistent: false });
+    const outcome = await inferlet.ask(queue, { ...control, name });
     if (outcome.tag === 'err') assert.notEqual(outcome.val.tag, 'internal', outcome.val.val);
-    if (!exports) await inferlet.unexport(queue, name);
+    if (!exports) await inferlet.ask(queue, { op: 'unexport', name });
   }
 
   /** A child of the family tells its own story meanwhile. */

@@ -11,9 +11,12 @@ const SWAP = { swapMemoryBytes: 1 << 18, prefixCache: false };
 
 /** A step of `tokens` from position 0 on, with the best token after them. */
 async function prefill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly number[]): Promise<number> {
-  const step = await inferlet.step(queue, {
-    ...{ tokens: Uint32Array.from(tokens), positions: range(0, tokens.length), mask: undefined },
-    ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  const step = await inferlet.ask(queue, {
+    op: 'step',
+    request: {
+      ...{ tokens: Uint32Array.from(tokens), positions: range(0, tokens.length), mask: undefined },
+      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    },
   });
   return must(step).tokens[0]!;
 }
@@ -66,9 +69,12 @@ test('a host tells when it holds calls of an inferlet, and when it holds none an
   const busy = async (ends: () => boolean): Promise<void> => {
     const again = async () => {
       while (!ends()) {
-        const step = await older.inferlet.step(older.queue, {
-          ...{ tokens: range(1, 60), positions: range(90, 149), mask: undefined },
-          ...{ inPages: own, outPages: NONE, rows: 1, output: { tag: 'sample', val: GREEDY } },
+        const step = await older.inferlet.ask(older.queue, {
+          op: 'step',
+          request: {
+            ...{ tokens: range(1, 60), positions: range(90, 149), mask: undefined },
+            ...{ inPages: own, outPages: NONE, rows: 1, output: { tag: 'sample', val: GREEDY } },
+          },
         });
         if (step.tag === 'err') return;
       }
@@ -115,9 +121,12 @@ test('the loss of a host ends its holds', async () => {
   const own = must(older.inferlet.allocatePages(older.queue, 12));
   await prefill(older, own, [1, 2, 3]);
   const step = (by: Guest, at: Uint32Array, position: number) =>
-    by.inferlet.step(by.queue, {
-      ...{ tokens: Uint32Array.of(4), positions: Uint32Array.of(position), mask: undefined },
-      ...{ inPages: at, outPages: at, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    by.inferlet.ask(by.queue, {
+      op: 'step',
+      request: {
+        ...{ tokens: Uint32Array.of(4), positions: Uint32Array.of(position), mask: undefined },
+        ...{ inPages: at, outPages: at, rows: 1, output: { tag: 'sample', val: GREEDY } },
+      },
     });
   const answers = [step(newer, pages, 3), step(older, own, 3)];
   await until(() => told.length === 1);
@@ -149,9 +158,12 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
   });
   const [first, last] = [second, third].map(({ inferlet, queue }) => {
     const pages = must(inferlet.allocatePages(queue, 8));
-    return inferlet.step(queue, {
-      ...{ tokens: text.slice(0, 60), positions: range(0, 60), mask: undefined },
-      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    return inferlet.ask(queue, {
+      op: 'step',
+      request: {
+        ...{ tokens: text.slice(0, 60), positions: range(0, 60), mask: undefined },
+        ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+      },
     });
   });
   await until(held);
@@ -178,9 +190,12 @@ test('a held inferlet goes on when the older ones neither call nor wait, and the
   const pages = must(newer.inferlet.allocatePages(newer.queue, 10));
   const said = await prefill(newer, pages, text.slice(0, 70));
   assert.ok(statsOf(host).swapsOut > 0, 'the older one made room');
-  const again = await older.inferlet.step(older.queue, {
-    ...{ tokens: Uint32Array.of(5), positions: Uint32Array.of(79), mask: undefined },
-    ...{ inPages: own, outPages: own, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  const again = await older.inferlet.ask(older.queue, {
+    op: 'step',
+    request: {
+      ...{ tokens: Uint32Array.of(5), positions: Uint32Array.of(79), mask: undefined },
+      ...{ inPages: own, outPages: own, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    },
   });
   await Promise.all([older.inferlet.close(), newer.inferlet.close()]);
   const alone = guest(connection, 3);

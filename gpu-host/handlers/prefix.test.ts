@@ -19,14 +19,17 @@ function statsOf(host: TestHost) {
 async function prefill(b: Workbench, tokens: readonly number[], inPages?: Uint32Array, rows = 1) {
   const pages = b.pages(Math.ceil(tokens.length / 8) + 1);
   const result = must(
-    await b.inferlet.step(b.queue, {
-      tokens: Uint32Array.from(tokens),
-      positions: range(0, tokens.length),
-      inPages: inPages ?? pages,
-      outPages: pages,
-      mask: undefined,
-      rows,
-      output: { tag: 'distributions', val: 5 },
+    await b.inferlet.ask(b.queue, {
+      op: 'step',
+      request: {
+        tokens: Uint32Array.from(tokens),
+        positions: range(0, tokens.length),
+        inPages: inPages ?? pages,
+        outPages: pages,
+        mask: undefined,
+        rows,
+        output: { tag: 'distributions', val: 5 },
+      },
     }),
   );
   return { pages, distributions: result.distributions };
@@ -68,9 +71,20 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     const embeds = b.embeds(TEXT.length + 1);
     const inputs = embeds.slice(0, TEXT.length);
     const state = embeds[TEXT.length]!;
-    b.inferlet.embedText(b.queue, Uint32Array.from(TEXT), range(0, TEXT.length), inputs);
-    b.inferlet.forward(b.queue, NONE, inputs, pages, ids(state), undefined);
-    const given = must(await b.inferlet.nextDistribution(b.queue, state, 5));
+    b.inferlet.send(b.queue, {
+      op: 'embed-text',
+      tokens: Uint32Array.from(TEXT),
+      positions: range(0, TEXT.length),
+      embeds: inputs,
+    });
+    b.inferlet.send(b.queue, {
+      op: 'forward',
+      inPages: NONE,
+      inEmbeds: inputs,
+      outPages: pages,
+      outEmbeds: ids(state),
+    });
+    const given = must(await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state, topK: 5 }));
     same(given, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5));
     assert.equal(statsOf(host).tokens - before, 1);
     const { distributions } = await prefill(b, TEXT, undefined, 10);
@@ -156,7 +170,10 @@ test('cached tokens take no room in a batch', async () => {
         inPages: pages,
         outPages: pages,
       };
-      return guest.step(queues[i]!, { ...request, mask: undefined, rows: 1, output: { tag: 'distributions', val: 5 } });
+      return guest.ask(queues[i]!, {
+        op: 'step',
+        request: { ...request, mask: undefined, rows: 1, output: { tag: 'distributions', val: 5 } },
+      });
     }),
   );
   const expected = await oracle.top(TEXT, [...TEXT.keys()], 1, 5);
@@ -202,7 +219,15 @@ test('a write into a page from the cache changes only the copy of the writer', a
   const b = await bench(host);
   await prefill(b, TEXT);
   const { pages } = await prefill(b, TEXT);
-  b.inferlet.copySlots(b.queue, pages[0]!, 3, pages[0]!, 0, 2);
+  b.inferlet.send(b.queue, {
+    op: 'copy-slots',
+    source: pages[0]!,
+    sourceOffset: 3,
+    destination: pages[0]!,
+    destinationOffset: 0,
+    count: 2,
+    shift: 0,
+  });
   must(await b.inferlet.synchronize(b.queue));
   const { distributions } = await prefill(b, TEXT);
   same(distributions[0]!, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5));
@@ -214,15 +239,27 @@ test('calls that are no plain text neither take nor give', async () => {
   await prefill(b, TEXT);
   const tokens = Uint32Array.from(TEXT);
   const rest = { tokens, inPages: NONE, mask: undefined, rows: 0, output: { tag: 'none' } } as const;
-  must(await b.inferlet.step(b.queue, { ...rest, positions: range(1, 31), outPages: b.pages(4) }));
-  must(await b.inferlet.step(b.queue, { ...rest, positions: range(0, 30).reverse(), outPages: b.pages(4) }));
+  must(
+    await b.inferlet.ask(b.queue, { op: 'step', request: { ...rest, positions: range(1, 31), outPages: b.pages(4) } }),
+  );
+  must(
+    await b.inferlet.ask(b.queue, {
+      op: 'step',
+      request: { ...rest, positions: range(0, 30).reverse(), outPages: b.pages(4) },
+    }),
+  );
   const fork = b.pages(4);
-  b.inferlet.maskPage(b.queue, fork[0]!, 1);
-  must(await b.inferlet.step(b.queue, { ...rest, positions: range(0, 30), outPages: fork }));
+  b.inferlet.send(b.queue, { op: 'mask-page', page: fork[0]!, slots: 1 });
+  must(await b.inferlet.ask(b.queue, { op: 'step', request: { ...rest, positions: range(0, 30), outPages: fork } }));
   const runs: number[] = [];
   for (let i = 0; i < 30; i++) runs.push(0, i + 1, 29 - i);
   const mask = { runs: Uint32Array.from(runs), rowLengths: new Uint32Array(30).fill(3) };
-  must(await b.inferlet.step(b.queue, { ...rest, positions: range(0, 30), outPages: b.pages(4), mask }));
+  must(
+    await b.inferlet.ask(b.queue, {
+      op: 'step',
+      request: { ...rest, positions: range(0, 30), outPages: b.pages(4), mask },
+    }),
+  );
   assert.equal(statsOf(host).prefix.hitTokens, 0);
   assert.equal(statsOf(host).tokens, 5 * 30);
   assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');

@@ -28,14 +28,17 @@ function guest(connection: GpuHostConnection, arrival: number): Guest {
 }
 
 function fill({ inferlet, queue }: Guest, into: Uint32Array, tokens: readonly number[], start = 0) {
-  return inferlet.step(queue, {
-    tokens: Uint32Array.from(tokens),
-    positions: range(start, start + tokens.length),
-    inPages: into,
-    outPages: into,
-    mask: undefined,
-    rows: 1,
-    output: { tag: 'distributions', val: 3 },
+  return inferlet.ask(queue, {
+    op: 'step',
+    request: {
+      tokens: Uint32Array.from(tokens),
+      positions: range(start, start + tokens.length),
+      inPages: into,
+      outPages: into,
+      mask: undefined,
+      rows: 1,
+      output: { tag: 'distributions', val: 3 },
+    },
   });
 }
 
@@ -111,7 +114,7 @@ test('the newest requester ends itself; a request that can never fit ends no inf
   assert.deepEqual(older.causes, []);
   await older.inferlet.synchronize(older.queue);
   older.inferlet.freePages(older.queue, fork);
-  const again = must(await older.inferlet.step(older.queue, probeOf(own)));
+  const again = must(await older.inferlet.ask(older.queue, { op: 'step', request: probeOf(own) }));
   assert.deepEqual(again.distributions[0]!.tokens, expected.distributions[0]!.tokens, 'it has what it had');
   await older.inferlet.close();
 });
@@ -165,7 +168,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     must(await fill(newer, theirs, PROMPT));
     const before = must(await fill(newer, theirs, [40], PROMPT.length));
     const again = must(newer.inferlet.sharePages(newer.queue, theirs));
-    newer.inferlet.maskPage(newer.queue, again[0]!, 0b100);
+    newer.inferlet.send(newer.queue, { op: 'mask-page', page: again[0]!, slots: 0b100 });
     const masked = must(await fill(newer, again, [41], PROMPT.length + 1));
     newer.inferlet.setWaiting(true);
     const own = must(older.inferlet.allocatePages(older.queue, 14));
@@ -178,7 +181,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     // The next call ends the wait; the pages that it reads come back.
     newer.inferlet.freePages(newer.queue, again);
     const fork = must(newer.inferlet.sharePages(newer.queue, theirs));
-    newer.inferlet.maskPage(newer.queue, fork[0]!, 0b100);
+    newer.inferlet.send(newer.queue, { op: 'mask-page', page: fork[0]!, slots: 0b100 });
     assert.deepEqual(must(await fill(newer, fork, [41], PROMPT.length + 1)), masked);
     assert.ok(before.distributions.length === 1);
     assert.ok(pagesOf(host).swapsIn >= 2);

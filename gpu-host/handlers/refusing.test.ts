@@ -44,7 +44,7 @@ withWorkbench('what calls refuse', (handler) => {
       [{ mask: { runs: ids(1), rowLengths: ids(1) } }, 'invalid-argument', /covers 1 of 11 slots and 1 inputs/],
     ];
     for (const [change, tag, message] of bad) {
-      const outcome = await b.inferlet.step(b.queue, { ...step, ...change });
+      const outcome = await b.ask({ op: 'step', request: { ...step, ...change } });
       assert.equal(outcome.tag, 'err');
       if (outcome.tag === 'err') {
         assert.equal(outcome.val.tag, tag);
@@ -88,10 +88,10 @@ withWorkbench('what calls refuse', (handler) => {
     const own = b.pages(2);
     const other = b.pages(2);
     const [token, state] = b.embeds(2);
-    b.inferlet.embedText(b.queue, ids(1), ids(0), ids(token!));
-    b.inferlet.embedText(b.queue, ids(999), ids(0), ids(token!));
-    b.inferlet.forward(b.queue, NONE, ids(token!), own, ids(state!), undefined);
-    const projected = b.inferlet.nextDistribution(b.queue, state!, 3);
+    b.embedText(ids(1), ids(0), ids(token!));
+    b.embedText(ids(999), ids(0), ids(token!));
+    b.forward(NONE, ids(token!), own, ids(state!));
+    const projected = b.next(state!, 3);
     const dependent = b.fill(own, [1, 2]);
     const independent = b.fill(other, [1, 2]);
     for (const outcome of [await projected, await dependent]) {
@@ -102,21 +102,25 @@ withWorkbench('what calls refuse', (handler) => {
     const told = await b.inferlet.synchronize(b.queue);
     assert.equal(tagOf(told), 'invalid-argument', 'the first error');
     assert.equal(tagOf(await b.fill(own, [1, 2])), 'ok', 'told, so the pages can be used again');
-    assert.equal(
-      tagOf(await b.inferlet.nextDistribution(b.queue, state!, 3)),
-      'invalid-argument',
-      'the state was never written',
-    );
+    assert.equal(tagOf(await b.next(state!, 3)), 'invalid-argument', 'the state was never written');
     await b.inferlet.synchronize(b.queue);
     b.inferlet.freePages(b.queue, ids(777));
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'not-owned');
-    assert.equal(tagOf(await b.inferlet.nextDistribution(b.queue, 5000, 3)), 'not-owned');
+    assert.equal(tagOf(await b.next(5000, 3)), 'not-owned');
     await b.inferlet.synchronize(b.queue);
-    b.inferlet.forward(b.queue, NONE, NONE, NONE, NONE, undefined);
+    b.forward(NONE, NONE, NONE, NONE);
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'invalid-argument');
-    b.inferlet.embedText(b.queue, ids(1, 2), ids(0), ids(token!));
+    b.embedText(ids(1, 2), ids(0), ids(token!));
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'invalid-argument');
-    b.inferlet.copySlots(b.queue, own[0]!, 7, own[1]!, 0, 2);
+    b.send({
+      op: 'copy-slots',
+      source: own[0]!,
+      sourceOffset: 7,
+      destination: own[1]!,
+      destinationOffset: 0,
+      count: 2,
+      shift: 0,
+    });
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'invalid-argument');
   });
 
@@ -135,7 +139,10 @@ withWorkbench('what calls refuse', (handler) => {
     const closing = b.inferlet.createQueue('tiny');
     const own = must(b.inferlet.allocatePages(closing, 1));
     const request = { tokens: ids(1), positions: ids(0), inPages: own, outPages: own, mask: undefined, rows: 1 };
-    const pending = b.inferlet.step(closing, { ...request, output: { tag: 'sample', val: GREEDY } });
+    const pending = b.inferlet.ask(closing, {
+      op: 'step',
+      request: { ...request, output: { tag: 'sample', val: GREEDY } },
+    });
     b.inferlet.closeQueue(closing);
     assert.equal(tagOf(await pending), 'ok', 'what was issued before is still done');
     assert.equal(tagOf(await b.inferlet.synchronize(closing)), 'not-found');
@@ -161,7 +168,10 @@ withWorkbench('what calls refuse', (handler) => {
     const other = b.connection.openInferlet({ id: 'other', maxPages: 4, arrival: 2 });
     const theirs = other.createQueue('tiny');
     const request = { tokens: ids(1), positions: ids(0), inPages: own, outPages: NONE, mask: undefined, rows: 1 };
-    assert.equal(tagOf(await other.step(theirs, { ...request, output: { tag: 'sample', val: GREEDY } })), 'not-owned');
+    assert.equal(
+      tagOf(await other.ask(theirs, { op: 'step', request: { ...request, output: { tag: 'sample', val: GREEDY } } })),
+      'not-owned',
+    );
     await other.close();
   });
 });
@@ -191,8 +201,8 @@ test('a device that fails once fails the calls of that batch, and serves on', as
     rows: 1,
     output: sample,
   };
-  assert.equal(tagOf(await inferlet.step(queue, step)), 'internal');
-  assert.equal(tagOf(await inferlet.step(queue, step)), 'dependency-failed');
+  assert.equal(tagOf(await inferlet.ask(queue, { op: 'step', request: step })), 'internal');
+  assert.equal(tagOf(await inferlet.ask(queue, { op: 'step', request: step })), 'dependency-failed');
   const run = {
     token: 1,
     position: 0,
@@ -224,9 +234,12 @@ test('of a batch that the device refuses only the call to blame fails, and what 
   const oracle = await Oracle.of(host.model);
   const inferlet = (await host.connect()).openInferlet({ id: 'x', maxPages: 40, arrival: 1 });
   const step = (queue: number, token: number, position: number, pages: Uint32Array) =>
-    inferlet.step(queue, {
-      ...{ tokens: ids(token), positions: ids(position), inPages: pages, outPages: pages, mask: undefined, rows: 1 },
-      output: { tag: 'distributions', val: 5 },
+    inferlet.ask(queue, {
+      op: 'step',
+      request: {
+        ...{ tokens: ids(token), positions: ids(position), inPages: pages, outPages: pages, mask: undefined, rows: 1 },
+        output: { tag: 'distributions', val: 5 },
+      },
     });
   const queues = [0, 1, 2].map(() => inferlet.createQueue('tiny'));
   const [first, second, third] = queues.map((queue) => must(inferlet.allocatePages(queue, 1)));
@@ -270,24 +283,30 @@ test('numbers that are none stay with the call that meets them', async () => {
   const inferlet = connection.openInferlet({ id: 'x', maxPages: 40, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
   const [input, bad, good, out] = must(inferlet.allocateEmbeds(queue, 4));
-  inferlet.embedText(queue, ids(1), ids(0), ids(input!));
-  inferlet.forward(queue, NONE, ids(input!), NONE, ids(good!), undefined);
+  inferlet.send(queue, { op: 'embed-text', tokens: ids(1), positions: ids(0), embeds: ids(input!) });
+  inferlet.send(queue, { op: 'forward', inPages: NONE, inEmbeds: ids(input!), outPages: NONE, outEmbeds: ids(good!) });
   must(await inferlet.synchronize(queue));
   poisoned = true;
-  inferlet.forward(queue, NONE, ids(input!), NONE, ids(bad!), undefined);
+  inferlet.send(queue, { op: 'forward', inPages: NONE, inEmbeds: ids(input!), outPages: NONE, outEmbeds: ids(bad!) });
   must(await inferlet.synchronize(queue));
   poisoned = false;
   const outcomes = await Promise.all([
-    inferlet.nextDistribution(queue, bad!, 3),
-    inferlet.nextDistribution(queue, good!, 3),
-    inferlet.entropy(queue, bad!),
-    inferlet.entropy(queue, good!),
+    inferlet.ask(queue, { op: 'next-distribution', embed: bad!, topK: 3 }),
+    inferlet.ask(queue, { op: 'next-distribution', embed: good!, topK: 3 }),
+    inferlet.ask(queue, { op: 'entropy', embed: bad! }),
+    inferlet.ask(queue, { op: 'entropy', embed: good! }),
   ]);
   assert.deepEqual(outcomes.map(tagOf), ['invalid-argument', 'ok', 'invalid-argument', 'ok']);
   await inferlet.synchronize(queue);
   const beside = connection.openInferlet({ id: 'y', maxPages: 40, arrival: 2 });
   const text = generate(beside, beside.createQueue('tiny'), PROMPT, 6);
-  inferlet.forward(queue, NONE, ids(bad!), must(inferlet.allocatePages(queue, 1)), ids(out!), undefined);
+  inferlet.send(queue, {
+    op: 'forward',
+    inPages: NONE,
+    inEmbeds: ids(bad!),
+    outPages: must(inferlet.allocatePages(queue, 1)),
+    outEmbeds: ids(out!),
+  });
   const told = await inferlet.synchronize(queue);
   assert.equal(tagOf(told), 'invalid-argument');
   assert.deepEqual(await text, await (await Oracle.of(host.model)).greedy(PROMPT, 6), 'a neighbour of that batch');

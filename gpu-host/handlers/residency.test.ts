@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import type { GpuInferlet, Residency } from '../protocol/client.ts';
 import type { ExportControl } from '../protocol/operations.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
-import { ids, PROMPT, Workbench, withWorkbench } from '../testing/workbench.ts';
+import { ids, onOneBackend, PROMPT, Workbench } from '../testing/workbench.ts';
 
 interface Guest {
   readonly inferlet: GpuInferlet;
@@ -11,9 +11,9 @@ interface Guest {
 }
 
 const ask = async ({ inferlet, queue }: Guest, operation: ExportControl): Promise<Residency> =>
-  must(await inferlet.controlExport(queue, operation));
+  must(await inferlet.ask(queue, operation));
 const refusal = async ({ inferlet, queue }: Guest, operation: ExportControl): Promise<string> =>
-  tagOf(await inferlet.controlExport(queue, operation));
+  tagOf(await inferlet.ask(queue, operation));
 const look = (guest: Guest, name: string): Promise<Residency> => ask(guest, { op: 'export-residency', name });
 
 /** Exports so many pages, the first of them with the prompt, and frees the maker's own. */
@@ -21,13 +21,13 @@ async function exported(b: Workbench, name: string, count: number, persistent = 
   const own = b.pages(count);
   must(await b.fill(own.subarray(0, 2), PROMPT));
   for (const page of own.subarray(2)) must(await b.fill(ids(page), [1], 90));
-  must(await b.inferlet.exportPages(b.queue, own, name, persistent));
+  must(await b.ask({ op: 'export-pages', pages: own, name, persistent }));
   b.inferlet.freePages(b.queue, own);
 }
 
 const SWAP = { swapMemoryBytes: 1 << 20 };
 
-withWorkbench(
+onOneBackend(
   'residency',
   (handler) => {
     handler('pages that leave the device and come back give the same distribution', async (b) => {
@@ -48,7 +48,7 @@ withWorkbench(
       const again = await imported();
       assert.deepEqual(await b.probe(again, 7, PROMPT.length), before, 'without a prefetch, too');
       assert.equal((await look(b, 'a')).devicePages, 3, 'a call brings back what it reads');
-      must(await b.inferlet.unexport(b.queue, 'a'));
+      must(await b.ask({ op: 'unexport', name: 'a' }));
     });
 
     handler('a lease lasts beyond its inferlet, is replaced, and ends with the name', async (b) => {
@@ -66,10 +66,10 @@ withWorkbench(
       const { leaseMs: left, leaseEnded } = await ask(b, { op: 'unpin-export', name: 'a' });
       assert.deepEqual([left, leaseEnded], [0, undefined]);
       await ask(b, { op: 'pin-export', name: 'a', leaseMs: 60_000 });
-      must(await b.inferlet.unexport(b.queue, 'a'));
+      must(await b.ask({ op: 'unexport', name: 'a' }));
       await exported(b, 'a', 2);
       assert.deepEqual((await look(b, 'a')).leaseMs, 0, 'the next export of the name has no lease');
-      must(await b.inferlet.unexport(b.queue, 'a'));
+      must(await b.ask({ op: 'unexport', name: 'a' }));
     });
 
     handler('what is not allowed is refused', async (b) => {
@@ -91,7 +91,7 @@ withWorkbench(
       }
       // A quarter of 64 pages may be pinned, half of that by one tenant.
       assert.equal(await refusal(b, { op: 'pin-export', name: 'a', leaseMs: 10_000 }), 'limit-exceeded');
-      must(await b.inferlet.unexport(b.queue, 'a'));
+      must(await b.ask({ op: 'unexport', name: 'a' }));
       await exported(b, 'b', 5);
       await exported(b, 'c', 4);
       await ask(b, { op: 'pin-export', name: 'b', leaseMs: 60_000 });
@@ -102,7 +102,7 @@ withWorkbench(
       assert.equal(await refusal(b, { op: 'demote-export', name: 'b', tier: 'device' }), 'invalid-argument');
       assert.ok((await look(b, 'b')).leaseMs > 50_000, 'a refusal changes nothing');
       assert.equal(await refusal(b, { op: 'demote-export', name: 'c', tier: 'disk' }), 'unsupported');
-      for (const name of ['b', 'c']) must(await b.inferlet.unexport(b.queue, name));
+      for (const name of ['b', 'c']) must(await b.ask({ op: 'unexport', name }));
       await stranger.close();
     });
   },
@@ -159,9 +159,12 @@ describe('residency under pressure', () => {
     };
     const [older, newer] = [open(0), open(9)];
     const step = ({ inferlet, queue }: Guest, pages: Uint32Array) =>
-      inferlet.step(queue, {
-        ...{ tokens: ids(1), positions: range(0, 1), inPages: pages, outPages: pages, mask: undefined, rows: 1 },
-        output: { tag: 'distributions', val: 1 },
+      inferlet.ask(queue, {
+        op: 'step',
+        request: {
+          ...{ tokens: ids(1), positions: range(0, 1), inPages: pages, outPages: pages, mask: undefined, rows: 1 },
+          output: { tag: 'distributions', val: 1 },
+        },
       });
     must(await step(older, must(older.inferlet.allocatePages(older.queue, 24))));
     const held = step(newer, must(newer.inferlet.allocatePages(newer.queue, 16)));

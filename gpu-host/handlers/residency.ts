@@ -1,7 +1,7 @@
 import { fault } from '../memory/fault.ts';
 import type { ControlledExport } from '../memory/registry/registry.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
-import type { Residency, Tier } from '../protocol/calls.ts';
+import type { Tier, WireResidency } from '../protocol/calls.ts';
 import type { ExportControl } from '../protocol/operations.ts';
 import { encodeText } from '../protocol/results.ts';
 import { NamedPagesCall } from './exports.ts';
@@ -137,7 +137,7 @@ export class ResidencyCall extends NamedPagesCall {
   }
 }
 
-function residencyOf({ pages, snapshot, lease }: ControlledExport<PageSnapshot>, pageBytes: number): Residency {
+function residencyOf({ pages, snapshot, lease }: ControlledExport<PageSnapshot>, pageBytes: number): WireResidency {
   const counts = { devicePages: 0, memoryPages: 0, diskPages: snapshot ? 0 : pages };
   for (const { page } of snapshot?.pages ?? []) {
     // An empty page without a frame is nowhere: it has nothing to bring back.

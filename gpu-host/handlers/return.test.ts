@@ -29,9 +29,12 @@ function slowHost(stepMs: number, pageCount = PAGES): Promise<TestHost> {
 }
 
 async function step({ inferlet, queue }: Guest, pages: Uint32Array, from: number, to: number): Promise<void> {
-  const made = await inferlet.step(queue, {
-    ...{ tokens: range(from + 1, to + 1), positions: range(from, to), mask: undefined },
-    ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+  const made = await inferlet.ask(queue, {
+    op: 'step',
+    request: {
+      ...{ tokens: range(from + 1, to + 1), positions: range(from, to), mask: undefined },
+      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    },
   });
   must(made);
 }
@@ -104,9 +107,12 @@ test('the protection of a family that returned ends, too, when it makes no steps
   });
   const { batches } = statsOf(host);
   while (isHeld && statsOf(host).batches < batches + 3 * PROTECTED_DEVICE_STEPS) {
-    const made = await older.inferlet.step(older.queue, {
-      ...{ tokens: range(1, 2), positions: range(8, 9), mask: undefined },
-      ...{ inPages: own.slice(0, 4), outPages: NONE, rows: 1, output: { tag: 'sample', val: GREEDY } },
+    const made = await older.inferlet.ask(older.queue, {
+      op: 'step',
+      request: {
+        ...{ tokens: range(1, 2), positions: range(8, 9), mask: undefined },
+        ...{ inPages: own.slice(0, 4), outPages: NONE, rows: 1, output: { tag: 'sample', val: GREEDY } },
+      },
     });
     must(made);
   }

@@ -14,8 +14,8 @@ async function score(
   out: Uint32Array,
 ): Promise<Float32Array> {
   const inputs = b.embeds(QUERIES);
-  b.inferlet.embedText(b.queue, Uint32Array.from(PROMPT.slice(CONTEXT)), range(CONTEXT, PROMPT.length), inputs);
-  return must(await b.inferlet.forwardScores(b.queue, inPages, inputs, outPages, out, undefined));
+  b.embedText(Uint32Array.from(PROMPT.slice(CONTEXT)), range(CONTEXT, PROMPT.length), inputs);
+  return must(await b.ask({ op: 'forward-scores', inPages, inEmbeds: inputs, outPages, outEmbeds: out }));
 }
 
 function close(given: ArrayLike<number>, expected: ArrayLike<number>): void {
@@ -40,16 +40,13 @@ withWorkbench('forward-scores', (handler) => {
       await b.probe(own, 7, PROMPT.length),
       await b.oracle.top([...PROMPT, 7], [...range(0, PROMPT.length + 1)], 1, 5),
     );
-    same(
-      must(await b.inferlet.nextDistribution(b.queue, state!, 5)),
-      await b.oracle.top(PROMPT, [...PROMPT.keys()], 1, 5),
-    );
+    same(must(await b.next(state!, 5)), await b.oracle.top(PROMPT, [...PROMPT.keys()], 1, 5));
   });
 
   handler('masked slots received nothing', async (b) => {
     const own = b.pages(1);
     void b.fill(own, PROMPT.slice(0, CONTEXT));
-    b.inferlet.maskPage(b.queue, own[0]!, 0b10010);
+    b.send({ op: 'mask-page', page: own[0]!, slots: 0b10010 });
     const scores = await score(b, own, NONE, NONE);
     assert.equal(scores[1], 0);
     assert.equal(scores[4], 0);
@@ -59,11 +56,25 @@ withWorkbench('forward-scores', (handler) => {
 
   handler('what a forward refuses is refused in the future', async (b) => {
     const [token] = b.embeds(1);
-    const outcome = await b.inferlet.forwardScores(b.queue, ids(4000), ids(token!), NONE, NONE, undefined);
+    const outcome = await b.ask({
+      op: 'forward-scores',
+      inPages: ids(4000),
+      inEmbeds: ids(token!),
+      outPages: NONE,
+      outEmbeds: NONE,
+    });
     assert.equal(tagOf(outcome), 'invalid-argument', 'the embed is empty');
-    b.inferlet.embedText(b.queue, ids(1), ids(0), ids(token!));
+    b.embedText(ids(1), ids(0), ids(token!));
     assert.equal(
-      tagOf(await b.inferlet.forwardScores(b.queue, ids(4000), ids(token!), NONE, NONE, undefined)),
+      tagOf(
+        await b.ask({
+          op: 'forward-scores',
+          inPages: ids(4000),
+          inEmbeds: ids(token!),
+          outPages: NONE,
+          outEmbeds: NONE,
+        }),
+      ),
       'not-owned',
     );
   });
@@ -74,8 +85,10 @@ test('scores of a forward in chunks are those of the whole', async () => {
   const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   const own = b.pages(2);
   const inputs = b.embeds(PROMPT.length);
-  b.inferlet.embedText(b.queue, Uint32Array.from(PROMPT), range(0, PROMPT.length), inputs);
-  const scores = must(await b.inferlet.forwardScores(b.queue, NONE, inputs, own, NONE, undefined));
+  b.embedText(Uint32Array.from(PROMPT), range(0, PROMPT.length), inputs);
+  const scores = must(
+    await b.ask({ op: 'forward-scores', inPages: NONE, inEmbeds: inputs, outPages: own, outEmbeds: NONE }),
+  );
   close(scores, await b.oracle.attention(PROMPT, PROMPT.length));
   assert.ok(host.host.stats().models[0]!.batches > 2, 'it was cut');
 });

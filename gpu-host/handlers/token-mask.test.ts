@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { StepOutput } from '../protocol/client.ts';
+import type { Outcome, StepOutput, StepResult } from '../protocol/client.ts';
 import { GREEDY, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, Workbench, withWorkbench } from '../testing/workbench.ts';
 
@@ -16,16 +16,19 @@ function step(
   allowed: Uint32Array | undefined,
   output: StepOutput,
   rows = 1,
-): ReturnType<typeof b.inferlet.step> {
-  return b.inferlet.step(b.queue, {
-    tokens: Uint32Array.from(PROMPT),
-    positions: range(0, PROMPT.length),
-    inPages: NONE,
-    outPages: NONE,
-    mask: undefined,
-    rows,
-    output,
-    allowed,
+): Promise<Outcome<StepResult>> {
+  return b.ask({
+    op: 'step',
+    request: {
+      tokens: Uint32Array.from(PROMPT),
+      positions: range(0, PROMPT.length),
+      inPages: NONE,
+      outPages: NONE,
+      mask: undefined,
+      rows,
+      output,
+      allowed,
+    },
   });
 }
 
@@ -85,15 +88,18 @@ test('each row keeps its own when the step is cut among them', async () => {
   const rows = 7;
   const allowed = Array.from({ length: rows }, (_, row) => [...allow(b, row * 3, row * 3 + 1)]).flat();
   const { tokens } = must(
-    await b.inferlet.step(b.queue, {
-      tokens: Uint32Array.from(PROMPT),
-      positions: range(0, PROMPT.length),
-      inPages: NONE,
-      outPages: b.pages(2),
-      mask: undefined,
-      rows,
-      output: { tag: 'sample', val: GREEDY },
-      allowed: Uint32Array.from(allowed),
+    await b.ask({
+      op: 'step',
+      request: {
+        tokens: Uint32Array.from(PROMPT),
+        positions: range(0, PROMPT.length),
+        inPages: NONE,
+        outPages: b.pages(2),
+        mask: undefined,
+        rows,
+        output: { tag: 'sample', val: GREEDY },
+        allowed: Uint32Array.from(allowed),
+      },
     }),
   );
   for (const [row, token] of tokens.entries()) assert.ok(token === row * 3 || token === row * 3 + 1, `row ${row}`);

@@ -2,7 +2,15 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
 import { generate, must, startTestHost, tagOf } from '../testing/host.ts';
-import { checkCharged, ids, openedBy, PROMPT, type Workbench, withWorkbench } from '../testing/workbench.ts';
+import {
+  checkCharged,
+  ids,
+  onOneBackend,
+  openedBy,
+  PROMPT,
+  type Workbench,
+  withWorkbench,
+} from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 withWorkbench('usage', (handler) => {
@@ -28,7 +36,7 @@ test('usage is told while an inferlet runs, when it is ended for others, and wit
     const positions = Uint32Array.from({ length: pages * 8 }, (_, i) => i);
     const tokens = positions.map((i) => (i * 7 + pages) % 90);
     const request = { tokens, positions, inPages: ids(), outPages: own, mask: undefined, rows: 0 };
-    must(await inferlet.step(queue, { ...request, output: { tag: 'none' } }));
+    must(await inferlet.ask(queue, { op: 'step', request: { ...request, output: { tag: 'none' } } }));
     return own;
   };
   const waiting = connection.openInferlet({ id: 'waiting', maxPages: 16, arrival: 1 });
@@ -52,7 +60,9 @@ test('usage is told while an inferlet runs, when it is ended for others, and wit
     mask: undefined,
     rows: 1,
   };
-  must(await waiting.step(waitingQueue, { ...probe, output: { tag: 'distributions', val: 1 } }));
+  must(
+    await waiting.ask(waitingQueue, { op: 'step', request: { ...probe, output: { tag: 'distributions', val: 1 } } }),
+  );
   assert.equal(tagOf(await newest.synchronize(newestQueue)), 'terminated');
   assert.match(ended[0]?.cause ?? '', /^memory pressure: the newest of 2 inferlets gave way to/);
   assert.equal(ended[0]?.gpuUs, newest.usage.gpuUs, 'it was told before');
@@ -107,7 +117,7 @@ test('failed steps, copies and evictions for copies are charged to the requester
   const fill = ({ inferlet, queue }: ReturnType<typeof open>, own: Uint32Array) => {
     const positions = Uint32Array.from({ length: own.length * 8 }, (_, i) => i);
     const request = { tokens: positions, positions, inPages: ids(), outPages: own, mask: undefined, rows: 0 };
-    return inferlet.step(queue, { ...request, output: { tag: 'none' } });
+    return inferlet.ask(queue, { op: 'step', request: { ...request, output: { tag: 'none' } } });
   };
   const [waiting, copying] = [open('waiting', 1), open('copying', 2)];
   must(await fill(waiting, must(waiting.inferlet.allocatePages(waiting.queue, 8))));
@@ -115,7 +125,15 @@ test('failed steps, copies and evictions for copies are charged to the requester
   const own = must(copying.inferlet.allocatePages(copying.queue, 2));
   must(await fill(copying, own));
   const before = host.host.stats().models[0]?.deviceBusyMs ?? 0;
-  copying.inferlet.copySlots(copying.queue, own[0] as number, 0, own[1] as number, 0, 8);
+  copying.inferlet.send(copying.queue, {
+    op: 'copy-slots',
+    source: own[0] as number,
+    sourceOffset: 0,
+    destination: own[1] as number,
+    destinationOffset: 0,
+    count: 8,
+    shift: 0,
+  });
   // The other inferlet's pages make room.
   const more = must(copying.inferlet.allocatePages(copying.queue, 10));
   must(await copying.inferlet.synchronize(copying.queue));
@@ -134,7 +152,7 @@ function spin(ms: number): void {
   for (const startedMs = performance.now(); performance.now() - startedMs < ms; );
 }
 
-withWorkbench('the quota of a tenant', (handler) => {
+onOneBackend('the quota of a tenant', (handler) => {
   const open = (b: Workbench, id: string, tenant: string, pages?: number | null, readAt = 1) => {
     const limit = pages === undefined ? {} : { tenantPages: { pages, readAt } };
     const inferlet = b.connection.openInferlet({ id, tenant, maxPages: 40, arrival: 5, ...limit });
@@ -158,7 +176,14 @@ withWorkbench('the quota of a tenant', (handler) => {
     );
     must(other.inferlet.allocatePages(other.queue, 20));
     must(await other.inferlet.synchronize(other.queue));
-    must(await one.inferlet.exportPages(one.queue, own.subarray(0, 3), 'kept', false));
+    must(
+      await one.inferlet.ask(one.queue, {
+        op: 'export-pages',
+        pages: own.subarray(0, 3),
+        name: 'kept',
+        persistent: false,
+      }),
+    );
     await one.inferlet.close();
     assert.deepEqual(await pagesOf(b), [
       { tenant: 'large', pages: 20, maxPages: null },
@@ -174,7 +199,7 @@ withWorkbench('the quota of a tenant', (handler) => {
     const raised = open(b, 'raised', 'small', 9, 2);
     must(raised.inferlet.allocatePages(raised.queue, 1));
     must(await raised.inferlet.synchronize(raised.queue));
-    must(await two.inferlet.unexport(two.queue, 'kept'));
+    must(await two.inferlet.ask(two.queue, { op: 'unexport', name: 'kept' }));
   });
 
   handler('of 0 pages refuses in its own name, and of several limits the one that was read last counts', async (b) => {

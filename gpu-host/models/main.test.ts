@@ -7,7 +7,7 @@ import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { formatBytes } from './progress.ts';
 import { randomModel } from './random-model.ts';
-import { FileServer } from './sources/file-server.ts';
+import { FileServer } from './testing/file-server.ts';
 
 describe('pie models', () => {
   let directory: string;

@@ -12,7 +12,7 @@ import { loadModel } from './load.ts';
 import { type PullProgress, pullModel } from './pull.ts';
 import { randomModel } from './random-model.ts';
 import { cacheName, parseSource } from './source.ts';
-import { FileServer } from './sources/file-server.ts';
+import { FileServer } from './testing/file-server.ts';
 
 const FILES = ['config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'];
 const hash = (algorithm: string, bytes: Uint8Array, encoding: 'hex' | 'base64' = 'hex') =>

@@ -1,8 +1,9 @@
-import type { Distribution, StepResult } from './calls.ts';
+import type { Distribution, Residency, StepResult, WireResidency } from './calls.ts';
 import { type Outcome, ok } from './errors.ts';
 import type { DecodedResult } from './results.ts';
 
-/* Convert results to the values of calls; undefined for a result of another kind. */
+/** Converts a result to the value of a call; undefined for a result of another kind. */
+export type Answer<T> = (result: DecodedResult) => Outcome<T> | undefined;
 
 export function distributionOf(result: DecodedResult): Outcome<Distribution> | undefined {
   return result.kind === 'distribution' ? ok(result.value) : undefined;
@@ -27,4 +28,11 @@ export function floatOf(result: DecodedResult): Outcome<number> | undefined {
 
 export function jsonOf<T>(result: DecodedResult): Outcome<T> | undefined {
   return result.kind === 'text' ? ok(JSON.parse(result.text) as T) : undefined;
+}
+
+/** JSON has no numbers of 64 bits. */
+export function residencyOf(result: DecodedResult): Outcome<Residency> | undefined {
+  if (result.kind !== 'text') return undefined;
+  const residency = JSON.parse(result.text) as WireResidency;
+  return ok({ ...residency, bytes: BigInt(residency.bytes) });
 }

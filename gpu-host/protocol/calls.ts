@@ -4,9 +4,9 @@
  */
 import type {
   FinishReason,
+  Residency,
   Rights,
   Tier,
-  Residency as WitResidency,
   StepRequest as WitStepRequest,
   StepResult as WitStepResult,
 } from '#wit/generated/host.ts';
@@ -16,9 +16,11 @@ export type {
   Distribution,
   ExportInfo,
   FinishReason,
+  Imported,
   KvFilesFileInfo as FileInfo,
   Mask,
   Output as StepOutput,
+  Residency,
   Rights as FileRights,
   RunChunk,
   RunRequest,
@@ -48,24 +50,7 @@ export const FILE_RIGHTS = ['private', 'readable', 'writable'] as const satisfie
 export const TIERS = ['device', 'memory', 'disk'] as const satisfies readonly Tier[];
 
 /** A residency as it travels: JSON has no numbers of 64 bits. */
-export type Residency = Omit<WitResidency, 'bytes'> & { readonly bytes: number };
-
-/** The pages that an import or an opened file mapped. */
-export interface Imported {
-  readonly pages: Uint32Array;
-  /** Filled slots. */
-  readonly tokens: number;
-  /** One past the largest position. */
-  readonly nextPosition: number;
-}
-
-/** Options of a file save. */
-export interface FileSave {
-  readonly persistent: boolean;
-  readonly rights: Rights;
-  /** The function that saves it: the owner of a new file. */
-  readonly functionName: string;
-}
+export type WireResidency = Omit<Residency, 'bytes'> & { readonly bytes: number };
 
 /** Maximum pages that a tenant holds on one host, as read at some time. */
 export interface TenantLimit {

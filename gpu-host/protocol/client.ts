@@ -12,7 +12,6 @@ export type {
   ExportInfo,
   FileInfo,
   FileRights,
-  FileSave,
   FinishReason,
   Imported,
   Mask,

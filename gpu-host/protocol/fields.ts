@@ -27,7 +27,11 @@ export interface Field<T> {
 }
 
 export type Fields = Readonly<Record<string, Field<unknown>>>;
-export type ValuesOf<F extends Fields> = { readonly [K in keyof F]: F[K] extends Field<infer T> ? T : never };
+type ValueOf<F> = F extends Field<infer T> ? T : never;
+type OptionalOf<F extends Fields> = { [K in keyof F]: undefined extends ValueOf<F[K]> ? K : never }[keyof F];
+export type ValuesOf<F extends Fields> = { readonly [K in Exclude<keyof F, OptionalOf<F>>]: ValueOf<F[K]> } & {
+  readonly [K in OptionalOf<F>]?: ValueOf<F[K]>;
+};
 
 export const u32: Field<number> = { put: (writer, value) => writer.put(value), read: (reader) => reader.u32() };
 export const i32: Field<number> = { put: (writer, value) => writer.put(value), read: (reader) => reader.i32() };

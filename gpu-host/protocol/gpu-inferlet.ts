@@ -1,28 +1,15 @@
 import { ADDRESSES, addresses, NO_ADDRESSES, takePageAddresses } from './addresses.ts';
-import { distributionOf, doneOf, floatOf, floatsOf, jsonOf, stepOf } from './answers.ts';
-import type {
-  AdapterInfo,
-  Distribution,
-  ExportInfo,
-  FileInfo,
-  FileSave,
-  Imported,
-  Mask,
-  Residency,
-  RunRequest,
-  StepRequest,
-  StepResult,
-  TenantLimit,
-} from './calls.ts';
+import { type Answer, doneOf } from './answers.ts';
+import type { Imported, RunRequest, TenantLimit } from './calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from './errors.ts';
 import type { ModelSummary } from './host.ts';
 import { sendPixels } from './image-pixels.ts';
 import type { InferletOptions } from './inferlet-options.ts';
 import { Issuer, type LinkOrDown, TOO_LARGE } from './issuer.ts';
-import type { ExportControl, Operation } from './operations.ts';
+import { type AnswerOf, type AskedOperation, OPERATIONS, type Operation, type SentOperation } from './operations.ts';
 import { PageBudget, type SharedPages } from './page-budget.ts';
 import { type ClientQueue, ClientQueues } from './queues.ts';
-import type { DecodedResult, DeviceUsage } from './results.ts';
+import type { DeviceUsage } from './results.ts';
 import { DeviceRun, failedRun, type RunHandle } from './run.ts';
 import { MAX_ADDRESSES, MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST } from './wire.ts';
 
@@ -37,9 +24,9 @@ interface Space {
 }
 
 /**
- * One inferlet's calls to the device; the methods mirror `wit/*.wit`. Methods that return nothing never throw for device errors: these
- * surface in later futures of the same queue and in `synchronize`. Lists may be views of a guest's memory. The client hands out addresses
- * and counts held pages and embeds.
+ * One inferlet's calls to the device. `ask` and `send` make any call of the table of operations; the calls for which the client hands out
+ * addresses, counts held pages and embeds or keeps other state have methods, which mirror `wit/*.wit`. Calls without a result never throw
+ * for device errors: these surface in later futures of the same queue and in `synchronize`. Lists may be views of a guest's memory.
  */
 export class GpuInferlet {
   #issuer: Issuer;
@@ -103,8 +90,14 @@ export class GpuInferlet {
     return queue;
   }
 
-  setPriority(queue: number, priority: number): void {
-    this.#send(queue, { op: 'set-priority', priority });
+  /** Makes a call without a result. */
+  send(queue: number, operation: SentOperation): void {
+    this.#send(queue, operation);
+  }
+
+  /** Makes a call with one result, which the table of operations converts. */
+  ask<Asked extends AskedOperation>(queue: number, operation: Asked): Promise<Outcome<AnswerOf<Asked>>> {
+    return this.#ask(queue, operation, OPERATIONS[operation.op].answer as Answer<AnswerOf<Asked>>);
   }
 
   closeQueue(queue: number): void {
@@ -178,31 +171,6 @@ export class GpuInferlet {
     return ok(addresses(first, pages.length));
   }
 
-  /** `shift`, a signed whole number, is added to the copied slots' positions. */
-  copySlots(
-    queue: number,
-    source: number,
-    sourceOffset: number,
-    destination: number,
-    destinationOffset: number,
-    count: number,
-    shift = 0,
-  ): void {
-    this.#send(queue, { op: 'copy-slots', source, sourceOffset, destination, destinationOffset, count, shift });
-  }
-
-  copyTokens(queue: number, sources: List, indices: List, destinations: List, positions: List): void {
-    this.#send(queue, { op: 'copy-tokens', sources, indices, destinations, positions });
-  }
-
-  copyEmbeds(queue: number, sources: List, destinations: List): void {
-    this.#send(queue, { op: 'copy-embeds', sources, destinations });
-  }
-
-  embedText(queue: number, tokens: List, positions: List, embeds: List): void {
-    this.#send(queue, { op: 'embed-text', tokens, positions, embeds });
-  }
-
   /**
    * Encodes an image into `embeds`. The call takes its place in the queue at once. `pixels`, `imageSize × imageSize` of three bytes each,
    * may come later; so may an error, with which the call and all that needs its embeds fail.
@@ -224,71 +192,6 @@ export class GpuInferlet {
     });
     sendPixels(this.#issuer, call, sent);
     return done;
-  }
-
-  forward(queue: number, inPages: List, inEmbeds: List, outPages: List, outEmbeds: List, mask: Mask | undefined): void {
-    this.#send(queue, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask, adapter: undefined });
-  }
-
-  /** `forward`, plus the attention that each slot of the in-pages, then each input, received. */
-  forwardScores(
-    queue: number,
-    inPages: List,
-    inEmbeds: List,
-    outPages: List,
-    outEmbeds: List,
-    mask: Mask | undefined,
-  ): Promise<Outcome<Float32Array>> {
-    return this.#ask(queue, { op: 'forward-scores', inPages, inEmbeds, outPages, outEmbeds, mask }, floatsOf);
-  }
-
-  /** `forward` with one of the model's low-rank adapters. */
-  forwardWithAdapter(
-    queue: number,
-    adapter: string,
-    inPages: List,
-    inEmbeds: List,
-    outPages: List,
-    outEmbeds: List,
-    mask: Mask | undefined,
-  ): void {
-    this.#send(queue, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask, adapter });
-  }
-
-  /** The low-rank adapters of the queue's model, sorted by name. */
-  listAdapters(queue: number): Promise<Outcome<readonly AdapterInfo[]>> {
-    return this.#ask(queue, { op: 'list-adapters' }, jsonOf<readonly AdapterInfo[]>);
-  }
-
-  /** Brings an adapter into the device's memory before a call waits for it. */
-  loadAdapter(queue: number, name: string): Promise<Outcome<undefined>> {
-    return this.#ask(queue, { op: 'load-adapter', name }, doneOf);
-  }
-
-  maskPage(queue: number, page: number, slots: number): void {
-    this.#send(queue, { op: 'mask-page', page, slots });
-  }
-
-  nextDistribution(queue: number, embed: number, topK: number): Promise<Outcome<Distribution>> {
-    return this.#ask(queue, { op: 'next-distribution', embed, topK }, distributionOf);
-  }
-
-  logProbabilities(queue: number, embed: number, tokens: List): Promise<Outcome<Float32Array>> {
-    return this.#ask(queue, { op: 'log-probabilities', embed, tokens }, floatsOf);
-  }
-
-  /** The entropy in nats. */
-  entropy(queue: number, embed: number): Promise<Outcome<number>> {
-    return this.#ask(queue, { op: 'entropy', embed }, floatOf);
-  }
-
-  /** The embed's values, as many as the model's hidden size. */
-  readEmbed(queue: number, embed: number): Promise<Outcome<Float32Array>> {
-    return this.#ask(queue, { op: 'read-embed', embed }, floatsOf);
-  }
-
-  step(queue: number, request: StepRequest): Promise<Outcome<StepResult>> {
-    return this.#ask(queue, { op: 'step', request }, stepOf);
   }
 
   run(queue: number, request: RunRequest): RunHandle {
@@ -315,46 +218,13 @@ export class GpuInferlet {
     return failure ? done.then((outcome) => (outcome.tag === 'ok' ? err(failure) : outcome)) : done;
   }
 
-  exportPages(queue: number, pages: List, name: string, persistent: boolean): Promise<Outcome<undefined>> {
-    return this.#ask(queue, { op: 'export-pages', persistent, name, pages }, doneOf);
-  }
-
   importPages(queue: number, name: string): Promise<Outcome<Imported>> {
     return this.#import(queue, (first) => ({ op: 'import-pages', first, name }));
-  }
-
-  unexport(queue: number, name: string): Promise<Outcome<undefined>> {
-    return this.#ask(queue, { op: 'unexport', name }, doneOf);
-  }
-
-  listExports(queue: number): Promise<Outcome<readonly ExportInfo[]>> {
-    return this.#ask(queue, { op: 'list-exports' }, jsonOf<readonly ExportInfo[]>);
-  }
-
-  /** Reports where an export's pages are, after a change of it. */
-  controlExport(queue: number, operation: ExportControl): Promise<Outcome<Residency>> {
-    return this.#ask(queue, operation, jsonOf<Residency>);
   }
 
   /** Maps a file's pages; with `write` its lock is held until `unlockFile` or the inferlet's end. */
   openFile(queue: number, name: string, write: boolean, functionName: string): Promise<Outcome<Imported>> {
     return this.#import(queue, (first) => ({ op: 'file-open', first, name, write, functionName }));
-  }
-
-  saveFile(queue: number, name: string, pages: List, save: FileSave): Promise<Outcome<undefined>> {
-    return this.#ask(queue, { op: 'file-save', name, pages, ...save }, doneOf);
-  }
-
-  unlockFile(queue: number, name: string): Promise<Outcome<undefined>> {
-    return this.#ask(queue, { op: 'file-unlock', name }, doneOf);
-  }
-
-  removeFile(queue: number, name: string, functionName: string): Promise<Outcome<undefined>> {
-    return this.#ask(queue, { op: 'file-remove', name, functionName }, doneOf);
-  }
-
-  listFiles(queue: number, prefix: string, functionName: string): Promise<Outcome<readonly FileInfo[]>> {
-    return this.#ask(queue, { op: 'file-list', prefix, functionName }, jsonOf<readonly FileInfo[]>);
   }
 
   /** Sets whether the inferlet waits for something other than the device: its pages may then be swapped out. Any call ends the wait. */
@@ -384,7 +254,7 @@ export class GpuInferlet {
     if ('tag' in space) return Promise.resolve(err(space));
     const first = takePageAddresses(space, MAX_IMPORT_PAGES);
     if (first === undefined) return Promise.resolve(err(NO_ADDRESSES));
-    const read = (result: DecodedResult): Outcome<Imported> | undefined => {
+    const read: Answer<Imported> = (result) => {
       if (result.kind !== 'imported') return undefined;
       const { pages, tokens, nextPosition } = result;
       space.pages.allocate(first, pages);
@@ -393,12 +263,7 @@ export class GpuInferlet {
     return this.#ask(queue, operation(first), read);
   }
 
-  #ask<T>(
-    queue: number,
-    operation: Operation,
-    read: (result: DecodedResult) => Outcome<T> | undefined,
-    issued?: (id: number) => void,
-  ): Promise<Outcome<T>> {
+  #ask<T>(queue: number, operation: Operation, read: Answer<T>, issued?: (id: number) => void): Promise<Outcome<T>> {
     const refusal = this.#refusal(queue);
     return refusal ? Promise.resolve(err(refusal)) : this.#issuer.ask(queue, operation, read, issued);
   }

@@ -1,3 +1,4 @@
+import type { Answer } from './answers.ts';
 import type { TenantLimit } from './calls.ts';
 import { err, type HandlerError, handlerError, type Outcome } from './errors.ts';
 import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
@@ -104,12 +105,7 @@ export class Issuer implements LinkedInferlet {
    *
    * @param issued called with the id of a call that was sent
    */
-  ask<T>(
-    queue: number,
-    operation: Operation,
-    read: (result: DecodedResult) => Outcome<T> | undefined,
-    issued?: (id: number) => void,
-  ): Promise<Outcome<T>> {
+  ask<T>(queue: number, operation: Operation, read: Answer<T>, issued?: (id: number) => void): Promise<Outcome<T>> {
     const link = this.#awake();
     if (!link) return Promise.resolve(err(this.#lostError()));
     const id = link.nextId();

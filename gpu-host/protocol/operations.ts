@@ -1,3 +1,5 @@
+import { type Answer, distributionOf, doneOf, floatOf, floatsOf, jsonOf, residencyOf, stepOf } from './answers.ts';
+import type { AdapterInfo, ExportInfo, FileInfo } from './calls.ts';
 import { ProtocolFault } from './errors.ts';
 import {
   addresses,
@@ -31,21 +33,30 @@ import type { PageLists } from './page-lists.ts';
 import { FRAME } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
-interface Row<F extends Fields> {
+/** Marks an operation without a result; a failure surfaces in later calls of the queue. */
+export const SENT = 'sent';
+
+interface Row<F extends Fields, A> {
   readonly code: number;
   readonly fields: F;
   readonly entries: Entries;
+  /** The value of the operation's result. Undefined for an operation that has a method of `GpuInferlet`, which does more than send it. */
+  readonly answer: A;
 }
 
-const row = <F extends Fields>(code: number, fields: F): Row<F> => ({ code, fields, entries: Object.entries(fields) });
+function row<F extends Fields>(code: number, fields: F): Row<F, undefined>;
+function row<F extends Fields, A extends Answer<unknown> | typeof SENT>(code: number, fields: F, answer: A): Row<F, A>;
+function row(code: number, fields: Fields, answer?: unknown): Row<Fields, unknown> {
+  return { code, fields, entries: Object.entries(fields), answer };
+}
 
 const ALLOCATE = { first: u32, count };
 /** Only `forward` may have an adapter. */
 const FORWARD = { inPages: contextPages, inEmbeds: addresses, outPages: pagesOfContext, outEmbeds: addresses, mask };
 
 /**
- * The operations of a `calls` frame: their codes, and their fields in wire order. Append only; a changed layout needs a new protocol
- * version. Types, encoding and decoding follow from this table.
+ * The operations of a `calls` frame: their codes, their fields in wire order, and their answers. Append only; a changed layout needs a new
+ * protocol version. Types, encoding and decoding follow from this table, and so does the client's part of every row with an answer.
  */
 export const OPERATIONS = {
   'open-inferlet': row(1, {
@@ -80,45 +91,54 @@ export const OPERATIONS = {
   /** The model's index in the hello. */
   'create-queue': row(3, { model: u32 }),
   'close-queue': row(4, {}),
-  'set-priority': row(5, { priority: i32 }),
+  'set-priority': row(5, { priority: i32 }, SENT),
   'allocate-pages': row(6, ALLOCATE),
   'free-pages': row(7, { pages: addresses }),
   'allocate-embeds': row(8, ALLOCATE),
   'free-embeds': row(9, { embeds: addresses }),
   'share-pages': row(10, { first: u32, pages: addresses }),
-  'copy-slots': row(11, {
-    ...{ source: u32, sourceOffset: u32, destination: u32, destinationOffset: u32, count: u32 },
-    /** Added to each copied slot's position. */
-    shift: i32,
-  }),
-  'copy-embeds': row(12, { sources: addresses, destinations: addresses }),
-  'embed-text': row(13, { tokens: list, positions: list, embeds: addresses }),
-  forward: row(14, { ...FORWARD, adapter: optionalText }),
-  'mask-page': row(15, { page: u32, slots: u32 }),
-  'next-distribution': row(16, { embed: u32, topK: u32 }),
-  step: row(17, { request: stepRequest }),
+  'copy-slots': row(
+    11,
+    {
+      ...{ source: u32, sourceOffset: u32, destination: u32, destinationOffset: u32, count: u32 },
+      /** Added to each copied slot's position. */
+      shift: i32,
+    },
+    SENT,
+  ),
+  'copy-embeds': row(12, { sources: addresses, destinations: addresses }, SENT),
+  'embed-text': row(13, { tokens: list, positions: list, embeds: addresses }, SENT),
+  forward: row(14, { ...FORWARD, adapter: optionalText }, SENT),
+  'mask-page': row(15, { page: u32, slots: u32 }, SENT),
+  'next-distribution': row(16, { embed: u32, topK: u32 }, distributionOf),
+  step: row(17, { request: stepRequest }, stepOf),
   run: row(18, { request: runRequest }),
   /** Tokens consumed in all. The header's id names the run. */
   'run-consumed': row(19, { tokens: u32 }),
   'run-stop': row(20, {}),
   synchronize: row(21, {}),
-  'copy-tokens': row(22, {
-    sources: addresses,
-    /** Indices of filled slots of `sources`, in order. */
-    indices: list,
-    destinations: addresses,
-    /** One per token; empty keeps the old ones. */
-    positions: list,
-  }),
-  'export-pages': row(23, { persistent: flag, name: text, pages: addresses }),
+  'copy-tokens': row(
+    22,
+    {
+      sources: addresses,
+      /** Indices of filled slots of `sources`, in order. */
+      indices: list,
+      destinations: addresses,
+      /** One per token; empty keeps the old ones. */
+      positions: list,
+    },
+    SENT,
+  ),
+  'export-pages': row(23, { persistent: flag, name: text, pages: addresses }, doneOf),
   'import-pages': row(24, { first: u32, name: text }),
-  unexport: row(25, { name: text }),
-  'list-exports': row(26, {}),
-  'log-probabilities': row(27, { embed: u32, tokens: list }),
-  entropy: row(28, { embed: u32 }),
-  'read-embed': row(29, { embed: u32 }),
+  unexport: row(25, { name: text }, doneOf),
+  'list-exports': row(26, {}, jsonOf<readonly ExportInfo[]>),
+  'log-probabilities': row(27, { embed: u32, tokens: list }, floatsOf),
+  entropy: row(28, { embed: u32 }, floatOf),
+  'read-embed': row(29, { embed: u32 }, floatsOf),
   /** A forward that returns the attention received as well. */
-  'forward-scores': row(30, FORWARD),
+  'forward-scores': row(30, FORWARD, floatsOf),
+  /** True while the inferlet waits for something other than the device. */
   'set-waiting': row(31, { waiting: flag }),
   'file-open': row(32, {
     /** Address of the first page. */
@@ -130,25 +150,27 @@ export const OPERATIONS = {
     functionName: text,
   }),
   /** `functionName` is the owner of a new file. */
-  'file-save': row(33, { name: text, persistent: flag, rights, functionName: text, pages: addresses }),
-  'file-unlock': row(34, { name: text }),
-  'file-remove': row(35, { name: text, functionName: text }),
-  'file-list': row(36, { prefix: text, functionName: text }),
-  'list-adapters': row(37, {}),
-  'load-adapter': row(38, { name: text }),
+  'file-save': row(33, { name: text, persistent: flag, rights, functionName: text, pages: addresses }, doneOf),
+  'file-unlock': row(34, { name: text }, doneOf),
+  'file-remove': row(35, { name: text, functionName: text }, doneOf),
+  'file-list': row(36, { prefix: text, functionName: text }, jsonOf<readonly FileInfo[]>),
+  'list-adapters': row(37, {}, jsonOf<readonly AdapterInfo[]>),
+  'load-adapter': row(38, { name: text }, doneOf),
   /** The pixels, or an error, follow with the same id; until then the call keeps its place in its queue. */
   'embed-image': row(40, { positions: list, embeds: addresses }),
   'image-pixels': row(41, { pixels }),
   'image-failed': row(42, { why: handlerErrorField }),
+  /** The high and low word of the span that is the parent of the inferlet's later calls; 0 and 0 for none. */
   'set-span': row(44, { high: u32, low: u32 }),
   'set-tenant-limit': row(45, { tenantPages: tenantLimit }),
-  'export-residency': row(46, { name: text }),
-  'pin-export': row(47, { name: text, leaseMs: u32 }),
-  'unpin-export': row(48, { name: text }),
-  'retain-export': row(49, { name: text, nextUseMs: u32 }),
-  'prefetch-export': row(50, { name: text }),
-  'demote-export': row(51, { name: text, tier }),
-} as const satisfies Record<string, Row<Fields>>;
+  'export-residency': row(46, { name: text }, residencyOf),
+  'pin-export': row(47, { name: text, leaseMs: u32 }, residencyOf),
+  'unpin-export': row(48, { name: text }, residencyOf),
+  /** A `nextUseMs` of 0 is no hint. */
+  'retain-export': row(49, { name: text, nextUseMs: u32 }, residencyOf),
+  'prefetch-export': row(50, { name: text }, residencyOf),
+  'demote-export': row(51, { name: text, tier }, residencyOf),
+} as const satisfies Record<string, Row<Fields, Answer<unknown> | typeof SENT | undefined>>;
 
 export type OperationName = keyof typeof OPERATIONS;
 
@@ -156,6 +178,21 @@ export type OperationName = keyof typeof OPERATIONS;
 export type Operation<Name extends OperationName = OperationName> = {
   [K in Name]: { readonly op: K } & ValuesOf<(typeof OPERATIONS)[K]['fields']>;
 }[Name];
+
+type Answers = { [K in OperationName]: (typeof OPERATIONS)[K]['answer'] };
+type Answering<A> = { [K in OperationName]: Answers[K] extends A ? K : never }[OperationName];
+
+/** The operations that a client only sends, with one result. */
+export type AskedOperation = Operation<Answering<Answer<unknown>>>;
+
+/** The operations that a client only sends, without a result. */
+export type SentOperation = Operation<Answering<typeof SENT>>;
+
+/** The value of an asked operation's result. */
+export type AnswerOf<Asked extends AskedOperation> = Extract<
+  ReturnType<Extract<Answers[Asked['op']], Answer<unknown>>>,
+  { tag: 'ok' }
+>['val'];
 
 /** The calls that are ordered by a queue. */
 export type QueuedOperation = Operation<

@@ -25,7 +25,14 @@ const lock = ({ inferlet, queue }: Opened) => inferlet.openFile(queue, 'notes', 
 
 async function save({ inferlet, queue }: Opened, pages: Uint32Array) {
   const rights = 'private' as const;
-  return tagOf(await inferlet.saveFile(queue, 'notes', pages, { persistent: false, rights, functionName: 'f' }));
+  return tagOf(
+    await inferlet.ask(queue, {
+      op: 'file-save',
+      name: 'notes',
+      pages,
+      ...{ persistent: false, rights, functionName: 'f' },
+    }),
+  );
 }
 
 test('a newer attempt ends all that an older one holds, wherever that hangs, and has its pages and locks for itself', async () => {

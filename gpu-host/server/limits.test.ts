@@ -131,8 +131,10 @@ test('an inferlet that asks for too many results at once ends itself: each of it
   const queue = inferlet.createQueue('tiny');
   must(inferlet.allocatePages(queue, 8));
   const embeds = must(inferlet.allocateEmbeds(queue, 1));
-  inferlet.embedText(queue, Uint32Array.of(3), Uint32Array.of(0), embeds);
-  const reads = Array.from({ length: 12_000 }, () => inferlet.readEmbed(queue, embeds[0] as number));
+  inferlet.send(queue, { op: 'embed-text', tokens: Uint32Array.of(3), positions: Uint32Array.of(0), embeds });
+  const reads = Array.from({ length: 12_000 }, () =>
+    inferlet.ask(queue, { op: 'read-embed', embed: embeds[0] as number }),
+  );
   const tags = (await Promise.all(reads)).map(tagOf);
   const told = tags.filter((tag) => tag === 'ok').length;
   assert.ok(told >= 24 && told < 10_000, `${told} results of 148 bytes`);
@@ -159,7 +161,9 @@ test('inferlets that share a limit hold no more than it together, copies of shar
     const step = async (page: number, position: number) => {
       const call = { tokens: Uint32Array.of(5), positions: Uint32Array.of(position), inPages: NONE, mask: undefined };
       const outPages = Uint32Array.of(page);
-      return tagOf(await inferlet.step(queue, { ...call, outPages, rows: 0, output: { tag: 'none' } }));
+      return tagOf(
+        await inferlet.ask(queue, { op: 'step', request: { ...call, outPages, rows: 0, output: { tag: 'none' } } }),
+      );
     };
     const own = must(inferlet.allocatePages(queue, 1));
     assert.equal(await step(own[0] as number, 0), 'ok');
@@ -191,9 +195,11 @@ test('as many results as the bound allows, again and again, end nothing: what wa
   const inferlet = connection.openInferlet({ id: 'reader', maxPages: 8, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
   const embeds = must(inferlet.allocateEmbeds(queue, 1));
-  inferlet.embedText(queue, Uint32Array.of(3), Uint32Array.of(0), embeds);
+  inferlet.send(queue, { op: 'embed-text', tokens: Uint32Array.of(3), positions: Uint32Array.of(0), embeds });
   for (let round = 0; round < 10; round++) {
-    const reads = Array.from({ length: 300 }, () => inferlet.readEmbed(queue, embeds[0] as number));
+    const reads = Array.from({ length: 300 }, () =>
+      inferlet.ask(queue, { op: 'read-embed', embed: embeds[0] as number }),
+    );
     for (const outcome of await Promise.all(reads)) must(outcome);
   }
   await inferlet.close();

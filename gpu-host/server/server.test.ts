@@ -202,8 +202,9 @@ test('a closing inferlet frees all that it holds, in every state', async () => {
     };
     const sample = { tag: 'sample' as const, val: GREEDY };
     const pending = [];
-    if (moment === 'in a step') pending.push(inferlet.step(queue, { ...step, output: sample }));
-    if (moment === 'failed') await inferlet.step(queue, { ...step, tokens: Uint32Array.of(999), output: sample });
+    if (moment === 'in a step') pending.push(inferlet.ask(queue, { op: 'step', request: { ...step, output: sample } }));
+    if (moment === 'failed')
+      await inferlet.ask(queue, { op: 'step', request: { ...step, tokens: Uint32Array.of(999), output: sample } });
     if (moment === 'in a run' || moment === 'behind a run') {
       const run = inferlet.run(queue, {
         token: 1,
@@ -215,7 +216,10 @@ test('a closing inferlet frees all that it holds, in every state', async () => {
       });
       must(await run.next());
       if (moment === 'behind a run')
-        pending.push(inferlet.step(queue, { ...step, output: sample }), inferlet.synchronize(queue));
+        pending.push(
+          inferlet.ask(queue, { op: 'step', request: { ...step, output: sample } }),
+          inferlet.synchronize(queue),
+        );
       pending.push(drain(run));
     }
     await inferlet.close();
@@ -301,7 +305,7 @@ test('an inferlet that floods ends itself, and only itself', async () => {
     stopTokens: NONE,
   });
   const pending = flood.synchronize(queue);
-  for (let i = 0; i < 20_000; i++) flood.maskPage(queue, page!, 0);
+  for (let i = 0; i < 20_000; i++) flood.send(queue, { op: 'mask-page', page: page!, slots: 0 });
   assert.equal(tagOf(await flood.synchronize(queue)), 'limit-exceeded');
   const neighbour = connection.openInferlet({ id: 'neighbour', maxPages: 40, arrival: 2 });
   assert.deepEqual(
@@ -333,7 +337,9 @@ test('a call whose own size makes a flood is answered', async () => {
   const queue = inferlet.createQueue('tiny');
   const tokens = range(0, 300_000);
   const request = { tokens, positions: tokens, inPages: tokens, outPages: NONE, mask: undefined, rows: 0 };
-  const steps = Array.from({ length: 6 }, () => inferlet.step(queue, { ...request, output: { tag: 'none' } }));
+  const steps = Array.from({ length: 6 }, () =>
+    inferlet.ask(queue, { op: 'step', request: { ...request, output: { tag: 'none' } } }),
+  );
   const tags = (await Promise.all(steps)).map(tagOf);
   assert.equal(tags.at(-1), 'limit-exceeded');
   await inferlet.close();
@@ -358,7 +364,7 @@ test('32 at once say what each says alone, in large batches', async () => {
         mask: undefined,
         rows: 0,
       };
-      void inferlet.step(queue, { ...fill, output: { tag: 'none' } });
+      void inferlet.ask(queue, { op: 'step', request: { ...fill, output: { tag: 'none' } } });
       const run = inferlet.run(queue, {
         token: prompt.at(-1)!,
         position: prompt.length - 1,

@@ -129,14 +129,17 @@ for (const swaps of [true, false])
       const pages = must(waits.allocatePages(queue, 8));
       const prompt = range(1, 60);
       const step = (tokens: Uint32Array, position: number, into: Uint32Array) =>
-        waits.step(queue, {
-          tokens,
-          positions: range(position, position + tokens.length),
-          inPages: pages,
-          outPages: into,
-          mask: undefined,
-          rows: 1,
-          output: { tag: 'distributions', val: 10 },
+        waits.ask(queue, {
+          op: 'step',
+          request: {
+            tokens,
+            positions: range(position, position + tokens.length),
+            inPages: pages,
+            outPages: into,
+            mask: undefined,
+            rows: 1,
+            output: { tag: 'distributions', val: 10 },
+          },
         });
       must(await step(prompt, 0, pages));
       const before = must(await step(Uint32Array.of(7), 59, NONE));

@@ -25,14 +25,17 @@ async function guest(host: TestHost, id: string, traceparent?: string) {
 type Guest = { readonly inferlet: GpuInferlet; readonly queue: number; readonly pages: Uint32Array };
 
 const step = ({ inferlet, queue, pages }: Guest, from: number, count: number) =>
-  inferlet.step(queue, {
-    tokens: range(1, count + 1),
-    positions: range(from, from + count),
-    inPages: pages,
-    outPages: pages,
-    mask: undefined,
-    rows: 1,
-    output: { tag: 'sample', val: GREEDY },
+  inferlet.ask(queue, {
+    op: 'step',
+    request: {
+      tokens: range(1, count + 1),
+      positions: range(from, from + count),
+      inPages: pages,
+      outPages: pages,
+      mask: undefined,
+      rows: 1,
+      output: { tag: 'sample', val: GREEDY },
+    },
   });
 
 test('batches are below the step that asked for them; calls of no step make no spans', async () => {

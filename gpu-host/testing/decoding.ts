@@ -51,14 +51,17 @@ export async function bySteps(
   let position = 0;
   while (tokens.length < count) {
     const { distributions } = must(
-      await inferlet.step(queue, {
-        tokens: Uint32Array.from(inputs),
-        positions: range(position, position + inputs.length),
-        inPages: pages,
-        outPages: pages,
-        mask: undefined,
-        rows: 1,
-        output: { tag: 'distributions', val: 2 },
+      await inferlet.ask(queue, {
+        op: 'step',
+        request: {
+          tokens: Uint32Array.from(inputs),
+          positions: range(position, position + inputs.length),
+          inPages: pages,
+          outPages: pages,
+          mask: undefined,
+          rows: 1,
+          output: { tag: 'distributions', val: 2 },
+        },
       }),
     );
     const [first, second] = distributions[0]!.logProbabilities;
@@ -82,14 +85,16 @@ export function inParts(cuts: (length: number) => readonly number[]): Way {
     for (const to of cuts(prompt.length - 1)) {
       if (to <= from) continue;
       const part = { ...rest, tokens: Uint32Array.from(prompt.slice(from, to)), positions: range(from, to), rows: 0 };
-      void inferlet.step(queue, { ...part, output: { tag: 'none' } });
+      void inferlet.ask(queue, { op: 'step', request: { ...part, output: { tag: 'none' } } });
       from = to;
     }
     let inputs = prompt.slice(from);
     const tokens: number[] = [];
     while (tokens.length < count) {
       const step = { ...rest, tokens: Uint32Array.from(inputs), positions: range(from, from + inputs.length), rows: 1 };
-      const result = must(await inferlet.step(queue, { ...step, output: { tag: 'sample', val: GREEDY } }));
+      const result = must(
+        await inferlet.ask(queue, { op: 'step', request: { ...step, output: { tag: 'sample', val: GREEDY } } }),
+      );
       from += inputs.length;
       inputs = [result.tokens[0]!];
       tokens.push(inputs[0]!);
@@ -111,14 +116,17 @@ export async function byRun(
   const pages = room(guest, prompt.length + count);
   const last = prompt.length - 1;
   if (last > 0) {
-    void inferlet.step(queue, {
-      tokens: Uint32Array.from(prompt.slice(0, last)),
-      positions: range(0, last),
-      inPages: pages,
-      outPages: pages,
-      mask: undefined,
-      rows: 0,
-      output: { tag: 'none' },
+    void inferlet.ask(queue, {
+      op: 'step',
+      request: {
+        tokens: Uint32Array.from(prompt.slice(0, last)),
+        positions: range(0, last),
+        inPages: pages,
+        outPages: pages,
+        mask: undefined,
+        rows: 0,
+        output: { tag: 'none' },
+      },
     });
   }
   const run = inferlet.run(queue, {
@@ -150,9 +158,20 @@ export async function byThreeCalls(
   let position = 0;
   while (tokens.length < count) {
     const used = embeds.slice(0, inputs.length);
-    inferlet.embedText(queue, Uint32Array.from(inputs), range(position, position + inputs.length), used);
-    inferlet.forward(queue, position === 0 ? NONE : pages, used, pages, state, undefined);
-    const { tokens: best } = must(await inferlet.nextDistribution(queue, state[0]!, 1));
+    inferlet.send(queue, {
+      op: 'embed-text',
+      tokens: Uint32Array.from(inputs),
+      positions: range(position, position + inputs.length),
+      embeds: used,
+    });
+    inferlet.send(queue, {
+      op: 'forward',
+      inPages: position === 0 ? NONE : pages,
+      inEmbeds: used,
+      outPages: pages,
+      outEmbeds: state,
+    });
+    const { tokens: best } = must(await inferlet.ask(queue, { op: 'next-distribution', embed: state[0]!, topK: 1 }));
     position += inputs.length;
     inputs = [best[0]!];
     tokens.push(best[0]!);

@@ -154,14 +154,17 @@ export async function generate(
     position += tokens.length;
     const output = { tag: 'sample' as const, val: GREEDY };
     const result = must(
-      await inferlet.step(queue, {
-        tokens,
-        positions,
-        inPages: pages,
-        outPages: pages,
-        mask: undefined,
-        rows: 1,
-        output,
+      await inferlet.ask(queue, {
+        op: 'step',
+        request: {
+          tokens,
+          positions,
+          inPages: pages,
+          outPages: pages,
+          mask: undefined,
+          rows: 1,
+          output,
+        },
       }),
     );
     tokens = Uint32Array.from(result.tokens);

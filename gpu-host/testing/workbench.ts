@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import type { Distribution, GpuHostConnection, GpuInferlet, Mask } from '../protocol/client.ts';
+import type { Distribution, GpuHostConnection, GpuInferlet, Mask, Outcome, StepResult } from '../protocol/client.ts';
+import type { AnswerOf, AskedOperation, SentOperation } from '../protocol/operations.ts';
 import { must, NONE, Oracle, range, startTestHost, type TestHost, type TestHostOptions } from './host.ts';
 
 export const PROMPT = [1, 5, 9, 44, 3, 17, 60, 2, 8, 31, 12];
@@ -31,17 +32,40 @@ export class Workbench {
     return must(this.inferlet.allocateEmbeds(this.queue, count));
   }
 
+  ask<Asked extends AskedOperation>(operation: Asked): Promise<Outcome<AnswerOf<Asked>>> {
+    return this.inferlet.ask(this.queue, operation);
+  }
+
+  send(operation: SentOperation): void {
+    this.inferlet.send(this.queue, operation);
+  }
+
+  embedText(tokens: Uint32Array, positions: Uint32Array, embeds: Uint32Array): void {
+    this.send({ op: 'embed-text', tokens, positions, embeds });
+  }
+
+  forward(inPages: Uint32Array, inEmbeds: Uint32Array, outPages: Uint32Array, outEmbeds: Uint32Array, mask?: Mask) {
+    this.send({ op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask });
+  }
+
+  next(embed: number, topK: number): Promise<Outcome<Distribution>> {
+    return this.ask({ op: 'next-distribution', embed, topK });
+  }
+
   /** Fills pages with tokens from position `start` on. */
-  fill(into: Uint32Array, tokens: readonly number[], start = 0, inPages = into): ReturnType<GpuInferlet['step']> {
+  fill(into: Uint32Array, tokens: readonly number[], start = 0, inPages = into): Promise<Outcome<StepResult>> {
     const positions = range(start, start + tokens.length);
     const request = { tokens: Uint32Array.from(tokens), positions, inPages, outPages: into, mask: undefined, rows: 0 };
-    return this.inferlet.step(this.queue, { ...request, output: { tag: 'none' } });
+    return this.inferlet.ask(this.queue, { op: 'step', request: { ...request, output: { tag: 'none' } } });
   }
 
   /** Distribution after `token` at `position` over pages, without keeping its key. */
   async probe(inPages: Uint32Array, token: number, position: number, mask?: Mask): Promise<Distribution> {
     const request = { tokens: ids(token), positions: ids(position), inPages, outPages: NONE, mask, rows: 1 };
-    const outcome = await this.inferlet.step(this.queue, { ...request, output: { tag: 'distributions', val: 5 } });
+    const outcome = await this.inferlet.ask(this.queue, {
+      op: 'step',
+      request: { ...request, output: { tag: 'distributions', val: 5 } },
+    });
     return must(outcome).distributions[0] as Distribution;
   }
 }
@@ -65,6 +89,15 @@ export function withWorkbench(
 ): void {
   for (const backend of ['reference', 'onnx', 'cuda'] as const)
     suiteOn(`${name} (${backend})`, suite, { ...options, backend });
+}
+
+/** {@link withWorkbench} for calls that move whole pages only, which `backends/conformance-slots.test.ts` tests on each backend. */
+export function onOneBackend(
+  name: string,
+  suite: (handler: (name: string, body: (bench: Workbench) => Promise<void>) => void) => void,
+  options: TestHostOptions = {},
+): void {
+  suiteOn(name, suite, { ...options, backend: 'onnx' });
 }
 
 function suiteOn(

@@ -9,12 +9,12 @@ import type { DeviceQueue } from './queue.ts';
 export const adapter = {
   'list-adapters': (_inferlet: Inferlet, queue: DeviceQueue): Promise<Outcome<readonly AdapterInfo[]>> => {
     const offered = queue.offering('adapter');
-    return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.listAdapters(queue.id);
+    return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.ask(queue.id, { op: 'list-adapters' });
   },
 
   'load-adapter': (_inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
     const offered = queue.offering('adapter');
-    return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.loadAdapter(queue.id, name);
+    return offered.tag === 'err' ? Promise.resolve(offered) : offered.val.ask(queue.id, { op: 'load-adapter', name });
   },
 
   /** A model without adapters refuses this call on the device, in queue order. */
@@ -29,7 +29,7 @@ export const adapter = {
     mask: Mask | undefined,
   ): void => {
     inferlet.hooks.steps?.forward(queue, inEmbeds.length, outEmbeds.length > 0);
-    queue.device?.forwardWithAdapter(queue.id, name, inPages, inEmbeds, outPages, outEmbeds, mask);
+    queue.device?.send(queue.id, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask, adapter: name });
   },
 
   step: (
@@ -44,6 +44,7 @@ export const adapter = {
     const offered = queue.offering('adapter');
     if (offered.tag === 'err') return Promise.resolve(offered);
     const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');
-    return counted(inferlet, tokens, offered.val.step(queue.id, { ...request, adapter: name }), step);
+    const result = offered.val.ask(queue.id, { op: 'step', request: { ...request, adapter: name } });
+    return counted(inferlet, tokens, result, step);
   },
 };

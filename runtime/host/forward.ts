@@ -14,9 +14,6 @@ export const forward = {
     mask: Mask | undefined,
   ): void => {
     inferlet.hooks.steps?.forward(queue, inEmbeds.length, outEmbeds.length > 0);
-    queue.device?.forward(queue.id, inPages, inEmbeds, outPages, outEmbeds, mask);
+    queue.device?.send(queue.id, { op: 'forward', inPages, inEmbeds, outPages, outEmbeds, mask });
   },
-
-  'mask-page': (_inferlet: Inferlet, { device, id }: DeviceQueue, page: number, slots: number): void =>
-    device?.maskPage(id, page, slots),
 };

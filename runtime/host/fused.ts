@@ -290,6 +290,6 @@ export const fused = {
     if (refused) return Promise.resolve(err(refused));
     if (!queue.device) return Promise.resolve(queue.refusal());
     const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');
-    return counted(inferlet, tokens, queue.device.step(queue.id, request), step);
+    return counted(inferlet, tokens, queue.device.ask(queue.id, { op: 'step', request }), step);
   },
 };

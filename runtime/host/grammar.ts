@@ -110,7 +110,7 @@ class InferletMatcher implements Droppable {
       const offered = queue.offering(adapter === undefined ? 'fused' : 'adapter');
       if (offered.tag === 'err') return offered;
       const step = this.#inferlet.hooks.steps?.begin(queue, own.tokens.length, own.output.tag !== 'none');
-      const result = offered.val.step(queue.id, { ...own, allowed: allowed.val, adapter });
+      const result = offered.val.ask(queue.id, { op: 'step', request: { ...own, allowed: allowed.val, adapter } });
       return await counted(this.#inferlet, tokens, result, step);
     } finally {
       queue.release();

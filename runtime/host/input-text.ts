@@ -13,6 +13,6 @@ export const inputText = {
     // `refuseTokens` ends an inferlet that exceeds its quota.
     if (inferlet.tokens.quotaLeft < tokens.length && inferlet.refuseTokens(tokens.length)) return;
     inferlet.count(tokens.length, 0);
-    device?.embedText(id, tokens, positions, embeds);
+    device?.send(id, { op: 'embed-text', tokens, positions, embeds });
   },
 };

@@ -19,7 +19,7 @@ export const introspect = {
     const offered = queue.offering('introspect');
     if (offered.tag === 'err') return Promise.resolve(offered);
     const step = inferlet.hooks.steps?.begin(queue, inEmbeds.length, outEmbeds.length > 0);
-    const scores = offered.val.forwardScores(queue.id, inPages, inEmbeds, outPages, outEmbeds, mask);
+    const scores = offered.val.ask(queue.id, { op: 'forward-scores', inPages, inEmbeds, outPages, outEmbeds, mask });
     return step ? step.until(scores) : scores;
   },
 };

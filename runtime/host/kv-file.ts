@@ -142,7 +142,14 @@ export class KvFile implements Droppable {
       const pages = this.#allocate(Math.ceil(own.length / this.#pageSize));
       if (pages.tag === 'err') return pages;
       const positions = firstPosition === undefined ? KEEP : count(firstPosition, own.length);
-      device.copyTokens(this.queue.id, this.#pages, own, pages.val, positions);
+      const call = {
+        op: 'copy-tokens',
+        sources: this.#pages,
+        indices: own,
+        destinations: pages.val,
+        positions,
+      } as const;
+      device.send(this.queue.id, call);
       const nextPosition = firstPosition === undefined ? this.#nextPosition : firstPosition + own.length;
       const content: Content = { pages: pages.val, tokens: own.length, nextPosition };
       // The copy may fail on the device, so wait for its outcome.
@@ -186,7 +193,8 @@ export class KvFile implements Droppable {
     const first = this.#nextPosition;
     const positions = keepPositions ? KEEP : count(first, added);
     const written = reserved.val.subarray(Math.floor(this.#tokens / this.#pageSize));
-    device?.copyTokens(id, other.#pages, count(0, added), written, positions);
+    const indices = count(0, added);
+    device?.send(id, { op: 'copy-tokens', sources: other.#pages, indices, destinations: written, positions });
     return this.#append(added, keepPositions ? other.#nextPosition : first + added, this.queue.settle());
   }
 
@@ -201,7 +209,7 @@ export class KvFile implements Droppable {
     const { device, id } = this.queue;
     if (refusal || !device) return refusal ? err(refusal) : this.queue.refusal();
     const { functionName } = this.#inferlet.description;
-    return device.saveFile(id, name, this.#pages, { persistent, rights, functionName });
+    return device.ask(id, { op: 'file-save', name, pages: this.#pages, persistent, rights, functionName });
   }
 
   /** Gives the lock back: at once, or as soon as the file is open and has the lock. */
@@ -209,7 +217,7 @@ export class KvFile implements Droppable {
     this.#unlocked = true;
     if (this.#locked === null) return;
     // Ignore the outcome: the lock may be gone already.
-    void this.queue.device?.unlockFile(this.queue.id, this.#locked);
+    void this.queue.device?.ask(this.queue.id, { op: 'file-unlock', name: this.#locked });
     this.#locked = null;
   }
 
@@ -285,7 +293,7 @@ export class KvFile implements Droppable {
     const step = this.#inferlet.hooks.steps?.begin(this.queue, tokens.length, true);
     const issued = this.#inferlet.countDuring(
       { inputs: tokens.length, outputs: tokens.length, cacheable: 0 },
-      device.step(id, request),
+      device.ask(id, { op: 'step', request }),
     );
     const outcome = await this.#append(tokens.length, nextPosition, step ? step.until(issued) : issued);
     return outcome.tag === 'ok' ? ok(outcome.val.distributions) : outcome;

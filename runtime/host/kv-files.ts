@@ -50,11 +50,11 @@ export const kvFiles = {
   remove: ({ description }: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
     const offered = queue.offering('kv-files');
     if (offered.tag === 'err') return Promise.resolve(offered);
-    return offered.val.removeFile(queue.id, name, description.functionName);
+    return offered.val.ask(queue.id, { op: 'file-remove', name, functionName: description.functionName });
   },
   files: ({ description }: Inferlet, queue: DeviceQueue, prefix: string): Promise<Outcome<readonly FileInfo[]>> => {
     const offered = queue.offering('kv-files');
     if (offered.tag === 'err') return Promise.resolve(offered);
-    return offered.val.listFiles(queue.id, prefix, description.functionName);
+    return offered.val.ask(queue.id, { op: 'file-list', prefix, functionName: description.functionName });
   },
 };

@@ -24,7 +24,7 @@ describe('the recent load of GPU hosts', () => {
     const tokens = Uint32Array.from({ length: 20 }, (_, i) => 3 + i);
     const request = { tokens, positions: tokens.map((_, i) => i), inPages: new Uint32Array(0), outPages: pages.val };
     const step = { ...request, mask: undefined, rows: 0, output: { tag: 'none' as const } };
-    assert.equal((await inferlet.step(queue, step)).tag, 'ok');
+    assert.equal((await inferlet.ask(queue, { op: 'step', request: step })).tag, 'ok');
     await inferlet.close();
   }
 

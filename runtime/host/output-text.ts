@@ -1,5 +1,5 @@
-import type { GpuInferlet } from '#gpu-host/protocol/client.ts';
 import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { AnswerOf, AskedOperation } from '#gpu-host/protocol/operations.ts';
 import type { Distribution } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -11,34 +11,29 @@ export const outputText = {
     queue: DeviceQueue,
     embed: number,
     topK: number,
-  ): Promise<Outcome<Distribution>> =>
-    look(inferlet, queue, (device) => device.nextDistribution(queue.id, embed, topK)),
+  ): Promise<Outcome<Distribution>> => look(inferlet, queue, { op: 'next-distribution', embed, topK }),
 
   'log-probabilities': (
     inferlet: Inferlet,
     queue: DeviceQueue,
     embed: number,
     tokens: Uint32Array,
-  ): Promise<Outcome<Float32Array>> =>
-    look(inferlet, queue, (device) => device.logProbabilities(queue.id, embed, tokens)),
+  ): Promise<Outcome<Float32Array>> => look(inferlet, queue, { op: 'log-probabilities', embed, tokens }),
 
   entropy: (inferlet: Inferlet, queue: DeviceQueue, embed: number): Promise<Outcome<number>> =>
-    look(inferlet, queue, (device) => device.entropy(queue.id, embed)),
-
-  'read-embed': (_inferlet: Inferlet, queue: DeviceQueue, embed: number): Promise<Outcome<Float32Array>> =>
-    queue.device ? queue.device.readEmbed(queue.id, embed) : Promise.resolve(queue.refusal()),
+    look(inferlet, queue, { op: 'entropy', embed }),
 };
 
 const ONE_OUT = { inputs: 0, outputs: 1, cacheable: 0 };
 
-function look<T>(
+function look<Asked extends AskedOperation>(
   inferlet: Inferlet,
   queue: DeviceQueue,
-  call: (device: GpuInferlet) => Promise<Outcome<T>>,
-): Promise<Outcome<T>> {
+  operation: Asked,
+): Promise<Outcome<AnswerOf<Asked>>> {
   const refused = inferlet.refuseTokens(1);
   if (refused) return Promise.resolve(err(refused));
   if (!queue.device) return Promise.resolve(queue.refusal());
-  const answer = inferlet.countDuring(ONE_OUT, call(queue.device));
+  const answer = inferlet.countDuring(ONE_OUT, queue.device.ask(queue.id, operation));
   return inferlet.hooks.steps ? inferlet.hooks.steps.sample(queue, answer) : answer;
 }

@@ -69,7 +69,7 @@ export class DeviceQueue {
 export const queue = {
   '[constructor]queue': (inferlet: Inferlet, model: string) => new DeviceQueue(inferlet, model),
   '[method]queue.set-priority': (_inferlet: Inferlet, { device, id }: DeviceQueue, priority: number): void =>
-    device?.setPriority(id, priority),
+    device?.send(id, { op: 'set-priority', priority }),
   '[method]queue.synchronize': (inferlet: Inferlet, self: DeviceQueue): Promise<Outcome<undefined>> => {
     const { steps } = inferlet.hooks;
     return steps ? steps.answered(self, self.synchronize()) : self.synchronize();

@@ -14,14 +14,14 @@ import { introspect } from './introspect.ts';
 import { kvFiles } from './kv-files.ts';
 import { messaging } from './messaging.ts';
 import { outputText } from './output-text.ts';
+import { passed } from './passed.ts';
 import { queue } from './queue.ts';
 import { runtime } from './runtime.ts';
 import { session } from './session.ts';
 import { store } from './store.ts';
 import { tokenize } from './tokenize.ts';
 
-/** Every import of an inferlet, by WIT interface and core name; `Inferlet` is the context of each function. */
-export const hostTable: HostTable = {
+const own: HostTable = {
   types: {},
   runtime,
   session,
@@ -44,3 +44,8 @@ export const hostTable: HostTable = {
   'file-exchange': fileExchange,
   environment,
 };
+
+/** Every import of an inferlet, by WIT interface and core name; `Inferlet` is the context of each function. */
+export const hostTable: HostTable = Object.fromEntries(
+  Object.entries(own).map(([name, functions]) => [name, { ...passed[name], ...functions }]),
+);

@@ -221,12 +221,13 @@ async function removeNames(
     const inferlet = connection.openInferlet({ id: `cleaner of ${tenant}`, tenant, maxPages: 0, arrival: 0 });
     for (const { name: model } of models) {
       const queue = inferlet.createQueue(model);
-      const exports = await inferlet.listExports(queue);
-      for (const { name } of exports.tag === 'ok' ? exports.val : []) await inferlet.unexport(queue, name);
+      const exports = await inferlet.ask(queue, { op: 'list-exports' });
+      for (const { name } of exports.tag === 'ok' ? exports.val : [])
+        await inferlet.ask(queue, { op: 'unexport', name });
       for (const functionName of functions) {
-        const files = await inferlet.listFiles(queue, '', functionName);
+        const files = await inferlet.ask(queue, { op: 'file-list', prefix: '', functionName });
         for (const { name } of files.tag === 'ok' ? files.val : [])
-          await inferlet.removeFile(queue, name, functionName);
+          await inferlet.ask(queue, { op: 'file-remove', name, functionName });
       }
     }
     await inferlet.close();

@@ -36,8 +36,8 @@ export class Neighbour {
     const tokens = Uint32Array.from({ length: KEPT_TOKENS }, (_, i) => 3 + i);
     const positions = tokens.map((_, i) => i);
     const request = { tokens, positions, inPages: NONE, outPages: pages, mask: undefined, rows: 0 };
-    void inferlet.step(queue, { ...request, output: { tag: 'none' } });
-    must(await inferlet.exportPages(queue, pages, this.#name, false));
+    void inferlet.ask(queue, { op: 'step', request: { ...request, output: { tag: 'none' } } });
+    must(await inferlet.ask(queue, { op: 'export-pages', pages, name: this.#name, persistent: false }));
     inferlet.freePages(queue, pages);
     inferlet.closeQueue(queue);
   }
@@ -59,14 +59,17 @@ export class Neighbour {
       return distribution.tokens[0] as number;
     };
     const step = async (own: Uint32Array, tokens: readonly number[], position: number, keep = own): Promise<number> => {
-      const outcome = await inferlet.step(queue, {
-        tokens: Uint32Array.from(tokens),
-        positions: Uint32Array.from(tokens, (_, i) => position + i),
-        inPages: own,
-        outPages: keep,
-        mask: undefined,
-        rows: 1,
-        output: { tag: 'distributions', val: CHOICES },
+      const outcome = await inferlet.ask(queue, {
+        op: 'step',
+        request: {
+          tokens: Uint32Array.from(tokens),
+          positions: Uint32Array.from(tokens, (_, i) => position + i),
+          inPages: own,
+          outPages: keep,
+          mask: undefined,
+          rows: 1,
+          output: { tag: 'distributions', val: CHOICES },
+        },
       });
       return hear(must(outcome).distributions[0] as Distribution);
     };
@@ -100,13 +103,26 @@ export class Neighbour {
       finished = chunk.finished;
     }
     const embeds = must(inferlet.allocateEmbeds(queue, 2));
-    inferlet.embedText(queue, Uint32Array.of(token), Uint32Array.of(position), embeds.subarray(0, 1));
-    inferlet.forward(queue, pages, embeds.subarray(0, 1), NONE, embeds.subarray(1), undefined);
+    inferlet.send(queue, {
+      op: 'embed-text',
+      tokens: Uint32Array.of(token),
+      positions: Uint32Array.of(position),
+      embeds: embeds.subarray(0, 1),
+    });
+    inferlet.send(queue, {
+      op: 'forward',
+      inPages: pages,
+      inEmbeds: embeds.subarray(0, 1),
+      outPages: NONE,
+      outEmbeds: embeds.subarray(1),
+    });
     const state = embeds[1] as number;
-    hear(must(await inferlet.nextDistribution(queue, state, CHOICES)));
-    heard.update(must(await inferlet.logProbabilities(queue, state, Uint32Array.of(1, 2, token))));
-    heard.update(must(await inferlet.readEmbed(queue, state)));
-    heard.update(`${must(await inferlet.entropy(queue, state))}`);
+    hear(must(await inferlet.ask(queue, { op: 'next-distribution', embed: state, topK: CHOICES })));
+    heard.update(
+      must(await inferlet.ask(queue, { op: 'log-probabilities', embed: state, tokens: Uint32Array.of(1, 2, token) })),
+    );
+    heard.update(must(await inferlet.ask(queue, { op: 'read-embed', embed: state })));
+    heard.update(`${must(await inferlet.ask(queue, { op: 'entropy', embed: state }))}`);
     inferlet.freeEmbeds(queue, embeds);
     inferlet.freePages(queue, kept.pages);
     inferlet.freePages(queue, pages);
@@ -116,7 +132,7 @@ export class Neighbour {
   }
 
   async close(): Promise<void> {
-    must(await this.#inferlet.unexport(this.#inferlet.createQueue(this.#model), this.#name));
+    must(await this.#inferlet.ask(this.#inferlet.createQueue(this.#model), { op: 'unexport', name: this.#name }));
     await this.#inferlet.close();
   }
 }

@@ -5,6 +5,7 @@ import { emitChannel } from './channel-emit.ts';
 import { emitC } from './emit-c.ts';
 import { emitGuest } from './emit-guest.ts';
 import { emitHost } from './emit-host.ts';
+import { emitQueueCalls } from './emit-queue-calls.ts';
 import { emitReference, emitReferenceData } from './emit-reference.ts';
 import { emitWorld } from './emit-world.ts';
 import { emitLowering } from './lowering/emit-lowering.ts';
@@ -43,6 +44,7 @@ export async function render(): Promise<ReadonlyMap<string, string>> {
     ['generated/host.ts', emitHost(world)],
     ['generated/lowering.ts', emitLowering(world)],
     ['generated/pie.h', emitC(world)],
+    ['generated/queue-calls.ts', emitQueueCalls(world)],
     ['generated/reference.ts', emitReferenceData(reference)],
     ['generated/world.ts', emitWorld(world)],
     ['REFERENCE.md', emitReference(reference)],

@@ -115,9 +115,12 @@ test('a failing card ends the host, which reports why; calls fail with the cause
     const cause = /the device of the model "tiny" failed \(step \d+.*\); the GPU host starts again/;
     assert.match(outcome.val.val, cause);
     assert.match(await lost, cause);
-    const after = await inferlet.step(queue, {
-      ...{ tokens: range(1, 2), positions: range(0, 1), inPages: NONE, outPages: NONE, mask: undefined, rows: 1 },
-      output: { tag: 'sample', val: GREEDY },
+    const after = await inferlet.ask(queue, {
+      op: 'step',
+      request: {
+        ...{ tokens: range(1, 2), positions: range(0, 1), inPages: NONE, outPages: NONE, mask: undefined, rows: 1 },
+        output: { tag: 'sample', val: GREEDY },
+      },
     });
     assert.ok(after.tag === 'err' && after.val.tag === 'unavailable');
 

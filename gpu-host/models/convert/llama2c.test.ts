@@ -6,9 +6,9 @@ import { after, before, describe, it } from 'node:test';
 import { expectedTensors, type LoadedModel, loadModel } from '../load.ts';
 import { pullModel } from '../pull.ts';
 import { randomModel } from '../random-model.ts';
+import { argmax, PlainForward } from '../testing/plain-forward.ts';
 import { loadTokenizer } from '../tokenizer.ts';
 import { convertLlama2c } from './llama2c.ts';
-import { argmax, PlainForward } from './plain-forward.ts';
 
 const VOCABULARY = 280;
 

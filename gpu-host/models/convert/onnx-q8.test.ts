@@ -7,9 +7,9 @@ import onnxProto from 'onnx-proto';
 import { expectedTensors, type LoadedModel, loadModel } from '../load.ts';
 import { pullModel } from '../pull.ts';
 import { randomModel } from '../random-model.ts';
+import { argmax, PlainForward } from '../testing/plain-forward.ts';
 import { loadTokenizer } from '../tokenizer.ts';
 import { convertOnnxQ8 } from './onnx-q8.ts';
-import { argmax, PlainForward } from './plain-forward.ts';
 
 const { onnx } = onnxProto;
 const FLOAT = 1;

@@ -6,9 +6,9 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { ModelError } from '../errors.ts';
+import { FileServer } from '../testing/file-server.ts';
 import type { Checksum } from './checksum.ts';
 import { type DownloadOptions, download, HttpStatusError } from './download.ts';
-import { FileServer } from './file-server.ts';
 
 const content = randomBytes(300_000);
 const sha256 = (bytes: Uint8Array): Checksum => ({

@@ -1,6 +1,6 @@
 import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { build, type Message, type Plugin } from 'esbuild';
+import { build, type Message, type OnResolveArgs, type Plugin } from 'esbuild';
 import { BuildError, type Diagnostic } from '../outcome.ts';
 import { builtinHint, builtinOf } from './builtins.ts';
 import type { Source } from './source.ts';
@@ -85,6 +85,11 @@ function imports(): Plugin {
   return {
     name: 'pie',
     setup(setup) {
+      /** Resolves as if this plugin were absent. */
+      const resolveUnseen = (path: string, from: Omit<OnResolveArgs, 'path' | 'pluginData'>) => {
+        const { importer, namespace, resolveDir, kind, with: attributes } = from;
+        return setup.resolve(path, { importer, namespace, resolveDir, kind, with: attributes, pluginData: SEEN });
+      };
       setup.onResolve({ filter: /^pie:inferlet\// }, ({ path }) => ({
         path,
         external: true,
@@ -95,30 +100,13 @@ function imports(): Plugin {
       setup.onResolve({ filter: /^[a-z_][a-z_/0-9]*$/ }, async ({ path, pluginData, ...rest }) => {
         if (pluginData === SEEN || builtinOf(path) === null) return undefined;
         // Allow npm packages with the name of a Node module (`events`, `buffer`).
-        const { importer, namespace, resolveDir, kind, with: attributes } = rest;
-        const found = await setup.resolve(path, {
-          importer,
-          namespace,
-          resolveDir,
-          kind,
-          with: attributes,
-          pluginData: SEEN,
-        });
+        const found = await resolveUnseen(path, rest);
         return found.errors.length > 0 ? refuse(path) : found;
       });
       setup.onResolve({ filter: /^@pie\/inferlet(\/|$)/ }, async ({ path, pluginData, ...rest }) => {
         if (pluginData === SEEN) return undefined;
-        const { importer, namespace, resolveDir, kind, with: attributes } = rest;
-        const own = await setup.resolve(path, {
-          importer,
-          namespace,
-          resolveDir,
-          kind,
-          with: attributes,
-          pluginData: SEEN,
-        });
-        if (own.errors.length === 0) return own;
-        return setup.resolve(path, { importer, namespace, resolveDir: REPOSITORY, kind, pluginData: SEEN });
+        const own = await resolveUnseen(path, rest);
+        return own.errors.length === 0 ? own : resolveUnseen(path, { ...rest, resolveDir: REPOSITORY });
       });
     },
   };

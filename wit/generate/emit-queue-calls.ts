@@ -1,0 +1,49 @@
+import { hostNames, type TypeNames, typeText } from './emit-host.ts';
+import type { WitFunction, WitWorld } from './model.ts';
+import { HEADER } from './names.ts';
+
+/** The text of `queue-calls.ts`: each function whose first parameter is a queue, as one record of its name and its other arguments. */
+export function emitQueueCalls(world: WitWorld): string {
+  const names = hostNames(world);
+  const interfaces = world.imports
+    .map((entry) => ({ name: entry.name, functions: entry.functions.filter(takesQueue) }))
+    .filter(({ functions }) => functions.length > 0);
+  const all = interfaces.flatMap(({ functions }) => functions);
+  const text = [
+    '/** A call on a queue: the name of its function, and its arguments by name. */',
+    'export type QueueCall =',
+    `${all.map((item) => `  | { readonly op: '${item.name}'${members(item, names)} }`).join('\n')};`,
+    '',
+    '/** Host functions that each make the record of their call and give it to `pass`, by interface and core name. */',
+    'export const queueCalls = <Queue, Result>(pass: (queue: Queue, call: QueueCall) => Result) => ({',
+    ...interfaces.flatMap(({ name, functions }) => [
+      `  '${name}': {`,
+      ...functions.map((item) => `    '${item.coreName}': ${maker(item, names)},`),
+      '  },',
+    ]),
+    '});',
+    '',
+  ].join('\n');
+  const used = [...new Set(names.values())].filter((name) => new RegExp(`\\b${name}\\b`).test(text)).sort();
+  return [HEADER, `import type { ${used.join(', ')} } from './host.ts';`, '', text].join('\n');
+}
+
+/** Other resources stay with the platform, so a function that takes one is no call of the device. */
+const takesQueue = ({ params }: WitFunction): boolean => {
+  const resources = params.flatMap(({ type }) => ('resource' in type ? [type.resource] : []));
+  return resources.length === 1 && resources[0] === 'queue';
+};
+
+const argumentsOf = ({ params }: WitFunction, names: TypeNames): readonly (readonly [string, string])[] =>
+  params.slice(1).map(({ js, type }) => [js, typeText(type, names)] as const);
+
+const members = (item: WitFunction, names: TypeNames): string =>
+  argumentsOf(item, names)
+    .map(([name, type]) => `; readonly ${name}: ${type}`)
+    .join('');
+
+function maker(item: WitFunction, names: TypeNames): string {
+  const taken = argumentsOf(item, names);
+  const parameters = ['_: unknown', 'queue: Queue', ...taken.map(([name, type]) => `${name}: ${type}`)].join(', ');
+  return `(${parameters}) => pass(queue, { ${[`op: '${item.name}'`, ...taken.map(([name]) => name)].join(', ')} })`;
+}
