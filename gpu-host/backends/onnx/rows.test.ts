@@ -85,35 +85,45 @@ describe('sharedRows', () => {
     // Contexts are paths in a tree: each step goes to one of two children, whose slots follow from the path.
     const path = fc.array(fc.integer({ min: 0, max: 1 }), { minLength: 1, maxLength: 5 });
     const sizes = fc.array(fc.integer({ min: 1, max: 6 }), { minLength: 5, maxLength: 5 });
-    const costs = fc.record({ perScore: fc.constantFrom(0, 0.01, 0.1, 1), perToken: fc.nat(3), perPackedRow: fc.nat(1) });
-    const property = fc.property(fc.array(path, { minLength: 2, maxLength: 14 }), sizes, costs, (paths, lengths, rates) => {
-      const batch = paths.map((steps) => {
-        let node = 1;
-        const slots = steps.flatMap((step, depth) => {
-          node = node * 2 + step;
-          return [...range(node * 10, node * 10 + (lengths[depth] ?? 1))];
-        });
-        return decode(Uint32Array.from([1, 2, 3, ...slots]));
-      });
-      const all = { ...COSTS, ...rates };
-      const rows = sharedRows(batch, [...batch.keys()], all);
-      if (rows === null) return;
-      const seen = rows.flatMap(({ members }) => members.map(({ index }) => index));
-      assert.deepEqual(
-        seen.toSorted((a, b) => a - b),
-        batch.map((_, i) => i),
-      );
-      const costOf = (row: { tokens: number; context: number }) => rowCost(row, all);
-      let [together, apart] = [0, 0];
-      for (const row of rows) {
-        const contexts = row.members.map((member) => contextOf(row, member));
-        for (const [i, { index }] of row.members.entries()) assert.deepEqual(contexts[i], [...(batch[index]?.context ?? [])]);
-        assert.equal(row.context, new Set(contexts.flat()).size);
-        together += costOf(row);
-        for (const { length } of contexts) apart += costOf({ tokens: 1, context: length });
-      }
-      assert.ok(together < apart);
+    const costs = fc.record({
+      perScore: fc.constantFrom(0, 0.01, 0.1, 1),
+      perToken: fc.nat(3),
+      perPackedRow: fc.nat(1),
     });
+    const property = fc.property(
+      fc.array(path, { minLength: 2, maxLength: 14 }),
+      sizes,
+      costs,
+      (paths, lengths, rates) => {
+        const batch = paths.map((steps) => {
+          let node = 1;
+          const slots = steps.flatMap((step, depth) => {
+            node = node * 2 + step;
+            return [...range(node * 10, node * 10 + (lengths[depth] ?? 1))];
+          });
+          return decode(Uint32Array.from([1, 2, 3, ...slots]));
+        });
+        const all = { ...COSTS, ...rates };
+        const rows = sharedRows(batch, [...batch.keys()], all);
+        if (rows === null) return;
+        const seen = rows.flatMap(({ members }) => members.map(({ index }) => index));
+        assert.deepEqual(
+          seen.toSorted((a, b) => a - b),
+          batch.map((_, i) => i),
+        );
+        const costOf = (row: { tokens: number; context: number }) => rowCost(row, all);
+        let [together, apart] = [0, 0];
+        for (const row of rows) {
+          const contexts = row.members.map((member) => contextOf(row, member));
+          for (const [i, { index }] of row.members.entries())
+            assert.deepEqual(contexts[i], [...(batch[index]?.context ?? [])]);
+          assert.equal(row.context, new Set(contexts.flat()).size);
+          together += costOf(row);
+          for (const { length } of contexts) apart += costOf({ tokens: 1, context: length });
+        }
+        assert.ok(together < apart);
+      },
+    );
     fc.assert(property, { seed: 5, numRuns: 300 });
   });
 
