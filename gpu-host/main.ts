@@ -75,7 +75,7 @@ function hostConfig(): { config: GpuHostConfig; telemetry: TelemetrySettings } {
 async function openModel(entry: ModelEntry, kvDirectory: string | undefined, lost: LostDevice): Promise<HostedModel> {
   const { directory } = await pullModel(entry.source);
   const model = await loadModel(directory);
-  const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb } = entry;
+  const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb, imageCacheMb } = entry;
   const adapters = await openAdapters(entry, model);
   const held = heldBits(entry);
   return {
@@ -92,6 +92,7 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined, los
     swapDiskBytes: swapDiskMb * MIB,
     adapters,
     ...(adapterMemoryMb !== undefined && { adapterMemoryBytes: adapterMemoryMb * MIB }),
+    ...(imageCacheMb !== undefined && { imageCacheBytes: imageCacheMb * MIB }),
     ...(kvDirectory && {
       kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, { ...entry, ...held }) },
     }),

@@ -194,6 +194,7 @@ function modelStats(engine: ModelEngine): ModelStats {
     tokens: stats.tokens,
     decodeTokens: stats.decodeTokens,
     images: stats.images,
+    imageHits: stats.imageHits,
     failedCalls: stats.failedCalls,
     deviceBusyMs: stats.deviceBusyMs,
     meanStepMs: stats.batches === 0 ? 0 : stats.forwardMs / stats.batches,

@@ -404,6 +404,7 @@ function modelEntries(file: File, env: Environment): ModelEntry[] {
       aliases: entry.aliases,
       adapters: entry.adapters,
       adapterMemoryMb: entry.adapter_memory_mb,
+      imageCacheMb: entry.image_cache_mb,
     };
   });
 }

@@ -48,6 +48,7 @@ export interface ModelEntry {
   readonly adapters?: readonly AdapterEntry[];
   /** Device memory for all adapters together, MiB; the least recently used are evicted first. 1024 by default. */
   readonly adapterMemoryMb?: number;
+  readonly imageCacheMb?: number;
 }
 
 export type BackendName = (typeof BACKENDS)[number];
@@ -143,6 +144,7 @@ export const modelSchema = z
       .default([]),
     adapters: z.array(adapterSchema).max(1024).default([]),
     adapter_memory_mb: z.int().min(1).max(1_048_576).default(1024),
+    image_cache_mb: z.int().min(0).max(1_048_576).default(64),
     batch_policy: z.enum(['adaptive', 'eager', 'k-only', 't-only', 'rate']).default('adaptive'),
     batch_policy_calls: z.int().min(1).max(4096).optional(),
     batch_policy_ms: z.number().positive().max(60_000).optional(),

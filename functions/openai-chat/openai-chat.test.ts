@@ -217,6 +217,13 @@ describe('openai-chat', () => {
       script: ['{"a": [1, true]}'],
     } as OpenAI.ChatCompletionCreateParamsNonStreaming);
     assert.deepEqual(JSON.parse(any.choices[0]?.message.content ?? ''), { a: [1, true] });
+    const { schema = {} } = zodResponseFormat(Person, 'person').json_schema;
+    const compact = { name: 'person', schema: { ...schema, 'x-guidance': { whitespace_flexible: false } } };
+    const written = await client.chat.completions.create({
+      ...{ model: CHAT, messages, seed: 3, response_format: { type: 'json_schema', json_schema: compact } },
+    });
+    const text = written.choices[0]?.message.content ?? '';
+    assert.equal(text, JSON.stringify(Person.parse(JSON.parse(text))));
   });
 
   it('cancels its invocation when the client leaves', async () => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { affinityKey } from '#scheduler/policies/placement.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 
@@ -120,20 +121,24 @@ describe('operator commands:', () => {
     for (const each of wrong) assert.equal(each.code, EXIT.usage);
   });
 
-  it('invoke passes on deadline, webhook and key, and status shows them', async () => {
+  it('invoke passes on deadline, webhook, affinity and key, and status shows them', async () => {
     const once = ['invoke', 'echo', '--async', '--cancel-after', '5m', '--webhook', 'https://example.com/x'];
+    once.push('--session-affinity', 'user:4711');
     const id = (await ok([...once, '--idempotency-key', 'once'])).trim();
     assert.equal((await platform.scheduler.invocations.get(id))?.deadlineMs, 300_000);
+    const { redis, keys } = platform.scheduler.store;
+    assert.equal(await redis.hget(keys.invocation(id), 'affinity'), affinityKey('default', 'user:4711'));
     assert.match(await ok(['status', id]), /webhook https:\/\/example\.com\/x: waiting, 0 attempts/);
     const again = await pie([...once, '--idempotency-key', 'once', '--json']);
     assert.equal(again.code, EXIT.refused);
     const { code, invocation } = JSON.parse(again.stderr).error;
     assert.deepEqual([code, invocation], ['idempotency-in-flight', id]);
-    const [soon, inside] = await Promise.all([
+    const [soon, inside, spaced] = await Promise.all([
       pie(['invoke', 'echo', '--cancel-after', 'soon']),
       pie(['invoke', 'echo', '--webhook', 'https://10.0.0.1/']),
+      pie(['invoke', 'echo', '--session-affinity', 'a b']),
     ]);
-    assert.deepEqual([soon.code, inside.code], [EXIT.usage, EXIT.refused]);
+    assert.deepEqual([soon.code, inside.code, spaced.code], [EXIT.usage, EXIT.refused, EXIT.refused]);
   });
 
   it('logs filters, and covers all functions without a name', async () => {

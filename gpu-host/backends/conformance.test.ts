@@ -99,6 +99,26 @@ eachBackend('inputs, contexts and masks', (subject) => {
     }
   });
 
+  test('forks of forks are the same beside each other as alone', async () => {
+    let next = 0;
+    const forks: SequenceInput[] = [];
+    /** Appends tokens to a context, then lets three go on from there. */
+    const grow = async (context: Uint32Array, depth: number): Promise<void> => {
+      const length = [40, 12, 5][depth] ?? 0;
+      const writes = range(next, next + length);
+      next += length;
+      const tokens = random.tokens(subject.model.config, length);
+      await run(subject.backend, make(tokens, { context, writes, output: { kind: 'none' } }));
+      const grown = Uint32Array.of(...context, ...writes);
+      const inputs = forks.length % 5 === 4 ? 2 : 1;
+      if (depth !== 1) forks.push(make(random.tokens(subject.model.config, inputs), { context: grown }));
+      if (depth < 2) for (let i = 0; i < 3; i++) await grow(grown, depth + 1);
+    };
+    await grow(new Uint32Array(0), 0);
+    const together = await run(subject.backend, ...forks, make(random.tokens(subject.model.config, 1)));
+    for (const [i, fork] of forks.entries()) close(together[i], (await run(subject.backend, fork))[0]);
+  });
+
   test('results do not depend on the places of slots', async () => {
     const tokens = random.tokens(subject.model.config, 20);
     const question = random.tokens(subject.model.config, 3);

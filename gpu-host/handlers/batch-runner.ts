@@ -2,6 +2,7 @@ import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { checkInputs, checkSequence, InvalidInput } from '../backends/check.ts';
 import type { Batch, Grant } from '../batcher/batcher.ts';
 import { CallHeld } from '../memory/fault.ts';
+import { ImageCache } from '../memory/image-cache.ts';
 import type { PageSpace } from '../memory/space.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import type { BatchTracer } from '../telemetry/batch-trace.ts';
@@ -305,28 +306,50 @@ export class BatchRunner {
     );
   }
 
+  /** Encodes images. One that the tenant had encoded before, or that two of its calls bring, is computed once. */
   async #encode(calls: readonly EmbedImageCall[]): Promise<void> {
-    const ready: EmbedImageCall[] = [];
-    const pixels: Uint8Array[] = [];
+    const { backend, imageCache } = this.#context;
+    const ready: { readonly call: EmbedImageCall; readonly id: string }[] = [];
+    const found = new Map<string, Float32Array>();
+    const missing = new Map<
+      string,
+      { readonly call: EmbedImageCall; readonly key: string; readonly pixels: Uint8Array }
+    >();
     for (const call of calls) {
       this.#try(call, () => {
-        pixels.push(call.prepare());
-        ready.push(call);
+        const pixels = call.prepare();
+        const key = ImageCache.keyOf(pixels);
+        const { tenant } = call.hostQueue.space.owner;
+        const id = `${key} ${tenant}`;
+        const known = imageCache.get(tenant, key);
+        if (known) found.set(id, known);
+        else if (!missing.has(id)) missing.set(id, { call, key, pixels });
+        ready.push({ call, id });
       });
     }
-    const { images } = this.#context.backend;
+    const { images } = backend;
     if (!images || ready.length === 0) return;
-    let encoded: readonly Float32Array[];
-    try {
-      encoded = await this.#charged(ready, tokensOf, payerOf, () => images.encode(pixels));
-    } catch (error) {
-      for (const call of ready) this.#fail(call, deviceError(error));
-      return;
+    if (missing.size > 0) {
+      const payers = [...missing.values()].map(({ call }) => call);
+      const pixels = [...missing.values()].map((each) => each.pixels);
+      try {
+        const encoded = await this.#charged(payers, tokensOf, payerOf, () => images.encode(pixels));
+        for (const [i, [id, { call, key }]] of [...missing].entries()) {
+          const values = encoded[i] as Float32Array;
+          found.set(id, values);
+          imageCache.put(call.hostQueue.space.owner.tenant, key, values);
+        }
+      } catch (error) {
+        for (const { call, id } of ready) if (missing.has(id)) this.#fail(call, deviceError(error));
+      }
     }
-    this.#stats.images += ready.length;
-    for (const [i, call] of ready.entries()) {
+    this.#stats.images += missing.size;
+    for (const { call, id } of ready) {
+      const values = found.get(id);
+      if (!values) continue;
+      if (missing.get(id)?.call !== call) this.#stats.imageHits++;
       this.#try(call, () => {
-        if (!call.hostQueue.space.closed) call.accept(encoded[i] as Float32Array);
+        if (!call.hostQueue.space.closed) call.accept(values);
         this.#turns.finish(call);
       });
     }

@@ -2,6 +2,7 @@ import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput } from '../b
 import { InvalidInput } from '../backends/check.ts';
 import { BatchCall, type CallKind } from '../batcher/call.ts';
 import { CallFault } from '../memory/fault.ts';
+import type { ImageCache } from '../memory/image-cache.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import { encodeDone, encodeError } from '../protocol/results.ts';
 import type { AdapterHold } from './adapter-hold.ts';
@@ -14,6 +15,7 @@ export interface ModelContext {
   readonly backend: Backend;
   readonly maxTopK: number;
   readonly adapters: Adapters;
+  readonly imageCache: ImageCache;
   /** Time slices of the model's runs. */
   readonly slices: RunSlices;
   /** Counts chosen batches. Within one round a call's answers to the batcher stay the same. */

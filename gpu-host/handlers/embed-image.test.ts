@@ -201,6 +201,46 @@ describe('embed-image', () => {
     must(await synchronized);
   });
 
+  it('encodes an image once for a tenant, with the same values each time, and again for another tenant', async () => {
+    const batches: number[] = [];
+    let scale = 1;
+    const counting = (host: Parameters<NonNullable<TestHostOptions['wrap']>>[0]) => {
+      const { config } = host.images!;
+      const encode = async (images: readonly Uint8Array[]) => {
+        batches.push(images.length);
+        // A backend may answer other bits in another step.
+        const encoded = await host.images!.encode(images);
+        scale += 1e-6;
+        return encoded.map((values) => values.map((value) => value * scale));
+      };
+      return wrapBackend(host, { images: { config, encode } });
+    };
+    await using host = await start({ wrap: counting, model: { imageCacheBytes: 1 << 20 } });
+    const connection = await host.connect();
+    const opened = (id: string, tenant: string) =>
+      new Writer(connection.openInferlet({ id, tenant, maxPages: 8, arrival: 1 }));
+    const read = async (writer: Writer, seed: number) => {
+      const { embeds, done } = writer.image(given(seed));
+      must(await done);
+      const all = await Promise.all(Array.from(embeds, (embed) => writer.inferlet.readEmbed(writer.queue, embed)));
+      return all.map((values) => [...must(values)]);
+    };
+    const [one, two, other] = [opened('a', 'one'), opened('b', 'one'), opened('c', 'other')];
+    const first = await read(one, 3);
+    assert.deepEqual(await read(one, 3), first);
+    assert.deepEqual(await read(two, 3), first);
+    assert.deepEqual(batches, [1]);
+    assert.notDeepEqual(await read(other, 3), first);
+    assert.notDeepEqual(await read(one, 4), first);
+    assert.deepEqual(batches, [1, 1, 1]);
+    // Two calls of a tenant in one step.
+    const both = [one.image(given(5)).done, two.image(given(5)).done, other.image(given(5)).done];
+    for (const outcome of await Promise.all(both)) must(outcome);
+    assert.deepEqual(batches, [1, 1, 1, 2]);
+    const { images, imageHits } = host.host.stats().models[0]!;
+    assert.deepEqual([images, imageHits], [5, 3]);
+  });
+
   it('encodes images of several inferlets in one step', async () => {
     const batches: number[] = [];
     await using host = await start({

@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import type { Tracer } from '@opentelemetry/api';
 import { Batcher } from '../batcher/batcher.ts';
 import { DeviceMemory } from '../memory/device-memory.ts';
+import { ImageCache } from '../memory/image-cache.ts';
 import { PageRegistry } from '../memory/registry/registry.ts';
 import type { PageSpace } from '../memory/space.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
@@ -22,6 +23,7 @@ import { type CallMaker, makeCall } from './make-call.ts';
 import type { Payer } from './meter.ts';
 import {
   DEFAULT_ADAPTER_BYTES,
+  DEFAULT_IMAGE_CACHE_BYTES,
   embeddingLookup,
   type HostedModel,
   MAX_PENDING_BYTES,
@@ -125,6 +127,7 @@ export class ModelEngine {
     const context = {
       backend,
       maxTopK: maxTopK(backend),
+      imageCache: new ImageCache(model.imageCacheBytes ?? DEFAULT_IMAGE_CACHE_BYTES),
       adapters: new Adapters(
         backend,
         model.adapters,

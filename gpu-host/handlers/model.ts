@@ -35,6 +35,8 @@ export interface HostedModel {
   readonly adapters?: ReadonlyMap<string, LoadedAdapter>;
   /** Bytes of device memory for adapters; `DEFAULT_ADAPTER_BYTES` by default. */
   readonly adapterMemoryBytes?: number;
+  /** Bytes of host memory for the embeds of images that come again; `DEFAULT_IMAGE_CACHE_BYTES` by default, none with 0. */
+  readonly imageCacheBytes?: number;
   /** Directory of persistent exports and the swap file; without it exports last as long as the process. */
   readonly kv?: KvDirectory;
 }
@@ -68,6 +70,7 @@ export function traitsOf({ traits = TRAITS, adapters, backend }: HostedModel): r
 }
 
 export const DEFAULT_ADAPTER_BYTES = 1024 * 1024 * 1024;
+export const DEFAULT_IMAGE_CACHE_BYTES = 64 * 1024 * 1024;
 
 /** The limits of one inferlet on one model besides its pages. */
 export const EMBED_LIMITS = { maxEmbeds: MAX_EMBEDS, maxStateBytes: 64 * 1024 * 1024 } as const;

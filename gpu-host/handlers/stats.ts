@@ -19,6 +19,8 @@ export class StepStats {
   fusedProjections = 0;
   /** Images encoded. */
   images = 0;
+  /** Images that were not encoded, because their tenant had them encoded before. */
+  imageHits = 0;
   readonly time = new DeviceTime();
   forwardMs = 0;
   graceMs = 0;
@@ -67,6 +69,7 @@ export class StepStats {
     this.projections = 0;
     this.fusedProjections = 0;
     this.images = 0;
+    this.imageHits = 0;
     this.#earlierNs = this.time.spentNs;
     this.forwardMs = 0;
     this.graceMs = 0;

@@ -49,6 +49,12 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
       ({ graphsRefused }) => graphsRefused,
     ),
     counter('pie.device.images', '{image}', 'Images encoded.', ({ images }) => images),
+    counter(
+      'pie.device.image_hits',
+      '{image}',
+      'Images not encoded, because their tenant had them encoded before.',
+      ({ imageHits }) => imageHits,
+    ),
     counter('pie.device.failed_calls', '{call}', 'Calls that failed.', ({ failedCalls }) => failedCalls),
     gauge('pie.batch.padding', '1', 'Share of the computed work that was padding.', ({ paddingShare }) => paddingShare),
     gauge('pie.kv.pages', '{page}', 'KV pages by state.', {

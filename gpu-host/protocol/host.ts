@@ -111,6 +111,8 @@ export interface ModelStats extends ModelCompute {
   readonly decodeTokens: number;
   /** Images encoded. */
   readonly images: number;
+  /** Images that were not encoded, because their tenant had them encoded before. */
+  readonly imageHits: number;
   /** Calls that failed. */
   readonly failedCalls: number;
   /** Milliseconds that the device computed. */

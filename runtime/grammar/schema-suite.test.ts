@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
-import { runSuite, type SchemaOutcome } from './testing/schema-suite.ts';
+import { runSuite, type SchemaOutcome, serialisations, suiteCases, WholeTexts } from './testing/schema-suite.ts';
 import { tableOf, writtenTable } from './testing/schema-suite-table.ts';
 
 describe('the JSON-Schema-Test-Suite, draft 2020-12', () => {
@@ -21,5 +21,23 @@ describe('the JSON-Schema-Test-Suite, draft 2020-12', () => {
       writtenTable(),
       'node runtime/grammar/testing/schema-suite-table.ts writes the table',
     );
+  });
+
+  it('has the same texts but those with whitespace in grammars of compact JSON', () => {
+    const texts = new WholeTexts();
+    const counts = { compact: 0, spaced: 0 };
+    for (const [file, { description, schema, tests }] of suiteCases()) {
+      if (typeof schema !== 'object') continue;
+      const plain = texts.compile(schema);
+      const compact = texts.compile({ ...schema, 'x-guidance': { whitespace_flexible: false } });
+      assert.equal('refusal' in compact, 'refusal' in plain, `${file}: ${description}`);
+      if ('refusal' in compact || 'refusal' in plain) continue;
+      for (const text of tests.flatMap(({ data }) => serialisations(data, schema)).filter(plain.accepts)) {
+        const hasSpace = /\s/.test(text.replaceAll(/"(?:[^"\\]|\\.)*"/g, ''));
+        assert.equal(compact.accepts(text), !hasSpace, `${file}: ${description}: ${text}`);
+        counts[hasSpace ? 'spaced' : 'compact'] += 1;
+      }
+    }
+    assert.ok(counts.compact > 500 && counts.spaced > 500, JSON.stringify(counts));
   });
 });

@@ -34,20 +34,27 @@ export class DeviceRun {
   #rest: WireRunRequest | null = null;
   /** Number of calls on the queue when the device began the run. */
   #callsThen = 0;
+  /** True when this class counts the run's tokens. */
+  readonly #counts: boolean;
   #stopped = false;
   #dropped = false;
   /** The pipe in progress, if any. */
   #pipe: TextPipe | null = null;
   #unchargedMs = 0;
 
-  constructor(inferlet: Inferlet, queue: DeviceQueue, request: WireRunRequest) {
+  /** @param source either a request to the device, or a handle that counts and refuses its tokens itself */
+  constructor(inferlet: Inferlet, queue: DeviceQueue, source: WireRunRequest | RunHandle) {
     this.#inferlet = inferlet;
     this.#queue = queue;
     queue.retain();
-    const refused: HandlerError | null = inferlet.refuseTokens(TOKENS_OF_ONE);
+    this.#counts = !('next' in source);
+    const refused: HandlerError | null = this.#counts ? inferlet.refuseTokens(TOKENS_OF_ONE) : null;
     this.#refusal = refused ? err(refused) : queue.device ? null : queue.refusal();
-    this.#step = this.#refusal ? undefined : inferlet.hooks.steps?.begin(queue, 1, true);
-    this.#handle = this.#refusal ? null : this.#begin(request);
+    this.#step = this.#refusal || !this.#counts ? undefined : inferlet.hooks.steps?.begin(queue, 1, true);
+    this.#handle = this.#refusal || 'next' in source ? null : this.#begin(source);
+    if (!('next' in source)) return;
+    if (this.#refusal) source.stop();
+    else this.#handle = source;
   }
 
   async next(): Promise<Outcome<RunChunk>> {
@@ -109,7 +116,7 @@ export class DeviceRun {
       if (!unsent) pipe.sent += text;
       const count = pipe.tokens.length - before;
       if (pipe.stop !== undefined) {
-        this.#inferlet.count(count, count);
+        if (this.#counts) this.#inferlet.count(count, count);
         this.#step?.took(count);
         this.#end();
         this.stop();
@@ -162,7 +169,7 @@ export class DeviceRun {
   /** Counts a chunk's tokens. Answers the chunk that the inferlet gets. */
   #took(chunk: RunChunk): RunChunk {
     const { tokens, finished } = chunk;
-    this.#inferlet.count(tokens.length, tokens.length);
+    if (this.#counts) this.#inferlet.count(tokens.length, tokens.length);
     this.#step?.took(tokens.length);
     const rest = this.#rest;
     if (rest && finished === 'max-tokens') return this.#atCap(rest, tokens);

@@ -5,10 +5,12 @@ import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { StepResult } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { RunChunk } from '#wit/generated/host.ts';
 import { GrammarService } from '../grammar/service.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
+import { TextService } from '../texts/service.ts';
 
 const u32 = (...values: number[]) => Uint32Array.from(values);
 
@@ -22,6 +24,7 @@ describe('grammars of an inferlet', () => {
   let connection: GpuHostConnection;
   let tokenizer: Tokenizer | null;
   const grammars = new GrammarService();
+  const texts = new TextService({ maxWorkers: 1 });
   const opened: TestInferlet[] = [];
 
   before(async () => {
@@ -32,13 +35,15 @@ describe('grammars of an inferlet', () => {
   });
   after(async () => {
     await Promise.all(opened.map((inferlet) => inferlet.end()));
-    await grammars.close();
+    await Promise.all([grammars.close(), texts.close()]);
     connection.close();
     await host.stop();
   });
 
   const inferlet = () => {
-    const made = new TestInferlet(connection, { id: `grammar-${opened.length}`, model: { tokenizer, grammars } });
+    const made = new TestInferlet(connection, {
+      ...{ id: `grammar-${opened.length}`, model: { tokenizer, grammars }, services: { texts } },
+    });
     opened.push(made);
     return made;
   };
@@ -82,6 +87,133 @@ describe('grammars of an inferlet', () => {
     const status = (of: object) => ask<{ mayEnd: boolean; mustEnd: boolean }>(guest, '[method]matcher.status', of);
     assert.deepEqual(value(await status(place)), { mayEnd: false, mustEnd: false });
     assert.deepEqual(value(await status(fork)), { mayEnd: true, mustEnd: false });
+  });
+
+  /** Decodes under a pattern behind `Once upon a time`. */
+  class Decoding {
+    readonly guest = inferlet();
+    readonly matcher: object;
+    readonly pages: Uint32Array;
+    readonly #temperature: number;
+    #length = 0;
+
+    constructor(pattern: string, temperature: number) {
+      this.matcher = matcher(this.guest, compile(this.guest, pattern));
+      this.pages = value(this.guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', this.guest.queue, 12));
+      this.#temperature = temperature;
+    }
+
+    get sampler() {
+      return { temperature: this.#temperature, topK: 0, topP: 1, minP: 0, seed: 5 };
+    }
+
+    /** Computes tokens behind those before. */
+    async compute(tokens: readonly number[], output: object = { tag: 'none' }, masked = false): Promise<StepResult> {
+      const from = this.#length;
+      this.#length += tokens.length;
+      const step = {
+        ...{ tokens: u32(...tokens), positions: Uint32Array.from(tokens, (_, i) => from + i), mask: undefined },
+        ...{ inPages: this.pages, outPages: this.pages, rows: masked || tokens.length === 1 ? 1 : 0, output },
+      };
+      const { guest } = this;
+      if (masked) return value(await ask<StepResult>(guest, 'step', guest.queue, this.matcher, step));
+      return value(await guest.call<Promise<Outcome<StepResult>>>('fused', 'step', guest.queue, step));
+    }
+
+    /** All tokens of a run. */
+    async run(maxTokens: number, stopTokens: readonly number[]): Promise<{ tokens: number[]; finished: string }> {
+      const tokens = [...u32(1, ...(tokenizer?.encode('Once upon a time') ?? []))];
+      await this.compute(tokens.slice(0, -1));
+      const request = { token: tokens.at(-1), position: tokens.length - 1, pages: this.pages, maxTokens };
+      const whole = { ...request, sampler: this.sampler, stopTokens: u32(...stopTokens) };
+      const run = this.guest.call<object>('grammar', 'start-run', this.guest.queue, this.matcher, whole);
+      const got: number[] = [];
+      for (;;) {
+        const chunk = value(await this.guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run));
+        assert.ok(chunk.tokens.length > 0 || chunk.finished);
+        got.push(...chunk.tokens);
+        if (!chunk.finished) continue;
+        this.#length = tokens.length + got.length - 1;
+        return { tokens: got, finished: chunk.finished };
+      }
+    }
+
+    /** The tokens of such a run, step by step. */
+    async steps(maxTokens: number, stopTokens: readonly number[]): Promise<{ tokens: number[]; finished: string }> {
+      let inputs = [...u32(1, ...(tokenizer?.encode('Once upon a time') ?? []))];
+      const got: number[] = [];
+      const end = async (finished: string) => {
+        if (inputs.length > 1) await this.compute(inputs.slice(0, -1));
+        return { tokens: got, finished };
+      };
+      for (;;) {
+        const sampled = await this.compute(inputs, { tag: 'sample', val: this.sampler }, true);
+        const [token = 0] = sampled.tokens;
+        value(await ask(this.guest, '[method]matcher.accept', this.matcher, u32(token)));
+        got.push(token);
+        inputs = [token];
+        if (stopTokens.includes(token)) return end('stop-token');
+        const room = maxTokens - got.length;
+        const forced = value(await ask<Uint32Array>(this.guest, '[method]matcher.jump', this.matcher, room));
+        got.push(...forced);
+        inputs.push(...forced);
+        const status = await ask<{ mustEnd: boolean }>(this.guest, '[method]matcher.status', this.matcher);
+        if (value(status).mustEnd) return end('stopped');
+        if (got.length === maxTokens) return end('max-tokens');
+      }
+    }
+
+    /** The model's choices behind the run: they depend on all that it has computed. */
+    async after(last: number): Promise<unknown> {
+      const { distributions } = await this.compute([last], { tag: 'distributions', val: 8 });
+      return [...(distributions[0]?.logProbabilities ?? [])].map((each) => each.toFixed(3));
+    }
+  }
+
+  for (const temperature of [0, 1]) {
+    it(`decode in runs what they decode step by step, at temperature ${temperature}`, async () => {
+      const story =
+        ', there was a (little|big|lazy) (cat|dog) named (Tim|Lily), who [a-z ]{8,30}\\. The end of the whole story\\.';
+      const [dot = 0] = tokenizer?.encode('.').slice(-1) ?? [];
+      const cases: [pattern: string, maxTokens: number, stopTokens: readonly number[]][] = [
+        [story, 60, []],
+        [story, 17, []],
+        [`${story}( again)*`, 60, [dot]],
+        ['[^]*', 60, []],
+      ];
+      for (const [pattern, maxTokens, stopTokens] of cases) {
+        const [run, steps] = [new Decoding(pattern, temperature), new Decoding(pattern, temperature)];
+        const [got, expected] = [await run.run(maxTokens, stopTokens), await steps.steps(maxTokens, stopTokens)];
+        assert.deepEqual(got, expected);
+        const last = got.tokens.at(-1) ?? 0;
+        assert.deepEqual(await run.after(last), await steps.after(last));
+        assert.equal(run.guest.inferlet.outgoing.calls, 0);
+        const counts = ({ guest }: Decoding) => [guest.inferlet.inputTokens, guest.inferlet.outputTokens];
+        assert.deepEqual(counts(run), counts(steps));
+      }
+    });
+  }
+
+  it('end runs that are stopped, dropped, refused or of matchers that fail', async () => {
+    const decoding = new Decoding('[^]*', 0);
+    const { guest, pages } = decoding;
+    const start = (place: object, maxTokens = 20) =>
+      guest.call<object>('grammar', 'start-run', guest.queue, place, {
+        ...{ token: 1, position: 0, pages, maxTokens, sampler: decoding.sampler, stopTokens: u32() },
+      });
+    const next = (run: object) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
+    const stopped = start(decoding.matcher);
+    const pending = next(stopped);
+    assert.equal(await failure(next(stopped)), 'invalid-argument');
+    guest.call('fused', '[method]run.stop', stopped);
+    const chunk = value(await pending);
+    assert.deepEqual([chunk.tokens.length, chunk.finished ?? value(await next(stopped)).finished], [1, 'stopped']);
+    assert.equal(await failure(next(start(decoding.matcher, 0))), 'invalid-argument');
+    assert.equal(await failure(next(start(matcher(guest, compile(guest, '('))))), 'invalid-argument');
+    const dropped = start(decoding.matcher);
+    assert.equal(guest.inferlet.outgoing.calls, 1);
+    guest.call('fused', '[resource-drop]run', dropped);
+    assert.equal(guest.inferlet.outgoing.calls, 0);
   });
 
   it('are refused in invalid steps, for unknown models and with broken sources', async () => {

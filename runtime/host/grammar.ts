@@ -1,9 +1,10 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
-import type { StepRequest } from '#gpu-host/protocol/calls.ts';
+import type { RunRequest, StepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
-import { counted, leastOf, tokensOf } from './fused.ts';
+import { counted, DeviceRun, leastOf, tokensOf } from './fused.ts';
+import { GrammarRun } from './grammar-run.ts';
 import type { Droppable } from './holdings.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -46,7 +47,7 @@ class InferletGrammar implements Droppable {
 }
 
 /** The host's side of a `matcher` resource. */
-class InferletMatcher implements Droppable {
+export class InferletMatcher implements Droppable {
   readonly #inferlet: Inferlet;
   readonly #model: string;
   readonly #matcher: Outcome<Matcher>;
@@ -170,6 +171,9 @@ export const grammar = {
     adapter: string | undefined,
     request: StepRequest,
   ): Promise<Outcome<StepResult>> => matcher.step(queue, request, adapter),
+
+  'start-run': (inferlet: Inferlet, queue: DeviceQueue, matcher: InferletMatcher, request: RunRequest): DeviceRun =>
+    new DeviceRun(inferlet, queue, new GrammarRun(inferlet, queue, matcher, request)),
 };
 
 const MAX_ROWS = 64;

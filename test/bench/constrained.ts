@@ -6,7 +6,7 @@ import { outputOf } from './clients.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, type Spread, spread } from './statistics.ts';
 
-const WAYS = ['jump', 'oracle', 'step'] as const;
+const WAYS = ['run', 'jump', 'oracle', 'step'] as const;
 /** Texts of one way in a round, one after the other. */
 const TEXTS = 10;
 /** JSON of a fixed schema: long names, few free values. */
@@ -24,6 +24,8 @@ const RECORD = {
   preferred_language: 'german',
   satisfaction_score: 7,
 };
+const ON_LINES = JSON.stringify(RECORD, null, 2);
+const COMPACT = { 'x-guidance': { whitespace_flexible: false } };
 /** JSON of short names and free strings, where little is forced. */
 const FREE = object({
   name: { type: 'string', maxLength: 20 },
@@ -49,7 +51,7 @@ interface Sample {
 export const constrained: Bench = {
   name: 'constrained',
   summary: 'device steps and time of JSON of a fixed schema, with and without jumps over forced tokens',
-  help: `One inferlet generates ${TEXTS} greedy texts under a JSON schema, one after the other, in three ways: with jumps over forced tokens, step by step
+  help: `One inferlet generates ${TEXTS} greedy texts under a JSON schema, one after the other, in four ways: in runs and step by step with jumps over forced tokens, step by step
 with a mask that allows the next forced token only, and step by step with the grammar's mask. The baseline is the second. All ways run in each
 round and take turns in going first; one more round before warms all. Time is by the inferlet's clock.`,
   async run({ repetitions, quick, progress }) {
@@ -65,17 +67,24 @@ round and take turns in going first; one more round before warms all. Time is by
       faster: Spread;
       same: string;
     }[] = [];
-    const cases = { fixed: { schema: FIXED, example: RECORD }, free: { schema: FREE, example: PERSON } };
+    const cases = {
+      fixed: { schema: FIXED, prompt: JSON.stringify(RECORD) },
+      'on lines': { schema: FIXED, prompt: ON_LINES },
+      'on lines, compact': { schema: { ...FIXED, ...COMPACT }, prompt: ON_LINES },
+      free: { schema: FREE, prompt: JSON.stringify(PERSON) },
+    };
     for (const [schema, value] of Object.entries(cases)) {
       const rounds: Record<(typeof WAYS)[number], Sample>[] = [];
       for (let i = 0; i <= (quick ? 1 : repetitions); i++) {
-        const [jump, oracle, step] = await inTurn(i, [
+        const [run, jump, oracle, step] = await inTurn(i, [
+          () => measure(platform, 'run', value),
           () => measure(platform, 'jump', value),
           () => measure(platform, 'oracle', value),
           () => measure(platform, 'step', value),
         ]);
-        if (jump.text !== oracle.text) throw new Error(`${schema}: ${jump.text} instead of ${oracle.text}`);
-        if (i > 0) rounds.push({ jump, oracle, step }); // Round 0 warms.
+        for (const { text } of [run, jump])
+          if (text !== oracle.text) throw new Error(`${schema}: ${text} instead of ${oracle.text}`);
+        if (i > 0) rounds.push({ run, jump, oracle, step }); // Round 0 warms.
       }
       for (const way of WAYS) {
         const over = (of: (sample: Sample) => number) =>
@@ -99,11 +108,12 @@ round and take turns in going first; one more round before warms all. Time is by
       header: ['schema', 'way', 'tokens', 'steps', 'fewer', 'aim', 'ms a text', 'faster', 'same text'],
       rows: rows.map((row) => [
         ...[row.schema, row.way, String(row.tokens), formatSpread(row.steps, 0), formatSpread(row.fewer)],
-        row.schema === 'fixed' && row.way === 'jump' ? '≥ 2' : '',
+        row.schema === 'fixed' && row.way === 'run' ? '≥ 2' : '',
         ...[formatSpread(row.ms), formatSpread(row.faster), row.same],
       ]),
       notes: [
-        'jump: forced tokens are appended and computed with the next sampled token. oracle: a step a token, with a mask that allows the forced token only. step: a step a token, with the mask of the grammar.',
+        'on lines: the example in the prompt is printed on lines. compact: the grammar allows no whitespace.',
+        'jump: forced tokens are appended and computed with the next sampled token. run: the same, and the runtime decodes ahead of the inferlet. oracle: a step a token, with a mask that allows the forced token only. step: a step a token, with the mask of the grammar.',
         `tokens, steps: of one text of ${TEXTS}. Steps are the batches of the GPU host. fewer, faster: the oracle's over this way's, within the round.`,
         "The grammar's mask allows several spellings of a forced text, so `step` may write other tokens, and with them another text.",
       ],
@@ -118,13 +128,13 @@ function object(properties: Readonly<Record<string, object>>): object {
 
 interface Case {
   readonly schema: object;
-  /** A value in the prompt, so that a small model writes no spaces. */
-  readonly example: object;
+  /** An example, which the model follows in its spaces. */
+  readonly prompt: string;
 }
 
-async function measure(platform: Platform, way: string, { schema, example }: Case): Promise<Sample> {
+async function measure(platform: Platform, way: string, { schema, prompt }: Case): Promise<Sample> {
   await modelStats(platform, { reset: true });
-  const input = { way, schema, prompt: `${JSON.stringify(example)}\n`, times: TEXTS };
+  const input = { way, schema, prompt: `${prompt}\n`, times: TEXTS };
   const { texts, elapsedMs } = outputOf<Output>(await invoke(platform, 'constrained', input));
   const { batches } = await modelStats(platform);
   const [first] = texts;

@@ -3,14 +3,15 @@ import { type Constraint, Context, defineInferlet, jsonSchema, sampler } from '@
 import { grammar, runtime, settle } from '@pie/inferlet/raw';
 
 /**
- * `jump`: forced tokens are appended. `oracle`: step by step, with a mask that allows the next forced token only. `step`: step by step, with
+ * `run`: forced tokens are appended, and the runtime decodes ahead of the inferlet. `jump`: forced tokens are appended. `oracle`: step by step, with a mask that allows the next forced token only. `step`: step by step, with
  * the grammar's mask.
  */
-type Way = 'jump' | 'oracle' | 'step';
+type Way = 'run' | 'jump' | 'oracle' | 'step';
 
 interface Input {
   readonly way: Way;
   readonly schema: object;
+  readonly compact?: boolean;
   readonly prompt: string;
   readonly maxTokens?: number;
   readonly temperature?: number;
@@ -18,14 +19,20 @@ interface Input {
   readonly model?: string;
   /** Number of texts, one after the other. */
   readonly times?: number;
+  readonly stop?: string;
+  /** Sends the text to the client. */
+  readonly pipe?: boolean;
+  /** Continues each context behind its text. */
+  readonly follow?: boolean;
 }
 
 type MakeDecoder = Constraint['decoder'];
 type Decoder = ReturnType<MakeDecoder>;
 
 export const run = defineInferlet(async (input: Input) => {
-  const { way, schema, prompt, maxTokens = 200, temperature = 0, seed = 1, model, times = 1 } = input;
-  const constraint = way === 'oracle' ? oracle(schema) : jsonSchema(schema);
+  const { way, schema, compact, prompt, maxTokens = 200, temperature = 0, seed = 1, model, times = 1 } = input;
+  const { stop, pipe = false, follow = false } = input;
+  const constraint = way === 'oracle' ? oracle(schema) : jsonSchema(schema, { compact });
   const texts: unknown[] = [];
   const started = runtime.now();
   for (let i = 0; i < times; i++) {
@@ -34,10 +41,16 @@ export const run = defineInferlet(async (input: Input) => {
       constraint,
       sampler: sampler({ temperature, seed }),
       maxTokens,
+      ...(stop !== undefined && { stop }),
       ...(way === 'step' && { jumpForward: false }),
+      ...(way !== 'run' && { decode: 'step' }),
     });
-    const { text, tokens, finishReason } = await generation.collect();
-    texts.push({ text, tokens, finishReason, forwardCalls: generation.forwardCalls, length: ctx.length });
+    const { text, tokens, finishReason } = await (pipe ? generation.pipe() : generation.collect());
+    const { forwardCalls } = generation;
+    const { length } = ctx;
+    // What the device has computed decides about the tokens behind the text.
+    const next = follow ? (await ctx.fill('\n').generate({ maxTokens: 6 }).collect()).tokens : [];
+    texts.push({ text, tokens, finishReason, forwardCalls, length, next });
   }
   return { texts, elapsedMs: Number(runtime.now() - started) };
 });

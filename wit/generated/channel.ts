@@ -1105,6 +1105,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readResult(r): Outcome<StepResult, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readFusedStepResult(r) } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
+    interface: 'grammar', name: 'start-run', answering: 'makes', resource: 1, fallible: false,
+    writeArguments(w, [a0, a1, a2]: readonly [unknown, unknown, RunRequest]) { w.handle(0, a0); w.handle(3, a1); writeFusedRunRequest(w, a2); },
+    readArguments(r) { return [r.handle(0), r.handle(3), readFusedRunRequest(r)]; },
+    writeResult() {},
+    readResult() { return undefined; },
+  },
+  {
     interface: 'grammar', name: '[constructor]compiled', answering: 'makes', resource: 2, fallible: false,
     writeArguments(w, [a0, a1]: readonly [string, Source]) { w.string(a0); writeGrammarSource(w, a1); },
     readArguments(r) { return [r.string(), readGrammarSource(r)]; },

@@ -547,9 +547,9 @@ declare module 'pie:inferlet/tokenize@0.1.0' {
 declare module 'pie:inferlet/grammar@0.1.0' {
   import type { Future, Handle, Outcome } from 'pie:inferlet/types@0.1.0';
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
-  import type { StepRequest, StepResult } from 'pie:inferlet/fused@0.1.0';
+  import type { Run, RunRequest, StepRequest, StepResult } from 'pie:inferlet/fused@0.1.0';
   export type Source =
-    /** A JSON schema as text. */
+    /** A JSON schema as text. With `"x-guidance": {"whitespace_flexible": false}` at its root, the texts have no whitespace between tokens. */
     | { readonly tag: 'json-schema'; readonly val: string }
     /** A regular expression that the whole text must match. */
     | { readonly tag: 'regex'; readonly val: string }
@@ -610,6 +610,12 @@ declare module 'pie:inferlet/grammar@0.1.0' {
    * fit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.
    */
   export function verify(queue: Queue, matcher: Matcher, adapter: string | null | undefined, request: StepRequest): Future<Outcome<StepResult>>;
+  /**
+   * A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens. When nothing may follow, the
+   * run finishes with `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls
+   * that must follow it; a `next` returns after 25 ms at the latest, and with at least one token. Each step counts the tokens that it computes.
+   */
+  export function startRun(queue: Queue, matcher: Matcher, request: RunRequest): Run;
   export {};
 }
 

@@ -694,6 +694,12 @@ export interface GrammarHost {
    * fit have no mask. The matcher accepts none of the guesses. `limit-exceeded` for more than 64 rows.
    */
   verify(queue: Queue, matcher: Matcher, adapter: string | undefined, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
+  /**
+   * A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens. When nothing may follow, the
+   * run finishes with `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls
+   * that must follow it; a `next` returns after 25 ms at the latest, and with at least one token. Each step counts the tokens that it computes.
+   */
+  startRun(queue: Queue, matcher: Matcher, request: RunRequest): Run;
 }
 
 /**

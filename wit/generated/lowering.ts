@@ -141,6 +141,7 @@ export interface HostFunctions {
   readonly 'grammar': {
     readonly 'step': (context: unknown, a0: Queue, a1: Matcher, a2: StepRequest) => Promise<Outcome<StepResult, HandlerError>>;
     readonly 'verify': (context: unknown, a0: Queue, a1: Matcher, a2: string | undefined, a3: StepRequest) => Promise<Outcome<StepResult, HandlerError>>;
+    readonly 'start-run': (context: unknown, a0: Queue, a1: Matcher, a2: RunRequest) => Run;
     readonly '[constructor]compiled': (context: unknown, a0: string, a1: Source) => Compiled;
     readonly '[method]compiled.ready': (context: unknown, a0: Compiled) => Promise<Outcome<undefined, HandlerError>>;
     readonly '[constructor]matcher': (context: unknown, a0: Compiled) => Matcher;
@@ -299,6 +300,7 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['tokenize', '[resource-drop]detokenizer'],
   ['grammar', 'step'],
   ['grammar', 'verify'],
+  ['grammar', 'start-run'],
   ['grammar', '[constructor]compiled'],
   ['grammar', '[method]compiled.ready'],
   ['grammar', '[constructor]matcher'],
@@ -436,72 +438,73 @@ export function lower(host: HostFunctions): Lowering {
   const h64 = host['tokenize']['[resource-drop]detokenizer'];
   const h65 = host['grammar']['step'];
   const h66 = host['grammar']['verify'];
-  const h67 = host['grammar']['[constructor]compiled'];
-  const h68 = host['grammar']['[method]compiled.ready'];
-  const h69 = host['grammar']['[constructor]matcher'];
-  const h70 = host['grammar']['[method]matcher.accept'];
-  const h71 = host['grammar']['[method]matcher.mask'];
-  const h72 = host['grammar']['[method]matcher.status'];
-  const h73 = host['grammar']['[method]matcher.jump'];
-  const h74 = host['grammar']['[method]matcher.fork'];
-  const h75 = host['grammar']['[method]matcher.rollback'];
-  const h76 = host['grammar']['[resource-drop]compiled'];
-  const h77 = host['grammar']['[resource-drop]matcher'];
-  const h78 = host['introspect']['forward-scores'];
-  const h79 = host['kv-files']['remove'];
-  const h80 = host['kv-files']['files'];
-  const h81 = host['kv-files']['[constructor]file'];
-  const h82 = host['kv-files']['[method]file.ready'];
-  const h83 = host['kv-files']['[method]file.tokens'];
-  const h84 = host['kv-files']['[method]file.next-position'];
-  const h85 = host['kv-files']['[method]file.pages'];
-  const h86 = host['kv-files']['[method]file.reserve'];
-  const h87 = host['kv-files']['[method]file.filled'];
-  const h88 = host['kv-files']['[method]file.pred'];
-  const h89 = host['kv-files']['[method]file.fork'];
-  const h90 = host['kv-files']['[method]file.extract'];
-  const h91 = host['kv-files']['[method]file.merge'];
-  const h92 = host['kv-files']['[method]file.save'];
-  const h93 = host['kv-files']['[method]file.unlock'];
-  const h94 = host['kv-files']['[resource-drop]file'];
-  const h95 = host['input-image']['image-dimensions'];
-  const h96 = host['input-image']['image-embeds'];
-  const h97 = host['input-image']['embed-image'];
-  const h98 = host['adapter']['list-adapters'];
-  const h99 = host['adapter']['load-adapter'];
-  const h100 = host['adapter']['forward-with-adapter'];
-  const h101 = host['adapter']['step'];
-  const h102 = host['store']['get'];
-  const h103 = host['store']['set'];
-  const h104 = host['store']['compare-and-set'];
-  const h105 = host['store']['delete-key'];
-  const h106 = host['store']['exists'];
-  const h107 = host['store']['list-keys'];
-  const h108 = host['messaging']['broadcast'];
-  const h109 = host['messaging']['push'];
-  const h110 = host['messaging']['pull'];
-  const h111 = host['messaging']['[constructor]subscription'];
-  const h112 = host['messaging']['[method]subscription.ready'];
-  const h113 = host['messaging']['[method]subscription.next'];
-  const h114 = host['messaging']['[method]subscription.unsubscribe'];
-  const h115 = host['messaging']['[resource-drop]subscription'];
-  const h116 = host['http']['[constructor]exchange'];
-  const h117 = host['http']['[method]exchange.head'];
-  const h118 = host['http']['[method]exchange.read'];
-  const h119 = host['http']['[resource-drop]exchange'];
-  const h120 = host['children']['[constructor]child'];
-  const h121 = host['children']['[method]child.started'];
-  const h122 = host['children']['[method]child.send'];
-  const h123 = host['children']['[method]child.close'];
-  const h124 = host['children']['[method]child.receive'];
-  const h125 = host['children']['[method]child.wait'];
-  const h126 = host['children']['[method]child.cancel'];
-  const h127 = host['children']['[resource-drop]child'];
-  const h128 = host['file-exchange']['send-file'];
-  const h129 = host['file-exchange']['receive-file'];
-  const h130 = host['file-exchange']['list-files'];
-  const h131 = host['environment']['get-variable'];
-  const h132 = host['environment']['list-variables'];
+  const h67 = host['grammar']['start-run'];
+  const h68 = host['grammar']['[constructor]compiled'];
+  const h69 = host['grammar']['[method]compiled.ready'];
+  const h70 = host['grammar']['[constructor]matcher'];
+  const h71 = host['grammar']['[method]matcher.accept'];
+  const h72 = host['grammar']['[method]matcher.mask'];
+  const h73 = host['grammar']['[method]matcher.status'];
+  const h74 = host['grammar']['[method]matcher.jump'];
+  const h75 = host['grammar']['[method]matcher.fork'];
+  const h76 = host['grammar']['[method]matcher.rollback'];
+  const h77 = host['grammar']['[resource-drop]compiled'];
+  const h78 = host['grammar']['[resource-drop]matcher'];
+  const h79 = host['introspect']['forward-scores'];
+  const h80 = host['kv-files']['remove'];
+  const h81 = host['kv-files']['files'];
+  const h82 = host['kv-files']['[constructor]file'];
+  const h83 = host['kv-files']['[method]file.ready'];
+  const h84 = host['kv-files']['[method]file.tokens'];
+  const h85 = host['kv-files']['[method]file.next-position'];
+  const h86 = host['kv-files']['[method]file.pages'];
+  const h87 = host['kv-files']['[method]file.reserve'];
+  const h88 = host['kv-files']['[method]file.filled'];
+  const h89 = host['kv-files']['[method]file.pred'];
+  const h90 = host['kv-files']['[method]file.fork'];
+  const h91 = host['kv-files']['[method]file.extract'];
+  const h92 = host['kv-files']['[method]file.merge'];
+  const h93 = host['kv-files']['[method]file.save'];
+  const h94 = host['kv-files']['[method]file.unlock'];
+  const h95 = host['kv-files']['[resource-drop]file'];
+  const h96 = host['input-image']['image-dimensions'];
+  const h97 = host['input-image']['image-embeds'];
+  const h98 = host['input-image']['embed-image'];
+  const h99 = host['adapter']['list-adapters'];
+  const h100 = host['adapter']['load-adapter'];
+  const h101 = host['adapter']['forward-with-adapter'];
+  const h102 = host['adapter']['step'];
+  const h103 = host['store']['get'];
+  const h104 = host['store']['set'];
+  const h105 = host['store']['compare-and-set'];
+  const h106 = host['store']['delete-key'];
+  const h107 = host['store']['exists'];
+  const h108 = host['store']['list-keys'];
+  const h109 = host['messaging']['broadcast'];
+  const h110 = host['messaging']['push'];
+  const h111 = host['messaging']['pull'];
+  const h112 = host['messaging']['[constructor]subscription'];
+  const h113 = host['messaging']['[method]subscription.ready'];
+  const h114 = host['messaging']['[method]subscription.next'];
+  const h115 = host['messaging']['[method]subscription.unsubscribe'];
+  const h116 = host['messaging']['[resource-drop]subscription'];
+  const h117 = host['http']['[constructor]exchange'];
+  const h118 = host['http']['[method]exchange.head'];
+  const h119 = host['http']['[method]exchange.read'];
+  const h120 = host['http']['[resource-drop]exchange'];
+  const h121 = host['children']['[constructor]child'];
+  const h122 = host['children']['[method]child.started'];
+  const h123 = host['children']['[method]child.send'];
+  const h124 = host['children']['[method]child.close'];
+  const h125 = host['children']['[method]child.receive'];
+  const h126 = host['children']['[method]child.wait'];
+  const h127 = host['children']['[method]child.cancel'];
+  const h128 = host['children']['[resource-drop]child'];
+  const h129 = host['file-exchange']['send-file'];
+  const h130 = host['file-exchange']['receive-file'];
+  const h131 = host['file-exchange']['list-files'];
+  const h132 = host['environment']['get-variable'];
+  const h133 = host['environment']['list-variables'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -2076,66 +2079,75 @@ export function lower(host: HostFunctions): Lowering {
       g.leave();
       return v;
     }],
+    ['pie:inferlet/grammar@0.1#start-run', (g) => (a0_0: number, a1_0: number, a2_0: number, a2_1: number, a2_2: number, a2_3: number, a2_4: number, a2_5: number, a2_6: number, a2_7: number, a2_8: number, a2_9: number, a2_10: number, a2_11: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 0) as Queue);
+      const v1 = (g.resource(a1_0, 3) as Matcher);
+      const v2 = lift24(g, a2_0, a2_1, a2_2, a2_3, a2_4, a2_5, a2_6, a2_7, a2_8, a2_9, a2_10, a2_11);
+      const v = g.addResource(1, h67(g.context, v0, v1, v2));
+      g.leave();
+      return v;
+    }],
     ['pie:inferlet/grammar@0.1#[constructor]compiled', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift47(g, a1_0, a1_1, a1_2);
-      const v = g.addResource(4, h67(g.context, v0, v1));
+      const v = g.addResource(4, h68(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addFuture(h68(g.context, v0), F[0]);
+      return g.addFuture(h69(g.context, v0), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[constructor]matcher', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addResource(3, h69(g.context, v0));
+      return g.addResource(3, h70(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.accept', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = g.listU32(a1_0, a1_1);
-      const v = g.addFuture(h70(g.context, v0, v1), F[11]);
+      const v = g.addFuture(h71(g.context, v0, v1), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.mask', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h71(g.context, v0), F[12]);
+      return g.addFuture(h72(g.context, v0), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.status', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h72(g.context, v0), F[13]);
+      return g.addFuture(h73(g.context, v0), F[13]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.jump', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h73(g.context, v0, v1), F[12]);
+      return g.addFuture(h74(g.context, v0, v1), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addResource(3, h74(g.context, v0));
+      return g.addResource(3, h75(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h75(g.context, v0, v1), F[0]);
+      return g.addFuture(h76(g.context, v0, v1), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]compiled', (g) => (h: number) => {
       g.enter();
-      h76(g.context, g.takeResource(h, 4) as Compiled);
+      h77(g.context, g.takeResource(h, 4) as Compiled);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]matcher', (g) => (h: number) => {
       g.enter();
-      h77(g.context, g.takeResource(h, 3) as Matcher);
+      h78(g.context, g.takeResource(h, 3) as Matcher);
     }],
     ['pie:inferlet/introspect@0.1#forward-scores', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number, a5_0: number, a5_1: number, a5_2: number, a5_3: number, a5_4: number) => {
       g.enter();
@@ -2145,7 +2157,7 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = lift48(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      const v = g.addFuture(h78(g.context, v0, v1, v2, v3, v4, v5), F[6]);
+      const v = g.addFuture(h79(g.context, v0, v1, v2, v3, v4, v5), F[6]);
       g.leave();
       return v;
     }],
@@ -2153,7 +2165,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h79(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h80(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2161,7 +2173,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h80(g.context, v0, v1), F[14]);
+      const v = g.addFuture(h81(g.context, v0, v1), F[14]);
       g.leave();
       return v;
     }],
@@ -2170,30 +2182,30 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = lift49(g, a1_0, a1_1, a1_2);
       const v2 = lift50(g, a2_0);
-      const v = g.addResource(5, h81(g.context, v0, v1, v2));
+      const v = g.addResource(5, h82(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addFuture(h82(g.context, v0), F[0]);
+      return g.addFuture(h83(g.context, v0), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.tokens', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h83(g.context, v0);
+      return h84(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.next-position', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h84(g.context, v0);
+      return h85(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pages', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       r = g.range(r, 8, 4);
-      const v = h85(g.context, v0);
+      const v = h86(g.context, v0);
       g.putU32(r, v);
       g.leave();
     }],
@@ -2202,7 +2214,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h86(g.context, v0, v1);
+      const v = h87(g.context, v0, v1);
       store51(g, r, v);
       g.leave();
     }],
@@ -2211,7 +2223,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h87(g.context, v0, v1, v2);
+      h88(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pred', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
       g.enter();
@@ -2219,21 +2231,21 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = (a3_0 >>> 0);
-      const v = g.addFuture(h88(g.context, v0, v1, v2, v3), F[15]);
+      const v = g.addFuture(h89(g.context, v0, v1, v2, v3), F[15]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addResource(5, h89(g.context, v0));
+      return g.addResource(5, h90(g.context, v0));
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.extract', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = lift52(g, a2_0, a2_1);
-      const v = g.addResource(5, h90(g.context, v0, v1, v2));
+      const v = g.addResource(5, h91(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2242,7 +2254,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (g.resource(a1_0, 5) as File);
       const v2 = (a2_0 !== 0);
-      return g.addFuture(h91(g.context, v0, v1, v2), F[0]);
+      return g.addFuture(h92(g.context, v0, v1, v2), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.save', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a3_0: number) => {
       g.enter();
@@ -2250,24 +2262,24 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       const v3 = lift53(g, a3_0);
-      const v = g.addFuture(h92(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h93(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.unlock', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      h93(g.context, v0);
+      h94(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[resource-drop]file', (g) => (h: number) => {
       g.enter();
-      h94(g.context, g.takeResource(h, 5) as File);
+      h95(g.context, g.takeResource(h, 5) as File);
     }],
     ['pie:inferlet/input-image@0.1#image-dimensions', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.listU8(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h95(g.context, v0);
+      const v = h96(g.context, v0);
       store54(g, r, v);
       g.leave();
     }],
@@ -2276,7 +2288,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = lift56(g, a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h96(g.context, v0, v1);
+      const v = h97(g.context, v0, v1);
       store57(g, r, v);
       g.leave();
     }],
@@ -2286,20 +2298,20 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      const v = g.addFuture(h97(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h98(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/adapter@0.1#list-adapters', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h98(g.context, v0), F[16]);
+      return g.addFuture(h99(g.context, v0), F[16]);
     }],
     ['pie:inferlet/adapter@0.1#load-adapter', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h99(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h100(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2312,21 +2324,21 @@ export function lower(host: HostFunctions): Lowering {
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
       const v6 = lift58(g, a6_0, a6_1, a6_2, a6_3, a6_4);
-      h100(g.context, v0, v1, v2, v3, v4, v5, v6);
+      h101(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
       const t = load59(g, p);
-      const v = g.addFuture(h101(g.context, t[0], t[1], t[2]), F[8]);
+      const v = g.addFuture(h102(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h102(g.context, v0), F[17]);
+      const v = g.addFuture(h103(g.context, v0), F[17]);
       g.leave();
       return v;
     }],
@@ -2335,7 +2347,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = lift60(g, a2_0, a2_1);
-      const v = g.addFuture(h103(g.context, v0, v1, v2), F[18]);
+      const v = g.addFuture(h104(g.context, v0, v1, v2), F[18]);
       g.leave();
       return v;
     }],
@@ -2344,21 +2356,21 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift61(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h104(g.context, v0, v1, v2), F[19]);
+      const v = g.addFuture(h105(g.context, v0, v1, v2), F[19]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h105(g.context, v0), F[11]);
+      const v = g.addFuture(h106(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h106(g.context, v0), F[11]);
+      const v = g.addFuture(h107(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
@@ -2367,7 +2379,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift62(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h107(g.context, v0, v1, v2), F[20]);
+      const v = g.addFuture(h108(g.context, v0, v1, v2), F[20]);
       g.leave();
       return v;
     }],
@@ -2375,7 +2387,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h108(g.context, v0, v1), F[21]);
+      const v = g.addFuture(h109(g.context, v0, v1), F[21]);
       g.leave();
       return v;
     }],
@@ -2383,141 +2395,141 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h109(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h110(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h110(g.context, v0), F[22]);
+      const v = g.addFuture(h111(g.context, v0), F[22]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h111(g.context, v0));
+      const v = g.addResource(6, h112(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h112(g.context, v0), F[0]);
+      return g.addFuture(h113(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h113(g.context, v0), F[22]);
+      return g.addFuture(h114(g.context, v0), F[22]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h114(g.context, v0);
+      h115(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h115(g.context, g.takeResource(h, 6) as Subscription);
+      h116(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
       const v0 = lift63(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h116(g.context, v0));
+      const v = g.addResource(7, h117(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h117(g.context, v0), F[23]);
+      return g.addFuture(h118(g.context, v0), F[23]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h118(g.context, v0), F[24]);
+      return g.addFuture(h119(g.context, v0), F[24]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h119(g.context, g.takeResource(h, 7) as Exchange);
+      h120(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h120(g.context, v0, v1));
+      const v = g.addResource(8, h121(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h121(g.context, v0), F[25]);
+      return g.addFuture(h122(g.context, v0), F[25]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h122(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h123(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h123(g.context, v0);
+      h124(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h124(g.context, v0), F[1]);
+      return g.addFuture(h125(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h125(g.context, v0), F[26]);
+      return g.addFuture(h126(g.context, v0), F[26]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h126(g.context, v0);
+      h127(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h127(g.context, g.takeResource(h, 8) as Child);
+      h128(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h128(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h129(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h129(g.context, v0), F[27]);
+      const v = g.addFuture(h130(g.context, v0), F[27]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h130(g.context), F[28]);
+      return g.addFuture(h131(g.context), F[28]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h131(g.context, v0);
+      const v = h132(g.context, v0);
       store68(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h132(g.context);
+      const v = h133(g.context);
       store69(g, r, v);
       g.leave();
     }],

@@ -1061,7 +1061,7 @@ static inline void pie_tokenize_detokenizer_drop(pie_tokenize_detokenizer self) 
  * Compiling takes milliseconds. A mask takes about 0.2 ms in a state that no matcher has visited before, otherwise microseconds. */
 
 enum {
-  /* A JSON schema as text. */
+  /* A JSON schema as text. With `"x-guidance": {"whitespace_flexible": false}` at its root, the texts have no whitespace between tokens. */
   PIE_GRAMMAR_SOURCE_JSON_SCHEMA = 0,
   /* A regular expression that the whole text must match. */
   PIE_GRAMMAR_SOURCE_REGEX = 1,
@@ -1242,6 +1242,14 @@ static inline pie_grammar_verify_future pie_grammar_verify(pie_queue queue, pie_
   if (adapter) arguments.adapter.some = true, arguments.adapter.value = *adapter;
   arguments.request = (*request);
   return (pie_grammar_verify_future){pie_raw_grammar_verify(&arguments)};
+}
+
+PIE_IMPORT("pie:inferlet/grammar@0.1.0", "start-run") int32_t pie_raw_grammar_start_run(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, float, int32_t, float, float, int32_t, int32_t, int32_t);
+/* A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens. When nothing may follow, the
+ * run finishes with `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls
+ * that must follow it; a `next` returns after 25 ms at the latest, and with at least one token. Each step counts the tokens that it computes. */
+static inline pie_fused_run pie_grammar_start_run(pie_queue queue, pie_grammar_matcher matcher, const pie_fused_run_request *request) {
+  return (pie_fused_run){pie_raw_grammar_start_run(queue.handle, matcher.handle, (*request).token, (*request).position, (int32_t)(*request).pages.data, (int32_t)(*request).pages.length, (*request).max_tokens, (*request).sampler.temperature, (*request).sampler.top_k, (*request).sampler.top_p, (*request).sampler.min_p, (*request).sampler.seed, (int32_t)(*request).stop_tokens.data, (int32_t)(*request).stop_tokens.length)};
 }
 
 PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[resource-drop]compiled") void pie_raw_grammar_compiled_drop(int32_t);

@@ -1346,7 +1346,7 @@ export const reference: ContractReference = {
       {
        "name": "json-schema",
        "type": "string",
-       "docs": "A JSON schema as text."
+       "docs": "A JSON schema as text. With `\"x-guidance\": {\"whitespace_flexible\": false}` at its root, the texts have no whitespace between tokens."
       },
       {
        "name": "regex",
@@ -1413,6 +1413,14 @@ export const reference: ContractReference = {
       "limit-exceeded"
      ],
      "c": "pie_grammar_verify"
+    },
+    {
+     "name": "start-run",
+     "signature": "start-run: func(queue: borrow<queue>, matcher: borrow<matcher>, request: run-request) -> run",
+     "docs": "A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens. When nothing may follow, the\nrun finishes with `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls\nthat must follow it; a `next` returns after 25 ms at the latest, and with at least one token. Each step counts the tokens that it computes.",
+     "cost": "Answered at once.",
+     "errors": [],
+     "c": "pie_grammar_start_run"
     },
     {
      "name": "compiled.constructor",

@@ -1,10 +1,11 @@
+import type { PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import type { Compiled, Matcher } from 'pie:inferlet/grammar@0.1.0';
 import { Chooser } from './chooser.ts';
-import { type ConstraintOptions, type Decoder, lookingDecoder, wireSampler } from './decoders.ts';
+import { AheadDecoder, type ConstraintOptions, type Decoder, lookingDecoder, wireSampler } from './decoders.ts';
 import { InferletError } from './errors.ts';
 import { grammar, settle } from './raw.ts';
 import type { Sampler } from './samplers.ts';
-import type { Sequence, StepCall } from './sequence.ts';
+import type { Sequence, StartRun, StepCall } from './sequence.ts';
 import { speculativeDecoder } from './speculation.ts';
 
 /** Most tokens of one jump. */
@@ -13,7 +14,7 @@ const MAX_JUMP = 4096;
 /** A decoder whose tokens may be followed by tokens that it did not decode. */
 interface Source extends Decoder {
   /** Counts tokens that are part of the generation without having been decoded, less those that were decoded in vain. */
-  skip(tokens: number): void;
+  skip?(tokens: number): void;
 }
 
 /** The decoder for a sampler on a sequence under a grammar. `seed` applies if the sampler has none. */
@@ -35,6 +36,11 @@ export function constrainedDecoder(
     if (speculator) return speculativeDecoder(sequence, sampler, speculator, seed, stopTokens, call);
     const also = sampler.kind === 'guest' && sampler.also?.length;
     if (logProbabilities || also) return lookingDecoder(sequence, sampler, seed, logProbabilities, matcher);
+    // Runs do not support adapters.
+    if (sampler.kind === 'device' && options.ahead && adapter === undefined) {
+      const run: StartRun = (queue, request) => grammar.startRun(queue, matcher, request);
+      return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens, { step: call, run });
+    }
     return new MaskedSource(sequence, sampler, sampler.seed ?? seed, call);
   };
   try {
@@ -49,6 +55,7 @@ export function constrainedDecoder(
 class ConstrainedDecoder implements Decoder {
   readonly late = true;
   uncomputed = 1;
+  piped = '';
   readonly #sequence: Sequence;
   readonly #source: Source;
   readonly #compiled: Compiled;
@@ -86,8 +93,9 @@ class ConstrainedDecoder implements Decoder {
     return this.#source.logProbabilities;
   }
 
-  async next(left: number): Promise<readonly number[]> {
+  async next(left: number, pipe?: PipeRequest): Promise<readonly number[]> {
     const matcher = this.#matcher;
+    this.piped = '';
     if (!matcher) return [];
     if (this.#accepted.length === 0) {
       // Report a grammar that does not compile before computing anything.
@@ -99,7 +107,9 @@ class ConstrainedDecoder implements Decoder {
       this.#begun = true;
     }
     if (this.#accepted.length === 0 && this.#matcher === matcher) {
-      const tokens = await this.#source.next(left);
+      const source = this.#source;
+      const tokens = await source.next(left, pipe);
+      if (source instanceof AheadDecoder && source.source !== 'step') return this.#takeRun(matcher, source, tokens);
       if (this.#matcher === matcher) await this.#accept(matcher, tokens, left);
     }
     if (this.#matcher !== matcher) return [];
@@ -112,10 +122,26 @@ class ConstrainedDecoder implements Decoder {
     return tokens;
   }
 
+  halt(): void {
+    this.#source.halt?.();
+  }
+
   stop(rollBack: boolean): void {
     this.#matcher?.drop();
     this.#matcher = undefined;
     this.#source.stop(rollBack);
+  }
+
+  /** Takes the tokens of a run, which the matcher has accepted and the device computed but for the last one. */
+  async #takeRun(
+    matcher: Matcher,
+    { source, piped }: AheadDecoder,
+    tokens: readonly number[],
+  ): Promise<readonly number[]> {
+    if (source === 'ended') this.#mustEnd = (await settle(matcher.status())).mustEnd;
+    this.piped = piped;
+    this.uncomputed = 1;
+    return tokens;
   }
 
   /**
@@ -144,7 +170,7 @@ class ConstrainedDecoder implements Decoder {
       this.#mustEnd = mustEnd;
       if (mustEnd || jumped.length > 0) break;
     }
-    this.#source.skip(tokens.length - decoded.length);
+    this.#source.skip?.(tokens.length - decoded.length);
     this.#accepted = tokens;
   }
 }

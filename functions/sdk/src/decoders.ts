@@ -6,7 +6,7 @@ import { LookingDecoder } from './looking.ts';
 import { reseed } from './random.ts';
 import type { Run } from './raw.ts';
 import { type DeviceSampler, type Distribution, draw, type GuestSampler, type Sampler } from './samplers.ts';
-import type { Sequence } from './sequence.ts';
+import type { Sequence, StartRun, StepCall } from './sequence.ts';
 import type { Proposal, Speculator } from './speculation.ts';
 
 /**
@@ -49,6 +49,8 @@ export interface Constraint<T = unknown> {
 /** Options of a generation that its constraint's decoder serves. */
 export interface ConstraintOptions {
   readonly jump: Jump;
+  /** True to decode in runs where the sequence can. */
+  readonly ahead: boolean;
   readonly speculator: Speculator | Proposal | undefined;
   readonly stopTokens: readonly number[];
   readonly logProbabilities: boolean;
@@ -140,32 +142,43 @@ class StepDecoder implements Decoder {
   stop(): void {}
 }
 
+/** The calls of a decoder whose tokens are masked. */
+export interface MaskedCalls {
+  readonly step: StepCall;
+  readonly run: StartRun;
+}
+
 /** Consecutive runs on the device. A fused call first computes the prompt and samples the first token. */
-class AheadDecoder implements Decoder {
+export class AheadDecoder implements Decoder {
   readonly #sequence: Sequence;
   readonly #sampler: WireSampler;
   readonly #stopTokens: readonly number[];
+  readonly #masked: MaskedCalls | undefined;
   #run: Run | undefined;
   /** Number of slots that the device has filled for certain. */
   #written = 0;
   piped = '';
+  /** The source of the last tokens: a step, a run that goes on, or a run that has ended. */
+  source: 'step' | 'run' | 'ended' = 'step';
   /** True while the platform may be sending text to the client: its tokens must not be taken back. */
   late = false;
 
-  constructor(sequence: Sequence, sampler: WireSampler, stopTokens: readonly number[]) {
+  constructor(sequence: Sequence, sampler: WireSampler, stopTokens: readonly number[], masked?: MaskedCalls) {
     this.#sequence = sequence;
     this.#sampler = sampler;
     this.#stopTokens = stopTokens;
+    this.#masked = masked;
   }
 
   async next(left: number, pipe?: PipeRequest): Promise<readonly number[]> {
     const sequence = this.#sequence;
     this.piped = '';
-    if (!this.#run && sequence.pending > 1) return sequence.sample(this.#sampler);
+    this.source = 'step';
+    if (!this.#run && sequence.pending > 1) return sequence.sample(this.#sampler, this.#masked?.step);
     for (;;) {
       const fresh = this.#run === undefined;
       this.late = pipe !== undefined;
-      this.#run ??= sequence.run(Math.min(left, RUN_TOKENS), this.#sampler, this.#stopTokens);
+      this.#run ??= sequence.run(Math.min(left, RUN_TOKENS), this.#sampler, this.#stopTokens, this.#masked?.run);
       const run = this.#run;
       const {
         tokens,
@@ -174,6 +187,7 @@ class AheadDecoder implements Decoder {
       }: Partial<Piped> & RunChunk = pipe ? await sequence.settle(run.pipe(pipe)) : await sequence.settle(run.next());
       if (this.#run !== run) return [];
       this.piped = text;
+      this.source = finished === null ? 'run' : 'ended';
       if (finished !== null) this.#drop();
       this.#written = sequence.cached + tokens.length;
       sequence.forwardCalls += tokens.length;

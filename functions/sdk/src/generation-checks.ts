@@ -14,11 +14,13 @@ export function checkOptions(options: GenerateOptions): void {
       'A speculator has a way of decoding of its own: it goes with no window or `decode`.',
     );
   }
-  if ((constraint || window) && decode !== undefined && decode !== 'step') {
-    throw new InferletError(
-      'invalid-argument',
-      `With a constraint or a window tokens come one by one, not by "${decode}".`,
-    );
+  if (window && decode !== undefined && decode !== 'step') {
+    throw new InferletError('invalid-argument', `With a window tokens come one by one, not by "${decode}".`);
+  }
+  if (constraint && (decode === 'calls' || (decode === 'ahead' && !aheadOf(options)))) {
+    const text =
+      'With a constraint `decode` is "step", or "ahead" with a built-in sampler, jumps, and neither `until` nor log-probabilities.';
+    throw new InferletError('invalid-argument', text);
   }
   if (healing && (constraint || window)) {
     throw new InferletError('invalid-argument', 'Healing a prompt goes with no constraint and no window.');
@@ -37,6 +39,12 @@ export function checkOptions(options: GenerateOptions): void {
   if (maxTokens !== undefined && !(Number.isInteger(maxTokens) && maxTokens >= 0)) {
     throw new InferletError('invalid-argument', `maxTokens must be a whole number, 0 or more, not ${maxTokens}.`);
   }
+}
+
+/** True if a constraint's decoder may decode in runs: they hand over several tokens at once, and take forced tokens without sampling. */
+export function aheadOf(options: GenerateOptions): boolean {
+  const { decode, sampler, speculator } = options;
+  return decode !== 'step' && sampler?.kind !== 'guest' && !speculator && jumpOf(options) === 'at-once';
 }
 
 /** The way in which a constraint's decoder takes forced tokens. A custom sampler has to see every token,

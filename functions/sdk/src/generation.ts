@@ -2,7 +2,7 @@ import type { Frame, PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import { abortable, abortError } from './abort.ts';
 import { type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
-import { checkOptions, jumpOf, NO_MORE_CANDIDATES } from './generation-checks.ts';
+import { aheadOf, checkOptions, jumpOf, NO_MORE_CANDIDATES } from './generation-checks.ts';
 import type {
   FinishReason,
   GenerateOptions,
@@ -300,7 +300,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
       throw new InferletError('unsupported', NO_MORE_CANDIDATES);
     }
     const stops = [...this.#stopTokens];
-    const held = { jump: jumpOf(this.#options), speculator, stopTokens: stops, logProbabilities };
+    const jump = jumpOf(this.#options);
+    const held = { jump, ahead: aheadOf(this.#options), speculator, stopTokens: stops, logProbabilities };
     if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed, held);
     else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, asked, speculator, seed, stops);
     else this.#decoder = decoderFor(this.#sequence, asked, decode, seed, stops, logProbabilities);

@@ -16,7 +16,7 @@ export { type Beam, type BeamOptions, beamSearch } from './beam.ts';
 export type { Message } from './bytes.ts';
 export { Child, type ChildEnding, type LaunchOptions, launch } from './children.ts';
 export { map, race, type Task, withTimeout } from './concurrency.ts';
-export { ebnf, json, jsonSchema, regex } from './constraints.ts';
+export { ebnf, type JsonOptions, json, jsonSchema, regex } from './constraints.ts';
 export {
   type ChatMessage,
   type ChatOptions,

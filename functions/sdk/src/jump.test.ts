@@ -45,6 +45,8 @@ interface Text {
   readonly forwardCalls: number;
   /** Tokens of the context afterwards. */
   readonly length: number;
+  /** Tokens behind the text. */
+  readonly next: readonly number[];
 }
 
 describe('jump-forward decoding', () => {
@@ -78,6 +80,37 @@ describe('jump-forward decoding', () => {
         assert.equal(step.steps, step.tokens.length);
         assert.ok(least * jump.steps <= step.steps, `${jump.steps} steps instead of ${step.steps}`);
       }
+    });
+
+    it(`gives the same texts and contexts in runs on ${model}, to each end of a text`, async () => {
+      const ends = [
+        {},
+        { maxTokens: 23 },
+        { stop: 'preferred' },
+        { maxTokens: 30, pipe: true },
+        { stop: 'german', pipe: true },
+      ];
+      for (const [i, end] of ends.entries()) {
+        const input = { model, temperature: i % 2, seed: 40 + i, follow: true, ...end };
+        const { steps: fewest, forwardCalls: _, ...step } = await generate({ way: 'jump', ...input });
+        const { steps, forwardCalls: __, ...run } = await generate({ way: 'run', ...input });
+        assert.deepEqual(run, step);
+        // The run computes the forced tokens at its end.
+        assert.ok(steps <= fewest + 1, `${steps} steps instead of ${fewest}`);
+      }
+    });
+
+    it(`takes fewer tokens and steps for compact JSON on ${model}, where the model would write lines`, async () => {
+      const prompt = `${JSON.stringify(EXAMPLE, null, 2)}\n`;
+      const lines = await generate({ way: 'jump', model, prompt });
+      const compact = await generate({ way: 'jump', model, prompt, compact: true });
+      assert.match(lines.text, /\s/);
+      assert.equal(compact.text, JSON.stringify(JSON.parse(compact.text)));
+      assert.ok(compact.tokens.length < lines.tokens.length, `${compact.text} instead of ${lines.text}`);
+      assert.ok(compact.steps < lines.steps, `${compact.steps} steps instead of ${lines.steps}`);
+      const schema = { ...SCHEMA, 'x-guidance': { whitespace_flexible: false } };
+      const oracle = await generate({ way: 'oracle', model, prompt, schema });
+      assert.deepEqual([compact.text, compact.tokens], [oracle.text, oracle.tokens]);
     });
   }
 });

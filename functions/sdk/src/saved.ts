@@ -1,4 +1,5 @@
-import type { Tier, Residency as WireResidency } from 'pie:inferlet/allocate@0.1.0';
+import type { LeaseEnd, Tier, Residency as WireResidency } from 'pie:inferlet/allocate@0.1.0';
+import { sleep } from './inferlet.ts';
 import { model } from './models.ts';
 import { allocate, Queue, settle } from './raw.ts';
 
@@ -42,6 +43,18 @@ export class SavedContext {
    */
   pin(leaseMs: number): Promise<Residency> {
     return this.#ask((queue) => allocate.pinExport(queue, this.name, leaseMs));
+  }
+
+  /**
+   * Waits until the lease has ended, and tells why: `expired`, or `pressure` when the memory was needed before its time. Null when there is
+   * no lease. Asks for the residency once every `everyMs`.
+   */
+  async leaseEnd({ everyMs = 1000 }: { readonly everyMs?: number } = {}): Promise<LeaseEnd | null> {
+    for (;;) {
+      const { leaseMs, leaseEnded } = await this.residency();
+      if (leaseMs === 0) return leaseEnded;
+      await sleep(Math.min(leaseMs, everyMs));
+    }
   }
 
   /** Ends the lease. */

@@ -1,5 +1,5 @@
 import type { Mask } from 'pie:inferlet/forward@0.1.0';
-import type { Output, StepRequest, StepResult, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
+import type { Output, RunRequest, StepRequest, StepResult, Sampler as WireSampler } from 'pie:inferlet/fused@0.1.0';
 import type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
 import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
 import { Cache, type CacheState } from './cache.ts';
@@ -13,6 +13,9 @@ import type { Saved } from './snapshot.ts';
 
 /** Starts a fused call on a queue: `fused.step`, or a call of the same shape. */
 export type StepCall = (queue: Queue, request: StepRequest) => Future<Outcome<StepResult>>;
+
+/** Starts a run on a queue: `fused.run`, or one of the same shape. */
+export type StartRun = (queue: Queue, request: RunRequest) => Run;
 
 /** Options of a sequence besides its model. */
 export interface SequenceOptions {
@@ -184,16 +187,17 @@ export class Sequence {
   }
 
   /** Starts decoding ahead on the device, from the one pending token. Pass the sampled tokens to {@link accept} as they arrive. */
-  run(maxTokens: number, sampler: WireSampler, stopTokens: readonly number[]): Run {
-    const start = this.next(true);
-    return new Run(this.queue, {
-      token: this.tokens[start] as number,
-      position: this.base + start,
+  run(maxTokens: number, sampler: WireSampler, stopTokens: readonly number[], start?: StartRun): Run {
+    const first = this.next(true);
+    const request = {
+      token: this.tokens[first] as number,
+      position: this.base + first,
       pages: this.cache.extend(maxTokens),
       maxTokens,
       sampler,
       stopTokens,
-    });
+    };
+    return start ? start(this.queue, request) : new Run(this.queue, request);
   }
 
   /** Appends decoded tokens. The device has cached all tokens of the sequence but the last `uncomputed`. */

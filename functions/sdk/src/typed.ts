@@ -1,4 +1,4 @@
-import { jsonSchema } from './constraints.ts';
+import { type JsonOptions, jsonSchema } from './constraints.ts';
 import type { Constraint } from './decoders.ts';
 import { InferletError } from './errors.ts';
 
@@ -32,6 +32,7 @@ export type OutputOf<Schema> = Schema extends StandardSchema<infer Output> ? Out
 export function typed<Schema extends StandardSchema>(
   schema: Schema,
   toJsonSchema?: (schema: Schema) => object,
+  options?: JsonOptions,
 ): Constraint<OutputOf<Schema>> {
   const standard = schema['~standard'];
   const whole = toJsonSchema ? toJsonSchema(schema) : standard.jsonSchema?.input({ target: 'draft-2020-12' });
@@ -42,7 +43,7 @@ export function typed<Schema extends StandardSchema>(
     );
   }
   const { $schema: _, ...grammar } = whole as Record<string, unknown>;
-  const constraint = jsonSchema(grammar);
+  const constraint = jsonSchema(grammar, options);
   return {
     decoder: (sequence, sampler, seed, options) => constraint.decoder(sequence, sampler, seed, options),
     parse(text) {

@@ -22,6 +22,7 @@ export const invoke: Command = {
     { flags: '--async', help: 'only start the invocation, and print its id' },
     { flags: '--cancel-after <time>', help: 'end the invocation after this time: 90, 30s, 5m, 1h', parse: duration },
     { flags: '--webhook <url>', help: 'notify this https URL when the invocation ends' },
+    { flags: '--session-affinity <key>', help: 'prefer the GPU host of earlier invocations with this key' },
     { flags: '--idempotency-key <key>', help: 'a repeated request with this key returns the first invocation' },
   ],
   examples: [
@@ -74,10 +75,12 @@ export const invoke: Command = {
 
 function invokeOptions(options: Call['options']): InvokeOptions {
   const webhook = text(options, 'webhook');
+  const affinity = text(options, 'sessionAffinity');
   const idempotencyKey = text(options, 'idempotencyKey');
   return {
     ...(typeof options.cancelAfter === 'number' ? { cancelAfterMs: options.cancelAfter } : {}),
     ...(webhook === undefined ? {} : { webhook }),
+    ...(affinity === undefined ? {} : { affinity }),
     ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
   };
 }

@@ -3,8 +3,8 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { SequenceInput } from '../backend.ts';
 import { range } from '../testing/scenario.ts';
-import type { RunCosts } from './packing.ts';
-import { type Row, sharedRows } from './rows.ts';
+import { type RunCosts, rowCost } from './packing.ts';
+import { columnOf, type Row, sharedRows } from './rows.ts';
 
 /** Only gathering costs anything, so the planner merges every shared prefix. */
 const COSTS: RunCosts = {
@@ -34,6 +34,8 @@ function shared(batch: readonly SequenceInput[]): Row[] | null {
 
 /** The context of one member as the row gathers it. */
 function contextOf(row: Row, member: Row['members'][number]): number[] {
+  const { slots } = row;
+  if (slots) return Array.from(member.links ?? [], (link) => slots[columnOf(link, row.tokens) - row.tokens] ?? -1);
   const gathered = new Array<number>(row.context);
   for (const { sequence, firstOwn } of row.members) {
     sequence.context.subarray(0, row.shared).forEach((slot, i) => {
@@ -58,6 +60,71 @@ describe('sharedRows', () => {
   test('not when the scores cost more than the gathering', () => {
     const forks = [decode(range(0, 9)), decode(range(0, 9))];
     assert.equal(sharedRows(forks, [0, 1], { ...COSTS, perScore: 100 }), null);
+  });
+
+  test('forks of forks share all slots that they have in common, and split where that is cheaper', () => {
+    // A path of the tree: 200 slots, then those of one of four branches, then of one of its two, then its own.
+    const forks = Array.from({ length: 32 }, (_, i) => {
+      const [branch, half] = [i % 4, i % 8];
+      const path = [range(0, 200), range(1000 * (branch + 1), 1000 * (branch + 1) + 100)];
+      return decode(
+        Uint32Array.of(...path.flatMap((part) => [...part]), ...range(9000 + 50 * half, 9040 + 50 * half), 20_000 + i),
+      );
+    });
+    const [row, ...others] = shared(forks) ?? [];
+    assert.deepEqual([others.length, row?.context], [0, 200 + 4 * 100 + 8 * 40 + 32]);
+    // Scores cost as much as gathering: the branches apart read 200 slots four times and hide less.
+    const split = sharedRows(forks, [...forks.keys()], { ...COSTS, perScore: 0.05 }) ?? [];
+    assert.deepEqual(
+      split.map(({ members, context }) => [members.length, context]),
+      Array.from({ length: 4 }, () => [8, 200 + 100 + 2 * 40 + 8]),
+    );
+  });
+
+  test('rows of random trees gather each slot once, and are never dearer than their members apart', () => {
+    // Contexts are paths in a tree: each step goes to one of two children, whose slots follow from the path.
+    const path = fc.array(fc.integer({ min: 0, max: 1 }), { minLength: 1, maxLength: 5 });
+    const sizes = fc.array(fc.integer({ min: 1, max: 6 }), { minLength: 5, maxLength: 5 });
+    const costs = fc.record({
+      perScore: fc.constantFrom(0, 0.01, 0.1, 1),
+      perToken: fc.nat(3),
+      perPackedRow: fc.nat(1),
+    });
+    const property = fc.property(
+      fc.array(path, { minLength: 2, maxLength: 14 }),
+      sizes,
+      costs,
+      (paths, lengths, rates) => {
+        const batch = paths.map((steps) => {
+          let node = 1;
+          const slots = steps.flatMap((step, depth) => {
+            node = node * 2 + step;
+            return [...range(node * 10, node * 10 + (lengths[depth] ?? 1))];
+          });
+          return decode(Uint32Array.from([1, 2, 3, ...slots]));
+        });
+        const all = { ...COSTS, ...rates };
+        const rows = sharedRows(batch, [...batch.keys()], all);
+        if (rows === null) return;
+        const seen = rows.flatMap(({ members }) => members.map(({ index }) => index));
+        assert.deepEqual(
+          seen.toSorted((a, b) => a - b),
+          batch.map((_, i) => i),
+        );
+        const costOf = (row: { tokens: number; context: number }) => rowCost(row, all);
+        let [together, apart] = [0, 0];
+        for (const row of rows) {
+          const contexts = row.members.map((member) => contextOf(row, member));
+          for (const [i, { index }] of row.members.entries())
+            assert.deepEqual(contexts[i], [...(batch[index]?.context ?? [])]);
+          assert.equal(row.context, new Set(contexts.flat()).size);
+          together += costOf(row);
+          for (const { length } of contexts) apart += costOf({ tokens: 1, context: length });
+        }
+        assert.ok(together < apart);
+      },
+    );
+    fc.assert(property, { seed: 5, numRuns: 300 });
   });
 
   test('every sequence is in one row and finds its own context there', () => {

@@ -43,8 +43,9 @@ export function separateRows(batch: readonly SequenceInput[], indices: readonly 
 }
 
 /**
- * Puts sequences whose contexts begin with the same slots (forks of one prefix) into one row, where that is cheaper: the run gathers shared
- * keys once instead of once per sequence, at the price of scores that the mask hides. Null when no sequences share slots at a profit.
+ * Puts sequences whose contexts begin with the same slots (forks of one prefix, and forks of forks) into rows, where that is cheaper: the run
+ * gathers shared keys once instead of once per sequence, at the price of scores that the mask hides. Null when no sequences share slots at a
+ * profit.
  */
 export function sharedRows(batch: readonly SequenceInput[], indices: readonly number[], costs: RunCosts): Row[] | null {
   if (indices.length < 2) return null;
@@ -65,14 +66,86 @@ export function sharedRows(batch: readonly SequenceInput[], indices: readonly nu
   const merged = new Set<number>();
   for (const group of byFirstSlot.values()) {
     if (group.length < 2) continue;
-    const row = rowOf(group, batch, commonPrefix(group, batch));
-    if (savings(row, costs) <= 0) continue;
-    rows.push(row);
-    for (const index of group) merged.add(index);
+    for (const fork of cheapestCut(forkOf(group, 0, batch), batch, costs).rows) {
+      rows.push(rowOfFork(fork, batch));
+      for (const index of fork.members) merged.add(index);
+    }
   }
   if (rows.length === 0) return null;
   for (const index of indices) if (!merged.has(index)) rows.push(rowOf([index], batch, batch[index].context.length));
   return rows;
+}
+
+/** Sequences whose contexts have the same slots up to `end`, and the forks among them. */
+interface Fork {
+  readonly members: readonly number[];
+  readonly end: number;
+  /** Forks that go on behind `end`, each with one member or more. Members without a fork have no slot behind `end`. */
+  readonly forks: readonly Fork[];
+  /** Inputs of all members. */
+  readonly tokens: number;
+  /** Distinct context slots of all members, those before `end` included. */
+  readonly context: number;
+}
+
+/** @param from the members' contexts are known to be equal so far */
+function forkOf(members: readonly number[], from: number, batch: readonly SequenceInput[]): Fork {
+  const end = commonPrefix(members, from, batch);
+  const byNextSlot = new Map<number, number[]>();
+  let tokens = 0;
+  for (const index of members) {
+    const { context, positions } = batch[index];
+    tokens += positions.length;
+    if (context.length === end) continue;
+    const group = byNextSlot.get(context[end]);
+    if (group === undefined) byNextSlot.set(context[end], [index]);
+    else group.push(index);
+  }
+  const forks = [...byNextSlot.values()].map((group) => forkOf(group, end, batch));
+  const context = forks.reduce((sum, fork) => sum + fork.context - end, end);
+  return { members, end, forks, tokens, context };
+}
+
+/** The forks that share a row each, so that all members together cost least. */
+function cheapestCut(
+  fork: Fork,
+  batch: readonly SequenceInput[],
+  costs: RunCosts,
+): { readonly cost: number; readonly rows: readonly Fork[] } {
+  const together = rowCost(fork, costs);
+  if (fork.members.length === 1) return { cost: together, rows: [] };
+  const cuts = fork.forks.map((each) => cheapestCut(each, batch, costs));
+  let apart = 0;
+  for (const { cost } of cuts) apart += cost;
+  for (const index of fork.members) {
+    const { context, positions } = batch[index];
+    if (context.length === fork.end) apart += rowCost({ tokens: positions.length, context: fork.end }, costs);
+  }
+  return together < apart ? { cost: together, rows: [fork] } : { cost: apart, rows: cuts.flatMap(({ rows }) => rows) };
+}
+
+function rowOfFork(fork: Fork, batch: readonly SequenceInput[]): Row {
+  if (fork.forks.every(({ members }) => members.length === 1)) return rowOf(fork.members, batch, fork.end);
+  const slots = new Uint32Array(fork.context);
+  const members: RowMember[] = [];
+  let context = 0;
+  let tokens = 0;
+  /** @param before the places of the slots before the fork's own */
+  const place = ({ members: indices, end, forks }: Fork, before: readonly number[]): void => {
+    const own = batch[indices[0]].context.subarray(before.length, end);
+    slots.set(own, context);
+    const places = [...before, ...Array.from(own, (_, i) => context + i)];
+    context += own.length;
+    for (const index of indices) {
+      const sequence = batch[index];
+      if (sequence.context.length > end) continue;
+      members.push({ index, sequence, firstInput: tokens, firstOwn: 0, links: Int32Array.from(places) });
+      tokens += sequence.positions.length;
+    }
+    for (const each of forks) place(each, places);
+  };
+  place(fork, []);
+  return { members, tokens, context, shared: 0, slots, segments: [] };
 }
 
 /**
@@ -128,24 +201,15 @@ function rowOf(indices: readonly number[], batch: readonly SequenceInput[], shar
   return { members, tokens, context, shared, slots: null, segments: [] };
 }
 
-function commonPrefix(group: readonly number[], batch: readonly SequenceInput[]): number {
+function commonPrefix(group: readonly number[], from: number, batch: readonly SequenceInput[]): number {
   const first = batch[group[0]].context;
   let length = first.length;
   for (const index of group) {
     const { context } = batch[index];
-    let same = 0;
+    let same = from;
     const end = Math.min(length, context.length);
     while (same < end && context[same] === first[same]) same++;
     length = same;
   }
   return length;
-}
-
-/** Nanoseconds saved by a row over its members apart. */
-function savings(row: Row, costs: RunCosts): number {
-  let apart = 0;
-  for (const { sequence } of row.members) {
-    apart += rowCost({ tokens: sequence.positions.length, context: sequence.context.length }, costs);
-  }
-  return apart - rowCost(row, costs);
 }

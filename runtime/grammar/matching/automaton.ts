@@ -1,7 +1,7 @@
 import type { Characters } from '../translate/characters.ts';
 import { tooLarge } from '../translate/error.ts';
 import type { Definitions, Expression, Grammar, Language, Lengths } from '../translate/expression.ts';
-import { JSON_CHARACTER, JSON_RULES } from '../translate/json.ts';
+import { JSON_CHARACTER, SHARED_RULES } from '../translate/json.ts';
 import { mostStates } from '../translate/states.ts';
 import { type Rule, State } from './state.ts';
 import { type ByteRange, utf8 } from './utf8.ts';
@@ -105,8 +105,12 @@ let json: ReadonlyMap<Expression, Rule> | undefined;
 
 function jsonAutomata(): ReadonlyMap<Expression, Rule> {
   if (json) return json;
-  const builder = new Builder({ root: 'value', rules: JSON_RULES }, 'own');
-  json = new Map([...JSON_RULES.values()].map((definition) => [definition, builder.make(definition)]));
+  json = new Map(
+    SHARED_RULES.flatMap((rules) => {
+      const builder = new Builder({ root: 'value', rules }, 'own');
+      return [...rules.values()].map((definition) => [definition, builder.make(definition)] as const);
+    }),
+  );
   return json;
 }
 

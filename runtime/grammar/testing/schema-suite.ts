@@ -9,7 +9,7 @@ const SUITE = path.join(import.meta.dirname, '../fixtures/json-schema-test-suite
 /** The token after the 256 bytes. */
 const END = 256;
 
-interface Case {
+export interface Case {
   readonly description: string;
   readonly schema: unknown;
   readonly tests: readonly { readonly description: string; readonly data: unknown; readonly valid: boolean }[];
@@ -74,10 +74,15 @@ export class WholeTexts {
 /** Runs the whole suite: each instance in several texts. */
 export function runSuite(): SchemaOutcome[] {
   const texts = new WholeTexts();
+  return suiteCases().map(([file, each]) => outcome(texts, file, each));
+}
+
+/** The schemas of the suite with their instances, by files. */
+export function suiteCases(): [file: string, each: Case][] {
   const files = readdirSync(SUITE, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.json'));
   return files.sort().flatMap((file) => {
     const cases: readonly Case[] = JSON.parse(readFileSync(path.join(SUITE, file), 'utf8'));
-    return cases.map((each) => outcome(texts, file.replaceAll(path.sep, '/'), each));
+    return cases.map((each): [string, Case] => [file.replaceAll(path.sep, '/'), each]);
   });
 }
 

@@ -1,5 +1,5 @@
 import { choice, EMPTY, type Expression, type Language, sequence } from './expression.ts';
-import { JSON_RULES, type JsonRules, literal } from './json.ts';
+import { type JsonRules, literal } from './json.ts';
 import { mostStates } from './states.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
@@ -24,7 +24,7 @@ export function differentValues(json: JsonRules, values: readonly unknown[], bou
   const get = (name: string): Expression | undefined => {
     if (name === 'root') return root;
     const [first, second] = name.split('.').map(Number);
-    return second === undefined ? JSON_RULES.get(name) : rules.rule(first ?? 0, second);
+    return second === undefined ? json.shared.get(name) : rules.rule(first ?? 0, second);
   };
   const states = rules.count * mostStates(items.map((item) => json.next(item)));
   return { root: 'root', rules: { get }, isString: false, size: rules.count, states };

@@ -397,6 +397,9 @@ describe('JSON schemas', () => {
       [{ $ref: '#' }, /no text matches/],
       [{ type: 'object', properties: { a: { $ref: '#' } }, required: ['a'] }, /no text matches/],
       [{ allOf: [{ $ref: '#' }] }, /lead back to themselves/],
+      [{ 'x-guidance': true }, /#\/x-guidance: it must be an object/],
+      [{ 'x-guidance': { whitespace_flexible: 0 } }, /whitespace_flexible must be true or false/],
+      [{ 'x-guidance': { whitespace_pattern: ' ?' } }, /"whitespace_pattern" is not supported/],
     ];
     for (const [schema, message] of refused) {
       assert.throws(

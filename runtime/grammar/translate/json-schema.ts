@@ -27,6 +27,7 @@ import { Known } from './known.ts';
 
 const MAX_DEPTH = 100;
 const MAX_RULES = 20_000;
+const GUIDANCE = 'x-guidance';
 
 /** The grammar of any JSON. */
 export function jsonGrammar(): Grammar {
@@ -38,7 +39,7 @@ export function jsonGrammar(): Grammar {
  * A grammar for a schema (2020-12, read the usual way of decoding): each of its texts that passes the grammar's `check` is JSON that the
  * schema accepts. The grammar is narrower than the schema: declared properties come in their order, others only where
  * 'additionalProperties' is written, a tuple has all of its 'prefixItems' unless 'minItems' is written. `check` is there only for keywords
- * that no grammar keeps.
+ * that no grammar keeps. With 'x-guidance' at its root a schema chooses compact JSON.
  *
  * @throws GrammarError with the place in the schema
  */
@@ -50,9 +51,26 @@ export function jsonSchemaGrammar(source: string): Grammar {
     throw invalid(`JSON schema: it is no JSON: ${error instanceof Error ? error.message : String(error)}`);
   }
   const rules = newRules();
-  const translator = new SchemaTranslator(rules, root);
+  const translator = new SchemaTranslator(rules, root, isCompact(root));
   const grammar = rules.grammar(translator.translate([part(root, '#')]));
   return translator.open.length === 0 ? grammar : { ...grammar, check: checkOf(root, translator.open) };
+}
+
+/**
+ * True if the schema's root asks for JSON without whitespace, as in llguidance: `"x-guidance": {"whitespace_flexible": false}`.
+ *
+ * @throws GrammarError for other options of this keyword
+ */
+function isCompact(root: unknown): boolean {
+  const options = isObject(root) ? root[GUIDANCE] : undefined;
+  if (options === undefined) return false;
+  const at = `#/${GUIDANCE}`;
+  if (!isObject(options)) throw mistake(at, 'it must be an object');
+  const { whitespace_flexible: flexible = true, ...others } = options;
+  if (typeof flexible !== 'boolean') throw mistake(at, 'whitespace_flexible must be true or false');
+  const [other] = Object.keys(others);
+  if (other !== undefined) throw mistake(at, `"${shortened(other)}" is not supported; whitespace_flexible is`);
+  return !flexible;
 }
 
 function newRules(): RuleSet {
@@ -84,9 +102,9 @@ class SchemaTranslator implements Translation {
   readonly #known = new Map<string, Expression>();
   #depth = 0;
 
-  constructor(rules: RuleSet, root: unknown) {
+  constructor(rules: RuleSet, root: unknown, compact: boolean) {
     this.#rules = rules;
-    this.json = new JsonRules(rules);
+    this.json = new JsonRules(rules, compact);
     this.cases = new Cases(root, (keyword, at) => this.leaveOpen(keyword, at));
   }
 

@@ -10,6 +10,7 @@ import {
 } from './characters.ts';
 import {
   choice,
+  EMPTY,
   type Expression,
   type Language,
   oneOf,
@@ -53,9 +54,14 @@ const [SPACE, NUMBER, OBJECT, ARRAY, VALUE] = (['space', 'number', 'object', 'ar
   reference,
 ) as [Expression, Expression, Expression, Expression, Expression];
 
-/** The grammar of JSON (RFC 8259) as people print it: between two tokens a space, or the end of a line and the next one's indentation. */
+/**
+ * The grammar of JSON (RFC 8259) as people print it: between two tokens a space, or the end of a line and the next one's indentation. Compact
+ * JSON has neither.
+ */
 export class JsonRules {
   readonly rules: RuleSet;
+  /** The rules of any JSON among them. */
+  readonly shared: ReadonlyMap<string, Expression>;
   readonly space = SPACE;
   readonly value = VALUE;
   readonly object = OBJECT;
@@ -63,9 +69,10 @@ export class JsonRules {
   readonly string = ANY_STRING;
   readonly number = NUMBER;
 
-  constructor(rules: RuleSet) {
+  constructor(rules: RuleSet, compact = false) {
     this.rules = rules;
-    for (const [name, definition] of JSON_RULES) rules.define(name, definition);
+    this.shared = compact ? COMPACT_RULES : JSON_RULES;
+    for (const [name, definition] of this.shared) rules.define(name, definition);
   }
 
   /** A string of `min` to `max` code points. */
@@ -191,10 +198,16 @@ const ANY_STRING = stringOf(0, MANY);
 export const ANY_REST = stringOf(0, MANY, true);
 
 /** The rules of any JSON. All grammars share these objects, and what is made from them once. */
-export const JSON_RULES: ReadonlyMap<string, Expression> = new Map([
-  ['space', optional(choice([text(' '), NEW_LINE]))],
-  ['number', number()],
-  ['object', bracketed('{', '}', pair(ANY_STRING, VALUE))],
-  ['array', bracketed('[', ']', sequence([VALUE, SPACE]))],
-  ['value', choice([OBJECT, ARRAY, ANY_STRING, NUMBER, BOOLEAN, NULL])],
-]);
+const JSON_RULES = jsonRules(optional(choice([text(' '), NEW_LINE])));
+const COMPACT_RULES = jsonRules(EMPTY);
+export const SHARED_RULES: readonly ReadonlyMap<string, Expression>[] = [JSON_RULES, COMPACT_RULES];
+
+function jsonRules(space: Expression): ReadonlyMap<string, Expression> {
+  return new Map([
+    ['space', space],
+    ['number', number()],
+    ['object', bracketed('{', '}', pair(ANY_STRING, VALUE))],
+    ['array', bracketed('[', ']', sequence([VALUE, SPACE]))],
+    ['value', choice([OBJECT, ARRAY, ANY_STRING, NUMBER, BOOLEAN, NULL])],
+  ]);
+}

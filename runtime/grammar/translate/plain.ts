@@ -1,5 +1,5 @@
 import type { Grammar } from './expression.ts';
-import { JSON_RULES } from './json.ts';
+import { SHARED_RULES } from './json.ts';
 import { isWhole } from './prune.ts';
 
 /**
@@ -9,7 +9,8 @@ import { isWhole } from './prune.ts';
 export function isPlain({ root, rules }: Grammar): boolean {
   const before = new Set<string>();
   for (const [name, definition] of rules) {
-    if (JSON_RULES.get(name) !== definition && !isWhole(definition, before)) return false;
+    const isShared = SHARED_RULES.some((shared) => shared.get(name) === definition);
+    if (!isShared && !isWhole(definition, before)) return false;
     before.add(name);
   }
   return before.has(root);

@@ -248,7 +248,7 @@ export const introspectCases: Cases = {
   },
 };
 
-const RUN = { token: 931, position: 4, maxTokens: 4, sampler: GREEDY, stopTokens: [] };
+export const RUN = { token: 931, position: 4, maxTokens: 4, sampler: GREEDY, stopTokens: [] };
 
 async function running({ pages = (queue: Queue) => pagesOf(queue, 1), maxTokens = 4 }) {
   using queue = newQueue();
@@ -262,7 +262,7 @@ async function running({ pages = (queue: Queue) => pagesOf(queue, 1), maxTokens 
 const PIPE = { before: PROMPT, held: '', stops: [], frame: null };
 
 /** Pages with all of the prompt but its last token. */
-async function prompted(queue: Queue): Promise<number[]> {
+export async function prompted(queue: Queue): Promise<number[]> {
   const pages = pagesOf(queue, 1);
   await settle(
     step(queue, { tokens: PROMPT.slice(0, 4), positions: upTo(4), outPages: pages, rows: 0, output: { tag: 'none' } }),
@@ -271,7 +271,12 @@ async function prompted(queue: Queue): Promise<number[]> {
 }
 
 async function decoded(queue: Queue, maxTokens: number): Promise<number[]> {
-  using run = new Run(queue, { ...RUN, pages: await prompted(queue), maxTokens });
+  return tokensOf(new Run(queue, { ...RUN, pages: await prompted(queue), maxTokens }));
+}
+
+/** All tokens of a run. */
+export async function tokensOf(run: Run): Promise<number[]> {
+  using _ = run;
   const tokens: number[] = [];
   for (;;) {
     const chunk = await settle(run.next());

@@ -1,8 +1,8 @@
 /** Cases of `grammar`. */
 import { detokenize, model, tokenize } from '@pie/inferlet';
 import { Compiled, grammar, Matcher, type Queue, settle } from '@pie/inferlet/raw';
-import { type Cases, NO_MODEL, on } from './case.ts';
-import { asked, PROMPT } from './compute.ts';
+import { type Cases, NO_MODEL, newQueue, on } from './case.ts';
+import { asked, PROMPT, prompted, RUN, tokensOf } from './compute.ts';
 
 const compiled = (pattern = '[0-9]{3}') => new Compiled(model().name, { tag: 'regex', val: pattern });
 const digit = (): number => tokenize('7').at(-1) ?? 0;
@@ -38,6 +38,11 @@ async function stepped(rows = 1) {
   } finally {
     matcher.drop();
   }
+}
+
+async function ran(matcher: Matcher, maxTokens: number) {
+  using queue = newQueue();
+  return await tokensOf(grammar.startRun(queue, matcher, { ...RUN, pages: await prompted(queue), maxTokens }));
 }
 
 export const grammarCases: Cases = {
@@ -119,6 +124,14 @@ export const grammarCases: Cases = {
     fails: {
       'invalid-argument': () => stepped(2),
     },
+  },
+  'grammar.start-run': {
+    ok: async () => {
+      const matcher = new Matcher(compiled('[0-9]{2}'));
+      const tokens = await ran(matcher, 8);
+      return /^ ?[0-9]{2}$/.test(detokenize(tokens)) && (await settle(matcher.status())).mustEnd;
+    },
+    fails: { 'invalid-argument': () => ran(new Matcher(compiled()), 0) },
   },
   'grammar.verify': {
     ok: async () => {

@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { ImageCache } from './image-cache.ts';
+
+const MAX_VALUES = 100;
+
+describe('the cache of image embeds', () => {
+  const use = fc.record({
+    tenant: fc.constantFrom('a', 'b', 'c'),
+    key: fc.integer({ min: 0, max: 12 }).map(String),
+    size: fc.integer({ min: 1, max: 120 }),
+  });
+
+  it('keeps its bound, finds only what the tenant put, and takes from the tenant with most, the oldest first', () => {
+    const property = fc.property(fc.array(use, { maxLength: 200 }), (uses) => {
+      const cache = new ImageCache(MAX_VALUES * 4);
+      // The model: all images in order of use, and eviction one by one.
+      let tenants: string[] = [];
+      let kept: { tenant: string; key: string; values: Float32Array }[] = [];
+      const sizeOf = (of: typeof kept) => of.reduce((sum, { values }) => sum + values.length, 0);
+      for (const { tenant, key, size } of uses) {
+        const own = kept.find((each) => each.tenant === tenant && each.key === key);
+        assert.equal(cache.get(tenant, key), own?.values);
+        if (own) kept = [...kept.filter((each) => each !== own), own];
+        else {
+          const values = new Float32Array(size);
+          cache.put(tenant, key, values);
+          if (size <= MAX_VALUES) kept.push({ tenant, key, values });
+        }
+        const held = (of: string) => sizeOf(kept.filter((each) => each.tenant === of));
+        if (held(tenant) > 0 && !tenants.includes(tenant)) tenants.push(tenant);
+        while (sizeOf(kept) > MAX_VALUES) {
+          // With equal shares, that of the tenant that came first.
+          const loser = tenants.reduce((most, each) => (held(each) > held(most) ? each : most));
+          kept.splice(
+            kept.findIndex((each) => each.tenant === loser),
+            1,
+          );
+          tenants = tenants.filter((each) => held(each) > 0);
+        }
+        assert.equal(cache.bytes, sizeOf(kept) * 4);
+      }
+      for (const each of kept) assert.equal(cache.get(each.tenant, each.key), each.values);
+    });
+    fc.assert(property, { seed: 16, numRuns: 300 });
+  });
+
+  it('tells images apart by every pixel', () => {
+    const pixels = new Uint8Array(300);
+    const key = ImageCache.keyOf(pixels);
+    assert.equal(ImageCache.keyOf(pixels.slice()), key);
+    pixels[299] = 1;
+    assert.notEqual(ImageCache.keyOf(pixels), key);
+  });
+});

@@ -1,0 +1,145 @@
+import type { RunRequest, StepRequest } from '#gpu-host/protocol/calls.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { RunHandle } from '#gpu-host/protocol/run.ts';
+import type { FinishReason, RunChunk } from '#wit/generated/host.ts';
+import { fused } from './fused.ts';
+import type { InferletMatcher } from './grammar.ts';
+import type { Inferlet } from './inferlet.ts';
+import type { DeviceQueue } from './queue.ts';
+
+/** Longest time that decoded tokens wait for later ones before the inferlet gets them. */
+const SLICE_MS = 25;
+
+const NONE = new Uint32Array(0);
+const BUSY = handlerError('invalid-argument', 'the last next or pipe of this run has not been answered yet');
+const NO_TOKENS = handlerError('invalid-argument', 'a run of 0 tokens');
+
+/**
+ * A run under a grammar's masks. It decodes while a `next` is pending, and not ahead of it: no step of the run enters the queue behind
+ * calls that the inferlet makes after it has the tokens.
+ */
+export class GrammarRun implements RunHandle {
+  readonly #inferlet: Inferlet;
+  readonly #queue: DeviceQueue;
+  readonly #matcher: InferletMatcher;
+  readonly #request: RunRequest;
+  /** The inputs of the next step: the last token that the inferlet got or will get, and the forced tokens behind it. */
+  #inputs: readonly number[];
+  /** Number of tokens decoded so far: that of the inputs of all steps. */
+  #decoded = 0;
+  #finished: FinishReason | undefined;
+  #failed: HandlerError | undefined;
+  #stopped = false;
+  #isDecoding = false;
+  /** True while its lists count as carried by a call under way. */
+  #counted = true;
+  readonly #bytes: number;
+
+  /** @param request its lists may be views of the guest's memory */
+  constructor(inferlet: Inferlet, queue: DeviceQueue, matcher: InferletMatcher, request: RunRequest) {
+    this.#inferlet = inferlet;
+    this.#queue = queue;
+    this.#matcher = matcher;
+    this.#inputs = [request.token];
+    this.#bytes = request.pages.byteLength + request.stopTokens.byteLength;
+    const refused = request.maxTokens === 0 ? NO_TOKENS : inferlet.outgoing.refusal(this.#bytes);
+    inferlet.outgoing.begin(this.#bytes);
+    this.#request = refused
+      ? { ...request, pages: NONE, stopTokens: NONE }
+      : { ...request, pages: request.pages.slice(), stopTokens: request.stopTokens.slice() };
+    if (refused) this.#fail(refused);
+  }
+
+  async next(): Promise<Outcome<RunChunk>> {
+    if (this.#isDecoding) return err(BUSY);
+    this.#isDecoding = true;
+    const chunk = await this.#slice();
+    this.#isDecoding = false;
+    return chunk;
+  }
+
+  async #slice(): Promise<Outcome<RunChunk>> {
+    const until = performance.now() + SLICE_MS;
+    const tokens: number[] = [];
+    do {
+      if (this.#stopped) this.#finished ??= 'stopped';
+      if (this.#failed || this.#finished) break;
+      const failed = await this.#decode(tokens);
+      if (failed) this.#fail(failed);
+    } while (performance.now() < until);
+    if (this.#finished) this.#release();
+    // Tokens decoded before a failure are good.
+    if (this.#failed && tokens.length === 0) return err(this.#failed);
+    return ok({ tokens: Uint32Array.from(tokens), finished: this.#finished });
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#release();
+  }
+
+  #fail(error: HandlerError): void {
+    this.#failed = error;
+    this.#release();
+  }
+
+  #release(): void {
+    if (this.#counted) this.#inferlet.outgoing.end(this.#bytes);
+    this.#counted = false;
+  }
+
+  /** Makes one step: adds the forced tokens that it computes and the one that it samples to `tokens`. */
+  async #decode(tokens: number[]): Promise<HandlerError | null> {
+    const { sampler, stopTokens, maxTokens } = this.#request;
+    const stepped = await this.#matcher.step(this.#queue, this.#stepOf(this.#inputs, { tag: 'sample', val: sampler }));
+    if (stepped.tag === 'err') return stepped.val;
+    const [token] = stepped.val.tokens;
+    if (token === undefined) return handlerError('internal', 'the device sampled no token');
+    this.#decoded += this.#inputs.length;
+    const left = maxTokens - this.#decoded;
+    const ends = stopTokens.includes(token);
+    const [accepted, jumped, status] = await Promise.all([
+      this.#matcher.accept(Uint32Array.of(token)),
+      ends || left === 0 ? ok(NONE) : this.#matcher.jump(left),
+      this.#matcher.status(),
+    ]);
+    if (accepted.tag === 'err') return accepted.val;
+    if (!accepted.val) return handlerError('internal', `token ${token} was sampled, which the grammar does not allow`);
+    for (const forced of this.#inputs.slice(1)) tokens.push(forced);
+    tokens.push(token);
+    if (jumped.tag === 'err') return jumped.val;
+    if (status.tag === 'err') return status.val;
+    this.#inputs = [token, ...jumped.val];
+    if (ends) this.#finished = 'stop-token';
+    else if (status.val.mustEnd) this.#finished = 'stopped';
+    else if (jumped.val.length === left) this.#finished = 'max-tokens';
+    return this.#finished && jumped.val.length > 0 ? this.#computeForced(tokens) : null;
+  }
+
+  /** Computes all inputs but the last, and adds the forced ones to `tokens`. */
+  async #computeForced(tokens: number[]): Promise<HandlerError | null> {
+    const [, ...forced] = this.#inputs;
+    const request = this.#stepOf(this.#inputs.slice(0, -1), { tag: 'none' });
+    const computed = await fused.step(this.#inferlet, this.#queue, request);
+    if (computed.tag === 'err') {
+      this.#finished = undefined;
+      return computed.val;
+    }
+    for (const token of forced) tokens.push(token);
+    return null;
+  }
+
+  #stepOf(inputs: readonly number[], output: StepRequest['output']): StepRequest {
+    const { position, pages } = this.#request;
+    const from = position + this.#decoded;
+    return {
+      tokens: Uint32Array.from(inputs),
+      positions: Uint32Array.from(inputs, (_, i) => from + i),
+      inPages: pages,
+      outPages: pages,
+      mask: undefined,
+      rows: output.tag === 'none' ? 0 : 1,
+      output,
+    };
+  }
+}
