@@ -9,6 +9,7 @@ import { Reach } from '#scheduler/addresses/reach.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { sealedUnder } from '#scheduler/secrets/sealed.ts';
+import { agreeOnMasterKey, keyOfOthers } from '#scheduler/secrets/shared-key.ts';
 import { UnrecordedAct } from '#scheduler/tenants/audit.ts';
 import type { LogRecord } from './app/context.ts';
 import { Bodies } from './app/http/bodies.ts';
@@ -22,7 +23,7 @@ import { serve } from './node/server.ts';
 import { sessionSecret } from './node/session-secret.ts';
 import { webhookPayload } from './node/webhook-payload.ts';
 
-/** Identifies this process; gateways on several machines get different names. */
+/** Identifies this process among the gateways of all machines; the supervisor sets it. */
 const NAME = process.env.PIE_GATEWAY_ID ?? 'gateway';
 
 /** The gateway's process: it serves HTTP to clients and keeps its state in Redis. */
@@ -34,10 +35,13 @@ async function main(): Promise<void> {
   };
   const masterKeys = openMasterKeys(config.home, {
     create: true,
-    sealedUnder: () => sealedUnder(scheduler.store, scheduler.functions),
+    sealedUnder: async () =>
+      (await sealedUnder(scheduler.store, scheduler.functions)) ?? (await keyOfOthers(scheduler, machine)),
   });
   const { retention } = config;
-  const scheduler = openScheduler({ connect: () => connectRedis(config), masterKeys, retention, onError });
+  const machine = config.machine.name;
+  const scheduler = openScheduler({ connect: () => connectRedis(config), masterKeys, retention, machine, onError });
+  await agreeOnMasterKey(scheduler, masterKeys, machine);
   const reach = new Reach({ ...config.webhooks, option: '[webhooks] private_hosts' });
   const control = new NodeControlPlane(scheduler, {
     limits: config.runtime.limits,
@@ -127,8 +131,7 @@ function log({ level, message, requestId, error }: LogRecord): void {
   process.stderr.write(`${JSON.stringify(line)}\n`);
 }
 
-function modelAliases({ gpuHosts }: Config): Map<string, string> {
-  const models = gpuHosts.flatMap((host) => host.models);
+function modelAliases({ models }: Config): Map<string, string> {
   return new Map(models.flatMap(({ name, aliases = [] }) => aliases.map((alias): [string, string] => [alias, name])));
 }
 

@@ -9,6 +9,7 @@ import { after, before, test } from 'node:test';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 import { randomAdapter, randomModel } from './models/random-model.ts';
 import { GpuHostConnection, type GpuInferlet } from './protocol/client.ts';
+import { GpuHostConnections } from './protocol/connections.ts';
 import { generate, must, NONE, range, tagOf } from './testing/host.ts';
 
 let directory: string;
@@ -139,23 +140,44 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
 
 test('a missing host of several delays no call and serves once it says hello', async () => {
   const missing = `${address}-2`;
-  await assert.rejects(
-    GpuHostConnection.connectAll([{ address: missing }, { address: `${address}-3` }], { deadlineMs: 50 }),
-    /no GPU host answered at .*-2, .*-3 within 50 ms/,
-  );
+  const absent = new GpuHostConnections([
+    { name: 'b', address: missing },
+    { name: 'c', address: `${address}-3` },
+  ]);
+  await assert.rejects(absent.ready({ deadlineMs: 50 }), /no GPU host answered at .*-2, .*-3 within 50 ms/);
+  absent.set([]);
+  await assert.rejects(absent.ready({ deadlineMs: 50 }), /no GPU host was registered within 50 ms: start a machine/);
   const first = await start();
-  const hosts = [{ address: missing, reconnectMs: { first: 5, longest: 5 } }, { address }];
-  const connections = await GpuHostConnection.connectAll(hosts, { othersMs: 20 });
-  const [late, there] = connections as [GpuHostConnection, GpuHostConnection];
+  const hosts = new GpuHostConnections([{ name: 'a', address: missing, reconnectMs: { first: 5, longest: 5 } }]);
+  let changes = 0;
+  hosts.onChange(() => changes++);
+  const ready = hosts.ready({ othersMs: 20 });
+  // A host that is registered during the wait ends it.
+  hosts.set([
+    { name: 'b', address },
+    { name: 'a', address: missing },
+  ]);
+  await ready;
+  const [late, there] = hosts.list as [GpuHostConnection, GpuHostConnection];
   assert.deepEqual([late.connected, late.models.length, there.connected], [false, 0, true]);
   const dead = late.openInferlet({ id: 'dead', maxPages: 16, arrival: 1 });
   assert.equal(tagOf(await dead.synchronize(dead.createQueue('by-onnx'))), 'unavailable');
-  const ready = new Promise<void>((resolve) => late.onReady(resolve));
+  const again = new Promise<void>((resolve) => late.onReady(resolve));
   renameSync(address, missing);
-  await ready;
+  await again;
   const fresh = late.openInferlet({ id: 'fresh', maxPages: 16, arrival: 2 });
   assert.equal((await generate(fresh, fresh.createQueue('by-onnx'), [1, 5], 4)).length, 4);
-  for (const connection of connections) connection.close();
+  const before = changes;
+  hosts.set([{ name: 'a', address: missing }]);
+  assert.deepEqual(
+    [hosts.list, changes],
+    [[late], before + 1],
+    'a host that is gone leaves, and the other connection stays',
+  );
+  assert.equal(tagOf(await fresh.synchronize(fresh.createQueue('by-onnx'))), 'ok');
+  const open = there.openInferlet({ id: 'gone', maxPages: 16, arrival: 3 });
+  assert.equal(tagOf(await open.synchronize(open.createQueue('by-onnx'))), 'unavailable');
+  hosts.close();
   await end(first.child);
   rmSync(missing);
 });

@@ -3,9 +3,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
-import { buildsAtOnce, ConfigError, loadConfig, redisShareMb, runtimeShareMb } from './config.ts';
-import { processStages } from './processes.ts';
-import type { ChildSpec } from './supervisor/child.ts';
+import { ConfigError, loadConfig } from './config.ts';
+import { buildsAtOnce, redisShareMb, runtimeShareMb } from './machine-shares.ts';
+import { machineProcesses, privateRedis } from './processes.ts';
+import { redisOptions } from './redis.ts';
+import { shownRedis } from './redis-settings.ts';
 
 const home = mkdtempSync(path.join(os.tmpdir(), 'pie-config-'));
 after(() => rmSync(home, { recursive: true, force: true }));
@@ -58,7 +60,7 @@ test('a private Redis gets a share of the memory unless the file sets it', () =>
   assert.equal(withToml('[runtime]\nbuilds = 3\n').runtime.builds, 3);
   const set = withToml('[redis]\nmax_memory_mb = 300\n');
   assert.ok(set.redis.kind === 'private' && set.redis.maxMemoryMb === 300);
-  const [[spec]] = processStages(set) as [[ChildSpec]];
+  const spec = privateRedis(set, set.redis);
   assert.equal(spec.args[spec.args.indexOf('--maxmemory') + 1], '300mb');
   assert.equal(spec.args[spec.args.indexOf('--maxmemory-policy') + 1], 'noeviction');
   assert.throws(() => withToml('[redis]\nmax_memory_mb = 1\n'), ConfigError);
@@ -73,9 +75,56 @@ test('running inferlets get half of the memory unless the file sets it', () => {
 });
 
 test('the supervisor watches runtimes, gateway and GPU hosts, and not Redis', () => {
-  const children = processStages(withToml('')).flat();
+  const children = machineProcesses(withToml(''));
   const watched = children.filter(({ watch }) => watch !== undefined).map(({ name }) => name);
   assert.deepEqual(watched.toSorted(), ['gateway', 'gpu-host-1', 'runtime-1']);
+});
+
+test('a machine has a name and roles; with a shared Redis its processes carry the name', () => {
+  const shared = '[redis]\nurl = "redis://10.0.0.1:6379"\n';
+  const config = withToml(`${shared}[machine]\nname = "east-1"\nroles = ["gpu-host", "gateway"]\n`);
+  assert.deepEqual(config.machine, { name: 'east-1', roles: ['gateway', 'gpu-host'] });
+  assert.deepEqual(
+    machineProcesses(config).map(({ name, env }) => [name, env?.PIE_GPU_HOST_NAME ?? env?.PIE_GATEWAY_ID]),
+    [
+      ['gpu-host-1', 'gpu-host-1@east-1'],
+      ['gateway', 'gateway@east-1'],
+    ],
+  );
+  const runtime = withToml(shared, { PIE_MACHINE: 'west', PIE_ROLES: ' runtime' });
+  assert.deepEqual([runtime.machine, runtime.gpuHosts], [{ name: 'west', roles: ['runtime'] }, []]);
+  assert.equal(runtime.models.length, 2, 'the aliases and tokenizers of models are needed everywhere');
+  assert.deepEqual(
+    machineProcesses(runtime).map(({ name, env }) => [name, env?.PIE_RUNTIME_ID]),
+    [['runtime-1', 'runtime-1@west']],
+  );
+  const alone = withToml('');
+  assert.match(alone.machine.name, /^[a-z0-9][a-z0-9.-]*$/);
+  assert.equal(alone.gpuHosts[0]?.name, 'gpu-host-1');
+  assert.throws(() => withToml('', { PIE_ROLES: 'runtime' }), /The roles runtime need a Redis.*Set REDIS_URL/);
+  assert.throws(() => withToml(shared, { PIE_ROLES: 'runtimes' }), /PIE_ROLES/);
+  for (const everywhere of ['0.0.0.0:7400', '[::]:7400', ':7400'])
+    assert.throws(() => withToml(shared, { PIE_GPU_HOST: everywhere }), /PIE_GPU_HOST: must name the address at which/);
+  assert.equal(withToml(shared, { PIE_GPU_HOST: '[fe80::1]:7400' }).gpuHosts[0]?.address, '[fe80::1]:7400');
+  assert.throws(() => withToml(shared, { PIE_MACHINE: 'East 1' }), /PIE_MACHINE: must consist of/);
+});
+
+test('a shared Redis is given by URL, with TLS, user and password; errors and messages hold no password', () => {
+  const url = 'rediss://pie:p%40ss@redis.example:6380/2';
+  writeFileSync(path.join(home, 'ca.pem'), 'certificates');
+  const { redis } = withToml(`[redis]\nurl = "${url}"\nca = "ca.pem"\n`);
+  assert.deepEqual(redis, { kind: 'external', url, ca: path.join(home, 'ca.pem') });
+  const { host, port, username, password, db, tls } = redisOptions({ redis });
+  assert.deepEqual([host, port, username, password, db], ['redis.example', 6380, 'pie', 'p@ss', 2]);
+  assert.equal(String(tls?.ca), 'certificates');
+  assert.equal(shownRedis(redis), 'rediss://pie:***@redis.example:6380/2');
+  assert.deepEqual(withToml('', { REDIS_URL: url }).redis, { kind: 'external', url });
+  assert.throws(() => withToml('[redis]\nurl = "redis://h"\nca = "ca.pem"\n'), /redis\.ca: goes with a url/);
+  assert.throws(
+    () => withToml('', { REDIS_URL: 'http://user:secret@h' }),
+    (error) =>
+      error instanceof ConfigError && /REDIS_URL: must be redis:/.test(error.message) && !/secret/.test(error.message),
+  );
 });
 
 test('the environment wins over the file', () => {

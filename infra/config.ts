@@ -5,13 +5,19 @@ import path from 'node:path';
 import { parse as parseToml } from 'smol-toml';
 import { z } from 'zod';
 import { defaultHome, ROOT } from './install.ts';
+import { type MachineSettings, machineEnvironment, machineSchema, machineSettings, ROLES } from './machine-settings.ts';
+import { buildsAtOnce, machineMemoryMb, redisShareMb, runtimeShareMb, sandboxesOf } from './machine-shares.ts';
 import { BACKENDS, batchPolicy, bits, DEFAULT_PAGES, type ModelEntry, modelSchema } from './model-entry.ts';
 import { type PrivateHostConfig, privateHostsSchema } from './private-hosts.ts';
+import { type RedisSettings, redisSchema, redisSettings, redisUrl } from './redis-settings.ts';
 import { type RetentionConfig, retentionSchema } from './retention.ts';
 import type { TelemetrySettings } from './telemetry/settings.ts';
 
 export interface GpuHostConfig {
+  /** Unique among all machines, see `processName`. */
   readonly name: string;
+  /** Name of the process on this machine. */
+  readonly localName: string;
   /** A unix socket's path, or `host:port`. */
   readonly address: string;
   readonly models: readonly ModelEntry[];
@@ -65,11 +71,11 @@ export interface Config {
     readonly streams: number;
     readonly streamsPerKey: number;
   };
-  /** `private`: a redis-server that the supervisor starts, on a unix socket. */
-  readonly redis:
-    | { readonly kind: 'private'; readonly socket: string; readonly maxMemoryMb: number }
-    | { readonly kind: 'external'; readonly url: string };
+  readonly redis: RedisSettings;
+  readonly machine: MachineSettings;
   /** Every GPU host serves all models. */
+  readonly models: readonly ModelEntry[];
+  /** GPU hosts of this machine. */
   readonly gpuHosts: readonly GpuHostConfig[];
   /** GPU host of an invocation. `tenant`: one host for all of a tenant's invocations, which share saved state. `invocation`: any host. */
   readonly spread: 'tenant' | 'invocation';
@@ -112,6 +118,14 @@ const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https U
 /** The headers that report limits hold at most 15 digits. */
 const quota = z.int().min(0).max(999_999_999_999_999).optional();
 
+/** Other machines connect to the address that a GPU host listens on. */
+const hostAddress = z
+  .string()
+  .min(1)
+  .refine((address) => !/^(tcp:\/\/)?(0\.0\.0\.0|\[?::\]?|\*)?:\d+$/.test(address), {
+    error: 'must name the address at which other machines reach this one, such as 10.0.0.5:7400',
+  });
+
 const quotasSchema = z.strictObject({
   requests_per_minute: quota,
   requests_per_day: quota,
@@ -149,7 +163,7 @@ const fileSchema = z.strictObject({
     .prefault({}),
   gpu_host: z
     .strictObject({
-      address: z.string().optional(),
+      address: hostAddress.optional(),
       count: z.int().min(1).max(64).default(1),
       spread: z.enum(['tenant', 'invocation']).default('tenant'),
     })
@@ -185,7 +199,8 @@ const fileSchema = z.strictObject({
     })
     .prefault({}),
   quotas: quotasSchema.prefault({}),
-  redis: z.strictObject({ max_memory_mb: z.int().min(64).max(16_777_216).optional() }).default({}),
+  redis: redisSchema,
+  machine: machineSchema,
   http: z.strictObject({ private_hosts: privateHostsSchema }).prefault({}),
   webhooks: z.strictObject({ private_hosts: privateHostsSchema }).prefault({}),
   telemetry: z
@@ -209,8 +224,9 @@ const environmentSchema = z.object({
   PIE_MODEL: z.string().min(1).optional(),
   PIE_BITS: z.enum(['32', '8', '4']).optional(),
   PIE_THREADS: z.coerce.number().int().min(0).max(256).optional(),
-  PIE_GPU_HOST: z.string().min(1).optional(),
-  REDIS_URL: z.string().min(1).optional(),
+  PIE_GPU_HOST: hostAddress.optional(),
+  REDIS_URL: redisUrl.optional(),
+  ...machineEnvironment,
   OTEL_EXPORTER_OTLP_ENDPOINT: httpUrl.optional(),
   OTEL_TRACES_SAMPLER_ARG: z.coerce.number().min(0).max(1).optional(),
   OTEL_SERVICE_NAME: z.string().min(1).max(100).optional(),
@@ -233,6 +249,17 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
   const models = modelEntries(file, env);
   checkCards(models);
   const cards = cardSpan(models);
+  const redis = redisSettings(
+    file.redis,
+    env.REDIS_URL,
+    { socket: path.join(runDirectory, 'redis.sock'), maxMemoryMb: redisShareMb(machineMemoryMb()) },
+    source,
+  );
+  const machine = machineSettings(file.machine, env);
+  if (redis.kind === 'private' && machine.roles.length < ROLES.length)
+    throw new ConfigError(
+      `The roles ${machine.roles.join(', ')} need a Redis that the machines share. Set REDIS_URL, or url below [redis] in pie.toml.`,
+    );
   return {
     root,
     home,
@@ -245,23 +272,19 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
       streams: file.gateway.streams,
       streamsPerKey: file.gateway.streams_per_key,
     },
-    redis:
-      env.REDIS_URL === undefined
-        ? {
-            kind: 'private',
-            socket: path.join(runDirectory, 'redis.sock'),
-            maxMemoryMb: file.redis.max_memory_mb ?? redisShareMb(machineMemoryMb()),
-          }
-        : { kind: 'external', url: env.REDIS_URL },
-    gpuHosts: Array.from({ length: file.gpu_host.count }, (_, i) => {
-      const name = `gpu-host-${i + 1}`;
+    redis,
+    machine,
+    models,
+    gpuHosts: Array.from({ length: machine.roles.includes('gpu-host') ? file.gpu_host.count : 0 }, (_, i) => {
+      const localName = `gpu-host-${i + 1}`;
       const address = i === 0 ? (env.PIE_GPU_HOST ?? file.gpu_host.address) : undefined;
       return {
-        name,
-        address: address ?? path.join(runDirectory, `${name}.sock`),
+        name: processName({ redis, machine }, localName),
+        localName,
+        address: address ?? path.join(runDirectory, `${localName}.sock`),
         // Each host uses as many cards as the entries span, after the cards of the host before it.
         models: i === 0 ? models : models.map((model) => onCard(model, i * cards)),
-        kvDirectory: path.join(home, 'kv', name),
+        kvDirectory: path.join(home, 'kv', localName),
       };
     }),
     spread: file.gpu_host.spread,
@@ -302,27 +325,9 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
   };
 }
 
-/** Resident memory of an idle sandbox, measured: 68 to 98 MB. */
-const SANDBOX_MB = 100;
-const MAX_SANDBOXES = 64;
-
-/** Sandboxes for a machine with this much memory: all of them together use a quarter of it while idle. */
-const sandboxesOf = (memoryMb: number): number =>
-  Math.max(4, Math.min(MAX_SANDBOXES, Math.floor(memoryMb / 4 / SANDBOX_MB)));
-
-/** Memory limit of a private Redis: a quarter of the machine, since models and runtimes share it and Redis forks to compact its log. */
-export const redisShareMb = (memoryMb: number): number => Math.max(256, Math.floor(memoryMb / 4));
-
-/** Builds at once: half of the cores, at most eight, so that running inferlets keep the other half. */
-export const buildsAtOnce = (cores: number): number => Math.min(8, Math.max(1, Math.floor(cores / 2)));
-
-/** Memory for running inferlets: half of the machine, since Redis may use a quarter and models use the rest. */
-export const runtimeShareMb = (memoryMb: number): number => Math.max(256, Math.floor(memoryMb / 2));
-
-/** Memory of the machine, or the container's limit when that is smaller. */
-function machineMemoryMb(): number {
-  const constrained = process.constrainedMemory();
-  return Math.floor(Math.min(os.totalmem(), constrained > 0 ? constrained : Number.POSITIVE_INFINITY) / 2 ** 20);
+/** Name of a process of this machine among the processes of all machines: `runtime-1@east`. With a private Redis there is one machine. */
+export function processName({ redis, machine }: Pick<Config, 'redis' | 'machine'>, localName: string): string {
+  return redis.kind === 'private' ? localName : `${localName}@${machine.name}`;
 }
 
 type File = z.output<typeof fileSchema>;

@@ -1,8 +1,9 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Config } from './config.ts';
+import { type Config, processName } from './config.ts';
 import { connectRedis } from './redis.ts';
+import type { RedisSettings } from './redis-settings.ts';
 import { RUNTIME } from './runtimes.ts';
 import type { ChildSpec } from './supervisor/child.ts';
 import type { WatchLimits } from './supervisor/watch-policy.ts';
@@ -31,8 +32,8 @@ const YOUNG_MIB = 4;
 /** Set to `off` under a debugger, which stops event loops. */
 const WATCH_SWITCH = 'PIE_WATCHDOG';
 
-/** The processes of one machine in start order; the processes of one stage start in parallel. */
-export function processStages(config: Config): ChildSpec[][] {
+/** The processes of one machine, beside its private Redis. They start in parallel. */
+export function machineProcesses(config: Config): ChildSpec[] {
   const env = { PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host };
   const watched = process.env[WATCH_SWITCH] !== 'off';
   const node = (
@@ -55,17 +56,24 @@ export function processStages(config: Config): ChildSpec[][] {
   const gpuHost = { readyTimeoutMs: GPU_HOST_READY_TIMEOUT_MS, stopTimeoutMs: STOP_MARGIN_MS, watch: WATCH_GPU_HOST };
   const runtime = { readyTimeoutMs: GPU_HOST_READY_TIMEOUT_MS, stopTimeoutMs: drainMs, watch: WATCH };
   const gateway = { readyTimeoutMs: READY_TIMEOUT_MS, stopTimeoutMs: drainMs, watch: WATCH };
-  const rest = [
-    ...config.gpuHosts.map(({ name }) => node(name, 'gpu-host/main.ts', gpuHost, { PIE_GPU_HOST_NAME: name })),
-    node(RUNTIME, 'runtime/main.ts', runtime, { PIE_RUNTIME_ID: RUNTIME }),
-    node('gateway', 'gateway/main.ts', gateway),
+  const { roles } = config.machine;
+  const named = (name: string) => processName(config, name);
+  return [
+    ...config.gpuHosts.map(({ name, localName }) =>
+      node(localName, 'gpu-host/main.ts', gpuHost, { PIE_GPU_HOST_NAME: name }),
+    ),
+    ...(roles.includes('runtime')
+      ? [node(RUNTIME, 'runtime/main.ts', runtime, { PIE_RUNTIME_ID: named(RUNTIME) })]
+      : []),
+    ...(roles.includes('gateway')
+      ? [node('gateway', 'gateway/main.ts', gateway, { PIE_GATEWAY_ID: named('gateway') })]
+      : []),
   ];
-  return config.redis.kind === 'private' ? [[privateRedis(config, config.redis)], rest] : [rest];
 }
 
-/** Stop order of {@link processStages}: processes that serve clients stop first, processes that hold state last. */
+/** Stop order of {@link machineProcesses}: processes that serve clients stop first, processes that hold state last. */
 export function stopStages(config: Config): string[][] {
-  return [['gateway', RUNTIME], config.gpuHosts.map((host) => host.name)];
+  return [['gateway', RUNTIME], config.gpuHosts.map((host) => host.localName)];
 }
 
 /**
@@ -83,7 +91,8 @@ code=$?
 kill $watcher 2>/dev/null
 exit $code`;
 
-function privateRedis(config: Config, { socket, maxMemoryMb }: Config['redis'] & { kind: 'private' }): ChildSpec {
+/** The Redis of a machine that has its own. */
+export function privateRedis(config: Config, { socket, maxMemoryMb }: RedisSettings & { kind: 'private' }): ChildSpec {
   const directory = path.join(config.home, 'redis');
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   const settings = {

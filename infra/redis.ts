@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { Redis, type RedisOptions } from 'ioredis';
 import type { Config } from './config.ts';
 
@@ -13,6 +14,7 @@ export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOpti
     ...overrides,
   };
   if (config.redis.kind === 'private') return { path: config.redis.socket, ...common };
+  const { ca } = config.redis;
   const url = new URL(config.redis.url);
   if (url.protocol === 'unix:') return { path: url.pathname, ...common };
   return {
@@ -21,7 +23,7 @@ export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOpti
     ...(url.username === '' ? {} : { username: decodeURIComponent(url.username) }),
     ...(url.password === '' ? {} : { password: decodeURIComponent(url.password) }),
     ...(url.pathname.length > 1 ? { db: Number(url.pathname.slice(1)) } : {}),
-    ...(url.protocol === 'rediss:' ? { tls: {} } : {}),
+    ...(url.protocol === 'rediss:' ? { tls: ca === undefined ? {} : { ca: readFileSync(ca) } } : {}),
     ...common,
   };
 }

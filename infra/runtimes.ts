@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import path from 'node:path';
 import type { Config } from './config.ts';
 
-/** Name of the runtime of one machine. */
+/** Name of a machine's runtime among the machine's processes. */
 export const RUNTIME = 'runtime-1';
 
 /** Name of this process's runtime. */

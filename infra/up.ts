@@ -10,25 +10,30 @@ import { bundledFunctions, deployBundled, deployRest, FIRST_FUNCTIONS } from './
 import { type Config, ConfigError, loadConfig } from './config.ts';
 import { claimHome } from './home.ts';
 import { LIFELINE_VARIABLE } from './lifeline.ts';
-import { processStages, stopStages } from './processes.ts';
+import { claimMachine } from './machine-lease.ts';
+import type { Role } from './machine-settings.ts';
+import { machineProcesses, privateRedis, stopStages } from './processes.ts';
 import { runProgram } from './programs.ts';
-import { ChildStartError } from './supervisor/child.ts';
+import { type ChildSpec, ChildStartError } from './supervisor/child.ts';
 import { Supervisor, type SupervisorEvent } from './supervisor/supervisor.ts';
 
 const HELP = `Starts the platform and serves until Ctrl-C.
 
+  --role ROLES    what this machine runs: gateway, runtime, gpu-host, separated by commas (all); a part needs a Redis that machines share
   --no-story      do not stream the story that proves that everything works
   --functions a,b deploy these bundled functions, and then serve; without it those that everything begins with, the others while it serves
   --no-functions  deploy none
   --json          one JSON object a line instead of text
   --help
 
-Environment: PIE_HOME (.pie in the clone, ~/.pie of an installed Pie), PIE_PORT (8787), REDIS_URL (a private redis-server), PIE_MODEL (stories15m and
-minimind2-small), PIE_BACKEND (onnx, reference), PIE_BITS (32, 8, 4), PIE_CONFIG (a pie.toml; else the one in the home or the clone).`;
+Environment: PIE_HOME (.pie in the clone, ~/.pie of an installed Pie), PIE_PORT (8787), REDIS_URL (a private redis-server), PIE_MACHINE (name of this
+machine among those on one Redis; the host's name), PIE_ROLES (as --role), PIE_MODEL (stories15m and minimind2-small), PIE_BACKEND (onnx, reference),
+PIE_BITS (32, 8, 4), PIE_CONFIG (a pie.toml; else the one in the home or the clone).`;
 
 async function main(): Promise<number> {
   const { values: flags } = parseArgs({
     options: {
+      role: { type: 'string' },
       'no-story': { type: 'boolean', default: false },
       'no-functions': { type: 'boolean', default: false },
       functions: { type: 'string' },
@@ -43,7 +48,9 @@ async function main(): Promise<number> {
   const say = flags.json ? () => undefined : (line: string) => console.log(line);
   const tell = flags.json ? (event: object) => console.log(JSON.stringify(event)) : () => undefined;
 
+  if (flags.role !== undefined) process.env.PIE_ROLES = flags.role;
   const config = loadConfig();
+  const serves = (role: Role) => config.machine.roles.includes(role);
   // The children run in another directory.
   if (process.env.PIE_CONFIG) process.env.PIE_CONFIG = path.resolve(process.env.PIE_CONFIG);
   process.chdir(config.root);
@@ -51,15 +58,34 @@ async function main(): Promise<number> {
   if (redisProblem !== null) throw new ConfigError(redisProblem);
   const releaseHome = claimHome(config);
   const stopping = new AbortController();
-  const stopped = listenForSignals(stopping, say);
+  const stopped = new Promise<void>((resolve) => stopping.signal.addEventListener('abort', () => resolve()));
+  listenForSignals(stopping, say);
+  let code = 0;
+  let releaseMachine: (() => Promise<void>) | null = null;
   const supervisor = new Supervisor({
     logsDirectory: config.logsDirectory,
     report: (event) => report(event, say, tell),
   });
   const startedAt = performance.now();
   try {
-    await assertPortFree(config);
-    for (const model of new Set(config.gpuHosts.flatMap((host) => host.models.map((entry) => entry.source)))) {
+    if (serves('gateway')) await assertPortFree(config);
+    const start = async (children: readonly ChildSpec[]) => {
+      await Promise.race([supervisor.start(children), stopped]);
+      return !stopping.signal.aborted;
+    };
+    if (config.redis.kind === 'private' && !(await start([privateRedis(config, config.redis)]))) return 130;
+    releaseMachine = await claimMachine(config, {
+      onTaken: (error) => {
+        console.error(`\n${error.message}\nThis machine stops.`);
+        code = 1;
+        stopping.abort();
+      },
+      signal: stopping.signal,
+    });
+    if (releaseMachine === null) return 130;
+    // A runtime reads the tokenizers of the models.
+    const models = serves('runtime') || serves('gpu-host') ? config.models : [];
+    for (const model of new Set(models.map(({ source }) => source))) {
       const pulled = await runProgram(config, ['gpu-host/models/main.ts', 'pull', model], {
         output: flags.json ? 'progress' : 'inherit',
         signal: stopping.signal,
@@ -67,21 +93,31 @@ async function main(): Promise<number> {
       if (stopping.signal.aborted) return 130;
       if (pulled !== 0) throw new ConfigError(`The model ${model} could not be had.`);
     }
-    for (const stage of processStages(config)) {
-      await Promise.race([supervisor.start(stage), stopped]);
-      if (stopping.signal.aborted) return 130;
-    }
+    if (!(await start(machineProcesses(config)))) return 130;
     const wanted = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
-    await deployBundled(config, wanted ?? FIRST_FUNCTIONS, stopping.signal);
-    if (!flags['no-story'] && !flags.json && !stopping.signal.aborted) await streamStory(config, stopping.signal, say);
+    // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
+    const isWhole = serves('gateway') && serves('runtime');
+    const first = isWhole ? (wanted ?? FIRST_FUNCTIONS) : [];
+    await deployBundled(config, first, stopping.signal);
+    const story = isWhole && !flags['no-story'] && !flags.json && !stopping.signal.aborted;
+    if (story) await streamStory(config, stopping.signal, say);
     const url = `http://${config.host}:${config.port}`;
-    tell({ kind: 'serving', url, home: config.home, pids: supervisor.pids(), logs: config.logsDirectory });
-    if (!stopping.signal.aborted) say(welcome(config, url, performance.now() - startedAt));
-    const rest = wanted === undefined ? bundledFunctions(config).filter((name) => !FIRST_FUNCTIONS.includes(name)) : [];
+    tell({
+      kind: 'serving',
+      url,
+      machine: config.machine.name,
+      home: config.home,
+      pids: supervisor.pids(),
+      logs: config.logsDirectory,
+    });
+    const tookMs = performance.now() - startedAt;
+    if (!stopping.signal.aborted) say(serves('gateway') ? welcome(config, url, tookMs) : joined(config, tookMs));
+    const all = serves('gateway') ? (wanted ?? bundledFunctions(config)) : [];
+    const rest = all.filter((name) => !first.includes(name));
     const deploying = deployRest(config, rest, stopping.signal, say);
     await stopped;
     await deploying;
-    return 0;
+    return code;
   } finally {
     const force = () => {
       say('Stopping at once.');
@@ -89,25 +125,24 @@ async function main(): Promise<number> {
     };
     process.on('SIGINT', force);
     if (stopping.signal.aborted) say(`Draining (up to ${config.drainMs / 1000} s; Ctrl-C again stops at once) …`);
+    // Other machines use the GPU hosts until these have stopped; a private Redis stops with them.
+    if (config.redis.kind === 'private') await releaseMachine?.();
     await supervisor.stop(stopStages(config));
+    if (config.redis.kind === 'external') await releaseMachine?.();
     releaseHome();
     say('Stopped.');
   }
 }
 
-function listenForSignals(stopping: AbortController, say: (line: string) => void): Promise<void> {
-  return new Promise((resolve) => {
-    const stop = () => {
-      say('');
-      stopping.abort();
-      resolve();
-    };
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, stop);
-    // A parent that owns this platform (such as a test) holds the lifeline's other end. The children get lifelines of their own.
-    if (process.env[LIFELINE_VARIABLE] === 'stdin')
-      process.stdin.once('end', stop).once('error', stop).resume().unref();
-    delete process.env[LIFELINE_VARIABLE];
-  });
+function listenForSignals(stopping: AbortController, say: (line: string) => void): void {
+  const stop = () => {
+    say('');
+    stopping.abort();
+  };
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, stop);
+  // A parent that owns this platform (such as a test) holds the lifeline's other end. The children get lifelines of their own.
+  if (process.env[LIFELINE_VARIABLE] === 'stdin') process.stdin.once('end', stop).once('error', stop).resume().unref();
+  delete process.env[LIFELINE_VARIABLE];
 }
 
 function report(event: SupervisorEvent, say: (line: string) => void, tell: (event: object) => void): void {
@@ -161,6 +196,15 @@ Try:
   npx pie invoke chat-completion --input '{"model":"minimind2-small","messages":[{"role":"user","content":"What is the capital of France?"}]}'
   npx pie invoke parallel-generation --input '{"prompt":"The little dog","branches":3}'
   npx pie list
+
+Ctrl-C stops it.`;
+}
+
+function joined({ machine, logsDirectory }: Config, tookMs: number): string {
+  return `
+Ready in ${(tookMs / 1000).toFixed(1)} s: the machine ${machine.name} serves as ${machine.roles.join(' and ')}.
+
+  Logs     ${logsDirectory}
 
 Ctrl-C stops it.`;
 }

@@ -11,7 +11,9 @@ import { openTelemetry } from '#infra/telemetry/telemetry.ts';
 import { vitalFamilies } from '#infra/telemetry/vitals.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { assertMasterKey } from '#scheduler/secrets/shared-key.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
+import { GpuHostRegistry } from './gpu-host-registry.ts';
 import { startRuntime } from './runtime.ts';
 
 /** Interval of pings at the start, until Redis answers. */
@@ -22,22 +24,28 @@ export async function runProcess(): Promise<void> {
   const config = loadConfig();
   const report = (error: unknown): void =>
     console.error('runtime:', error instanceof Error ? (error.stack ?? error.message) : error);
+  const masterKeys = openMasterKeys(config.home, { create: false });
   const scheduler = openScheduler({
     connect: () => connectRedis(config, connectionOptions()),
-    masterKeys: openMasterKeys(config.home, { create: false }),
+    masterKeys,
     retention: config.retention,
+    machine: config.machine.name,
     onError: report,
   });
   while (!(await answers(scheduler.ping(1000)))) await sleep(PING_EVERY_MS);
+  const { machine } = config;
+  // A gateway of the same machine checks the key itself, or makes it meanwhile.
+  if (!machine.roles.includes('gateway')) await assertMasterKey(scheduler, masterKeys, machine.name);
   const name = runtimeName();
   const { concurrency, sandboxes } = config.runtime;
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
-  const gpuHostNames = config.gpuHosts.map((host) => host.name);
+  const registry = new GpuHostRegistry(scheduler.machines, config);
   const runtime = await startRuntime({
     name,
     scheduler,
-    gpuHosts: config.gpuHosts.map(({ address }) => address),
-    gpuHostNames,
+    machine: machine.name,
+    gpuHosts: await registry.hosts(),
+    followGpuHosts: (changed) => registry.follow(changed, report),
     spread: config.spread,
     artifactsDirectory: config.artifactsDirectory,
     liveSocket: liveSocket(config, name),
@@ -55,12 +63,11 @@ export async function runProcess(): Promise<void> {
   });
   // Publish the GPU hosts' metrics here: they talk only to runtimes.
   const snapshots = async (): Promise<ProcessFamilies[]> => {
-    const hosts = (await runtime.gpuHostStats()).map((stats, i) => {
-      const host = gpuHostNames[i] ?? '';
-      const vitals = stats?.vitals ? vitalFamilies(stats.vitals) : [];
-      return { process: host, families: stats ? [...hostFamilies(stats, host), ...vitals] : [] };
+    const hosts = (await runtime.gpuHostStats()).map(({ name: host, stats }) => {
+      const vitals = stats.vitals ? vitalFamilies(stats.vitals) : [];
+      return { process: host, families: [...hostFamilies(stats, host), ...vitals] };
     });
-    return [{ process: name, families: await telemetry.collect() }, ...hosts.filter(({ families }) => families.length)];
+    return [{ process: name, families: await telemetry.collect() }, ...hosts];
   };
   const stopPublishing = publishMetrics({
     meter: telemetry.meter,

@@ -1,4 +1,4 @@
-import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { type GpuHostAddress, GpuHostConnections } from '#gpu-host/protocol/connections.ts';
 import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
 import type { PrivateHost } from '#scheduler/addresses/reach.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
@@ -45,10 +45,11 @@ export interface RuntimeOptions {
   /** Stays the same over restarts: a new runtime fails the invocations that a predecessor of the same name left unfinished. */
   readonly name: string;
   readonly scheduler: Scheduler;
-  /** Addresses of the GPU hosts. */
-  readonly gpuHosts: readonly string[];
-  /** Operators' names for the GPU hosts, in the same order; `gpu-host-1` and so on by default. */
-  readonly gpuHostNames?: readonly string[];
+  /** The machine that it runs on, whose gateways reach its live socket. */
+  readonly machine?: string;
+  readonly gpuHosts: readonly GpuHostAddress[];
+  /** Calls back with the GPU hosts whenever they may have changed. Resolves to a function that stops it. */
+  readonly followGpuHosts?: (changed: (hosts: readonly GpuHostAddress[]) => void) => Promise<() => void>;
   /** Selects the GPU host of an invocation when several have a model; `tenant` by default, so that a tenant's saved contexts are found. */
   readonly spread?: Spread;
   readonly artifactsDirectory: string;
@@ -97,8 +98,8 @@ export interface Runtime {
   readonly layers: Layers;
   /** Number of invocations that run now, children included. */
   readonly running: number;
-  /** Counters of the GPU hosts, in the order of the options; null for one that does not answer. */
-  gpuHostStats(): Promise<readonly (GpuHostStats | null)[]>;
+  /** Counters of the GPU hosts that answer. */
+  gpuHostStats(): Promise<readonly { readonly name: string; readonly stats: GpuHostStats }[]>;
   /** Takes no more work, waits up to `drainMs` for running invocations, stops the remaining ones, and closes everything. */
   stop(drainMs: number): Promise<void>;
 }
@@ -115,31 +116,36 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const store = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names(), Date.now());
-  const hostNames = options.gpuHosts.map((_, i) => options.gpuHostNames?.[i] ?? `gpu-host-${i + 1}`);
   const live = options.liveSocket === undefined ? undefined : new LiveServer();
   if (options.liveSocket !== undefined) await live?.listen(options.liveSocket);
   // Register first, so that a predecessor's unfinished invocations fail at once, however long a GPU host takes to load.
   const lease = await scheduler.runtimes.acquire({
     ...{ name: options.name, slots: options.concurrency, pid: process.pid },
+    ...(options.machine !== undefined && { machine: options.machine }),
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
     ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),
     ...(options.spread && { spread: options.spread }),
     isolation: { layers: layers.isolation, ...(layers.notice !== null && { notice: layers.notice }) },
     limits: active,
     ...(options.liveSocket !== undefined && { live: options.liveSocket }),
-    gpuHosts: describeHosts(hostNames.map(notYetThere), draining),
+    gpuHosts: describeHosts(options.gpuHosts.map(notYetThere), draining),
   });
   if (live) scheduler.live.serve(lease.id, live);
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
-  const connections = await GpuHostConnection.connectAll(
-    options.gpuHosts.map((address, i) => ({ address, name: hostNames[i] ?? address })),
-    { deadlineMs },
-  );
+  const hosts = new GpuHostConnections(options.gpuHosts);
+  const stopFollowingRegistry = await options.followGpuHosts?.((changed) => hosts.set(changed));
+  try {
+    await hosts.ready({ deadlineMs });
+  } catch (error) {
+    stopFollowingRegistry?.();
+    hosts.close();
+    throw error;
+  }
   const grammars = new GrammarService();
   const images = new ImageService();
   const texts = new TextService();
-  const models = new Models(connections, grammars, onError, draining);
-  const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(connections, draining) });
+  const models = new Models(hosts, grammars, onError, draining);
+  const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(hosts.list, draining) });
   await describe();
   const { memoryMb, poolMb, main, ...policy } = options.sandboxes;
   const thread = new SharedThread();
@@ -150,7 +156,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       startSandbox({ layers, host: hostTable, thread, memoryMb, poolMb, main }, events, background),
     cores: coreShares(shares),
     tokenizers: () => models.granted([]),
-    deviceBusy: () => connections.some(({ pending }) => pending > 0),
+    deviceBusy: () => hosts.list.some(({ pending }) => pending > 0),
     onLoss: async (invocations, alone) => {
       await Promise.all(invocations.map((id) => scheduler.quarantine.noteLoss(id, alone)));
     },
@@ -214,14 +220,14 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   });
   const running = () => worker.running + runner.children;
   const stopFollowing = await followHosts({
-    connections,
+    hosts,
     draining,
     drains: scheduler.drains,
     worker,
     describe,
     onError,
   });
-  const loads = new ModelLoads(connections);
+  const loads = new ModelLoads(hosts);
   lease.reportLoad(() => {
     const { current } = loads;
     return { running: running(), gpuHosts: runner.served, ...(current && { models: current }) };
@@ -265,7 +271,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     get running() {
       return running();
     },
-    gpuHostStats: () => Promise.all(connections.map((connection) => connection.stats().catch(() => null))),
+    async gpuHostStats() {
+      const read = await Promise.all(
+        hosts.list.map(async (host) => ({ name: host.name, stats: await host.stats().catch(() => null) })),
+      );
+      return read.flatMap(({ name, stats }) => (stats ? [{ name, stats }] : []));
+    },
     async stop(drainMs) {
       service.close();
       await builds.close();
@@ -274,8 +285,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       await worker.drain(drainMs);
       stopCancels();
       stopFollowing();
+      stopFollowingRegistry?.();
       await fleet.close();
-      for (const connection of connections) connection.close();
+      hosts.close();
       await grammars.close();
       await images.close();
       await texts.close();
@@ -286,7 +298,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
 }
 
 /** The description of a GPU host that has not connected yet. */
-const notYetThere = (name: string): HostSource => ({
+const notYetThere = ({ name }: GpuHostAddress): HostSource => ({
   ...{ name, connected: false, connectedAt: undefined, lostAt: undefined, hostId: undefined, models: [] },
 });
 

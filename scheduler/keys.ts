@@ -61,6 +61,16 @@ export interface Keys {
   readonly drained: string;
   /** Channel: the set of drained GPU hosts has changed. */
   readonly drainedChannel: string;
+  /** Set: names of registered machines. */
+  readonly machines: string;
+  /** String with a TTL: a machine's description as JSON, kept for a while after the machine has died. */
+  machine(name: string): string;
+  /** String with a TTL, a machine's lease: the life of the supervisor that holds its name. */
+  machineLease(name: string): string;
+  /** Channel: a machine has come, changed or gone; its name. */
+  readonly machinesChannel: string;
+  /** String: id of the master key that the gateways use. */
+  readonly masterKey: string;
   /** Hash: registered runtimes, id to JSON. */
   readonly runtimes: string;
   /** String with a TTL, the runtime's lease: its load as JSON. The runtime is alive while the key exists. */
@@ -199,6 +209,11 @@ export function createKeys(prefix = 'pie'): Keys {
     logsChannel: (tenant, name) => at('logs', tenant, name, 'live'),
     drained: at('drained'),
     drainedChannel: at('drained', 'channel'),
+    machines: at('machines'),
+    machine: (name) => at('machine', name),
+    machineLease: (name) => at('machine', name, 'lease'),
+    machinesChannel: at('machines', 'channel'),
+    masterKey: at('master-key'),
     runtimes: at('runtimes'),
     alive: (runtimeId) => at('runtime', runtimeId, 'alive'),
     cancels: (runtimeId) => at('runtime', runtimeId, 'cancels'),

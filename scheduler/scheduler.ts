@@ -22,6 +22,7 @@ import { DEFAULT_RETENTION, type Retention } from './invocations/retention.ts';
 import type { Submission } from './invocations/submission.ts';
 import { KeyValues } from './key-values/key-values.ts';
 import { LiveClient } from './live/client.ts';
+import { Machines } from './machines/machines.ts';
 import { Messaging } from './messaging/messaging.ts';
 import { MetricsBoard } from './metrics/board.ts';
 import { Quarantine } from './quarantine/quarantine.ts';
@@ -50,6 +51,8 @@ export interface SchedulerOptions extends StoreOptions {
   readonly outageMs?: number;
   /** Length of a runtime's lease without renewal, the same in every process; 2,000 ms by default. */
   readonly leaseMs?: number;
+  /** Name of the machine of this process, which alone reaches the sockets of its runtimes; see `machines/`. */
+  readonly machine?: string;
   /** Keys that seal and open the tenants' secrets, see `openMasterKeys`. Without them, secrets can neither be stored nor used. */
   readonly masterKeys?: MasterKeys;
   /** Receives errors that no caller sees. */
@@ -83,6 +86,7 @@ export class Scheduler {
   readonly active: ActiveJobs;
   readonly runtimes: Runtimes;
   readonly drains: Drains;
+  readonly machines: Machines;
   /** Every gateway and runtime starts it with `reaper.start()`. */
   readonly reaper: Reaper;
   readonly functions: Functions;
@@ -123,7 +127,7 @@ export class Scheduler {
     this.#connections = [commands, subscriber];
     this.store = store;
     this.invocations = new Invocations(store, retention);
-    this.live = new LiveClient((runtimeId) => this.runtimes.liveAddress(runtimeId));
+    this.live = new LiveClient((runtimeId) => this.runtimes.liveAddress(runtimeId, options.machine));
     this.events = new EventLog(store, channels, this.live, options.outageMs);
     this.logs = new FunctionLogs(store, channels);
     this.inbox = new Inbox(store, channels);
@@ -134,6 +138,7 @@ export class Scheduler {
     this.active = new ActiveJobs(store, retention);
     this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options.leaseMs);
     this.drains = new Drains(store, channels);
+    this.machines = new Machines(store, channels);
     this.functions = new Functions(store);
     this.resolutions = new Resolutions(store, this.functions);
     this.releases = new Releases(store, this.functions, channels);

@@ -3,6 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { affinityKey } from '#scheduler/policies/placement.ts';
+import { MachineLease } from '#scheduler/machines/lease.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 
@@ -169,6 +170,18 @@ describe('operator commands:', () => {
     const { secret } = JSON.parse(await ok(['webhooks', 'secret', '--rotate', '--json']));
     assert.notEqual(`${secret}\n`, first);
     assert.equal(await ok(['webhooks', 'secret']), `${secret}\n`);
+  });
+
+  it('machines lists the machines, their roles and whether they are there', async () => {
+    const { store } = platform.scheduler;
+    assert.match((await pie(['machines'])).stderr, /No machine is registered/);
+    const machine = { name: 'east', roles: ['gateway'], host: 'h', pid: 1, version: '1.2.3', gpuHosts: [] } as const;
+    const lease = await MachineLease.claim(store, machine, { onTaken: () => assert.fail('no other supervisor') });
+    assert.match(
+      await ok(['machines']),
+      /^MACHINE +STATE +ROLES +HOST +VERSION +STARTED\neast +there +gateway +h +1\.2\.3 /,
+    );
+    await lease.release();
   });
 
   it('ps --hosts shows models, load and connection of each GPU host', async () => {

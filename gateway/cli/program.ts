@@ -19,6 +19,7 @@ const GROUPS: Readonly<Record<string, string>> = {
   webhooks: 'Notifications of ends',
   keys: 'API keys of a tenant',
   tenants: 'Tenants of the platform',
+  machines: 'Machines of the platform',
   'gpu-hosts': 'What computes',
 };
 

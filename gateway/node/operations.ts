@@ -58,10 +58,13 @@ export class NodeOperations implements Operations {
   load(call: Call): Promise<PlatformLoad> {
     return translating(async () => {
       requireScope(call, 'operator');
-      const { runtimes, admission } = this.#scheduler;
-      const [all, tenants] = await Promise.all([runtimes.list(), admission.tenants()]);
+      const { machines, runtimes, admission } = this.#scheduler;
+      const [all, tenants, running] = await Promise.all([runtimes.list(), admission.tenants(), machines.list()]);
       const sum = (of: 'waiting' | 'running') => tenants.reduce((total, tenant) => total + tenant[of], 0);
       return {
+        machines: running.map(({ name, roles, alive, host, version, startedAt }) => ({
+          ...{ name, roles, alive, host, version, startedAt: new Date(startedAt).toISOString() },
+        })),
         runtimes: all.map(({ name, alive, slots, isolation, limits, load }) => ({
           ...{ name, alive, slots },
           isolation: isolation?.layers ?? null,

@@ -5,6 +5,7 @@ import type { GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host
 import type { InferletOptions } from './inferlet-options.ts';
 import { Link } from './link.ts';
 import { FRAME, STATS } from './wire.ts';
+import { within } from './within.ts';
 
 export type {
   AdapterInfo,
@@ -38,6 +39,8 @@ export interface ConnectOptions {
   readonly name?: string;
   /** Maximum wait for the host's hello, in milliseconds: 10,000 by default. */
   readonly deadlineMs?: number;
+  /** Directories of models on this machine, by model name; they replace those of the host's hello, which are on its machine. */
+  readonly directories?: ReadonlyMap<string, string>;
   /** First and longest pause between attempts to reconnect, in milliseconds: 20 and 500 by default. */
   readonly reconnectMs?: { readonly first: number; readonly longest: number };
 }
@@ -64,7 +67,7 @@ export class GpuHostConnection {
   #hello: HostHello | undefined;
   #helloAt: number | undefined;
   #lostAt: number | undefined;
-  #ready: PromiseWithResolvers<void> | undefined;
+  #directories: ReadonlyMap<string, string> | undefined;
   #lostListeners = new Set<(cause: string) => void>();
   #readyListeners = new Set<() => void>();
   #retry: NodeJS.Timeout | undefined;
@@ -79,43 +82,28 @@ export class GpuHostConnection {
   private constructor(address: string, options: ConnectOptions) {
     this.name = options.name ?? address;
     this.#address = address;
+    this.#directories = options.directories;
     this.#reconnect = options.reconnectMs ?? { first: 20, longest: 500 };
     this.#retryMs = this.#reconnect.first;
   }
 
-  /**
-   * Connects to a unix socket's path or `host:port` and waits for the hello; it keeps trying until the deadline.
-   * @throws Error when no host answered in time.
-   */
-  static async connect(address: string, options: ConnectOptions = {}): Promise<GpuHostConnection> {
-    const [connection] = await GpuHostConnection.connectAll([{ address, ...options }], options);
-    return connection as GpuHostConnection;
+  /** Begins to connect to a unix socket's path or `host:port`, and keeps trying until `close`. */
+  static open(address: string, options: ConnectOptions = {}): GpuHostConnection {
+    const connection = new GpuHostConnection(address, options);
+    connection.#open();
+    return connection;
   }
 
   /**
-   * Connects to several hosts and waits for all of them, but no longer than `othersMs` for the rest once the first has answered: a host
-   * that loads for longer, or does not come up, does not delay the others. It joins as soon as it says hello.
-   * @throws Error when no host answered in time.
+   * Connects, and waits for the hello.
+   * @throws Error when the host did not answer in time.
    */
-  static async connectAll(
-    hosts: readonly ({ readonly address: string } & ConnectOptions)[],
-    { deadlineMs = 10_000, othersMs = 10_000 }: { readonly deadlineMs?: number; readonly othersMs?: number } = {},
-  ): Promise<readonly GpuHostConnection[]> {
-    const connections = hosts.map(({ address, ...options }) => new GpuHostConnection(address, options));
-    const hellos = connections.map((connection) => {
-      const ready = Promise.withResolvers<void>();
-      ready.promise.catch(() => undefined);
-      connection.#ready = ready;
-      connection.#open();
-      return ready.promise;
-    });
-    if (!(await within(deadlineMs, Promise.any(hellos)))) {
-      for (const connection of connections) connection.close();
-      const where = hosts.map(({ address }) => address).join(', ');
-      throw new Error(`no GPU host answered at ${where} within ${deadlineMs} ms`);
-    }
-    await within(othersMs, Promise.all(hellos));
-    return connections;
+  static async connect(address: string, options: ConnectOptions = {}): Promise<GpuHostConnection> {
+    const { deadlineMs = 10_000 } = options;
+    const connection = GpuHostConnection.open(address, options);
+    if (await within(deadlineMs, new Promise<void>((resolve) => connection.onReady(resolve)))) return connection;
+    connection.close();
+    throw new Error(`no GPU host answered at ${address} within ${deadlineMs} ms`);
   }
 
   /** Number of calls that the host has not answered. */
@@ -203,17 +191,15 @@ export class GpuHostConnection {
     const link = this.#opening;
     this.#opening = undefined;
     link?.close('the connection was closed');
-    this.#ready?.reject(new Error('the connection was closed'));
   }
 
   #open(): void {
     const link: Link = new Link(this.#address, {
       onHello: (hello) => {
-        this.#hello = hello;
+        this.#hello = this.#here(hello);
         this.#helloAt = Date.now();
         this.#link = link;
         this.#retryMs = this.#reconnect.first;
-        this.#ready?.resolve();
         for (const listener of [...this.#readyListeners]) listener();
       },
       onStats: (id, json) => {
@@ -223,6 +209,14 @@ export class GpuHostConnection {
       onLost: (cause) => this.#lost(cause),
     });
     this.#opening = link;
+  }
+
+  #here(hello: HostHello): HostHello {
+    const models = hello.models.map((model) => {
+      const directory = this.#directories?.get(model.name);
+      return directory === undefined ? model : { ...model, directory };
+    });
+    return { ...hello, models };
   }
 
   #lost(cause: string): void {
@@ -249,16 +243,3 @@ export class GpuHostConnection {
 const DOWN = {
   lost: handlerError('unavailable', 'the GPU host cannot be reached; it is restarting or its address is wrong'),
 } as const;
-
-/** True when the promise resolves within `ms` milliseconds; false when they pass first. */
-async function within(ms: number, promise: Promise<unknown>): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<boolean>((resolve) => {
-    timer = setTimeout(() => resolve(false), ms);
-  });
-  try {
-    return await Promise.race([promise.then(() => true), late]);
-  } finally {
-    clearTimeout(timer);
-  }
-}

@@ -8,30 +8,28 @@ test('the loss of a host is reported again after the report failed', async () =>
   let lose: () => void = () => undefined;
   let isAway = false;
   const away = () => (isAway ? Promise.reject(new Error('Redis is away')) : Promise.resolve());
-  const connections = ['drained', 'open'].map((name) => ({
-    name,
-    connected: true,
-    onReady: () => () => undefined,
-    onLost: (listener: (cause: string) => void) => {
-      if (name === 'open') lose = () => listener('it died');
-      return () => undefined;
-    },
-  }));
+  const list = ['drained', 'open'].map((name) => ({ name, connected: true }));
   const said: string[] = [];
   const errors: unknown[] = [];
   const stop = await followHosts({
-    connections,
+    hosts: {
+      list,
+      onChange: (listener) => {
+        lose = listener;
+        return () => undefined;
+      },
+    },
     draining: new Draining(),
     drains: {
       names: async () => new Set(['drained']),
       onChange: async () => () => undefined,
     },
     worker: { pause: (paused) => away().then(() => void said.push(paused ? 'pauses' : 'goes on')) },
-    describe: async () => void said.push(connections.map(({ connected }) => connected).join()),
+    describe: async () => void said.push(list.map(({ connected }) => connected).join()),
     onError: (error) => errors.push(error),
   });
   isAway = true;
-  const [, open] = connections;
+  const [, open] = list;
   if (open) open.connected = false;
   lose();
   await eventually(() => errors.length > 0, 'the report fails');

@@ -30,7 +30,7 @@ describe('the recent load of GPU hosts', () => {
 
   it('covers the time between two readings, and omits a host that is away', async () => {
     let nowMs = 0;
-    const loads = new ModelLoads([connection], () => nowMs);
+    const loads = new ModelLoads({ list: [connection] }, () => nowMs);
     const read = async () => {
       await loads.refresh();
       return loads.current?.[0];

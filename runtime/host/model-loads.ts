@@ -12,14 +12,14 @@ const INTERVAL_MS = 1000;
 
 /** Recent load of a runtime's GPU hosts. Reads their counters at most once a second, on demand, and answers differences. */
 export class ModelLoads {
-  readonly #sources: readonly LoadSource[];
+  readonly #hosts: { readonly list: readonly LoadSource[] };
   readonly #now: () => number;
   readonly #last = new Map<LoadSource, { readonly hostId: string; readonly stats: GpuHostStats }>();
   readonly #loads = new Map<LoadSource, readonly ModelLoad[]>();
   #askedAtMs = Number.NEGATIVE_INFINITY;
 
-  constructor(sources: readonly LoadSource[], now: () => number = () => performance.now()) {
-    this.#sources = sources;
+  constructor(hosts: { readonly list: readonly LoadSource[] }, now: () => number = () => performance.now()) {
+    this.#hosts = hosts;
     this.#now = now;
   }
 
@@ -34,7 +34,9 @@ export class ModelLoads {
   }
 
   async refresh(): Promise<void> {
-    await Promise.all(this.#sources.map((source) => this.#ask(source)));
+    const { list } = this.#hosts;
+    for (const gone of [...this.#loads.keys()].filter((source) => !list.includes(source))) this.#forget(gone);
+    await Promise.all(list.map((source) => this.#ask(source)));
   }
 
   async #ask(source: LoadSource): Promise<void> {
@@ -48,9 +50,13 @@ export class ModelLoads {
       this.#loads.set(source, loadsOf(hostId, readAt, stats, last?.hostId === hostId ? last.stats : undefined));
     } catch {
       // The host is away: its load is unknown until it answers again.
-      this.#last.delete(source);
-      this.#loads.delete(source);
+      this.#forget(source);
     }
+  }
+
+  #forget(source: LoadSource): void {
+    this.#last.delete(source);
+    this.#loads.delete(source);
   }
 }
 

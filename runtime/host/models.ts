@@ -14,7 +14,7 @@ type Offer = Pick<GrantedModel, 'summary' | 'connection'>;
 
 /** The models of all GPU hosts that this runtime is connected to. */
 export class Models {
-  readonly #connections: readonly GpuHostConnection[];
+  readonly #hosts: { readonly list: readonly GpuHostConnection[] };
   readonly #tokenizers = new Map<string, Promise<Tokenizer | null>>();
   readonly #metadata = new Map<string, Promise<ModelMetadata | null>>();
   readonly #vision = new Map<string, Promise<VisionConfig | null>>();
@@ -23,13 +23,13 @@ export class Models {
   readonly #onError: (error: unknown) => void;
 
   constructor(
-    connections: readonly GpuHostConnection[],
+    hosts: { readonly list: readonly GpuHostConnection[] },
     grammars: GrantedModel['grammars'],
     onError: (error: unknown) => void = () => undefined,
     draining = new Draining(),
   ) {
     this.#draining = draining;
-    this.#connections = connections;
+    this.#hosts = hosts;
     this.#grammars = grammars;
     this.#onError = onError;
   }
@@ -43,17 +43,18 @@ export class Models {
    * The models that a runtime publishes, with their hosts. Of a host that is away or drained, only models that no open host has.
    */
   offered(): readonly RuntimeModel[] {
-    const open = this.#connections.map((connection) => this.#isOpen(connection));
-    const there = new Set(
-      this.#connections.flatMap(({ models }, i) => (open[i] ? models.map(({ name }) => name) : [])),
-    );
-    return this.#connections.flatMap(({ models, hostId }, i) =>
+    const hosts = this.#hosts.list;
+    const open = hosts.map((connection) => this.#isOpen(connection));
+    const there = new Set(hosts.flatMap(({ models }, i) => (open[i] ? models.map(({ name }) => name) : [])));
+    // Runtimes of several machines may see different hosts for a while; all of them name a host alike.
+    const several = hosts.length > 1 || hosts.some(({ name }) => name.includes('@'));
+    return hosts.flatMap(({ name: host, models, hostId }, i) =>
       models
         .filter(({ name }) => open[i] || !there.has(name))
         .map(({ name, contextLength, vocabularySize, pageSize, pageCount, traits }) => ({
           ...{ name, contextLength, vocabularySize, pageSize, pageCount, traits },
           ...(hostId !== undefined && { hostId }),
-          ...(this.#connections.length > 1 && { host: String(i) }),
+          ...(several && { host }),
         })),
     );
   }
@@ -113,10 +114,12 @@ export class Models {
   }
 
   #inOrder(key: string | undefined): readonly GpuHostConnection[] {
-    if (key === undefined || this.#connections.length === 1) return this.#connections;
-    // Name hosts by their place in the configuration, which is stable over restarts.
-    const names = this.#connections.map((_, i) => String(i));
-    return preference(key, names).map((i) => this.#connections[i] as GpuHostConnection);
+    const { list } = this.#hosts;
+    if (key === undefined || list.length === 1) return list;
+    return preference(
+      key,
+      list.map(({ name }) => name),
+    ).map((i) => list[i] as GpuHostConnection);
   }
 
   #metadataOf(summary: ModelSummary): Promise<ModelMetadata | null> {

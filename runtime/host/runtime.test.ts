@@ -22,7 +22,7 @@ describe('runtime', () => {
 
   const inferlet = async (options: TestInferletOptions = {}) => {
     const unused = { compile: () => assert.fail('no grammar call is expected') };
-    const granted = (await new Models([connection], unused).granted([])).get(TEST_MODEL);
+    const granted = (await new Models({ list: [connection] }, unused).granted([])).get(TEST_MODEL);
     return new TestInferlet(connection, { model: { metadata: granted?.metadata ?? null }, ...options });
   };
 

@@ -90,7 +90,7 @@ export class TestPlatform {
     return startRuntime({
       name: 'runtime-test',
       scheduler: this.scheduler,
-      gpuHosts: [this.#gpuHost.address],
+      gpuHosts: [{ name: 'gpu-host-1', address: this.#gpuHost.address }],
       artifactsDirectory: TEST_ARTIFACTS,
       concurrency: 64,
       sandboxes: TEST_SANDBOXES,

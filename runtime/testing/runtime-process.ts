@@ -12,7 +12,7 @@ const [name = '', redis = '', gpuHost = '', artifactsDirectory = '', leaseMs = '
 await startRuntime({
   name,
   scheduler: openScheduler({ connect: () => openConnection(redis), leaseMs: Number(leaseMs) }),
-  gpuHosts: [gpuHost],
+  gpuHosts: [{ name: 'gpu-host-1', address: gpuHost }],
   artifactsDirectory,
   concurrency: 64,
   sandboxes: TEST_SANDBOXES,

@@ -53,8 +53,8 @@ describe('placement on GPU hosts', () => {
     });
     for (const tenant of KEYS.slice(0, 100)) {
       const served = { id: 'i', tenant, root: null, startedAt: 500 };
-      const [first = 0, second = 0] = preference(tenant, ['0', '1', '2']);
-      const hosts = [0, 1, 2].map((i) => host(`gpu-host-${i + 1}`, true, 100));
+      const [first = 0, second = 0] = preference(tenant, HOSTS.slice(0, 3));
+      const hosts = HOSTS.slice(0, 3).map((name) => host(name, true, 100));
       const serving = (changed: Partial<(typeof hosts)[0]>) =>
         servingHost({ gpuHosts: hosts.map((each, i) => (i === first ? { ...each, ...changed } : each)) }, served);
       assert.equal(serving({}), `gpu-host-${first + 1}`);
@@ -65,7 +65,7 @@ describe('placement on GPU hosts', () => {
       assert.equal(serving({ drain: { since: 400, until: 501 } }), `gpu-host-${second + 1}`, 'draining at that time');
       assert.equal(serving({ drain: { since: 300, until: 400 } }), `gpu-host-${first + 1}`, 'drain ended before');
       assert.equal(servingHost({ gpuHosts: hosts }, { ...served, startedAt: null }), null);
-      const [byRoot = 0] = preference('r', ['0', '1', '2']);
+      const [byRoot = 0] = preference('r', HOSTS.slice(0, 3));
       const child = { ...served, root: 'r' };
       assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, child), `gpu-host-${byRoot + 1}`);
       assert.equal(servingHost({ gpuHosts: hosts }, child), `gpu-host-${first + 1}`);

@@ -71,7 +71,7 @@ export function servingHost(
 ): string | null {
   if (gpuHosts.length < 2 || startedAt === null) return null;
   const key = placementKey(spread, { tenant }, { id: root ?? id, placement });
-  const names = gpuHosts.map((_, i) => String(i));
+  const names = gpuHosts.map(({ name }) => name);
   const serving = preference(key, names).find((i) => {
     const host = gpuHosts[i];
     return host !== undefined && wasOpen(host, startedAt);

@@ -63,10 +63,15 @@ export class Runtimes {
     );
   }
 
-  /** Address at which a runtime sends events before they are in the log; null when the runtime has none or is not registered. */
-  async liveAddress(runtimeId: string): Promise<string | null> {
+  /**
+   * Socket at which a runtime sends events before they are in the log; null when the runtime has none, is not registered, or runs on another
+   * machine than `machine`, where the same path may be another runtime's socket.
+   */
+  async liveAddress(runtimeId: string, machine?: string): Promise<string | null> {
     const text = await this.#store.call((redis) => redis.hget(this.#store.keys.runtimes, runtimeId));
-    return text === null ? null : (parse<StoredRuntime>(text).live ?? null);
+    if (text === null) return null;
+    const runtime = parse<StoredRuntime>(text);
+    return runtime.machine === machine ? (runtime.live ?? null) : null;
   }
 
   /** Runtimes whose lease holds. */

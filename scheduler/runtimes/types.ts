@@ -9,14 +9,14 @@ export interface RuntimeModel {
   readonly pageCount: number;
   /** Id of one run of the GPU host's process. Runtimes that share a host report the same id, and its pages count once. */
   readonly hostId?: string;
-  /** Name of the GPU host, unchanged by a restart; absent when the runtime uses a single host. */
+  /** Name of the GPU host, unchanged by a restart; absent when the platform has a single host. */
   readonly host?: string;
   readonly traits: readonly string[];
 }
 
 /** A GPU host, as a runtime connected to it reports it. */
 export interface RuntimeGpuHost {
-  /** Its name in the configuration, such as `gpu-host-1`; the same after every restart. */
+  /** Unique among all machines, such as `gpu-host-1` or `gpu-host-1@east`; the same after every restart. */
   readonly name: string;
   /** True when calls reach the host now. */
   readonly connected: boolean;
@@ -61,8 +61,10 @@ export interface HostedModel {
 
 /** A runtime's description of itself when it registers. */
 export interface RuntimeDescription {
-  /** Unchanged by a restart, such as `runtime-1`. A new runtime takes over from the earlier one of the same name. */
+  /** Unchanged by a restart, such as `runtime-1` or `runtime-1@east`. A new runtime takes over from the earlier one of the same name. */
   readonly name: string;
+  /** The machine that it runs on. */
+  readonly machine?: string;
   /** Most invocations that the runtime runs at once. */
   readonly slots: number;
   /** Number of invocations that the runtime's thread keeps up with now; all slots by default. Tenants that hold few may exceed it. */

@@ -74,6 +74,15 @@ const RuntimeLimitsSchema = z.object({
   notice: z.string().nullable().openapi({ description: 'Limits that the machine lacks, and how to get them' }),
 });
 
+const MachineSchema = z.object({
+  name: z.string(),
+  roles: z.array(z.enum(['gateway', 'runtime', 'gpu-host'])).readonly(),
+  alive: z.boolean().openapi({ description: 'True while its supervisor renews its lease' }),
+  host: z.string().openapi({ description: 'Name of its operating system’s host' }),
+  version: z.string().openapi({ description: 'Version of Pie' }),
+  startedAt: z.string(),
+});
+
 const RuntimeSchema = z.object({
   name: z.string(),
   alive: z.boolean(),
@@ -111,6 +120,7 @@ export const GpuHostChangeSchema = z
 
 export const LoadSchema = z
   .object({
+    machines: z.array(MachineSchema).readonly().openapi({ description: 'Those that share the Redis' }),
     runtimes: z.array(RuntimeSchema).readonly(),
     gpuHosts: z.array(GpuHostSchema).readonly(),
     models: z.array(ModelLoadSchema).readonly(),

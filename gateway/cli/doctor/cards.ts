@@ -31,8 +31,7 @@ export async function* checkCards(): AsyncGenerator<Finding> {
   yield* cardFindings({ ...seen, hosts: here });
 }
 
-function configurationFinding({ gpuHosts }: Config): Finding {
-  const models = gpuHosts[0]?.models ?? [];
+function configurationFinding({ gpuHosts, models }: Config): Finding {
   const said = models.map(({ name, backend }) => `${name} by ${backend}`).join(', ');
   return { name: 'configuration', state: 'ok', detail: `${said}; ${counted(gpuHosts.length, 'GPU host')}` };
 }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { MachineLease } from '#scheduler/machines/lease.ts';
 import { ASYNC, type Harness, JSON_TYPE, json } from './harness.ts';
 
 /** Tests of lists, load and the webhooks' secret. */
@@ -80,6 +81,26 @@ export function describeOperations(get: () => Harness): void {
     assert.deepEqual(await isolationOf(), ['namespaces', null]);
     await h.platform.lease.describe({ isolation: { layers: 'process', notice: 'No namespaces here.' } });
     assert.deepEqual(await isolationOf(), ['process', 'No namespaces here.']);
+  });
+
+  it('the load names the machines and whether their supervisors are there', async () => {
+    const h = get();
+    const { store } = h.platform.scheduler;
+    const machine = { roles: ['runtime', 'gpu-host'], host: 'h', pid: 1, version: '1.2.3', gpuHosts: [] } as const;
+    const options = { onTaken: () => assert.fail('no other supervisor') };
+    const lease = await MachineLease.claim(store, { ...machine, name: 'east' }, options);
+    await MachineLease.claim(store, { ...machine, name: 'west' }, options).then((west) => west.abandon());
+    await store.redis.del(store.keys.machineLease('west'));
+    const { machines } = (await h.ask('/v1/load')).body;
+    const shown = { roles: ['runtime', 'gpu-host'], host: 'h', version: '1.2.3' };
+    const [{ startedAt }] = machines;
+    assert.ok(Math.abs(Date.now() - Date.parse(startedAt)) < 60_000);
+    assert.deepEqual(machines, [
+      { name: 'east', alive: true, ...shown, startedAt },
+      { name: 'west', alive: false, ...shown, startedAt: machines[1].startedAt },
+    ]);
+    await lease.release();
+    await store.redis.del(store.keys.machine('west'));
   });
 
   it('the load names the kernel limits of each runtime and their notice', async () => {

@@ -26,6 +26,11 @@ export function platformPage(visit: Visit): Page {
         render: async () => html`<h2>Tenants</h2>${tenantTable(await tenants(), await load())}`,
       },
       {
+        id: 'machines',
+        look: 'wide card',
+        render: async () => html`<h2>Machines</h2>${machineTable((await load()).machines)}`,
+      },
+      {
         id: 'gpu-hosts',
         look: 'wide card',
         render: async () => html`<h2>GPU hosts</h2>${gpuHostTable((await load()).gpuHosts)}`,
@@ -71,6 +76,18 @@ function tenantTable(tenants: readonly Tenant[], { tenants: busy }: PlatformLoad
       number(loads.get(name)?.running ?? 0),
       number(loads.get(name)?.waiting ?? 0),
       number(weight),
+    ]),
+  );
+}
+
+function machineTable(machines: PlatformLoad['machines']): Html {
+  if (machines.length === 0)
+    return empty('No machine is registered.', html`The supervisor (<code>pie up</code>) registers its machine.`);
+  return table(
+    'Machines',
+    [{ head: 'Machine' }, { head: 'State' }, { head: 'Roles' }, { head: 'Host' }, { head: 'Version' }],
+    machines.map(({ name, alive, roles, host, version }) => [
+      ...[name, alive ? badge('there', 'good') : badge('gone', 'bad'), roles.join(', '), host, version],
     ]),
   );
 }

@@ -1,0 +1,53 @@
+import os from 'node:os';
+import { z } from 'zod';
+
+/** What a machine runs. */
+export const ROLES = ['gateway', 'runtime', 'gpu-host'] as const;
+export type Role = (typeof ROLES)[number];
+
+export interface MachineSettings {
+  /** Unique among the machines on one Redis. */
+  readonly name: string;
+  readonly roles: readonly Role[];
+}
+
+const LONGEST_NAME = 63;
+const NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
+
+const machineName = z
+  .string()
+  .max(LONGEST_NAME)
+  .regex(NAME, 'must consist of a to z, 0 to 9, dots and hyphens, such as east-1');
+
+const roles = z.array(z.enum(ROLES)).min(1);
+
+export const machineSchema = z.strictObject({ name: machineName.optional(), roles: roles.optional() }).prefault({});
+
+/** The environment's part: the name, and the roles separated by commas. */
+export const machineEnvironment = {
+  PIE_MACHINE: machineName.optional(),
+  PIE_ROLES: z
+    .string()
+    .transform((text) => text.split(',').map((role) => role.trim()))
+    .pipe(roles)
+    .optional(),
+};
+
+/** The machine's name and roles; by default the host's name and all roles. */
+export function machineSettings(
+  file: z.output<typeof machineSchema>,
+  env: { readonly PIE_MACHINE?: string | undefined; readonly PIE_ROLES?: readonly Role[] | undefined },
+): MachineSettings {
+  const wanted = env.PIE_ROLES ?? file.roles ?? ROLES;
+  return { name: env.PIE_MACHINE ?? file.name ?? hostName(), roles: ROLES.filter((role) => wanted.includes(role)) };
+}
+
+function hostName(): string {
+  const name = os
+    .hostname()
+    .toLowerCase()
+    .replace(/[^a-z0-9.-]/g, '-')
+    .slice(0, LONGEST_NAME)
+    .replace(/^[.-]+|[.-]+$/g, '');
+  return name === '' ? 'machine' : name;
+}

@@ -1,0 +1,53 @@
+import path from 'node:path';
+import { z } from 'zod';
+
+/** `private`: a redis-server that the supervisor starts, on a unix socket. `external`: one that several machines may share. */
+export type RedisSettings =
+  | { readonly kind: 'private'; readonly socket: string; readonly maxMemoryMb: number }
+  | {
+      readonly kind: 'external';
+      readonly url: string;
+      /** File with the certificates of the authorities that may have signed the server's certificate; Node's own list without it. */
+      readonly ca?: string;
+    };
+
+const REDIS_URL = /^(rediss?:\/\/[^/]|unix:\/)/;
+
+/** A URL of a Redis, without a word of its content in the error, since it may hold a password. */
+export const redisUrl = z.string().refine((text) => REDIS_URL.test(text) && URL.canParse(text), {
+  error: 'must be redis://HOST:PORT, rediss://USER:PASSWORD@HOST:PORT (with TLS) or unix:/PATH',
+});
+
+export const redisSchema = z
+  .strictObject({
+    url: redisUrl.optional(),
+    ca: z.string().min(1).optional(),
+    max_memory_mb: z.int().min(64).max(16_777_216).optional(),
+  })
+  .refine(({ url, ca }) => ca === undefined || url?.startsWith('rediss:') === true, {
+    path: ['ca'],
+    error: 'goes with a url that begins with rediss://',
+  })
+  .default({});
+
+/** @param source the file that holds the settings, from which a relative path starts */
+export function redisSettings(
+  file: z.output<typeof redisSchema>,
+  url: string | undefined,
+  own: { readonly socket: string; readonly maxMemoryMb: number },
+  source: string | undefined,
+): RedisSettings {
+  const external = url ?? file.url;
+  if (external === undefined)
+    return { kind: 'private', socket: own.socket, maxMemoryMb: file.max_memory_mb ?? own.maxMemoryMb };
+  const ca = file.ca === undefined ? undefined : path.resolve(path.dirname(source ?? ''), file.ca);
+  return { kind: 'external', url: external, ...(ca !== undefined && external.startsWith('rediss:') && { ca }) };
+}
+
+/** The URL for messages, without its password. */
+export function shownRedis(settings: RedisSettings): string {
+  if (settings.kind === 'private') return settings.socket;
+  const url = new URL(settings.url);
+  if (url.password !== '') url.password = '***';
+  return url.href;
+}

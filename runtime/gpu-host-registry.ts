@@ -1,0 +1,57 @@
+import { pullModel } from '#gpu-host/models/pull.ts';
+import type { GpuHostAddress } from '#gpu-host/protocol/connections.ts';
+import type { Machines } from '#scheduler/machines/machines.ts';
+import { retrying } from './retrying.ts';
+
+/** What a runtime's own configuration says. */
+interface Own {
+  readonly machine: { readonly name: string };
+  readonly gpuHosts: readonly GpuHostAddress[];
+  /** The supervisor has pulled their sources. */
+  readonly models: readonly { readonly name: string; readonly source: string }[];
+}
+
+/** The GPU hosts that a runtime uses: those of its own configuration, and those that other machines have registered. */
+export class GpuHostRegistry {
+  readonly #machines: Machines;
+  readonly #own: Own;
+  #directories: ReadonlyMap<string, string> | undefined;
+
+  constructor(machines: Machines, own: Own) {
+    this.#machines = machines;
+    this.#own = own;
+  }
+
+  async hosts(): Promise<GpuHostAddress[]> {
+    const { gpuHosts, machine } = this.#own;
+    const hosts = gpuHosts.map(({ name, address }): GpuHostAddress => ({ name, address }));
+    const known = new Set(hosts.map(({ name }) => name));
+    const others = (await this.#machines.gpuHosts(machine.name)).filter(({ name }) => !known.has(name));
+    if (others.length === 0) return hosts;
+    this.#directories ??= await this.#localModels();
+    const directories = this.#directories;
+    return [...hosts, ...others.map(({ name, address }) => ({ name, address, directories }))];
+  }
+
+  /** Calls `changed` with the hosts now, and after every change of the registry. Resolves to a function that stops it. */
+  async follow(
+    changed: (hosts: readonly GpuHostAddress[]) => void,
+    onError: (error: unknown) => void,
+  ): Promise<() => void> {
+    const reading = retrying(async () => changed(await this.hosts()), onError);
+    const stop = await this.#machines.onChange(reading.run);
+    reading.run();
+    return () => {
+      stop();
+      reading.stop();
+    };
+  }
+
+  /** Directories of this machine's copies of the models: another machine's directories are not here. */
+  async #localModels(): Promise<ReadonlyMap<string, string>> {
+    const pulled = this.#own.models.map(
+      async ({ name, source }) => [name, (await pullModel(source)).directory] as const,
+    );
+    return new Map(await Promise.all(pulled));
+  }
+}

@@ -1,0 +1,128 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
+import type { Store } from '../store/store.ts';
+import type { MachineDescription, MachineInfo } from './types.ts';
+
+/** Length of a machine's lease without renewal, by Redis' clock. Runtimes have leases of their own, which decide over invocations. */
+export const MACHINE_LEASE_MS = 5000;
+const RENEWALS_PER_LEASE = 5;
+/** Time for which a machine that died stays known: its GPU hosts may live on, and it may return. */
+const KEPT_MS = 3_600_000;
+/** Longest wait for Redis at the end; without a release, the lease runs out. */
+const RELEASE_DEADLINE_MS = 2000;
+/** Pause between two attempts to claim a name whose lease has not run out. */
+const CLAIM_AGAIN_MS = 100;
+
+const CLAIM = loadScript(new URL('./scripts/claim.lua', import.meta.url));
+const RELEASE = loadScript(new URL('./scripts/release.lua', import.meta.url));
+
+/** Another running supervisor has the machine's name. */
+export class MachineNameTaken extends Error {
+  override readonly name = 'MachineNameTaken';
+  readonly holder: Partial<MachineInfo>;
+
+  constructor(machine: string, holder: Partial<MachineInfo>) {
+    super(`The machine name "${machine}" is taken by the supervisor of ${holder.host} (process ${holder.pid}).`);
+    this.holder = holder;
+  }
+}
+
+export interface ClaimOptions {
+  /** Takes the name even from a supervisor whose lease holds: right when no other supervisor can reach this Redis. */
+  readonly force?: boolean;
+  /** Called once when another supervisor has taken the name after this one's lease had run out. */
+  readonly onTaken: (taken: MachineNameTaken) => void;
+  /** Length of the lease; 5,000 ms by default. */
+  readonly leaseMs?: number;
+  readonly signal?: AbortSignal;
+}
+
+/** A supervisor's lease of its machine's name. */
+export class MachineLease {
+  readonly #store: Store;
+  readonly #name: string;
+  readonly #life: string;
+  readonly #text: string;
+  readonly #leaseMs: number;
+  readonly #onTaken: (taken: MachineNameTaken) => void;
+  #timer: NodeJS.Timeout | undefined;
+  #isReleased = false;
+
+  private constructor(store: Store, machine: MachineDescription, options: ClaimOptions) {
+    this.#store = store;
+    this.#name = machine.name;
+    this.#life = randomUUID();
+    this.#text = JSON.stringify({ ...machine, life: this.#life, startedAt: store.clock() });
+    this.#leaseMs = options.leaseMs ?? MACHINE_LEASE_MS;
+    this.#onTaken = options.onTaken;
+  }
+
+  /**
+   * Claims the machine's name and begins to renew the lease. Waits until the lease of a supervisor that died without a release has run out.
+   * @throws MachineNameTaken as soon as another supervisor renews its lease
+   */
+  static async claim(store: Store, machine: MachineDescription, options: ClaimOptions): Promise<MachineLease> {
+    const lease = new MachineLease(store, machine, options);
+    let leftMs = Number.POSITIVE_INFINITY;
+    for (;;) {
+      const held = await lease.#claim(options.force === true);
+      if (held === null) break;
+      // The rest of a lease grows only by a renewal.
+      if (held.leftMs > leftMs) throw new MachineNameTaken(machine.name, held.holder);
+      leftMs = held.leftMs;
+      await sleep(CLAIM_AGAIN_MS, undefined, options.signal && { signal: options.signal });
+    }
+    lease.#schedule();
+    return lease;
+  }
+
+  /** Ends the renewals without a release, as the death of the process does. */
+  abandon(): void {
+    this.#isReleased = true;
+    clearTimeout(this.#timer);
+  }
+
+  /** Removes the machine from the registry. */
+  async release(): Promise<void> {
+    this.abandon();
+    await this.#store.script(RELEASE, this.#keys(), [this.#name, this.#life], RELEASE_DEADLINE_MS);
+  }
+
+  #schedule(): void {
+    if (this.#isReleased) return;
+    this.#timer = setTimeout(() => void this.#renew(), this.#leaseMs / RENEWALS_PER_LEASE);
+  }
+
+  async #renew(): Promise<void> {
+    try {
+      const held = await this.#claim(false);
+      if (held !== null && !this.#isReleased) {
+        this.#isReleased = true;
+        this.#onTaken(new MachineNameTaken(this.#name, held.holder));
+      }
+    } catch {
+      // Redis is away. No other supervisor can claim the name meanwhile, and the next renewal tries again.
+    }
+    this.#schedule();
+  }
+
+  /** Claims or renews. When another supervisor has the name, returns that one and the rest of its lease. */
+  async #claim(force: boolean): Promise<{ readonly holder: Partial<MachineInfo>; readonly leftMs: number } | null> {
+    const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#text, force ? '1' : '0'];
+    const held = await this.#store.script(CLAIM, this.#keys(), args);
+    if (held === null) return null;
+    const [text, leftMs] = Array.isArray(held) ? held : [];
+    try {
+      return { holder: JSON.parse(String(text)) as Partial<MachineInfo>, leftMs: Number(leftMs) };
+    } catch (cause) {
+      throw new StoreError('store-corrupt', `The entry of the machine "${this.#name}" is no JSON.`, { cause });
+    }
+  }
+
+  #keys(): string[] {
+    const { keys } = this.#store;
+    return [keys.machines, keys.machine(this.#name), keys.machineLease(this.#name), keys.machinesChannel];
+  }
+}

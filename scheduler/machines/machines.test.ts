@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict';
+import { createSecretKey, randomBytes, randomUUID } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import type { MasterKey, MasterKeys } from '../secrets/master-keys.ts';
+import { agreeOnMasterKey, assertMasterKey, keyOfOthers } from '../secrets/shared-key.ts';
+import { eventually, openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { MachineLease, MachineNameTaken } from './lease.ts';
+import type { MachineDescription } from './types.ts';
+
+const description = (name: string, more: Partial<MachineDescription> = {}): MachineDescription => ({
+  ...{ name, roles: ['gateway', 'runtime', 'gpu-host'], host: `${name}.example`, pid: 7, version: '1.0.0' },
+  gpuHosts: [],
+  ...more,
+});
+const never = { onTaken: () => assert.fail('the name was taken') };
+
+describe('the registry of machines', () => {
+  let redis: TestRedis;
+  let scheduler: ReturnType<typeof openTestScheduler>;
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+  const claim = (machine: MachineDescription, options: Partial<Parameters<typeof MachineLease.claim>[2]> = {}) =>
+    MachineLease.claim(scheduler.store, machine, { ...never, leaseMs: 60_000, ...options });
+  const names = async () => (await scheduler.machines.list()).map(({ name, alive }) => `${name} ${alive}`);
+
+  it('refuses a name while its supervisor renews the lease, and names the holder', async () => {
+    const first = await claim(description('east'), { leaseMs: 4000 });
+    await assert.rejects(
+      claim(description('east', { host: 'other' })),
+      (error) =>
+        error instanceof MachineNameTaken &&
+        error.message === 'The machine name "east" is taken by the supervisor of east.example (process 7).',
+    );
+    const west = await claim(description('west-10'));
+    const west2 = await claim(description('west-2'));
+    assert.deepEqual(await names(), ['east true', 'west-2 true', 'west-10 true']);
+    for (const lease of [first, west, west2]) await lease.release();
+    assert.deepEqual(await names(), []);
+  });
+
+  it('gives the name of a dead supervisor to the next one once its lease has run out', async () => {
+    const dead = await claim(description('east', { pid: 1 }));
+    dead.abandon();
+    const next = claim(description('east', { pid: 2 }));
+    await scheduler.store.redis.del(scheduler.store.keys.machineLease('east'));
+    const lease = await next;
+    assert.deepEqual(
+      (await scheduler.machines.list()).map(({ pid, alive }) => [pid, alive]),
+      [[2, true]],
+    );
+    await dead.release();
+    assert.deepEqual(await names(), ['east true'], 'the release of an earlier supervisor removes nothing');
+    await (await claim(description('east', { pid: 3 }), { force: true })).release();
+    lease.abandon();
+  });
+
+  it('tells a supervisor whose name was taken while it stood still', async () => {
+    const told = Promise.withResolvers<MachineNameTaken>();
+    const slow = await claim(description('east'), { leaseMs: 100, onTaken: told.resolve });
+    const other = await claim(description('east', { host: 'other' }), { force: true });
+    assert.equal((await told.promise).holder.host, 'other');
+    await slow.release();
+    assert.deepEqual(await names(), ['east true']);
+    await other.release();
+  });
+
+  it('keeps its name over a restart of Redis that has lost it', async () => {
+    const lease = await claim(description('east'), { leaseMs: 100 });
+    const { keys, redis: connection } = scheduler.store;
+    await connection.del(keys.machines, keys.machine('east'), keys.machineLease('east'));
+    await eventually(async () => (await names()).includes('east true'), 'the machine registers again');
+    await lease.release();
+  });
+
+  it('shows a machine its own GPU hosts and those of others with a network address, and tells of changes', async () => {
+    const host = (name: string, address: string) => ({ name, address });
+    const own = [host('gpu-host-1@east', '/run/pie/gpu-host-1.sock'), host('gpu-host-2@east', '10.0.0.1:7000')];
+    let changes = 0;
+    const stop = await scheduler.machines.onChange(() => {
+      changes += 1;
+    });
+    const east = await claim(description('east', { gpuHosts: own }), { leaseMs: 100 });
+    const west = await claim(description('west', { gpuHosts: [host('gpu-host-1@west', '[::1]:7000')] }));
+    const seenBy = async (machine: string) => (await scheduler.machines.gpuHosts(machine)).map(({ name }) => name);
+    assert.deepEqual(await seenBy('east'), ['gpu-host-1@east', 'gpu-host-2@east', 'gpu-host-1@west']);
+    assert.deepEqual(await seenBy('west'), ['gpu-host-2@east', 'gpu-host-1@west']);
+    west.abandon();
+    await scheduler.store.redis.del(scheduler.store.keys.machineLease('west'));
+    assert.equal((await seenBy('east')).length, 3, 'the GPU hosts of a dead supervisor may live');
+    assert.ok((await scheduler.store.redis.pttl(scheduler.store.keys.machine('west'))) > 0, 'but not for ever');
+    await scheduler.store.redis.del(scheduler.store.keys.machine('west'));
+    assert.deepEqual(await seenBy('east'), ['gpu-host-1@east', 'gpu-host-2@east']);
+    await east.release();
+    await eventually(() => changes >= 3, 'two machines came and one went');
+    assert.equal(changes, 3, 'renewals are no changes');
+    stop();
+  });
+});
+
+describe('the master key of several machines', () => {
+  let redis: TestRedis;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+
+  const key = (id: string): MasterKey => ({ id, key: createSecretKey(randomBytes(32)) });
+  const keys = (...ids: string[]): MasterKeys => ({
+    first: async () => key(ids[0] ?? assert.fail('no key')),
+    byId: async (id) => (ids.includes(id) ? key(id) : null),
+  });
+
+  it('is the same on all machines that run, also during a rotation', async () => {
+    const scheduler = openTestScheduler(redis, { prefix: randomUUID() });
+    await agreeOnMasterKey(scheduler, keys('a'), 'east');
+    await agreeOnMasterKey(scheduler, keys('b'), 'east');
+    assert.equal(await keyOfOthers(scheduler, 'west'), null, 'no other machine runs');
+    const lease = await MachineLease.claim(scheduler.store, description('east'), never);
+    assert.equal(await keyOfOthers(scheduler, 'west'), 'b');
+    for (const check of [agreeOnMasterKey, assertMasterKey])
+      await assert.rejects(check(scheduler, keys('c'), 'west'), /west lacks the master key b, .*Copy master\.key from/);
+    await assertMasterKey(scheduler, keys('c', 'b'), 'west');
+    await agreeOnMasterKey(scheduler, keys('c', 'b'), 'west');
+    assert.equal(await keyOfOthers(scheduler, 'west'), 'c', 'the key that seals from now on');
+    await lease.release();
+    await scheduler.close();
+  });
+});

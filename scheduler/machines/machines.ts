@@ -1,0 +1,58 @@
+import type { Channels } from '../store/channels.ts';
+import { StoreError } from '../store/errors.ts';
+import type { Store } from '../store/store.ts';
+import type { MachineInfo, RegisteredGpuHost } from './types.ts';
+
+/** The registered machines. */
+export class Machines {
+  readonly #store: Store;
+  readonly #channels: Channels;
+
+  constructor(store: Store, channels: Channels) {
+    this.#store = store;
+    this.#channels = channels;
+  }
+
+  /** All machines by name: those that run, and those that died within the last hour and have not returned. */
+  async list(): Promise<MachineInfo[]> {
+    const { keys } = this.#store;
+    const names = await this.#store.call((redis) => redis.smembers(keys.machines));
+    if (names.length === 0) return [];
+    const wanted = names.flatMap((name) => [keys.machine(name), keys.machineLease(name)]);
+    const values = await this.#store.call((redis) => redis.mget(wanted));
+    const machines = names.flatMap((_, i) => {
+      const text = values[2 * i];
+      if (typeof text !== 'string') return [];
+      const machine = parse(text);
+      return [{ ...machine, alive: values[2 * i + 1] === machine.life }];
+    });
+    // A machine that has returned meanwhile adds its name again with its next renewal.
+    const forgotten = names.filter((_, i) => values[2 * i] === null);
+    if (forgotten.length > 0) await this.#store.call((redis) => redis.srem(keys.machines, forgotten));
+    return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+  }
+
+  /** The GPU hosts that processes of one machine can reach: its own, and those of other machines that have a network address. */
+  async gpuHosts(machine: string): Promise<RegisteredGpuHost[]> {
+    const machines = await this.list();
+    return machines.flatMap(({ name, gpuHosts }) =>
+      name === machine ? gpuHosts : gpuHosts.filter(({ address }) => !isSocketPath(address)),
+    );
+  }
+
+  /** Calls back after a change, or when one may have been missed. Resolves to a function that stops it. */
+  onChange(listener: () => void): Promise<() => void> {
+    return this.#channels.listen(this.#store.keys.machinesChannel, { message: listener, resumed: listener });
+  }
+}
+
+/** True for the path of a unix socket, false for `host:port`. */
+const isSocketPath = (address: string): boolean => !/^(?:tcp:\/\/)?[^/]*:\d+$/.test(address);
+
+function parse(text: string): Omit<MachineInfo, 'alive'> {
+  try {
+    return JSON.parse(text) as Omit<MachineInfo, 'alive'>;
+  } catch (cause) {
+    throw new StoreError('store-corrupt', 'The entry of a machine is no JSON.', { cause });
+  }
+}

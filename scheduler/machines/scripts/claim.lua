@@ -1,0 +1,27 @@
+--[[
+  Claims the name of a machine for a supervisor, unless another supervisor holds it, or renews the claim.
+
+  KEYS[1] names of registered machines (set)
+  KEYS[2] description of the machine, as JSON text (string with a TTL)
+  KEYS[3] the lease: the life of the supervisor that holds it (string with a TTL)
+  KEYS[4] channel of changes
+  ARGV[1] name
+  ARGV[2] life of the supervisor
+  ARGV[3] how long the lease holds, ms
+  ARGV[4] how long the description is kept without renewal, ms
+  ARGV[5] description of the machine, as JSON text
+  ARGV[6] '1': take the name even from a supervisor whose lease holds
+
+  Returns false when the name is claimed, else {description of the machine that holds it as JSON text, how long its lease holds yet in ms}.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+local holder, known = redis.call('GET', KEYS[3]), redis.call('GET', KEYS[2])
+if holder and holder ~= ARGV[2] and ARGV[6] ~= '1' then
+  return { known or '{}', redis.call('PTTL', KEYS[3]) }
+end
+redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
+redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[4])
+if redis.call('SADD', KEYS[1], ARGV[1]) == 1 or known ~= ARGV[5] then
+  redis.call('PUBLISH', KEYS[4], ARGV[1])
+end
+return false

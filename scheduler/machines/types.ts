@@ -1,0 +1,34 @@
+/** What a machine runs. */
+export type Role = 'gateway' | 'runtime' | 'gpu-host';
+
+/** A GPU host of a machine. */
+export interface RegisteredGpuHost {
+  /** Unique among all machines on the Redis. */
+  readonly name: string;
+  /** `host:port`, or the path of a unix socket, which only processes of the same machine can use. */
+  readonly address: string;
+}
+
+/** A supervisor's description of its machine. */
+export interface MachineDescription {
+  /** Unique among the running machines on the Redis. */
+  readonly name: string;
+  readonly roles: readonly Role[];
+  /** Name of the operating system's host, for operators. */
+  readonly host: string;
+  /** Process id of the supervisor. */
+  readonly pid: number;
+  /** Version of Pie. */
+  readonly version: string;
+  readonly gpuHosts: readonly RegisteredGpuHost[];
+}
+
+/** A registered machine. */
+export interface MachineInfo extends MachineDescription {
+  /** Unique to one run of the supervisor. */
+  readonly life: string;
+  /** Milliseconds since the Unix epoch, by the machine's clock. */
+  readonly startedAt: number;
+  /** True while the lease holds. */
+  readonly alive: boolean;
+}

@@ -1,0 +1,39 @@
+import type { Machines } from '../machines/machines.ts';
+import type { Store } from '../store/store.ts';
+import type { MasterKeys } from './master-keys.ts';
+
+/** The parts of the scheduler that tell what other machines use. */
+interface Shared {
+  readonly store: Store;
+  readonly machines: Machines;
+}
+
+/** Id of the master key of the other machines that run now; null when none runs, or none has told of its key. */
+export async function keyOfOthers({ store, machines }: Shared, machine: string): Promise<string | null> {
+  const others = (await machines.list()).some(({ alive, name }) => alive && name !== machine);
+  return others ? await store.call((redis) => redis.get(store.keys.masterKey)) : null;
+}
+
+/**
+ * Checks that this gateway has the master key of the other machines, and notes the key for them. A key that seals now may differ from theirs
+ * when this machine still has theirs, as during a rotation.
+ * @throws when other machines use a key that this one lacks
+ */
+export async function agreeOnMasterKey(shared: Shared, masterKeys: MasterKeys, machine: string): Promise<void> {
+  const { id } = await masterKeys.first();
+  const { store } = shared;
+  const noted = await store.call((redis) => redis.set(store.keys.masterKey, id, 'NX', 'GET'));
+  if (noted === null || noted === id) return;
+  await assertMasterKey(shared, masterKeys, machine);
+  await store.call((redis) => redis.set(store.keys.masterKey, id));
+}
+
+/** @throws when other machines use a master key that this one lacks */
+export async function assertMasterKey(shared: Shared, masterKeys: MasterKeys, machine: string): Promise<void> {
+  const id = await keyOfOthers(shared, machine);
+  if (id === null || (await masterKeys.byId(id)) !== null) return;
+  throw new Error(
+    `The machine ${machine} lacks the master key ${id}, under which the other machines seal secrets. ` +
+      'Copy master.key from the home of another machine to the home of this one (mode 0600), or give all of them the same PIE_MASTER_KEY.',
+  );
+}

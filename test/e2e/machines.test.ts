@@ -1,0 +1,148 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import type { PlatformLoad } from '#gateway/app/control/operations.ts';
+import { loadConfig } from '#infra/config.ts';
+import { RUNTIME } from '#infra/runtimes.ts';
+import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { openConnection } from '#scheduler/store/connection.ts';
+import { deployWith } from '#test/harness/deploy.ts';
+import { invoke, terminal, text } from '#test/harness/events.ts';
+import { freePort, newHome, Platform, ROOT, runProgram, until } from '#test/harness/platform.ts';
+
+const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
+/** Invocations that one runtime runs at once. */
+const SLOTS = 2;
+const CONFIG = `[gpu_host]\nspread = "invocation"\n[runtime]\nconcurrency = ${SLOTS}\n`;
+/** Input of an invocation that waits for a message. */
+const HELD = { mark: 'held', tokens: 4, listenAt: 2 };
+
+const masterKey = randomBytes(32).toString('base64');
+let first: Platform;
+let scheduler: Scheduler;
+let shared: NodeJS.ProcessEnv;
+before(async () => {
+  first = await Platform.start({
+    ...{ functions: ['text-completion'], config: CONFIG },
+    env: { PIE_MASTER_KEY: masterKey, PIE_GPU_HOST: `127.0.0.1:${await freePort()}` },
+  });
+  const { redis } = loadConfig(first.environment);
+  assert.equal(redis.kind, 'private');
+  shared = { REDIS_URL: `unix://${redis.kind === 'private' ? redis.socket : ''}` };
+  scheduler = openScheduler({ connect: () => openConnection(redis.kind === 'private' ? redis.socket : '') });
+});
+after(async () => {
+  await scheduler?.close();
+  await first?.[Symbol.asyncDispose]();
+});
+
+/** Submits held invocations and waits until the runtimes named run them: so many of each. */
+async function hold(platform: Platform, runtimes: readonly string[]): Promise<string[]> {
+  const headers = { 'content-type': 'application/json', prefer: 'respond-async' };
+  const ids = await Promise.all(
+    Array.from({ length: SLOTS * runtimes.length }, async () => {
+      const init = { method: 'POST', headers, body: JSON.stringify(HELD) };
+      const response = await platform.fetch('/v1/functions/counted/invocations', init);
+      return ((await response.json()) as { id: string }).id;
+    }),
+  );
+  await until('each runtime fills its slots', async () => {
+    const records = await Promise.all(ids.map((id) => scheduler.invocations.get(id)));
+    return runtimes.every(
+      (name) => records.filter((record) => record?.runtimeId?.startsWith(`${name}~`)).length === SLOTS,
+    );
+  });
+  return ids;
+}
+
+const statuses = async (ids: readonly string[]) => [
+  ...new Set((await Promise.all(ids.map((id) => scheduler.invocations.get(id)))).map((record) => record?.status)),
+];
+
+const load = async (platform: Platform) => (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
+
+/** Runs `pie up` until it ends by itself. */
+const up = async (env: NodeJS.ProcessEnv, ...flags: string[]) => {
+  const home = await newHome();
+  const own = { PIE_HOME: home, PIE_PORT: String(await freePort()), PIE_MODEL: 'stories15m' };
+  return runProgram(process.execPath, [path.join(ROOT, 'infra/up.ts'), '--no-functions', ...flags], {
+    env: { ...process.env, ...own, ...env },
+    cwd: ROOT,
+  });
+};
+
+test('a supervisor with the name of a running one, or without its master key, is refused with the remedy', async () => {
+  const [taken, keyless] = await Promise.all([
+    up(shared),
+    up({ ...shared, PIE_MACHINE: 'keyless' }, '--role', 'gateway'),
+  ]);
+  assert.equal(taken.code, 1);
+  const { machine } = loadConfig(first.environment);
+  assert.match(
+    taken.stderr,
+    new RegExp(`The machine name "${machine.name}" is taken by the supervisor of .* \\(process`),
+  );
+  assert.match(taken.stderr, new RegExp(`process ${first.supervisorPid}\\)\\. .*set PIE_MACHINE`));
+  assert.equal(keyless.code, 1);
+  assert.match(keyless.stderr, /There is no .*master\.key .*from another machine of this installation/);
+});
+
+test('two machines share gateways, runtimes and GPU hosts, and neither takes what the other runs', async () => {
+  await deployWith(first, 'counted', {});
+  const alone = await hold(first, [RUNTIME]);
+  await using second = await Platform.start({
+    ...{ functions: false, config: CONFIG },
+    env: {
+      ...shared,
+      ...{ PIE_MACHINE: 'second', PIE_MASTER_KEY: masterKey, PIE_GPU_HOST: `127.0.0.1:${await freePort()}` },
+    },
+  });
+  assert.deepEqual(await statuses(alone), ['running'], 'the new runtime took no invocation of the first one');
+  const names = (all: readonly { name: string }[]) => all.map(({ name }) => name).toSorted();
+  await until('each runtime reaches both GPU hosts', async () => {
+    const runtimes = await scheduler.runtimes.alive();
+    const reached = runtimes.map(({ gpuHosts = [] }) => gpuHosts.filter(({ connected }) => connected).length);
+    return reached.length === 2 && reached.every((count) => count === 2);
+  });
+  const { machines, runtimes, gpuHosts } = await load(second);
+  assert.deepEqual(names(machines), [loadConfig(first.environment).machine.name, 'second'].toSorted());
+  assert.deepEqual(names(runtimes), ['runtime-1', 'runtime-1@second']);
+  assert.deepEqual(names(gpuHosts), ['gpu-host-1', 'gpu-host-1@second']);
+
+  await Promise.all(alone.map((id) => scheduler.cancel(id, 'test')));
+  const held = await hold(second, [RUNTIME, `${RUNTIME}@second`]);
+  // The successor of a runtime ends what its own predecessor ran, and nothing else.
+  process.kill(second.pid(RUNTIME), 'SIGKILL');
+  await second.restarted(RUNTIME);
+  const records = await Promise.all(held.map((id) => scheduler.invocations.get(id)));
+  assert.deepEqual(records.map((record) => `${record?.runtimeId?.split('~')[0]} ${record?.status}`).toSorted(), [
+    ...Array(SLOTS).fill('runtime-1 running'),
+    ...Array(SLOTS).fill('runtime-1@second failed'),
+  ]);
+  await Promise.all(held.map((id) => scheduler.cancel(id, 'test')));
+
+  // Each gateway shows the events of both runtimes; each runtime uses both GPU hosts.
+  const expected = `result: ${text(await invoke(first, 'text-completion', STORY))}`;
+  const story = async (platform: Platform) => {
+    const told = await invoke(platform, 'text-completion', STORY);
+    const end = terminal(told);
+    return end?.event === 'result' ? `result: ${text(told)}` : JSON.stringify(end);
+  };
+  assert.ok(expected.length > 40, expected);
+  for (let i = 0; i < 3; i++)
+    assert.deepEqual(await Promise.all([first, second, second].map(story)), [expected, expected, expected]);
+  const drain = (await second.pie(['gpu-hosts', 'drain', 'gpu-host-1', '--wait'])).stdout;
+  assert.match(drain, /Drained gpu-host-1\. Nothing runs there/);
+  assert.equal(await story(first), expected);
+  await second.pie(['gpu-hosts', 'undrain', 'gpu-host-1']);
+
+  const listed = (await second.pie(['machines'])).stdout;
+  assert.match(listed, /\nsecond +there +gateway, runtime, gpu-host /);
+  assert.equal(await second.stop(), 0);
+  await until('a stopped machine is gone', async () => {
+    const now = await load(first);
+    return now.machines.length === 1 && now.gpuHosts.length === 1 && now.runtimes.length === 1;
+  });
+  assert.equal(await story(first), expected);
+});
