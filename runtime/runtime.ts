@@ -215,7 +215,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const worker = scheduler.createWorker({
     lease,
     slots: options.concurrency,
-    run: (job, signal) => runner.run(job, signal),
+    begins: { most: () => runner.begins, shown: live !== undefined },
+    run: (job, signal, begun) => runner.run(job, signal, begun),
     onError,
   });
   const running = () => worker.running + runner.children;

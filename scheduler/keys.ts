@@ -10,6 +10,8 @@ export interface Keys {
   readonly jobs: string;
   /** Prefix of the ledger of admitted invocations: `<admission>:<part>`, see `admission/scripts/include/admission.lua`. */
   readonly admission: string;
+  /** Hash: the last fetch of each runtime, see `admission/scripts/take-jobs.lua`. */
+  readonly fetches: string;
   /** Hash: KV pages that past runs of a function version held. */
   learnedPages(tenant: string, name: string, version: string): string;
   /** Hash: the record of one invocation. */
@@ -18,6 +20,8 @@ export interface Keys {
   events(id: string): string;
   /** Channel: events just appended to an invocation's stream. */
   live(id: string): string;
+  /** Channel: events of the invocations that one process submitted and follows, each with its invocation. */
+  submitter(process: string): string;
   /** List: messages of the client that the inferlet has not taken yet. */
   inbox(id: string): string;
   /** Channel: a message arrived, or the inbox was closed. */
@@ -185,10 +189,12 @@ export function createKeys(prefix = 'pie'): Keys {
     bull: at('bull'),
     jobs: at('bull', INVOCATION_QUEUE),
     admission: at('admission'),
+    fetches: at('admission', 'fetches'),
     learnedPages: (tenant, name, version) => at('admission', 'learned', tenant, name, version),
     invocation: (id) => at('invocation', id),
     events: (id) => at('invocation', id, 'events'),
     live: (id) => at('invocation', id, 'live'),
+    submitter: (process) => at('submitter', process),
     inbox: (id) => at('invocation', id, 'inbox'),
     inboxChannel: (id) => at('invocation', id, 'inbox-channel'),
     files: (id) => at('invocation', id, 'files'),

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { ActiveJobs } from './admission/active-jobs.ts';
 import { Admission } from './admission/admission.ts';
@@ -20,6 +21,7 @@ import { Inbox } from './invocations/inbox.ts';
 import { Invocations } from './invocations/invocations.ts';
 import { DEFAULT_RETENTION, type Retention } from './invocations/retention.ts';
 import type { Submission } from './invocations/submission.ts';
+import { Submitter } from './invocations/submitter.ts';
 import { KeyValues } from './key-values/key-values.ts';
 import { LiveClient } from './live/client.ts';
 import { Machines } from './machines/machines.ts';
@@ -77,6 +79,7 @@ export class Scheduler {
   readonly invocations: Invocations;
   readonly events: EventLog;
   readonly live: LiveClient;
+  readonly submitter: Submitter;
   readonly logs: FunctionLogs;
   readonly inbox: Inbox;
   readonly files: Files;
@@ -127,8 +130,12 @@ export class Scheduler {
     this.#connections = [commands, subscriber];
     this.store = store;
     this.invocations = new Invocations(store, retention);
-    this.live = new LiveClient((runtimeId) => this.runtimes.liveAddress(runtimeId, options.machine));
-    this.events = new EventLog(store, channels, this.live, options.outageMs);
+    this.submitter = new Submitter(channels, store.keys.submitter(randomUUID()));
+    this.live = new LiveClient(
+      (runtimeId) => this.runtimes.liveAddress(runtimeId, options.machine),
+      this.submitter.name,
+    );
+    this.events = new EventLog(store, channels, this.live, this.submitter, options.outageMs);
     this.logs = new FunctionLogs(store, channels);
     this.inbox = new Inbox(store, channels);
     this.files = new Files(store, channels);

@@ -149,6 +149,8 @@ export interface InvokeRequest {
   readonly idempotencyKey?: string | undefined;
   /** A repeated request joins an invocation that has not ended; without it the gateway refuses with `idempotency-in-flight`. */
   readonly join?: boolean | undefined;
+  /** True when the gateway follows the invocation for its client at once. */
+  readonly isFollowed?: boolean | undefined;
   /** Deadline, from submission; the platform's default when absent. */
   readonly cancelAfterMs?: number | undefined;
   /** URL that receives a Standard Webhook when the invocation ends. */

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { affinityKey } from '#scheduler/policies/placement.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
+import { affinityKey } from '#scheduler/policies/placement.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 

@@ -299,8 +299,10 @@ export class NodeControlPlane implements ControlPlane {
       throw new GatewayError('invalid-webhook', `The webhook is refused: ${fault}.`, { field: 'webhook-url' });
     const { name, version, manifest } = stored;
     const limits = resolveLimits(manifest, this.#limits);
+    const id = newInvocationId();
+    const { submitter } = this.#scheduler;
     const submission = {
-      id: newInvocationId(),
+      id,
       tenant,
       function: name,
       version,
@@ -319,13 +321,18 @@ export class NodeControlPlane implements ControlPlane {
       ...(webhookUrl === undefined ? {} : { webhookUrl }),
       ...(affinity === undefined ? {} : { affinity }),
       ...(basis === undefined ? {} : { basis }),
+      ...(request.isFollowed === true && submitter.expect(id) && { submitter: submitter.name }),
     };
-    const { id, created, quotas } = await this.#scheduler.submit(submission).catch((error: unknown) => {
+    const submitted = await this.#scheduler.submit(submission).catch((error: unknown) => {
+      submitter.forget(id);
       if (error instanceof QuotaExceeded) this.#tellLimits(call, error.counted);
       throw error;
     });
-    this.#tellLimits(call, quotas);
-    if (!created) return this.#repeated(call, id, request.join === true);
+    this.#tellLimits(call, submitted.quotas);
+    if (!submitted.created) {
+      submitter.forget(id);
+      return this.#repeated(call, submitted.id, request.join === true);
+    }
     return {
       id,
       function: name,

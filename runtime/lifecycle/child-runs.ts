@@ -40,6 +40,8 @@ export interface ChildAttempt {
   readonly depth: number;
   readonly family: Family;
   readonly begin: () => Promise<AttemptOutcome>;
+  /** True when the attempt does not wait in a crowd of launches: it has begun, or its parent waits for it. */
+  readonly isBegun: boolean;
 }
 
 /** A child's parent and its place in the family. */
@@ -120,7 +122,7 @@ export class ChildRuns {
     let verdict: Verdict | null;
     try {
       const begin = () => this.#begin(job, origin, begun);
-      verdict = await this.#options.run({ job, signal, family, depth, begin });
+      verdict = await this.#options.run({ job, signal, family, depth, begin, isBegun: true });
     } catch (error) {
       this.#options.onError?.(error);
       verdict = { kind: 'silent' };

@@ -25,6 +25,11 @@ export class Launches {
     this.#launcher = launcher;
   }
 
+  /** Launches that may come at once without a crowd. */
+  get room(): number {
+    return Math.max(0, CROWD - [...this.#inProgress.values()].reduce((sum, count) => sum + count, 0));
+  }
+
   begin(job: InvocationJob): Launching {
     const name = nameOf(job);
     const launching = new Launching(this.#launcher, job, !this.#suspects.has(name), (standing) => {

@@ -60,6 +60,8 @@ export class Outbox implements EventSink, Reporting {
   #writing: Promise<void> | null = null;
   #pausing: Promise<void> | null = null;
   #hurried = false;
+  /** Events at the end of the queue that followers get with the terminal event. */
+  #held = 0;
   #scheduled: NodeJS.Immediate | null = null;
   #lingering: NodeJS.Timeout | null = null;
   #checkTimer: NodeJS.Timeout | null = null;
@@ -111,11 +113,7 @@ export class Outbox implements EventSink, Reporting {
 
   /** @param withinMs longest wait for more events to share the write; 0 by default */
   add(event: NewEvent['event'], data: string, withinMs = 0): void {
-    if (this.#end || this.#closed) return;
-    this.#queue.push({ event, data });
-    this.#queuedAt.push(performance.now());
-    this.#usage?.mark();
-    this.#pendingBytes += data.length;
+    if (!this.#push(event, data)) return;
     if (this.#scheduled || (this.#writing && !this.#showing)) return;
     if (withinMs > 0) {
       this.#lingering ??= setTimeout(() => this.#turn(), withinMs);
@@ -125,6 +123,11 @@ export class Outbox implements EventSink, Reporting {
       this.#scheduled = null;
       this.#turn();
     });
+  }
+
+  /** Adds the last event before `finish`. Followers get it with the terminal event if one write can take both. */
+  addLast(event: NewEvent['event'], data: string): void {
+    if (this.#push(event, data)) this.#held = 1;
   }
 
   report(usage: Usage): boolean {
@@ -156,7 +159,9 @@ export class Outbox implements EventSink, Reporting {
   async almostFlushed(): Promise<boolean> {
     this.#show();
     await this.#writing;
-    return this.#travels ? this.#end === null : this.flushed();
+    if (this.#travels) return this.#end === null;
+    this.#held = 0;
+    return this.flushed();
   }
 
   /** Makes all later writes ignore the pace: the inferlet has ended. */
@@ -168,21 +173,22 @@ export class Outbox implements EventSink, Reporting {
    * Writes the remaining events and then the terminal event; takes no more events. `write` gets the terminal event's number and that of the
    * log's last event. When `finish` throws, another call may still end the log.
    *
-   * @param unwritten with it, `write` also gets the remaining events when they are few, and writes them in the same step; it answers
-   *   `unwritten` when the store refuses them.
+   * @param unwritten with it, `write` also gets the remaining events when they are few, and the number of the last event that followers
+   *   were shown. It writes these events in the same step; it answers `unwritten` when the store refuses them.
    * @returns the answer of `write`, or null when the outbox was abandoned before. `unwritten` when events before the end could not be
    *   written; `end` then tells why.
    * @throws StoreError that `write` throws; `store-corrupt` when events before the end could not be written, for instance because the store
    *   lost events that the outbox no longer keeps.
    */
   async finish<T>(
-    write: (seq: number, after: number, events: readonly NewEvent[]) => Promise<T>,
+    write: (seq: number, after: number, events: readonly NewEvent[], shown: number) => Promise<T>,
     unwritten?: T,
   ): Promise<T | null> {
     const endBefore = this.#end;
+    let together = unwritten !== undefined;
+    if (!together || !this.#travels) this.#held = 0;
     this.#show();
     this.close();
-    let together = unwritten !== undefined;
     for (;;) {
       while (this.#writing || (this.#queue.length > 0 && !(together && this.#travels))) {
         this.#start();
@@ -198,7 +204,7 @@ export class Outbox implements EventSink, Reporting {
         const [last, events] = [this.#nextSeq - 1, this.#queue];
         if (events.length > 0) this.#pace?.spend(costOfEvents(events.length, this.#pendingBytes));
         const seq = Math.max(last + events.length, this.#shown) + 1;
-        const answer = await untilAnswered(this.#abandoned, () => write(seq, last, events));
+        const answer = await untilAnswered(this.#abandoned, () => write(seq, last, events, this.#shown));
         if (events.length === 0 || answer !== unwritten) return answer;
         together = false;
       } catch (error) {
@@ -253,7 +259,8 @@ export class Outbox implements EventSink, Reporting {
     const oldestAt = this.#flying.length > 0 ? this.#flyingSince : this.#queuedAt[0];
     if (oldestAt === undefined || performance.now() - oldestAt > MAX_UNLOGGED_MS) return;
     let room = MAX_SHOWN_LENGTH - lengthOf(this.#after(logged, this.#shown));
-    const events = this.#after(this.#shown, this.#mayShow);
+    const unheld = logged + this.#flying.length + this.#queue.length - this.#held;
+    const events = this.#after(this.#shown, Math.min(this.#mayShow, unheld));
     const tooMuch = events.findIndex(({ data }) => {
       room -= data.length;
       return room < 0;
@@ -262,6 +269,17 @@ export class Outbox implements EventSink, Reporting {
     if (shown.length === 0) return;
     this.#showing.show(this.#shown + 1, shown);
     this.#shown += shown.length;
+  }
+
+  /** Queues an event; false when the log takes no more. */
+  #push(event: NewEvent['event'], data: string): boolean {
+    if (this.#end || this.#closed) return false;
+    this.#held = 0;
+    this.#queue.push({ event, data });
+    this.#queuedAt.push(performance.now());
+    this.#usage?.mark();
+    this.#pendingBytes += data.length;
+    return true;
   }
 
   #unlogged(): Unlogged {

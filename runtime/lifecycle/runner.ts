@@ -6,7 +6,7 @@ import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
-import type { FinishOutcome, Usage } from '#scheduler/invocations/types.ts';
+import type { AttemptOutcome, FinishOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';
 import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
@@ -156,21 +156,34 @@ export class InvocationRunner {
     this.#children.cancel(id, message);
   }
 
+  /** Attempts that may begin with their fetch, before their instances are there. */
+  get begins(): number {
+    return this.#launches.room;
+  }
+
   /**
    * Runs one invocation and all its children to their ends. The signal aborts with a `StopReason`. Answers `ended` when the run ended the
    * invocation, and `not-held` when this runtime could not begin it because another runtime has it.
+   *
+   * @param fetched outcome of an attempt that began with its fetch; null for one that has not begun
    */
-  async run(job: InvocationJob, signal: AbortSignal): Promise<'ended' | 'not-held' | undefined> {
+  async run(
+    job: InvocationJob,
+    signal: AbortSignal,
+    fetched: AttemptOutcome | null = null,
+  ): Promise<'ended' | 'not-held' | undefined> {
     const { invocations, runtimeId, live } = this.#options;
     // Repetitions share one token: a call whose answer was lost may have begun the attempt.
     const token = randomUUID();
     let held = true;
     const begin = async () => {
-      const begun = await invocations.beginAttempt(job.id, runtimeId, token, job.fetchToken, live !== undefined);
+      const begun =
+        fetched ?? (await invocations.beginAttempt(job.id, runtimeId, token, job.fetchToken, live !== undefined));
       held = !('refused' in begun && begun.refused === 'not-held');
       return begun;
     };
-    const verdict = await this.#run({ job, signal, begin, depth: 0, family: new Family(job) });
+    const isBegun = fetched !== null;
+    const verdict = await this.#run({ job, signal, begin, isBegun, depth: 0, family: new Family(job) });
     if (verdict !== null && verdict.kind !== 'silent') return 'ended';
     return held ? undefined : 'not-held';
   }
@@ -180,7 +193,7 @@ export class InvocationRunner {
     const { invocations, live } = this.#options;
     const { job, signal } = run;
     const launching = this.#launches.begin(job);
-    if (run.depth === 0) await this.#launches.crowd(job, launching);
+    if (!run.isBegun) await this.#launches.crowd(job, launching);
     const startedAt = Date.now();
     const begun = await untilStored(begin, signal).catch(async (error: unknown) => {
       await launching.dispose();
@@ -198,7 +211,10 @@ export class InvocationRunner {
     const own = { id: job.id, epoch: begun.epoch, shown: live !== undefined };
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, own, meter), {
       ...{ usage: meter, pace },
-      shows: live && { begin: (unlogged) => live.begin(job.id, begun.epoch, unlogged), ticks: this.#writeTicks },
+      shows: live && {
+        begin: (unlogged) => live.begin(job.id, begun.epoch, unlogged, job.submitter),
+        ticks: this.#writeTicks,
+      },
       onEnd: (end, cause) => {
         if (cause !== undefined && end !== 'over-quota') this.#options.onError?.(cause);
         kill(
@@ -352,7 +368,10 @@ export class InvocationRunner {
     // Times of the steps before the inferlet's first host call; numbers only.
     const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
     const preempted = used.preemptedMs > 0 ? { preemptedMs: used.preemptedMs } : {};
-    outbox.add('metric', JSON.stringify({ queuedMs, ...preempted, ...roundedTimings(launched.timings), ...firstCall }));
+    outbox.addLast(
+      'metric',
+      JSON.stringify({ queuedMs, ...preempted, ...roundedTimings(launched.timings), ...firstCall }),
+    );
     // Write an invocation's end only after the ends of its children.
     const [fault] = await Promise.all([
       resultFault(this.#options.services.texts, end.ending, tenant, cpu.charge),
@@ -421,8 +440,8 @@ export class InvocationRunner {
     const terminal = terminalEvent(verdict, total);
     const outcome = await outbox
       .finish<FinishOutcome>(
-        (seq, after, events) =>
-          this.#options.invocations.finish(job.id, epoch, seq, terminal, usage, after, run.peak, events),
+        (seq, after, events, shown) =>
+          this.#options.invocations.finish(job.id, epoch, seq, terminal, usage, after, run.peak, events, shown),
         'unwritten',
       )
       .catch(refusedByQuota);

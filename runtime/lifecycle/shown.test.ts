@@ -5,7 +5,7 @@ import path from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SHOWN_AHEAD } from '#scheduler/invocations/appends.ts';
-import type { InvocationEvent, TerminalEvent } from '#scheduler/invocations/types.ts';
+import type { FinishOutcome, InvocationEvent, NewEvent, TerminalEvent } from '#scheduler/invocations/types.ts';
 import { LiveServer } from '#scheduler/live/server.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { collect, eventually, hold, openTestScheduler, submission } from '#scheduler/testing/fixture.ts';
@@ -166,6 +166,31 @@ describe('events that are shown before they are logged', () => {
     });
     feed.close();
     await attempt.finish();
+  });
+
+  it('are followed by the last one in one message with the terminal event', async () => {
+    const { id, epoch, outbox, say } = await runtime.begin();
+    const listener = redis.connect();
+    const announced: string[] = [];
+    listener.on('message', (_channel, text) => announced.push(text));
+    await listener.subscribe(own.store.keys.live(id));
+    const { events, ended, hears } = follow(id);
+    say('one');
+    await hears('one');
+    outbox.addLast('metric', '{}');
+    assert.equal(await outbox.almostFlushed(), true);
+    const end = (seq: number, after: number, last: readonly NewEvent[], shown: number) =>
+      own.invocations.finish(id, epoch, seq, RESULT, null, after, null, last, shown);
+    assert.equal(await outbox.finish<FinishOutcome>(end, 'unwritten'), 'ok');
+    await ended;
+    assert.deepEqual(events, await own.events.read(id, 0));
+    assert.deepEqual(
+      events.map(({ event }) => event),
+      ['message', 'metric', 'result'],
+    );
+    await eventually(() => announced.length > 0, 'the end is announced');
+    assert.deepEqual(announced, [`${epoch}-2\0metric\0{}\0${epoch}-3\0result\0${RESULT.data}`]);
+    listener.disconnect();
   });
 
   it('of many attempts are written in at most three calls', async () => {

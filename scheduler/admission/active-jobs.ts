@@ -12,8 +12,10 @@ export interface ActiveJob {
   readonly id: string;
   /** The runtime that fetched it. */
   readonly runtimeId: string | null;
-  /** Time of the fetch, by the runtime's clock. */
+  /** Time of the fetch, by the clock of Redis. */
   readonly fetchedAt: number;
+  /** Token of the fetch. */
+  readonly fetchToken: string | null;
 }
 
 /** `waiting`: the job is back at its place in its tenant's line. `not-held`: the runtime no longer held it. */
@@ -40,10 +42,11 @@ export class ActiveJobs {
     const wanted = ids.filter((id) => !passed(id));
     const jobs = await Promise.all(
       wanted.map(async (id) => {
-        const [runtimeId, fetchedAt] = await this.#store.call((redis) =>
-          redis.hmget(`${this.#queue}:${id}`, 'pb', 'processedOn'),
+        const job = `${this.#queue}:${id}`;
+        const [[runtimeId, fetchedAt], fetchToken] = await this.#store.call((redis) =>
+          Promise.all([redis.hmget(job, 'pb', 'processedOn'), redis.get(`${job}:lock`)]),
         );
-        return { id, runtimeId: runtimeId ?? null, fetchedAt: Number(fetchedAt ?? 0) };
+        return { id, runtimeId: runtimeId ?? null, fetchedAt: Number(fetchedAt ?? 0), fetchToken };
       }),
     );
     return jobs;

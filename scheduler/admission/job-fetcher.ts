@@ -1,5 +1,8 @@
 import type { Redis } from 'ioredis';
+import { SHOWN_AHEAD } from '../invocations/appends.ts';
+import { attemptOutcome } from '../invocations/begins.ts';
 import { tuple } from '../invocations/replies.ts';
+import type { AttemptOutcome } from '../invocations/types.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import { Store } from '../store/store.ts';
@@ -12,31 +15,48 @@ const BLOCK_SECONDS = 2;
 /** Time after which a blocking wait without an answer counts as lost with its connection. */
 const LOST_WAIT_MS = 1000 * BLOCK_SECONDS + 2000;
 /** Time after which a fetch without an answer counts as lost. A late answer is worth waiting for: no other runtime gets its jobs for seconds. */
-const LOST_FETCH_MS = 10_000;
+const LOST_FETCH_MS = 1000 * BLOCK_SECONDS + 10_000;
 /** Most jobs of one fetch: a fraction of a millisecond of Redis. */
 const MAX_TAKEN = 16;
 /** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
 const LOCK_MS = 7 * 24 * 3_600_000;
 
-export type FetchedJob = InvocationJob & Required<Pick<InvocationJob, 'fetchToken'>>;
+/** A job that a runtime has fetched. */
+export interface FetchedJob {
+  readonly job: InvocationJob & Required<Pick<InvocationJob, 'fetchToken'>>;
+  /** Outcome of its attempt; null when the runtime is to begin it. */
+  readonly begun: AttemptOutcome | null;
+}
+
+/** What a fetch may take. */
+export interface FetchBounds {
+  readonly jobs: number;
+  /** Attempts that begin with the fetch. */
+  readonly begins: number;
+}
 
 /**
- * Takes admitted jobs from BullMQ's lists for one runtime, several in one call. BullMQ's own worker takes one job in a call, and looks into
- * an empty list twice for each job that comes alone. The connection is the fetcher's own: it blocks while no job waits.
+ * Takes admitted jobs from BullMQ's lists for one runtime, several in one call, which may also begin their attempts. BullMQ's own worker
+ * takes one job in a call, and looks into an empty list twice for each job that comes alone. The connection is the fetcher's own: it blocks
+ * while no job waits. The fetch travels behind the blocking wait, so that Redis makes it once a job comes, without another round trip.
  */
 export class JobFetcher {
   readonly #store: Store;
   readonly #jobs: string;
   readonly #runtimeId: string;
+  readonly #shown: boolean;
   /** True when the last fetch left jobs behind. */
   #more = false;
   #tokens = 0;
+  #token: string | null = null;
 
-  constructor({ keys, clock }: Store, connection: Redis, runtimeId: string) {
+  /** @param shown true when the begun attempts show their events to followers themselves */
+  constructor({ keys, clock }: Store, connection: Redis, runtimeId: string, shown: boolean) {
     connection.on('error', () => undefined);
     this.#store = new Store(connection, { prefix: keys.prefix, clock });
     this.#jobs = keys.jobs;
     this.#runtimeId = runtimeId;
+    this.#shown = shown;
   }
 
   /** Resolves once the connection is ready. @throws StoreError */
@@ -51,48 +71,70 @@ export class JobFetcher {
     return () => redis.off('ready', listener);
   }
 
-  /** Waits until a fetch is due: jobs wait, or the last look is some time ago. @throws StoreError */
-  async due(): Promise<void> {
-    if (this.#more) return;
-    const { redis } = this.#store;
-    try {
-      await this.#store.call(() => redis.bzpopmin(this.#marker, BLOCK_SECONDS), LOST_WAIT_MS);
-    } catch (error) {
-      // A command that the connection still holds would block the next fetch.
-      if (redis.status === 'ready' && StoreError.from(error).code === 'store-unavailable') redis.disconnect(true);
-      throw error;
-    }
+  /** Token of the fetch whose answer has not come; null when none is under way. Redis may have handed over jobs under it. */
+  get unanswered(): string | null {
+    return this.#token;
   }
 
-  /** Passes a wake-up on to another runtime. */
-  async wakeAnother(): Promise<void> {
-    await this.#store.call((redis) => redis.zadd(this.#marker, 0, '0'));
-  }
-
-  /** Takes up to `most` jobs, none when no job waits. */
-  async take(most: number): Promise<FetchedJob[]> {
+  /**
+   * Waits until jobs wait, or the last look is some time ago, and takes some. Answers none when no job waits, and null when the runtime is
+   * described as one that takes no jobs. After a failure, the next call repeats the fetch under its token: Redis may have made it.
+   */
+  async take({ jobs, begins }: FetchBounds): Promise<FetchedJob[] | null> {
+    const { keys } = this.#store;
+    const runtimeId = this.#runtimeId;
+    // A repeated fetch may have its jobs already.
+    if (!this.#more && this.#token === null) this.#wait();
     this.#more = false;
-    this.#tokens += 1;
-    const { keys, clock } = this.#store;
-    const fetchToken = `${this.#runtimeId}:${this.#tokens}`;
+    this.#token ??= `${runtimeId}:${this.#tokens++}`;
+    const fetchToken = this.#token;
     const reply = await this.#store.script(
       TAKE_JOBS,
-      [`${this.#jobs}:wait`, `${this.#jobs}:active`, this.#marker, keys.runtimes],
-      [`${this.#jobs}:`, this.#runtimeId, fetchToken, clock(), LOCK_MS, Math.min(most, MAX_TAKEN)],
+      [`${this.#jobs}:wait`, `${this.#jobs}:active`, this.#marker, keys.runtimes, keys.fetches],
+      [
+        ...[keys.prefix, `${this.#jobs}:`, runtimeId, fetchToken, LOCK_MS, Math.min(jobs, MAX_TAKEN), begins],
+        ...[this.#shown ? SHOWN_AHEAD : 0, keys.cancels(runtimeId), keys.cancelChannel(runtimeId)],
+      ],
       LOST_FETCH_MS,
     );
-    const [left, ...taken] = tuple(reply);
+    this.#token = null;
+    const [left, now, ...taken] = tuple(reply);
     this.#more = Number(left) > 0;
-    return taken
-      .filter((data) => data !== '')
-      .map((data) => ({ ...(JSON.parse(String(data)) as InvocationJob), fetchToken }));
+    if (Number(left) < 0) return null;
+    const fetched: FetchedJob[] = [];
+    for (let i = 0; i < taken.length; i += 2) {
+      if (taken[i] === '') continue;
+      const job = { ...(JSON.parse(String(taken[i])) as InvocationJob), fetchToken };
+      fetched.push({ job, begun: taken[i + 1] === '' ? null : attemptOutcome(taken[i + 1], Number(now)) });
+    }
+    return fetched;
+  }
+
+  /** Ends the wait of the present fetch. @param store of another connection, since the fetcher's own is blocked */
+  async wake(store: Store): Promise<void> {
+    const marker = this.#ownMarker;
+    await store.call((redis) => Promise.all([redis.zadd(marker, 0, '0'), redis.pexpire(marker, LOST_WAIT_MS)]));
   }
 
   close(): void {
     this.#store.redis.disconnect();
   }
 
+  /** Blocks the connection until a marker comes. */
+  #wait(): void {
+    const { redis } = this.#store;
+    const wait = () => redis.bzpopmin(this.#marker, this.#ownMarker, BLOCK_SECONDS);
+    this.#store.call(wait, LOST_WAIT_MS).catch((error) => {
+      // A command that the connection still holds would block the fetch.
+      if (redis.status === 'ready' && StoreError.from(error).code === 'store-unavailable') redis.disconnect(true);
+    });
+  }
+
   get #marker(): string {
     return `${this.#jobs}:marker`;
+  }
+
+  get #ownMarker(): string {
+    return `${this.#marker}:${this.#runtimeId}`;
   }
 }

@@ -26,6 +26,8 @@ export interface InvocationJob {
   readonly functionOwner?: string;
   /** Key by which admission placed the invocation on a GPU host, instead of its id; see `affinityKey`. */
   readonly placement?: string;
+  /** Channel of the process that submitted the invocation and follows it. */
+  readonly submitter?: string;
   /** W3C `traceparent` of the request. */
   readonly traceparent?: string;
   /** Token of the runtime's fetch; only that fetch may begin the invocation. The queued job has none. */

@@ -1,5 +1,6 @@
 import type { Redis } from 'ioredis';
 import type { Control } from '../invocations/control.ts';
+import type { AttemptOutcome } from '../invocations/types.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
@@ -27,19 +28,27 @@ export interface AdmissionWorkerOptions {
   readonly lease: RuntimeLease;
   /** Invocations that the runtime runs at once. */
   readonly slots: number;
+  /** Attempts that begin with their fetch; by default, `run` begins them all. */
+  readonly begins?: {
+    /** Most attempts that the next fetch begins. */
+    readonly most: () => number;
+    /** True when the attempts show their events to followers themselves. */
+    readonly shown: boolean;
+  };
   /**
-   * Runs one invocation to its end (`Invocations.beginAttempt` … `finish`), then resolves: with `'ended'` when `finish` ended it, which
-   * also handed in its job. The signal aborts with a `StopReason`. When `run` resolves or rejects without having ended the invocation,
-   * the invocation fails as `internal`. When it resolves with `'not-held'`, the refusal of `beginAttempt`, the worker leaves the
-   * invocation to the runtime that holds it.
+   * Runs one invocation to its end (`Invocations.beginAttempt` unless `begun` has its outcome, … `finish`), then resolves: with `'ended'`
+   * when `finish` ended it, which also handed in its job. The signal aborts with a `StopReason`. When `run` resolves or rejects without
+   * having ended the invocation, the invocation fails as `internal`. When it resolves with `'not-held'`, the refusal of `beginAttempt`,
+   * the worker leaves the invocation to the runtime that holds it.
    */
-  readonly run: (job: InvocationJob, signal: AbortSignal) => Promise<unknown>;
+  readonly run: (job: InvocationJob, signal: AbortSignal, begun: AttemptOutcome | null) => Promise<unknown>;
   /** Receives errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
 
 interface Held {
   readonly job: InvocationJob;
+  readonly begun: AttemptOutcome | null;
   /** Token of the fetch: an invocation that was given back may come again before its earlier run is over. */
   readonly token: string;
   readonly stop: AbortController;
@@ -57,7 +66,9 @@ export class AdmissionWorker {
   readonly #jobs = new Map<string, Held>();
   readonly #running = new Set<Held>();
   readonly #cleanups: (() => void)[] = [];
-  #fetching = false;
+  /** Cancels of unknown jobs: Redis may have begun their attempts in a fetch whose answer has not arrived. */
+  readonly #cancels = new Map<string, StopReason>();
+  #fetching: Promise<void> | null = null;
   readonly #slots: number;
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
   #paused = false;
@@ -67,7 +78,8 @@ export class AdmissionWorker {
   constructor(options: AdmissionWorkerOptions) {
     this.#options = options;
     this.#slots = checked(options.slots);
-    this.#fetcher = new JobFetcher(options.store, options.connect(), options.lease.id);
+    const shown = options.begins?.shown ?? false;
+    this.#fetcher = new JobFetcher(options.store, options.connect(), options.lease.id, shown);
     options.lease.reportLoad(() => ({ running: this.running }));
   }
 
@@ -77,18 +89,22 @@ export class AdmissionWorker {
 
   /** Starts to take jobs; from now on the runtime counts in the platform's capacity. */
   async start(): Promise<void> {
-    const { control, lease } = this.#options;
+    const { control, lease, store } = this.#options;
     this.#cleanups.push(
-      await control.onCancel(lease.id, (id, message) => this.#stop(id, { code: 'cancelled', message })),
+      await control.onCancel(lease.id, (id, message) => this.#cancel(id, { code: 'cancelled', message })),
       lease.onLost(() => this.#abandon()),
     );
-    const audit = () => this.#scheduleAudit(LOST_REPLY_MS);
-    this.#cleanups.push(this.#fetcher.onReady(audit));
+    const reconnected = () => {
+      this.#scheduleAudit(LOST_REPLY_MS);
+      // The connection sends a fetch again, behind its wait, although Redis may have made it.
+      if (this.#fetcher.unanswered !== null) this.#fetcher.wake(store).catch(() => undefined);
+    };
+    this.#cleanups.push(this.#fetcher.onReady(reconnected));
     await this.#fetcher.ready();
     this.#state = 'started';
     this.#scheduleAudit(AUDIT_MS);
-    this.#pump();
     await lease.describe({ slots: this.#slots, accepting: !this.#paused });
+    this.#pump();
     await this.#options.admission.admit();
   }
 
@@ -97,8 +113,7 @@ export class AdmissionWorker {
     if (this.#paused === paused) return;
     this.#paused = paused;
     if (this.#state !== 'started') return;
-    this.#pump();
-    await this.#options.lease.describe({ accepting: !paused });
+    await this.#options.lease.describe({ accepting: !paused }).finally(() => this.#pump());
   }
 
   /** Reports the peak of a run that did not end its invocation, from which admission learns what the version's next run will hold. */
@@ -115,8 +130,9 @@ export class AdmissionWorker {
     if (this.#state === 'closed') return;
     this.#state = 'draining';
     const { active, lease, onError } = this.#options;
-    await lease.describe({ accepting: false }).catch((error) => onError?.(error));
-    await this.#settled(deadlineMs);
+    const until = performance.now() + deadlineMs;
+    await this.#endFetch().catch((error) => onError?.(error));
+    await this.#settled(Math.max(0, until - performance.now()));
     for (const id of [...this.#jobs.keys()]) {
       this.#stop(id, { code: 'terminated', message: 'The runtime is shutting down.' });
     }
@@ -139,22 +155,20 @@ export class AdmissionWorker {
 
   #pump(): void {
     if (this.#fetching || !this.#taking || this.#running.size >= this.#slots) return;
-    this.#fetching = true;
-    this.#fetch().finally(() => {
-      this.#fetching = false;
+    this.#fetching = this.#fetch().finally(() => {
+      this.#fetching = null;
       this.#pump();
     });
   }
 
   async #fetch(): Promise<void> {
     try {
-      await this.#fetcher.due();
-      if (!this.#taking) {
-        // The wake-up is for another runtime.
-        await this.#fetcher.wakeAnother();
-        return;
-      }
-      for (const job of await this.#fetcher.take(this.#slots - this.#running.size)) this.#accept(job);
+      const bounds = { jobs: this.#slots - this.#running.size, begins: this.#options.begins?.most() ?? 0 };
+      const fetched = await this.#fetcher.take(bounds);
+      for (const one of fetched ?? []) this.#accept(one);
+      this.#cancels.clear();
+      // Redis does not know yet that this runtime takes jobs.
+      if (fetched === null && this.#taking) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     } catch (error) {
       if (this.#state !== 'started') return;
       if (StoreError.from(error).code !== 'store-unavailable') this.#options.onError?.(error);
@@ -162,22 +176,34 @@ export class AdmissionWorker {
     }
   }
 
-  #accept(job: FetchedJob): void {
+  /** Tells Redis that this runtime takes no more jobs, and waits for the jobs that the present fetch has taken before. */
+  async #endFetch(): Promise<void> {
+    const { lease, store } = this.#options;
+    await lease.describe({ accepting: false });
+    if (!this.#fetching) return;
+    await this.#fetcher.wake(store);
+    await this.#fetching;
+  }
+
+  #accept({ job, begun }: FetchedJob): void {
     const { active, lease, onError } = this.#options;
     const { fetchToken: token } = job;
-    if (!this.#taking) {
+    // A begun attempt would be lost if its job went back.
+    if (this.#state === 'closed' || (begun === null && !this.#taking)) {
       active.giveBack(job.id, lease.id, token).catch((error) => onError?.(error));
       return;
     }
-    const held: Held = { job, token, stop: new AbortController() };
+    const held: Held = { job, begun, token, stop: new AbortController() };
     this.#jobs.set(job.id, held);
     this.#running.add(held);
+    const cancel = this.#cancels.get(job.id);
+    if (cancel) held.stop.abort(cancel);
     this.#execute(held).catch((error) => onError?.(error));
   }
 
   async #execute(held: Held): Promise<void> {
     const { run, onError } = this.#options;
-    const { job, stop } = held;
+    const { job, begun, stop } = held;
     const leftMs = job.submittedAt + job.deadlineMs - this.#options.store.clock();
     held.deadline = setTimeout(
       () =>
@@ -186,7 +212,7 @@ export class AdmissionWorker {
     );
     let outcome: unknown;
     try {
-      outcome = await run(job, stop.signal);
+      outcome = await run(job, stop.signal, begun);
     } catch (error) {
       onError?.(error);
     } finally {
@@ -229,6 +255,11 @@ export class AdmissionWorker {
     this.#jobs.get(id)?.stop.abort(reason);
   }
 
+  #cancel(id: string, reason: StopReason): void {
+    if (this.#jobs.has(id)) this.#stop(id, reason);
+    else if (this.#fetcher.unanswered !== null) this.#cancels.set(id, reason);
+  }
+
   /** Aborts all runs: this runtime was declared dead, and other runtimes own its invocations now. */
   #abandon(): void {
     const lost = [...this.#running];
@@ -261,8 +292,10 @@ export class AdmissionWorker {
   async #settleUnknown(fetchedBefore: number): Promise<void> {
     const { active, lease } = this.#options;
     const known = (id: string) => this.#jobs.has(id);
-    for (const { id, runtimeId, fetchedAt } of await active.list(known)) {
-      if (runtimeId === lease.id && fetchedAt <= fetchedBefore && !known(id)) await active.lost(id, lease.id);
+    for (const { id, runtimeId, fetchedAt, fetchToken } of await active.list(known)) {
+      if (runtimeId !== lease.id || fetchedAt > fetchedBefore || known(id)) continue;
+      // The fetch is about to be repeated.
+      if (fetchToken === null || fetchToken !== this.#fetcher.unanswered) await active.lost(id, lease.id);
     }
   }
 

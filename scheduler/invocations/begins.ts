@@ -49,11 +49,12 @@ export class Begins {
       shown ? keys.live(id) : '',
     ]);
     const replies = tuple(await this.#store.script(BEGIN, [keys.runtimes, ...places], [now, SHOWN_AHEAD, ...args]));
-    return replies.map((reply) => () => outcomeOf(reply, now));
+    return replies.map((reply) => () => attemptOutcome(reply, now));
   }
 }
 
-function outcomeOf(reply: unknown, now: number): AttemptOutcome {
+/** Parses the reply of `beginAttempt` in the scripts. @throws StoreError */
+export function attemptOutcome(reply: unknown, now: number): AttemptOutcome {
   const [begun, first, nextSeq, attempt, queuedAt, before, last, standing, ...limits] = tuple(reply);
   if (begun === 1) {
     return {

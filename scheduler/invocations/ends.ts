@@ -17,8 +17,10 @@ export interface AttemptEnd {
   readonly seq: number;
   /** Number of the log's last event. */
   readonly after: number;
-  /** The attempt's last events, which the log lacks and which followers were shown; they follow `after`. */
+  /** The attempt's last events, which the log lacks; they follow `after`. */
   readonly events: readonly NewEvent[];
+  /** Number of the last event that followers were shown. */
+  readonly shown: number;
   readonly terminal: TerminalEvent;
   readonly usage: Usage | null;
   /** The most that the run held; null when admission is to learn nothing from it. */
@@ -62,12 +64,12 @@ export class Ends {
     const now = this.#store.clock();
     const { familyBytes, maxEvents, maxBytes } = this.#retention;
     const args = [now, ...retentionArguments(this.#retention), familyBytes, LEARNED_MS, maxEvents, maxBytes];
-    for (const { id, epoch, seq, after, events, terminal, usage, peak } of ends) {
+    for (const { id, epoch, seq, after, events, shown, terminal, usage, peak } of ends) {
       const failed = terminal.event === 'error' ? terminal : null;
       const status = failed === null ? 'succeeded' : failed.code === 'cancelled' ? 'cancelled' : 'failed';
       args.push(id, keys.live(id), keys.inboxChannel(id), epoch, seq, terminal.event, terminal.data, status);
       args.push(failed?.code ?? '', failed?.message ?? '', usage === null ? '' : JSON.stringify(usage));
-      args.push(meteredText(usage), after, peak === null ? '' : JSON.stringify(peakPairs(peak)), events.length);
+      args.push(meteredText(usage), after, peak === null ? '' : JSON.stringify(peakPairs(peak)), shown, events.length);
       for (const { event, data } of events) args.push(event, data);
     }
     const places = ends.flatMap(({ id }) => [keys.invocation(id), keys.events(id), keys.inbox(id)]);

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LiveSource } from '../live/live.ts';
-import type { Channels } from '../store/channels.ts';
+import type { ChannelListener, Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
@@ -8,6 +8,7 @@ import { Items, type OpenFeed } from './feed.ts';
 import type { LogRead } from './follow.ts';
 import { Follower, type FollowerRead, type FollowHeld, type FollowOptions } from './follower.ts';
 import { type Entry, parseEntries } from './live.ts';
+import type { Submitter } from './submitter.ts';
 import {
   type EventName,
   hasEnded,
@@ -34,9 +35,11 @@ export class EventLog {
   readonly #channels: Channels;
   readonly #outageMs: number;
   readonly #live: LiveSource;
+  readonly #submitter: Submitter;
 
   /** @param outageMs how long a follower waits for Redis to come back. */
-  constructor(store: Store, channels: Channels, live: LiveSource, outageMs = MAX_OUTAGE_MS) {
+  constructor(store: Store, channels: Channels, live: LiveSource, submitter: Submitter, outageMs = MAX_OUTAGE_MS) {
+    this.#submitter = submitter;
     this.#store = store;
     this.#channels = channels;
     this.#live = live;
@@ -82,6 +85,8 @@ export class EventLog {
    * `take` throws StoreError: `store-unavailable` when Redis stays away (4.5 s by default), `invalid-argument` when there is no such
    * invocation or none of its events are kept.
    *
+   * The first feed from the beginning of an invocation that this process submitted (`Submitter.expect`) starts without a read.
+   *
    * @param held bounds on the events that this process holds for a stalled reader.
    */
   feed(
@@ -90,13 +95,17 @@ export class EventLog {
     { readCount = READ_COUNT, before, ...waiting }: FollowOptions = {},
   ): OpenFeed<InvocationEvent> {
     const sources = {
-      before,
       live: this.#live,
-      channels: this.#channels,
-      channel: this.#store.keys.live(id),
       read: (position: Position, isOver: () => boolean) => this.#readThroughOutage(id, position, readCount, isOver),
     };
-    return (ready) => new Follower(id, after, sources, ready, waiting);
+    return (ready) => {
+      const isBeginning = after.seq === 0 && after.epoch === null;
+      const own = isBeginning ? this.#submitter.claim(id) : null;
+      const listen = async (listener: ChannelListener) =>
+        own ? own(listener) : this.#channels.listen(this.#store.keys.live(id), listener);
+      const source = { ...sources, listen, isOwn: own !== null, before: own ? undefined : before };
+      return new Follower(id, after, source, ready, waiting);
+    };
   }
 
   /** The events of `feed` one by one, for a reader that waits for them. Ends also when the signal aborts. */

@@ -26,7 +26,7 @@ export class FollowCursor {
   /** Number of the last event handed out. */
   last: number;
   /** True when events may exist that only the log can supply. */
-  behind = true;
+  behind: boolean;
   /** True once the terminal event was handed out. */
   done = false;
   readonly #afterSeq: number;
@@ -42,10 +42,12 @@ export class FollowCursor {
   /** The same for a later epoch that gives events new numbers, until a read tells where that epoch begins. */
   #knownLater = 0;
 
-  constructor(after: Position, { maxWaiting = 1024, maxWaitingLength = 64 << 10 }: WaitingEvents = {}) {
-    this.last = after.seq;
-    this.#epoch = after.epoch;
-    this.#afterSeq = after.seq;
+  /** @param after place of the reader; null for one that gets every event live from the first on */
+  constructor(after: Position | null, { maxWaiting = 1024, maxWaitingLength = 64 << 10 }: WaitingEvents = {}) {
+    this.behind = after !== null;
+    this.last = after?.seq ?? 0;
+    this.#epoch = after?.epoch ?? null;
+    this.#afterSeq = this.last;
     this.#maxWaiting = maxWaiting;
     this.#maxWaitingLength = maxWaitingLength;
   }

@@ -18,8 +18,8 @@ function following(t: TestContext, log: readonly InvocationEvent[], count = 512)
     { epoch: null, seq: 0 },
     {
       before: () => before.promise,
-      channels: { listen: () => listening.promise.then(() => () => undefined) },
-      channel: 'events',
+      listen: () => listening.promise.then(() => () => undefined),
+      isOwn: false,
       live: { follow: () => () => undefined },
       read: async ({ seq: last }) => {
         reads += 1;

@@ -1,5 +1,5 @@
 import type { LiveSource } from '../live/live.ts';
-import type { Channels } from '../store/channels.ts';
+import type { ChannelListener } from '../store/channels.ts';
 import type { Feed } from './feed.ts';
 import { FollowCursor, type LogRead, type WaitingEvents } from './follow.ts';
 import { parseBegun, parseLive } from './live.ts';
@@ -35,9 +35,10 @@ export interface FollowerRead extends LogRead {
 /** The connections of a follower. */
 export interface FollowerSources {
   readonly live: LiveSource;
-  readonly channels: Pick<Channels, 'listen'>;
-  /** Channel with the beginnings of attempts, terminal events and the platform's own events. */
-  readonly channel: string;
+  /** Listens for the beginnings of attempts, terminal events and the platform's own events. */
+  readonly listen: (listener: ChannelListener) => Promise<() => void>;
+  /** True when the follower listens from the submission on, which this process made. */
+  readonly isOwn: boolean;
   readonly before: (() => Promise<void>) | undefined;
   /** Reads the log, and waits out a short absence of Redis. @throws StoreError */
   readonly read: (after: Position, isOver: () => boolean) => Promise<FollowerRead>;
@@ -78,8 +79,8 @@ export class Follower implements Feed<InvocationEvent> {
   constructor(id: string, after: Position, sources: FollowerSources, ready: () => void, waiting: WaitingEvents = {}) {
     this.#sources = sources;
     this.#ready = ready;
-    this.#cursor = new FollowCursor(after, waiting);
-    this.#shown = new ShownEvents(sources.live, id, this.#cursor, this.#changed);
+    this.#cursor = new FollowCursor(sources.isOwn ? null : after, waiting);
+    this.#shown = new ShownEvents(sources.live, id, this.#cursor, this.#changed, sources.isOwn);
   }
 
   /** @throws StoreError `store-unavailable`, `invalid-argument`; see `EventLog.feed` */
@@ -124,7 +125,7 @@ export class Follower implements Feed<InvocationEvent> {
     try {
       await this.#sources.before?.();
       if (this.#isOver()) return;
-      const stop = await this.#sources.channels.listen(this.#sources.channel, {
+      const stop = await this.#sources.listen({
         message: (payload) => {
           const runtime = parseBegun(payload);
           if (runtime === null) this.#cursor.live(parseLive(payload));

@@ -232,8 +232,9 @@ export class Invocations {
    *
    * @param after number of the log's last event; pass it when readers were shown later events that will not be written.
    * @param peak the most that the run held, for admission to learn from.
-   * @param events the attempt's last events, from number `after + 1` on, which it has shown itself; written in the same step. When they are
-   *   refused, the outcome is `unwritten`; `write` then tells the reason.
+   * @param events the attempt's last events, from number `after + 1` on; written in the same step. When they are refused, the outcome is
+   *   `unwritten`; `write` then tells the reason.
+   * @param shown number of the last event that the attempt has shown; followers get the later ones with the terminal event.
    * @throws SequenceGap and QuotaExceeded like `append`; an error is subject to no quota.
    */
   async finish(
@@ -245,8 +246,9 @@ export class Invocations {
     after = seq - 1,
     peak: Peak | null = null,
     events: readonly NewEvent[] = [],
+    shown = after + events.length,
   ): Promise<FinishOutcome> {
-    return this.#ends.finish({ id, epoch, seq, after, events, terminal, usage, peak });
+    return this.#ends.finish({ id, epoch, seq, after, events, shown, terminal, usage, peak });
   }
 
   /** Counts an attempt's cumulative usage after it ended its invocation. Idempotent. Null when it did not, or the record is gone. */

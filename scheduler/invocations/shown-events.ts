@@ -1,4 +1,4 @@
-import type { LiveSource } from '../live/live.ts';
+import type { LiveFollower, LiveSource, Unfollow } from '../live/live.ts';
 import type { FollowCursor } from './follow.ts';
 
 /** Passes the events that an invocation's runtime shows to a follower's cursor. */
@@ -10,10 +10,15 @@ export class ShownEvents {
   #runtime = '';
   #isAttached = false;
   #attempt = 0;
-  #stop: () => void = () => undefined;
+  readonly #isOwn: boolean;
+  #stop: Unfollow = () => undefined;
 
-  /** @param changed called when events came, or when the runtime came into reach or out of it */
-  constructor(source: LiveSource, id: string, cursor: FollowCursor, changed: () => void) {
+  /**
+   * @param changed called when events came, or when the runtime came into reach or out of it
+   * @param isOwn see `LiveSource.follow`
+   */
+  constructor(source: LiveSource, id: string, cursor: FollowCursor, changed: () => void, isOwn: boolean) {
+    this.#isOwn = isOwn;
     this.#source = source;
     this.#id = id;
     this.#cursor = cursor;
@@ -37,7 +42,7 @@ export class ShownEvents {
     this.#runtime = runtime;
     this.#attempt += 1;
     if (runtime === '') return;
-    this.#stop = this.#source.follow(runtime, this.#id, {
+    const follower: LiveFollower = {
       attached: (logged) => {
         this.#isAttached = true;
         this.#cursor.known(logged);
@@ -51,11 +56,12 @@ export class ShownEvents {
         this.#isAttached = false;
         this.#changed();
       },
-    });
+    };
+    this.#stop = this.#source.follow(runtime, this.#id, follower, this.#isOwn);
   }
 
   leave(): void {
-    this.#stop();
+    this.#stop(this.#cursor.done);
     this.#stop = () => undefined;
     this.#runtime = '';
     this.#isAttached = false;

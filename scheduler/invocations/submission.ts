@@ -8,7 +8,9 @@ import type { LatencyTargets, NewChild, NewInvocation } from './types.ts';
 export const FIRST_MEMORY_MB = 8;
 
 /** A new invocation with the data that its runtime gets and the expectations that admission uses. */
-export interface Submission extends NewInvocation, Pick<InvocationJob, 'input' | 'limits' | 'traceparent'> {
+export interface Submission
+  extends NewInvocation,
+    Pick<InvocationJob, 'input' | 'limits' | 'traceparent' | 'submitter'> {
   /** Expected KV pages, by model, or on the first model; learned from past runs of the version when absent. */
   readonly expectedPages?: number | Readonly<Record<string, number>>;
   /** Expected memory, MiB, until it is learned from past runs of the version; {@link FIRST_MEMORY_MB} when absent. */
@@ -24,17 +26,18 @@ export interface Submission extends NewInvocation, Pick<InvocationJob, 'input' |
 /** The job as its runtime gets it, without the arrival and granted latency targets: the script that stores the job adds them. */
 export function jobText(submission: Submission): string {
   const { id, tenant, function: name, version, input, limits, submittedAt, deadlineMs, restartable } = submission;
-  const { traceparent } = submission;
+  const { traceparent, submitter } = submission;
   const job: Omit<InvocationJob, 'arrival' | 'latency'> = {
     ...{ id, tenant, function: name, version, input, limits, submittedAt, deadlineMs, restartable },
     ...(traceparent !== undefined && { traceparent }),
+    ...(submitter !== undefined && { submitter }),
   };
   return JSON.stringify(job);
 }
 
 /** Fields and values of the record of a new invocation, besides its progress. */
 export function recordFields(keys: Keys, submission: Submission): string[] {
-  const { tenant, function: name, version, restartable, affinity } = submission;
+  const { tenant, function: name, version, restartable, affinity, submitter } = submission;
   return [
     ...['tenant', tenant, 'function', name, 'version', version],
     ...versionFields(keys, submission),
@@ -42,6 +45,7 @@ export function recordFields(keys: Keys, submission: Submission): string[] {
     ...webhookFields(keys, submission.webhookUrl),
     ...placeFields(keys, tenant, name),
     ...(affinity === undefined ? [] : ['affinity', affinityKey(tenant, affinity)]),
+    ...(submitter === undefined ? [] : ['submitter', submitter]),
     ...admissionFields(keys, submission),
   ];
 }

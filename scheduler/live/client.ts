@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import type { EventName, InvocationEvent } from '../invocations/types.ts';
 import { encodeFrame, FrameReader } from './frames.ts';
-import type { LiveFollower, LiveSource } from './live.ts';
+import type { LiveFollower, LiveSource, Unfollow } from './live.ts';
 import type { LiveServer } from './server.ts';
 
 /** Pause before another attempt to reach a runtime. */
@@ -13,12 +13,17 @@ const RETRY_MS = 250;
  */
 export class LiveClient implements LiveSource {
   readonly #addressOf: (runtimeId: string) => Promise<string | null>;
+  readonly #submitter: string;
   readonly #links = new Map<string, Link>();
   readonly #local = new Map<string, LiveServer>();
 
-  /** @param addressOf path of a runtime's socket; null when it has none */
-  constructor(addressOf: (runtimeId: string) => Promise<string | null>) {
+  /**
+   * @param addressOf path of a runtime's socket; null when it has none
+   * @param submitter name of this process in the jobs that it submits
+   */
+  constructor(addressOf: (runtimeId: string) => Promise<string | null>, submitter: string) {
     this.#addressOf = addressOf;
+    this.#submitter = submitter;
   }
 
   /** Registers a runtime of this process. */
@@ -26,18 +31,18 @@ export class LiveClient implements LiveSource {
     this.#local.set(runtimeId, server);
   }
 
-  follow(runtimeId: string, id: string, follower: LiveFollower): () => void {
+  follow(runtimeId: string, id: string, follower: LiveFollower, isOwn = false): Unfollow {
     const local = this.#local.get(runtimeId);
     if (local) return local.follow(id, follower);
     let link = this.#links.get(runtimeId);
     if (!link) {
-      link = new Link(() => this.#addressOf(runtimeId));
+      link = new Link(() => this.#addressOf(runtimeId), this.#submitter);
       this.#links.set(runtimeId, link);
     }
     const { follow } = link;
-    const stop = follow(id, follower);
-    return () => {
-      stop();
+    const stop = follow(id, follower, isOwn);
+    return (isOver) => {
+      stop(isOver);
       if (link.size > 0) return;
       // Runtimes come and go, so drop the link; a later `follow` connects again.
       link.closeWhenIdle(() => this.#links.get(runtimeId) === link && this.#links.delete(runtimeId));
@@ -51,10 +56,12 @@ export class LiveClient implements LiveSource {
 }
 
 /** Time after which a connection without followed invocations closes. */
-const IDLE_MS = 5000;
+const IDLE_MS = 60_000;
 
 /** Most ids of one frame. */
 const MAX_ASKS = 1000;
+/** Most invocations whose events came before their follower and that are remembered; the oldest is forgotten first. */
+const MAX_EARLY = 1024;
 
 /** An invocation that is followed over a connection. */
 interface Followed {
@@ -63,11 +70,18 @@ interface Followed {
   told: number | null;
   /** Epoch of the attempt that shows its events. */
   epoch: number;
+  /** True when the runtime shows the events without being asked, until the attempt ends. */
+  isPushed: boolean;
 }
 
 /** The connection to one runtime; reconnects while it is needed. */
 class Link {
   readonly #addressOf: () => Promise<string | null>;
+  readonly #submitter: string;
+  /** True once the runtime has acknowledged the submitter: it shows the events of its later attempts without being asked. */
+  #pushes = false;
+  /** Invocations whose events the runtime showed before they were followed. */
+  readonly #early = new Set<string>();
   readonly #followed = new Map<string, Followed>();
   #socket: Socket | null = null;
   #connected = false;
@@ -77,15 +91,16 @@ class Link {
   #idle: NodeJS.Timeout | undefined;
   #retry: NodeJS.Timeout | undefined;
 
-  constructor(addressOf: () => Promise<string | null>) {
+  constructor(addressOf: () => Promise<string | null>, submitter: string) {
     this.#addressOf = addressOf;
+    this.#submitter = submitter;
   }
 
   get size(): number {
     return this.#followed.size;
   }
 
-  readonly follow = (id: string, follower: LiveFollower): (() => void) => {
+  readonly follow = (id: string, follower: LiveFollower, isOwn: boolean): Unfollow => {
     clearTimeout(this.#idle);
     const known = this.#followed.get(id);
     if (known) {
@@ -93,15 +108,16 @@ class Link {
       // Events up to `told` are in the log, or about to be.
       if (known.told !== null) follower.attached(known.told, known.epoch);
     } else {
-      this.#followed.set(id, { followers: new Set([follower]), told: null, epoch: 0 });
-      this.#ask('follow', id);
+      const isPushed = isOwn && this.#pushes && !this.#early.delete(id);
+      this.#followed.set(id, { followers: new Set([follower]), told: null, epoch: 0, isPushed });
+      if (!isPushed) this.#ask('follow', id);
     }
     if (!this.#socket && !this.#connecting) void this.#connect();
-    return () => {
+    return (isOver = false) => {
       const left = this.#followed.get(id);
       if (!left?.followers.delete(follower) || left.followers.size > 0) return;
       this.#followed.delete(id);
-      this.#ask('leave', id);
+      if (!isOver || !left.isPushed) this.#ask('leave', id);
     };
   };
 
@@ -122,7 +138,7 @@ class Link {
   }
 
   /** Batches the requests of one turn of the event loop into one write. */
-  #ask(what: 'follow' | 'leave', id: string): void {
+  #ask(what: 'follow' | 'leave' | 'submitter', id: string): void {
     if (!this.#connected) return;
     this.#asks.push(what, id);
     if (this.#asks.length === 2) setImmediate(() => this.#flush());
@@ -147,6 +163,7 @@ class Link {
     this.#socket = socket;
     socket.on('connect', () => {
       this.#connected = true;
+      this.#ask('submitter', this.#submitter);
       for (const id of this.#followed.keys()) this.#ask('follow', id);
     });
     socket.on('data', (chunk: Buffer) => {
@@ -161,13 +178,24 @@ class Link {
       if (this.#socket !== socket) return;
       this.#socket = null;
       this.#connected = false;
+      this.#pushes = false;
+      this.#early.clear();
       this.#asks = [];
       for (const followed of this.#followed.values()) {
         followed.told = null;
+        followed.isPushed = false;
         for (const follower of [...followed.followers]) follower.lost();
       }
       if (!this.#closed) this.#again();
     });
+  }
+
+  /** Refuses the events of an invocation that nobody follows (yet): its reader has left, or has not heard of the attempt. */
+  #refuse(id: string): void {
+    this.#ask('leave', id);
+    this.#early.add(id);
+    const [oldest] = this.#early;
+    if (this.#early.size > MAX_EARLY && oldest !== undefined) this.#early.delete(oldest);
   }
 
   #again(): void {
@@ -179,9 +207,12 @@ class Link {
 
   #received(fields: readonly string[]): void {
     for (let i = 0; i + 3 < fields.length; ) {
-      const followed = this.#followed.get(fields[i] ?? '');
+      const id = fields[i] ?? '';
+      const followed = this.#followed.get(id);
       if (fields[i + 2] === 'attached') {
-        if (followed) attach(followed, Number(fields[i + 1]), Number(fields[i + 3]));
+        if (id === '') this.#pushes = true;
+        else if (followed) attach(followed, Number(fields[i + 1]), Number(fields[i + 3]));
+        else this.#refuse(id);
         i += 4;
         continue;
       }

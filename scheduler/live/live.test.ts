@@ -21,8 +21,8 @@ class Attempt {
   #next = 1;
   readonly #showing;
 
-  constructor(server: LiveServer, id: string) {
-    this.#showing = server.begin(id, EPOCH, () => this.#held());
+  constructor(server: LiveServer, id: string, submitter?: string) {
+    this.#showing = server.begin(id, EPOCH, () => this.#held(), submitter);
   }
 
   show(...texts: string[]): void {
@@ -47,19 +47,24 @@ class Attempt {
   }
 }
 
-function follow(client: LiveClient, id: string, runtimeId = 'r1') {
+function follow(client: LiveClient, id: string, runtimeId = 'r1', isOwn = false) {
   const told: string[] = [];
-  const stop = client.follow(runtimeId, id, {
-    attached: (logged, epoch) => {
-      assert.equal(epoch, EPOCH);
-      told.push(`logged ${logged}`);
+  const stop = client.follow(
+    runtimeId,
+    id,
+    {
+      attached: (logged, epoch) => {
+        assert.equal(epoch, EPOCH);
+        told.push(`logged ${logged}`);
+      },
+      events: (events) => {
+        assert.ok(events.every(({ epoch }) => epoch === EPOCH));
+        told.push(...events.map(({ seq, data }) => `${seq} ${JSON.parse(data).text.slice(0, 20)}`));
+      },
+      lost: () => told.push('lost'),
     },
-    events: (events) => {
-      assert.ok(events.every(({ epoch }) => epoch === EPOCH));
-      told.push(...events.map(({ seq, data }) => `${seq} ${JSON.parse(data).text.slice(0, 20)}`));
-    },
-    lost: () => told.push('lost'),
-  });
+    isOwn,
+  );
   const hears = (what: string) => eventually(() => told.includes(what), `${what}; it was told ${told.join(', ')}`);
   return { told, stop, hears };
 }
@@ -77,7 +82,7 @@ describe('live events', () => {
   beforeEach(async () => {
     server = new LiveServer();
     await server.listen(socket);
-    client = new LiveClient(async (runtimeId) => (runtimeId === 'r1' ? socket : null));
+    client = new LiveClient(async (runtimeId) => (runtimeId === 'r1' ? socket : null), 'gateway');
   });
   afterEach(async () => {
     client.close();
@@ -175,6 +180,45 @@ describe('live events', () => {
     const follower = follow(client, 'a', 'own');
     attempt.show('one');
     assert.deepEqual(follower.told, ['logged 0', '1 one']);
+  });
+
+  test('shows the attempts of a submitter without being asked, and forgets them with their ends', async () => {
+    const gateway = connect(socket);
+    const fields = readFields(gateway);
+    gateway.write(encodeFrame(['submitter', 'gateway']));
+    await eventually(() => fields.length === 4, 'the server knows the submitter');
+    assert.deepEqual(fields.splice(0), ['', '0', 'attached', '']);
+    const [own, foreign] = [new Attempt(server, 'a', 'gateway'), new Attempt(server, 'b', 'another')];
+    own.show('one');
+    foreign.show('two');
+    await eventually(() => fields.length === 8, 'the events come');
+    const { data } = message('one');
+    assert.deepEqual(fields, ['a', '0', 'attached', String(EPOCH), 'a', '1', 'message', data]);
+    assert.equal(server.followed, 1);
+    own.end();
+    assert.equal(server.followed, 0);
+    gateway.destroy();
+  });
+
+  test('shows the whole attempt of a submitter to a follower that comes before or after its first events', async () => {
+    follow(client, 'a');
+    await eventually(() => server.followed === 1, 'the connection is open');
+    for (const when of ['before', 'after']) {
+      const attempt = new Attempt(server, when, 'gateway');
+      if (when === 'after') {
+        attempt.show('one');
+        await eventually(() => server.followed === 1, 'the client refuses what nobody follows');
+      }
+      const follower = follow(client, when, 'r1', true);
+      if (when === 'before') attempt.show('one');
+      await follower.hears('1 one');
+      attempt.show('two');
+      await follower.hears('2 two');
+      assert.deepEqual(follower.told, ['logged 0', '1 one', '2 two']);
+      attempt.end();
+      follower.stop(true);
+      await eventually(() => server.followed === 1, 'the server forgets it');
+    }
   });
 
   test('are not sent over a connection without valid frames, which the server closes', async () => {

@@ -13,8 +13,15 @@ export interface LiveFollower {
   lost(): void;
 }
 
+/** Stops following. @param isOver true when the attempt has ended */
+export type Unfollow = (isOver?: boolean) => void;
+
 /** A source of events that are shown before their log has them. */
 export interface LiveSource {
-  /** Follows an invocation that a runtime runs, or is about to, until the returned function is called. */
-  follow(runtimeId: string, id: string, follower: LiveFollower): () => void;
+  /**
+   * Follows an invocation that a runtime runs, or is about to, until the returned function is called.
+   *
+   * @param isOwn true when this process submitted the invocation by its `Submitter`: the runtime shows its events without being asked.
+   */
+  follow(runtimeId: string, id: string, follower: LiveFollower, isOwn?: boolean): Unfollow;
 }

@@ -31,18 +31,23 @@ interface Attempt {
 const MAX_UNREAD_BYTES = 1 << 20;
 /** Bytes of one frame, unless a single event has more. */
 const FRAME_BYTES = 64 << 10;
+/** Longest wait of a follower's place for the attempt's first events, so that one frame carries both. */
+const LINGER_MS = 10;
 /** Invocations that one process may follow. */
 const MAX_FOLLOWED = 100_000;
 
 /**
  * Shows the events of this process's attempts to gateways, on a socket, before they are in the log. A gateway names the invocations that it
- * follows, including ones that have not begun. It gets all their events of one turn of the event loop in one write. The permissions of the
- * socket file control access: a process that can connect may follow every invocation.
+ * follows, including ones that have not begun. It gets all their events of one turn of the event loop in one write. A gateway that gives
+ * its name as a submitter follows the attempts of its own invocations without asking. The permissions of the socket file control access: a
+ * process that can connect may follow every invocation.
  */
 export class LiveServer {
   readonly #attempts = new Map<string, Attempt>();
   readonly #followers = new Map<string, Set<LiveFollower>>();
   readonly #connections = new Set<Connection>();
+  /** Connections of processes that submit invocations, by the submitter's name. */
+  readonly #submitters = new Map<string, Connection>();
   #server: Server | undefined;
 
   /** Number of followed invocations. */
@@ -56,7 +61,10 @@ export class LiveServer {
     const server = createServer((socket) => {
       const connection = new Connection(socket, this);
       this.#connections.add(connection);
-      socket.on('close', () => this.#connections.delete(connection));
+      socket.on('close', () => {
+        this.#connections.delete(connection);
+        if (this.#submitters.get(connection.submitter) === connection) this.#submitters.delete(connection.submitter);
+      });
     });
     this.#server = server;
     await new Promise<void>((resolve, reject) => {
@@ -70,11 +78,17 @@ export class LiveServer {
     });
   }
 
-  /** Begins an attempt. @param unlogged called when a follower comes or has missed events */
-  begin(id: string, epoch: number, unlogged: () => Unlogged): Showing {
+  /**
+   * Begins an attempt.
+   *
+   * @param unlogged called when a follower comes or has missed events
+   * @param submitter name of the process that submitted the invocation and follows it
+   */
+  begin(id: string, epoch: number, unlogged: () => Unlogged, submitter = ''): Showing {
     const attempt: Attempt = { epoch, unlogged };
     this.#attempts.set(id, attempt);
     for (const follower of this.#followers.get(id) ?? []) attach(follower, attempt);
+    const stop = this.#submitters.get(submitter)?.push(id);
     return {
       show: (firstSeq, events) => {
         const followers = this.#followers.get(id);
@@ -88,8 +102,14 @@ export class LiveServer {
       },
       end: () => {
         if (this.#attempts.get(id) === attempt) this.#attempts.delete(id);
+        stop?.();
       },
     };
+  }
+
+  /** Follows the later attempts of a submitter's invocations over its connection. */
+  enter(connection: Connection): void {
+    this.#submitters.set(connection.submitter, connection);
   }
 
   /** Follows an attempt of this process, which may begin later. Call the returned function to stop. */
@@ -133,16 +153,24 @@ function numberedFrom(first: number, epoch: number, events: readonly NewEvent[])
   return events.map(({ event, data }, i) => ({ seq: first + i, epoch, event, data }));
 }
 
+interface FollowedHere {
+  readonly follower: LiveFollower;
+  readonly stop: () => void;
+}
+
 /** The connection of a gateway. */
 class Connection {
   readonly #socket: Socket;
   readonly #server: LiveServer;
   readonly #reader = new FrameReader();
-  readonly #followed = new Map<string, { readonly follower: LiveFollower; readonly stop: () => void }>();
+  readonly #followed = new Map<string, FollowedHere>();
+  /** Name of the submitter at the other end; '' for none. */
+  submitter = '';
   /** Fields of this turn's events, and their approximate size. */
   #fields: string[] = [];
   #bytes = 0;
   #scheduled = false;
+  #lingering: NodeJS.Timeout | undefined;
   /** True while the gateway leaves too much unread; the connection then skips events. */
   #cut = false;
   /** Invocations with skipped events. The gateway gets `attached` for them once it has read its backlog. */
@@ -158,6 +186,7 @@ class Connection {
   }
 
   close(): void {
+    clearTimeout(this.#lingering);
     for (const { stop } of this.#followed.values()) stop();
     this.#followed.clear();
     this.#socket.destroy();
@@ -173,25 +202,45 @@ class Connection {
     }
   }
 
-  #asked(what: string, id: string): void {
-    const known = this.#followed.get(id);
-    if (what === 'leave') {
-      known?.stop();
-      this.#followed.delete(id);
-      this.#missed.delete(id);
-    } else if (!known && this.#followed.size < MAX_FOLLOWED) {
-      const follower: LiveFollower = {
-        attached: (logged, epoch) => this.#put(id, logged, 'attached', String(epoch)),
-        events: (events) => {
-          for (const { seq, event, data } of events) this.#put(id, seq, event, data);
-        },
-        lost: () => undefined,
-      };
-      this.#followed.set(id, { follower, stop: this.#server.follow(id, follower) });
-    }
+  /** Follows an attempt until the returned function is called; undefined when its invocation is followed here already. */
+  push(id: string): (() => void) | undefined {
+    if (this.#followed.has(id)) return;
+    this.#follow(id, true);
+    const pushed = this.#followed.get(id);
+    return () => {
+      if (this.#followed.get(id) === pushed) this.#leave(id);
+    };
   }
 
-  #put(id: string, seq: number, event: string, data: string): void {
+  #asked(what: string, id: string): void {
+    const known = this.#followed.get(id);
+    if (what === 'leave') this.#leave(id);
+    else if (what === 'submitter') {
+      this.submitter = id;
+      this.#server.enter(this);
+      this.#put('', 0, 'attached', '');
+    } else if (!known) this.#follow(id, false);
+  }
+
+  #follow(id: string, lingers: boolean): void {
+    if (this.#followed.size >= MAX_FOLLOWED) return;
+    const follower: LiveFollower = {
+      attached: (logged, epoch) => this.#put(id, logged, 'attached', String(epoch), lingers),
+      events: (events) => {
+        for (const { seq, event, data } of events) this.#put(id, seq, event, data);
+      },
+      lost: () => undefined,
+    };
+    this.#followed.set(id, { follower, stop: this.#server.follow(id, follower) });
+  }
+
+  #leave(id: string): void {
+    this.#followed.get(id)?.stop();
+    this.#followed.delete(id);
+    this.#missed.delete(id);
+  }
+
+  #put(id: string, seq: number, event: string, data: string, lingers = false): void {
     if (this.#cut) {
       this.#missed.add(id);
       return;
@@ -199,6 +248,7 @@ class Connection {
     this.#fields.push(id, String(seq), event, data);
     this.#bytes += data.length + 64;
     if (this.#bytes >= FRAME_BYTES) this.#flush();
+    else if (lingers) this.#lingering ??= setTimeout(() => this.#flush(), LINGER_MS);
     else if (!this.#scheduled) {
       this.#scheduled = true;
       setImmediate(() => this.#flush());
@@ -207,6 +257,8 @@ class Connection {
 
   #flush(): void {
     this.#scheduled = false;
+    clearTimeout(this.#lingering);
+    this.#lingering = undefined;
     if (this.#fields.length === 0 || this.#socket.destroyed) return;
     if (this.#socket.writableLength > MAX_UNREAD_BYTES) {
       this.#cut = true;

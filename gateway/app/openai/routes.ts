@@ -50,6 +50,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
       check: (fn) => inputs.check(fn, input),
       input: JSON.stringify(input),
       affinity,
+      isFollowed: true,
       ...(key === undefined ? {} : { idempotencyKey: key, join: true }),
     });
     c.get('body').release();

@@ -103,6 +103,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
       const call = callOf(c, 'invoke');
       const headers = c.req.valid('header');
       const { reference } = c.req.valid('param');
+      const { respondAsync, waitMs, cancelOnDisconnect } = preferencesOf(headers.prefer);
       const cancelAfterMs = cancelAfterOf(headers['cancel-after']);
       // Release the body before the answer, which may take long.
       const begin = async () => {
@@ -114,12 +115,12 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
           cancelAfterMs,
           webhookUrl: headers['webhook-url'],
           affinity: headers['x-session-affinity'],
+          isFollowed: !respondAsync || waitMs !== null,
         });
       };
       const { replayed = false, ...invocation } = await begin();
       c.get('body').release();
       const { id } = invocation;
-      const { respondAsync, waitMs, cancelOnDisconnect } = preferencesOf(headers.prefer);
       const how = { cancelOnDisconnect, replayed };
       if (respondAsync && waitMs === null) return respond.accepted(c, invocation, how);
       if (!respondAsync && wantsEventStream(c.req.header('accept'))) return respond.stream(c, call, id, BEGINNING, how);

@@ -1,43 +1,100 @@
 --[[
   Hands admitted jobs to a runtime: from BullMQ's list `wait` to its list `active`, with lock and holder, as BullMQ's own moveToActive does
-  for one job. It takes no more than an equal part of the waiting jobs for each registered runtime.
+  for one job. It takes no more than an equal part of the waiting jobs for each registered runtime, and none for a runtime that takes no
+  jobs. It also begins the attempts of the first jobs. A call sent twice hands over the same jobs, since their attempts have begun.
+
+  The script reads the time itself: it may run seconds after it was sent, behind a command that waits for jobs.
 
   KEYS[1] BullMQ wait (list)
   KEYS[2] BullMQ active (list)
   KEYS[3] BullMQ marker (sorted set), which wakes a sleeping runtime
   KEYS[4] registered runtimes (hash)
+  KEYS[5] the last fetch of each runtime: token and jobs, separated by spaces (hash)
 
-  ARGV[1] prefix of the keys of jobs
-  ARGV[2] runtime that takes them
-  ARGV[3] token of this fetch, the value of the jobs' locks
-  ARGV[4] now, ms
+  ARGV[1] prefix of every key
+  ARGV[2] prefix of the keys of jobs
+  ARGV[3] runtime that takes them
+  ARGV[4] token of this fetch, the value of the jobs' locks
   ARGV[5] duration of the locks, ms
   ARGV[6] most jobs to take
+  ARGV[7] most attempts to begin
+  ARGV[8] events past the log's last one that an attempt may show before it has written them; 0 when it shows none
+  ARGV[9] the runtime's cancels (hash)
+  ARGV[10] channel on which the runtime hears of cancels
 
-  Returns {number of jobs left, data of each taken job...}.
+  Returns {number of jobs left, or -1 for a runtime that takes no jobs; now, ms; for each taken job its data, and the reply of
+          invocations/scripts/begin-attempt.lua for its attempt, or '' when the runtime is to begin it}.
 ]]
---- @include "../../store/scripts/even-when-full.lua"
+--- @include "../../invocations/scripts/include/begin-attempt.lua"
 
-local wait, active, marker, runtimes = unpack(KEYS)
-local jobs, runtimeId, token, now, lockMs = unpack(ARGV)
+local wait, active, marker, runtimes, fetches = unpack(KEYS)
+local prefix, jobs, runtimeId, token, lockMs, most, begins, ahead = unpack(ARGV)
+local time = redis.call('TIME')
+local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
-local left = redis.call('LLEN', wait)
-local most = math.min(tonumber(ARGV[6]), math.ceil(left / math.max(1, redis.call('HLEN', runtimes))))
-local taken = {}
-for _ = 1, most do
-  local id = redis.call('RPOPLPUSH', wait, active)
-  local job = jobs .. id
-  redis.call('SET', job .. ':lock', token, 'PX', lockMs)
-  redis.call('HSET', job, 'processedOn', now, 'pb', runtimeId)
-  local data, placement = unpack(redis.call('HMGET', job, 'data', 'placement'))
-  -- Admission chose the place after the job was made.
-  taken[#taken + 1] = data and placement and '{"placement":"' .. placement .. '",' .. string.sub(data, 2) or data or ''
-end
-left = left - #taken
 -- The marker wakes another runtime for the jobs that are left; without any it would only cause an empty fetch.
-if left > 0 then
-  redis.call('ZADD', marker, 0, '0')
-else
-  redis.call('DEL', marker)
+local function wakeForLeft()
+  local left = redis.call('LLEN', wait)
+  if left > 0 then
+    redis.call('ZADD', marker, 0, '0')
+  else
+    redis.call('DEL', marker)
+  end
+  return left
 end
-return { left, unpack(taken) }
+
+local function take()
+  local ids, left = {}, redis.call('LLEN', wait)
+  for i = 1, math.min(tonumber(most), math.ceil(left / math.max(1, redis.call('HLEN', runtimes)))) do
+    local id = redis.call('RPOPLPUSH', wait, active)
+    redis.call('SET', jobs .. id .. ':lock', token, 'PX', lockMs)
+    redis.call('HSET', jobs .. id, 'processedOn', now, 'pb', runtimeId)
+    ids[i] = id
+  end
+  if #ids > 0 then
+    redis.call('HSET', fetches, runtimeId, token .. ' ' .. table.concat(ids, ' '))
+  end
+  return ids
+end
+
+-- The jobs of this very fetch that the runtime still holds.
+local function takenBefore()
+  local last, ids = redis.call('HGET', fetches, runtimeId), {}
+  if not last or string.sub(last, 1, #token + 1) ~= token .. ' ' then
+    return nil
+  end
+  for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
+    if redis.call('HGET', jobs .. id, 'pb') == runtimeId and redis.call('GET', jobs .. id .. ':lock') == token then
+      ids[#ids + 1] = id
+    end
+  end
+  return ids
+end
+
+local function begin(id)
+  local record = prefix .. ':invocation:' .. id
+  local ok, reply = pcall(beginAttempt, { record = record, job = jobs .. id, runtimes = runtimes, now = now, ahead = ahead,
+    runtimeId = runtimeId, cancels = ARGV[9], cancelChannel = ARGV[10], token = token, fetched = token,
+    live = tonumber(ahead) > 0 and record .. ':live' or '' })
+  return ok and reply or ''
+end
+
+local ids = takenBefore()
+local isRepeated = ids ~= nil
+if not ids then
+  local description = redis.call('HGET', runtimes, runtimeId)
+  if description and not cjson.decode(description).accepting then
+    wakeForLeft()
+    return { -1, now }
+  end
+  ids = take()
+end
+local replies = {}
+for i, id in ipairs(ids) do
+  local data, placement = unpack(redis.call('HMGET', jobs .. id, 'data', 'placement'))
+  -- Admission chose the place after the job was made.
+  replies[#replies + 1] = data and placement and '{"placement":"' .. placement .. '",' .. string.sub(data, 2) or data or ''
+  replies[#replies + 1] = data and (isRepeated or i <= tonumber(begins)) and begin(id) or ''
+end
+admitAfterBegins(now)
+return { wakeForLeft(), now, unpack(replies) }

@@ -45,7 +45,7 @@ local function tally(account, fn, added, i)
 end
 
 local READ = {'status', 'epoch', 'seq', 'bytes', 'account', 'function', 'firstMessageAt', 'rootKey', 'familyBytes', 'id', 'usageEpoch', 'usageNow',
-  'usageBefore'}
+  'usageBefore', 'submitter'}
 
 -- Performs one write; `at` is the index of its head in ARGV, `i` that of its answer.
 local function write(key, events, at, i)

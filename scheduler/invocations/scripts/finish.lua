@@ -14,7 +14,8 @@
     event that a reader was shown; event: result | error; data; status: succeeded | failed | cancelled; failure code, or ''; failure
     message, or ''; usage as JSON text, or ''; usage of the attempt as it is counted (../../usage/scripts/include/metering.lua), or '';
     number of the log's last event, as the attempt knows it; the most that the run held, pairs of model and number in a JSON list, or '';
-    number of last events, which the attempt has shown itself; then a pair of event and data for each
+    number of the last event that followers were shown; number of last events, then a pair of event and data for each. Followers get the
+    others of them with the terminal event
 
   Returns for each record 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise;
           -2 the family has no room for this result; -6 the last events are refused: `append` tells why. Nothing was stored in both cases.
@@ -28,7 +29,7 @@
 --- @include "./include/append-events.lua"
 --- @include "../../admission/scripts/include/learn-peaks.lua"
 
-local HEAD, HEAD_OF_END = 9, 15
+local HEAD, HEAD_OF_END = 9, 16
 local now, familyMost = ARGV[1], tonumber(ARGV[6])
 local bounds = { now = tonumber(now), events = tonumber(ARGV[8]), bytes = tonumber(ARGV[9]), lines = ARGV[4],
   linesMs = string.match(ARGV[5], '^%d+'), familyBytes = familyMost, ahead = 0 }
@@ -46,7 +47,7 @@ local function notePeaks(key, text)
 end
 
 local function finish(a, record, at)
-  local usage, after, held, count = ARGV[at + 11], ARGV[at + 12], ARGV[at + 13], tonumber(ARGV[at + 14])
+  local usage, after, held, shown, count = ARGV[at + 11], ARGV[at + 12], ARGV[at + 13], tonumber(ARGV[at + 14]), tonumber(ARGV[at + 15])
   if not record.status then
     return 0
   end
@@ -80,6 +81,10 @@ local function finish(a, record, at)
       count = count }, record, bounds, {})
     if refusal then
       return -6
+    end
+    for i = math.max(1, shown - tonumber(after) + 1), count do
+      local place = at + HEAD_OF_END + 2 * (i - 1)
+      a.before = (a.before or '') .. a.epoch .. '-' .. (tonumber(after) + i) .. '\0' .. ARGV[place] .. '\0' .. ARGV[place + 1] .. '\0'
     end
     family, familyBytes = familyOf(a.record, record.rootKey, record.familyBytes)
   end

@@ -2,6 +2,7 @@
 --- @include "./function-log.lua"
 --- @include "./family.lua"
 --- @include "./cut-events.lua"
+--- @include "./publish-live.lua"
 --- @include "../../../usage/scripts/include/counters.lua"
 --- @include "../../../usage/scripts/include/first-message.lua"
 --- @include "../../../quotas/scripts/include/bytes-limit.lua"
@@ -28,7 +29,7 @@ end
 -- Appends the events of a running attempt to its log, except those that the log already has. Call `runGathered` after the last call.
 -- `w`: keys `record` and `events`; `channel` on which they are published, or '' when the attempt shows its events itself; `firstSeq`, number
 --   of the first event; `first`, index in ARGV of the first pair of event and data; `count`.
--- `record`: the record's fields status, epoch, seq, bytes, account, id, firstMessageAt, rootKey, familyBytes.
+-- `record`: the record's fields status, epoch, seq, bytes, account, id, firstMessageAt, rootKey, familyBytes, submitter.
 -- `bounds`: `now`; most `events` and `bytes` of a log; `lines` of the function's log, and the time `linesMs` that it is kept; `familyBytes`;
 --   `ahead`, the events that an attempt may show before it writes them.
 -- Returns nil, or a refusal as append.lua does; then nothing was appended. New values go to `record` and, as pairs of field and value, to
@@ -95,7 +96,7 @@ local function appendEvents(w, record, bounds, changed)
     end
   end
   if w.channel ~= '' then
-    redis.call('PUBLISH', w.channel, table.concat(live, '\0'))
+    publishLive(w.channel, record.submitter, record.id, table.concat(live, '\0'))
   else
     fields[#fields + 1] = 'shown'
     fields[#fields + 1] = last + bounds.ahead

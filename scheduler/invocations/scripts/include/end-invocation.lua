@@ -2,6 +2,7 @@
 --- @include "./function-log.lua"
 --- @include "./file-usage.lua"
 --- @include "./listing.lua"
+--- @include "./publish-live.lua"
 --- @include "../../../quotas/scripts/include/account.lua"
 --- @include "../../../usage/scripts/include/metering.lua"
 --- @include "../../../usage/scripts/include/count-end.lua"
@@ -12,7 +13,7 @@
 local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChannel', 'fileUsageKey', 'fileExpiriesKey', 'storedUsageKey',
   'listing', 'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'childrenKey', 'unfinishedKey', 'functionKey', 'account',
   'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'shortAt', 'bytes', 'inboxClosed', 'inboxKept',
-  'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'requeuedAt', 'shown'}
+  'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'requeuedAt', 'shown', 'submitter'}
 
 -- Invocations that this script has ended and that admission has not let go yet: lists of {tenant, id, holder}, by prefix of every key.
 local letGo = {}
@@ -69,7 +70,8 @@ end
 -- Ends an invocation that has not ended: writes its one terminal event and its final record, and sets its retention. The script calls
 -- `settleEnds` after its last end. `a` holds the keys record, events, inbox and deadlines, and id, live, inboxChannel, epoch, seq, event,
 -- data, status, code, message, usage, now, recordMs, eventsMs, logLines, logMs, filesMs, resultsMs, and optionally `added`, the increase of
--- the usage counters, and `holder`, the runtime that is done with the job. `record` has the record's fields; `endInvocation` changes it.
+-- the usage counters, `before`, events that followers get with the terminal one, and `holder`, the runtime that is done with the job.
+-- `record` has the record's fields; `endInvocation` changes it.
 local function endInvocation(a, record)
   redis.call('XADD', a.events, a.seq .. '-' .. a.epoch, 'e', a.event, 'd', a.data)
   if record.account then
@@ -129,9 +131,10 @@ local function endInvocation(a, record)
   if a.event == 'result' then
     record.resultBytes = #a.data
   end
+  local submitter = record.submitter
   writeFinalRecord(a.record, record)
   redis.call('PEXPIRE', a.record, a.recordMs)
-  redis.call('PUBLISH', a.live, a.epoch .. '-' .. a.seq .. '\0' .. a.event .. '\0' .. a.data)
+  publishLive(a.live, submitter, a.id, (a.before or '') .. a.epoch .. '-' .. a.seq .. '\0' .. a.event .. '\0' .. a.data)
   redis.call('PUBLISH', a.inboxChannel, 'closed')
 end
 

@@ -4,11 +4,11 @@ local function giveUpAttempt(a, epoch, seq, message)
   local notice = cjson.encode({ level = 'warn', message = message })
   local nextSeq = tonumber(seq) + 1
   redis.call('XADD', a.events, nextSeq .. '-' .. epoch, 'e', 'log', 'd', notice)
-  local account = redis.call('HGET', a.record, 'account')
+  local account, submitter = unpack(redis.call('HMGET', a.record, 'account', 'submitter'))
   if account then
     holdBytes(account, 'i:' .. a.id, EVENT_BYTES + #notice)
   end
-  redis.call('PUBLISH', a.live, epoch .. '-' .. nextSeq .. '\0log\0' .. notice)
+  publishLive(a.live, submitter, a.id, epoch .. '-' .. nextSeq .. '\0log\0' .. notice)
   functionLog(a.record, nextSeq, 'log', notice, a.now, a.logLines, a.logMs)
   redis.call('HSET', a.record, 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'seq', nextSeq, 'requeuedAt', a.now)
   redis.call('HDEL', a.record, 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes', 'shown')

@@ -1,9 +1,10 @@
 --- @include "../../../quotas/scripts/include/account.lua"
+--- @include "./publish-live.lua"
 
 -- Skips the numbers of events that readers may have seen and the log lacks, since their attempt will never write them. Writes an event
 -- `gap` after those numbers to tell readers. `a` holds the end's arguments. Returns the number of the log's last event.
 local function passLostTail(a, seq)
-  local shown, account, epoch = unpack(redis.call('HMGET', a.record, 'shown', 'account', 'epoch'))
+  local shown, account, epoch, submitter = unpack(redis.call('HMGET', a.record, 'shown', 'account', 'epoch', 'submitter'))
   seq = tonumber(seq)
   if not shown or tonumber(shown) <= seq then
     return seq
@@ -15,6 +16,6 @@ local function passLostTail(a, seq)
   end
   redis.call('HSET', a.record, 'seq', number)
   redis.call('HDEL', a.record, 'shown')
-  redis.call('PUBLISH', a.live, epoch .. '-' .. number .. '\0gap\0' .. data)
+  publishLive(a.live, submitter, a.id, epoch .. '-' .. number .. '\0gap\0' .. data)
   return number
 end

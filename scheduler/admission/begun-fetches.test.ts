@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Redis } from 'ioredis';
+import type { AttemptOutcome } from '../invocations/types.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import type { StopReason } from './job.ts';
+
+describe('attempts that begin with the fetch of their jobs', () => {
+  let redis: TestRedis;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
+
+  /** A runtime whose runs end when the test orders it, or with the signal. Its fetches begin up to `begins` attempts. */
+  async function start(begins = 4) {
+    const connections: Redis[] = [];
+    const connect = () => {
+      const connection = redis.connect();
+      connections.push(connection);
+      return connection;
+    };
+    const scheduler = openTestScheduler(redis, { connect });
+    const runs = new Map<string, { begun: AttemptOutcome | null; finish: () => void }>();
+    const errors: unknown[] = [];
+    const lease = await scheduler.runtimes.acquire({ name: 'r', slots: 8 });
+    const worker = scheduler.createWorker({
+      lease,
+      slots: 8,
+      begins: { most: () => begins, shown: false },
+      onError: (error) => errors.push(error),
+      run: async ({ id }, signal, begun) => {
+        const done = Promise.withResolvers<void>();
+        assert.ok(!runs.has(id), 'an invocation runs once');
+        runs.set(id, { begun, finish: done.resolve });
+        signal.addEventListener('abort', () => done.resolve());
+        if (!signal.aborted) await done.promise;
+        const attempt = begun ?? (await scheduler.invocations.beginAttempt(id, lease.id));
+        if ('refused' in attempt) return;
+        const code = (signal.reason as StopReason | undefined)?.code;
+        const end =
+          code === undefined
+            ? ({ event: 'result', data: '{}' } as const)
+            : ({ event: 'error', data: '{}', code, message: 'stopped' } as const);
+        await scheduler.invocations.finish(id, attempt.epoch, attempt.nextSeq, end, null);
+      },
+    });
+    // The worker has opened its own connection last.
+    const fetching = connections.at(-1);
+    assert.ok(fetching);
+    await worker.start();
+    const close = async () => {
+      await worker.drain(0);
+      await lease.release();
+      await scheduler.close();
+      assert.deepEqual(errors, []);
+    };
+    return { scheduler, lease, worker, runs, close, stream: () => fetching.stream };
+  }
+
+  const submit = async (scheduler: Scheduler) => (await scheduler.submit(submission())).id;
+  const status = async (scheduler: Scheduler, id: string) => (await scheduler.invocations.get(id))?.status;
+  const reaches = (scheduler: Scheduler, id: string, wanted: string) =>
+    eventually(async () => (await status(scheduler, id)) === wanted, `the invocation is ${wanted}`);
+
+  test('the run gets the outcome; those past the bound begin later', async () => {
+    const { scheduler, runs, stream, close } = await start(1);
+    // Keeps the runtime from a second fetch until three jobs wait.
+    stream().pause();
+    const ids = [await submit(scheduler), await submit(scheduler), await submit(scheduler)];
+    await reaches(scheduler, ids[0] ?? '', 'running');
+    stream().resume();
+    await eventually(() => runs.size === 3, 'all run');
+    const [first, ...others] = ids.map((id) => runs.get(id)?.begun);
+    const record = await scheduler.invocations.get(ids[0] ?? '');
+    assert.ok(first && 'epoch' in first && first.epoch === record?.epoch && first.attempt === 1);
+    assert.ok(others.includes(null), 'one of two fetched jobs has not begun');
+    for (const { finish } of runs.values()) finish();
+    for (const id of ids) await reaches(scheduler, id, 'succeeded');
+    await close();
+  });
+
+  test('a fetch whose answer was lost is repeated and hands over the same attempts', async () => {
+    const { scheduler, runs, stream, close } = await start();
+    stream().pause();
+    const id = await submit(scheduler);
+    await reaches(scheduler, id, 'running');
+    const begun = await scheduler.invocations.get(id);
+    stream().destroy();
+    await eventually(() => runs.has(id), 'the runtime has the job');
+    const outcome = runs.get(id)?.begun;
+    assert.ok(outcome && 'epoch' in outcome && outcome.epoch === begun?.epoch && outcome.attempt === 1);
+    runs.get(id)?.finish();
+    await reaches(scheduler, id, 'succeeded');
+    await close();
+  });
+
+  test('a cancel that arrives before the answer of the fetch reaches the run', async () => {
+    const { scheduler, lease, runs, stream, close } = await start();
+    const heard = Promise.withResolvers<void>();
+    // Registered after the listener of the worker, and called after it.
+    const stop = await scheduler.control.onCancel(lease.id, () => heard.resolve());
+    stream().pause();
+    const id = await submit(scheduler);
+    await reaches(scheduler, id, 'running');
+    assert.equal(await scheduler.cancel(id, 'too late'), 'requested');
+    await heard.promise;
+    assert.equal(runs.size, 0);
+    stream().resume();
+    await reaches(scheduler, id, 'cancelled');
+    stop();
+    await close();
+  });
+
+  test('a drain lets an attempt end that began before, and takes no other', async () => {
+    const { scheduler, worker, runs, stream, close } = await start();
+    stream().pause();
+    const id = await submit(scheduler);
+    await reaches(scheduler, id, 'running');
+    const drained = worker.drain(30_000);
+    await eventually(async () => (await scheduler.runtimes.list())[0]?.accepting === false, 'the runtime leaves');
+    const late = await submit(scheduler);
+    stream().resume();
+    await eventually(() => runs.has(id), 'the runtime has the job');
+    runs.get(id)?.finish();
+    await drained;
+    assert.equal(await status(scheduler, id), 'succeeded');
+    assert.equal(await status(scheduler, late), 'queued');
+    assert.deepEqual(await scheduler.queue.depth(), { waiting: 1, active: 0 });
+    await close();
+  });
+});

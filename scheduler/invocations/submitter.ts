@@ -1,0 +1,95 @@
+import type { ChannelListener, Channels } from '../store/channels.ts';
+
+/** Most expected invocations whose followers do not listen yet; the oldest is forgotten first. */
+const MAX_EXPECTED = 16_384;
+/** Most messages that are kept for an invocation whose follower does not listen yet. */
+const MAX_KEPT = 64;
+
+/** An invocation that this process submits. */
+interface Expected {
+  isClaimed: boolean;
+  /** Messages that came before the follower listens; null when some were lost. */
+  kept: Buffer[] | null;
+}
+
+/**
+ * One channel for all invocations that this process submits and follows. The process listens before it submits them, so that their
+ * followers have every message from the beginning: they need no subscription of their own, and need not read the log first.
+ */
+export class Submitter {
+  readonly name: string;
+  readonly #channels: Pick<Channels, 'listen'>;
+  readonly #expected = new Map<string, Expected>();
+  readonly #listeners = new Map<string, ChannelListener>();
+  #state: 'closed' | 'opening' | 'open' = 'closed';
+
+  constructor(channels: Pick<Channels, 'listen'>, name: string) {
+    this.#channels = channels;
+    this.name = name;
+  }
+
+  /** Expects a follower of an invocation that is about to be submitted. False while the channel is not open; the first call opens it. */
+  expect(id: string): boolean {
+    if (this.#state === 'closed') this.#open();
+    if (this.#state !== 'open') return false;
+    this.#expected.set(id, { isClaimed: false, kept: [] });
+    const [oldest] = this.#expected.keys();
+    if (this.#expected.size > MAX_EXPECTED && oldest !== undefined) this.#expected.delete(oldest);
+    return true;
+  }
+
+  /** Forgets an invocation that was not submitted. */
+  forget(id: string): void {
+    this.#expected.delete(id);
+  }
+
+  /** Takes an expected invocation over for a follower, which may listen later; null when there is none of that id (any more). */
+  claim(id: string): ((listener: ChannelListener) => () => void) | null {
+    const expected = this.#expected.get(id);
+    if (!expected || expected.isClaimed) return null;
+    expected.isClaimed = true;
+    return (listener) => {
+      const kept = this.#expected.delete(id) ? expected.kept : null;
+      this.#listeners.set(id, listener);
+      if (kept === null) listener.resumed();
+      else for (const payload of kept) listener.message(payload);
+      return () => {
+        this.#listeners.delete(id);
+      };
+    };
+  }
+
+  #open(): void {
+    this.#state = 'opening';
+    const interrupted = () => {
+      for (const expected of this.#expected.values()) expected.kept = null;
+      for (const listener of [...this.#listeners.values()]) listener.resumed();
+    };
+    const listening = this.#channels.listen(this.name, {
+      message: (payload) => this.#received(payload),
+      lost: interrupted,
+      resumed: interrupted,
+    });
+    listening.then(
+      () => {
+        this.#state = 'open';
+      },
+      () => {
+        this.#state = 'closed';
+      },
+    );
+  }
+
+  #received(payload: Buffer): void {
+    const end = payload.indexOf(0);
+    const id = payload.toString('utf8', 0, end);
+    const message = payload.subarray(end + 1);
+    const listener = this.#listeners.get(id);
+    if (listener) {
+      listener.message(message);
+      return;
+    }
+    const expected = this.#expected.get(id);
+    if (expected?.kept && expected.kept.push(message) > MAX_KEPT) expected.kept = null;
+  }
+}
