@@ -222,7 +222,9 @@ describe('embed-image', () => {
     const read = async (writer: Writer, seed: number) => {
       const { embeds, done } = writer.image(given(seed));
       must(await done);
-      const all = await Promise.all(Array.from(embeds, (embed) => writer.inferlet.readEmbed(writer.queue, embed)));
+      const all = await Promise.all(
+        Array.from(embeds, (embed) => writer.inferlet.ask(writer.queue, { op: 'read-embed', embed })),
+      );
       return all.map((values) => [...must(values)]);
     };
     const [one, two, other] = [opened('a', 'one'), opened('b', 'one'), opened('c', 'other')];
