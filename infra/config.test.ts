@@ -105,6 +105,10 @@ test('a machine has a name and roles; with a shared Redis its processes carry th
   assert.throws(() => withToml(shared, { PIE_ROLES: 'runtimes' }), /PIE_ROLES/);
   for (const everywhere of ['0.0.0.0:7400', '[::]:7400', ':7400'])
     assert.throws(() => withToml(shared, { PIE_GPU_HOST: everywhere }), /PIE_GPU_HOST: must name the address at which/);
+  assert.throws(
+    () => withToml(shared, { PIE_GPU_HOST: '10.0.0.5:70000' }),
+    /PIE_GPU_HOST: must have a port below 65536/,
+  );
   assert.equal(withToml(shared, { PIE_GPU_HOST: '[fe80::1]:7400' }).gpuHosts[0]?.address, '[fe80::1]:7400');
   assert.throws(() => withToml(shared, { PIE_MACHINE: 'East 1' }), /PIE_MACHINE: must consist of/);
 });

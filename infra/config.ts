@@ -124,7 +124,8 @@ const hostAddress = z
   .min(1)
   .refine((address) => !/^(tcp:\/\/)?(0\.0\.0\.0|\[?::\]?|\*)?:\d+$/.test(address), {
     error: 'must name the address at which other machines reach this one, such as 10.0.0.5:7400',
-  });
+  })
+  .refine((address) => Number(/:(\d+)$/.exec(address)?.[1] ?? 0) < 65_536, { error: 'must have a port below 65536' });
 
 const quotasSchema = z.strictObject({
   requests_per_minute: quota,

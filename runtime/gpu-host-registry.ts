@@ -3,6 +3,8 @@ import type { GpuHostAddress } from '#gpu-host/protocol/connections.ts';
 import type { Machines } from '#scheduler/machines/machines.ts';
 import { retrying } from './retrying.ts';
 
+const LOOK_EVERY_MS = 60_000;
+
 /** What a runtime's own configuration says. */
 interface Own {
   readonly machine: { readonly name: string };
@@ -41,7 +43,10 @@ export class GpuHostRegistry {
     const reading = retrying(async () => changed(await this.hosts()), onError);
     const stop = await this.#machines.onChange(reading.run);
     reading.run();
+    // The entry of a dead machine ends without a notice.
+    const looking = setInterval(reading.run, LOOK_EVERY_MS).unref();
     return () => {
+      clearInterval(looking);
       stop();
       reading.stop();
     };

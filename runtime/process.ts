@@ -44,6 +44,7 @@ export async function runProcess(): Promise<void> {
     name,
     scheduler,
     machine: machine.name,
+    sharesWork: config.redis.kind === 'external',
     gpuHosts: await registry.hosts(),
     followGpuHosts: (changed) => registry.follow(changed, report),
     spread: config.spread,

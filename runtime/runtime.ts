@@ -47,6 +47,8 @@ export interface RuntimeOptions {
   readonly scheduler: Scheduler;
   /** The machine that it runs on, whose gateways reach its live socket. */
   readonly machine?: string;
+  /** True when other machines may share its Redis: while no GPU host is connected, it leaves invocations to their runtimes. */
+  readonly sharesWork?: boolean;
   readonly gpuHosts: readonly GpuHostAddress[];
   /** Calls back with the GPU hosts whenever they may have changed. Resolves to a function that stops it. */
   readonly followGpuHosts?: (changed: (hosts: readonly GpuHostAddress[]) => void) => Promise<() => void>;
@@ -225,6 +227,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     draining,
     drains: scheduler.drains,
     worker,
+    sharesWork: options.sharesWork ?? false,
     describe,
     onError,
   });

@@ -13,6 +13,7 @@ export class GpuHostConnections {
   readonly #open = new Map<string, { readonly address: string; readonly connection: GpuHostConnection }>();
   readonly #listeners = new Set<() => void>();
   #list: readonly GpuHostConnection[] = [];
+  #isClosed = false;
 
   constructor(hosts: readonly GpuHostAddress[]) {
     this.set(hosts);
@@ -25,6 +26,7 @@ export class GpuHostConnections {
 
   /** Connects to new hosts, and closes connections to hosts that are gone or have another address. Others stay as they are. */
   set(hosts: readonly GpuHostAddress[]): void {
+    if (this.#isClosed) return;
     const wanted = new Map(hosts.map((host) => [host.name, host]));
     const gone = [...this.#open].filter(([name, { address }]) => wanted.get(name)?.address !== address);
     for (const [name] of gone) this.#open.delete(name);
@@ -65,6 +67,7 @@ export class GpuHostConnections {
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#listeners.clear();
     for (const { connection } of this.#open.values()) connection.close();
   }

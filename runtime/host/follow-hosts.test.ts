@@ -4,6 +4,23 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { Draining } from './draining.ts';
 import { followHosts } from './follow-hosts.ts';
 
+test('a runtime that shares the work takes none while no host is connected', async () => {
+  for (const sharesWork of [false, true]) {
+    const pauses: boolean[] = [];
+    const stop = await followHosts({
+      hosts: { list: [{ name: 'away', connected: false }], onChange: () => () => undefined },
+      draining: new Draining(),
+      drains: { names: async () => new Set(), onChange: async () => () => undefined },
+      worker: { pause: async (paused) => void pauses.push(paused) },
+      sharesWork,
+      describe: async () => undefined,
+      onError: (error) => assert.fail(String(error)),
+    });
+    stop();
+    assert.deepEqual(pauses, [sharesWork]);
+  }
+});
+
 test('the loss of a host is reported again after the report failed', async () => {
   let lose: () => void = () => undefined;
   let isAway = false;

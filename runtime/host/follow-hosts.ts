@@ -12,6 +12,8 @@ export interface FollowedHosts {
   readonly draining: Draining;
   readonly drains: Pick<Drains, 'names' | 'onChange'>;
   readonly worker: Pick<AdmissionWorker, 'pause'>;
+  /** True when runtimes of other machines can take the invocations that this one leaves in line. */
+  readonly sharesWork?: boolean;
   /** Publishes the state of the hosts: the platform's capacity depends on it. */
   readonly describe: () => Promise<void>;
   readonly onError: (error: unknown) => void;
@@ -19,15 +21,16 @@ export interface FollowedHosts {
 
 /**
  * Follows the GPU hosts: a host may come, return with other models or more pages, disconnect, go, be drained, or be put back in service. While only
- * drained hosts are connected, the runtime takes no invocations: they wait in line. Answers a function that stops it.
+ * drained hosts are connected, the runtime takes no invocations: they wait in line. A runtime that shares the work takes none without any
+ * connected host either: its invocations would fail at once, and it would take the next ones from the others. Answers a function that stops it.
  */
 export async function followHosts(followed: FollowedHosts): Promise<() => void> {
-  const { hosts, draining, drains, worker, describe, onError } = followed;
+  const { hosts, draining, drains, worker, sharesWork = false, describe, onError } = followed;
   const say = async (): Promise<void> => {
     const drained = hosts.list.filter(({ name }) => draining.isDrained(name));
     const open = hosts.list.some((connection) => connection.connected && !drained.includes(connection));
     // Pause first: a reader that sees a host as drained relies on the pause.
-    await worker.pause(drained.length > 0 && !open);
+    await worker.pause(!open && (sharesWork || drained.length > 0));
     await describe();
   };
   const reading = retrying(async () => {
