@@ -43,7 +43,7 @@ export const run = defineInferlet(async (input: Input) => {
       maxTokens,
       ...(stop !== undefined && { stop }),
       ...(way === 'step' && { jumpForward: false }),
-      ...(way !== 'run' && { decode: 'step' }),
+      decode: way === 'run' ? 'ahead' : 'step',
     });
     const { text, tokens, finishReason } = await (pipe ? generation.pipe() : generation.collect());
     const { forwardCalls } = generation;

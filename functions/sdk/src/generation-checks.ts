@@ -17,7 +17,7 @@ export function checkOptions(options: GenerateOptions): void {
   if (window && decode !== undefined && decode !== 'step') {
     throw new InferletError('invalid-argument', `With a window tokens come one by one, not by "${decode}".`);
   }
-  if (constraint && (decode === 'calls' || (decode === 'ahead' && !aheadOf(options)))) {
+  if (constraint && (decode === 'calls' || (decode === 'ahead' && !isConstrainedAhead(options)))) {
     const text =
       'With a constraint `decode` is "step", or "ahead" with a built-in sampler, jumps, and neither `until` nor log-probabilities.';
     throw new InferletError('invalid-argument', text);
@@ -41,10 +41,10 @@ export function checkOptions(options: GenerateOptions): void {
   }
 }
 
-/** True if a constraint's decoder may decode in runs: they hand over several tokens at once, and take forced tokens without sampling. */
-export function aheadOf(options: GenerateOptions): boolean {
+/** True if a constraint's decoder decodes in runs: they hand over several tokens at once, and take forced tokens without sampling. */
+export function isConstrainedAhead(options: GenerateOptions): boolean {
   const { decode, sampler, speculator } = options;
-  return decode !== 'step' && sampler?.kind !== 'guest' && !speculator && jumpOf(options) === 'at-once';
+  return decode === 'ahead' && sampler?.kind !== 'guest' && !speculator && jumpOf(options) === 'at-once';
 }
 
 /** The way in which a constraint's decoder takes forced tokens. A custom sampler has to see every token,

@@ -18,7 +18,7 @@ export interface GenerateOptions<T = unknown> {
   readonly until?: (piece: Piece, generation: { readonly text: string; readonly tokens: readonly number[] }) => boolean;
   /** Continue past the model's own end-of-text tokens. */
   readonly ignoreEos?: boolean;
-  /** Decoding mode. Defaults: `ahead` for built-in samplers; `step` for custom ones, with a window, `until`, or a constraint without jumps. */
+  /** Decoding mode. Defaults: `ahead` for built-in samplers; `step` for custom ones and with a constraint, a window or `until`. */
   readonly decode?: DecodeMode;
   /** A rule that the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. The generation ends when no token may follow. */
   readonly constraint?: Constraint<T>;

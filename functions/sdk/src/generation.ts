@@ -2,7 +2,7 @@ import type { Frame, PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import { abortable, abortError } from './abort.ts';
 import { type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
-import { aheadOf, checkOptions, jumpOf, NO_MORE_CANDIDATES } from './generation-checks.ts';
+import { checkOptions, isConstrainedAhead, jumpOf, NO_MORE_CANDIDATES } from './generation-checks.ts';
 import type {
   FinishReason,
   GenerateOptions,
@@ -301,7 +301,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     }
     const stops = [...this.#stopTokens];
     const jump = jumpOf(this.#options);
-    const held = { jump, ahead: aheadOf(this.#options), speculator, stopTokens: stops, logProbabilities };
+    const held = { jump, ahead: isConstrainedAhead(this.#options), speculator, stopTokens: stops, logProbabilities };
     if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed, held);
     else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, asked, speculator, seed, stops);
     else this.#decoder = decoderFor(this.#sequence, asked, decode, seed, stops, logProbabilities);
