@@ -1,5 +1,7 @@
 import type { RunRequest, StepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { runRequest } from '#gpu-host/protocol/fields.ts';
+import { TOO_LARGE } from '#gpu-host/protocol/issuer.ts';
 import type { RunHandle } from '#gpu-host/protocol/run.ts';
 import type { FinishReason, RunChunk } from '#wit/generated/host.ts';
 import { fused } from './fused.ts';
@@ -10,9 +12,14 @@ import type { DeviceQueue } from './queue.ts';
 /** Longest time that decoded tokens wait for later ones before the inferlet gets them. */
 const SLICE_MS = 25;
 
+/** Memory of one entry of a set of numbers. */
+const SET_ENTRY_BYTES = 40;
+
 const NONE = new Uint32Array(0);
+const NO_STOPS: ReadonlySet<number> = new Set();
 const BUSY = handlerError('invalid-argument', 'the last next or pipe of this run has not been answered yet');
 const NO_TOKENS = handlerError('invalid-argument', 'a run of 0 tokens');
+const USED = handlerError('invalid-argument', 'the matcher was used during its run');
 
 /**
  * A run under a grammar's masks. It decodes while a `next` is pending, and not ahead of it: no step of the run enters the queue behind
@@ -22,7 +29,8 @@ export class GrammarRun implements RunHandle {
   readonly #inferlet: Inferlet;
   readonly #queue: DeviceQueue;
   readonly #matcher: InferletMatcher;
-  readonly #request: RunRequest;
+  #request: Omit<RunRequest, 'stopTokens'>;
+  #stopTokens: ReadonlySet<number>;
   /** The inputs of the next step: the last token that the inferlet got or will get, and the forced tokens behind it. */
   #inputs: readonly number[];
   /** Number of tokens decoded so far: that of the inputs of all steps. */
@@ -41,13 +49,17 @@ export class GrammarRun implements RunHandle {
     this.#queue = queue;
     this.#matcher = matcher;
     this.#inputs = [request.token];
-    this.#bytes = request.pages.byteLength + request.stopTokens.byteLength;
-    const refused = request.maxTokens === 0 ? NO_TOKENS : inferlet.outgoing.refusal(this.#bytes);
+    const { stopTokens, ...rest } = request;
+    this.#bytes = rest.pages.byteLength + stopTokens.length * SET_ENTRY_BYTES;
+    const tooLarge = runRequest.exceeds?.(request) === undefined ? null : TOO_LARGE;
+    const empty = rest.maxTokens === 0 ? NO_TOKENS : null;
+    const refused = empty ?? tooLarge ?? inferlet.outgoing.refusal(this.#bytes);
     inferlet.outgoing.begin(this.#bytes);
-    this.#request = refused
-      ? { ...request, pages: NONE, stopTokens: NONE }
-      : { ...request, pages: request.pages.slice(), stopTokens: request.stopTokens.slice() };
-    if (refused) this.#fail(refused);
+    this.#request = { ...rest, pages: refused ? NONE : rest.pages.slice() };
+    this.#stopTokens = refused ? NO_STOPS : new Set(stopTokens);
+    if (!refused) return;
+    this.#failed = refused;
+    this.#release();
   }
 
   async next(): Promise<Outcome<RunChunk>> {
@@ -55,6 +67,7 @@ export class GrammarRun implements RunHandle {
     this.#isDecoding = true;
     const chunk = await this.#slice();
     this.#isDecoding = false;
+    if (this.#stopped || this.#finished || this.#failed) this.#release();
     return chunk;
   }
 
@@ -62,12 +75,13 @@ export class GrammarRun implements RunHandle {
     const until = performance.now() + SLICE_MS;
     const tokens: number[] = [];
     do {
+      // A drop during this wait releases the queue, so that no step may follow.
+      await this.#inferlet.grammarAccount.turn();
       if (this.#stopped) this.#finished ??= 'stopped';
       if (this.#failed || this.#finished) break;
       const failed = await this.#decode(tokens);
-      if (failed) this.#fail(failed);
-    } while (performance.now() < until);
-    if (this.#finished) this.#release();
+      if (failed) this.#failed = failed;
+    } while (!this.#finished && performance.now() < until);
     // Tokens decoded before a failure are good.
     if (this.#failed && tokens.length === 0) return err(this.#failed);
     return ok({ tokens: Uint32Array.from(tokens), finished: this.#finished });
@@ -75,57 +89,70 @@ export class GrammarRun implements RunHandle {
 
   stop(): void {
     this.#stopped = true;
-    this.#release();
+    if (!this.#isDecoding) this.#release();
   }
 
-  #fail(error: HandlerError): void {
-    this.#failed = error;
-    this.#release();
-  }
-
+  /** Forgets the lists. No step may follow or be under way. */
   #release(): void {
     if (this.#counted) this.#inferlet.outgoing.end(this.#bytes);
     this.#counted = false;
+    this.#request = { ...this.#request, pages: NONE };
+    this.#stopTokens = NO_STOPS;
   }
 
   /** Makes one step: adds the forced tokens that it computes and the one that it samples to `tokens`. */
   async #decode(tokens: number[]): Promise<HandlerError | null> {
-    const { sampler, stopTokens, maxTokens } = this.#request;
-    const stepped = await this.#matcher.step(this.#queue, this.#stepOf(this.#inputs, { tag: 'sample', val: sampler }));
+    const { sampler, maxTokens } = this.#request;
+    const { grammarAccount: account } = this.#inferlet;
+    const stepped = await account.charged(() =>
+      this.#matcher.step(this.#queue, this.#stepOf(this.#inputs, { tag: 'sample', val: sampler })),
+    );
     if (stepped.tag === 'err') return stepped.val;
     const [token] = stepped.val.tokens;
     if (token === undefined) return handlerError('internal', 'the device sampled no token');
     this.#decoded += this.#inputs.length;
     const left = maxTokens - this.#decoded;
-    const ends = stopTokens.includes(token);
-    const [accepted, jumped, status] = await Promise.all([
-      this.#matcher.accept(Uint32Array.of(token)),
-      ends || left === 0 ? ok(NONE) : this.#matcher.jump(left),
-      this.#matcher.status(),
-    ]);
+    const ends = this.#stopTokens.has(token);
+    const [accepted, jumped, status] = await account.charged(() =>
+      Promise.all([
+        this.#matcher.accept(Uint32Array.of(token)),
+        ends || left === 0 ? ok(NONE) : this.#matcher.jump(left),
+        this.#matcher.status(),
+      ]),
+    );
     if (accepted.tag === 'err') return accepted.val;
-    if (!accepted.val) return handlerError('internal', `token ${token} was sampled, which the grammar does not allow`);
-    for (const forced of this.#inputs.slice(1)) tokens.push(forced);
-    tokens.push(token);
+    if (!accepted.val) return USED;
+    account.charged(() => {
+      for (const forced of this.#inputs.slice(1)) tokens.push(forced);
+      tokens.push(token);
+    });
     if (jumped.tag === 'err') return jumped.val;
     if (status.tag === 'err') return status.val;
-    this.#inputs = [token, ...jumped.val];
-    if (ends) this.#finished = 'stop-token';
+    const stop = account.charged(() => jumped.val.findIndex((forced) => this.#stopTokens.has(forced)));
+    const forced = stop < 0 ? jumped.val : jumped.val.subarray(0, stop + 1);
+    const beyond = jumped.val.length - forced.length;
+    const cut = beyond > 0 ? await this.#matcher.rollback(beyond) : ok(undefined);
+    if (cut.tag === 'err') return cut.val;
+    this.#inputs = [token, ...forced];
+    if (ends || stop >= 0) this.#finished = 'stop-token';
     else if (status.val.mustEnd) this.#finished = 'stopped';
-    else if (jumped.val.length === left) this.#finished = 'max-tokens';
-    return this.#finished && jumped.val.length > 0 ? this.#computeForced(tokens) : null;
+    else if (forced.length === left) this.#finished = 'max-tokens';
+    return this.#finished && forced.length > 0 ? this.#computeForced(tokens) : null;
   }
 
   /** Computes all inputs but the last, and adds the forced ones to `tokens`. */
   async #computeForced(tokens: number[]): Promise<HandlerError | null> {
-    const [, ...forced] = this.#inputs;
-    const request = this.#stepOf(this.#inputs.slice(0, -1), { tag: 'none' });
-    const computed = await fused.step(this.#inferlet, this.#queue, request);
+    const { grammarAccount: account } = this.#inferlet;
+    const computed = await account.charged(() =>
+      fused.step(this.#inferlet, this.#queue, this.#stepOf(this.#inputs.slice(0, -1), { tag: 'none' })),
+    );
     if (computed.tag === 'err') {
       this.#finished = undefined;
       return computed.val;
     }
-    for (const token of forced) tokens.push(token);
+    account.charged(() => {
+      for (const token of this.#inputs.slice(1)) tokens.push(token);
+    });
     return null;
   }
 

@@ -5,6 +5,7 @@ import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { StepResult } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { MAX_ADDRESSES, MAX_LIST } from '#gpu-host/protocol/wire.ts';
 import type { RunChunk } from '#wit/generated/host.ts';
 import { GrammarService } from '../grammar/service.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
@@ -154,13 +155,24 @@ describe('grammars of an inferlet', () => {
         inputs = [token];
         if (stopTokens.includes(token)) return end('stop-token');
         const room = maxTokens - got.length;
-        const forced = value(await ask<Uint32Array>(this.guest, '[method]matcher.jump', this.matcher, room));
+        const jumped = value(await ask<Uint32Array>(this.guest, '[method]matcher.jump', this.matcher, room));
+        const stop = jumped.findIndex((forced) => stopTokens.includes(forced));
+        const forced = stop < 0 ? jumped : jumped.slice(0, stop + 1);
         got.push(...forced);
         inputs.push(...forced);
+        value(await ask(this.guest, '[method]matcher.rollback', this.matcher, jumped.length - forced.length));
+        if (stop >= 0) return end('stop-token');
         const status = await ask<{ mustEnd: boolean }>(this.guest, '[method]matcher.status', this.matcher);
         if (value(status).mustEnd) return end('stopped');
         if (got.length === maxTokens) return end('max-tokens');
       }
+    }
+
+    /** True if the matcher has accepted as many tokens and no more. */
+    async takesBack(tokens: number): Promise<boolean> {
+      const place = this.guest.call<object>('grammar', '[method]matcher.fork', this.matcher);
+      value(await ask(this.guest, '[method]matcher.rollback', place, tokens));
+      return (await failure(ask(this.guest, '[method]matcher.rollback', place, 1))) === 'invalid-argument';
     }
 
     /** The model's choices behind the run: they depend on all that it has computed. */
@@ -174,22 +186,27 @@ describe('grammars of an inferlet', () => {
     it(`decode in runs what they decode step by step, at temperature ${temperature}`, async () => {
       const story =
         ', there was a (little|big|lazy) (cat|dog) named (Tim|Lily), who [a-z ]{8,30}\\. The end of the whole story\\.';
-      const [dot = 0] = tokenizer?.encode('.').slice(-1) ?? [];
+      const [sampled = 0, forced = 0] = ['ball.', 'The end'].map((text) => tokenizer?.encode(text).at(-1));
       const cases: [pattern: string, maxTokens: number, stopTokens: readonly number[]][] = [
         [story, 60, []],
         [story, 17, []],
-        [`${story}( again)*`, 60, [dot]],
+        [`${story}( again)*`, 60, [sampled]],
+        [story, 60, [forced]],
         ['[^]*', 60, []],
       ];
       for (const [pattern, maxTokens, stopTokens] of cases) {
         const [run, steps] = [new Decoding(pattern, temperature), new Decoding(pattern, temperature)];
         const [got, expected] = [await run.run(maxTokens, stopTokens), await steps.steps(maxTokens, stopTokens)];
         assert.deepEqual(got, expected);
+        const stop = got.tokens.findIndex((token) => stopTokens.includes(token));
+        if (stopTokens.length > 0) assert.deepEqual([stop, got.finished], [got.tokens.length - 1, 'stop-token']);
+        assert.equal(await run.takesBack(got.tokens.length), true);
         const last = got.tokens.at(-1) ?? 0;
         assert.deepEqual(await run.after(last), await steps.after(last));
         assert.equal(run.guest.inferlet.outgoing.calls, 0);
         const counts = ({ guest }: Decoding) => [guest.inferlet.inputTokens, guest.inferlet.outputTokens];
         assert.deepEqual(counts(run), counts(steps));
+        await Promise.all([run.guest.end(), steps.guest.end()]);
       }
     });
   }
@@ -197,23 +214,55 @@ describe('grammars of an inferlet', () => {
   it('end runs that are stopped, dropped, refused or of matchers that fail', async () => {
     const decoding = new Decoding('[^]*', 0);
     const { guest, pages } = decoding;
-    const start = (place: object, maxTokens = 20) =>
+    const start = (place: object, options: object = {}) =>
       guest.call<object>('grammar', 'start-run', guest.queue, place, {
-        ...{ token: 1, position: 0, pages, maxTokens, sampler: decoding.sampler, stopTokens: u32() },
+        ...{ token: 1, position: 0, pages, maxTokens: 20, sampler: decoding.sampler, stopTokens: u32(), ...options },
       });
     const next = (run: object) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
     const stopped = start(decoding.matcher);
     const pending = next(stopped);
     assert.equal(await failure(next(stopped)), 'invalid-argument');
+    await guest.inferlet.grammarAccount.turn();
     guest.call('fused', '[method]run.stop', stopped);
     const chunk = value(await pending);
     assert.deepEqual([chunk.tokens.length, chunk.finished ?? value(await next(stopped)).finished], [1, 'stopped']);
-    assert.equal(await failure(next(start(decoding.matcher, 0))), 'invalid-argument');
+    assert.equal(await failure(next(start(decoding.matcher, { maxTokens: 0 }))), 'invalid-argument');
     assert.equal(await failure(next(start(matcher(guest, compile(guest, '('))))), 'invalid-argument');
-    const dropped = start(decoding.matcher);
-    assert.equal(guest.inferlet.outgoing.calls, 1);
-    guest.call('fused', '[resource-drop]run', dropped);
-    assert.equal(guest.inferlet.outgoing.calls, 0);
+    for (const isDecoding of [false, true]) {
+      const dropped = start(decoding.matcher);
+      assert.equal(guest.inferlet.outgoing.calls, 1);
+      const last = isDecoding ? next(dropped) : undefined;
+      guest.call('fused', '[resource-drop]run', dropped);
+      if (last) assert.deepEqual(value(await last), { tokens: u32(), finished: 'stopped' });
+      assert.equal(guest.inferlet.outgoing.calls, 0);
+    }
+    // The device would refuse these lists in a call.
+    for (const list of [{ stopTokens: new Uint32Array(MAX_LIST + 1) }, { pages: new Uint32Array(MAX_ADDRESSES + 1) }]) {
+      const refused = start(decoding.matcher, list);
+      assert.equal(guest.inferlet.outgoing.bytes, 0);
+      assert.equal(await failure(next(refused)), 'limit-exceeded');
+    }
+    const longest = start(decoding.matcher, { stopTokens: new Uint32Array(MAX_LIST) });
+    assert.ok(value(await next(longest)).tokens.length > 0);
+    guest.call('fused', '[method]run.stop', longest);
+    assert.equal(guest.inferlet.outgoing.bytes, 0);
+    // A call completes the text behind the run's mask, so that the matcher refuses the sampled token.
+    const used = matcher(guest, compile(guest, ' (cat|dog)'));
+    const spoilt = next(start(used));
+    await guest.inferlet.grammarAccount.turn();
+    const cat = Uint32Array.from(tokenizer?.encode('cat', { special: false }) ?? []);
+    assert.equal(value(await ask(guest, '[method]matcher.accept', used, cat)), true);
+    assert.equal(await failure(spoilt), 'invalid-argument');
+  });
+
+  it('charge the inferlet for runs, with a turn of the event loop for each step', async ({ mock }) => {
+    const decoding = new Decoding('[^]*', 0);
+    const account = decoding.guest.inferlet.grammarAccount;
+    const [turns, charges] = [mock.method(account, 'turn'), mock.method(account, 'charged')];
+    const { tokens } = await decoding.run(20, []);
+    assert.equal(tokens.length, 20);
+    assert.equal(turns.mock.callCount(), 20);
+    assert.ok(charges.mock.callCount() >= 20);
   });
 
   it('are refused in invalid steps, for unknown models and with broken sources', async () => {

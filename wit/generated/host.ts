@@ -695,9 +695,11 @@ export interface GrammarHost {
    */
   verify(queue: Queue, matcher: Matcher, adapter: string | undefined, request: StepRequest): Promise<Outcome<StepResult, HandlerError>>;
   /**
-   * A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens. When nothing may follow, the
-   * run finishes with `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls
-   * that must follow it; a `next` returns after 25 ms at the latest, and with at least one token. Each step counts the tokens that it computes.
+   * A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other
+   * calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with
+   * `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
+   * it. A `next` returns after the first step that ends 25 ms or more after it began, and with at least one token. Each step counts the tokens
+   * that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.
    */
   startRun(queue: Queue, matcher: Matcher, request: RunRequest): Run;
 }

@@ -1245,9 +1245,11 @@ static inline pie_grammar_verify_future pie_grammar_verify(pie_queue queue, pie_
 }
 
 PIE_IMPORT("pie:inferlet/grammar@0.1.0", "start-run") int32_t pie_raw_grammar_start_run(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, float, int32_t, float, float, int32_t, int32_t, int32_t);
-/* A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens. When nothing may follow, the
- * run finishes with `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls
- * that must follow it; a `next` returns after 25 ms at the latest, and with at least one token. Each step counts the tokens that it computes. */
+/* A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other
+ * calls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with
+ * `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow
+ * it. A `next` returns after the first step that ends 25 ms or more after it began, and with at least one token. Each step counts the tokens
+ * that it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens. */
 static inline pie_fused_run pie_grammar_start_run(pie_queue queue, pie_grammar_matcher matcher, const pie_fused_run_request *request) {
   return (pie_fused_run){pie_raw_grammar_start_run(queue.handle, matcher.handle, (*request).token, (*request).position, (int32_t)(*request).pages.data, (int32_t)(*request).pages.length, (*request).max_tokens, (*request).sampler.temperature, (*request).sampler.top_k, (*request).sampler.top_p, (*request).sampler.min_p, (*request).sampler.seed, (int32_t)(*request).stop_tokens.data, (int32_t)(*request).stop_tokens.length)};
 }

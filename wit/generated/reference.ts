@@ -1417,9 +1417,12 @@ export const reference: ContractReference = {
     {
      "name": "start-run",
      "signature": "start-run: func(queue: borrow<queue>, matcher: borrow<matcher>, request: run-request) -> run",
-     "docs": "A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens. When nothing may follow, the\nrun finishes with `stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls\nthat must follow it; a `next` returns after 25 ms at the latest, and with at least one token. Each step counts the tokens that it computes.",
+     "docs": "A run under the matcher's masks, with its forced tokens (see `jump`). The matcher accepts the run's tokens; `invalid-argument` when other\ncalls change the matcher meanwhile. The run ends behind the first stop token, sampled or forced. When nothing may follow, it finishes with\n`stopped`. Its steps enter the queue one by one while a `next` or `pipe` is in progress, so await that call before calls that must follow\nit. A `next` returns after the first step that ends 25 ms or more after it began, and with at least one token. Each step counts the tokens\nthat it computes. `limit-exceeded` for more than 8192 pages or 262144 stop tokens.",
      "cost": "Answered at once.",
-     "errors": [],
+     "errors": [
+      "invalid-argument",
+      "limit-exceeded"
+     ],
      "c": "pie_grammar_start_run"
     },
     {

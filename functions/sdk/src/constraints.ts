@@ -35,7 +35,7 @@ export function jsonSchema<T = unknown>(
 function compacted(schema: object | boolean | string): object | boolean | string {
   const whole = typeof schema === 'string' ? parsed(schema) : schema;
   // The platform reports what is no schema.
-  if (whole !== true && (typeof whole !== 'object' || whole === null)) return schema;
+  if (whole !== true && (typeof whole !== 'object' || whole === null || Array.isArray(whole))) return schema;
   return { ...(whole === true ? {} : whole), 'x-guidance': { whitespace_flexible: false } };
 }
 

@@ -73,7 +73,7 @@ export class Planner {
   #runs(batch: readonly SequenceInput[], alone: readonly number[], linked: readonly Row[]): PackedRows {
     let rows = [...separateRows(batch, alone), ...linked];
     let best = this.#pack(rows);
-    const merged = sharedRows(batch, alone, this.#costs);
+    const merged = sharedRows(batch, alone, this.#costs, this.#heads);
     if (merged !== null) {
       const shared = this.#pack([...merged, ...linked]);
       if (shared.cost < best.cost) {

@@ -29,7 +29,7 @@ function decode(context: Uint32Array, mask: SequenceInput['mask'] = 'causal', in
 }
 
 function shared(batch: readonly SequenceInput[]): Row[] | null {
-  return sharedRows(batch, [...batch.keys()], COSTS);
+  return sharedRows(batch, [...batch.keys()], COSTS, 1);
 }
 
 /** The context of one member as the row gathers it. */
@@ -59,7 +59,14 @@ describe('sharedRows', () => {
 
   test('not when the scores cost more than the gathering', () => {
     const forks = [decode(range(0, 9)), decode(range(0, 9))];
-    assert.equal(sharedRows(forks, [0, 1], { ...COSTS, perScore: 100 }), null);
+    assert.equal(sharedRows(forks, [0, 1], { ...COSTS, perScore: 100 }, 1), null);
+  });
+
+  test('not when a row would keep more scores at once than are allowed', () => {
+    // Together 2 × 11 scores a head, and the bound is 2²⁷.
+    const forks = [decode(range(0, 9)), decode(range(0, 9))];
+    assert.equal(sharedRows(forks, [0, 1], COSTS, 2 ** 22)?.length, 1);
+    assert.equal(sharedRows(forks, [0, 1], COSTS, 2 ** 23), null);
   });
 
   test('forks of forks share all slots that they have in common, and split where that is cheaper', () => {
@@ -74,7 +81,7 @@ describe('sharedRows', () => {
     const [row, ...others] = shared(forks) ?? [];
     assert.deepEqual([others.length, row?.context], [0, 200 + 4 * 100 + 8 * 40 + 32]);
     // Scores cost as much as gathering: the branches apart read 200 slots four times and hide less.
-    const split = sharedRows(forks, [...forks.keys()], { ...COSTS, perScore: 0.05 }) ?? [];
+    const split = sharedRows(forks, [...forks.keys()], { ...COSTS, perScore: 0.05 }, 1) ?? [];
     assert.deepEqual(
       split.map(({ members, context }) => [members.length, context]),
       Array.from({ length: 4 }, () => [8, 200 + 100 + 2 * 40 + 8]),
@@ -104,7 +111,7 @@ describe('sharedRows', () => {
           return decode(Uint32Array.from([1, 2, 3, ...slots]));
         });
         const all = { ...COSTS, ...rates };
-        const rows = sharedRows(batch, [...batch.keys()], all);
+        const rows = sharedRows(batch, [...batch.keys()], all, 1);
         if (rows === null) return;
         const seen = rows.flatMap(({ members }) => members.map(({ index }) => index));
         assert.deepEqual(

@@ -1,5 +1,5 @@
 import type { SequenceInput } from '../backend.ts';
-import { type RunCosts, rowCost } from './packing.ts';
+import { fitsScores, type RunCosts, rowCost } from './packing.ts';
 import { SEGMENT_SLOTS } from './segments.ts';
 
 /** One row of a run: one sequence, or several that read the same first slots, read each other's inputs, or only fill a row together. */
@@ -45,9 +45,14 @@ export function separateRows(batch: readonly SequenceInput[], indices: readonly 
 /**
  * Puts sequences whose contexts begin with the same slots (forks of one prefix, and forks of forks) into rows, where that is cheaper: the run
  * gathers shared keys once instead of once per sequence, at the price of scores that the mask hides. Null when no sequences share slots at a
- * profit.
+ * profit and within the bound on scores.
  */
-export function sharedRows(batch: readonly SequenceInput[], indices: readonly number[], costs: RunCosts): Row[] | null {
+export function sharedRows(
+  batch: readonly SequenceInput[],
+  indices: readonly number[],
+  costs: RunCosts,
+  heads: number,
+): Row[] | null {
   if (indices.length < 2) return null;
   const byFirstSlot = new Map<number, number[]>();
   let candidates = false;
@@ -66,7 +71,7 @@ export function sharedRows(batch: readonly SequenceInput[], indices: readonly nu
   const merged = new Set<number>();
   for (const group of byFirstSlot.values()) {
     if (group.length < 2) continue;
-    for (const fork of cheapestCut(forkOf(group, 0, batch), batch, costs).rows) {
+    for (const fork of cheapestCut(forkOf(group, 0, batch), batch, costs, heads).rows) {
       rows.push(rowOfFork(fork, batch));
       for (const index of fork.members) merged.add(index);
     }
@@ -111,10 +116,11 @@ function cheapestCut(
   fork: Fork,
   batch: readonly SequenceInput[],
   costs: RunCosts,
+  heads: number,
 ): { readonly cost: number; readonly rows: readonly Fork[] } {
-  const together = rowCost(fork, costs);
-  if (fork.members.length === 1) return { cost: together, rows: [] };
-  const cuts = fork.forks.map((each) => cheapestCut(each, batch, costs));
+  if (fork.members.length === 1) return { cost: rowCost(fork, costs), rows: [] };
+  const together = fitsScores(fork, heads) ? rowCost(fork, costs) : Number.POSITIVE_INFINITY;
+  const cuts = fork.forks.map((each) => cheapestCut(each, batch, costs, heads));
   let apart = 0;
   for (const { cost } of cuts) apart += cost;
   for (const index of fork.members) {
