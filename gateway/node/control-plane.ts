@@ -333,6 +333,8 @@ export class NodeControlPlane implements ControlPlane {
       submitter.forget(id);
       return this.#repeated(call, submitted.id, request.join === true);
     }
+    // A client that left meanwhile may get no follower.
+    if (call.signal.aborted) submitter.forget(id);
     return {
       id,
       function: name,

@@ -67,9 +67,9 @@ export class ActiveJobs {
     return this.#leave(id, runtimeId, 'over', 'internal', message, token);
   }
 
-  /** Takes a job from a dead runtime: a begun invocation fails or starts again, any other goes back in line. */
-  lost(id: string, runtimeId: string): Promise<LeaveOutcome> {
-    return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.');
+  /** Takes a job from a dead runtime: a begun invocation fails or starts again, any other goes back in line. `token` as with `over`. */
+  lost(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
+    return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.', token);
   }
 
   /** Gives a job back for its runtime; a begun invocation that cannot restart fails as `terminated`. `token` as with `over`. */

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import type { Redis } from 'ioredis';
 import type { AttemptOutcome } from '../invocations/types.ts';
@@ -16,6 +17,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
 
   /** A runtime whose runs end when the test orders it, or with the signal. Its fetches begin up to `begins` attempts. */
   async function start(begins = 4) {
+    const most = { begins };
     const connections: Redis[] = [];
     const connect = () => {
       const connection = redis.connect();
@@ -29,7 +31,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     const worker = scheduler.createWorker({
       lease,
       slots: 8,
-      begins: { most: () => begins, shown: false },
+      begins: { most: () => most.begins, shown: false },
       onError: (error) => errors.push(error),
       run: async ({ id }, signal, begun) => {
         const done = Promise.withResolvers<void>();
@@ -57,7 +59,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
       await scheduler.close();
       assert.deepEqual(errors, []);
     };
-    return { scheduler, lease, worker, runs, close, stream: () => fetching.stream };
+    return { scheduler, lease, worker, runs, errors, most, close, fetching, stream: () => fetching.stream };
   }
 
   const submit = async (scheduler: Scheduler) => (await scheduler.submit(submission())).id;
@@ -94,6 +96,102 @@ describe('attempts that begin with the fetch of their jobs', () => {
     assert.ok(outcome && 'epoch' in outcome && outcome.epoch === begun?.epoch && outcome.attempt === 1);
     runs.get(id)?.finish();
     await reaches(scheduler, id, 'succeeded');
+    await close();
+  });
+
+  test('a repeated fetch begins no attempt that the first one has not begun', async () => {
+    const { scheduler, runs, stream, close } = await start(0);
+    stream().pause();
+    const id = await submit(scheduler);
+    await eventually(async () => (await scheduler.queue.depth()).active === 1, 'the job is handed over');
+    stream().destroy();
+    await eventually(() => runs.has(id), 'the runtime has the job');
+    assert.equal(runs.get(id)?.begun, null);
+    runs.get(id)?.finish();
+    await reaches(scheduler, id, 'succeeded');
+    await close();
+  });
+
+  test('a failed fetch is repeated during a pause, and with a smaller bound', async () => {
+    const { scheduler, worker, runs, most, fetching, stream, close } = await start();
+    stream().pause();
+    const id = await submit(scheduler);
+    await reaches(scheduler, id, 'running');
+    const paused = worker.pause(true);
+    most.begins = 0;
+    fetching.disconnect();
+    stream().destroy();
+    await once(fetching, 'end');
+    await fetching.connect();
+    await eventually(() => runs.has(id), 'the runtime has the job');
+    const outcome = runs.get(id)?.begun;
+    assert.ok(outcome && 'epoch' in outcome && outcome.attempt === 1);
+    runs.get(id)?.finish();
+    await reaches(scheduler, id, 'succeeded');
+    await paused;
+    await close();
+  });
+
+  test('a pause resolves once the runtime has the jobs of its present fetch', async () => {
+    const { scheduler, worker, runs, stream, close } = await start();
+    stream().pause();
+    const id = await submit(scheduler);
+    await reaches(scheduler, id, 'running');
+    const hasJob = worker.pause(true).then(() => runs.has(id));
+    await eventually(async () => (await scheduler.runtimes.list())[0]?.accepting === false, 'Redis has the pause');
+    stream().resume();
+    assert.equal(await hasJob, true);
+    runs.get(id)?.finish();
+    await reaches(scheduler, id, 'succeeded');
+    await close();
+  });
+
+  for (const how of ['is late to renew its lease', 'is not registered'])
+    test(`a runtime that ${how} gets no job from a fetch that waits in Redis`, async () => {
+      const { scheduler, lease, runs, stream, close } = await start();
+      const { keys, redis: commands } = scheduler.store;
+      const description = (await commands.hget(keys.runtimes, lease.id)) ?? '';
+      stream().pause();
+      if (how === 'is not registered') await commands.hdel(keys.runtimes, lease.id);
+      else await commands.pexpire(keys.alive(lease.id), 0.4 * lease.lengthMs);
+      const id = await submit(scheduler);
+      const marker = () => commands.zscore(`${keys.jobs}:marker`, '0');
+      await eventually(async () => (await marker()) !== null, 'another runtime is woken');
+      assert.deepEqual(await scheduler.queue.depth(), { waiting: 1, active: 0 });
+      assert.equal(await status(scheduler, id), 'queued');
+      assert.equal(await commands.hexists(keys.fetches, lease.id), 0);
+      await commands.hset(keys.runtimes, lease.id, description);
+      await commands.pexpire(keys.alive(lease.id), lease.lengthMs);
+      stream().resume();
+      await eventually(() => runs.has(id), 'the runtime has the job');
+      runs.get(id)?.finish();
+      await reaches(scheduler, id, 'succeeded');
+      await close();
+    });
+
+  test('a job that cannot be read does not keep the runtime from the others', async () => {
+    const { scheduler, runs, errors, stream, close } = await start(1);
+    const { keys, redis: commands } = scheduler.store;
+    stream().pause();
+    const ids = [await submit(scheduler), await submit(scheduler), await submit(scheduler)];
+    await reaches(scheduler, ids[0] ?? '', 'running');
+    await commands.hset(`${keys.jobs}:${ids[1]}`, 'data', 'no JSON');
+    stream().resume();
+    await eventually(() => runs.size === 2, 'the others run');
+    assert.ok(runs.has(ids[2] ?? ''));
+    assert.ok(errors.splice(0).every((error) => error instanceof SyntaxError));
+    for (const { finish } of runs.values()) finish();
+    await reaches(scheduler, ids[2] ?? '', 'succeeded');
+    await close();
+  });
+
+  test('a drain does not wait past its deadline for the answer of a fetch', { timeout: 9000 }, async () => {
+    const { scheduler, worker, stream, close } = await start();
+    stream().pause();
+    const id = await submit(scheduler);
+    await reaches(scheduler, id, 'running');
+    await worker.drain(0);
+    assert.equal(await status(scheduler, id), 'failed');
     await close();
   });
 

@@ -3,6 +3,7 @@ import { SHOWN_AHEAD } from '../invocations/appends.ts';
 import { attemptOutcome } from '../invocations/begins.ts';
 import { tuple } from '../invocations/replies.ts';
 import type { AttemptOutcome } from '../invocations/types.ts';
+import type { RuntimeLease } from '../runtimes/lease.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import { Store } from '../store/store.ts';
@@ -21,6 +22,9 @@ const MAX_TAKEN = 16;
 /** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
 const LOCK_MS = 7 * 24 * 3_600_000;
 
+/** Part of a lease that must be left for a fetch: a runtime that runs renews its lease whenever a quarter of it has passed. */
+const LEAST_LEASE = 0.5;
+
 /** A job that a runtime has fetched. */
 export interface FetchedJob {
   readonly job: InvocationJob & Required<Pick<InvocationJob, 'fetchToken'>>;
@@ -35,6 +39,15 @@ export interface FetchBounds {
   readonly begins: number;
 }
 
+export interface JobFetcherOptions {
+  /** The lease of the runtime that takes the jobs. */
+  readonly lease: Pick<RuntimeLease, 'id' | 'lengthMs'>;
+  /** True when the begun attempts show their events to followers themselves. */
+  readonly shown: boolean;
+  /** Receives the errors of jobs that cannot be read. */
+  readonly onError: (error: unknown) => void;
+}
+
 /**
  * Takes admitted jobs from BullMQ's lists for one runtime, several in one call, which may also begin their attempts. BullMQ's own worker
  * takes one job in a call, and looks into an empty list twice for each job that comes alone. The connection is the fetcher's own: it blocks
@@ -45,18 +58,21 @@ export class JobFetcher {
   readonly #jobs: string;
   readonly #runtimeId: string;
   readonly #shown: boolean;
+  readonly #leaseMs: number;
+  readonly #onError: (error: unknown) => void;
   /** True when the last fetch left jobs behind. */
   #more = false;
   #tokens = 0;
   #token: string | null = null;
 
-  /** @param shown true when the begun attempts show their events to followers themselves */
-  constructor({ keys, clock }: Store, connection: Redis, runtimeId: string, shown: boolean) {
+  constructor({ keys, clock }: Store, connection: Redis, { lease, shown, onError }: JobFetcherOptions) {
     connection.on('error', () => undefined);
     this.#store = new Store(connection, { prefix: keys.prefix, clock });
     this.#jobs = keys.jobs;
-    this.#runtimeId = runtimeId;
+    this.#runtimeId = lease.id;
+    this.#leaseMs = lease.lengthMs;
     this.#shown = shown;
+    this.#onError = onError;
   }
 
   /** Resolves once the connection is ready. @throws StoreError */
@@ -78,7 +94,7 @@ export class JobFetcher {
 
   /**
    * Waits until jobs wait, or the last look is some time ago, and takes some. Answers none when no job waits, and null when the runtime is
-   * described as one that takes no jobs. After a failure, the next call repeats the fetch under its token: Redis may have made it.
+   * described as one that takes no jobs, is not registered, or is late to renew its lease. After a failure, the next call repeats the fetch under its token: Redis may have made it.
    */
   async take({ jobs, begins }: FetchBounds): Promise<FetchedJob[] | null> {
     const { keys } = this.#store;
@@ -90,10 +106,11 @@ export class JobFetcher {
     const fetchToken = this.#token;
     const reply = await this.#store.script(
       TAKE_JOBS,
-      [`${this.#jobs}:wait`, `${this.#jobs}:active`, this.#marker, keys.runtimes, keys.fetches],
+      [`${this.#jobs}:wait`, `${this.#jobs}:active`, this.#marker, keys.runtimes, keys.fetches, keys.alive(runtimeId)],
       [
         ...[keys.prefix, `${this.#jobs}:`, runtimeId, fetchToken, LOCK_MS, Math.min(jobs, MAX_TAKEN), begins],
         ...[this.#shown ? SHOWN_AHEAD : 0, keys.cancels(runtimeId), keys.cancelChannel(runtimeId)],
+        LEAST_LEASE * this.#leaseMs,
       ],
       LOST_FETCH_MS,
     );
@@ -104,8 +121,12 @@ export class JobFetcher {
     const fetched: FetchedJob[] = [];
     for (let i = 0; i < taken.length; i += 2) {
       if (taken[i] === '') continue;
-      const job = { ...(JSON.parse(String(taken[i])) as InvocationJob), fetchToken };
-      fetched.push({ job, begun: taken[i + 1] === '' ? null : attemptOutcome(taken[i + 1], Number(now)) });
+      try {
+        const job = { ...(JSON.parse(String(taken[i])) as InvocationJob), fetchToken };
+        fetched.push({ job, begun: taken[i + 1] === '' ? null : attemptOutcome(taken[i + 1], Number(now)) });
+      } catch (error) {
+        this.#onError(error);
+      }
     }
     return fetched;
   }

@@ -17,6 +17,8 @@ const AUDIT_MS = 5000;
 /** Time that invocations get to end after a drain has told them to stop. */
 const STOP_GRACE_MS = 2000;
 const RETRY_MS = 250;
+/** Shortest time that a drain gives the present fetch to end. */
+const FETCH_GRACE_MS = 250;
 
 export interface AdmissionWorkerOptions {
   readonly store: Store;
@@ -78,8 +80,9 @@ export class AdmissionWorker {
   constructor(options: AdmissionWorkerOptions) {
     this.#options = options;
     this.#slots = checked(options.slots);
+    const { lease, onError = () => undefined } = options;
     const shown = options.begins?.shown ?? false;
-    this.#fetcher = new JobFetcher(options.store, options.connect(), options.lease.id, shown);
+    this.#fetcher = new JobFetcher(options.store, options.connect(), { lease, shown, onError });
     options.lease.reportLoad(() => ({ running: this.running }));
   }
 
@@ -108,12 +111,13 @@ export class AdmissionWorker {
     await this.#options.admission.admit();
   }
 
-  /** Takes no jobs while paused. Running invocations go on, and new ones wait in line. */
+  /** Takes no jobs while paused. Running invocations go on, and new ones wait in line. Resolves once no fetch can take more. */
   async pause(paused: boolean): Promise<void> {
     if (this.#paused === paused) return;
     this.#paused = paused;
     if (this.#state !== 'started') return;
-    await this.#options.lease.describe({ accepting: !paused }).finally(() => this.#pump());
+    const described = paused ? this.#endFetch() : this.#options.lease.describe({ accepting: true });
+    await described.finally(() => this.#pump());
   }
 
   /** Reports the peak of a run that did not end its invocation, from which admission learns what the version's next run will hold. */
@@ -131,7 +135,7 @@ export class AdmissionWorker {
     this.#state = 'draining';
     const { active, lease, onError } = this.#options;
     const until = performance.now() + deadlineMs;
-    await this.#endFetch().catch((error) => onError?.(error));
+    await this.#endFetch(deadlineMs).catch((error) => onError?.(error));
     await this.#settled(Math.max(0, until - performance.now()));
     for (const id of [...this.#jobs.keys()]) {
       this.#stop(id, { code: 'terminated', message: 'The runtime is shutting down.' });
@@ -154,7 +158,9 @@ export class AdmissionWorker {
   }
 
   #pump(): void {
-    if (this.#fetching || !this.#taking || this.#running.size >= this.#slots) return;
+    if (this.#fetching || this.#state !== 'started') return;
+    // A fetch that Redis may have made is repeated even so, since it may have begun attempts.
+    if (this.#fetcher.unanswered === null && (this.#paused || this.#running.size >= this.#slots)) return;
     this.#fetching = this.#fetch().finally(() => {
       this.#fetching = null;
       this.#pump();
@@ -176,13 +182,16 @@ export class AdmissionWorker {
     }
   }
 
-  /** Tells Redis that this runtime takes no more jobs, and waits for the jobs that the present fetch has taken before. */
-  async #endFetch(): Promise<void> {
+  /**
+   * Tells Redis that this runtime takes no more jobs, and waits for the jobs that the present fetch has taken before, but not much longer
+   * than `mostMs`.
+   */
+  async #endFetch(mostMs?: number): Promise<void> {
     const { lease, store } = this.#options;
     await lease.describe({ accepting: false });
     if (!this.#fetching) return;
     await this.#fetcher.wake(store);
-    await this.#fetching;
+    await (mostMs === undefined ? this.#fetching : within(this.#fetching, Math.max(mostMs, FETCH_GRACE_MS)));
   }
 
   #accept({ job, begun }: FetchedJob): void {
@@ -294,24 +303,26 @@ export class AdmissionWorker {
     const known = (id: string) => this.#jobs.has(id);
     for (const { id, runtimeId, fetchedAt, fetchToken } of await active.list(known)) {
       if (runtimeId !== lease.id || fetchedAt > fetchedBefore || known(id)) continue;
-      // The fetch is about to be repeated.
-      if (fetchToken === null || fetchToken !== this.#fetcher.unanswered) await active.lost(id, lease.id);
+      // The present fetch may answer with it.
+      if (this.#fetching && fetchToken !== null && fetchToken === this.#fetcher.unanswered) continue;
+      await active.lost(id, lease.id, fetchToken ?? '');
     }
   }
 
   async #settled(deadlineMs: number): Promise<void> {
     if (this.#jobs.size === 0) return;
-    let timer: NodeJS.Timeout | undefined;
-    try {
-      await new Promise<void>((resolve) => {
-        this.#onSettled = resolve;
-        timer = setTimeout(resolve, deadlineMs);
-      });
-    } finally {
-      clearTimeout(timer);
-      this.#onSettled = undefined;
-    }
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#onSettled = resolve;
+    await within(promise, deadlineMs);
+    this.#onSettled = undefined;
   }
+}
+
+/** Waits for the end of something, for some time at most. */
+async function within(end: Promise<void>, ms: number): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, ms);
+  await Promise.race([end, promise]).finally(() => clearTimeout(timer));
 }
 
 function checked(slots: number): number {

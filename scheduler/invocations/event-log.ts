@@ -103,7 +103,8 @@ export class EventLog {
       const own = isBeginning ? this.#submitter.claim(id) : null;
       const listen = async (listener: ChannelListener) =>
         own ? own(listener) : this.#channels.listen(this.#store.keys.live(id), listener);
-      const source = { ...sources, listen, isOwn: own !== null, before: own ? undefined : before };
+      const closed = own ? () => this.#submitter.forget(id) : undefined;
+      const source = { ...sources, listen, isOwn: own !== null, closed, before: own ? undefined : before };
       return new Follower(id, after, source, ready, waiting);
     };
   }

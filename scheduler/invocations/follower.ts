@@ -39,6 +39,8 @@ export interface FollowerSources {
   readonly listen: (listener: ChannelListener) => Promise<() => void>;
   /** True when the follower listens from the submission on, which this process made. */
   readonly isOwn: boolean;
+  /** Called when the follower closes, perhaps before it listens. */
+  readonly closed?: (() => void) | undefined;
   readonly before: (() => Promise<void>) | undefined;
   /** Reads the log, and waits out a short absence of Redis. @throws StoreError */
   readonly read: (after: Position, isOver: () => boolean) => Promise<FollowerRead>;
@@ -115,6 +117,7 @@ export class Follower implements Feed<InvocationEvent> {
     this.#stopListening();
     this.#stopListening = () => undefined;
     this.#shown.leave();
+    this.#sources.closed?.();
   }
 
   async #begin(): Promise<void> {
@@ -129,7 +132,7 @@ export class Follower implements Feed<InvocationEvent> {
         message: (payload) => {
           const runtime = parseBegun(payload);
           if (runtime === null) this.#cursor.live(parseLive(payload));
-          else this.#shown.begun(runtime);
+          else this.#shown.begun(runtime, true);
           this.#changed();
         },
         lost: interrupted,

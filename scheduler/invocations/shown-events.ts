@@ -15,7 +15,7 @@ export class ShownEvents {
 
   /**
    * @param changed called when events came, or when the runtime came into reach or out of it
-   * @param isOwn see `LiveSource.follow`
+   * @param isOwn true when this process submitted the invocation by its `Submitter`
    */
   constructor(source: LiveSource, id: string, cursor: FollowCursor, changed: () => void, isOwn: boolean) {
     this.#isOwn = isOwn;
@@ -35,8 +35,12 @@ export class ShownEvents {
     return this.#runtime !== '' && !this.#isAttached;
   }
 
-  /** Takes the runtime of the invocation; '' when no runtime runs it, or its runtime shows no events. */
-  begun(runtime: string): void {
+  /**
+   * Takes the runtime of the invocation; '' when no runtime runs it, or its runtime shows no events.
+   *
+   * @param isTold true when a message told of the runtime, false when the log did
+   */
+  begun(runtime: string, isTold = false): void {
     if (runtime === this.#runtime) return;
     this.leave();
     this.#runtime = runtime;
@@ -57,7 +61,9 @@ export class ShownEvents {
         this.#changed();
       },
     };
-    this.#stop = this.#source.follow(runtime, this.#id, follower, this.#isOwn);
+    // The runtime may have ended the showing of a later attempt, or of one that the log told of, when this follower left: ask for it.
+    const isShown = this.#isOwn && isTold && this.#attempt === 1;
+    this.#stop = this.#source.follow(runtime, this.#id, follower, isShown);
   }
 
   leave(): void {

@@ -35,6 +35,18 @@ describe('followers of invocations that this process submits', () => {
     return own.id;
   }
 
+  /** Counts the reads of logs from now on. */
+  function countReads() {
+    const { store } = scheduler;
+    const { script } = store;
+    let reads = 0;
+    store.script = (which, ...rest) => {
+      if (which.name === 'read-events') reads += 1;
+      return script.call(store, which, ...rest);
+    };
+    return () => reads;
+  }
+
   /** Two attempts, the first of which is given up, and an end. */
   async function live(id: string, between: () => Promise<void> = async () => undefined) {
     const { invocations } = scheduler;
@@ -52,22 +64,45 @@ describe('followers of invocations that this process submits', () => {
   it('get every event without a subscription of their own or a read, also those before they follow', async () => {
     const { store, events } = scheduler;
     const id = await submit();
-    let reads = 0;
-    const { script } = store;
-    store.script = (which, ...rest) => {
-      if (which.name === 'read-events') reads += 1;
-      return script.call(store, which, ...rest);
-    };
+    const reads = countReads();
     let followed: ReturnType<typeof collect> | undefined;
     await live(id, async () => {
       followed = collect(events.follow(id, 0));
       assert.deepEqual(await store.redis.pubsub('NUMSUB', store.keys.live(id)), [store.keys.live(id), 0]);
     });
     assert.deepEqual(await followed, await events.read(id, 0));
-    assert.equal(reads, 0);
+    assert.equal(reads(), 0);
     // Its events are no longer kept for a follower.
     assert.deepEqual(await collect(events.follow(id, 0)), await events.read(id, 0));
-    assert.equal(reads, 1);
+    assert.equal(reads(), 1);
+  });
+
+  it('leave nothing behind when they close before they listen', async () => {
+    const { submitter, events } = scheduler;
+    const id = await submit();
+    const feed = events.feed(id, { epoch: null, seq: 0 })(() => undefined);
+    assert.equal(submitter.expected, 1);
+    feed.close();
+    assert.equal(submitter.expected, 0);
+  });
+
+  it('read long events from the log, which are not kept for a later follower', async () => {
+    const { store, events, invocations, submitter } = scheduler;
+    const id = await submit();
+    const attempt = await beginAttempt(scheduler, id, 'r1');
+    assert.ok('epoch' in attempt);
+    await invocations.append(id, attempt.epoch, 1, [message('x'.repeat(5000))]);
+    await invocations.finish(id, attempt.epoch, 2, { event: 'result', data: '{}' }, null);
+    // The messages of one channel come in order.
+    let isHeard = false;
+    assert.ok(submitter.expect('last'));
+    submitter.claim('last')?.({ message: () => (isHeard = true), resumed: () => undefined });
+    await store.redis.publish(submitter.name, 'last\0');
+    await eventually(() => isHeard, 'the messages have come');
+    const reads = countReads();
+    const followed = await collect(events.follow(id, 0));
+    assert.ok(reads() > 0);
+    assert.deepEqual(followed, await events.read(id, 0));
   });
 
   it('get every event once although the connection breaks before they follow or while they do', async () => {

@@ -2,14 +2,15 @@ import type { ChannelListener, Channels } from '../store/channels.ts';
 
 /** Most expected invocations whose followers do not listen yet; the oldest is forgotten first. */
 const MAX_EXPECTED = 16_384;
-/** Most messages that are kept for an invocation whose follower does not listen yet. */
-const MAX_KEPT = 64;
+/** Most bytes that are kept for an invocation whose follower does not listen yet; beyond them, the follower reads the log. */
+const MAX_KEPT_BYTES = 4096;
 
 /** An invocation that this process submits. */
 interface Expected {
   isClaimed: boolean;
   /** Messages that came before the follower listens; null when some were lost. */
   kept: Buffer[] | null;
+  keptBytes: number;
 }
 
 /**
@@ -28,17 +29,22 @@ export class Submitter {
     this.name = name;
   }
 
+  /** Number of invocations whose followers do not listen yet. */
+  get expected(): number {
+    return this.#expected.size;
+  }
+
   /** Expects a follower of an invocation that is about to be submitted. False while the channel is not open; the first call opens it. */
   expect(id: string): boolean {
     if (this.#state === 'closed') this.#open();
     if (this.#state !== 'open') return false;
-    this.#expected.set(id, { isClaimed: false, kept: [] });
+    this.#expected.set(id, { isClaimed: false, kept: [], keptBytes: 0 });
     const [oldest] = this.#expected.keys();
     if (this.#expected.size > MAX_EXPECTED && oldest !== undefined) this.#expected.delete(oldest);
     return true;
   }
 
-  /** Forgets an invocation that was not submitted. */
+  /** Forgets an invocation that was not submitted, or that its follower leaves before it listens. */
   forget(id: string): void {
     this.#expected.delete(id);
   }
@@ -90,6 +96,9 @@ export class Submitter {
       return;
     }
     const expected = this.#expected.get(id);
-    if (expected?.kept && expected.kept.push(message) > MAX_KEPT) expected.kept = null;
+    if (!expected?.kept) return;
+    expected.keptBytes += payload.length;
+    if (expected.keptBytes > MAX_KEPT_BYTES) expected.kept = null;
+    else expected.kept.push(message);
   }
 }

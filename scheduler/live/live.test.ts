@@ -4,6 +4,8 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { FollowCursor } from '../invocations/follow.ts';
+import { ShownEvents } from '../invocations/shown-events.ts';
 import type { NewEvent } from '../invocations/types.ts';
 import { eventually } from '../testing/fixture.ts';
 import { LiveClient } from './client.ts';
@@ -219,6 +221,23 @@ describe('live events', () => {
       follower.stop(true);
       await eventually(() => server.followed === 1, 'the server forgets it');
     }
+  });
+
+  test('reach an own follower that heard of the attempt from the log, or of a later attempt', async () => {
+    // Nothing is pushed: the client connects later.
+    const attempt = new Attempt(server, 'a', 'gateway');
+    const other = follow(client, 'b');
+    new Attempt(server, 'b').show('one');
+    await other.hears('1 one');
+    const cursor = new FollowCursor(null);
+    const shown = new ShownEvents(client, 'a', cursor, () => undefined, true);
+    attempt.show('one');
+    shown.begun('r1');
+    await eventually(() => !shown.isOutOfReach, 'the log told of the attempt');
+    shown.begun('');
+    shown.begun('r1', true);
+    await eventually(() => !shown.isOutOfReach, 'a message told of a later attempt');
+    shown.leave();
   });
 
   test('are not sent over a connection without valid frames, which the server closes', async () => {

@@ -21,7 +21,7 @@ export interface LiveSource {
   /**
    * Follows an invocation that a runtime runs, or is about to, until the returned function is called.
    *
-   * @param isOwn true when this process submitted the invocation by its `Submitter`: the runtime shows its events without being asked.
+   * @param isOwn true when the runtime shows the events to this process, their submitter, without being asked. Asking does no harm.
    */
   follow(runtimeId: string, id: string, follower: LiveFollower, isOwn?: boolean): Unfollow;
 }

@@ -19,7 +19,8 @@ export class RuntimeLease {
   readonly id: string;
   readonly #store: Store;
   #description: string;
-  readonly #leaseMs: number;
+  /** Length of the lease without renewal. */
+  readonly lengthMs: number;
   readonly #lost = new Set<() => void>();
   #timer: NodeJS.Timeout | undefined;
   #load: () => RuntimeLoad = () => ({ running: 0 });
@@ -36,7 +37,7 @@ export class RuntimeLease {
     this.#store = store;
     this.id = description.id;
     this.#description = JSON.stringify(description);
-    this.#leaseMs = leaseMs;
+    this.lengthMs = leaseMs;
   }
 
   /** Registers the runtime and starts to renew its lease. */
@@ -79,13 +80,13 @@ export class RuntimeLease {
     if (this.#released) return;
     this.#timer = setTimeout(() => {
       this.#renew().finally(() => this.#schedule());
-    }, this.#leaseMs / RENEWALS_PER_LEASE);
+    }, this.lengthMs / RENEWALS_PER_LEASE);
   }
 
   async #renew(): Promise<void> {
     const { keys } = this.#store;
     try {
-      const args = [this.id, this.#leaseMs, JSON.stringify(this.#load())];
+      const args = [this.id, this.lengthMs, JSON.stringify(this.#load())];
       const renewed = await this.#store.script(RENEW, [keys.runtimes, keys.alive(this.id)], args);
       if (renewed === 1 && this.#said < this.#words) await this.#register();
       if (renewed === 1 || this.#released) return;
@@ -99,7 +100,7 @@ export class RuntimeLease {
   async #register(): Promise<void> {
     const { keys, clock } = this.#store;
     const word = this.#words;
-    const own = [this.id, this.#leaseMs, JSON.stringify(this.#load()), this.#description];
+    const own = [this.id, this.lengthMs, JSON.stringify(this.#load()), this.#description];
     const args = [...own, keys.prefix, clock()];
     await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
     this.#said = Math.max(this.#said, word);

@@ -1,7 +1,7 @@
 --[[
   Hands admitted jobs to a runtime: from BullMQ's list `wait` to its list `active`, with lock and holder, as BullMQ's own moveToActive does
   for one job. It takes no more than an equal part of the waiting jobs for each registered runtime, and none for a runtime that takes no
-  jobs. It also begins the attempts of the first jobs. A call sent twice hands over the same jobs, since their attempts have begun.
+  jobs, is not registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. It also begins the attempts of the first jobs. A call sent twice hands over the same jobs, since their attempts have begun.
 
   The script reads the time itself: it may run seconds after it was sent, behind a command that waits for jobs.
 
@@ -10,6 +10,7 @@
   KEYS[3] BullMQ marker (sorted set), which wakes a sleeping runtime
   KEYS[4] registered runtimes (hash)
   KEYS[5] the last fetch of each runtime: token and jobs, separated by spaces (hash)
+  KEYS[6] the runtime's alive key
 
   ARGV[1] prefix of every key
   ARGV[2] prefix of the keys of jobs
@@ -21,13 +22,14 @@
   ARGV[8] events past the log's last one that an attempt may show before it has written them; 0 when it shows none
   ARGV[9] the runtime's cancels (hash)
   ARGV[10] channel on which the runtime hears of cancels
+  ARGV[11] least time that must be left of the runtime's lease, ms
 
-  Returns {number of jobs left, or -1 for a runtime that takes no jobs; now, ms; for each taken job its data, and the reply of
+  Returns {number of jobs left, or -1 for a runtime that gets none; now, ms; for each taken job its data, and the reply of
           invocations/scripts/begin-attempt.lua for its attempt, or '' when the runtime is to begin it}.
 ]]
 --- @include "../../invocations/scripts/include/begin-attempt.lua"
 
-local wait, active, marker, runtimes, fetches = unpack(KEYS)
+local wait, active, marker, runtimes, fetches, alive = unpack(KEYS)
 local prefix, jobs, runtimeId, token, lockMs, most, begins, ahead = unpack(ARGV)
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
@@ -36,7 +38,8 @@ local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local function wakeForLeft()
   local left = redis.call('LLEN', wait)
   if left > 0 then
-    redis.call('ZADD', marker, 0, '0')
+    -- A full Redis refuses it; the runtimes look again without it.
+    redis.pcall('ZADD', marker, 0, '0')
   else
     redis.call('DEL', marker)
   end
@@ -83,18 +86,24 @@ local ids = takenBefore()
 local isRepeated = ids ~= nil
 if not ids then
   local description = redis.call('HGET', runtimes, runtimeId)
-  if description and not cjson.decode(description).accepting then
+  if not description or not cjson.decode(description).accepting or redis.call('PTTL', alive) < tonumber(ARGV[11]) then
     wakeForLeft()
     return { -1, now }
   end
   ids = take()
 end
+
+-- A repeated fetch may have a smaller bound than the first, which may have begun more attempts.
+local function hasBegun(id)
+  return isRepeated and redis.call('HGET', prefix .. ':invocation:' .. id, 'token') == token
+end
+
 local replies = {}
 for i, id in ipairs(ids) do
   local data, placement = unpack(redis.call('HMGET', jobs .. id, 'data', 'placement'))
   -- Admission chose the place after the job was made.
   replies[#replies + 1] = data and placement and '{"placement":"' .. placement .. '",' .. string.sub(data, 2) or data or ''
-  replies[#replies + 1] = data and (isRepeated or i <= tonumber(begins)) and begin(id) or ''
+  replies[#replies + 1] = data and (i <= tonumber(begins) or hasBegun(id)) and begin(id) or ''
 end
 admitAfterBegins(now)
 return { wakeForLeft(), now, unpack(replies) }
