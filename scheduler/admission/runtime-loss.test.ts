@@ -7,7 +7,7 @@ import { eventually, offer, openTestScheduler, submission } from '../testing/fix
 import { TestRedis } from '../testing/redis.ts';
 import type { AdmissionWorker } from './worker.ts';
 
-/** A lease that no runtime renews within a test, and one that a runtime renews soon but not at once. */
+/** A lease that no runtime renews within a test. */
 const LONG_MS = 120_000;
 
 interface Run {
