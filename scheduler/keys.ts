@@ -10,8 +10,6 @@ export interface Keys {
   readonly jobs: string;
   /** Prefix of the ledger of admitted invocations: `<admission>:<part>`, see `admission/scripts/include/admission.lua`. */
   readonly admission: string;
-  /** Hash: the last fetch of each runtime, see `admission/scripts/take-jobs.lua`. */
-  readonly fetches: string;
   /** Hash: KV pages that past runs of a function version held. */
   learnedPages(tenant: string, name: string, version: string): string;
   /** Hash: the record of one invocation. */
@@ -79,6 +77,8 @@ export interface Keys {
   readonly runtimes: string;
   /** String with a TTL, the runtime's lease: its load as JSON. The runtime is alive while the key exists. */
   alive(runtimeId: string): string;
+  /** Hash with a TTL: a runtime's last fetch of jobs, see `admission/scripts/take-jobs.lua`. */
+  fetch(runtimeId: string): string;
   /** Hash: cancels requested of a runtime, invocation to reason. */
   cancels(runtimeId: string): string;
   /** Channel: cancels for a runtime. */
@@ -189,7 +189,6 @@ export function createKeys(prefix = 'pie'): Keys {
     bull: at('bull'),
     jobs: at('bull', INVOCATION_QUEUE),
     admission: at('admission'),
-    fetches: at('admission', 'fetches'),
     learnedPages: (tenant, name, version) => at('admission', 'learned', tenant, name, version),
     invocation: (id) => at('invocation', id),
     events: (id) => at('invocation', id, 'events'),
@@ -222,6 +221,7 @@ export function createKeys(prefix = 'pie'): Keys {
     masterKey: at('master-key'),
     runtimes: at('runtimes'),
     alive: (runtimeId) => at('runtime', runtimeId, 'alive'),
+    fetch: (runtimeId) => at('runtime', runtimeId, 'fetch'),
     cancels: (runtimeId) => at('runtime', runtimeId, 'cancels'),
     cancelChannel: (runtimeId) => at('runtime', runtimeId, 'cancel-channel'),
     functions: (tenant) => at('functions', tenant),

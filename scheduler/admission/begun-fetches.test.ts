@@ -15,8 +15,11 @@ describe('attempts that begin with the fetch of their jobs', () => {
   });
   after(() => redis.stop());
 
-  /** A runtime whose runs end when the test orders it, or with the signal. Its fetches begin up to `begins` attempts. */
-  async function start(begins = 4) {
+  /**
+   * A runtime whose runs end when the test orders it, or with the signal. Its fetches begin up to `begins` attempts.
+   * @param of platform; a new one by default
+   */
+  async function start(begins = 4, of?: Scheduler, leaseMs?: number) {
     const most = { begins };
     const connections: Redis[] = [];
     const connect = () => {
@@ -24,10 +27,14 @@ describe('attempts that begin with the fetch of their jobs', () => {
       connections.push(connection);
       return connection;
     };
-    const scheduler = openTestScheduler(redis, { connect });
+    const scheduler = openTestScheduler(redis, {
+      connect,
+      ...(of && { prefix: of.store.keys.prefix }),
+      ...(leaseMs && { leaseMs }),
+    });
     const runs = new Map<string, { begun: AttemptOutcome | null; finish: () => void }>();
     const errors: unknown[] = [];
-    const lease = await scheduler.runtimes.acquire({ name: 'r', slots: 8 });
+    const lease = await scheduler.runtimes.acquire({ name: of ? 'second' : 'first', slots: 8 });
     const worker = scheduler.createWorker({
       lease,
       slots: 8,
@@ -59,7 +66,18 @@ describe('attempts that begin with the fetch of their jobs', () => {
       await scheduler.close();
       assert.deepEqual(errors, []);
     };
-    return { scheduler, lease, worker, runs, errors, most, close, fetching, stream: () => fetching.stream };
+    return {
+      scheduler,
+      lease,
+      worker,
+      runs,
+      errors,
+      most,
+      close,
+      connections,
+      fetching,
+      stream: () => fetching.stream,
+    };
   }
 
   const submit = async (scheduler: Scheduler) => (await scheduler.submit(submission())).id;
@@ -112,6 +130,62 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
+  test('an attempt whose job never reached its runtime has not run: it goes back in line, and does not count', async () => {
+    const { scheduler, lease, runs, stream, close } = await start();
+    stream().pause();
+    const id = await submit(scheduler);
+    await reaches(scheduler, id, 'running');
+    const lost = await scheduler.invocations.get(id);
+    const recovery = await scheduler.runtimes.recover(lease.id);
+    assert.equal(recovery.waiting, 1);
+    const queued = await scheduler.invocations.get(id);
+    assert.deepEqual([queued?.status, queued?.attempts], ['queued', 0]);
+    assert.equal((await scheduler.admission.capacity()).usedSlots, 0);
+    const next = await start(4, scheduler);
+    await eventually(() => next.runs.has(id), 'another runtime has the job');
+    stream().destroy();
+    const outcome = next.runs.get(id)?.begun;
+    assert.ok(outcome && 'epoch' in outcome && outcome.attempt === 1 && outcome.epoch > (lost?.epoch ?? 0));
+    next.runs.get(id)?.finish();
+    await reaches(scheduler, id, 'succeeded');
+    assert.equal(runs.size, 0);
+    await next.close();
+    await close();
+  });
+
+  test('a runtime whose lease may have run out runs no attempt that a fetch has begun; it gives it back', async () => {
+    const { scheduler, lease, runs, connections, stream, close } = await start(4, undefined, 1000);
+    const next = await start(4, scheduler);
+    await next.worker.pause(true);
+    const streams = connections.map((connection) => connection.stream);
+    for (const each of streams) each.pause();
+    const { id } = await next.scheduler.submit(submission());
+    await reaches(next.scheduler, id, 'running');
+    await eventually(() => !lease.holds, 'no renewal was answered');
+    await next.worker.pause(false);
+    stream().resume();
+    await eventually(() => next.runs.has(id), 'another runtime has the job');
+    const outcome = next.runs.get(id)?.begun;
+    assert.ok(outcome && 'epoch' in outcome && outcome.attempt === 1);
+    next.runs.get(id)?.finish();
+    await reaches(next.scheduler, id, 'succeeded');
+    assert.equal(runs.size, 0);
+    for (const each of streams) each.resume();
+    await next.close();
+    await close();
+  });
+
+  test('an attempt that its runtime has received is lost with it', async () => {
+    const { scheduler, lease, runs, close } = await start();
+    const id = await submit(scheduler);
+    await eventually(() => runs.has(id), 'the runtime has the job');
+    const { keys, redis: commands } = scheduler.store;
+    await eventually(async () => (await commands.hexists(keys.fetch(lease.id), 'jobs')) === 0, 'Redis knows');
+    assert.equal((await scheduler.runtimes.recover(lease.id)).failed, 1);
+    assert.equal((await scheduler.invocations.get(id))?.failure?.code, 'runtime-lost');
+    await close();
+  });
+
   test('a failed fetch is repeated during a pause, and with a smaller bound', async () => {
     const { scheduler, worker, runs, most, fetching, stream, close } = await start();
     stream().pause();
@@ -159,7 +233,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
       await eventually(async () => (await marker()) !== null, 'another runtime is woken');
       assert.deepEqual(await scheduler.queue.depth(), { waiting: 1, active: 0 });
       assert.equal(await status(scheduler, id), 'queued');
-      assert.equal(await commands.hexists(keys.fetches, lease.id), 0);
+      assert.equal(await commands.exists(keys.fetch(lease.id)), 0);
       await commands.hset(keys.runtimes, lease.id, description);
       await commands.pexpire(keys.alive(lease.id), lease.lengthMs);
       stream().resume();
@@ -191,7 +265,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     const id = await submit(scheduler);
     await reaches(scheduler, id, 'running');
     await worker.drain(0);
-    assert.equal(await status(scheduler, id), 'failed');
+    assert.equal(await status(scheduler, id), 'queued');
     await close();
   });
 

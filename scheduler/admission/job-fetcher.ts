@@ -94,7 +94,8 @@ export class JobFetcher {
 
   /**
    * Waits until jobs wait, or the last look is some time ago, and takes some. Answers none when no job waits, and null when the runtime is
-   * described as one that takes no jobs, is not registered, or is late to renew its lease. After a failure, the next call repeats the fetch under its token: Redis may have made it.
+   * described as one that takes no jobs, is not registered, or is late to renew its lease. After a failure, the next call repeats the fetch
+   * under its token: Redis may have made it.
    */
   async take({ jobs, begins }: FetchBounds): Promise<FetchedJob[] | null> {
     const { keys } = this.#store;
@@ -106,7 +107,14 @@ export class JobFetcher {
     const fetchToken = this.#token;
     const reply = await this.#store.script(
       TAKE_JOBS,
-      [`${this.#jobs}:wait`, `${this.#jobs}:active`, this.#marker, keys.runtimes, keys.fetches, keys.alive(runtimeId)],
+      [
+        `${this.#jobs}:wait`,
+        `${this.#jobs}:active`,
+        this.#marker,
+        keys.runtimes,
+        keys.fetch(runtimeId),
+        keys.alive(runtimeId),
+      ],
       [
         ...[keys.prefix, `${this.#jobs}:`, runtimeId, fetchToken, LOCK_MS, Math.min(jobs, MAX_TAKEN), begins],
         ...[this.#shown ? SHOWN_AHEAD : 0, keys.cancels(runtimeId), keys.cancelChannel(runtimeId)],
@@ -129,6 +137,18 @@ export class JobFetcher {
       }
     }
     return fetched;
+  }
+
+  /**
+   * Tells Redis that this runtime has the jobs of the last fetch. Until then, recovery takes their attempts for ones that have not run. The
+   * command leaves at the end of this turn, in one write with the next fetch. Nothing that an attempt does can leave before.
+   */
+  received(): void {
+    const { keys, redis } = this.#store;
+    const { stream } = redis;
+    stream?.cork();
+    process.nextTick(() => stream?.uncork());
+    this.#store.call(() => redis.hdel(keys.fetch(this.#runtimeId), 'jobs'), LOST_FETCH_MS).catch(() => undefined);
   }
 
   /** Ends the wait of the present fetch. @param store of another connection, since the fetcher's own is blocked */

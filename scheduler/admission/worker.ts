@@ -171,7 +171,7 @@ export class AdmissionWorker {
     try {
       const bounds = { jobs: this.#slots - this.#running.size, begins: this.#options.begins?.most() ?? 0 };
       const fetched = await this.#fetcher.take(bounds);
-      for (const one of fetched ?? []) this.#accept(one);
+      await this.#accept(fetched ?? []);
       this.#cancels.clear();
       // Redis does not know yet that this runtime takes jobs.
       if (fetched === null && this.#taking) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
@@ -194,15 +194,25 @@ export class AdmissionWorker {
     await (mostMs === undefined ? this.#fetching : within(this.#fetching, Math.max(mostMs, FETCH_GRACE_MS)));
   }
 
-  #accept({ job, begun }: FetchedJob): void {
+  /** Runs fetched jobs, or gives them back before the next fetch: those that this runtime may not run any more. */
+  async #accept(fetched: readonly FetchedJob[]): Promise<void> {
     const { active, lease, onError } = this.#options;
-    const { fetchToken: token } = job;
-    // A begun attempt would be lost if its job went back.
-    if (this.#state === 'closed' || (begun === null && !this.#taking)) {
-      active.giveBack(job.id, lease.id, token).catch((error) => onError?.(error));
-      return;
-    }
-    const held: Held = { job, begun, token, stop: new AbortController() };
+    // After a pause of this process, other runtimes may run the attempts that it seems to have begun.
+    const runs = this.#state !== 'closed' && lease.holds;
+    const isRun = ({ begun }: FetchedJob) => runs && (begun !== null || this.#taking);
+    const left = fetched.filter((one) => !isRun(one));
+    const returns = left.map(({ job }) =>
+      active.giveBack(job.id, lease.id, job.fetchToken).catch((error) => onError?.(error)),
+    );
+    if (left.length < fetched.length) this.#fetcher.received();
+    for (const one of fetched) if (isRun(one)) this.#hold(one);
+    await Promise.all(returns);
+    if (!runs && left.length > 0) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+
+  #hold({ job, begun }: FetchedJob): void {
+    const { onError } = this.#options;
+    const held: Held = { job, begun, token: job.fetchToken, stop: new AbortController() };
     this.#jobs.set(job.id, held);
     this.#running.add(held);
     const cancel = this.#cancels.get(job.id);

@@ -3,6 +3,8 @@
     - it has ended, or its record is gone: the job is dropped;
     - it has not begun: back to its place in line (with mode `over`, where the runtime should have ended it: failed with `internal`);
     - it was running and a client had requested a cancel: cancelled;
+    - it was running, begun by a fetch whose jobs the runtime has not received (take-jobs.lua): back to its place in line. Nothing of it can
+      have run, so the attempt does not count;
     - it was running and may be restarted (all its client's messages are still stored): back to its place in line, in the next epoch;
     - it was running: failed, in the next epoch.
 
@@ -43,6 +45,7 @@ end
 if redis.call('LREM', active, -1, id) == 0 then
   return 'not-held'
 end
+local fetchedBy = redis.call('GET', job .. ':lock')
 redis.call('DEL', job .. ':lock')
 redis.call('SREM', KEYS[7], id)
 
@@ -54,8 +57,13 @@ local function backToLine(tenant, arrival)
   changeAdmission(prefix, now, function(a) enterLine(a, tenant, id, arrival) end)
 end
 
-local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant, cut = unpack(redis.call('HMGET', record, 'status',
-  'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut'))
+local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant, cut, begunBy = unpack(redis.call('HMGET', record,
+  'status', 'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut', 'token'))
+
+local function isUnreceived()
+  local fetch, jobs = unpack(redis.call('HMGET', prefix .. ':runtime:' .. runtimeId .. ':fetch', 'token', 'jobs'))
+  return jobs and fetch == fetchedBy and fetch == begunBy and string.find(' ' .. jobs .. ' ', ' ' .. id .. ' ', 1, true)
+end
 
 if status ~= 'queued' and status ~= 'running' then
   -- The invocation's end removed the ledger entry, unless Redis lost the record.
@@ -78,6 +86,12 @@ if status == 'running' and cancelReason then
   platformFailure(endArguments(), epoch, seq, 'cancelled', cancelReason, cjson.encode({ code = 'cancelled', message = cancelReason }))
   drop()
   return 'cancelled'
+end
+if status == 'running' and mode ~= 'over' and isUnreceived() then
+  redis.call('HSET', record, 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'attempts', tonumber(attempts) - 1)
+  redis.call('HDEL', record, 'runtimeId', 'token', 'startedAt', 'shown')
+  backToLine(tenant, arrival)
+  return 'waiting'
 end
 if status == 'running' and mode ~= 'over' and restartable == '1' and not cut and tonumber(attempts) < tonumber(ARGV[14]) then
   giveUpAttempt(endArguments(), epoch, passLostTail(endArguments(), seq), ARGV[12] .. ' It starts again from the beginning.')

@@ -1,7 +1,9 @@
 --[[
   Hands admitted jobs to a runtime: from BullMQ's list `wait` to its list `active`, with lock and holder, as BullMQ's own moveToActive does
   for one job. It takes no more than an equal part of the waiting jobs for each registered runtime, and none for a runtime that takes no
-  jobs, is not registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. It also begins the attempts of the first jobs. A call sent twice hands over the same jobs, since their attempts have begun.
+  jobs, is not registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. It also begins the attempts
+  of the first jobs. A call sent twice hands over the same jobs, since their attempts have begun. While the runtime has not said that it
+  received the jobs, none of them can have run (leave-active.lua).
 
   The script reads the time itself: it may run seconds after it was sent, behind a command that waits for jobs.
 
@@ -9,7 +11,7 @@
   KEYS[2] BullMQ active (list)
   KEYS[3] BullMQ marker (sorted set), which wakes a sleeping runtime
   KEYS[4] registered runtimes (hash)
-  KEYS[5] the last fetch of each runtime: token and jobs, separated by spaces (hash)
+  KEYS[5] the runtime's last fetch (hash): `token`, and `jobs`, separated by spaces, until the runtime says that it received them
   KEYS[6] the runtime's alive key
 
   ARGV[1] prefix of every key
@@ -29,7 +31,10 @@
 ]]
 --- @include "../../invocations/scripts/include/begin-attempt.lua"
 
-local wait, active, marker, runtimes, fetches, alive = unpack(KEYS)
+-- Longer than the recovery of a dead runtime takes.
+local FETCH_MS = 3600000
+
+local wait, active, marker, runtimes, fetch, alive = unpack(KEYS)
 local prefix, jobs, runtimeId, token, lockMs, most, begins, ahead = unpack(ARGV)
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
@@ -55,18 +60,20 @@ local function take()
     ids[i] = id
   end
   if #ids > 0 then
-    redis.call('HSET', fetches, runtimeId, token .. ' ' .. table.concat(ids, ' '))
+    redis.call('HSET', fetch, 'token', token, 'jobs', table.concat(ids, ' '))
+    redis.call('PEXPIRE', fetch, FETCH_MS)
   end
   return ids
 end
 
 -- The jobs of this very fetch that the runtime still holds.
 local function takenBefore()
-  local last, ids = redis.call('HGET', fetches, runtimeId), {}
-  if not last or string.sub(last, 1, #token + 1) ~= token .. ' ' then
+  local last, taken = unpack(redis.call('HMGET', fetch, 'token', 'jobs'))
+  if last ~= token then
     return nil
   end
-  for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
+  local ids = {}
+  for id in string.gmatch(taken or '', '%S+') do
     if redis.call('HGET', jobs .. id, 'pb') == runtimeId and redis.call('GET', jobs .. id .. ':lock') == token then
       ids[#ids + 1] = id
     end

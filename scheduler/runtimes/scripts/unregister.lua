@@ -14,6 +14,5 @@
 --- @include "../../admission/scripts/include/admission.lua"
 redis.call('DEL', KEYS[2], KEYS[3])
 redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('HDEL', ARGV[2] .. ':admission:fetches', ARGV[1])
 closeAdmission(refreshCapacity(openAdmission(ARGV[2], ARGV[3])))
 return 1
