@@ -1,12 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Peak } from '#scheduler/admission/learned.ts';
+import type { Begun } from '#scheduler/admission/worker.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
-import type { AttemptOutcome, FinishOutcome, Usage } from '#scheduler/invocations/types.ts';
+import type { FinishOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';
 import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
@@ -165,20 +166,21 @@ export class InvocationRunner {
    * Runs one invocation and all its children to their ends. The signal aborts with a `StopReason`. Answers `ended` when the run ended the
    * invocation, and `not-held` when this runtime could not begin it because another runtime has it.
    *
-   * @param fetched outcome of an attempt that began with its fetch; null for one that has not begun
+   * @param fetched answers the outcome of an attempt that began with its fetch; null for one that has not begun
    */
   async run(
     job: InvocationJob,
     signal: AbortSignal,
-    fetched: AttemptOutcome | null = null,
+    fetched: Begun | null = null,
   ): Promise<'ended' | 'not-held' | undefined> {
     const { invocations, runtimeId, live } = this.#options;
     // Repetitions share one token: a call whose answer was lost may have begun the attempt.
     const token = randomUUID();
     let held = true;
     const begin = async () => {
-      const begun =
-        fetched ?? (await invocations.beginAttempt(job.id, runtimeId, token, job.fetchToken, live !== undefined));
+      const begun = fetched
+        ? await fetched()
+        : await invocations.beginAttempt(job.id, runtimeId, token, job.fetchToken, live !== undefined);
       held = !('refused' in begun && begun.refused === 'not-held');
       return begun;
     };

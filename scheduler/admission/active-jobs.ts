@@ -67,12 +67,12 @@ export class ActiveJobs {
     return this.#leave(id, runtimeId, 'over', 'internal', message, token);
   }
 
-  /** Takes a job from a dead runtime: a begun invocation fails or starts again, any other goes back in line. `token` as with `over`. */
+  /** Takes a job from a dead runtime: a received attempt fails or starts again, any other goes back in line. `token` as with `over`. */
   lost(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.', token);
   }
 
-  /** Gives a job back for its runtime; a begun invocation that cannot restart fails as `terminated`. `token` as with `over`. */
+  /** Gives a job back for its runtime; a received attempt that cannot restart fails as `terminated`. `token` as with `over`. */
   giveBack(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     const message = 'The runtime was shut down before this invocation ended.';
     return this.#leave(id, runtimeId, 'return', 'terminated', message, token);

@@ -33,6 +33,8 @@ describe('attempts that begin with the fetch of their jobs', () => {
       ...(leaseMs && { leaseMs }),
     });
     const runs = new Map<string, { begun: AttemptOutcome | null; finish: () => void }>();
+    const refused: string[] = [];
+    const hooks = { fetched: (): void => undefined };
     const errors: unknown[] = [];
     const lease = await scheduler.runtimes.acquire({ name: of ? 'second' : 'first', slots: 8 });
     const worker = scheduler.createWorker({
@@ -42,11 +44,17 @@ describe('attempts that begin with the fetch of their jobs', () => {
       onError: (error) => errors.push(error),
       run: async ({ id }, signal, begun) => {
         const done = Promise.withResolvers<void>();
+        hooks.fetched();
+        const fetched = begun && (await begun());
+        if (fetched && 'refused' in fetched) {
+          refused.push(id);
+          return fetched.refused;
+        }
         assert.ok(!runs.has(id), 'an invocation runs once');
-        runs.set(id, { begun, finish: done.resolve });
+        runs.set(id, { begun: fetched, finish: done.resolve });
         signal.addEventListener('abort', () => done.resolve());
         if (!signal.aborted) await done.promise;
-        const attempt = begun ?? (await scheduler.invocations.beginAttempt(id, lease.id));
+        const attempt = fetched ?? (await scheduler.invocations.beginAttempt(id, lease.id));
         if ('refused' in attempt) return;
         const code = (signal.reason as StopReason | undefined)?.code;
         const end =
@@ -71,10 +79,11 @@ describe('attempts that begin with the fetch of their jobs', () => {
       lease,
       worker,
       runs,
+      refused,
+      hooks,
       errors,
       most,
       close,
-      connections,
       fetching,
       stream: () => fetching.stream,
     };
@@ -153,25 +162,71 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('a runtime whose lease may have run out runs no attempt that a fetch has begun; it gives it back', async () => {
-    const { scheduler, lease, runs, connections, stream, close } = await start(4, undefined, 1000);
-    const next = await start(4, scheduler);
-    await next.worker.pause(true);
-    const streams = connections.map((connection) => connection.stream);
-    for (const each of streams) each.pause();
-    const { id } = await next.scheduler.submit(submission());
-    await reaches(next.scheduler, id, 'running');
-    await eventually(() => !lease.holds, 'no renewal was answered');
-    await next.worker.pause(false);
-    stream().resume();
-    await eventually(() => next.runs.has(id), 'another runtime has the job');
-    const outcome = next.runs.get(id)?.begun;
-    assert.ok(outcome && 'epoch' in outcome && outcome.attempt === 1);
-    next.runs.get(id)?.finish();
-    await reaches(next.scheduler, id, 'succeeded');
-    assert.equal(runs.size, 0);
-    for (const each of streams) each.resume();
-    await next.close();
+  for (const when of ['before', 'after'])
+    test(`an answer that comes ${when} its runtime learns that it was declared dead runs no attempt`, async () => {
+      const { scheduler, lease, runs, refused, stream, close } = await start(
+        4,
+        undefined,
+        when === 'after' ? 1000 : undefined,
+      );
+      const next = await start(4, scheduler);
+      await next.worker.pause(true);
+      const lost = new Promise<void>((resolve) => lease.onLost(resolve));
+      stream().pause();
+      const id = await submit(scheduler);
+      await reaches(scheduler, id, 'running');
+      assert.equal((await scheduler.runtimes.recover(lease.id)).waiting, 1);
+      if (when === 'after') {
+        await lost;
+        const registered = () => scheduler.store.redis.hexists(scheduler.store.keys.runtimes, lease.id);
+        await eventually(async () => (await registered()) === 1, 'the runtime is registered again');
+      }
+      await next.worker.pause(false);
+      await eventually(() => next.runs.has(id), 'another runtime has the job');
+      stream().resume();
+      await eventually(() => runs.has(id) || refused.includes(id), 'the answer has come');
+      assert.equal(runs.size, 0, 'one attempt runs');
+      next.runs.get(id)?.finish();
+      await reaches(next.scheduler, id, 'succeeded');
+      await next.close();
+      await close();
+    });
+
+  test('an attempt does not run before Redis knows that its runtime has it', async () => {
+    const { scheduler, lease, runs, hooks, fetching, stream, close } = await start();
+    const { keys, redis: commands } = scheduler.store;
+    const unreceived = async () =>
+      (await commands.hkeys(keys.fetch(lease.id))).some((field) => field.startsWith('jobs'));
+    let cut = false;
+    // Before the runtime's connection has written anything.
+    hooks.fetched = () => {
+      cut = true;
+      stream().destroy();
+      fetching.disconnect();
+    };
+    const id = await submit(scheduler);
+    await eventually(() => cut, 'the runtime has the answer');
+    await eventually(() => runs.has(id), 'the attempt runs');
+    assert.equal(await unreceived(), false);
+    assert.equal((await scheduler.runtimes.recover(lease.id)).failed, 1);
+    await close();
+  });
+
+  test('a message that is sent twice does not lose the fetch behind it', async () => {
+    const { scheduler, runs, hooks, stream, close } = await start();
+    hooks.fetched = () => {
+      hooks.fetched = () => undefined;
+      stream().pause();
+    };
+    const first = await submit(scheduler);
+    await reaches(scheduler, first, 'running');
+    await eventually(() => stream().isPaused(), 'the runtime has the answer');
+    const second = await submit(scheduler);
+    await reaches(scheduler, second, 'running');
+    stream().destroy();
+    await eventually(() => runs.has(first) && runs.has(second), 'both run');
+    for (const { finish } of runs.values()) finish();
+    for (const id of [first, second]) await reaches(scheduler, id, 'succeeded');
     await close();
   });
 
@@ -179,8 +234,6 @@ describe('attempts that begin with the fetch of their jobs', () => {
     const { scheduler, lease, runs, close } = await start();
     const id = await submit(scheduler);
     await eventually(() => runs.has(id), 'the runtime has the job');
-    const { keys, redis: commands } = scheduler.store;
-    await eventually(async () => (await commands.hexists(keys.fetch(lease.id), 'jobs')) === 0, 'Redis knows');
     assert.equal((await scheduler.runtimes.recover(lease.id)).failed, 1);
     assert.equal((await scheduler.invocations.get(id))?.failure?.code, 'runtime-lost');
     await close();
@@ -211,10 +264,11 @@ describe('attempts that begin with the fetch of their jobs', () => {
     stream().pause();
     const id = await submit(scheduler);
     await reaches(scheduler, id, 'running');
-    const hasJob = worker.pause(true).then(() => runs.has(id));
+    const held = worker.pause(true).then(() => worker.running);
     await eventually(async () => (await scheduler.runtimes.list())[0]?.accepting === false, 'Redis has the pause');
     stream().resume();
-    assert.equal(await hasJob, true);
+    assert.equal(await held, 1);
+    await eventually(() => runs.has(id), 'the attempt runs');
     runs.get(id)?.finish();
     await reaches(scheduler, id, 'succeeded');
     await close();

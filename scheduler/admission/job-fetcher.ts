@@ -55,6 +55,8 @@ export interface JobFetcherOptions {
  */
 export class JobFetcher {
   readonly #store: Store;
+  /** The process's store, on another connection. */
+  readonly #shared: Store;
   readonly #jobs: string;
   readonly #runtimeId: string;
   readonly #shown: boolean;
@@ -65,9 +67,11 @@ export class JobFetcher {
   #tokens = 0;
   #token: string | null = null;
 
-  constructor({ keys, clock }: Store, connection: Redis, { lease, shown, onError }: JobFetcherOptions) {
+  constructor(shared: Store, connection: Redis, { lease, shown, onError }: JobFetcherOptions) {
+    const { keys, clock } = shared;
     connection.on('error', () => undefined);
     this.#store = new Store(connection, { prefix: keys.prefix, clock });
+    this.#shared = shared;
     this.#jobs = keys.jobs;
     this.#runtimeId = lease.id;
     this.#leaseMs = lease.lengthMs;
@@ -140,21 +144,37 @@ export class JobFetcher {
   }
 
   /**
-   * Tells Redis that this runtime has the jobs of the last fetch. Until then, recovery takes their attempts for ones that have not run. The
-   * command leaves at the end of this turn, in one write with the next fetch. Nothing that an attempt does can leave before.
+   * Tells Redis that this runtime has the jobs of a fetch. Until then, recovery takes their attempts for ones that have not run. So none
+   * may run before the returned function has answered which of them this runtime still holds. The commands leave at the end of this turn,
+   * in one write with the next fetch. After a failure, a call tells it again, over another connection. @throws StoreError
    */
-  received(): void {
-    const { keys, redis } = this.#store;
-    const { stream } = redis;
+  received(fetched: readonly FetchedJob[]): () => Promise<ReadonlySet<string>> {
+    const jobs = fetched.flatMap(({ job, begun }) => (begun === null ? [] : [job]));
+    const [first] = jobs;
+    if (first === undefined) return async () => new Set();
+    const fetch = this.#store.keys.fetch(this.#runtimeId);
+    const locks = jobs.map(({ id }) => `${this.#jobs}:${id}:lock`);
+    const tell = (store: Store) =>
+      store.call(async (redis) => {
+        // In this order: an attempt that is taken away in between is lost, and has lost its lock.
+        const [, tokens] = await Promise.all([redis.hdel(fetch, `jobs:${first.fetchToken}`), redis.mget(locks)]);
+        return new Set(jobs.flatMap(({ id, fetchToken }, i) => (tokens[i] === fetchToken ? [id] : [])));
+      });
+    const { stream } = this.#store.redis;
     stream?.cork();
     process.nextTick(() => stream?.uncork());
-    this.#store.call(() => redis.hdel(keys.fetch(this.#runtimeId), 'jobs'), LOST_FETCH_MS).catch(() => undefined);
+    let told = tell(this.#store);
+    told.catch(() => undefined);
+    return () => {
+      told = told.catch(() => tell(this.#shared));
+      return told;
+    };
   }
 
-  /** Ends the wait of the present fetch. @param store of another connection, since the fetcher's own is blocked */
-  async wake(store: Store): Promise<void> {
+  /** Ends the wait of the present fetch, whose own connection is blocked. */
+  async wake(): Promise<void> {
     const marker = this.#ownMarker;
-    await store.call((redis) => Promise.all([redis.zadd(marker, 0, '0'), redis.pexpire(marker, LOST_WAIT_MS)]));
+    await this.#shared.call((redis) => Promise.all([redis.zadd(marker, 0, '0'), redis.pexpire(marker, LOST_WAIT_MS)]));
   }
 
   close(): void {

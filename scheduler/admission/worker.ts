@@ -38,19 +38,23 @@ export interface AdmissionWorkerOptions {
     readonly shown: boolean;
   };
   /**
-   * Runs one invocation to its end (`Invocations.beginAttempt` unless `begun` has its outcome, … `finish`), then resolves: with `'ended'`
-   * when `finish` ended it, which also handed in its job. The signal aborts with a `StopReason`. When `run` resolves or rejects without
+   * Runs one invocation to its end (`begun`, or `Invocations.beginAttempt` where that is null, … `finish`), then resolves: with `'ended'`
+   * when `finish` ended it, which also handed in its job. `begun` answers the outcome of an attempt that began with its fetch, once Redis
+   * knows that this runtime has it. The signal aborts with a `StopReason`. When `run` resolves or rejects without
    * having ended the invocation, the invocation fails as `internal`. When it resolves with `'not-held'`, the refusal of `beginAttempt`,
    * the worker leaves the invocation to the runtime that holds it.
    */
-  readonly run: (job: InvocationJob, signal: AbortSignal, begun: AttemptOutcome | null) => Promise<unknown>;
+  readonly run: (job: InvocationJob, signal: AbortSignal, begun: Begun | null) => Promise<unknown>;
   /** Receives errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
 
+/** Answers the outcome of an attempt that began with its fetch. May be called again. @throws StoreError `store-unavailable` */
+export type Begun = () => Promise<AttemptOutcome>;
+
 interface Held {
   readonly job: InvocationJob;
-  readonly begun: AttemptOutcome | null;
+  readonly begun: Begun | null;
   /** Token of the fetch: an invocation that was given back may come again before its earlier run is over. */
   readonly token: string;
   readonly stop: AbortController;
@@ -92,7 +96,7 @@ export class AdmissionWorker {
 
   /** Starts to take jobs; from now on the runtime counts in the platform's capacity. */
   async start(): Promise<void> {
-    const { control, lease, store } = this.#options;
+    const { control, lease } = this.#options;
     this.#cleanups.push(
       await control.onCancel(lease.id, (id, message) => this.#cancel(id, { code: 'cancelled', message })),
       lease.onLost(() => this.#abandon()),
@@ -100,7 +104,7 @@ export class AdmissionWorker {
     const reconnected = () => {
       this.#scheduleAudit(LOST_REPLY_MS);
       // The connection sends a fetch again, behind its wait, although Redis may have made it.
-      if (this.#fetcher.unanswered !== null) this.#fetcher.wake(store).catch(() => undefined);
+      if (this.#fetcher.unanswered !== null) this.#fetcher.wake().catch(() => undefined);
     };
     this.#cleanups.push(this.#fetcher.onReady(reconnected));
     await this.#fetcher.ready();
@@ -187,30 +191,27 @@ export class AdmissionWorker {
    * than `mostMs`.
    */
   async #endFetch(mostMs?: number): Promise<void> {
-    const { lease, store } = this.#options;
-    await lease.describe({ accepting: false });
+    await this.#options.lease.describe({ accepting: false });
     if (!this.#fetching) return;
-    await this.#fetcher.wake(store);
+    await this.#fetcher.wake();
     await (mostMs === undefined ? this.#fetching : within(this.#fetching, Math.max(mostMs, FETCH_GRACE_MS)));
   }
 
   /** Runs fetched jobs, or gives them back before the next fetch: those that this runtime may not run any more. */
   async #accept(fetched: readonly FetchedJob[]): Promise<void> {
     const { active, lease, onError } = this.#options;
-    // After a pause of this process, other runtimes may run the attempts that it seems to have begun.
-    const runs = this.#state !== 'closed' && lease.holds;
-    const isRun = ({ begun }: FetchedJob) => runs && (begun !== null || this.#taking);
-    const left = fetched.filter((one) => !isRun(one));
-    const returns = left.map(({ job }) =>
-      active.giveBack(job.id, lease.id, job.fetchToken).catch((error) => onError?.(error)),
-    );
-    if (left.length < fetched.length) this.#fetcher.received();
-    for (const one of fetched) if (isRun(one)) this.#hold(one);
+    const isRun = ({ begun }: FetchedJob) => this.#state !== 'closed' && (begun !== null || this.#taking);
+    const returns = fetched
+      .filter((one) => !isRun(one))
+      .map(({ job }) => active.giveBack(job.id, lease.id, job.fetchToken).catch((error) => onError?.(error)));
+    const run = fetched.filter(isRun);
+    const held = this.#fetcher.received(run);
+    for (const { job, begun } of run)
+      this.#hold(job, begun && (async () => ((await held()).has(job.id) ? begun : { refused: 'not-held' })));
     await Promise.all(returns);
-    if (!runs && left.length > 0) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
 
-  #hold({ job, begun }: FetchedJob): void {
+  #hold(job: FetchedJob['job'], begun: Begun | null): void {
     const { onError } = this.#options;
     const held: Held = { job, begun, token: job.fetchToken, stop: new AbortController() };
     this.#jobs.set(job.id, held);

@@ -28,8 +28,6 @@ export class RuntimeLease {
   /** Number of changes to the description, and the last one that has reached Redis. */
   #words = 0;
   #said = 0;
-  /** Time of the last request that Redis has granted. */
-  #grantedAt = 0;
   /** After an outage, Redis may have lost the last description, or may receive an older one after it. */
   readonly #sayAgain = () => {
     this.#words += 1;
@@ -47,11 +45,6 @@ export class RuntimeLease {
     await this.#register();
     this.#store.redis.on('ready', this.#sayAgain);
     this.#schedule();
-  }
-
-  /** True while no other process can have declared this runtime dead: by its own clock, the lease has not run out. */
-  get holds(): boolean {
-    return performance.now() - this.#grantedAt < this.lengthMs;
   }
 
   /** Adds to the runtime's description, such as its models once the GPU hosts have answered. Admission uses it at once. */
@@ -92,11 +85,9 @@ export class RuntimeLease {
 
   async #renew(): Promise<void> {
     const { keys } = this.#store;
-    const asked = performance.now();
     try {
       const args = [this.id, this.lengthMs, JSON.stringify(this.#load())];
       const renewed = await this.#store.script(RENEW, [keys.runtimes, keys.alive(this.id)], args);
-      if (renewed === 1) this.#grantedAt = Math.max(this.#grantedAt, asked);
       if (renewed === 1 && this.#said < this.#words) await this.#register();
       if (renewed === 1 || this.#released) return;
       for (const listener of [...this.#lost]) listener();
@@ -109,12 +100,10 @@ export class RuntimeLease {
   async #register(): Promise<void> {
     const { keys, clock } = this.#store;
     const word = this.#words;
-    const asked = performance.now();
     const own = [this.id, this.lengthMs, JSON.stringify(this.#load()), this.#description];
     const args = [...own, keys.prefix, clock()];
     await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
     this.#said = Math.max(this.#said, word);
-    this.#grantedAt = Math.max(this.#grantedAt, asked);
   }
 }
 

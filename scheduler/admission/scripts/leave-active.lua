@@ -61,8 +61,9 @@ local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, t
   'status', 'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut', 'token'))
 
 local function isUnreceived()
-  local fetch, jobs = unpack(redis.call('HMGET', prefix .. ':runtime:' .. runtimeId .. ':fetch', 'token', 'jobs'))
-  return jobs and fetch == fetchedBy and fetch == begunBy and string.find(' ' .. jobs .. ' ', ' ' .. id .. ' ', 1, true)
+  local jobs = begunBy and begunBy == fetchedBy
+    and redis.call('HGET', prefix .. ':runtime:' .. runtimeId .. ':fetch', 'jobs:' .. begunBy)
+  return jobs and string.find(' ' .. jobs .. ' ', ' ' .. id .. ' ', 1, true)
 end
 
 if status ~= 'queued' and status ~= 'running' then

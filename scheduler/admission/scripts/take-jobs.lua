@@ -11,7 +11,8 @@
   KEYS[2] BullMQ active (list)
   KEYS[3] BullMQ marker (sorted set), which wakes a sleeping runtime
   KEYS[4] registered runtimes (hash)
-  KEYS[5] the runtime's last fetch (hash): `token`, and `jobs`, separated by spaces, until the runtime says that it received them
+  KEYS[5] the runtime's last fetch (hash): `token`, and `jobs:<token>`, separated by spaces, until the runtime says that it received them
+          (which it may say again after a later fetch)
   KEYS[6] the runtime's alive key
 
   ARGV[1] prefix of every key
@@ -60,7 +61,8 @@ local function take()
     ids[i] = id
   end
   if #ids > 0 then
-    redis.call('HSET', fetch, 'token', token, 'jobs', table.concat(ids, ' '))
+    redis.call('DEL', fetch)
+    redis.call('HSET', fetch, 'token', token, 'jobs:' .. token, table.concat(ids, ' '))
     redis.call('PEXPIRE', fetch, FETCH_MS)
   end
   return ids
@@ -68,7 +70,7 @@ end
 
 -- The jobs of this very fetch that the runtime still holds.
 local function takenBefore()
-  local last, taken = unpack(redis.call('HMGET', fetch, 'token', 'jobs'))
+  local last, taken = unpack(redis.call('HMGET', fetch, 'token', 'jobs:' .. token))
   if last ~= token then
     return nil
   end
