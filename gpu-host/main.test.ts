@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -9,7 +9,6 @@ import { after, before, test } from 'node:test';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 import { randomAdapter, randomModel } from './models/random-model.ts';
 import { GpuHostConnection, type GpuInferlet } from './protocol/client.ts';
-import { GpuHostConnections } from './protocol/connections.ts';
 import { generate, must, NONE, range, tagOf } from './testing/host.ts';
 
 let directory: string;
@@ -85,6 +84,10 @@ test('says when it is ready, serves all its models alike, and ends on SIGTERM', 
     ],
   );
   assert.equal(connection.hostProcessId, child.pid);
+  const refused = Promise.withResolvers<string>();
+  const elsewhere = GpuHostConnection.open(address, { name: 'other', onRefused: refused.resolve });
+  assert.match(await refused.promise, /is test, not other\./);
+  elsewhere.close();
   const inferlet = connection.openInferlet({ id: 'both', maxPages: 16, arrival: 1 });
   const texts = await Promise.all(
     ['by-onnx', 'by-reference'].map((name) => generate(inferlet, inferlet.createQueue(name), [1, 5, 9], 10)),
@@ -136,50 +139,6 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
   assert.equal((await generate(fresh, fresh.createQueue('by-onnx'), [1, 5], 4)).length, 4);
   connection.close();
   await end(next.child);
-});
-
-test('a missing host of several delays no call and serves once it says hello', async () => {
-  const missing = `${address}-2`;
-  const absent = new GpuHostConnections([
-    { name: 'b', address: missing },
-    { name: 'c', address: `${address}-3` },
-  ]);
-  await assert.rejects(absent.ready({ deadlineMs: 50 }), /no GPU host answered at .*-2, .*-3 within 50 ms/);
-  absent.set([]);
-  await assert.rejects(absent.ready({ deadlineMs: 50 }), /no GPU host was registered within 50 ms: start a machine/);
-  const first = await start();
-  const hosts = new GpuHostConnections([{ name: 'a', address: missing, reconnectMs: { first: 5, longest: 5 } }]);
-  let changes = 0;
-  hosts.onChange(() => changes++);
-  const ready = hosts.ready({ othersMs: 20 });
-  // A host that is registered during the wait ends it.
-  hosts.set([
-    { name: 'b', address },
-    { name: 'a', address: missing },
-  ]);
-  await ready;
-  const [late, there] = hosts.list as [GpuHostConnection, GpuHostConnection];
-  assert.deepEqual([late.connected, late.models.length, there.connected], [false, 0, true]);
-  const dead = late.openInferlet({ id: 'dead', maxPages: 16, arrival: 1 });
-  assert.equal(tagOf(await dead.synchronize(dead.createQueue('by-onnx'))), 'unavailable');
-  const again = new Promise<void>((resolve) => late.onReady(resolve));
-  renameSync(address, missing);
-  await again;
-  const fresh = late.openInferlet({ id: 'fresh', maxPages: 16, arrival: 2 });
-  assert.equal((await generate(fresh, fresh.createQueue('by-onnx'), [1, 5], 4)).length, 4);
-  const before = changes;
-  hosts.set([{ name: 'a', address: missing }]);
-  assert.deepEqual(
-    [hosts.list, changes],
-    [[late], before + 1],
-    'a host that is gone leaves, and the other connection stays',
-  );
-  assert.equal(tagOf(await fresh.synchronize(fresh.createQueue('by-onnx'))), 'ok');
-  const open = there.openInferlet({ id: 'gone', maxPages: 16, arrival: 3 });
-  assert.equal(tagOf(await open.synchronize(open.createQueue('by-onnx'))), 'unavailable');
-  hosts.close();
-  await end(first.child);
-  rmSync(missing);
 });
 
 test('persistent exports outlive a killed host, bit for bit; those of other weights are refused by name', async () => {

@@ -37,7 +37,7 @@ async function main(): Promise<void> {
     families: () => hostFamilies(host.stats(), config.name),
   });
   const { tracer, vitals } = telemetry;
-  const host = new GpuHost(models, { vitals, ...(tracer && { tracer }) });
+  const host = new GpuHost(models, { name: config.name, vitals, ...(tracer && { tracer }) });
   lost.host = host;
   const address = await host.listen(config.address);
   const stop = stopOnce(host, models, telemetry);

@@ -17,6 +17,8 @@ import { checkTraits } from './server/traits.ts';
 export type { HostedModel } from './handlers/model.ts';
 
 export interface GpuHostOptions {
+  /** Name in the hello; runtimes that expect another name refuse the host. They take a host without a name for any. */
+  readonly name?: string;
   readonly limits?: Partial<ConnectionLimits>;
   /** Makes spans of batches whose inferlets are traced. */
   readonly tracer?: Tracer;
@@ -33,6 +35,7 @@ const MAX_TENANTS = 1000;
  */
 export class GpuHost {
   readonly engines: readonly ModelEngine[];
+  readonly #name: string | undefined;
   #limits: ConnectionLimits;
   readonly #tenants = new Tenants();
   readonly #attempts = new Attempts();
@@ -47,6 +50,7 @@ export class GpuHost {
   /** @throws TraitError when a model claims a trait without those that it builds on. */
   constructor(models: readonly HostedModel[], options: GpuHostOptions = {}) {
     for (const model of models) checkTraits(model.name, traitsOf(model));
+    this.#name = options.name;
     this.#limits = { ...DEFAULT_CONNECTION_LIMITS, ...options.limits };
     this.#vitals = options.vitals;
     const shares = new Map<string, DeviceShare>();
@@ -149,6 +153,7 @@ export class GpuHost {
 
   #hello(): HostHello {
     return {
+      ...(this.#name !== undefined && { name: this.#name }),
       hostId: this.#hostId,
       processId: process.pid,
       models: this.engines.map(({ model, model: { name, backend, directory, bits = 32 } }) => ({

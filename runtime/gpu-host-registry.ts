@@ -32,7 +32,7 @@ export class GpuHostRegistry {
     if (others.length === 0) return hosts;
     this.#directories ??= await this.#localModels();
     const directories = this.#directories;
-    return [...hosts, ...others.map(({ name, address }) => ({ name, address, directories }))];
+    return [...hosts, ...others.map(({ name, address, alive }) => ({ name, address, alive, directories }))];
   }
 
   /** Calls `changed` with the hosts now, and after every change of the registry. Resolves to a function that stops it. */

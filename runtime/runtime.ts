@@ -9,6 +9,7 @@ import { resolveGrants } from '#scheduler/functions/grants.ts';
 import { manifestModels } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { LiveServer } from '#scheduler/live/server.ts';
+import { MACHINE_LEASE_MS } from '#scheduler/machines/lease.ts';
 import { placementKey, type Spread } from '#scheduler/policies/placement.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { world } from '#wit/generated/world.ts';
@@ -134,7 +135,10 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   });
   if (live) scheduler.live.serve(lease.id, live);
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
-  const hosts = new GpuHostConnections(options.gpuHosts);
+  const hosts = new GpuHostConnections(options.gpuHosts, {
+    keptMs: MACHINE_LEASE_MS,
+    onRefused: (why) => onError(new Error(why)),
+  });
   const stopFollowingRegistry = await options.followGpuHosts?.((changed) => hosts.set(changed));
   try {
     await hosts.ready({ deadlineMs });

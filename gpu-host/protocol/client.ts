@@ -35,8 +35,10 @@ export type { DeviceUsage, Termination } from './results.ts';
 export type { RunHandle } from './run.ts';
 
 export interface ConnectOptions {
-  /** Name of the host in messages and logs; its address by default. */
+  /** Name of the host, also in messages and logs; its address by default. A host that says another name is refused. */
   readonly name?: string;
+  /** Called with the reason when another host answers at the address. The connection then waits for `retry`. */
+  readonly onRefused?: (why: string) => void;
   /** Maximum wait for the host's hello, in milliseconds: 10,000 by default. */
   readonly deadlineMs?: number;
   /** Directories of models on this machine, by model name; they replace those of the host's hello, which are on its machine. */
@@ -61,6 +63,8 @@ const STATS_DEADLINE_MS = 10_000;
  */
 export class GpuHostConnection {
   readonly name: string;
+  readonly #expectedName: string | undefined;
+  readonly #onRefused: ((why: string) => void) | undefined;
   #address: string;
   #reconnect: { readonly first: number; readonly longest: number };
   #link: Link | undefined;
@@ -73,6 +77,8 @@ export class GpuHostConnection {
   #retry: NodeJS.Timeout | undefined;
   #retryMs: number;
   #closed = false;
+  /** True from the answer of another host until `retry`. */
+  #isRefused = false;
   /** The link of the current attempt; it becomes `#link` with the hello. */
   #opening: Link | undefined;
   #lastInferlet = 0;
@@ -81,6 +87,8 @@ export class GpuHostConnection {
 
   private constructor(address: string, options: ConnectOptions) {
     this.name = options.name ?? address;
+    this.#expectedName = options.name;
+    this.#onRefused = options.onRefused;
     this.#address = address;
     this.#directories = options.directories;
     this.#reconnect = options.reconnectMs ?? { first: 20, longest: 500 };
@@ -181,6 +189,13 @@ export class GpuHostConnection {
     return () => this.#readyListeners.delete(listener);
   }
 
+  /** Tries again to connect after another host answered at the address; without effect otherwise. */
+  retry(): void {
+    if (!this.#isRefused || this.#closed) return;
+    this.#isRefused = false;
+    this.#open();
+  }
+
   /** Ends the connection for good; pending calls answer `unavailable`, and the host releases what the inferlets held. */
   close(): void {
     if (this.#closed) return;
@@ -196,6 +211,8 @@ export class GpuHostConnection {
   #open(): void {
     const link: Link = new Link(this.#address, {
       onHello: (hello) => {
+        const { name } = hello;
+        if (name !== undefined && name !== (this.#expectedName ?? name)) return this.#refuse(link, name);
         this.#hello = this.#here(hello);
         this.#helloAt = Date.now();
         this.#link = link;
@@ -209,6 +226,14 @@ export class GpuHostConnection {
       onLost: (cause) => this.#lost(cause),
     });
     this.#opening = link;
+  }
+
+  #refuse(link: Link, found: string): void {
+    this.#isRefused = true;
+    const { name } = this;
+    const why = `The GPU host at ${this.#address} is ${found}, not ${name}. Give ${name} an address that leads to it from every machine.`;
+    link.close(why);
+    this.#onRefused?.(why);
   }
 
   #here(hello: HostHello): HostHello {
@@ -225,7 +250,7 @@ export class GpuHostConnection {
     if (wasUp) this.#lostAt = Date.now();
     for (const id of [...this.#stats.keys()]) this.#takeStats(id)?.reject(new Error(cause));
     if (wasUp) for (const listener of [...this.#lostListeners]) listener(cause);
-    if (this.#closed) return;
+    if (this.#closed || this.#isRefused) return;
     const pauseMs = this.#retryMs + randomInt(1 + Math.ceil(this.#retryMs / 4));
     this.#retryMs = Math.min(this.#retryMs * 2, this.#reconnect.longest);
     this.#retry = setTimeout(() => this.#open(), pauseMs);

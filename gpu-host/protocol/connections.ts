@@ -2,20 +2,40 @@ import { type ConnectOptions, GpuHostConnection } from './client.ts';
 import { within } from './within.ts';
 
 /** A GPU host to connect to. */
-export interface GpuHostAddress extends Omit<ConnectOptions, 'deadlineMs'> {
+export interface GpuHostAddress extends Omit<ConnectOptions, 'deadlineMs' | 'onRefused'> {
   readonly name: string;
   /** A unix socket's path, or `host:port`. */
   readonly address: string;
+  /** False when the host's machine has probably died: `ready` does not wait for the host. True by default. */
+  readonly alive?: boolean;
+}
+
+export interface GpuHostConnectionsOptions {
+  /** How long the hosts must lack a connected host before its connection is closed, in milliseconds; 0 by default. */
+  readonly keptMs?: number;
+  /** Called with the reason when another host answers at a host's address. */
+  readonly onRefused?: (why: string) => void;
+}
+
+interface OpenHost {
+  readonly address: string;
+  readonly connection: GpuHostConnection;
+  /** True when `ready` waits for the host. */
+  isAwaited: boolean;
+  /** Since when the hosts lack it, in milliseconds of the caller's clock. */
+  lackedSinceMs: number | undefined;
 }
 
 /** A runtime's connections to all GPU hosts. The set of hosts may change at any time. */
 export class GpuHostConnections {
-  readonly #open = new Map<string, { readonly address: string; readonly connection: GpuHostConnection }>();
+  readonly #open = new Map<string, OpenHost>();
+  readonly #options: GpuHostConnectionsOptions;
   readonly #listeners = new Set<() => void>();
   #list: readonly GpuHostConnection[] = [];
   #isClosed = false;
 
-  constructor(hosts: readonly GpuHostAddress[]) {
+  constructor(hosts: readonly GpuHostAddress[], options: GpuHostConnectionsOptions = {}) {
+    this.#options = options;
     this.set(hosts);
   }
 
@@ -24,31 +44,32 @@ export class GpuHostConnections {
     return this.#list;
   }
 
-  /** Connects to new hosts, and closes connections to hosts that are gone or have another address. Others stay as they are. */
-  set(hosts: readonly GpuHostAddress[]): void {
+  /**
+   * Connects to new hosts, and again to living ones at whose address another host answered. Closes connections to hosts that have another
+   * address or are gone. A connected host is gone only once the hosts have lacked it for `keptMs`, or its connection ends: a registry may be
+   * empty for a moment. Others stay as they are.
+   * @param nowMs time of a monotonic clock
+   */
+  set(hosts: readonly GpuHostAddress[], nowMs = performance.now()): void {
     if (this.#isClosed) return;
     const wanted = new Map(hosts.map((host) => [host.name, host]));
-    const gone = [...this.#open].filter(([name, { address }]) => wanted.get(name)?.address !== address);
-    for (const [name] of gone) this.#open.delete(name);
-    const added = [...wanted.values()].filter(({ name }) => !this.#open.has(name));
-    for (const { address, ...options } of added) {
-      const connection = GpuHostConnection.open(address, options);
-      connection.onReady(() => this.#changed());
-      connection.onLost(() => this.#changed());
-      this.#open.set(options.name, { address, connection });
+    const gone: OpenHost[] = [];
+    for (const [name, open] of this.#open) {
+      const host = wanted.get(name);
+      open.lackedSinceMs = host ? undefined : (open.lackedSinceMs ?? nowMs);
+      open.isAwaited = host?.alive !== false;
+      if (this.#isGone(open, host, nowMs)) gone.push(open);
+      else if (open.isAwaited) open.connection.retry();
     }
-    if (gone.length === 0 && added.length === 0) return;
-    this.#list = [...this.#open.values()]
-      .map(({ connection }) => connection)
-      .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
-    // Close last: what ends with a connection finds the others.
-    for (const [, { connection }] of gone) connection.close();
-    this.#changed();
+    for (const { connection } of gone) this.#open.delete(connection.name);
+    const added = [...wanted.values()].filter(({ name }) => !this.#open.has(name));
+    for (const host of added) this.#add(host);
+    if (gone.length > 0 || added.length > 0) this.#update(gone);
   }
 
   /**
-   * Waits for the first hello, and then up to `othersMs` for the others: a host that loads for longer, or does not come up, does not delay
-   * the others. It joins as soon as it says hello.
+   * Waits for the first hello, and then up to `othersMs` for the other living hosts: a host that loads for longer, or does not come up, does
+   * not delay the others. It joins as soon as it says hello.
    * @throws Error when no host answered in time.
    */
   async ready({ deadlineMs = 10_000, othersMs = 10_000 } = {}): Promise<void> {
@@ -57,7 +78,10 @@ export class GpuHostConnections {
       if (where !== '') throw new Error(`no GPU host answered at ${where} within ${deadlineMs} ms`);
       throw new Error(`no GPU host was registered within ${deadlineMs} ms: start a machine with the role gpu-host`);
     }
-    await this.#until(othersMs, () => this.#list.every(({ connected }) => connected));
+    const open = this.#open;
+    await this.#until(othersMs, () =>
+      [...open.values()].every(({ isAwaited, connection }) => connection.connected || !isAwaited),
+    );
   }
 
   /** Calls `listener` when a host connects, is lost, comes or goes; returns a function that removes the listener. */
@@ -83,6 +107,40 @@ export class GpuHostConnections {
     } finally {
       stop();
     }
+  }
+
+  #isGone({ address, connection, lackedSinceMs }: OpenHost, host: GpuHostAddress | undefined, nowMs: number): boolean {
+    if (host) return host.address !== address;
+    return !connection.connected || nowMs - (lackedSinceMs ?? nowMs) >= (this.#options.keptMs ?? 0);
+  }
+
+  #add({ address, alive = true, ...options }: GpuHostAddress): void {
+    const connection = GpuHostConnection.open(address, {
+      ...options,
+      onRefused: (why) => {
+        open.isAwaited = false;
+        this.#options.onRefused?.(why);
+        this.#changed();
+      },
+    });
+    const open: OpenHost = { address, connection, isAwaited: alive, lackedSinceMs: undefined };
+    this.#open.set(options.name, open);
+    connection.onReady(() => this.#changed());
+    connection.onLost(() => {
+      if (open.lackedSinceMs === undefined) return this.#changed();
+      this.#open.delete(options.name);
+      this.#update([open]);
+    });
+  }
+
+  /** Call after hosts were added, or removed from the open ones. */
+  #update(gone: readonly OpenHost[]): void {
+    this.#list = [...this.#open.values()]
+      .map(({ connection }) => connection)
+      .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+    // Close last: what ends with a connection finds the others.
+    for (const { connection } of gone) connection.close();
+    this.#changed();
   }
 
   #changed(): void {

@@ -44,6 +44,8 @@ export interface ModelSummary extends ModelCompute {
 
 /** The host's part of the hello frame. */
 export interface HostHello {
+  /** The host's name in the configuration, by which runtimes tell whether they reached the host that they wanted. */
+  readonly name?: string;
   readonly models: readonly ModelSummary[];
   /** Random id of one host process: runtimes on any machine can tell by it whether they share a host. */
   readonly hostId: string;

@@ -44,7 +44,7 @@ export class TestGpuHost {
       adapters.push({ name: options.adapter, source: `file:${join(directory, 'adapter')}` });
     }
     const config = {
-      name: 'gpu-host-test',
+      name: 'gpu-host-1',
       address: join(directory, 'gpu.sock'),
       kvDirectory: join(directory, 'kv'),
       models: [

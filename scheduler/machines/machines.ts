@@ -1,7 +1,7 @@
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
-import type { MachineInfo, RegisteredGpuHost } from './types.ts';
+import type { MachineInfo, ReachableGpuHost } from './types.ts';
 
 /** The registered machines. */
 export class Machines {
@@ -33,10 +33,10 @@ export class Machines {
   }
 
   /** The GPU hosts that processes of one machine can reach: its own, and those of other machines that have a network address. */
-  async gpuHosts(machine: string): Promise<RegisteredGpuHost[]> {
+  async gpuHosts(machine: string): Promise<ReachableGpuHost[]> {
     const machines = await this.list();
-    return machines.flatMap(({ name, gpuHosts }) =>
-      name === machine ? gpuHosts : gpuHosts.filter(({ address }) => !isSocketPath(address)),
+    return machines.flatMap(({ name, alive, gpuHosts }) =>
+      gpuHosts.filter(({ address }) => name === machine || !isSocketPath(address)).map((host) => ({ ...host, alive })),
     );
   }
 

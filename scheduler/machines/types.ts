@@ -9,6 +9,12 @@ export interface RegisteredGpuHost {
   readonly address: string;
 }
 
+/** A GPU host that processes of a machine can reach. */
+export interface ReachableGpuHost extends RegisteredGpuHost {
+  /** True while the lease of the host's machine holds. */
+  readonly alive: boolean;
+}
+
 /** A supervisor's description of its machine. */
 export interface MachineDescription {
   /** Unique among the running machines on the Redis. */

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import type { PlatformLoad } from '#gateway/app/control/operations.ts';
 import { loadConfig } from '#infra/config.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
+import { MachineLease } from '#scheduler/machines/lease.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openConnection } from '#scheduler/store/connection.ts';
 import { deployWith } from '#test/harness/deploy.ts';
@@ -105,6 +107,27 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
     const reached = runtimes.map(({ gpuHosts = [] }) => gpuHosts.filter(({ connected }) => connected).length);
     return reached.length === 2 && reached.every((count) => count === 2);
   });
+  // A machine whose GPU host has the address of another one's.
+  const { gpuHosts: here, logsDirectory } = loadConfig(first.environment);
+  const taken = { name: 'gpu-host-1@taken', address: here[0]?.address ?? '' };
+  const machine = {
+    name: 'taken',
+    roles: ['gpu-host'],
+    host: 'h',
+    pid: 1,
+    version: '1.0.0',
+    gpuHosts: [taken],
+  } as const;
+  const lease = await MachineLease.claim(scheduler.store, machine, { onTaken: () => assert.fail('no other has it') });
+  await until('the host that answers is refused under the other name', async () => {
+    const log = await readFile(path.join(logsDirectory, 'runtime-1.log'), 'utf8');
+    return log.includes(`The GPU host at ${taken.address} is gpu-host-1, not gpu-host-1@taken.`);
+  });
+  await until('it is shown as away', async () =>
+    (await load(first)).gpuHosts.some(({ name, connected }) => name === taken.name && !connected),
+  );
+  await lease.release();
+  await until('the machine is gone', async () => (await load(first)).gpuHosts.length === 2);
   const { machines, runtimes, gpuHosts } = await load(second);
   assert.deepEqual(names(machines), [loadConfig(first.environment).machine.name, 'second'].toSorted());
   assert.deepEqual(names(runtimes), ['runtime-1', 'runtime-1@second']);

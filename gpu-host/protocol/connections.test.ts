@@ -1,0 +1,132 @@
+import assert from 'node:assert/strict';
+import { renameSync, rmSync } from 'node:fs';
+import { test } from 'node:test';
+import { generate, startTestHost, tagOf } from '../testing/host.ts';
+import type { GpuHostConnection } from './client.ts';
+import { GpuHostConnections } from './connections.ts';
+
+/** Longer than any test: a test that waits for it fails at the runner's limit. */
+const FOR_EVER_MS = 2 ** 30;
+
+/** Resolves with the next change. */
+const changeOf = (hosts: GpuHostConnections): Promise<void> =>
+  new Promise((resolve) => {
+    const stop = hosts.onChange(() => {
+      stop();
+      resolve();
+    });
+  });
+
+test('a missing host of several delays no call and serves once it says hello', async (t) => {
+  await using host = await startTestHost();
+  const { address } = host;
+  const missing = `${address}-2`;
+  const absent = new GpuHostConnections([
+    { name: 'b', address: missing },
+    { name: 'c', address: `${address}-3` },
+  ]);
+  await assert.rejects(absent.ready({ deadlineMs: 50 }), /no GPU host answered at .*-2, .*-3 within 50 ms/);
+  absent.set([]);
+  await assert.rejects(absent.ready({ deadlineMs: 50 }), /no GPU host was registered within 50 ms: start a machine/);
+  const hosts = new GpuHostConnections([{ name: 'a', address: missing, reconnectMs: { first: 5, longest: 5 } }]);
+  t.after(() => hosts.close());
+  let changes = 0;
+  hosts.onChange(() => changes++);
+  const ready = hosts.ready({ othersMs: 20 });
+  // A host that is registered during the wait ends it.
+  hosts.set([
+    { name: 'b', address },
+    { name: 'a', address: missing },
+  ]);
+  await ready;
+  const [late, there] = hosts.list as [GpuHostConnection, GpuHostConnection];
+  assert.deepEqual([late.connected, late.models.length, there.connected], [false, 0, true]);
+  const dead = late.openInferlet({ id: 'dead', maxPages: 16, arrival: 1 });
+  assert.equal(tagOf(await dead.synchronize(dead.createQueue('tiny'))), 'unavailable');
+  const again = new Promise<void>((resolve) => late.onReady(resolve));
+  renameSync(address, missing);
+  await again;
+  const fresh = late.openInferlet({ id: 'fresh', maxPages: 16, arrival: 2 });
+  assert.equal((await generate(fresh, fresh.createQueue('tiny'), [1, 5], 4)).length, 4);
+  const before = changes;
+  hosts.set([{ name: 'a', address: missing }]);
+  assert.deepEqual(
+    [hosts.list, changes],
+    [[late], before + 1],
+    'a host that is gone leaves, and the other connection stays',
+  );
+  assert.equal(tagOf(await fresh.synchronize(fresh.createQueue('tiny'))), 'ok');
+  const open = there.openInferlet({ id: 'gone', maxPages: 16, arrival: 3 });
+  assert.equal(tagOf(await open.synchronize(open.createQueue('tiny'))), 'unavailable');
+  rmSync(missing);
+});
+
+test('another host at the address is refused, and the address is tried again when the hosts are set', async (t) => {
+  await using east = await startTestHost({ host: { name: 'east' } });
+  await using west = await startTestHost({ host: { name: 'west' } });
+  const said: string[] = [];
+  const wanted = { name: 'west', address: east.address, reconnectMs: { first: 1, longest: 1 } };
+  const hosts = new GpuHostConnections([wanted], { onRefused: (why) => said.push(why) });
+  t.after(() => hosts.close());
+  await changeOf(hosts);
+  assert.match(said.join(), new RegExp(`^The GPU host at ${east.address} is east, not west\\. Give west an address`));
+  const [connection] = hosts.list as [GpuHostConnection];
+  assert.deepEqual([connection.connected, connection.models], [false, []]);
+  const again = changeOf(hosts);
+  hosts.set([wanted]);
+  await again;
+  assert.equal(said.length, 2, 'it was tried again once');
+  hosts.set([{ ...wanted, alive: false }]);
+  renameSync(west.address, east.address);
+  const reached = changeOf(hosts);
+  hosts.set([wanted]);
+  await reached;
+  assert.deepEqual([connection.connected, hosts.list, said.length], [true, [connection], 2]);
+});
+
+test('a connected host stays until the hosts have lacked it for some time, or its connection ends', async (t) => {
+  await using host = await startTestHost();
+  const wanted = [{ name: 'a', address: host.address }];
+  const hosts = new GpuHostConnections(wanted, { keptMs: 100 });
+  t.after(() => hosts.close());
+  await hosts.ready();
+  const [connection] = hosts.list;
+  for (const [listed, nowMs] of [
+    [[], 1000],
+    [[], 1099],
+    [wanted, 1100],
+    [[], 1200],
+    [[], 1299],
+  ] as const) {
+    hosts.set(listed, nowMs);
+    assert.deepEqual([hosts.list, connection?.connected], [[connection], true], `at ${nowMs} ms`);
+  }
+  hosts.set([], 1300);
+  assert.deepEqual(hosts.list, []);
+  hosts.set(wanted, 2000);
+  await hosts.ready();
+  hosts.set([], 2000);
+  const lost = changeOf(hosts);
+  await host.stop();
+  await lost;
+  assert.deepEqual(hosts.list, []);
+});
+
+test('ready waits for no host that is dead or whose address another host has', async (t) => {
+  await using east = await startTestHost({ host: { name: 'east' } });
+  const hosts = new GpuHostConnections([
+    { name: 'east', address: east.address },
+    { name: 'taken', address: east.address },
+    { name: 'dead', address: `${east.address}-2`, alive: false },
+  ]);
+  t.after(() => hosts.close());
+  await hosts.ready({ othersMs: FOR_EVER_MS });
+  assert.deepEqual(
+    hosts.list.map(({ name, connected }) => [name, connected]),
+    [
+      ['dead', false],
+      ['east', true],
+      ['taken', false],
+    ],
+  );
+});
