@@ -146,7 +146,7 @@ export class JobFetcher {
   /**
    * Tells Redis that this runtime has the jobs of a fetch. Until then, recovery takes their attempts for ones that have not run. So none
    * may run before the returned function has answered which of them this runtime still holds. The commands leave at the end of this turn,
-   * in one write with the next fetch. After a failure, a call tells it again, over another connection. @throws StoreError
+   * in one write with the next fetch. When they have failed, the function sends them again, over another connection. It throws `StoreError`.
    */
   received(fetched: readonly FetchedJob[]): () => Promise<ReadonlySet<string>> {
     const jobs = fetched.flatMap(({ job, begun }) => (begun === null ? [] : [job]));
@@ -164,6 +164,7 @@ export class JobFetcher {
     stream?.cork();
     process.nextTick(() => stream?.uncork());
     let told = tell(this.#store);
+    // The first call of the returned function handles it.
     told.catch(() => undefined);
     return () => {
       told = told.catch(() => tell(this.#shared));

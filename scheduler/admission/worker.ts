@@ -40,9 +40,9 @@ export interface AdmissionWorkerOptions {
   /**
    * Runs one invocation to its end (`begun`, or `Invocations.beginAttempt` where that is null, … `finish`), then resolves: with `'ended'`
    * when `finish` ended it, which also handed in its job. `begun` answers the outcome of an attempt that began with its fetch, once Redis
-   * knows that this runtime has it. The signal aborts with a `StopReason`. When `run` resolves or rejects without
-   * having ended the invocation, the invocation fails as `internal`. When it resolves with `'not-held'`, the refusal of `beginAttempt`,
-   * the worker leaves the invocation to the runtime that holds it.
+   * knows that this runtime has it. The signal aborts with a `StopReason`. When `run` resolves or rejects without having ended the
+   * invocation, the invocation fails as `internal`. When it resolves with `'not-held'`, the refusal of `beginAttempt`, the worker leaves the
+   * invocation to the runtime that holds it.
    */
   readonly run: (job: InvocationJob, signal: AbortSignal, begun: Begun | null) => Promise<unknown>;
   /** Receives errors that no caller sees. */
