@@ -10,7 +10,7 @@ import { MachineLease } from '#scheduler/machines/lease.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openConnection } from '#scheduler/store/connection.ts';
 import { deployWith } from '#test/harness/deploy.ts';
-import { invoke, terminal, text } from '#test/harness/events.ts';
+import { hold, invoke, terminal, text } from '#test/harness/events.ts';
 import { freePort, newHome, Platform, ROOT, runProgram, until } from '#test/harness/platform.ts';
 
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
@@ -39,16 +39,12 @@ after(async () => {
   await first?.[Symbol.asyncDispose]();
 });
 
-/** Submits held invocations and waits until the runtimes named run them: so many of each. */
-async function hold(platform: Platform, runtimes: readonly string[]): Promise<string[]> {
-  const headers = { 'content-type': 'application/json', prefer: 'respond-async' };
-  const ids = await Promise.all(
-    Array.from({ length: SLOTS * runtimes.length }, async () => {
-      const init = { method: 'POST', headers, body: JSON.stringify(HELD) };
-      const response = await platform.fetch('/v1/functions/counted/invocations', init);
-      return ((await response.json()) as { id: string }).id;
-    }),
+/** Starts held invocations and waits until each has sent a message and the runtimes named run so many of each. */
+async function holdOn(platform: Platform, runtimes: readonly string[]): Promise<string[]> {
+  const held = await Promise.all(
+    Array.from({ length: SLOTS * runtimes.length }, () => hold(platform, 'counted', HELD)),
   );
+  const ids = held.map(({ id }) => id);
   await until('each runtime fills its slots', async () => {
     const records = await Promise.all(ids.map((id) => scheduler.invocations.get(id)));
     return runtimes.every(
@@ -92,7 +88,7 @@ test('a supervisor with the name of a running one, or without its master key, is
 
 test('two machines share gateways, runtimes and GPU hosts, and neither takes what the other runs', async () => {
   await deployWith(first, 'counted', {});
-  const alone = await hold(first, [RUNTIME]);
+  const alone = await holdOn(first, [RUNTIME]);
   await using second = await Platform.start({
     ...{ functions: false, config: CONFIG },
     env: {
@@ -134,7 +130,7 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
   assert.deepEqual(names(gpuHosts), ['gpu-host-1', 'gpu-host-1@second']);
 
   await Promise.all(alone.map((id) => scheduler.cancel(id, 'test')));
-  const held = await hold(second, [RUNTIME, `${RUNTIME}@second`]);
+  const held = await holdOn(second, [RUNTIME, `${RUNTIME}@second`]);
   // The successor of a runtime ends what its own predecessor ran, and nothing else.
   process.kill(second.pid(RUNTIME), 'SIGKILL');
   await second.restarted(RUNTIME);
