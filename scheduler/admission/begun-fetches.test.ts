@@ -212,6 +212,21 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
+  test('an attempt runs while the next fetch waits for a job', async () => {
+    const { scheduler, runs, fetching, close } = await start();
+    const { bzpopmin } = fetching;
+    let waited = 0;
+    fetching.bzpopmin = async (...args: readonly unknown[]) => {
+      const answer = await Reflect.apply(bzpopmin, fetching, args);
+      waited++;
+      return answer;
+    };
+    const id = await submit(scheduler);
+    await eventually(() => runs.has(id), 'the attempt runs');
+    assert.equal(waited, 0);
+    await close();
+  });
+
   test('a message that is sent twice does not lose the fetch behind it', async () => {
     const { scheduler, runs, hooks, stream, close } = await start();
     hooks.fetched = () => {

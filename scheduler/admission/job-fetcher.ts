@@ -70,6 +70,8 @@ export class JobFetcher {
   constructor(shared: Store, connection: Redis, { lease, shown, onError }: JobFetcherOptions) {
     const { keys, clock } = shared;
     connection.on('error', () => undefined);
+    // Commands that ioredis pipelines by itself are answered together: those of `received` would wait for the next job.
+    connection.options.enableAutoPipelining = false;
     this.#store = new Store(connection, { prefix: keys.prefix, clock });
     this.#shared = shared;
     this.#jobs = keys.jobs;

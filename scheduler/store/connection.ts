@@ -15,6 +15,8 @@ export function connectionOptions(): RedisOptions {
     enableReadyCheck: true,
     maxLoadingRetryTime: MAX_RECONNECT_DELAY_MS,
     noDelay: true,
+    // Commands of one turn leave in one write. Each of them is answered with the last one.
+    enableAutoPipelining: true,
   };
 }
 
