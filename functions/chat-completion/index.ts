@@ -1,4 +1,4 @@
-import { type ChatMessage, Context, defineInferlet, sampler, session } from '@pie/inferlet';
+import { type ChatMessage, Context, chatModel, defineInferlet, sampler, session } from '@pie/inferlet';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {
@@ -15,7 +15,7 @@ interface Input {
 export const run = defineInferlet(async (input: Input) => {
   const { talk = false, maxTokens, temperature, topP, seed, model } = input;
   const messages = [...(input.messages ?? [])];
-  using ctx = new Context({ model });
+  using ctx = new Context({ model: chatModel(model).name });
   let finishReason: string | undefined;
 
   async function answer(): Promise<void> {
