@@ -6,6 +6,7 @@ import type { Backend } from './backends/backend.ts';
 import { DeviceShare } from './handlers/device-share.ts';
 import { ModelEngine } from './handlers/engine.ts';
 import { type HostedModel, maxTopK, traitsOf } from './handlers/model.ts';
+import { type HostBytes, hostBytes } from './memory/host-bytes.ts';
 import { Tenants } from './memory/tenants.ts';
 import type { ProtocolFaultCode } from './protocol/errors.ts';
 import type { GpuHostStats, HostHello, ModelCompute, ModelStats, StatsOptions } from './protocol/host.ts';
@@ -20,6 +21,8 @@ export interface GpuHostOptions {
   /** Name in the hello; runtimes that expect another name refuse the host. They take a host without a name for any. */
   readonly name?: string;
   readonly limits?: Partial<ConnectionLimits>;
+  /** Memory besides pages that the tenants share; `hostBytes()` by default. */
+  readonly bytes?: HostBytes;
   /** Makes spans of batches whose inferlets are traced. */
   readonly tracer?: Tracer;
   /** Reads the health of the process. */
@@ -53,13 +56,14 @@ export class GpuHost {
     this.#name = options.name;
     this.#limits = { ...DEFAULT_CONNECTION_LIMITS, ...options.limits };
     this.#vitals = options.vitals;
+    const bytes = options.bytes ?? hostBytes();
     const shares = new Map<string, DeviceShare>();
     this.engines = models.map((model) => {
       const { name, index } = model.backend.device;
       const device = `${name} ${index}`;
       const share = shares.get(device) ?? new DeviceShare();
       shares.set(device, share);
-      return new ModelEngine(model, this.#tenants, share, () => this.#flush(), options.tracer);
+      return new ModelEngine(model, this.#tenants, bytes, share, () => this.#flush(), options.tracer);
     });
   }
 

@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import type { Tracer } from '@opentelemetry/api';
 import { Batcher } from '../batcher/batcher.ts';
 import { DeviceMemory } from '../memory/device-memory.ts';
+import type { HostBytes } from '../memory/host-bytes.ts';
 import { ImageCache } from '../memory/image-cache.ts';
 import { PageRegistry } from '../memory/registry/registry.ts';
 import type { PageSpace } from '../memory/space.ts';
@@ -26,8 +27,6 @@ import {
   DEFAULT_IMAGE_CACHE_BYTES,
   embeddingLookup,
   type HostedModel,
-  MAX_PENDING_BYTES,
-  MAX_PENDING_CALLS,
   maxTopK,
 } from './model.ts';
 import { namedPages } from './named-pages.ts';
@@ -71,19 +70,29 @@ export class ModelEngine {
   readonly #instants: Instants;
   readonly #preemption: Preemption;
   readonly #turns: DeviceTurns;
+  readonly #bytes: HostBytes;
   #idle: (() => void)[] = [];
   /** Number of refused graphs that the log has reported. */
   #refusalsTold = 0;
 
   /**
    * @param tenants pages that the tenants hold on all models of the host
+   * @param bytes memory besides pages that the tenants share
    * @param share divides the device among its models
    * @param flush sends the written results
    * @param tracer makes spans of batches whose inferlets are traced
    */
-  constructor(model: HostedModel, tenants: Tenants, share: DeviceShare, flush: () => void, tracer?: Tracer) {
+  constructor(
+    model: HostedModel,
+    tenants: Tenants,
+    bytes: HostBytes,
+    share: DeviceShare,
+    flush: () => void,
+    tracer?: Tracer,
+  ) {
     const { backend } = model;
     this.model = model;
+    this.#bytes = bytes;
     this.#turns = share.join(
       () => this.batcher.tenants(),
       () => this.#pause.wake(),
@@ -166,9 +175,9 @@ export class ModelEngine {
         space.held--;
         space.noteBusy();
         call.bytes += bytes;
-        space.pendingBytes += bytes;
+        space.pend(bytes);
         this.batcher.resume(call, performance.now());
-        if (space.pendingBytes > MAX_PENDING_BYTES) space.port.overrun(space);
+        if (space.overruns) space.port.overrun(space);
         this.wake();
       },
     };
@@ -203,7 +212,7 @@ export class ModelEngine {
 
   openSpace(port: ReplyPort, owner: InferletOwner): ModelSpace {
     const pages = this.memory.openSpace(owner, (change) => port.meter.hold(change));
-    const space = new ModelSpace(port, owner, pages);
+    const space = new ModelSpace(port, owner, pages, this.#bytes);
     this.#byPages.set(pages, space);
     this.spaces.add(space);
     return space;
@@ -231,11 +240,11 @@ export class ModelEngine {
     const call = makeCall(queue, id, operation, this.#maker);
     call.span = space.port.span;
     call.bytes = bytes + addressCount(operation) * KEY_BYTES;
-    space.pendingBytes += call.bytes;
+    space.pend(call.bytes);
     this.batcher.push(call, startedMs);
     space.noteBusy();
     this.#instants.chargeSince(startedMs, call);
-    if (space.scoreboard.size > MAX_PENDING_CALLS || space.pendingBytes > MAX_PENDING_BYTES) space.port.overrun(space);
+    if (space.overruns) space.port.overrun(space);
     this.wake();
   }
 
@@ -372,7 +381,7 @@ export class ModelEngine {
 
   #finish(call: HostCall): void {
     const { space } = call.hostQueue;
-    space.pendingBytes -= call.bytes;
+    space.pend(-call.bytes);
     call.release();
     space.unpark(call);
     if (call instanceof RunCall) space.runs.delete(call.id);
@@ -409,6 +418,7 @@ export class ModelEngine {
 
   #dropCalls(space: ModelSpace, why?: HandlerError): void {
     space.closed = true;
+    space.dropPending();
     space.ended = why;
     for (const queue of space.queues) {
       for (const dropped of this.batcher.closeQueue(queue.order) as HostCall[]) {

@@ -2,13 +2,14 @@ import type { BatchQueue } from '../batcher/queue.ts';
 import { Scoreboard } from '../batcher/scoreboard.ts';
 import type { LatencyTargets } from '../batcher/targets.ts';
 import { EmbedSpace } from '../memory/embeds.ts';
+import { type HostBytes, TakenBytes } from '../memory/host-bytes.ts';
 import type { PageSpace, SpaceOwner } from '../memory/space.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { Termination } from '../protocol/results.ts';
 import type { FrameWriter } from '../protocol/words.ts';
 import type { HostCall } from './call.ts';
 import type { Meter } from './meter.ts';
-import { EMBED_LIMITS } from './model.ts';
+import { EMBED_LIMITS, LEAST_PENDING_BYTES, MAX_PENDING_BYTES, MAX_PENDING_CALLS } from './model.ts';
 
 /** Owner and limits of a space. */
 export interface InferletOwner extends SpaceOwner {
@@ -62,7 +63,7 @@ export class ModelSpace {
   readonly pages: PageSpace;
   /** Name of the lock holder, unique among the spaces of a model. */
   readonly holder: string;
-  readonly embeds = new EmbedSpace(EMBED_LIMITS);
+  readonly embeds: EmbedSpace;
   readonly scoreboard = new Scoreboard();
   readonly queues = new Set<HostQueue>();
   /** Runs by the id of their call, for `run-consumed` and `run-stop`. */
@@ -73,8 +74,8 @@ export class ModelSpace {
   held = 0;
   /** Calls that are held while the family is preempted. */
   readonly parked = new Set<HostCall>();
-  /** Bytes of pending calls: their arguments, and their keys on the scoreboard. */
-  pendingBytes = 0;
+  #pendingBytes = 0;
+  readonly #taken: TakenBytes;
   /** Set when no result is wanted any more. The memory goes back as soon as the device does not use it. */
   closed = false;
   /** Answer to the calls that were pending at the close; without it they get none. */
@@ -82,11 +83,39 @@ export class ModelSpace {
   /** Called at the close: calls that wait for something other than the device stop waiting. */
   readonly whenClosed = new Set<() => void>();
 
-  constructor(port: ReplyPort, owner: InferletOwner, pages: PageSpace) {
+  constructor(port: ReplyPort, owner: InferletOwner, pages: PageSpace, { heap, values }: HostBytes) {
     this.port = port;
     this.owner = owner;
     this.pages = pages;
+    const { tenant } = owner;
+    this.embeds = new EmbedSpace(EMBED_LIMITS, {
+      heap: new TakenBytes(heap, tenant),
+      values: new TakenBytes(values, tenant),
+    });
+    this.#taken = new TakenBytes(heap, tenant);
     this.holder = `${owner.id} ${owner.epoch} ${pages.order}`;
+  }
+
+  /** Bytes of pending calls. */
+  get pendingBytes(): number {
+    return this.#pendingBytes;
+  }
+
+  /** Counts bytes of pending calls, their arguments and their keys on the scoreboard; negative ones when a call has ended. */
+  pend(bytes: number): void {
+    this.#pendingBytes += bytes;
+    this.#taken.add(bytes);
+  }
+
+  /** True when the pending calls are more than the inferlet may have, alone or beside those of its tenant's others. */
+  get overruns(): boolean {
+    if (this.scoreboard.size > MAX_PENDING_CALLS || this.#pendingBytes > MAX_PENDING_BYTES) return true;
+    return this.#pendingBytes > LEAST_PENDING_BYTES && !this.#taken.fits(0);
+  }
+
+  /** Counts the pending calls no longer: the inferlet has ended. */
+  dropPending(): void {
+    this.#taken.close();
   }
 
   /** Holds a call that needs pages while the family is preempted; returns false otherwise. */

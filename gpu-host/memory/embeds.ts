@@ -1,6 +1,7 @@
 import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
 import { dependencyFault, fault } from './fault.ts';
+import type { TakenBytes } from './host-bytes.ts';
 
 /** Content of an embed: nothing yet, a token to embed when it is used, the values of a state, or those of a part of an image. */
 export type Embed =
@@ -16,6 +17,15 @@ export interface EmbedLimits {
   readonly maxStateBytes: number;
 }
 
+/** The embeds' part of the memory that tenants share. */
+export interface EmbedBytes {
+  readonly heap: TakenBytes;
+  readonly values: TakenBytes;
+}
+
+/** Approximate bytes of the heap for one embed: the map's place, and a token. */
+const EMBED_BYTES = 100;
+
 /** The embeds of one inferlet on one model, by address. Token embeds cost two numbers: their values are looked up on the device. */
 export class EmbedSpace {
   #embeds = new Map<number, Embed>();
@@ -23,9 +33,12 @@ export class EmbedSpace {
   readonly failures = new Failures();
   #stateBytes = 0;
   #limits: EmbedLimits;
+  readonly #taken: EmbedBytes | undefined;
 
-  constructor(limits: EmbedLimits) {
+  /** @param taken gives room for the embeds beside those of the tenant's other inferlets; unbounded by default */
+  constructor(limits: EmbedLimits, taken?: EmbedBytes) {
     this.#limits = limits;
+    this.#taken = taken;
   }
 
   get count(): number {
@@ -48,6 +61,8 @@ export class EmbedSpace {
     for (let i = 0; i < count; i++) {
       if (this.#embeds.has(first + i)) throw fault('invalid-argument', `embed address ${first + i} is in use`);
     }
+    if (this.#taken?.heap.fits(count * EMBED_BYTES) === false) throw this.#shareTaken();
+    this.#taken?.heap.add(count * EMBED_BYTES);
     for (let i = 0; i < count; i++) this.#embeds.set(first + i, EMPTY);
   }
 
@@ -65,12 +80,15 @@ export class EmbedSpace {
       this.#forget(address);
       this.#embeds.delete(address);
     }
+    this.#taken?.heap.add(-addresses.length * EMBED_BYTES);
   }
 
   releaseAll(): void {
     this.#embeds.clear();
     this.#stateBytes = 0;
     this.failures.clear();
+    this.#taken?.heap.close();
+    this.#taken?.values.close();
   }
 
   /** @throws CallFault `not-owned` when one is not held. */
@@ -108,11 +126,13 @@ export class EmbedSpace {
 
   /** @throws CallFault when these states would pass the limit. */
   checkStateRoom(bytes: number): void {
-    if (this.#stateBytes + bytes <= this.#limits.maxStateBytes) return;
-    throw fault(
-      'limit-exceeded',
-      `embeds hold ${this.#stateBytes} bytes of states and images, and ${bytes} more are needed; ${this.#limits.maxStateBytes} is the limit`,
-    );
+    if (this.#stateBytes + bytes > this.#limits.maxStateBytes) {
+      throw fault(
+        'limit-exceeded',
+        `embeds hold ${this.#stateBytes} bytes of states and images, and ${bytes} more are needed; ${this.#limits.maxStateBytes} is the limit`,
+      );
+    }
+    if (this.#taken?.values.fits(bytes) === false) throw this.#shareTaken();
   }
 
   copy(sources: Uint32Array, destinations: Uint32Array): void {
@@ -129,14 +149,23 @@ export class EmbedSpace {
 
   #set(address: number, embed: Embed): void {
     this.#forget(address);
-    if ('values' in embed) this.#stateBytes += embed.values.byteLength;
+    if ('values' in embed) this.#countState(embed.values.byteLength);
     this.#embeds.set(address, embed);
   }
 
   #forget(address: number): void {
     const old = this.#embeds.get(address);
-    if (old && 'values' in old) this.#stateBytes -= old.values.byteLength;
+    if (old && 'values' in old) this.#countState(-old.values.byteLength);
     this.failures.forget(address);
+  }
+
+  #countState(bytes: number): void {
+    this.#stateBytes += bytes;
+    this.#taken?.values.add(bytes);
+  }
+
+  #shareTaken(): Error {
+    return fault('limit-exceeded', "the embeds of the tenant's inferlets take their share of this host's memory");
   }
 
   #missing(address: number): Error {

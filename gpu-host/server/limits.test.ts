@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { hostBytes } from '../memory/host-bytes.ts';
 import { type GpuInferlet, type RunHandle, SharedPages } from '../protocol/client.ts';
 import { Link } from '../protocol/link.ts';
 import { encodeCall, type Operation } from '../protocol/operations.ts';
@@ -234,4 +235,43 @@ test('keys of pending calls count: an inferlet that names too many behind a bloc
   }
   assert.equal(tagOf(await asked), 'limit-exceeded');
   await asker.close();
+});
+
+test('inferlets of one tenant share the memory for pending calls and embeds: the one too many ends, and other tenants have room', async () => {
+  const bytes = hostBytes(16 << 20, 1 << 20);
+  await using host = await startTestHost({ ...LONG, pageCount: 900, host: { bytes } });
+  const connection = await host.connect();
+  const open = (id: string, tenant: string) => connection.openInferlet({ id, tenant, maxPages: 160, arrival: 1 });
+  /** Names 20,000 addresses, 2 MB, behind a run that is not read. */
+  const pend = async (inferlet: GpuInferlet) => {
+    const queue = inferlet.createQueue('tiny');
+    const run = startRun(inferlet, queue);
+    must(await run.next());
+    inferlet.freeEmbeds(queue, range(0, 20_000));
+    // Another queue, which does not wait for the run, shows whether the inferlet lives.
+    return tagOf(await inferlet.synchronize(inferlet.createQueue('tiny')));
+  };
+  const many = Array.from({ length: 6 }, (_, i) => open(`many ${i}`, 'many'));
+  const ends: string[] = [];
+  for (const inferlet of many) ends.push(await pend(inferlet));
+  assert.deepEqual(ends, ['ok', 'ok', 'ok', 'ok', 'limit-exceeded', 'limit-exceeded']);
+  // An ordinary call of the same tenant, and as much as before of another one.
+  const small = open('small', 'many');
+  assert.equal(tagOf(await small.synchronize(small.createQueue('tiny'))), 'ok');
+  const other = open('other', 'other');
+  assert.equal(await pend(other), 'ok');
+  await Promise.all([...many, small, other].map((inferlet) => inferlet.close()));
+  assert.equal(bytes.heap.total, 0);
+
+  const holders = Array.from({ length: 3 }, (_, i) => open(`holder ${i}`, 'many'));
+  const tags: string[] = [];
+  for (const inferlet of holders) {
+    const queue = inferlet.createQueue('tiny');
+    must(inferlet.allocateEmbeds(queue, 30_000));
+    tags.push(tagOf(await inferlet.synchronize(queue)));
+  }
+  assert.deepEqual(tags, ['ok', 'ok', 'limit-exceeded']);
+  await Promise.all(holders.map((inferlet) => inferlet.close()));
+  assert.equal(bytes.heap.total, 0);
+  await checkNeighbour(host, connection);
 });

@@ -313,6 +313,28 @@ describe('GrammarService', () => {
     });
   });
 
+  it('bounds the sources of a tenant over all its inferlets, and has room for other tenants', async () => {
+    await using(new GrammarService({ sourceBytes: 1 << 20 }), async (service) => {
+      // 80 KiB each, by the service's count.
+      const source = (name: string): GrammarSource => ({ tag: 'ebnf', val: `root ::= "${name}"${' '.repeat(20_000)}` });
+      const made = Array.from({ length: 8 }, (_, i) => service.compile('many', model, source(`${i}`)));
+      const refused = made.filter(({ tag }) => tag === 'err');
+      assert.deepEqual(
+        refused.map((outcome) => outcome.tag === 'err' && outcome.val.tag),
+        ['limit-exceeded', 'limit-exceeded'],
+      );
+      const others = ['a', 'b', 'c'].map((name) => compile(service, 'other', model, source(name)));
+      assert.deepEqual(await others[2]?.ready(), { tag: 'ok', val: undefined });
+      // The same source takes no more room.
+      compile(service, 'many', model, source('0')).drop();
+      for (const outcome of made) if (outcome.tag === 'ok') outcome.val.drop();
+      // Grammars without a holder make room for new ones.
+      const again = Array.from({ length: 3 }, (_, i) => compile(service, 'many', model, source(`again ${i}`)));
+      assert.deepEqual(await again[2]?.ready(), { tag: 'ok', val: undefined });
+      for (const grammar of [...again, ...others]) grammar.drop();
+    });
+  });
+
   it('serves more tenants than it has workers, and ends unused workers', async () => {
     await using(new GrammarService({ maxWorkers: 2, idleMs: 200 }), async (service) => {
       const matchers = Array.from({ length: 5 }, (_, index) =>

@@ -1,5 +1,6 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
-import { err, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { Shares } from '#scheduler/policies/shares.ts';
 import { GrammarAccount } from './account.ts';
 import { CompiledGrammar, type Deadlines, Grammar } from './compiled.ts';
 import { type GrammarSource, refuseSource } from './translate/source.ts';
@@ -31,6 +32,8 @@ export interface GrammarOptions {
   readonly operationMs?: number;
   /** JavaScript heap of a worker, MiB; 384 by default. */
   readonly heapMb?: number;
+  /** Memory for the sources of all grammars, which tenants share; 256 MiB by default. */
+  readonly sourceBytes?: number;
 }
 
 /** Time limit for a worker's start, and for reading a vocabulary, on a loaded machine. */
@@ -39,6 +42,8 @@ const START_MS = 10_000;
 const PLACE_MS = 10_000;
 /** Most grammars of a tenant that stay compiled without a holder. */
 const MAX_UNUSED = 16;
+/** Memory of a source for each of its characters: a text of two bytes, here and in the key by which it is found. */
+const CHARACTER_BYTES = 4;
 
 /** Grammars of one tenant. */
 interface Shelf {
@@ -58,11 +63,15 @@ export class GrammarService {
   readonly #deadlines: Deadlines;
   /** Shelves by tenant. */
   readonly #shelves = new Map<string, Shelf>();
+  readonly #sourceBytes: number;
+  readonly #sources: Shares;
   readonly #tokenizers = new WeakMap<Tokenizer, number>();
   #lastId = 0;
 
   constructor(options: GrammarOptions = {}) {
     const { maxWorkers = 8, idleMs = 30_000, compileMs = 2000, operationMs = 1000, heapMb = 384 } = options;
+    this.#sourceBytes = options.sourceBytes ?? 256 << 20;
+    this.#sources = new Shares(this.#sourceBytes);
     this.#deadlines = { compileMs, operationMs, startMs: START_MS };
     this.#workers = new Workers({
       maxWorkers,
@@ -97,6 +106,11 @@ export class GrammarService {
     const key = `${this.#tokenizer(model.tokenizer)} ${model.vocabularySize} ${source.tag} ${text}`;
     const known = this.#shelves.get(tenant)?.all.get(key);
     const grammar = known && !known.failed ? known : this.#make(tenant, model, source, key);
+    if (!grammar) {
+      account.end(bytes);
+      const text = "the sources of the tenant's grammars take their share of memory; drop some, or use smaller ones";
+      return err(handlerError('limit-exceeded', text));
+    }
     return ok(new CompiledGrammar(grammar, account, bytes));
   }
 
@@ -116,8 +130,10 @@ export class GrammarService {
     return id;
   }
 
-  #make(tenant: string, model: GrammarModel, source: GrammarSource, key: string): Grammar {
-    const shelf = this.#shelves.get(tenant) ?? { all: new Map(), unused: new Map() };
+  /** Null when the tenant's grammars leave no room for the source. */
+  #make(tenant: string, model: GrammarModel, source: GrammarSource, key: string): Grammar | null {
+    if (!this.#takeRoom(tenant, key.length * CHARACTER_BYTES)) return null;
+    const shelf: Shelf = this.#shelves.get(tenant) ?? { all: new Map(), unused: new Map() };
     this.#shelves.set(tenant, shelf);
     this.#lastId += 1;
     const grammar: Grammar = new Grammar({
@@ -138,6 +154,14 @@ export class GrammarService {
     return grammar;
   }
 
+  /** Counts a source, if need be in place of unused ones: those of other tenants only when the memory of all is full. */
+  #takeRoom(tenant: string, bytes: number): boolean {
+    if (this.#sources.enter(tenant, bytes)) return true;
+    this.#trim(tenant, 0);
+    if (this.#sources.total + bytes > this.#sourceBytes) for (const other of this.#shelves.keys()) this.#trim(other, 0);
+    return this.#sources.enter(tenant, bytes);
+  }
+
   /** Forgets the tenant's unused grammars, except the last `kept` ones. */
   #trim(tenant: string, kept: number): void {
     const shelf = this.#shelves.get(tenant);
@@ -151,6 +175,7 @@ export class GrammarService {
   #forget(tenant: string, { all, unused }: Shelf, grammar: Grammar): void {
     const key = unused.get(grammar);
     unused.delete(grammar);
+    if (key !== undefined) this.#sources.leave(tenant, key.length * CHARACTER_BYTES);
     grammar.forget();
     // A failed grammar may have been replaced.
     if (key !== undefined && all.get(key) === grammar) all.delete(key);

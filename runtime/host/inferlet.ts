@@ -106,7 +106,7 @@ export class Inferlet {
   readonly own: OwnServices | null;
   readonly interruptions = new Interruptions();
   /** Calls under way, and the bytes that they carry. */
-  readonly outgoing = new Outgoing();
+  readonly outgoing: Outgoing;
   /** Results of calls that the inferlet has not read yet. */
   readonly unread = new Unread();
   /** The client's messages. */
@@ -156,6 +156,7 @@ export class Inferlet {
     this.#tenantPages = description.tenantPages;
     this.session = session;
     this.services = services;
+    this.outgoing = new Outgoing(services.carried, description.tenant);
     this.hooks = hooks;
     this.own = own;
     const quotaReached = () => this.hooks.quotaReached();

@@ -1,5 +1,6 @@
 import type { KeyValues } from '#scheduler/key-values/key-values.ts';
 import type { Messaging } from '#scheduler/messaging/messaging.ts';
+import type { Shares } from '#scheduler/policies/shares.ts';
 import type { ImageService } from '../images/service.ts';
 import type { TextService } from '../texts/service.ts';
 import type { HttpClient } from './http/client.ts';
@@ -11,6 +12,8 @@ export interface Services {
   readonly messaging: Messaging;
   /** Queues the calls of `keyValues` and `messaging`. */
   readonly storeLines: StoreLines;
+  /** Bytes of the calls under way, of all inferlets. */
+  readonly carried: Shares;
   readonly http: HttpClient;
   /** Decodes and resizes images. */
   readonly images: Pick<ImageService, 'prepare'>;

@@ -20,15 +20,25 @@ export class Shares {
     return this.#total;
   }
 
-  /** Gives a tenant `amount` more and returns true, or refuses. After true, the caller must call `leave`. */
-  enter(tenant: string, amount = 1): boolean {
+  /** True when a tenant may take `amount` more. */
+  fits(tenant: string, amount = 1): boolean {
     const own = (this.#held.get(tenant) ?? 0) + amount;
     const total = this.#total + amount;
     if (total > this.#most) return false;
-    if (own > this.#most * OWN_SHARE && total > this.#most * (1 - LEFT_FREE)) return false;
-    this.#held.set(tenant, own);
-    this.#total = total;
+    return own <= this.#most * OWN_SHARE || total <= this.#most * (1 - LEFT_FREE);
+  }
+
+  /** Gives a tenant `amount` more and returns true, or refuses. After true, the caller must call `leave`. */
+  enter(tenant: string, amount = 1): boolean {
+    if (!this.fits(tenant, amount)) return false;
+    this.add(tenant, amount);
     return true;
+  }
+
+  /** Counts what a tenant has taken already, whether or not it fits. The caller must call `leave`. */
+  add(tenant: string, amount: number): void {
+    this.#held.set(tenant, (this.#held.get(tenant) ?? 0) + amount);
+    this.#total += amount;
   }
 
   leave(tenant: string, amount = 1): void {
