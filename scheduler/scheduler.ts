@@ -46,7 +46,10 @@ import { WebhookSecrets } from './webhooks/secrets.ts';
 import { Webhooks, type WebhooksOptions } from './webhooks/webhooks.ts';
 
 export interface SchedulerOptions extends StoreOptions {
-  /** Opens a connection with `connectionOptions()`: for commands, subscriptions and each worker, and twice in a runtime (see `Vital`). */
+  /**
+   * Opens a connection with `connectionOptions()`: for commands, subscriptions, build requests and each worker, and twice in a runtime (see
+   * `Vital`).
+   */
   readonly connect: () => Redis;
   readonly retention?: Partial<Retention>;
   /** Longest wait of a follower of events for Redis to reconnect; 4,500 ms by default. */
@@ -156,7 +159,7 @@ export class Scheduler {
       onError: options.onError,
     });
     this.blobs = new Blobs(store);
-    this.builds = new Builds(store, channels, this.runtimes);
+    this.builds = new Builds(store, channels, this.runtimes, options.connect);
     this.keyValues = new KeyValues(store);
     this.quotas = new Quotas(store);
     this.usage = new UsageCounters(store);

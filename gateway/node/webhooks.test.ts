@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Reach } from '#scheduler/addresses/reach.ts';
-import { eventually } from '#scheduler/testing/fixture.ts';
+import { definedScripts, eventually } from '#scheduler/testing/fixture.ts';
 import type { WebhookOutcome, Webhooks } from '#scheduler/webhooks/webhooks.ts';
 import type { WebhookDelivery } from '../app/control.ts';
 import type { PieClient } from '../client/client.ts';
@@ -131,6 +131,7 @@ describe('webhooks', () => {
     const { status, attempts, lastStatus, nextAt } = await settled(id);
     assert.deepEqual([status, attempts, lastStatus, nextAt], ['delivered', 3, 204, null]);
     await eventually(() => outcomes.length === 3, 'the receiver has each attempt');
+    assert.deepEqual(definedScripts(platform.scheduler.store), []);
     assert.deepEqual(outcomes, ['retry', 'retry', 'delivered']);
     const mine = receiver.received.filter(({ path }) => path === '/signed');
     assert.equal(mine.length, 3);

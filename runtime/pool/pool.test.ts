@@ -97,6 +97,28 @@ describe('a pool', () => {
     await filled(pool, 3);
   });
 
+  it('expects an instance back as long as its longest recent run took, also after shorter runs', async ({ mock }) => {
+    let now = performance.now();
+    mock.method(performance, 'now', () => now);
+    const pool = open();
+    pool.admit('f', program);
+    for (const ms of [3000, ...new Array(10).fill(1100)]) {
+      const { execution } = pool.take('f');
+      await execution.start('a');
+      now += ms;
+      pool.giveBack('f', program, execution);
+    }
+    assert.ok(pool.take('f'));
+    const readyAfter = async (ms: number) => {
+      now += ms;
+      pool.admit('f', program);
+      for (let turn = 0; turn < 5; turn++) await setImmediate();
+      return pool.ready();
+    };
+    assert.equal(await readyAfter(3500), 0);
+    assert.equal(await readyAfter(3500), 1);
+  });
+
   it('makes an instance when none is ready', () => {
     const pool = open({ budgetBytes: 0 });
     pool.admit('f', program);

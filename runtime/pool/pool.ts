@@ -2,7 +2,7 @@ import type { CompiledWorld } from '../lowering/compile.ts';
 import type { Execution, ExecutionOptions } from '../lowering/execution.ts';
 import { instantiate, type Program } from '../lowering/instance.ts';
 import type { Snapshot } from '../lowering/instance-state.ts';
-import { BurstSize, DEFAULT_SIZING, poolTargets, type SizingPolicy } from './sizing.ts';
+import { BurstSize, DEFAULT_SIZING, poolTargets, RecentPeak, type SizingPolicy } from './sizing.ts';
 
 export interface PoolOptions {
   readonly world: CompiledWorld;
@@ -29,8 +29,11 @@ interface Entry {
   readonly used: Execution[];
   /** Instances that were taken and may soon be given back. */
   readonly lent: Set<Lent>;
-  /** Usual time from a launch to the return of the instance. */
-  returnMs: number;
+  /**
+   * Longest recent time from a launch to the return of the instance, in ms. With a mean, a few short runs would make the pool replace all
+   * instances of the longer runs, and drop them when they return.
+   */
+  readonly returnMs: RecentPeak;
   /** State of a new instance; null when it cannot be restored, undefined before the first instance. */
   snapshot: Snapshot | null | undefined;
   usedAtMs: number;
@@ -51,11 +54,9 @@ const TOUCHED = 0.25;
 const TOUCHED_BY_RUNS = 1;
 /** Bound on a program's instances that ran and are not restored yet. */
 const MOST_USED = 64;
-/** The pool expects an instance back within this time plus twice the usual length of the program's runs, up to a bound. */
+/** The pool expects an instance back within this time plus twice the length of the program's longest recent run, up to a bound. */
 const LENT_MS = 500;
 const LONGEST_LENT_MS = 10_000;
-/** Weight of the last run in the usual length of runs. */
-const LAST_RUN = 0.2;
 /** Interval of the reviews of arrival rates without a launch. */
 const REVIEW_MS = 5000;
 /** CPU limit while an instance is made; a launch sets the invocation's own limit. */
@@ -111,7 +112,7 @@ export class InstancePool {
         ready: [],
         used: [],
         lent: new Set(),
-        returnMs: 0,
+        returnMs: new RecentPeak(),
         snapshot: undefined,
         usedAtMs: now,
         instanceBytes,
@@ -177,7 +178,8 @@ export class InstancePool {
     const lending = this.#lent.get(execution);
     if (entry && lending) {
       entry.lent.delete(lending);
-      entry.returnMs += (performance.now() - lending.takenAtMs - entry.returnMs) * LAST_RUN;
+      const now = performance.now();
+      entry.returnMs.add(now - lending.takenAtMs, now);
     }
     const isAsLarge = execution.guest.memoryBytes === entry?.memoryBytes;
     if (
@@ -284,7 +286,7 @@ export class InstancePool {
 
 /** Number of instances that are expected back soon, so that the pool does not make others meanwhile. */
 function lent({ snapshot, lent: taken, returnMs }: Entry, now: number): number {
-  const expectedMs = Math.min(LONGEST_LENT_MS, LENT_MS + 2 * returnMs);
+  const expectedMs = Math.min(LONGEST_LENT_MS, LENT_MS + 2 * returnMs.at(now));
   let count = 0;
   for (const lending of taken) {
     const ageMs = now - lending.takenAtMs;

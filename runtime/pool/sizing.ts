@@ -61,18 +61,37 @@ function grantMinima(
   }
 }
 
-/** Largest recent burst of launches, counted in windows of a second. A burst that does not come again is forgotten within minutes. */
-export class BurstSize {
-  readonly #windowMs: number;
+/** Largest recent value. A value that does not come again is forgotten within minutes. */
+export class RecentPeak {
   readonly #timeConstantMs: number;
-  #windowFromMs = Number.NEGATIVE_INFINITY;
-  #count = 0;
   #peak = 0;
   #peakAtMs = 0;
 
+  constructor(timeConstantMs = 60_000) {
+    this.#timeConstantMs = timeConstantMs;
+  }
+
+  add(value: number, nowMs: number): void {
+    if (value < this.at(nowMs)) return;
+    this.#peak = value;
+    this.#peakAtMs = nowMs;
+  }
+
+  at(nowMs: number): number {
+    return this.#peak * Math.exp((this.#peakAtMs - nowMs) / this.#timeConstantMs);
+  }
+}
+
+/** Largest recent burst of launches, counted in windows of a second. */
+export class BurstSize {
+  readonly #windowMs: number;
+  readonly #largest: RecentPeak;
+  #windowFromMs = Number.NEGATIVE_INFINITY;
+  #count = 0;
+
   constructor(windowMs = 1000, timeConstantMs = 60_000) {
     this.#windowMs = windowMs;
-    this.#timeConstantMs = timeConstantMs;
+    this.#largest = new RecentPeak(timeConstantMs);
   }
 
   arrive(nowMs: number): void {
@@ -81,12 +100,10 @@ export class BurstSize {
       this.#count = 0;
     }
     this.#count++;
-    if (this.#count < this.at(nowMs)) return;
-    this.#peak = this.#count;
-    this.#peakAtMs = nowMs;
+    this.#largest.add(this.#count, nowMs);
   }
 
   at(nowMs: number): number {
-    return this.#peak * Math.exp((this.#peakAtMs - nowMs) / this.#timeConstantMs);
+    return this.#largest.at(nowMs);
   }
 }

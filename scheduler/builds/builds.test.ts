@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
 import { durably } from '../store/testing/lost-writes.ts';
-import { eventually, openTestScheduler } from '../testing/fixture.ts';
+import { definedScripts, eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import type { BuildReply, BuildRequest } from './types.ts';
 
@@ -50,6 +50,7 @@ describe('builds and deployments', () => {
         assert.ok(first.ok && first.created);
         assert.deepEqual(first.version.build, { bytes: 3, memoryMb: 32 });
         assert.deepEqual(await scheduler.functions.get('default', 'story'), first.version);
+        assert.deepEqual(definedScripts(scheduler.store), []);
         const second = await scheduler.deployments.deploy(deployment);
         assert.ok(second.ok && !second.created);
         assert.deepEqual(second.version, first.version);

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Queue } from 'bullmq';
+import type { Redis } from 'ioredis';
 import { BUILD_QUEUE } from '../keys.ts';
 import type { Runtimes } from '../runtimes/runtimes.ts';
 import type { Channels } from '../store/channels.ts';
@@ -27,18 +28,17 @@ export class Builds {
   readonly #store: Store;
   readonly #channels: Channels;
   readonly #runtimes: Runtimes;
-  readonly #queue: Queue<BuildRequest>;
+  readonly #connect: () => Redis;
+  /** Opened by the first request: a runtime makes none. */
+  #queue: Queue<BuildRequest> | undefined;
+  #connection: Redis | undefined;
 
-  constructor(store: Store, channels: Channels, runtimes: Runtimes) {
+  /** @param connect opens a connection for the queue alone: each pipeline of ioredis copies the scripts that BullMQ defines on a connection */
+  constructor(store: Store, channels: Channels, runtimes: Runtimes, connect: () => Redis) {
     this.#store = store;
     this.#channels = channels;
     this.#runtimes = runtimes;
-    this.#queue = new Queue(BUILD_QUEUE, {
-      connection: store.redis,
-      prefix: store.keys.bull,
-      streams: { events: { maxLen: BULL_EVENTS } },
-    });
-    this.#queue.on('error', () => undefined);
+    this.#connect = connect;
   }
 
   /**
@@ -50,6 +50,7 @@ export class Builds {
     options: { deadlineMs?: number; signal?: AbortSignal } = {},
   ): Promise<BuildReply> {
     const { keys } = this.#store;
+    const queue = this.#openQueue();
     const deadlineMs = options.deadlineMs ?? BUILD_DEADLINE_MS;
     const deadlineAt = this.#store.clock() + deadlineMs;
     if (!(await this.#runtimeThere(Math.min(RUNTIME_GRACE_MS, deadlineMs)))) return unavailable();
@@ -62,7 +63,7 @@ export class Builds {
       const turn = Number(await this.#store.script(TAKE_TURN, [keys.buildTurns], args));
       // BullMQ runs the smallest priority first, and jobs without one before all others.
       const priority = Math.min(1 + turn, MAX_PRIORITY);
-      await this.#store.call(() => this.#queue.add('build', request, { jobId: request.id, priority }));
+      await this.#store.call(() => queue.add('build', request, { jobId: request.id, priority }));
       while (!options.signal?.aborted) {
         const reply = await this.#store.call((redis) => redis.get(keys.build(request.id)));
         if (reply !== null) return JSON.parse(reply) as BuildReply;
@@ -75,17 +76,26 @@ export class Builds {
       stop();
       // A build that has begun ends by itself at its deadline.
       await this.#store
-        .call(
-          (redis) => Promise.all([this.#queue.remove(request.id), redis.hdel(keys.buildTurns, request.id)]),
-          CLEAN_UP_MS,
-        )
+        .call((redis) => Promise.all([queue.remove(request.id), redis.hdel(keys.buildTurns, request.id)]), CLEAN_UP_MS)
         .catch(() => undefined);
     }
   }
 
-  /** Removes BullMQ's listeners; the owner closes the connection. */
   async close(): Promise<void> {
-    await this.#queue.close();
+    await this.#queue?.close();
+    this.#connection?.disconnect();
+  }
+
+  #openQueue(): Queue<BuildRequest> {
+    if (this.#queue) return this.#queue;
+    const { keys } = this.#store;
+    const connection = this.#connect();
+    connection.on('error', () => undefined);
+    this.#connection = connection;
+    const streams = { events: { maxLen: BULL_EVENTS } };
+    this.#queue = new Queue(BUILD_QUEUE, { connection, prefix: keys.bull, streams });
+    this.#queue.on('error', () => undefined);
+    return this.#queue;
   }
 
   async #runtimeThere(withinMs: number): Promise<boolean> {

@@ -111,3 +111,7 @@ export async function eventually(
     await sleep(10);
   }
 }
+
+/** Names of the scripts that a library defined on a connection. Each pipeline of the connection, and so each call, copies them. */
+export const definedScripts = ({ redis }: Store): string[] =>
+  Object.keys(redis.pipeline()).filter((name) => name.endsWith('Buffer'));

@@ -81,7 +81,8 @@ export class Webhooks {
     this.#connection = connect();
     this.#connection.on('error', () => undefined);
     this.#queue = new Queue(WEBHOOK_QUEUE, {
-      connection: store.redis,
+      // Not the store's: each pipeline of ioredis copies the scripts that BullMQ defines on a connection.
+      connection: this.#connection,
       prefix: store.keys.bull,
       streams: { events: { maxLen: BULL_EVENTS } },
     });
