@@ -1,7 +1,6 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { parseManifest } from '#scheduler/functions/manifest.ts';
 import type { DeployPlan, DeployTarget } from '../app/control/releases.ts';
 import { CODES } from '../app/errors/codes.ts';
 import type { Deployed, PieClient } from '../client/client.ts';
@@ -30,7 +29,7 @@ export async function deployFunction(
   source: FunctionSource,
   { signal, onBuilt, ...target }: DeployOptions = {},
 ): Promise<Deployment> {
-  assertManifest(source);
+  await assertManifest(source);
   const { component, built } = await componentOf(source);
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
@@ -45,7 +44,7 @@ export async function planFunction(
   source: FunctionSource,
   { signal, onBuilt, ...target }: DeployOptions = {},
 ): Promise<DeployPlan> {
-  assertManifest(source);
+  await assertManifest(source);
   const { component } = await componentOf(source);
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
@@ -53,7 +52,9 @@ export async function planFunction(
 }
 
 /** Checks the manifest before the build, so that an invalid one does not cost a build. */
-function assertManifest({ manifest }: FunctionSource): void {
+async function assertManifest({ manifest }: FunctionSource): Promise<void> {
+  // zod and the schemas take longer to load than the rest of the command line together.
+  const { parseManifest } = await import('#scheduler/functions/manifest.ts');
   const parsed = parseManifest(manifest);
   if (parsed.ok) return;
   const [first] = parsed.errors;

@@ -1,5 +1,4 @@
 import type { Command } from '../command.ts';
-import { checkAll } from '../doctor/checks.ts';
 import { EXIT } from '../failure.ts';
 import { counted } from '../format.ts';
 
@@ -13,6 +12,8 @@ export const doctor: Command = {
     'Checks Node, packages, redis-server, models, credentials, the configuration and the cards that it names, the port, and the running platform part by part.',
   examples: [{ line: 'pie doctor', does: 'exits with 5 when a check fails' }],
   async run({ terminal, signal }) {
+    // The schema of the configuration takes longer to load than the rest of the command line together.
+    const { checkAll } = await import('../doctor/checks.ts');
     const findings = [];
     for await (const finding of checkAll(signal)) {
       findings.push(finding);
