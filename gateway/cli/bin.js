@@ -2,7 +2,8 @@
 // The `pie` command. Plain JavaScript for the Node of a fresh machine (20 or newer): it starts the command under the pinned Node, which
 // has every feature that the command uses.
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
+import module from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -26,8 +27,17 @@ function find(...names) {
   }
 }
 
+/** Lets the next command load this one's compiled code. Compiling takes longer than all else that a short command does. */
+function keepCompiledCode() {
+  const { XDG_CACHE_HOME, HOME } = process.env;
+  const caches = XDG_CACHE_HOME || (HOME && path.join(HOME, '.cache'));
+  // Node does without a folder that it cannot write.
+  if (caches) module.enableCompileCache(path.join(caches, 'pie', 'compile'));
+}
+
 const newEnough = Number(process.versions.node.split('.')[0]) >= NEW_ENOUGH;
 const node = find(...NODES.map((name) => path.join(name, 'bin', 'node')));
+const pinned = node !== null && process.execPath === realpathSync(node);
 const advice = installed
   ? 'install Pie again with npm, optional packages included.'
   : `run \`npm start\` in ${path.resolve(root)}: it installs what is missing.`;
@@ -38,10 +48,11 @@ if (!find('commander') || (!node && !(newEnough && installed))) {
       `  what to do: ${advice}`,
   );
   process.exitCode = 4;
-} else if (newEnough) {
+} else if (newEnough || pinned) {
+  keepCompiledCode();
   await import(main.href);
 } else {
-  const child = spawn(node, [fileURLToPath(main), ...process.argv.slice(2)], { stdio: 'inherit' });
+  const child = spawn(node, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: 'inherit' });
   // The terminal sends Ctrl-C to the child too; this process only has to outlive it.
   process.on('SIGINT', () => undefined);
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
