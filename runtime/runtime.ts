@@ -27,9 +27,9 @@ import { variablesOf } from './host/environment/variables.ts';
 import { followHosts } from './host/follow-hosts.ts';
 import { describeHosts, type HostSource } from './host/gpu-hosts.ts';
 import { HttpClient } from './host/http/client.ts';
+import { inferletBytes } from './host/inferlet-bytes.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
-import { carriedBytes } from './host/outgoing.ts';
 import { StoreLines } from './host/store-lines.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
@@ -210,7 +210,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       keyValues: scheduler.keyValues,
       messaging: scheduler.messaging,
       storeLines: new StoreLines(),
-      carried: carriedBytes(),
+      bytes: inferletBytes(),
       http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
       images,
       texts,

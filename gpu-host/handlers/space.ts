@@ -1,8 +1,9 @@
+import { Taken } from '#scheduler/policies/shares.ts';
 import type { BatchQueue } from '../batcher/queue.ts';
 import { Scoreboard } from '../batcher/scoreboard.ts';
 import type { LatencyTargets } from '../batcher/targets.ts';
 import { EmbedSpace } from '../memory/embeds.ts';
-import { type HostBytes, TakenBytes } from '../memory/host-bytes.ts';
+import type { HostBytes } from '../memory/host-bytes.ts';
 import type { PageSpace, SpaceOwner } from '../memory/space.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import type { Termination } from '../protocol/results.ts';
@@ -75,7 +76,7 @@ export class ModelSpace {
   /** Calls that are held while the family is preempted. */
   readonly parked = new Set<HostCall>();
   #pendingBytes = 0;
-  readonly #taken: TakenBytes;
+  readonly #taken: Taken;
   /** Set when no result is wanted any more. The memory goes back as soon as the device does not use it. */
   closed = false;
   /** Answer to the calls that were pending at the close; without it they get none. */
@@ -89,10 +90,10 @@ export class ModelSpace {
     this.pages = pages;
     const { tenant } = owner;
     this.embeds = new EmbedSpace(EMBED_LIMITS, {
-      heap: new TakenBytes(heap, tenant),
-      values: new TakenBytes(values, tenant),
+      heap: new Taken(heap, tenant),
+      values: new Taken(values, tenant),
     });
-    this.#taken = new TakenBytes(heap, tenant);
+    this.#taken = new Taken(heap, tenant, LEAST_PENDING_BYTES);
     this.holder = `${owner.id} ${owner.epoch} ${pages.order}`;
   }
 
@@ -110,7 +111,7 @@ export class ModelSpace {
   /** True when the pending calls are more than the inferlet may have, alone or beside those of its tenant's others. */
   get overruns(): boolean {
     if (this.scoreboard.size > MAX_PENDING_CALLS || this.#pendingBytes > MAX_PENDING_BYTES) return true;
-    return this.#pendingBytes > LEAST_PENDING_BYTES && !this.#taken.fits(0);
+    return !this.#taken.fits(0);
   }
 
   /** Counts the pending calls no longer: the inferlet has ended. */

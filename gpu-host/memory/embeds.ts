@@ -1,7 +1,7 @@
+import type { Taken } from '#scheduler/policies/shares.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
 import { dependencyFault, fault } from './fault.ts';
-import type { TakenBytes } from './host-bytes.ts';
 
 /** Content of an embed: nothing yet, a token to embed when it is used, the values of a state, or those of a part of an image. */
 export type Embed =
@@ -19,8 +19,8 @@ export interface EmbedLimits {
 
 /** The embeds' part of the memory that tenants share. */
 export interface EmbedBytes {
-  readonly heap: TakenBytes;
-  readonly values: TakenBytes;
+  readonly heap: Taken;
+  readonly values: Taken;
 }
 
 /** Approximate bytes of the heap for one embed: the map's place, and a token. */

@@ -1,11 +1,13 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { Taken } from '#scheduler/policies/shares.ts';
 import { CallAccount, type CpuBudget } from '../workers/account.ts';
 
 /** Bounds on unanswered calls and compilations, and on the bytes of their lists and sources. */
 const BOUNDS = { what: 'grammar calls', calls: 1024, bytes: 32 << 20 };
-/** Most accepted tokens that one user's matchers remember together; some 8 bytes each. */
+/** Most accepted tokens that one user's matchers remember together, and the bytes of each. */
 const MAX_TOKENS = 1 << 20;
+const TOKEN_BYTES = 8;
 
 /** Bounds the memory that the grammars of one user (an inferlet) hold in this process, and charges its time. */
 export class GrammarAccount extends CallAccount {
@@ -13,8 +15,8 @@ export class GrammarAccount extends CallAccount {
   /** The most recent turn that was promised. */
   #turn: Promise<unknown> = Promise.resolve();
 
-  constructor(cpu?: CpuBudget) {
-    super(BOUNDS, cpu);
+  constructor(cpu?: CpuBudget, taken?: Taken) {
+    super(BOUNDS, cpu, taken);
   }
 
   /** Reserves room for accepted tokens until `give`; answers an error when there is none. */
@@ -23,11 +25,14 @@ export class GrammarAccount extends CallAccount {
       const text = `the matchers hold more than ${MAX_TOKENS} accepted tokens together; drop what is not needed`;
       return handlerError('limit-exceeded', text);
     }
+    if (this.taken?.fits(tokens * TOKEN_BYTES) === false) return this.shareTaken();
+    this.taken?.add(tokens * TOKEN_BYTES);
     this.#tokens += tokens;
     return null;
   }
 
   give(tokens: number): void {
+    this.taken?.add(-tokens * TOKEN_BYTES);
     this.#tokens -= tokens;
   }
 

@@ -18,6 +18,7 @@ import type { TextUser } from '../texts/service.ts';
 import { Account, type CallAccount } from '../workers/account.ts';
 import { FileTransfers } from './file-exchange.ts';
 import { Holdings } from './holdings.ts';
+import { takenBytes } from './inferlet-bytes.ts';
 import { Interruptions } from './interruptions.ts';
 import { messageBytes } from './message-bytes.ts';
 import { Outgoing } from './outgoing.ts';
@@ -108,7 +109,7 @@ export class Inferlet {
   /** Calls under way, and the bytes that they carry. */
   readonly outgoing: Outgoing;
   /** Results of calls that the inferlet has not read yet. */
-  readonly unread = new Unread();
+  readonly unread: Unread;
   /** The client's messages. */
   readonly received = new Takes<Message>(this, () => this.session.receive(), messageBytes);
   readonly childHandles = new Holdings(MAX_CHILD_HANDLES, 'children');
@@ -156,7 +157,9 @@ export class Inferlet {
     this.#tenantPages = description.tenantPages;
     this.session = session;
     this.services = services;
-    this.outgoing = new Outgoing(services.carried, description.tenant);
+    const taken = () => takenBytes(services.bytes, description.tenant);
+    this.outgoing = new Outgoing(taken());
+    this.unread = new Unread(taken());
     this.hooks = hooks;
     this.own = own;
     const quotaReached = () => this.hooks.quotaReached();
@@ -166,7 +169,7 @@ export class Inferlet {
       quotaReached,
       quotaUnknown: () => this.hooks.quotaUnknown(),
     });
-    this.grammarAccount = new GrammarAccount(hooks.cpu);
+    this.grammarAccount = new GrammarAccount(hooks.cpu, taken());
     this.imageAccount = imageAccount(hooks.cpu);
     this.textUser = { tenant: description.tenant, account: new Account(hooks.cpu), signal: this.stopping };
   }
@@ -351,6 +354,8 @@ export class Inferlet {
     this.exchanges.dropAll();
     this.subscriptions.dropAll();
     this.childHandles.dropAll();
+    this.grammarAccount.close();
+    this.unread.close();
     await Promise.all([...this.#devices.values()].map((device) => device.close()));
   }
 }

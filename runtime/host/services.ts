@@ -12,8 +12,8 @@ export interface Services {
   readonly messaging: Messaging;
   /** Queues the calls of `keyValues` and `messaging`. */
   readonly storeLines: StoreLines;
-  /** Bytes of the calls under way, of all inferlets. */
-  readonly carried: Shares;
+  /** The bytes that all inferlets hold in this process. */
+  readonly bytes: Shares;
   readonly http: HttpClient;
   /** Decodes and resizes images. */
   readonly images: Pick<ImageService, 'prepare'>;

@@ -1,4 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Taken } from '#scheduler/policies/shares.ts';
 import { lettingGo } from '../lowering/let-go.ts';
 
 /** Most bytes of results that wait for an inferlet to read them: two files of the largest size. */
@@ -28,13 +29,13 @@ export class Place {
   take(bytes: number): void {
     if (this.#gone) return;
     this.#bytes += bytes;
-    this.#unread.bytes += bytes;
+    this.#unread.count(bytes);
   }
 
   letGo(): void {
     if (this.#gone) return;
     this.#gone = true;
-    this.#unread.bytes -= this.#bytes;
+    this.#unread.count(-this.#bytes);
     this.#onLetGo();
   }
 
@@ -46,13 +47,39 @@ export class Place {
 
 /** Unread results of one inferlet's calls. */
 export class Unread {
-  bytes = 0;
+  readonly #taken: Taken;
+  #bytes = 0;
 
-  /** The error when there is no room for a result of this size, or null. A single result always fits. */
+  /** @param taken gives room beside the tenant's other inferlets */
+  constructor(taken: Taken) {
+    this.#taken = taken;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Counts bytes of a result; negative ones are read or dropped. */
+  count(bytes: number): void {
+    this.#bytes += bytes;
+    this.#taken.add(bytes);
+  }
+
+  /** The error when there is no room for a result of this size, or null. The inferlet's own limit never refuses a single result. */
   refusal(bytes: number): HandlerError | null {
+    if (!this.#taken.fits(bytes)) {
+      const text =
+        "the results that the tenant's inferlets have not read take their share of memory; read or drop some first";
+      return handlerError('limit-exceeded', text);
+    }
     if (this.bytes === 0 || this.bytes + bytes <= MAX_BYTES) return null;
     const text = `${this.bytes} bytes of results came in and were not read (${MAX_BYTES} may be); read or drop them first`;
     return handlerError('limit-exceeded', text);
+  }
+
+  /** Counts the results no longer: the inferlet has ended. */
+  close(): void {
+    this.#taken.close();
   }
 
   /** Keeps a result that the inferlet can request again, while there is room. */

@@ -1,7 +1,7 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { type Grants, NO_GRANTS } from '#scheduler/functions/grants.ts';
 import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
-import { carriedBytes } from '../host/outgoing.ts';
+import { inferletBytes } from '../host/inferlet-bytes.ts';
 import type { OwnServices } from '../host/own.ts';
 import { DeviceQueue } from '../host/queue.ts';
 import type { Services } from '../host/services.ts';
@@ -73,7 +73,7 @@ export class TestInferlet {
         ...{ limits: { pages, tokens }, models: new Map(granted) },
       },
       session,
-      only({ storeLines: new StoreLines(), carried: carriedBytes(), ...options.services }, SERVICES),
+      only({ storeLines: new StoreLines(), bytes: inferletBytes(), ...options.services }, SERVICES),
       undefined,
       options.own ? only(options.own, OWN) : null,
     );
@@ -119,7 +119,7 @@ const SERVICES = [
   'keyValues',
   'messaging',
   'storeLines',
-  'carried',
+  'bytes',
   'http',
   'images',
   'texts',

@@ -1,4 +1,5 @@
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { Taken } from '#scheduler/policies/shares.ts';
 
 /** The CPU time budget of a user of workers. */
 export interface CpuBudget {
@@ -41,12 +42,15 @@ export interface CallBounds {
 /** An account that also bounds the memory of its pending calls. */
 export class CallAccount extends Account {
   readonly #bounds: CallBounds;
+  /** Room beside the tenant's other inferlets; unbounded without it. */
+  protected readonly taken: Taken | undefined;
   #calls = 0;
   #bytes = 0;
 
-  constructor(bounds: CallBounds, cpu?: CpuBudget) {
+  constructor(bounds: CallBounds, cpu?: CpuBudget, taken?: Taken) {
     super(cpu);
     this.#bounds = bounds;
+    this.taken = taken;
   }
 
   /** Starts a call that holds `bytes` until `end`; answers an error when there is no room. */
@@ -58,13 +62,26 @@ export class CallAccount extends Account {
       const text = `more than ${most.calls} ${what}, or ${most.bytes} bytes of them, are pending; await some first`;
       return handlerError('limit-exceeded', text);
     }
+    if (this.taken?.fits(bytes) === false) return this.shareTaken();
+    this.taken?.add(bytes);
     this.#calls += 1;
     this.#bytes += bytes;
     return null;
   }
 
   end(bytes: number): void {
+    this.taken?.add(-bytes);
     this.#calls -= 1;
     this.#bytes -= bytes;
+  }
+
+  /** Counts the user's bytes no longer: it has ended. */
+  close(): void {
+    this.taken?.close();
+  }
+
+  protected shareTaken(): HandlerError {
+    const text = `the ${this.#bounds.what} of the tenant's inferlets take their share of memory; await or drop some first`;
+    return handlerError('limit-exceeded', text);
   }
 }

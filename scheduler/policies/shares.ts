@@ -48,3 +48,38 @@ export class Shares {
     this.#total -= amount;
   }
 }
+
+/** What one inferlet takes of its tenant's part. */
+export class Taken {
+  readonly #shares: Shares;
+  readonly #tenant: string;
+  readonly #least: number;
+  #held = 0;
+  #closed = false;
+
+  /** @param least amount that always fits, whatever the tenant's other inferlets take */
+  constructor(shares: Shares, tenant: string, least = 0) {
+    this.#shares = shares;
+    this.#tenant = tenant;
+    this.#least = least;
+  }
+
+  /** True when `amount` more fits. */
+  fits(amount: number): boolean {
+    return this.#held + amount <= this.#least || this.#shares.fits(this.#tenant, amount);
+  }
+
+  /** Counts an amount, whether or not it fits; a negative one was given back. Counts nothing once closed. */
+  add(amount: number): void {
+    if (this.#closed || amount === 0) return;
+    this.#held += amount;
+    if (amount > 0) this.#shares.add(this.#tenant, amount);
+    else this.#shares.leave(this.#tenant, -amount);
+  }
+
+  /** Gives everything back. */
+  close(): void {
+    this.add(-this.#held);
+    this.#closed = true;
+  }
+}

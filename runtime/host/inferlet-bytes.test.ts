@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import { GrammarAccount } from '../grammar/account.ts';
+import { TestInferlet } from '../testing/inferlet.ts';
+import { ENDLESS } from '../workers/account.ts';
+import { inferletBytes, takenBytes } from './inferlet-bytes.ts';
+import { Outgoing } from './outgoing.ts';
+import { Place, Unread } from './unread.ts';
+
+const MIB = 2 ** 20;
+
+it('bounds the bytes that the calls of a tenant carry over all its inferlets, and gives them back', () => {
+  const shared = inferletBytes(64 * MIB);
+  const many = Array.from({ length: 4 }, () => new Outgoing(takenBytes(shared, 'many')));
+  const begun: Outgoing[] = [];
+  for (const outgoing of many)
+    for (let i = 0; i < 16; i++) {
+      if (outgoing.refusal(MIB)) continue;
+      outgoing.begin(MIB);
+      begun.push(outgoing);
+    }
+  assert.equal(begun.length, 32);
+  assert.equal(many[3]?.refusal(MIB)?.tag, 'limit-exceeded');
+  assert.equal(many[3]?.refusal(1024), null, 'a small call has room');
+  const other = new Outgoing(takenBytes(shared, 'other'));
+  for (let i = 0; i < 16; i++) {
+    assert.equal(other.refusal(MIB), null);
+    other.begin(MIB);
+  }
+  for (let i = 0; i < 16; i++) other.end(MIB);
+  for (const outgoing of begun) outgoing.end(MIB);
+  assert.equal(shared.total, 0);
+  assert.equal(many[3]?.refusal(MIB), null);
+});
+
+it('bounds the results that the inferlets of a tenant have not read, until they end', () => {
+  const shared = inferletBytes(64 * MIB);
+  const open = (tenant: string) => new Unread(takenBytes(shared, tenant));
+  const [first, second] = [open('many'), open('many')];
+  assert.equal(new Place(first).offer(32 * MIB), null);
+  const place = new Place(second);
+  assert.equal(place.offer(MIB)?.tag, 'limit-exceeded');
+  assert.equal(place.offer(1024), null, 'a small result has room');
+  assert.equal(new Place(open('other')).offer(16 * MIB), null);
+  first.close();
+  assert.equal(place.offer(MIB), null);
+  place.letGo();
+  assert.equal(shared.total, 16 * MIB);
+});
+
+it("bounds the grammar calls and the accepted tokens of a tenant's inferlets", () => {
+  const shared = inferletBytes(8 * MIB);
+  const open = () => new GrammarAccount(ENDLESS, takenBytes(shared, 'many'));
+  const [first, second] = [open(), open()];
+  assert.equal(first.keep(MIB / 4), null);
+  assert.equal(first.begin(2 * MIB), null);
+  assert.equal(second.keep(MIB / 8)?.tag, 'limit-exceeded');
+  assert.equal(second.begin(MIB)?.tag, 'limit-exceeded');
+  assert.equal(second.keep(1), null, 'a few tokens have room');
+  first.give(MIB / 4);
+  assert.equal(second.begin(MIB), null);
+  first.end(2 * MIB);
+  second.end(MIB);
+  second.give(1);
+  assert.equal(shared.total, 0);
+});
+
+it('counts nothing of an inferlet that has ended', async () => {
+  const shared = inferletBytes();
+  const guest = new TestInferlet(null, { services: { bytes: shared } });
+  assert.equal(guest.inferlet.grammarAccount.keep(1000), null);
+  guest.inferlet.unread.count(1000);
+  assert.ok(shared.total > 1000);
+  await guest.end();
+  assert.equal(shared.total, 0);
+});

@@ -1,0 +1,12 @@
+import { Shares, Taken } from '#scheduler/policies/shares.ts';
+
+/** Most bytes that the inferlets of a runtime hold in its process. Tenants share them. */
+const MAX_BYTES = 2 ** 30;
+/** Bytes of each kind that every inferlet may hold, whatever others hold. */
+const LEAST_BYTES = 64 * 1024;
+
+/** The bytes that all inferlets of a runtime hold in its process: what calls carry, and results that no inferlet has read. */
+export const inferletBytes = (most = MAX_BYTES): Shares => new Shares(most);
+
+/** One inferlet's bytes of one kind. */
+export const takenBytes = (shares: Shares, tenant: string): Taken => new Taken(shares, tenant, LEAST_BYTES);
