@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import type { PlatformLoad } from '#gateway/app/control/operations.ts';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
@@ -105,6 +106,12 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
   });
   // A machine whose GPU host has the address of another one's.
   const { gpuHosts: here, logsDirectory } = loadConfig(first.environment);
+  await assert.rejects(GpuHostConnection.connect(here[0]?.address ?? '', { deadlineMs: 500 }), /no GPU host answered/);
+  assert.match(
+    await readFile(path.join(logsDirectory, 'gpu-host-1.log'), 'utf8'),
+    /Refused a link: a connection from 127\.0\.0\.1: ERR_SSL_/,
+    'plain TCP is refused',
+  );
   const taken = { name: 'gpu-host-1@taken', address: here[0]?.address ?? '' };
   const machine = {
     name: 'taken',
