@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type GpuHostConfig, loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
+import { openLinkSecurity } from '#infra/links/security.ts';
 import type { ModelEntry } from '#infra/model-entry.ts';
 import { announceReady } from '#infra/ready.ts';
 import type { TelemetrySettings } from '#infra/telemetry/settings.ts';
@@ -20,11 +21,12 @@ import { type LoadedModel, loadModel } from './models/load.ts';
 import { pullModel } from './models/pull.ts';
 import { parseSource } from './models/source.ts';
 import { hostFamilies } from './protocol/host-metrics.ts';
+import type { LinkSecurity } from './protocol/security.ts';
 import { GpuHost, type HostedModel } from './server.ts';
 
 /** The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. */
 async function main(): Promise<void> {
-  const { config, telemetry: settings } = hostConfig();
+  const { config, telemetry: settings, security } = hostConfig();
   const startedMs = performance.now();
   const models: HostedModel[] = [];
   // One after the other: memory bandwidth bounds loading, and a failure should name its model.
@@ -37,7 +39,7 @@ async function main(): Promise<void> {
     families: () => hostFamilies(host.stats(), config.name),
   });
   const { tracer, vitals } = telemetry;
-  const host = new GpuHost(models, { name: config.name, vitals, ...(tracer && { tracer }) });
+  const host = new GpuHost(models, { name: config.name, vitals, security, ...(tracer && { tracer }) });
   lost.host = host;
   const address = await host.listen(config.address);
   const stop = stopOnce(host, models, telemetry);
@@ -59,17 +61,18 @@ async function main(): Promise<void> {
 const NO_TELEMETRY: TelemetrySettings = { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false };
 
 /** This process's part of the configuration: `PIE_GPU_HOST_NAME` names it; `PIE_GPU_HOST_CONFIG` is a JSON file that replaces it. */
-function hostConfig(): { config: GpuHostConfig; telemetry: TelemetrySettings } {
+function hostConfig(): { config: GpuHostConfig; telemetry: TelemetrySettings; security?: LinkSecurity | undefined } {
   const file = process.env.PIE_GPU_HOST_CONFIG;
   if (file) return { config: JSON.parse(readFileSync(file, 'utf8')) as GpuHostConfig, telemetry: NO_TELEMETRY };
-  const { gpuHosts, telemetry } = loadConfig();
+  const installation = loadConfig();
+  const { gpuHosts, telemetry } = installation;
   const name = process.env.PIE_GPU_HOST_NAME;
   const config = name ? gpuHosts.find((host) => host.name === name) : gpuHosts[0];
   if (!config)
     throw new Error(
       `the configuration has no GPU host named ${name}; it has ${gpuHosts.map((host) => host.name).join(', ')}`,
     );
-  return { config, telemetry };
+  return { config, telemetry, security: openLinkSecurity(installation) };
 }
 
 async function openModel(entry: ModelEntry, kvDirectory: string | undefined, lost: LostDevice): Promise<HostedModel> {

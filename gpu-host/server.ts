@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { createServer, type Server, type Socket } from 'node:net';
+import type { Server, Socket } from 'node:net';
 import type { Tracer } from '@opentelemetry/api';
 import type { Vitals } from '#infra/telemetry/vitals.ts';
 import type { Backend } from './backends/backend.ts';
@@ -10,6 +10,7 @@ import { type HostBytes, hostBytes } from './memory/host-bytes.ts';
 import { Tenants } from './memory/tenants.ts';
 import type { ProtocolFaultCode } from './protocol/errors.ts';
 import type { GpuHostStats, HostHello, ModelCompute, ModelStats, StatsOptions } from './protocol/host.ts';
+import { type LinkSecurity, linkServer } from './protocol/security.ts';
 import { Attempts } from './server/attempts.ts';
 import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './server/connection.ts';
 import { listen } from './server/listen.ts';
@@ -23,6 +24,8 @@ export interface GpuHostOptions {
   readonly limits?: Partial<ConnectionLimits>;
   /** Memory besides pages that the tenants share; `hostBytes()` by default. */
   readonly bytes?: HostBytes;
+  /** The machine's certificate and those that it accepts; needed at an address that other machines reach. */
+  readonly security?: LinkSecurity | undefined;
   /** Makes spans of batches whose inferlets are traced. */
   readonly tracer?: Tracer;
   /** Reads the health of the process. */
@@ -39,6 +42,7 @@ const MAX_TENANTS = 1000;
 export class GpuHost {
   readonly engines: readonly ModelEngine[];
   readonly #name: string | undefined;
+  readonly #security: LinkSecurity | undefined;
   #limits: ConnectionLimits;
   readonly #tenants = new Tenants();
   readonly #attempts = new Attempts();
@@ -54,6 +58,7 @@ export class GpuHost {
   constructor(models: readonly HostedModel[], options: GpuHostOptions = {}) {
     for (const model of models) checkTraits(model.name, traitsOf(model));
     this.#name = options.name;
+    this.#security = options.security;
     this.#limits = { ...DEFAULT_CONNECTION_LIMITS, ...options.limits };
     this.#vitals = options.vitals;
     const bytes = options.bytes ?? hostBytes();
@@ -69,10 +74,10 @@ export class GpuHost {
 
   /**
    * Listens on a unix socket's path (a stale file is replaced) or `host:port` (0 picks a port); resolves with the address to connect to.
-   * @throws Error when it cannot listen.
+   * @throws Error when it cannot listen, or other machines reach the address and there is no `security`.
    */
   async listen(address: string): Promise<string> {
-    const server = createServer((socket) => this.#accept(socket));
+    const server = linkServer(address, (socket) => this.#accept(socket), this.#security);
     this.#server = server;
     const bound = await listen(server, address);
     // For example when no file descriptor is left for one more connection: open connections go on.

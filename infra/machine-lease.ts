@@ -1,20 +1,25 @@
 import { readFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { MachineLease, MachineNameTaken } from '#scheduler/machines/lease.ts';
+import { MACHINE_LEASE_MS, MachineLease, MachineNameTaken, MachineRemoved } from '#scheduler/machines/lease.ts';
+import { listMachines } from '#scheduler/machines/machines.ts';
 import { Store } from '#scheduler/store/store.ts';
 import { type Config, ConfigError } from './config.ts';
+import { ensureCertificate } from './links/certificate.ts';
+import { PeerList, writePeers } from './links/peers.ts';
 import { connectRedis } from './redis.ts';
 import { shownRedis } from './redis-settings.ts';
 
 /** Longest wait for a shared Redis at the start. */
 const REDIS_DEADLINE_MS = 10_000;
+/** Interval at which the supervisor reads the other machines' certificates. */
+const READ_PEERS_MS = 1000;
 
 /**
- * Claims this machine's name in Redis and registers its GPU hosts. Returns a function that removes the machine; null when the
- * signal aborts.
- * @param onTaken called when another supervisor has taken the name during a pause of this one
- * @throws ConfigError when Redis does not answer, or another running supervisor has the name
+ * Claims this machine's name in Redis, registers its GPU hosts and its certificate, and keeps the file of the certificates that its processes
+ * accept. Returns a function that removes the machine; null when the signal aborts.
+ * @param onTaken called when another supervisor has taken the name during a pause of this one, or an operator has removed the machine
+ * @throws ConfigError when Redis does not answer, another running supervisor has the name, or an operator has removed the machine
  */
 export async function claimMachine(
   config: Config,
@@ -29,6 +34,7 @@ export async function claimMachine(
   const { name, roles } = config.machine;
   const machine = {
     ...{ name, roles, host: os.hostname(), pid: process.pid, version: versionOf(config) },
+    certificate: (await ensureCertificate(config.home, name, Date.now())).fingerprint,
     gpuHosts: config.gpuHosts.map(({ name: host, address }) => ({ name: host, address })),
   };
   try {
@@ -42,21 +48,44 @@ export async function claimMachine(
     const lease = await MachineLease.claim(store, machine, {
       // The claim of the home keeps other supervisors from a private Redis.
       force: config.redis.kind === 'private',
-      onTaken: (taken) => onTaken(nameTaken(taken)),
+      onTaken: (taken) => onTaken(refusal(taken, config)),
       signal,
     });
+    const stopFollowing = await followPeers(config, store);
     return async () => {
+      stopFollowing();
       await lease.release().catch(() => undefined);
       redis.disconnect();
     };
   } catch (error) {
     redis.disconnect();
     if (signal.aborted) return null;
-    throw error instanceof MachineNameTaken ? nameTaken(error) : error;
+    throw error instanceof MachineNameTaken || error instanceof MachineRemoved ? refusal(error, config) : error;
   }
 }
 
-function nameTaken(taken: MachineNameTaken): ConfigError {
+/** Keeps the file of accepted certificates. Resolves, when it is first written, to a function that ends it. While Redis is away, it stays. */
+async function followPeers(config: Config, store: Store): Promise<() => void> {
+  const peers = new PeerList(MACHINE_LEASE_MS);
+  let written: string | undefined;
+  const follow = async () => {
+    const registered = (await listMachines(store)).flatMap(({ certificate }) => certificate ?? []);
+    const accepted = peers.update(registered, performance.now());
+    if (accepted.join() === written) return;
+    writePeers(config, accepted);
+    written = accepted.join();
+  };
+  await follow();
+  const timer = setInterval(() => void follow().catch(() => undefined), READ_PEERS_MS);
+  return () => clearInterval(timer);
+}
+
+function refusal(taken: MachineNameTaken | MachineRemoved, { home }: Config): ConfigError {
+  if (taken instanceof MachineRemoved)
+    return new ConfigError(
+      `${taken.message} Delete ${path.join(home, 'machine.pem')} if it may join again: the next start makes a new certificate.`,
+      { cause: taken },
+    );
   return new ConfigError(
     `${taken.message} Machines that share a Redis need different names: set PIE_MACHINE, or name below [machine] in pie.toml.`,
     { cause: taken },

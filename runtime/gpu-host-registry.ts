@@ -1,5 +1,6 @@
 import { pullModel } from '#gpu-host/models/pull.ts';
 import type { GpuHostAddress } from '#gpu-host/protocol/connections.ts';
+import type { LinkSecurity } from '#gpu-host/protocol/security.ts';
 import type { Machines } from '#scheduler/machines/machines.ts';
 import { retrying } from './retrying.ts';
 
@@ -17,22 +18,26 @@ interface Own {
 export class GpuHostRegistry {
   readonly #machines: Machines;
   readonly #own: Own;
+  readonly #security: LinkSecurity | undefined;
   #directories: ReadonlyMap<string, string> | undefined;
 
-  constructor(machines: Machines, own: Own) {
+  /** @param security for links to GPU hosts with network addresses */
+  constructor(machines: Machines, own: Own, security?: LinkSecurity) {
     this.#machines = machines;
     this.#own = own;
+    this.#security = security;
   }
 
   async hosts(): Promise<GpuHostAddress[]> {
     const { gpuHosts, machine } = this.#own;
-    const hosts = gpuHosts.map(({ name, address }): GpuHostAddress => ({ name, address }));
+    const security = this.#security;
+    const hosts = gpuHosts.map(({ name, address }): GpuHostAddress => ({ name, address, security }));
     const known = new Set(hosts.map(({ name }) => name));
     const others = (await this.#machines.gpuHosts(machine.name)).filter(({ name }) => !known.has(name));
     if (others.length === 0) return hosts;
     this.#directories ??= await this.#localModels();
     const directories = this.#directories;
-    return [...hosts, ...others.map(({ name, address, alive }) => ({ name, address, alive, directories }))];
+    return [...hosts, ...others.map(({ name, address, alive }) => ({ name, address, alive, directories, security }))];
   }
 
   /** Calls `changed` with the hosts now, and after every change of the registry. Resolves to a function that stops it. */

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { hostFamilies } from '#gpu-host/protocol/host-metrics.ts';
 import { loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
+import { openLinkSecurity } from '#infra/links/security.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { liveSocket, runtimeName } from '#infra/runtimes.ts';
@@ -39,7 +40,7 @@ export async function runProcess(): Promise<void> {
   const name = runtimeName();
   const { concurrency, sandboxes } = config.runtime;
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
-  const registry = new GpuHostRegistry(scheduler.machines, config);
+  const registry = new GpuHostRegistry(scheduler.machines, config, openLinkSecurity(config));
   const runtime = await startRuntime({
     name,
     scheduler,

@@ -69,6 +69,8 @@ export interface Keys {
   machine(name: string): string;
   /** String with a TTL, a machine's lease: the life of the supervisor that holds its name. */
   machineLease(name: string): string;
+  /** Set: fingerprints of the certificates of machines that an operator has removed. */
+  readonly removedMachines: string;
   /** Channel: a machine has come, changed or gone; its name. */
   readonly machinesChannel: string;
   /** String: id of the master key that the gateways use. */
@@ -217,6 +219,7 @@ export function createKeys(prefix = 'pie'): Keys {
     machines: at('machines'),
     machine: (name) => at('machine', name),
     machineLease: (name) => at('machine', name, 'lease'),
+    removedMachines: at('machines', 'removed'),
     machinesChannel: at('machines', 'channel'),
     masterKey: at('master-key'),
     runtimes: at('runtimes'),

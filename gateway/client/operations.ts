@@ -45,6 +45,11 @@ export class OperationsClient {
     return this.#http.json(`/v1/gpu-hosts/${encodeURIComponent(name)}`, withBody(options, 'PATCH', change));
   }
 
+  /** Removes a machine for good; operators only. */
+  async removeMachine(name: string, options: CallOptions = {}): Promise<void> {
+    await this.#http.request(`/v1/machines/${encodeURIComponent(name)}`, { ...common(options), method: 'DELETE' });
+  }
+
   /** The secret that signs the tenant's webhooks; `rotate` makes a new one. */
   async webhookSecret(options: CallOptions & { readonly rotate?: boolean } = {}): Promise<string> {
     const method = options.rotate === true ? 'POST' : 'GET';

@@ -132,6 +132,17 @@ export class NodeOperations implements Operations {
     }
   }
 
+  removeMachine(call: Call, name: string): Promise<boolean> {
+    return translating(async () => {
+      requireScope(call, 'operator');
+      const { keyId, tenant } = call.principal;
+      const { machines, audit } = this.#scheduler;
+      const removed = await machines.remove(name);
+      if (removed) await audit.record(keyId, tenant, 'machine.remove', name);
+      return removed;
+    });
+  }
+
   webhookSecret(call: Call, rotate: boolean): Promise<string> {
     return translating(async () => {
       requireScope(call, 'admin');

@@ -29,6 +29,14 @@ export class OriginOperations implements Operations {
     return orNull('unknown-gpu-host', () => this.#client(call).operations.changeGpuHost(name, change, options(call)));
   }
 
+  async removeMachine(call: Call, name: string): Promise<boolean> {
+    const removed = await orNull('unknown-machine', async () => {
+      await this.#client(call).operations.removeMachine(name, options(call));
+      return true;
+    });
+    return removed === true;
+  }
+
   webhookSecret(call: Call, rotate: boolean): Promise<string> {
     return translating(() => this.#client(call).operations.webhookSecret({ ...options(call), rotate }));
   }

@@ -3,7 +3,8 @@ import { handlerError } from './errors.ts';
 import { GpuInferlet } from './gpu-inferlet.ts';
 import type { GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
 import type { InferletOptions } from './inferlet-options.ts';
-import { Link } from './link.ts';
+import { Link, type LinkEvents } from './link.ts';
+import type { LinkSecurity } from './security.ts';
 import { FRAME, STATS } from './wire.ts';
 import { within } from './within.ts';
 
@@ -43,6 +44,8 @@ export interface ConnectOptions {
   readonly deadlineMs?: number;
   /** Directories of models on this machine, by model name; they replace those of the host's hello, which are on its machine. */
   readonly directories?: ReadonlyMap<string, string>;
+  /** The machine's certificate and those that it accepts; needed for hosts on other machines. */
+  readonly security?: LinkSecurity | undefined;
   /** First and longest pause between attempts to reconnect, in milliseconds: 20 and 500 by default. */
   readonly reconnectMs?: { readonly first: number; readonly longest: number };
 }
@@ -66,6 +69,7 @@ export class GpuHostConnection {
   readonly #expectedName: string | undefined;
   readonly #onRefused: ((why: string) => void) | undefined;
   #address: string;
+  readonly #security: LinkSecurity | undefined;
   #reconnect: { readonly first: number; readonly longest: number };
   #link: Link | undefined;
   #hello: HostHello | undefined;
@@ -91,11 +95,15 @@ export class GpuHostConnection {
     this.#onRefused = options.onRefused;
     this.#address = address;
     this.#directories = options.directories;
+    this.#security = options.security;
     this.#reconnect = options.reconnectMs ?? { first: 20, longest: 500 };
     this.#retryMs = this.#reconnect.first;
   }
 
-  /** Begins to connect to a unix socket's path or `host:port`, and keeps trying until `close`. */
+  /**
+   * Begins to connect to a unix socket's path or `host:port`, and keeps trying until `close`.
+   * @throws Error at a network address of another machine, without `security`
+   */
   static open(address: string, options: ConnectOptions = {}): GpuHostConnection {
     const connection = new GpuHostConnection(address, options);
     connection.#open();
@@ -209,7 +217,7 @@ export class GpuHostConnection {
   }
 
   #open(): void {
-    const link: Link = new Link(this.#address, {
+    const events: LinkEvents = {
       onHello: (hello) => {
         const { name } = hello;
         if (name !== undefined && name !== (this.#expectedName ?? name)) return this.#refuse(link, name);
@@ -224,7 +232,8 @@ export class GpuHostConnection {
         waiter?.resolve(JSON.parse(json) as GpuHostStats);
       },
       onLost: (cause) => this.#lost(cause),
-    });
+    };
+    const link = new Link(this.#address, events, this.#security);
     this.#opening = link;
   }
 

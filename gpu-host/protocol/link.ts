@@ -1,4 +1,4 @@
-import { connect, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { type HandlerError, handlerError, ProtocolFault } from './errors.ts';
 import { FrameReader } from './frames.ts';
 import type { HostHello } from './host.ts';
@@ -12,6 +12,7 @@ import {
   decodeUsage,
   type Termination,
 } from './results.ts';
+import { type LinkSecurity, linkSocket } from './security.ts';
 import { FRAME, MAX_JSON_BYTES } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
@@ -57,16 +58,17 @@ export class Link {
   #flushing = false;
   #remoteError: string | undefined;
 
-  constructor(address: string, events: LinkEvents) {
+  /** @throws Error at a network address of another machine, without `security` */
+  constructor(address: string, events: LinkEvents, security?: LinkSecurity) {
     this.#events = events;
-    this.#socket = connect(socketAddress(address));
-    this.#socket.setNoDelay(true);
-    this.#socket.on('connect', () => {
+    const greet = () => {
       this.writer.begin(FRAME.hello);
       this.writer.putText(JSON.stringify({ processId: process.pid }));
       this.writer.end();
       this.flush();
-    });
+    };
+    this.#socket = linkSocket(address, greet, security);
+    this.#socket.setNoDelay(true);
     this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
     this.#socket.on('error', (error) => this.close(`the connection to the GPU host failed: ${error.message}`));
     this.#socket.on('close', () => this.close('the GPU host closed the connection'));
@@ -155,11 +157,4 @@ export class Link {
     const call = this.pending.get(id);
     if (call?.settle(result)) this.pending.delete(id);
   };
-}
-
-/** Parses an address: `host:port` is TCP; anything with a slash is a unix socket's path. */
-export function socketAddress(address: string): { path: string } | { host: string; port: number } {
-  const tcp = /^(?:tcp:\/\/)?\[?([^/]*?)\]?:(\d+)$/.exec(address);
-  if (!tcp) return { path: address.replace(/^unix:(?:\/\/)?/, '') };
-  return { host: tcp[1] || '127.0.0.1', port: Number(tcp[2]) };
 }

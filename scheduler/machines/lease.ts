@@ -29,11 +29,20 @@ export class MachineNameTaken extends Error {
   }
 }
 
+/** An operator has removed the machine. */
+export class MachineRemoved extends Error {
+  override readonly name = 'MachineRemoved';
+
+  constructor(machine: string) {
+    super(`An operator has removed the machine "${machine}".`);
+  }
+}
+
 export interface ClaimOptions {
   /** Takes the name even from a supervisor whose lease holds: right when no other supervisor can reach this Redis. */
   readonly force?: boolean;
-  /** Called once when another supervisor has taken the name after this one's lease had run out. */
-  readonly onTaken: (taken: MachineNameTaken) => void;
+  /** Called once when another supervisor has taken the name after this one's lease had run out, or an operator has removed the machine. */
+  readonly onTaken: (taken: MachineNameTaken | MachineRemoved) => void;
   /** Length of the lease; 5,000 ms by default. */
   readonly leaseMs?: number;
   readonly signal?: AbortSignal;
@@ -46,7 +55,8 @@ export class MachineLease {
   readonly #life: string;
   readonly #text: string;
   readonly #leaseMs: number;
-  readonly #onTaken: (taken: MachineNameTaken) => void;
+  readonly #certificate: string;
+  readonly #onTaken: (taken: MachineNameTaken | MachineRemoved) => void;
   #timer: NodeJS.Timeout | undefined;
   #isReleased = false;
 
@@ -55,6 +65,7 @@ export class MachineLease {
     this.#name = machine.name;
     this.#life = randomUUID();
     this.#text = JSON.stringify({ ...machine, life: this.#life, startedAt: store.clock() });
+    this.#certificate = machine.certificate ?? '';
     this.#leaseMs = options.leaseMs ?? MACHINE_LEASE_MS;
     this.#onTaken = options.onTaken;
   }
@@ -62,6 +73,7 @@ export class MachineLease {
   /**
    * Claims the machine's name and begins to renew the lease. Waits until the lease of a supervisor that died without a release has run out.
    * @throws MachineNameTaken as soon as another supervisor renews its lease
+   * @throws MachineRemoved when an operator has removed the machine
    */
   static async claim(store: Store, machine: MachineDescription, options: ClaimOptions): Promise<MachineLease> {
     const lease = new MachineLease(store, machine, options);
@@ -98,21 +110,26 @@ export class MachineLease {
   async #renew(): Promise<void> {
     try {
       const held = await this.#claim(false);
-      if (held !== null && !this.#isReleased) {
-        this.#isReleased = true;
-        this.#onTaken(new MachineNameTaken(this.#name, held.holder));
-      }
-    } catch {
+      if (held !== null) this.#lost(new MachineNameTaken(this.#name, held.holder));
+    } catch (error) {
+      if (error instanceof MachineRemoved) this.#lost(error);
       // Redis is away. No other supervisor can claim the name meanwhile, and the next renewal tries again.
     }
     this.#schedule();
   }
 
+  #lost(why: MachineNameTaken | MachineRemoved): void {
+    if (this.#isReleased) return;
+    this.#isReleased = true;
+    this.#onTaken(why);
+  }
+
   /** Claims or renews. When another supervisor has the name, returns that one and the rest of its lease. */
   async #claim(force: boolean): Promise<{ readonly holder: Partial<MachineInfo>; readonly leftMs: number } | null> {
-    const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#text, force ? '1' : '0'];
+    const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#text, force ? '1' : '0', this.#certificate];
     const held = await this.#store.script(CLAIM, this.#keys(), args);
     if (held === null) return null;
+    if (held === 'removed') throw new MachineRemoved(this.#name);
     const [text, leftMs] = Array.isArray(held) ? held : [];
     try {
       return { holder: JSON.parse(String(text)) as Partial<MachineInfo>, leftMs: Number(leftMs) };
@@ -123,6 +140,12 @@ export class MachineLease {
 
   #keys(): string[] {
     const { keys } = this.#store;
-    return [keys.machines, keys.machine(this.#name), keys.machineLease(this.#name), keys.machinesChannel];
+    return [
+      keys.machines,
+      keys.machine(this.#name),
+      keys.machineLease(this.#name),
+      keys.machinesChannel,
+      keys.removedMachines,
+    ];
   }
 }

@@ -62,13 +62,26 @@ describe('the registry of machines', () => {
   });
 
   it('tells a supervisor whose name was taken while it stood still', async () => {
-    const told = Promise.withResolvers<MachineNameTaken>();
+    const told = Promise.withResolvers<Error>();
     const slow = await claim(description('east'), { leaseMs: 100, onTaken: told.resolve });
     const other = await claim(description('east', { host: 'other' }), { force: true });
-    assert.equal((await told.promise).holder.host, 'other');
+    assert.match((await told.promise).message, /taken by the supervisor of other/);
     await slow.release();
     assert.deepEqual(await names(), ['east true']);
     await other.release();
+  });
+
+  it('removes a machine for good: its certificate registers no more, under any name', async () => {
+    const told = Promise.withResolvers<Error>();
+    await claim(description('east', { certificate: 'AA' }), { leaseMs: 100, onTaken: told.resolve });
+    assert.equal(await scheduler.machines.remove('west'), false);
+    assert.equal(await scheduler.machines.remove('east'), true);
+    assert.match((await told.promise).message, /An operator has removed the machine "east"\./);
+    assert.deepEqual(await names(), []);
+    await assert.rejects(claim(description('west', { certificate: 'AA' })), /removed the machine "west"/);
+    const again = await claim(description('east', { certificate: 'BB' }));
+    assert.deepEqual(await names(), ['east true']);
+    await again.release();
   });
 
   it('keeps its name over a restart of Redis that has lost it', async () => {

@@ -1,7 +1,10 @@
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
 import type { MachineInfo, ReachableGpuHost } from './types.ts';
+
+const REMOVE = loadScript(new URL('./scripts/remove.lua', import.meta.url));
 
 /** The registered machines. */
 export class Machines {
@@ -14,22 +17,24 @@ export class Machines {
   }
 
   /** All machines by name: those that run, and those that died within the last hour and have not returned. */
-  async list(): Promise<MachineInfo[]> {
+  list(): Promise<MachineInfo[]> {
+    return listMachines(this.#store);
+  }
+
+  /**
+   * Removes a machine for good: its supervisor stops, and a supervisor with its certificate can register no more. Resolves to false when no
+   * machine has the name.
+   */
+  async remove(name: string): Promise<boolean> {
     const { keys } = this.#store;
-    const names = await this.#store.call((redis) => redis.smembers(keys.machines));
-    if (names.length === 0) return [];
-    const wanted = names.flatMap((name) => [keys.machine(name), keys.machineLease(name)]);
-    const values = await this.#store.call((redis) => redis.mget(wanted));
-    const machines = names.flatMap((_, i) => {
-      const text = values[2 * i];
-      if (typeof text !== 'string') return [];
-      const machine = parse(text);
-      return [{ ...machine, alive: values[2 * i + 1] === machine.life }];
-    });
-    // A machine that has returned meanwhile adds its name again with its next renewal.
-    const forgotten = names.filter((_, i) => values[2 * i] === null);
-    if (forgotten.length > 0) await this.#store.call((redis) => redis.srem(keys.machines, forgotten));
-    return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+    const all = [
+      keys.machines,
+      keys.machine(name),
+      keys.machineLease(name),
+      keys.machinesChannel,
+      keys.removedMachines,
+    ];
+    return (await this.#store.script(REMOVE, all, [name])) === 1;
   }
 
   /** The GPU hosts that processes of one machine can reach: its own, and those of other machines that have a network address. */
@@ -44,6 +49,25 @@ export class Machines {
   onChange(listener: () => void): Promise<() => void> {
     return this.#channels.listen(this.#store.keys.machinesChannel, { message: listener, resumed: listener });
   }
+}
+
+/** All machines by name, as `Machines.list`. */
+export async function listMachines(store: Store): Promise<MachineInfo[]> {
+  const { keys } = store;
+  const names = await store.call((redis) => redis.smembers(keys.machines));
+  if (names.length === 0) return [];
+  const wanted = names.flatMap((name) => [keys.machine(name), keys.machineLease(name)]);
+  const values = await store.call((redis) => redis.mget(wanted));
+  const machines = names.flatMap((_, i) => {
+    const text = values[2 * i];
+    if (typeof text !== 'string') return [];
+    const machine = parse(text);
+    return [{ ...machine, alive: values[2 * i + 1] === machine.life }];
+  });
+  // A machine that has returned meanwhile adds its name again with its next renewal.
+  const forgotten = names.filter((_, i) => values[2 * i] === null);
+  if (forgotten.length > 0) await store.call((redis) => redis.srem(keys.machines, forgotten));
+  return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
 }
 
 /** True for the path of a unix socket, false for `host:port`. */

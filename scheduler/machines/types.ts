@@ -27,6 +27,8 @@ export interface MachineDescription {
   /** Version of Pie. */
   readonly version: string;
   readonly gpuHosts: readonly RegisteredGpuHost[];
+  /** SHA-256 of the machine's certificate, `AB:CD:…`: its links to other machines show it. Absent without links. */
+  readonly certificate?: string;
 }
 
 /** A registered machine. */

@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import type { PlatformLoad } from '#gateway/app/control/operations.ts';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { RUNTIME } from '#infra/runtimes.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
@@ -105,6 +106,12 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
   });
   // A machine whose GPU host has the address of another one's.
   const { gpuHosts: here, logsDirectory } = loadConfig(first.environment);
+  await assert.rejects(GpuHostConnection.connect(here[0]?.address ?? '', { deadlineMs: 500 }), /no GPU host answered/);
+  assert.match(
+    await readFile(path.join(logsDirectory, 'gpu-host-1.log'), 'utf8'),
+    /Refused a link: a connection from 127\.0\.0\.1: ERR_SSL_/,
+    'plain TCP is refused',
+  );
   const taken = { name: 'gpu-host-1@taken', address: here[0]?.address ?? '' };
   const machine = {
     name: 'taken',
@@ -124,6 +131,12 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
   );
   await lease.release();
   await until('the machine is gone', async () => (await load(first)).gpuHosts.length === 2);
+  const removal = Promise.withResolvers<Error>();
+  const doomed = { ...machine, name: 'doomed', gpuHosts: [], certificate: 'AB:CD' };
+  await MachineLease.claim(scheduler.store, doomed, { onTaken: removal.resolve });
+  assert.match((await second.pie(['machines', 'remove', 'doomed'])).stdout, /^Removed doomed\.$/m);
+  assert.match((await removal.promise).message, /^An operator has removed the machine "doomed"\./);
+  assert.match((await second.pie(['machines', 'remove', 'doomed'])).stderr, /There is no machine "doomed"/);
   const { machines, runtimes, gpuHosts } = await load(second);
   assert.deepEqual(names(machines), [loadConfig(first.environment).machine.name, 'second'].toSorted());
   assert.deepEqual(names(runtimes), ['runtime-1', 'runtime-1@second']);

@@ -36,6 +36,8 @@ export interface Operations {
   load(call: Call): Promise<PlatformLoad>;
   /** Drains a GPU host, or ends its drain; null when no host has that name. Operators only. */
   changeGpuHost(call: Call, name: string, change: GpuHostChange): Promise<GpuHostState | null>;
+  /** Removes a machine for good; false when no machine has that name. Operators only. */
+  removeMachine(call: Call, name: string): Promise<boolean>;
   /** The secret that signs the webhooks of the caller's tenant (`whsec_…`). Made on first use, and anew with `rotate`. */
   webhookSecret(call: Call, rotate: boolean): Promise<string>;
 }

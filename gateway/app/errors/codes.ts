@@ -214,6 +214,12 @@ export const CODES = {
     hint: '`pie ps --hosts` shows them.',
     explanation: 'No runtime that is there knows a GPU host of that name.',
   },
+  'unknown-machine': {
+    status: 404,
+    title: 'No such machine',
+    hint: '`pie machines` shows them.',
+    explanation: 'No machine of that name is registered.',
+  },
   'unknown-key': {
     status: 404,
     title: 'No such key',

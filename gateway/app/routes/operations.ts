@@ -39,7 +39,15 @@ const hostParam = z.object({
     .openapi({ description: 'Name of the GPU host', example: 'gpu-host-2' }),
 });
 
-/** Invocations, load and GPU hosts. */
+const machineParam = z.object({
+  machine: z
+    .string()
+    .max(63)
+    .regex(/^[a-z0-9.-]+$/, 'is no name of a machine')
+    .openapi({ description: 'Name of the machine', example: 'east-1' }),
+});
+
+/** Invocations, load, GPU hosts and machines. */
 export function operationRoutes(app: App, control: ControlPlane): void {
   define(
     app,
@@ -85,6 +93,31 @@ export function operationRoutes(app: App, control: ControlPlane): void {
     async (c) => jsonAnswer(c, await control.operations.load(callOf(c, 'operator'))),
   );
   hostRoute(app, control);
+  machineRoute(app, control);
+}
+
+function machineRoute(app: App, control: ControlPlane): void {
+  define(
+    app,
+    createRoute({
+      method: 'delete',
+      path: '/v1/machines/{machine}',
+      operationId: 'removeMachine',
+      tags: ['Platform'],
+      summary: 'Remove a machine',
+      description:
+        'Operators only. The machine’s supervisor stops it, other machines end their links to it within seconds, and a start with its certificate is refused.',
+      security: SECURITY,
+      request: { params: machineParam },
+      responses: { 204: { description: 'Removed' }, ...problems('unknown-machine', 'invalid-input') },
+    }),
+    async (c) => {
+      const { machine } = c.req.valid('param');
+      if (!(await control.operations.removeMachine(callOf(c, 'operator'), machine)))
+        throw new GatewayError('unknown-machine', `There is no machine "${machine}".`);
+      return c.body(null, 204);
+    },
+  );
 }
 
 function hostRoute(app: App, control: ControlPlane): void {

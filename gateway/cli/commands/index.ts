@@ -12,7 +12,7 @@ import { attach, cancel, status } from './invocations.ts';
 import { invoke } from './invoke.ts';
 import { keysCreate, keysList, keysRemove, keysRotate } from './keys.ts';
 import { logs } from './logs.ts';
-import { machinesList } from './machines.ts';
+import { machinesList, machinesRemove } from './machines.ts';
 import { modelsList, modelsPull } from './models.ts';
 import { create } from './new.ts';
 import { ps } from './ps.ts';
@@ -75,6 +75,7 @@ export const commands: readonly Command[] = [
   tenantsResume,
   audit,
   machinesList,
+  machinesRemove,
   gpuHostsList,
   gpuHostsDrain,
   gpuHostsUndrain,

@@ -26,3 +26,19 @@ export const machinesList: Command = {
     return EXIT.ok;
   },
 };
+
+export const machinesRemove: Command = {
+  name: 'machines remove',
+  summary: 'Remove a machine for good (operators)',
+  description:
+    'Its supervisor stops it, other machines end their links to it within seconds, and a start with its certificate is refused. To let it join again, delete machine.pem in its home.',
+  arguments: [{ name: 'machine', help: 'name of the machine, as `pie machines` shows it', required: true }],
+  examples: [{ line: 'pie machines remove east-1', does: 'removes the machine east-1' }],
+  async run({ args: [machine = ''], terminal, signal, connect }) {
+    const { client } = await connect();
+    await client.operations.removeMachine(machine, { signal });
+    terminal.value({ removed: machine });
+    terminal.print(`Removed ${machine}.`);
+    return EXIT.ok;
+  },
+};

@@ -5,16 +5,21 @@
   KEYS[2] description of the machine, as JSON text (string with a TTL)
   KEYS[3] the lease: the life of the supervisor that holds it (string with a TTL)
   KEYS[4] channel of changes
+  KEYS[5] fingerprints of the certificates of removed machines (set)
   ARGV[1] name
   ARGV[2] life of the supervisor
   ARGV[3] how long the lease holds, ms
   ARGV[4] how long the description is kept without renewal, ms
   ARGV[5] description of the machine, as JSON text
   ARGV[6] '1': take the name even from a supervisor whose lease holds
+  ARGV[7] fingerprint of the machine's certificate, or empty
 
-  Returns false when the name is claimed, else {description of the machine that holds it as JSON text, how long its lease holds yet in ms}.
+  Returns 'removed' when an operator has removed the machine, false when the name is claimed, else {description of the machine that holds it as JSON text, how long its lease holds yet in ms}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
+if redis.call('SISMEMBER', KEYS[5], ARGV[7]) == 1 then
+  return 'removed'
+end
 local holder, known = redis.call('GET', KEYS[3]), redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[2] and ARGV[6] ~= '1' then
   return { known or '{}', redis.call('PTTL', KEYS[3]) }

@@ -1,0 +1,151 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { connect as connectTls } from 'node:tls';
+import { ensureCertificate, type MachineCertificate } from '#infra/links/certificate.ts';
+import { PeerList } from '#infra/links/peers.ts';
+import { GpuHost } from '../server.ts';
+import { generate, startTestHost, type TestHost } from '../testing/host.ts';
+import { GpuHostConnection } from './client.ts';
+import type { LinkSecurity } from './security.ts';
+
+const DAY_MS = 86_400_000;
+
+/** A machine whose accepted peers a test changes. */
+class Machine implements LinkSecurity {
+  readonly key: string;
+  readonly certificate: string;
+  readonly fingerprint: string;
+  readonly said: string[] = [];
+  peers: readonly string[] = [];
+  readonly listeners = new Set<() => void>();
+
+  constructor(own: MachineCertificate) {
+    ({ key: this.key, certificate: this.certificate, fingerprint: this.fingerprint } = own);
+  }
+  trusts(fingerprint: string): boolean {
+    return this.peers.includes(fingerprint);
+  }
+  onChange(listener: () => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+  refused(why: string): void {
+    this.said.push(why);
+  }
+  accept(...machines: Machine[]): void {
+    this.peers = machines.map(({ fingerprint }) => fingerprint);
+    for (const listener of [...this.listeners]) listener();
+  }
+}
+
+let directory: string;
+let machines: Machine[];
+let model: TestHost;
+let tcp: GpuHost;
+let address: string;
+before(async () => {
+  directory = mkdtempSync(path.join(tmpdir(), 'pie-l-'));
+  machines = [];
+  for (const name of ['host', 'runtime', 'stranger']) {
+    mkdirSync(path.join(directory, name));
+    machines.push(new Machine(await ensureCertificate(path.join(directory, name), name, Date.now())));
+  }
+  model = await startTestHost();
+  const [host] = machines as [Machine];
+  tcp = new GpuHost([model.host.engines[0]!.model], { security: host });
+  address = await tcp.listen('127.0.0.1:0');
+});
+after(async () => {
+  await tcp.close();
+  await model[Symbol.asyncDispose]();
+  rmSync(directory, { recursive: true });
+});
+
+/** All machines accept one another, and have said nothing. */
+function joined(): [Machine, Machine, Machine] {
+  const [host, runtime, stranger] = machines as [Machine, Machine, Machine];
+  host.accept(host, runtime);
+  for (const each of [runtime, stranger]) each.accept(host, runtime);
+  for (const each of machines) each.said.length = 0;
+  return [host, runtime, stranger];
+}
+const opened = (security?: LinkSecurity) => GpuHostConnection.connect(address, { security, deadlineMs: 300 });
+
+test('registered machines exchange frames under load; the end of a registration ends the connection', async () => {
+  const [host, runtime] = joined();
+  const connection = await opened(runtime);
+  const one = async (i: number) => {
+    const inferlet = connection.openInferlet({ id: `i${i}`, maxPages: 8, arrival: i });
+    const tokens = await generate(inferlet, inferlet.createQueue('tiny'), [1, 5], 20);
+    await inferlet.close();
+    return tokens;
+  };
+  const plain = await model.connect();
+  const inferlet = plain.openInferlet({ id: 'plain', maxPages: 8, arrival: 1 });
+  const expected = await generate(inferlet, inferlet.createQueue('tiny'), [1, 5], 20);
+  plain.close();
+  for (let round = 0; round < 5; round++)
+    for (const tokens of await Promise.all([1, 2, 3, 4].map(one))) assert.deepEqual(tokens, expected);
+  const lost = new Promise<string>((resolve) => connection.onLost(resolve));
+  host.accept(host);
+  await lost;
+  assert.deepEqual(host.said, ['a connection from 127.0.0.1 shows a certificate of no registered machine']);
+  connection.close();
+  await assert.rejects(opened(runtime), /no GPU host answered/, 'a removed machine');
+});
+
+test('a runtime ends its connection to a removed machine, and accepts no other GPU host', async () => {
+  const [, runtime] = joined();
+  const connection = await opened(runtime);
+  const lost = new Promise<string>((resolve) => connection.onLost(resolve));
+  runtime.accept(runtime);
+  assert.match(await lost, new RegExp(`${address} shows a certificate of no registered machine`));
+  connection.close();
+  await assert.rejects(opened(runtime), /no GPU host answered/);
+  assert.equal(runtime.said.at(0), `the GPU host at ${address} shows a certificate of no registered machine`);
+});
+
+test('strangers, peers without a certificate and plain TCP are refused, and the log says why', async () => {
+  const [host, , stranger] = joined();
+  await assert.rejects(opened(stranger), /no GPU host answered/);
+  assert.match(host.said.join('\n'), /127\.0\.0\.1 shows a certificate of no registered machine/);
+  host.said.length = 0;
+  await assert.rejects(opened(), /no GPU host answered/, 'plain TCP');
+  assert.match(host.said.join('\n'), /a connection from 127\.0\.0\.1: ERR_SSL_/);
+  host.said.length = 0;
+  const port = Number(address.split(':')[1]);
+  const bare = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false }).on('error', () => undefined);
+  bare.resume();
+  await once(bare, 'close');
+  assert.deepEqual(host.said, ['a connection from 127.0.0.1 shows no certificate']);
+  const silent = connect(port, '127.0.0.1').on('error', () => undefined);
+  await once(silent, 'connect');
+  silent.destroy();
+});
+
+test('without certificates, neither side uses an address that other machines reach', async () => {
+  assert.throws(() => GpuHostConnection.open('10.0.0.5:7400'), /need certificates, and there are none for 10\.0\.0\.5/);
+  const bare = new GpuHost([model.host.engines[0]!.model]);
+  await assert.rejects(bare.listen('0.0.0.0:0'), /need certificates/);
+});
+
+test('a certificate is its owner’s alone, stays over starts, and is made anew in its last 30 days', async () => {
+  const home = path.join(directory, 'host');
+  const now = Date.now();
+  const first = await ensureCertificate(home, 'host', now);
+  assert.equal(statSync(path.join(home, 'machine.pem')).mode & 0o777, 0o600);
+  assert.deepEqual(await ensureCertificate(home, 'host', now + 334 * DAY_MS), first);
+  assert.notEqual((await ensureCertificate(home, 'host', now + 336 * DAY_MS)).fingerprint, first.fingerprint);
+});
+
+test('the registry must lack a certificate for a while before it is refused', () => {
+  const peers = new PeerList(5000);
+  assert.deepEqual(peers.update(['b', 'a'], 0), ['a', 'b']);
+  assert.deepEqual(peers.update(['a'], 4999), ['a', 'b']);
+  assert.deepEqual(peers.update(['a'], 5000), ['a']);
+});

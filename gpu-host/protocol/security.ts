@@ -1,0 +1,99 @@
+import { connect, createServer, isIP, type Server, type Socket } from 'node:net';
+import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from 'node:tls';
+import { socketAddress } from './socket-address.ts';
+
+/** A machine's part in links to other machines: its certificate, and the certificates that it accepts. */
+export interface LinkSecurity {
+  /** Private key, PEM. */
+  readonly key: string;
+  /** Certificate, PEM. */
+  readonly certificate: string;
+  /** True while a registered machine has the certificate with this SHA-256 fingerprint (`AB:CD:…`). */
+  trusts(fingerprint: string): boolean;
+  /** Calls `listener` after the accepted certificates have changed; returns a function that removes the listener. */
+  onChange(listener: () => void): () => void;
+  /** Takes the reason for which a connection was refused or ended, for the log. */
+  refused(why: string): void;
+}
+
+/** Longest wait for a peer's TLS handshake, in milliseconds. */
+const HANDSHAKE_MS = 5000;
+
+/**
+ * A server of connections. At a network address with `security`, both sides show certificates over TLS 1.3, and `accept` gets only connections
+ * of peers that are trusted; a connection ends when its peer is trusted no longer. A unix socket stays plain.
+ * @throws Error at a network address that other machines reach, without `security`
+ */
+export function linkServer(address: string, accept: (socket: Socket) => void, security?: LinkSecurity): Server {
+  if (!isSecured(address, security)) return createServer(accept);
+  const server = createTlsServer(
+    {
+      ...tlsOptions(security),
+      requestCert: true,
+      handshakeTimeout: HANDSHAKE_MS,
+    },
+    (socket) => {
+      if (admit(socket, peerOf(socket), security)) accept(socket);
+    },
+  );
+  // The peer speaks no TLS, presents no usable certificate, or has gone.
+  server.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
+    security.refused(
+      `a connection from ${socket.remoteAddress ?? 'a peer that has gone'}: ${error.code ?? error.message}`,
+    );
+    socket.destroy();
+  });
+  return server;
+}
+
+/**
+ * Connects to a unix socket's path or `host:port`. `ready` is called once bytes may be sent: at a network address with `security`, after the
+ * server has shown a trusted certificate.
+ * @throws Error at a network address of another machine, without `security`
+ */
+export function linkSocket(address: string, ready: () => void, security?: LinkSecurity): Socket {
+  if (!isSecured(address, security)) return connect(socketAddress(address), ready);
+  const socket: TLSSocket = connectTls({ ...socketAddress(address), ...tlsOptions(security) }, () => {
+    if (admit(socket, `the GPU host at ${address}`, security)) ready();
+  });
+  return socket;
+}
+
+/** Certificates are self-signed: the fingerprint decides in place of a chain. TLS proves that the peer has the certificate's key. */
+function tlsOptions({ key, certificate }: LinkSecurity) {
+  return { key, cert: certificate, rejectUnauthorized: false, minVersion: 'TLSv1.3' } as const;
+}
+
+/** Destroys the socket, now or later, when its peer is not trusted. Returns whether it is trusted now. */
+function admit(socket: TLSSocket, peer: string, security: LinkSecurity): boolean {
+  const fingerprint = socket.getPeerX509Certificate()?.fingerprint256;
+  const isRefused = () => {
+    if (fingerprint !== undefined && security.trusts(fingerprint)) return false;
+    const what = fingerprint === undefined ? 'no certificate' : 'a certificate of no registered machine';
+    const why = `${peer} shows ${what}`;
+    security.refused(why);
+    socket.destroy(new Error(why));
+    return true;
+  };
+  // The server's sockets have no listener yet.
+  socket.on('error', () => undefined);
+  if (isRefused()) return false;
+  socket.once('close', security.onChange(isRefused));
+  return true;
+}
+
+function peerOf(socket: Socket): string {
+  return `a connection from ${socket.remoteAddress ?? 'a peer that has gone'}`;
+}
+
+function isSecured(address: string, security: LinkSecurity | undefined): security is LinkSecurity {
+  const where = socketAddress(address);
+  if ('path' in where) return false;
+  if (security) return true;
+  if (isLoopback(where.host)) return false;
+  throw new Error(`Links to other machines need certificates, and there are none for ${address}.`);
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
+}

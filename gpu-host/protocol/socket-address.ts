@@ -1,0 +1,6 @@
+/** Parses an address: `host:port` is TCP; anything with a slash is a unix socket's path. */
+export function socketAddress(address: string): { path: string } | { host: string; port: number } {
+  const tcp = /^(?:tcp:\/\/)?\[?([^/]*?)\]?:(\d+)$/.exec(address);
+  if (!tcp) return { path: address.replace(/^unix:(?:\/\/)?/, '') };
+  return { host: tcp[1] || '127.0.0.1', port: Number(tcp[2]) };
+}

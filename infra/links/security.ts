@@ -1,0 +1,51 @@
+import type { Config } from '../config.ts';
+import { readCertificate } from './certificate.ts';
+import { readPeers } from './peers.ts';
+
+/** Interval at which a process reads the accepted certificates, in milliseconds. */
+const READ_EVERY_MS = 500;
+/** A reason is logged at most once in this time, in milliseconds: an outsider must not fill the disk. */
+const SAY_AGAIN_MS = 60_000;
+/** Reasons remembered; beyond them all are forgotten. */
+const MAX_REASONS = 1000;
+
+/**
+ * This machine's part in links to others: its certificate, and the certificates of registered machines, which the supervisor keeps in a file.
+ * Undefined when the machine has no certificate, because no supervisor started it.
+ */
+export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) {
+  const own = readCertificate(config.home);
+  if (!own) return undefined;
+  const listeners = new Set<() => void>();
+  const said = new Map<string, number>();
+  let peers = readPeers(config);
+  const read = () => {
+    const now = readPeers(config);
+    if (now.join() === peers.join()) return;
+    peers = now;
+    for (const listener of [...listeners]) listener();
+  };
+  setInterval(() => {
+    try {
+      read();
+    } catch (error) {
+      console.error('The list of machines cannot be read; the last one counts:', error);
+    }
+  }, READ_EVERY_MS).unref();
+  return {
+    key: own.key,
+    certificate: own.certificate,
+    trusts: (fingerprint: string): boolean => peers.includes(fingerprint),
+    onChange: (listener: () => void) => {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
+    refused: (why: string): void => {
+      const nowMs = performance.now();
+      if (nowMs - (said.get(why) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
+      if (said.size >= MAX_REASONS) said.clear();
+      said.set(why, nowMs);
+      console.error(`Refused a link: ${why}.`);
+    },
+  };
+}
