@@ -1,5 +1,5 @@
 import { type Attack, ended } from '../attack.ts';
-import { AT, DONE, forever, type GuestText, MODEL_NAME, SCRATCH, TOPIC, times } from '../guest.ts';
+import { AT, CHAT_MODEL_NAME, DONE, forever, type GuestText, MODEL_NAME, SCRATCH, TOPIC, times } from '../guest.ts';
 
 const SPENT = ended('cpu-limit', 'deadline-exceeded');
 const LIMITS = { cpuMs: 300, wallMs: 8000, memoryMb: 32, pages: 64, tokens: 10_000 };
@@ -38,6 +38,14 @@ const forks = (count: number, then: string): GuestText => ({
     ${times(count, '(drop (call $children.child.new (i32.load (i32.const 1024)) (i32.load (i32.const 1028)) (i32.const 16) (i32.const 2)))')} ${then}`,
 });
 const SLEEP = wait('runtime.sleep', '(call $runtime.sleep (i32.const 2000))');
+/** Until all invocations of a flood are there. */
+const LONG_SLEEP = wait('runtime.sleep', '(call $runtime.sleep (i32.const 20000))');
+/** A list of 16,384 zeros, behind what the heap holds. */
+const ZEROS = '(i32.const 1048576) (i32.const 16384)';
+/** Many guests may take more memory than their tenant's sandbox has. */
+const SANDBOX_LOST = ended('runtime-lost');
+/** Each of many invocations takes what one may take on the GPU host. */
+const MANY = { invocations: 120, manifest: { limits: { ...LIMITS, cpuMs: 5000, wallMs: 60_000 }, grants: GRANTS } };
 
 export const floods: readonly Attack[] = [
   attack('send-64-kib', { run: `${fill(65_536)} ${forever(send(65_536))}` }, [...SPENT, ...ended('output-limit')]),
@@ -195,6 +203,58 @@ export const floods: readonly Attack[] = [
     ${times(500, `${KEY} (drop (call $allocate.unexport (local.get $j) ${TOPIC}))`)} ${SLEEP} ${DONE}`),
     },
     ANY,
+  ),
+  attack(
+    'addresses-behind-a-run-of-many',
+    {
+      fields: '(global $k (mut i32) (i32.const 0))',
+      run: `(local.set $j (call $queue.queue.new ${CHAT_MODEL_NAME}))
+    (call $allocate.allocate-pages (local.get $j) (i32.const 18) ${SCRATCH})
+    (drop (call $fused.run.new (local.get $j) (i32.const 1) (i32.const 0) (i32.load (i32.const 260)) (i32.const 18)
+      (i32.const 280) (f32.const 0) (i32.const 0) (f32.const 1) (f32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))
+    ${times(
+      37,
+      `(global.set $k (i32.const 0)) (loop $fill
+        (i32.store (i32.add (i32.const ${AT.heap}) (i32.shl (global.get $k) (i32.const 2)))
+          (i32.add (i32.mul (local.get $i) (i32.const 16384)) (global.get $k)))
+        (global.set $k (i32.add (global.get $k) (i32.const 1)))
+        (br_if $fill (i32.lt_u (global.get $k) (i32.const 16384))))
+      (call $allocate.free-embeds (local.get $j) (i32.const ${AT.heap}) (i32.const 16384))`,
+    )} ${LONG_SLEEP} ${DONE}`,
+    },
+    ANY,
+    MANY,
+  ),
+  attack(
+    'embeds-of-many',
+    {
+      run: [MODEL_NAME, CHAT_MODEL_NAME]
+        .map(
+          (model) => `(local.set $j (call $queue.queue.new ${model}))
+    ${times(
+      16,
+      `(call $allocate.allocate-embeds (local.get $j) (i32.const 16384) ${SCRATCH})
+      (call $input-text.embed-text (local.get $j) ${ZEROS} ${ZEROS} (i32.load (i32.const 260)) (i32.const 16384))
+      (global.set $top (i32.const ${AT.heap}))`,
+    )}`,
+        )
+        .join(' ')
+        .concat(` ${LONG_SLEEP} ${DONE}`),
+    },
+    ANY,
+    MANY,
+  ),
+  attack(
+    'grammars-of-many',
+    {
+      run: `(memory.fill (i32.const ${AT.heap}) (i32.const 97) (i32.const 262144)) ${times(
+        64,
+        `${[0, 4].map((at) => `(i32.store (i32.const ${AT.heap + at}) (i32.or (i32.const 0x60606060) (i32.and (call $runtime.random) (i32.const 0x0f0f0f0f))))`).join(' ')}
+        (drop (call $grammar.compiled.new ${MODEL_NAME} (i32.const 1) (i32.const ${AT.heap}) (i32.const 262144)))`,
+      )} ${LONG_SLEEP} ${DONE}`,
+    },
+    [...ANY, ...SANDBOX_LOST],
+    MANY,
   ),
   attack('forty-that-spin', { run: forever() }, SPENT, { invocations: 40 }),
   attack('forty-that-send', { run: `${fill(65_536)} ${forever(send(4096))}` }, [...SPENT, ...ended('output-limit')], {

@@ -18,7 +18,7 @@ const ANY = ended(
  * A guest with a file that stays closed: its opening waits on the queue behind a run whose tokens the guest does not read. `run` finds the file in the
  * global `$file`, and zeros from the heap on.
  */
-const whileOpening = (name: string, run: string): Attack => ({
+const whileOpening = (name: string, run: string, more: Partial<Attack> = {}): Attack => ({
   name: `floods-${name}-of-a-file-that-opens`,
   kind: 'floods',
   source: () => ({
@@ -35,6 +35,7 @@ const whileOpening = (name: string, run: string): Attack => ({
   }),
   ends: ANY,
   manifest: MANIFEST,
+  ...more,
 });
 
 const FILE = '(global.get $file)';
@@ -45,6 +46,13 @@ export const kvFiles: readonly Attack[] = [
   whileOpening(
     'predictions',
     forever(`(drop (call $kv-files.file.pred ${FILE} ${tokens(65_000)} ${tokens(65_000)} (i32.const 1)))`),
+  ),
+  whileOpening(
+    'predictions-of-many',
+    `${times(80, `(drop (call $kv-files.file.pred ${FILE} ${tokens(65_000)} ${tokens(65_000)} (i32.const 1)))`)}
+    (local.set $j (call $runtime.sleep (i32.const 20000))) (drop (call $wait:runtime.sleep (local.get $j) ${SCRATCH})) ${DONE}`,
+    // Many guests may take more memory than their tenant's sandbox has.
+    { invocations: 120, wallMs: 60_000, ends: [...ANY, ...ended('runtime-lost')] },
   ),
   whileOpening(
     'extracts',
