@@ -3,6 +3,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { MACHINE_LEASE_MS, MachineLease, MachineNameTaken, MachineRemoved } from '#scheduler/machines/lease.ts';
 import { listMachines } from '#scheduler/machines/machines.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
 import { Store } from '#scheduler/store/store.ts';
 import { type Config, ConfigError } from './config.ts';
 import { ensureCertificate } from './links/certificate.ts';
@@ -76,7 +77,13 @@ async function followPeers(config: Config, store: Store): Promise<() => void> {
     written = accepted.join();
   };
   await follow();
-  const timer = setInterval(() => void follow().catch(() => undefined), READ_PEERS_MS);
+  let saidWhy = '';
+  const failed = (error: unknown) => {
+    if (StoreError.from(error).code === 'store-unavailable' || String(error) === saidWhy) return;
+    saidWhy = String(error);
+    console.error('The list of machines could not be written, so the last one counts:', error);
+  };
+  const timer = setInterval(() => void follow().catch(failed), READ_PEERS_MS);
   return () => clearInterval(timer);
 }
 

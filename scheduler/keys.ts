@@ -270,3 +270,12 @@ export function createKeys(prefix = 'pie'): Keys {
     messageQueueChannel: (tenant, name) => at('line', tenant, name, 'channel'),
   };
 }
+
+/** The keys that the scripts of a machine's registration take, in their order. */
+export const machineKeys = (keys: Keys, name: string): string[] => [
+  keys.machines,
+  keys.machine(name),
+  keys.machineLease(name),
+  keys.machinesChannel,
+  keys.removedMachines,
+];

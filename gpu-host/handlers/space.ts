@@ -114,7 +114,7 @@ export class ModelSpace {
     return !this.#taken.fits(0);
   }
 
-  /** Counts the pending calls no longer: the inferlet has ended. */
+  /** Gives the tenant's share of pending calls back. Call it when the inferlet has ended. */
   dropPending(): void {
     this.#taken.close();
   }

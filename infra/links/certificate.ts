@@ -8,7 +8,7 @@ const VALID_DAYS = 365;
 const RENEW_DAYS = 30;
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 
-/** What a machine shows to others on links. */
+/** A machine's certificate, which its links to other machines show, with its key. */
 export interface MachineCertificate {
   /** Private key, PEM. */
   readonly key: string;

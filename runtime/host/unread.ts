@@ -59,7 +59,7 @@ export class Unread {
     return this.#bytes;
   }
 
-  /** Counts bytes of a result; negative ones are read or dropped. */
+  /** Counts bytes of a result; a negative number when the inferlet has read or dropped it. */
   count(bytes: number): void {
     this.#bytes += bytes;
     this.#taken.add(bytes);
@@ -77,7 +77,7 @@ export class Unread {
     return handlerError('limit-exceeded', text);
   }
 
-  /** Counts the results no longer: the inferlet has ended. */
+  /** Gives the tenant's share back. Call it when the inferlet has ended. */
   close(): void {
     this.#taken.close();
   }

@@ -75,7 +75,7 @@ export class CallAccount extends Account {
     this.#bytes -= bytes;
   }
 
-  /** Counts the user's bytes no longer: it has ended. */
+  /** Gives the tenant's share back. Call it when the user has ended. */
   close(): void {
     this.taken?.close();
   }

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { machineKeys } from '../keys.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
 import type { Store } from '../store/store.ts';
@@ -139,13 +140,6 @@ export class MachineLease {
   }
 
   #keys(): string[] {
-    const { keys } = this.#store;
-    return [
-      keys.machines,
-      keys.machine(this.#name),
-      keys.machineLease(this.#name),
-      keys.machinesChannel,
-      keys.removedMachines,
-    ];
+    return machineKeys(this.#store.keys, this.#name);
   }
 }

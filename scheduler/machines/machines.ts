@@ -1,3 +1,4 @@
+import { machineKeys } from '../keys.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/scripts.ts';
@@ -26,15 +27,7 @@ export class Machines {
    * machine has the name.
    */
   async remove(name: string): Promise<boolean> {
-    const { keys } = this.#store;
-    const all = [
-      keys.machines,
-      keys.machine(name),
-      keys.machineLease(name),
-      keys.machinesChannel,
-      keys.removedMachines,
-    ];
-    return (await this.#store.script(REMOVE, all, [name])) === 1;
+    return (await this.#store.script(REMOVE, machineKeys(this.#store.keys, name), [name])) === 1;
   }
 
   /** The GPU hosts that processes of one machine can reach: its own, and those of other machines that have a network address. */

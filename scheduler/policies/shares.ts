@@ -49,7 +49,7 @@ export class Shares {
   }
 }
 
-/** What one inferlet takes of its tenant's part. */
+/** The amount that one inferlet holds of its tenant's share. */
 export class Taken {
   readonly #shares: Shares;
   readonly #tenant: string;
@@ -69,7 +69,7 @@ export class Taken {
     return this.#held + amount <= this.#least || this.#shares.fits(this.#tenant, amount);
   }
 
-  /** Counts an amount, whether or not it fits; a negative one was given back. Counts nothing once closed. */
+  /** Counts an amount, whether or not it fits; a negative amount gives back. Does nothing after `close`. */
   add(amount: number): void {
     if (this.#closed || amount === 0) return;
     this.#held += amount;

@@ -14,7 +14,8 @@
   ARGV[6] '1': take the name even from a supervisor whose lease holds
   ARGV[7] fingerprint of the machine's certificate, or empty
 
-  Returns 'removed' when an operator has removed the machine, false when the name is claimed, else {description of the machine that holds it as JSON text, how long its lease holds yet in ms}.
+  Returns false when the name is claimed, 'removed' when an operator has removed the machine, else {description of the machine that holds
+  the name as JSON text, how long its lease holds yet in ms}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 if redis.call('SISMEMBER', KEYS[5], ARGV[7]) == 1 then
