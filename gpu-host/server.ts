@@ -6,6 +6,7 @@ import type { Backend } from './backends/backend.ts';
 import { DeviceShare } from './handlers/device-share.ts';
 import { ModelEngine } from './handlers/engine.ts';
 import { type HostedModel, maxTopK, traitsOf } from './handlers/model.ts';
+import { ThreadShare } from './handlers/thread-share.ts';
 import { type HostBytes, hostBytes } from './memory/host-bytes.ts';
 import { Tenants } from './memory/tenants.ts';
 import type { ProtocolFaultCode } from './protocol/errors.ts';
@@ -63,12 +64,13 @@ export class GpuHost {
     this.#vitals = options.vitals;
     const bytes = options.bytes ?? hostBytes();
     const shares = new Map<string, DeviceShare>();
+    const thread = new ThreadShare();
     this.engines = models.map((model) => {
       const { name, index } = model.backend.device;
       const device = `${name} ${index}`;
       const share = shares.get(device) ?? new DeviceShare();
       shares.set(device, share);
-      return new ModelEngine(model, this.#tenants, bytes, share, () => this.#flush(), options.tracer);
+      return new ModelEngine(model, this.#tenants, bytes, share, thread, () => this.#flush(), options.tracer);
     });
   }
 

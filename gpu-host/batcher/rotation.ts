@@ -13,9 +13,16 @@ export class Rotation<T> {
     else this.#lines.set(tenant, [item]);
   }
 
-  /** Removes and returns the next item, and moves its tenant behind the others. */
-  shift(): T | undefined {
+  /** True when a tenant that may go has an item. */
+  isDue(mayGo: (tenant: string) => boolean): boolean {
+    for (const tenant of this.#lines.keys()) if (mayGo(tenant)) return true;
+    return false;
+  }
+
+  /** Removes and returns the next item of a tenant that may go, and moves its tenant behind the others. */
+  shift(mayGo: (tenant: string) => boolean = always): T | undefined {
     for (const [tenant, line] of this.#lines) {
+      if (!mayGo(tenant)) continue;
       const item = line.shift();
       this.#lines.delete(tenant);
       if (line.length > 0) this.#lines.set(tenant, line);
@@ -32,3 +39,5 @@ export class Rotation<T> {
     if (line?.length === 0) this.#lines.delete(tenant);
   }
 }
+
+const always = (): boolean => true;

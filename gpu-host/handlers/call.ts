@@ -41,6 +41,8 @@ export abstract class HostCall extends BatchCall {
   readonly id: number;
   /** Bytes of the arguments. */
   bytes = 0;
+  /** True when the call has so many addresses that its arrival, and its execution without a step, take the thread for long. */
+  isLong = false;
   /** Span that the call belongs to, 16 hexadecimal digits; empty for none. */
   span = '';
   /** Error of the failed call. */

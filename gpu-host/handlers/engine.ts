@@ -14,6 +14,7 @@ import { addressCount, type QueuedOperation } from '../protocol/operations.ts';
 import { BatchTracer } from '../telemetry/batch-trace.ts';
 import type { AdapterWant } from './adapter-line.ts';
 import { Adapters } from './adapters.ts';
+import { Arrivals } from './arrivals.ts';
 import { BarrierCall } from './barrier.ts';
 import { BatchRunner } from './batch-runner.ts';
 import type { HostCall } from './call.ts';
@@ -38,6 +39,7 @@ import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from './spa
 import { StepStats } from './stats.ts';
 import { StepGaps } from './step-gaps.ts';
 import { openSwap } from './swap.ts';
+import type { ThreadShare } from './thread-share.ts';
 import { PageTurnover } from './turnover.ts';
 
 /**
@@ -63,8 +65,10 @@ export class ModelEngine {
   #running = false;
   #stopped = false;
   #pause = new Pause();
-  /** Long copies of pages: to others, and to and from files. */
+  /** Long work: copies of pages, to others and to and from files, and calls with many addresses. */
   readonly #gaps: StepGaps;
+  readonly #arrivals: Arrivals;
+  readonly #thread: ThreadShare;
   /** Closed spaces whose pages the device may still use, with the callbacks for their release. */
   #closing: { readonly space: ModelSpace; readonly released: () => void }[] = [];
   readonly #instants: Instants;
@@ -79,6 +83,7 @@ export class ModelEngine {
    * @param tenants pages that the tenants hold on all models of the host
    * @param bytes memory besides pages that the tenants share
    * @param share divides the device among its models
+   * @param thread divides the host's thread among the tenants
    * @param flush sends the written results
    * @param tracer makes spans of batches whose inferlets are traced
    */
@@ -87,6 +92,7 @@ export class ModelEngine {
     tenants: Tenants,
     bytes: HostBytes,
     share: DeviceShare,
+    thread: ThreadShare,
     flush: () => void,
     tracer?: Tracer,
   ) {
@@ -127,7 +133,11 @@ export class ModelEngine {
       spaceOf: (pages) => this.#byPages.get(pages),
       wanted: () => this.wake(),
     });
-    this.#instants = new Instants(this.batcher, this.stats.time, {
+    this.#thread = thread;
+    thread.join(() => this.batcher.tenants());
+    this.#gaps = new StepGaps(() => this.#serveGaps(), this.stats.time, thread);
+    this.#arrivals = new Arrivals(this.batcher, this.#gaps);
+    this.#instants = new Instants(this.batcher, this.stats.time, this.#gaps, thread, {
       finish: (call) => this.#finish(call),
       fail: (call, error) => this.#fail(call, error),
       hold: (call) => this.#preemption.hold(call),
@@ -150,7 +160,6 @@ export class ModelEngine {
       embedding: embeddingLookup(model),
     };
     this.#context = context;
-    this.#gaps = new StepGaps(() => this.#serveGaps(), this.stats.time);
     this.#maker = {
       context,
       names: namedPages(this.registry, this.memory, this.#gaps),
@@ -187,7 +196,7 @@ export class ModelEngine {
         !this.#stopped &&
         this.#closing.length === 0 &&
         !this.#instants.isWaiting &&
-        !this.#gaps.isWaiting &&
+        !this.#gaps.isDue &&
         !this.memory.relief.isDue &&
         !this.#turns.isContended() &&
         this.batcher.isAlone(performance.now()),
@@ -239,9 +248,12 @@ export class ModelEngine {
     const startedMs = performance.now();
     const call = makeCall(queue, id, operation, this.#maker);
     call.span = space.port.span;
-    call.bytes = bytes + addressCount(operation) * KEY_BYTES;
+    const addresses = addressCount(operation);
+    call.bytes = bytes + addresses * KEY_BYTES;
+    call.isLong = addresses > MANY_ADDRESSES;
     space.pend(call.bytes);
-    this.batcher.push(call, startedMs);
+    this.#thread.saw(space.owner.tenant, startedMs);
+    this.#arrivals.take(call, startedMs);
     space.noteBusy();
     this.#instants.chargeSince(startedMs, call);
     if (space.overruns) space.port.overrun(space);
@@ -255,7 +267,7 @@ export class ModelEngine {
       this.batcher.closeQueue(queue.order);
       queue.space.queues.delete(queue);
     });
-    this.batcher.push(close, performance.now());
+    this.#arrivals.take(close, performance.now());
     this.wake();
   }
 
@@ -301,8 +313,9 @@ export class ModelEngine {
   async #work(): Promise<void> {
     while (!this.#stopped) {
       this.#preemption.admit();
-      const isCut = this.#instants.run();
-      const more = this.#gaps.run() || isCut;
+      // Calls that arrive in a gap may be instant, and instant calls may have long work.
+      this.#gaps.run();
+      const more = this.#instants.run() || this.#gaps.isDue;
       this.#context.round++;
       if (this.#turns.mustWait()) {
         this.#flush();
@@ -420,11 +433,10 @@ export class ModelEngine {
     space.closed = true;
     space.dropPending();
     space.ended = why;
-    for (const queue of space.queues) {
-      for (const dropped of this.batcher.closeQueue(queue.order) as HostCall[]) {
-        dropped.release();
-        dropped.answerEnded();
-      }
+    const queued = [...space.queues].flatMap(({ order }) => this.batcher.closeQueue(order) as HostCall[]);
+    for (const call of [...queued, ...space.arriving.splice(0)]) {
+      call.release();
+      call.answerEnded();
     }
     for (const call of [...space.parked]) space.unpark(call);
     this.#maker.context.adapters.forget(space);
@@ -454,6 +466,9 @@ export class ModelEngine {
 
 const ONE = (): number => 1;
 const meterOf = ({ space }: AdapterWant): Payer => space.port.meter;
+
+/** Calls with more addresses take the thread for longer than any call takes to arrive: some 0.2 µs an address. */
+const MANY_ADDRESSES = 256;
 
 /** Approximate bytes of a scoreboard entry: the map's place, the entry, and a list of readers. */
 const KEY_BYTES = 100;

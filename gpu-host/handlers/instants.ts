@@ -3,6 +3,8 @@ import { CallHeld } from '../memory/fault.ts';
 import { BarrierCall } from './barrier.ts';
 import { type HostCall, InstantCall } from './call.ts';
 import type { DeviceTime } from './meter.ts';
+import type { StepGaps } from './step-gaps.ts';
+import type { ThreadShare } from './thread-share.ts';
 
 /** The engine, as the calls that need no step see it. */
 export interface InstantTurns {
@@ -25,13 +27,21 @@ const FREE_MS = 0.1;
 export class Instants {
   readonly #batcher: Batcher;
   readonly #time: DeviceTime;
+  readonly #gaps: StepGaps;
+  readonly #thread: ThreadShare;
   readonly #turns: InstantTurns;
   /** Completions of calls (for example on a disk), to be handled between two batches. */
   #ended: (() => void)[] = [];
 
-  constructor(batcher: Batcher, time: DeviceTime, turns: InstantTurns) {
+  /**
+   * @param time charges the inferlets
+   * @param gaps executes long calls of tenants that have used their share of `thread`
+   */
+  constructor(batcher: Batcher, time: DeviceTime, gaps: StepGaps, thread: ThreadShare, turns: InstantTurns) {
     this.#batcher = batcher;
     this.#time = time;
+    this.#gaps = gaps;
+    this.#thread = thread;
     this.#turns = turns;
   }
 
@@ -66,12 +76,29 @@ export class Instants {
   #execute(call: InstantCall | BarrierCall): void {
     const [startedMs, spentNs] = [performance.now(), this.#time.spentNs];
     this.#start(call);
+    if (call.isLong) this.#thread.spend(call.hostQueue.space.owner.tenant, performance.now() - startedMs);
     this.chargeSince(startedMs, call, (this.#time.spentNs - spentNs) / 1e6);
+  }
+
+  #mayWork({ isLong, hostQueue: { space } }: HostCall): boolean {
+    return !isLong || this.#thread.mayWork(space.owner.tenant);
+  }
+
+  async #executeInGap(call: InstantCall | BarrierCall): Promise<void> {
+    const { space } = call.hostQueue;
+    let ends: undefined | Promise<void>;
+    const execute = (): false => {
+      // The pages of a closed space may belong to another inferlet by now.
+      if (!space.closed) ends = call.execute();
+      return false;
+    };
+    await this.#gaps.work(execute, space.owner.tenant, space.port.meter);
+    await ends;
   }
 
   #start(call: InstantCall | BarrierCall): void {
     try {
-      const pending = call.execute();
+      const pending = this.#mayWork(call) ? call.execute() : this.#executeInGap(call);
       if (!pending) this.#turns.finish(call);
       else
         pending.then(

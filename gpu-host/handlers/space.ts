@@ -73,6 +73,8 @@ export class ModelSpace {
   readonly images = new Map<number, OpenImage>();
   /** Number of runs that wait for their consumer, and of images that wait for their pixels. */
   held = 0;
+  /** Calls that wait to be taken into their order, behind a long one. */
+  readonly arriving: HostCall[] = [];
   /** Calls that are held while the family is preempted. */
   readonly parked = new Set<HostCall>();
   #pendingBytes = 0;
@@ -110,8 +112,12 @@ export class ModelSpace {
 
   /** True when the pending calls are more than the inferlet may have, alone or beside those of its tenant's others. */
   get overruns(): boolean {
-    if (this.scoreboard.size > MAX_PENDING_CALLS || this.#pendingBytes > MAX_PENDING_BYTES) return true;
+    if (this.#pendingCalls > MAX_PENDING_CALLS || this.#pendingBytes > MAX_PENDING_BYTES) return true;
     return !this.#taken.fits(0);
+  }
+
+  get #pendingCalls(): number {
+    return this.scoreboard.size + this.arriving.length;
   }
 
   /** Gives the tenant's share of pending calls back. Call it when the inferlet has ended. */
@@ -139,7 +145,7 @@ export class ModelSpace {
 
   /** Tells memory whether calls are pending. A held call does not count: it resolves its pages anew when it goes on. */
   noteBusy(): void {
-    this.pages.busy = this.scoreboard.size > this.held;
+    this.pages.busy = this.#pendingCalls > this.held;
   }
 }
 

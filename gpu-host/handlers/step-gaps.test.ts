@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { DeviceTime, type Payer } from './meter.ts';
 import { StepGaps } from './step-gaps.ts';
+import { ThreadShare } from './thread-share.ts';
 
 const payer = { charge: () => undefined };
 
@@ -20,7 +21,7 @@ function longPart(): void {
 
 test('short work is done in one gap', async () => {
   let wanted = 0;
-  const gaps = new StepGaps(() => wanted++, new DeviceTime());
+  const gaps = new StepGaps(() => wanted++, new DeviceTime(), new ThreadShare());
   let [one, two] = [0, 0];
   const works = [
     gaps.work(
@@ -34,9 +35,9 @@ test('short work is done in one gap', async () => {
       payer,
     ),
   ];
-  assert.deepEqual([wanted, gaps.isWaiting, one], [2, true, 0]);
+  assert.deepEqual([wanted, gaps.isDue, one], [2, true, 0]);
   assert.equal(gaps.run(), false);
-  assert.deepEqual([one, two, gaps.isWaiting], [5, 1, false]);
+  assert.deepEqual([one, two, gaps.isDue], [5, 1, false]);
   await Promise.all(works);
 });
 
@@ -51,7 +52,7 @@ function counting(): Payer & { ns: number } {
 }
 
 test('long work does a part a gap, tenants take turns, and its inferlet pays', async () => {
-  const gaps = new StepGaps(() => undefined, new DeviceTime());
+  const gaps = new StepGaps(() => undefined, new DeviceTime(), new ThreadShare());
   const order: string[] = [];
   const payers = [counting(), counting()] as const;
   const long = (name: string) => () => {
@@ -72,7 +73,7 @@ test('long work does a part a gap, tenants take turns, and its inferlet pays', a
 
 test('time that a part has charged itself is not charged again', async () => {
   const time = new DeviceTime();
-  const gaps = new StepGaps(() => undefined, time);
+  const gaps = new StepGaps(() => undefined, time, new ThreadShare());
   const [copies, payer] = [counting(), counting()];
   const work = gaps.work(
     partsOf(1, () => {
@@ -91,7 +92,7 @@ test('time that a part has charged itself is not charged again', async () => {
 });
 
 test('work that fails ends alone', async () => {
-  const gaps = new StepGaps(() => undefined, new DeviceTime());
+  const gaps = new StepGaps(() => undefined, new DeviceTime(), new ThreadShare());
   const failing = gaps.work(
     () => {
       throw new TypeError('a bug');

@@ -1,7 +1,8 @@
 import { Rotation } from '../batcher/rotation.ts';
 import type { DeviceTime, Payer } from './meter.ts';
+import type { ThreadShare } from './thread-share.ts';
 
-/** Work on memory that is too long for one gap between two steps. */
+/** Work that is too long for one gap between two steps. */
 interface GapTask {
   /** Does a small part; false when it was the last. */
   readonly next: () => boolean;
@@ -13,24 +14,34 @@ interface GapTask {
 
 /** Time for such work in one gap: then sockets are read and the next step starts. */
 export const GAP_MS = 2;
+/** Time until tenants that have used their share of the thread are looked at again, ms. */
+const RETRY_MS = 5;
 
-/** Long work on memory, done in the gaps between device steps. Tenants take turns of one gap; each gap does at least one part. */
+/**
+ * Long work, done in the gaps between device steps. Tenants take turns of one gap; each gap does at least one part, unless the tenants have
+ * used their share of the thread.
+ */
 export class StepGaps {
   readonly #tasks = new Rotation<GapTask>();
   readonly #wanted: () => void;
   readonly #time: DeviceTime;
+  readonly #thread: ThreadShare;
+  #retry: NodeJS.Timeout | undefined;
 
   /**
    * @param wanted called when there is work: `run` must be called soon, between two steps
    * @param time charges the tasks' payers
+   * @param thread says which tenants may work now
    */
-  constructor(wanted: () => void, time: DeviceTime) {
+  constructor(wanted: () => void, time: DeviceTime, thread: ThreadShare) {
     this.#wanted = wanted;
     this.#time = time;
+    this.#thread = thread;
   }
 
-  get isWaiting(): boolean {
-    return !this.#tasks.isEmpty;
+  /** True when there is work that may be done now. */
+  get isDue(): boolean {
+    return this.#tasks.isDue(this.#mayWork);
   }
 
   /** Calls `next` in one gap or several until it returns false. Rejects with what it throws. `payer` pays for the time. */
@@ -38,21 +49,35 @@ export class StepGaps {
     return new Promise((done, failed) => {
       this.#tasks.push(tenant, { next, tenant, payer, done, failed });
       this.#wanted();
+      this.#retryLater();
     });
   }
 
-  /** Works for one gap. Returns true when some work is left. */
+  /** Works for one gap. Returns true when work is left that may be done now; `wanted` is called for the rest later. */
   run(): boolean {
+    if (this.#tasks.isEmpty) return false;
     const untilMs = performance.now() + GAP_MS;
-    for (let task = this.#tasks.shift(); task; task = this.#tasks.shift()) {
+    for (let task = this.#tasks.shift(this.#mayWork); task; task = this.#tasks.shift(this.#mayWork)) {
       if (this.#advance(task, untilMs)) this.#tasks.push(task.tenant, task);
       if (performance.now() >= untilMs) break;
     }
-    return this.isWaiting;
+    this.#retryLater();
+    return this.isDue;
   }
 
+  /** Asks for a gap later when no work may be done now. */
+  #retryLater(): void {
+    if (this.#tasks.isEmpty || this.isDue) return;
+    this.#retry ??= setTimeout(() => {
+      this.#retry = undefined;
+      this.#wanted();
+    }, RETRY_MS);
+  }
+
+  #mayWork = (tenant: string): boolean => this.#thread.mayWork(tenant);
+
   /** Returns true when the task is not done at `untilMs`. */
-  #advance({ next, payer, done, failed }: GapTask, untilMs: number): boolean {
+  #advance({ next, tenant, payer, done, failed }: GapTask, untilMs: number): boolean {
     const [startedMs, spentNs] = [performance.now(), this.#time.spentNs];
     try {
       do {
@@ -60,14 +85,16 @@ export class StepGaps {
           done();
           return false;
         }
-      } while (performance.now() < untilMs);
+      } while (performance.now() < untilMs && this.#thread.mayWork(tenant));
       return true;
     } catch (why) {
       failed(why);
       return false;
     } finally {
+      const ms = performance.now() - startedMs;
+      this.#thread.spend(tenant, ms);
       // Parts that copy pages have charged that time already.
-      this.#time.spendFor(performance.now() - startedMs - (this.#time.spentNs - spentNs) / 1e6, payer);
+      this.#time.spendFor(ms - (this.#time.spentNs - spentNs) / 1e6, payer);
     }
   }
 }

@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict';
+import { must, range, tagOf } from '../testing/host.ts';
+import { ids, onOneBackend, PROMPT, Workbench } from '../testing/workbench.ts';
+
+const MANY = 2000;
+
+/** Allocates, writes and frees many embeds, all behind a step: each of the three calls has many addresses. */
+function sendLong(b: Workbench): Uint32Array {
+  const embeds = b.embeds(MANY);
+  b.embedText(new Uint32Array(MANY).fill(7), range(0, MANY), embeds);
+  b.inferlet.freeEmbeds(b.queue, embeds);
+  return embeds;
+}
+
+onOneBackend('calls with many addresses', (handler) => {
+  handler('keep their place among the calls of their inferlet', async (b) => {
+    void b.fill(b.pages(2), PROMPT);
+    const embeds = sendLong(b);
+    // It comes while the long calls wait, and must find the embeds freed.
+    b.embedText(ids(7), ids(0), embeds.subarray(0, 1));
+    const outcome = await b.inferlet.synchronize(b.queue);
+    assert.equal(tagOf(outcome), 'not-owned');
+    const fresh = sendLong(b);
+    assert.equal(fresh.length, MANY);
+    must(await b.inferlet.synchronize(b.queue));
+  });
+
+  handler('do not hold up another tenant, and their inferlet may end before their turn', async (b) => {
+    const other = new Workbench(b.host, b.oracle, b.connection, 'other', 'neighbour');
+    const pages = other.pages(2);
+    void other.fill(pages, PROMPT);
+    void b.fill(b.pages(2), PROMPT);
+    for (let i = 0; i < 20; i++) sendLong(b);
+    const left = b.inferlet.synchronize(b.queue);
+    await other.probe(pages, 7, PROMPT.length);
+    await b.inferlet.close();
+    await left;
+    await other.probe(pages, 7, PROMPT.length);
+  });
+});

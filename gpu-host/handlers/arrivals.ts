@@ -1,0 +1,37 @@
+import type { Batcher } from '../batcher/batcher.ts';
+import type { HostCall } from './call.ts';
+import type { ModelSpace } from './space.ts';
+import type { StepGaps } from './step-gaps.ts';
+
+/**
+ * Takes calls into their order. That takes long for a call with many addresses: such a call waits for a gap between steps, and the
+ * inferlet's later calls wait behind it. Other inferlets' calls, which come through the same socket, do not.
+ */
+export class Arrivals {
+  readonly #batcher: Batcher;
+  readonly #gaps: StepGaps;
+
+  constructor(batcher: Batcher, gaps: StepGaps) {
+    this.#batcher = batcher;
+    this.#gaps = gaps;
+  }
+
+  take(call: HostCall, nowMs: number): void {
+    const { space } = call.hostQueue;
+    const { arriving, owner, port, scoreboard } = space;
+    if (arriving.length > 0) arriving.push(call);
+    // A lone call has no place among others.
+    else if (!call.isLong || scoreboard.size === 0) this.#batcher.push(call, nowMs);
+    else {
+      arriving.push(call);
+      void this.#gaps.work(() => this.#takeNext(space), owner.tenant, port.meter);
+    }
+  }
+
+  /** Returns true when calls of `space` are left. */
+  #takeNext({ arriving }: ModelSpace): boolean {
+    const call = arriving.shift();
+    if (call) this.#batcher.push(call, performance.now());
+    return arriving.length > 0;
+  }
+}

@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ThreadShare } from './thread-share.ts';
+
+/** A thread on which tenants work in turns, part by part, beside the tenants of `wanting`. */
+class Thread {
+  nowMs = 1000;
+  readonly wanting = new Set<string>();
+  readonly share = new ThreadShare(() => this.nowMs);
+  /** Time of long work so far by tenant, ms. */
+  readonly usedMs = new Map<string, number>();
+
+  constructor() {
+    this.share.join(() => this.wanting);
+  }
+
+  /** Lets each tenant do a part of long work as often as it may, for `ms`. */
+  run(ms: number, parts: Readonly<Record<string, number>>): void {
+    for (const untilMs = this.nowMs + ms; this.nowMs < untilMs; this.nowMs += 0.1) {
+      for (const [tenant, partMs] of Object.entries(parts)) {
+        if (!this.share.mayWork(tenant)) continue;
+        this.nowMs += partMs;
+        this.share.spend(tenant, partMs);
+        this.usedMs.set(tenant, (this.usedMs.get(tenant) ?? 0) + partMs);
+      }
+    }
+  }
+
+  used(tenant: string): number {
+    return this.usedMs.get(tenant) ?? 0;
+  }
+}
+
+test('a tenant alone works without a break', () => {
+  const thread = new Thread();
+  thread.wanting.add('a');
+  thread.run(1000, { a: 1 });
+  assert.ok(thread.used('a') > 900, `${thread.used('a')} ms`);
+  // And it owes nothing when another comes.
+  thread.wanting.add('b');
+  assert.equal(thread.share.mayWork('a'), true);
+});
+
+test('beside another tenant, long work takes a sixteenth of the time, however long its parts are', () => {
+  for (const partMs of [0.2, 5, 40]) {
+    const thread = new Thread();
+    thread.wanting.add('streams');
+    thread.run(10_000, { a: partMs });
+    const share = thread.used('a') / 10_000;
+    assert.ok(Math.abs(share - 1 / 16) < 0.01, `parts of ${partMs} ms: ${share}`);
+  }
+});
+
+test('several tenants divide the sixteenth equally', () => {
+  const thread = new Thread();
+  thread.wanting.add('streams');
+  thread.run(20_000, { a: 1, b: 4, c: 0.5 });
+  const shares = ['a', 'b', 'c'].map((tenant) => thread.used(tenant) / 20_000);
+  for (const share of shares) assert.ok(Math.abs(share - 1 / 48) < 0.005, JSON.stringify(shares));
+});
+
+test('a tenant counts as at work between two of its calls', () => {
+  const thread = new Thread();
+  thread.share.saw('streams', thread.nowMs);
+  thread.share.saw('a', thread.nowMs);
+  thread.share.spend('a', 10);
+  assert.equal(thread.share.mayWork('a'), false);
+  assert.equal(thread.share.mayWork('streams'), true);
+  thread.nowMs += 60;
+  assert.equal(thread.share.mayWork('a'), true);
+});

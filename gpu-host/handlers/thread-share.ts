@@ -1,0 +1,78 @@
+/** Part of the thread's time for the long work of all tenants that others wait beside. */
+const SHARE = 1 / 16;
+/** Time that a tenant saves up at most, ms. */
+const SAVED_MS = 2;
+/** A tenant counts as at work for so long after its last call, ms: its guest may be between two calls. */
+const PRESENT_MS = 50;
+
+interface Account {
+  /** Time that the tenant may take, ms; negative after work that took longer. */
+  balanceMs: number;
+  /** Time of the last payment. */
+  paidMs: number;
+}
+
+interface Sight {
+  readonly tenant: string;
+  readonly ms: number;
+}
+
+/**
+ * Divides the host's thread, which all tenants share, for work that takes long and needs no step. A tenant does such work freely while it is
+ * alone. While another is at work, all long work together takes a sixteenth of the time, and tenants have equal parts of that.
+ */
+export class ThreadShare {
+  readonly #now: () => number;
+  readonly #wanting: (() => Iterable<string>)[] = [];
+  /** Tenants that have not saved up all they may. */
+  readonly #accounts = new Map<string, Account>();
+  #latest: Sight | undefined;
+  /** The latest call of another tenant than `#latest`. */
+  #before: Sight | undefined;
+
+  /** @param now milliseconds of a monotonic clock */
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now;
+  }
+
+  /** Adds a model. `tenants` returns those whose calls wait for the device or use it; one may come more than once. */
+  join(tenants: () => Iterable<string>): void {
+    this.#wanting.push(tenants);
+  }
+
+  /** Notes a call of the tenant. */
+  saw(tenant: string, ms: number): void {
+    if (this.#latest && this.#latest.tenant !== tenant) this.#before = this.#latest;
+    this.#latest = { tenant, ms };
+  }
+
+  /** True when the tenant may do long work now. */
+  mayWork(tenant: string): boolean {
+    const account = this.#accounts.get(tenant);
+    if (!account) return true;
+    this.#pay(tenant, account);
+    return account.balanceMs > 0 || !this.#isBesideOthers(tenant);
+  }
+
+  /** Notes that the tenant's work took the thread for `ms`. */
+  spend(tenant: string, ms: number): void {
+    if (!this.#isBesideOthers(tenant)) return;
+    const account = this.#accounts.get(tenant) ?? { balanceMs: SAVED_MS, paidMs: this.#now() };
+    this.#accounts.set(tenant, account);
+    account.balanceMs -= ms;
+  }
+
+  #pay(tenant: string, account: Account): void {
+    const nowMs = this.#now();
+    account.balanceMs += ((nowMs - account.paidMs) * SHARE) / this.#accounts.size;
+    account.paidMs = nowMs;
+    if (account.balanceMs >= SAVED_MS) this.#accounts.delete(tenant);
+  }
+
+  #isBesideOthers(tenant: string): boolean {
+    const other = this.#latest?.tenant === tenant ? this.#before : this.#latest;
+    if (other && this.#now() - other.ms < PRESENT_MS) return true;
+    for (const tenants of this.#wanting) for (const name of tenants()) if (name !== tenant) return true;
+    return false;
+  }
+}
