@@ -28,10 +28,11 @@ export class Arrivals {
     }
   }
 
-  /** Returns true when calls of `space` are left. */
-  #takeNext({ arriving }: ModelSpace): boolean {
+  /** Returns true when calls of `space` are left, undefined when it has ended. */
+  #takeNext({ arriving }: ModelSpace): boolean | undefined {
     const call = arriving.shift();
-    if (call) this.#batcher.push(call, performance.now());
+    if (!call) return undefined;
+    this.#batcher.push(call, performance.now());
     return arriving.length > 0;
   }
 }

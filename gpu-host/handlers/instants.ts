@@ -87,9 +87,10 @@ export class Instants {
   async #executeInGap(call: InstantCall | BarrierCall): Promise<void> {
     const { space } = call.hostQueue;
     let ends: undefined | Promise<void>;
-    const execute = (): false => {
+    const execute = (): false | undefined => {
       // The pages of a closed space may belong to another inferlet by now.
-      if (!space.closed) ends = call.execute();
+      if (space.closed) return undefined;
+      ends = call.execute();
       return false;
     };
     await this.#gaps.work(execute, space.owner.tenant, space.port.meter);

@@ -4,8 +4,8 @@ import type { ThreadShare } from './thread-share.ts';
 
 /** Work that is too long for one gap between two steps. */
 interface GapTask {
-  /** Does a small part; false when it was the last. */
-  readonly next: () => boolean;
+  /** Does a small part; false when it was the last, undefined when there was nothing to do. */
+  readonly next: () => boolean | undefined;
   readonly tenant: string;
   readonly payer: Payer;
   readonly done: () => void;
@@ -44,8 +44,8 @@ export class StepGaps {
     return this.#tasks.isDue(this.#mayWork);
   }
 
-  /** Calls `next` in one gap or several until it returns false. Rejects with what it throws. `payer` pays for the time. */
-  work(next: () => boolean, tenant: string, payer: Payer): Promise<void> {
+  /** Calls `next` in one gap or several until it returns no true. Rejects with what it throws. `payer` pays for the time. */
+  work(next: () => boolean | undefined, tenant: string, payer: Payer): Promise<void> {
     return new Promise((done, failed) => {
       this.#tasks.push(tenant, { next, tenant, payer, done, failed });
       this.#wanted();
@@ -79,9 +79,11 @@ export class StepGaps {
   /** Returns true when the task is not done at `untilMs`. */
   #advance({ next, tenant, payer, done, failed }: GapTask, untilMs: number): boolean {
     const [startedMs, spentNs] = [performance.now(), this.#time.spentNs];
+    let more: boolean | undefined = true;
     try {
       do {
-        if (!next()) {
+        more = next();
+        if (!more) {
           done();
           return false;
         }
@@ -91,10 +93,11 @@ export class StepGaps {
       failed(why);
       return false;
     } finally {
-      const ms = performance.now() - startedMs;
+      // Nobody pays for a look at the task of an ended inferlet: its last report of usage may be out.
+      const ms = more === undefined ? 0 : performance.now() - startedMs;
       this.#thread.spend(tenant, ms);
       // Parts that copy pages have charged that time already.
-      this.#time.spendFor(ms - (this.#time.spentNs - spentNs) / 1e6, payer);
+      if (ms > 0) this.#time.spendFor(ms - (this.#time.spentNs - spentNs) / 1e6, payer);
     }
   }
 }
