@@ -93,7 +93,7 @@ export class StepGaps {
       failed(why);
       return false;
     } finally {
-      // Nobody pays for a look at the task of an ended inferlet: its last report of usage may be out.
+      // An ended inferlet cannot pay: its last report of usage may be out.
       const ms = more === undefined ? 0 : performance.now() - startedMs;
       this.#thread.spend(tenant, ms);
       // Parts that copy pages have charged that time already.

@@ -59,6 +59,15 @@ test('several tenants divide the sixteenth equally', () => {
   for (const share of shares) assert.ok(Math.abs(share - 1 / 48) < 0.005, JSON.stringify(shares));
 });
 
+test('tenants that have gone take no part', () => {
+  const thread = new Thread();
+  thread.wanting.add('streams');
+  for (let i = 0; i < 100; i++) thread.share.spend(`gone ${i}`, 1);
+  thread.run(10_000, { a: 1 });
+  // Their debts, 100 ms, are paid in the first 1.6 s.
+  assert.ok(thread.used('a') > 400, `${thread.used('a')} ms`);
+});
+
 test('a tenant counts as at work between two of its calls', () => {
   const thread = new Thread();
   thread.share.saw('streams', thread.nowMs);

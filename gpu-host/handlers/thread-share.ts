@@ -5,13 +5,6 @@ const SAVED_MS = 2;
 /** A tenant counts as at work for so long after its last call, ms: its guest may be between two calls. */
 const PRESENT_MS = 50;
 
-interface Account {
-  /** Time that the tenant may take, ms; negative after work that took longer. */
-  balanceMs: number;
-  /** Time of the last payment. */
-  paidMs: number;
-}
-
 interface Sight {
   readonly tenant: string;
   readonly ms: number;
@@ -24,8 +17,10 @@ interface Sight {
 export class ThreadShare {
   readonly #now: () => number;
   readonly #wanting: (() => Iterable<string>)[] = [];
-  /** Tenants that have not saved up all they may. */
-  readonly #accounts = new Map<string, Account>();
+  /** Time that a tenant may take, ms, negative after work that took longer; only of tenants that have not saved up all they may. */
+  readonly #balances = new Map<string, number>();
+  /** Time of the last payment. */
+  #paidMs = 0;
   #latest: Sight | undefined;
   /** The latest call of another tenant than `#latest`. */
   #before: Sight | undefined;
@@ -48,25 +43,30 @@ export class ThreadShare {
 
   /** True when the tenant may do long work now. */
   mayWork(tenant: string): boolean {
-    const account = this.#accounts.get(tenant);
-    if (!account) return true;
-    this.#pay(tenant, account);
-    return account.balanceMs > 0 || !this.#isBesideOthers(tenant);
+    this.#pay();
+    return (this.#balances.get(tenant) ?? SAVED_MS) > 0 || !this.#isBesideOthers(tenant);
   }
 
   /** Notes that the tenant's work took the thread for `ms`. */
   spend(tenant: string, ms: number): void {
     if (!this.#isBesideOthers(tenant)) return;
-    const account = this.#accounts.get(tenant) ?? { balanceMs: SAVED_MS, paidMs: this.#now() };
-    this.#accounts.set(tenant, account);
-    account.balanceMs -= ms;
+    this.#pay();
+    this.#balances.set(tenant, (this.#balances.get(tenant) ?? SAVED_MS) - ms);
   }
 
-  #pay(tenant: string, account: Account): void {
+  /** Pays all tenants since the last payment. */
+  #pay(): void {
+    if (this.#balances.size === 0) {
+      this.#paidMs = this.#now();
+      return;
+    }
     const nowMs = this.#now();
-    account.balanceMs += ((nowMs - account.paidMs) * SHARE) / this.#accounts.size;
-    account.paidMs = nowMs;
-    if (account.balanceMs >= SAVED_MS) this.#accounts.delete(tenant);
+    const partMs = ((nowMs - this.#paidMs) * SHARE) / this.#balances.size;
+    this.#paidMs = nowMs;
+    for (const [tenant, balanceMs] of this.#balances) {
+      if (balanceMs + partMs >= SAVED_MS) this.#balances.delete(tenant);
+      else this.#balances.set(tenant, balanceMs + partMs);
+    }
   }
 
   #isBesideOthers(tenant: string): boolean {
