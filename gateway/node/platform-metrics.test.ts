@@ -1,47 +1,54 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { MAX_OWNERS, OTHER } from '#infra/telemetry/bounded.ts';
 import type { MetricFamily } from '#infra/telemetry/family.ts';
 import { openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { platformMetrics, withOthers } from './platform-metrics.ts';
 
-let redis: TestRedis;
-before(async () => {
-  redis = await TestRedis.start();
-});
-after(() => redis.stop());
-
 const family = (value: number): MetricFamily => ({
   ...{ name: 'pie.tokens', unit: '{token}', description: 'Tokens.', kind: 'counter' },
   points: [{ labels: { type: 'input' }, value }],
 });
 
-test("the metrics page has the gateway's current values and those that other processes published", async (t) => {
-  const scheduler = openTestScheduler(redis);
-  t.after(() => scheduler.close());
-  let value = 1;
-  const page = platformMetrics({ scheduler, process: 'gateway', collect: async () => [family(value)], public: false });
-  await scheduler.metrics.publish('gateway', JSON.stringify([family(0)]));
-  await scheduler.metrics.publish('runtime-1', JSON.stringify([family(7)]));
-  await scheduler.metrics.publish('runtime-2', 'from another version');
-  value = 2;
-  const text = await page.text();
-  assert.match(
-    text,
-    /^pie_tokens_total\{type="input",process="gateway"\} 2\npie_tokens_total\{type="input",process="runtime-1"\} 7$/m,
-  );
-  assert.match(text, /^pie_redis_up\{process="gateway"\} 1$/m);
-  assert.ok(!text.includes('runtime-2'));
-});
+describe('the metrics page', () => {
+  let redis: TestRedis;
+  before(async () => {
+    redis = await TestRedis.start();
+  });
+  after(() => redis.stop());
 
-test('without Redis the metrics page has the values of this gateway and reports Redis as down', async () => {
-  const scheduler = openTestScheduler(redis, { deadlineMs: 50 });
-  await scheduler.close();
-  const page = platformMetrics({ scheduler, process: 'gateway', collect: async () => [family(3)], public: true });
-  const text = await page.text();
-  assert.match(text, /^pie_tokens_total\{type="input",process="gateway"\} 3$/m);
-  assert.match(text, /^pie_redis_up\{process="gateway"\} 0$/m);
+  test("has the gateway's current values and those that other processes published", async (t) => {
+    const scheduler = openTestScheduler(redis);
+    t.after(() => scheduler.close());
+    let value = 1;
+    const page = platformMetrics({
+      scheduler,
+      process: 'gateway',
+      collect: async () => [family(value)],
+      public: false,
+    });
+    await scheduler.metrics.publish('gateway', JSON.stringify([family(0)]));
+    await scheduler.metrics.publish('runtime-1', JSON.stringify([family(7)]));
+    await scheduler.metrics.publish('runtime-2', 'from another version');
+    value = 2;
+    const text = await page.text();
+    assert.match(
+      text,
+      /^pie_tokens_total\{type="input",process="gateway"\} 2\npie_tokens_total\{type="input",process="runtime-1"\} 7$/m,
+    );
+    assert.match(text, /^pie_redis_up\{process="gateway"\} 1$/m);
+    assert.ok(!text.includes('runtime-2'));
+  });
+
+  test('without Redis has the values of this gateway and reports Redis as down', async () => {
+    const scheduler = openTestScheduler(redis, { deadlineMs: 50 });
+    await scheduler.close();
+    const page = platformMetrics({ scheduler, process: 'gateway', collect: async () => [family(3)], public: true });
+    const text = await page.text();
+    assert.match(text, /^pie_tokens_total\{type="input",process="gateway"\} 3$/m);
+    assert.match(text, /^pie_redis_up\{process="gateway"\} 0$/m);
+  });
 });
 
 test('withOthers names the busiest tenants and adds up the rest', () => {

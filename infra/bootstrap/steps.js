@@ -38,10 +38,15 @@ const PLAIN = 'bad-input|concurrency|library-io|traits';
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'chaos', 'documents', 'fuzz', 'oracles', 'telemetry'];
 
+/** Files of `gpu-host/handlers` that replace the clock or watch the pauses of their own process. */
+const TIMED = 'run-slices|step-gaps';
+
 /** Folders whose tests start no process but Redis. One process loads their sources once, which takes longer than most of these tests. */
 const LIGHT = [
   'scheduler/**/*.test.ts',
-  'gateway/app/**/*.test.ts',
+  'functions/sdk/src/!(core|healing|held|jump).test.ts',
+  'gateway/@(app|node)/**/*.test.ts',
+  `gpu-host/handlers/!(${TIMED}).test.ts`,
   'gpu-host/@(batcher|memory)/**/*.test.ts',
   'runtime/grammar/@(matching|translate)/*.test.ts',
 ];
@@ -73,11 +78,11 @@ export const STEPS = [
     args: tests(4),
     files: [
       ...['wit', 'infra', 'functions/sdk/pack'].map((folder) => `${folder}/**/*.test.ts`),
-      'functions/sdk/src/!(core|healing|held|jump).test.ts',
       'gateway/*.test.ts',
-      'gateway/!(app)/**/*.test.ts',
+      'gateway/!(app|node)/**/*.test.ts',
       'gpu-host/*.test.ts',
-      'gpu-host/!(batcher|memory)/**/!(native*).test.ts',
+      'gpu-host/!(batcher|handlers|memory)/**/!(native*).test.ts',
+      `gpu-host/handlers/@(${TIMED}).test.ts`,
       'runtime/*.test.ts',
       'runtime/!(grammar)/**/*.test.ts',
       'runtime/grammar/*.test.ts',
