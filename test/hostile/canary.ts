@@ -28,6 +28,8 @@ export class Canary {
   readonly #listeners: (() => void)[] = [];
   /** Median milliseconds per token without an attack. */
   readonly aloneMs: number;
+  #restMs = 0;
+  #resting = new AbortController();
   #problem: Error | null = null;
   #stopped = false;
   #singing: Promise<void> = Promise.resolve();
@@ -38,8 +40,8 @@ export class Canary {
     this.aloneMs = aloneMs;
   }
 
-  /** Deploys the canary's function, records its output alone, and starts to stream stories, with a rest of `restMs` between two. */
-  static async start(platform: Platform, client: TenantClient, restMs = 0): Promise<Canary> {
+  /** Deploys the canary's function, records its output alone, and starts to stream stories. */
+  static async start(platform: Platform, client: TenantClient): Promise<Canary> {
     const { apiKey } = client;
     await deploySource(platform, path.join(ROOT, 'functions', FUNCTION), { apiKey });
     const { story: expected } = await tell(client);
@@ -50,7 +52,7 @@ export class Canary {
       rehearsals.push(telling);
     }
     const canary = new Canary(client, expected, median(rehearsals.map(({ msPerToken }) => msPerToken)));
-    canary.#singing = canary.#sing(restMs);
+    canary.#singing = canary.#sing();
     return canary;
   }
 
@@ -70,20 +72,28 @@ export class Canary {
     return { medianMs: median(times), slowestMs: Math.max(...times) };
   }
 
+  /** Rests for `restMs` between two stories from now on, and ends a rest under way. */
+  rest(restMs: number): void {
+    this.#restMs = restMs;
+    this.#resting.abort();
+    this.#resting = new AbortController();
+  }
+
   /** Stops after the story under way. */
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#singing;
   }
 
-  async #sing(restMs: number): Promise<void> {
+  async #sing(): Promise<void> {
     try {
       while (!this.#stopped) {
         const { story, ...telling } = await tell(this.#client);
         if (story !== this.#expected) throw new Error(`the canary told ${story}; alone it tells ${this.#expected}`);
         this.#tellings.push(telling);
         for (const listener of this.#listeners.splice(0)) listener();
-        await sleep(restMs);
+        if (this.#restMs > 0)
+          await sleep(this.#restMs, undefined, { signal: this.#resting.signal }).catch(() => undefined);
       }
     } catch (cause) {
       this.#problem = cause instanceof Error ? cause : new Error(String(cause));
