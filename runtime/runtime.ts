@@ -163,7 +163,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       startSandbox({ layers, host: hostTable, thread, memoryMb, poolMb, main }, events, background),
     cores: coreShares(shares),
     tokenizers: () => models.granted([]),
-    deviceBusy: () => hosts.list.some(({ pending }) => pending > 0),
+    deviceBusy: () => hosts.list.some(({ isBusy }) => isBusy),
     onLoss: async (invocations, alone) => {
       await Promise.all(invocations.map((id) => scheduler.quarantine.noteLoss(id, alone)));
     },

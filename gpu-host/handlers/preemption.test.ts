@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Backend } from '../backends/backend.ts';
 import { type Guest, guest } from '../testing/guest.ts';
-import { GREEDY, generate, must, NONE, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import { GREEDY, generate, must, NONE, range, startTestHost, type TestHost, tagOf, until } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 const PAGES = 16;
@@ -22,10 +22,6 @@ async function prefill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: r
 }
 
 const statsOf = (host: TestHost) => host.host.stats().models[0]!;
-
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 1));
-}
 
 test('a run of the newest leaves for an older inferlet and goes on with the same tokens when that one has ended', async () => {
   await using host = await startTestHost({ pageCount: PAGES, shape: { contextLength: 128 }, model: SWAP });

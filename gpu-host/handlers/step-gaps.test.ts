@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { DeviceTime, type Payer } from './meter.ts';
-import { StepGaps } from './step-gaps.ts';
+import { GAP_MS, StepGaps } from './step-gaps.ts';
 import { ThreadShare } from './thread-share.ts';
 
 const payer = { charge: () => undefined };
@@ -12,16 +12,26 @@ const partsOf = (parts: number, done: () => void) => () => {
   return --parts > 0;
 };
 
-const PART_MS = 3;
+/** Duration of a part that takes longer than a gap. */
+const PART_MS = GAP_MS + 1;
 
-/** A part that takes longer than a gap. */
-function longPart(): void {
-  for (const start = performance.now(); performance.now() - start < PART_MS; );
+/** A clock that moves only when a part takes time. */
+class TestClock {
+  #ms = 1000;
+
+  readonly now = (): number => this.#ms;
+
+  longPart(): void {
+    this.#ms += PART_MS;
+  }
 }
+
+const gapsBy = ({ now }: TestClock, time = new DeviceTime(), wanted: () => void = () => undefined) =>
+  new StepGaps(wanted, time, new ThreadShare(now), now);
 
 test('short work is done in one gap', async () => {
   let wanted = 0;
-  const gaps = new StepGaps(() => wanted++, new DeviceTime(), new ThreadShare());
+  const gaps = gapsBy(new TestClock(), new DeviceTime(), () => void wanted++);
   let [one, two] = [0, 0];
   const works = [
     gaps.work(
@@ -52,12 +62,13 @@ function counting(): Payer & { ns: number } {
 }
 
 test('long work does a part a gap, tenants take turns, and its inferlet pays', async () => {
-  const gaps = new StepGaps(() => undefined, new DeviceTime(), new ThreadShare());
+  const clock = new TestClock();
+  const gaps = gapsBy(clock);
   const order: string[] = [];
   const payers = [counting(), counting()] as const;
   const long = (name: string) => () => {
     order.push(name);
-    longPart();
+    clock.longPart();
   };
   const works = [
     gaps.work(partsOf(2, long('a')), 'a', payers[0]),
@@ -68,31 +79,28 @@ test('long work does a part a gap, tenants take turns, and its inferlet pays', a
   while (gaps.run()) runs++;
   assert.deepEqual([runs, order.join('')], [6, 'abAbaA']);
   await Promise.all(works);
-  assert.ok(payers[0].ns >= 4 * PART_MS * 1e6 && payers[1].ns >= 2 * PART_MS * 1e6, JSON.stringify(payers));
+  assert.deepEqual([payers[0].ns, payers[1].ns], [4 * PART_MS * 1e6, 2 * PART_MS * 1e6]);
 });
 
 test('time that a part has charged itself is not charged again', async () => {
-  const time = new DeviceTime();
-  const gaps = new StepGaps(() => undefined, time, new ThreadShare());
+  const [clock, time] = [new TestClock(), new DeviceTime()];
+  const gaps = gapsBy(clock, time);
   const [copies, payer] = [counting(), counting()];
   const work = gaps.work(
     partsOf(1, () => {
-      longPart();
-      time.spendFor(3, copies);
+      clock.longPart();
+      time.spendFor(1, copies);
     }),
     'a',
     payer,
   );
-  const from = performance.now();
   gaps.run();
-  const wallNs = (performance.now() - from) * 1e6;
   await work;
-  assert.equal(copies.ns, 3e6);
-  assert.ok(payer.ns + copies.ns <= wallNs, `${payer.ns} and ${copies.ns} of ${wallNs}`);
+  assert.deepEqual([copies.ns, payer.ns], [1e6, (PART_MS - 1) * 1e6]);
 });
 
 test('work that fails ends alone', async () => {
-  const gaps = new StepGaps(() => undefined, new DeviceTime(), new ThreadShare());
+  const gaps = gapsBy(new TestClock());
   const failing = gaps.work(
     () => {
       throw new TypeError('a bug');

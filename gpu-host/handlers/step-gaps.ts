@@ -26,17 +26,20 @@ export class StepGaps {
   readonly #wanted: () => void;
   readonly #time: DeviceTime;
   readonly #thread: ThreadShare;
+  readonly #now: () => number;
   #retry: NodeJS.Timeout | undefined;
 
   /**
    * @param wanted called when there is work: `run` must be called soon, between two steps
    * @param time charges the tasks' payers
    * @param thread says which tenants may work now
+   * @param now milliseconds of a monotonic clock
    */
-  constructor(wanted: () => void, time: DeviceTime, thread: ThreadShare) {
+  constructor(wanted: () => void, time: DeviceTime, thread: ThreadShare, now: () => number = () => performance.now()) {
     this.#wanted = wanted;
     this.#time = time;
     this.#thread = thread;
+    this.#now = now;
   }
 
   /** True when there is work that may be done now. */
@@ -56,10 +59,10 @@ export class StepGaps {
   /** Works for one gap. Returns true when work is left that may be done now; `wanted` is called for the rest later. */
   run(): boolean {
     if (this.#tasks.isEmpty) return false;
-    const untilMs = performance.now() + GAP_MS;
+    const untilMs = this.#now() + GAP_MS;
     for (let task = this.#tasks.shift(this.#mayWork); task; task = this.#tasks.shift(this.#mayWork)) {
       if (this.#advance(task, untilMs)) this.#tasks.push(task.tenant, task);
-      if (performance.now() >= untilMs) break;
+      if (this.#now() >= untilMs) break;
     }
     this.#retryLater();
     return this.isDue;
@@ -78,7 +81,7 @@ export class StepGaps {
 
   /** Returns true when the task is not done at `untilMs`. */
   #advance({ next, tenant, payer, done, failed }: GapTask, untilMs: number): boolean {
-    const [startedMs, spentNs] = [performance.now(), this.#time.spentNs];
+    const [startedMs, spentNs] = [this.#now(), this.#time.spentNs];
     let more: boolean | undefined = true;
     try {
       do {
@@ -87,14 +90,14 @@ export class StepGaps {
           done();
           return false;
         }
-      } while (performance.now() < untilMs && this.#thread.mayWork(tenant));
+      } while (this.#now() < untilMs && this.#thread.mayWork(tenant));
       return true;
     } catch (why) {
       failed(why);
       return false;
     } finally {
       // An ended inferlet cannot pay: its last report of usage may be out.
-      const ms = more === undefined ? 0 : performance.now() - startedMs;
+      const ms = more === undefined ? 0 : this.#now() - startedMs;
       this.#thread.spend(tenant, ms);
       // Parts that copy pages have charged that time already.
       if (ms > 0) this.#time.spendFor(ms - (this.#time.spentNs - spentNs) / 1e6, payer);

@@ -2,9 +2,10 @@ import { randomInt } from 'node:crypto';
 import { handlerError } from './errors.ts';
 import { GpuInferlet } from './gpu-inferlet.ts';
 import type { GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
-import type { InferletOptions } from './inferlet-options.ts';
+import { DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
 import { Link, type LinkEvents } from './link.ts';
 import type { LinkSecurity } from './security.ts';
+import { TenantLinks } from './tenant-links.ts';
 import { FRAME, STATS } from './wire.ts';
 import { within } from './within.ts';
 
@@ -59,7 +60,8 @@ interface StatsWaiter {
 const STATS_DEADLINE_MS = 10_000;
 
 /**
- * A runtime's connection to one GPU host, shared by all its inferlets. The calls of one event-loop turn leave in one write.
+ * A runtime's connection to one GPU host: a socket for the host's state, and one for the calls of each tenant's inferlets. A tenant's calls of
+ * one event-loop turn leave in one write.
  *
  * After a loss, every pending call answers `unavailable`, and so does every later call of the inferlets that were open: what they held died
  * with the host or was released by it. The connection reconnects by itself; inferlets opened after that work.
@@ -71,7 +73,10 @@ export class GpuHostConnection {
   #address: string;
   readonly #security: LinkSecurity | undefined;
   #reconnect: { readonly first: number; readonly longest: number };
+  /** The socket for the host's state: there after the hello of a host that may be used. */
   #link: Link | undefined;
+  /** The sockets of the tenants, while there is a link. */
+  #tenants: TenantLinks | undefined;
   #hello: HostHello | undefined;
   #helloAt: number | undefined;
   #lostAt: number | undefined;
@@ -122,9 +127,9 @@ export class GpuHostConnection {
     throw new Error(`no GPU host answered at ${address} within ${deadlineMs} ms`);
   }
 
-  /** Number of calls that the host has not answered. */
-  get pending(): number {
-    return this.#link?.pending.size ?? 0;
+  /** True while the host has calls of inferlets to answer. */
+  get isBusy(): boolean {
+    return this.#tenants?.isBusy ?? false;
   }
 
   /** The models of the latest hello. */
@@ -160,7 +165,8 @@ export class GpuHostConnection {
   /** Opens an inferlet's address space on the host. Without a connection the inferlet is dead: its calls answer `unavailable`. */
   openInferlet(options: InferletOptions): GpuInferlet {
     this.#lastInferlet = (this.#lastInferlet + 1) >>> 0 || 1;
-    return new GpuInferlet(this.#link ?? DOWN, this.#lastInferlet, options, this.models);
+    const link = this.#tenants?.of(options.tenant ?? DEFAULT_TENANT) ?? DOWN;
+    return new GpuInferlet(link, this.#lastInferlet, options, this.models);
   }
 
   /**
@@ -224,6 +230,7 @@ export class GpuHostConnection {
         this.#hello = this.#here(hello);
         this.#helloAt = Date.now();
         this.#link = link;
+        this.#tenants = new TenantLinks(this.#address, hello.hostId, this.#security);
         this.#retryMs = this.#reconnect.first;
         for (const listener of [...this.#readyListeners]) listener();
       },
@@ -256,6 +263,8 @@ export class GpuHostConnection {
   #lost(cause: string): void {
     const wasUp = this.#link !== undefined;
     this.#link = undefined;
+    this.#tenants?.close(cause);
+    this.#tenants = undefined;
     if (wasUp) this.#lostAt = Date.now();
     for (const id of [...this.#stats.keys()]) this.#takeStats(id)?.reject(new Error(cause));
     if (wasUp) for (const listener of [...this.#lostListeners]) listener(cause);

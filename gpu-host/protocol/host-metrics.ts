@@ -10,7 +10,11 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
   const gauge = numbers('gauge', models);
   return [
     {
-      ...{ name: 'pie.gpu.connections', unit: '{connection}', description: 'Runtimes that are connected.' },
+      ...{
+        name: 'pie.gpu.connections',
+        unit: '{connection}',
+        description: 'Connections of runtimes: one of each runtime, and one for each tenant whose inferlets it runs.',
+      },
       ...{ kind: 'gauge', points: [{ labels: {}, value: connections }] },
     },
     {

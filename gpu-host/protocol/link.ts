@@ -40,7 +40,10 @@ export interface LinkEvents {
   onLost(cause: string): void;
 }
 
-/** One socket to a GPU host: from connect to the first error or end. A link is never reopened; the connection makes a new one. */
+/**
+ * One socket to a GPU host: from connect to the first error or end. Frames may be written at once, and leave when the host can be reached. A
+ * link is never reopened; its owner makes a new one.
+ */
 export class Link {
   readonly writer = new FrameWriter();
   readonly pageLists = new PageLists();
@@ -56,18 +59,21 @@ export class Link {
   #reader = new FrameReader();
   #lastId = 0;
   #flushing = false;
+  /** True once bytes may be sent: over TLS, after the host has shown a trusted certificate. */
+  #isReady = false;
   #remoteError: string | undefined;
 
   /** @throws Error at a network address of another machine, without `security` */
   constructor(address: string, events: LinkEvents, security?: LinkSecurity) {
     this.#events = events;
-    const greet = () => {
-      this.writer.begin(FRAME.hello);
-      this.writer.putText(JSON.stringify({ processId: process.pid }));
-      this.writer.end();
+    this.writer.begin(FRAME.hello);
+    this.writer.putText(JSON.stringify({ processId: process.pid }));
+    this.writer.end();
+    const ready = () => {
+      this.#isReady = true;
       this.flush();
     };
-    this.#socket = linkSocket(address, greet, security);
+    this.#socket = linkSocket(address, ready, security);
     this.#socket.setNoDelay(true);
     this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
     this.#socket.on('error', (error) => this.close(`the connection to the GPU host failed: ${error.message}`));
@@ -90,7 +96,7 @@ export class Link {
 
   flush(): void {
     this.#flushing = false;
-    if (this.lost || this.writer.length === 0) return;
+    if (this.lost || !this.#isReady || this.writer.length === 0) return;
     this.#socket.write(this.writer.take(), () => {
       if (this.#socket.writableLength === 0) this.drains++;
     });

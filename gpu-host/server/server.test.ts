@@ -8,13 +8,20 @@ import { encodeCall, OPERATIONS, type Operation } from '../protocol/operations.t
 import { PageLists } from '../protocol/page-lists.ts';
 import { FRAME, MAX_FRAME_WORDS, PROTOCOL_VERSION } from '../protocol/wire.ts';
 import { FrameWriter } from '../protocol/words.ts';
-import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import {
+  GREEDY,
+  generate,
+  must,
+  NONE,
+  Oracle,
+  range,
+  startTestHost,
+  type TestHost,
+  tagOf,
+  until,
+} from '../testing/host.ts';
 
 /** Waits until `holds` returns true; the test runner's own limit is the deadline. */
-async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await sleep(2);
-}
-
 /** Writes a call of the first inferlet. */
 function put(writer: FrameWriter, queue: number, id: number, operation: Operation): void {
   encodeCall(writer, new PageLists(), { inferlet: 1, queue, id }, operation);

@@ -3,19 +3,14 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import { TRAITS } from '../handlers/model.ts';
 import { randomModel } from '../models/random-model.ts';
 import { GpuHostConnection, type GpuInferlet } from '../protocol/client.ts';
 import { GpuHost, type HostedModel } from '../server.ts';
-import { GREEDY, generate, must, NONE, Oracle, range, tagOf } from '../testing/host.ts';
+import { GREEDY, generate, must, NONE, Oracle, range, tagOf, until } from '../testing/host.ts';
 
 const PAGES = 16;
-
-async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await sleep(2);
-}
 
 // Without swap, an inferlet is ended for memory instead of preempted.
 for (const swaps of [true, false])

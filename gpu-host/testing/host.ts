@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Backend, SequenceInput, TopTokens } from '../backends/backend.ts';
 import { createOnnxBackend } from '../backends/onnx/index.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
@@ -251,4 +252,9 @@ export class Oracle {
     }
     return tokens.slice(prompt.length);
   }
+}
+
+/** Waits until a condition holds; the limit of the test is the deadline. */
+export async function until(holds: () => boolean): Promise<void> {
+  while (!holds()) await sleep(2);
 }

@@ -38,8 +38,14 @@ const PLAIN = 'bad-input|concurrency|library-io|traits';
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'chaos', 'documents', 'fuzz', 'oracles', 'telemetry'];
 
-/** Files of `gpu-host/handlers` that replace the clock or watch the pauses of their own process. */
-const TIMED = 'run-slices|step-gaps';
+/** The file of `gpu-host/handlers` whose subject is the time that things take. */
+const TIMED = 'run-slices';
+
+/**
+ * Files of `runtime/fleet` with sandboxes that hang. A starved sandbox that hangs is not held against its function, and one that yields its
+ * cores takes a minute to hang beside other tests.
+ */
+const HANGING = 'fleet|quarantine|reads-nothing';
 
 /** Folders whose tests start no process but Redis. One process loads their sources once, which takes longer than most of these tests. */
 const LIGHT = [
@@ -82,12 +88,19 @@ export const STEPS = [
       'gateway/!(app|node)/**/*.test.ts',
       'gpu-host/*.test.ts',
       'gpu-host/!(batcher|handlers|memory)/**/!(native*).test.ts',
-      `gpu-host/handlers/@(${TIMED}).test.ts`,
+      `gpu-host/handlers/${TIMED}.test.ts`,
       'runtime/*.test.ts',
-      'runtime/!(grammar)/**/*.test.ts',
+      'runtime/!(fleet|grammar)/**/*.test.ts',
+      `runtime/fleet/!(${HANGING}).test.ts`,
       'runtime/grammar/*.test.ts',
     ],
     beside: [{ title: 'Tests of each room, in one process', minutes: LONGER * 20, args: SHARED, files: LIGHT }],
+  },
+  {
+    title: 'Tests of sandboxes that hang, one at a time',
+    minutes: LONGER * 5,
+    args: tests(1),
+    files: [`runtime/fleet/@(${HANGING}).test.ts`],
   },
   {
     // Two processes, each with one platform for all of its tests. One alone leaves two cores idle for almost half of the time.

@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { must, startTestHost, tagOf, until } from '../testing/host.ts';
+import { GpuInferlet } from './gpu-inferlet.ts';
+import { TenantLinks } from './tenant-links.ts';
+
+test("a tenant's calls do not wait for those that another tenant sent before", async () => {
+  // The host handles one call of a connection in each turn of its event loop.
+  await using host = await startTestHost({ host: { limits: { sliceMs: 0 } } });
+  const connection = await host.connect();
+  const open = (tenant: string) => {
+    const inferlet = connection.openInferlet({ id: tenant, tenant, maxPages: 8, arrival: 1 });
+    return { inferlet, queue: inferlet.createQueue('tiny') };
+  };
+  const [flooding, quiet] = [open('flooding'), open('quiet')];
+  must(await quiet.inferlet.synchronize(quiet.queue));
+  let isFloodOver = false;
+  for (let i = 0; i < 20_000; i++) {
+    flooding.inferlet.send(flooding.queue, { op: 'mask-page', page: 0, slots: 0 });
+  }
+  const flood = flooding.inferlet.synchronize(flooding.queue).then(() => {
+    isFloodOver = true;
+  });
+  must(await quiet.inferlet.synchronize(quiet.queue));
+  assert.equal(isFloodOver, false);
+  await flood;
+});
+
+test("a tenant's link that the host ends takes no other tenant's inferlets with it", async () => {
+  await using host = await startTestHost({ host: { limits: { maxInferlets: 1 } } });
+  const connection = await host.connect();
+  const open = (id: string, tenant: string) => connection.openInferlet({ id, tenant, maxPages: 8, arrival: 1 });
+  const neighbour = open('neighbour', 'b');
+  const queue = neighbour.createQueue('tiny');
+  must(await neighbour.synchronize(queue));
+  const [first, second] = [open('first', 'a'), open('second', 'a')];
+  const lost = await Promise.all([first, second].map((inferlet) => inferlet.synchronize(inferlet.createQueue('tiny'))));
+  assert.deepEqual(lost.map(tagOf), ['unavailable', 'unavailable']);
+  must(await neighbour.synchronize(queue));
+  assert.equal(connection.connected, true);
+  const third = open('third', 'a');
+  must(await third.synchronize(third.createQueue('tiny')));
+});
+
+test('a link closes when it has had no inferlet for a while, and a later inferlet gets another', async () => {
+  await using host = await startTestHost();
+  const connection = await host.connect();
+  const { hostId = '', models } = connection;
+  const links = new TenantLinks(host.address, hostId, undefined, 10);
+  for (const id of ['first', 'second']) {
+    const inferlet = new GpuInferlet(links.of('a'), 1, { id, tenant: 'a', maxPages: 8, arrival: 1 }, models);
+    must(await inferlet.synchronize(inferlet.createQueue('tiny')));
+    assert.equal(host.host.stats().connections, 2);
+    await inferlet.close();
+    await until(() => host.host.stats().connections === 1);
+  }
+  links.close('the test is over');
+});
+
+test('a link that leads to another process than the connection is lost', async () => {
+  await using host = await startTestHost();
+  const connection = await host.connect();
+  const links = new TenantLinks(host.address, 'an earlier process', undefined);
+  const options = { id: 'late', tenant: 'a', maxPages: 8, arrival: 1 };
+  const inferlet = new GpuInferlet(links.of('a'), 1, options, connection.models);
+  const queue = inferlet.createQueue('tiny');
+  await until(() => inferlet.lost !== undefined);
+  const outcome = await inferlet.synchronize(queue);
+  assert.deepEqual(outcome, { tag: 'err', val: { tag: 'unavailable', val: 'the GPU host was restarted' } });
+  links.close('the test is over');
+});

@@ -1,0 +1,71 @@
+import { Link } from './link.ts';
+import type { LinkSecurity } from './security.ts';
+
+/** Interval of the looks that close links on which no inferlet was open since the last look, in milliseconds. */
+const SWEEP_MS = 15_000;
+
+/**
+ * The sockets that carry the calls of inferlets to one GPU host process: one for each tenant, so that the calls that one tenant floods the
+ * host with never lie before those of another.
+ */
+export class TenantLinks {
+  readonly #address: string;
+  readonly #hostId: string;
+  readonly #security: LinkSecurity | undefined;
+  readonly #links = new Map<string, Link>();
+  /** Links without an inferlet at the last look, and no new one since. */
+  readonly #idle = new Set<Link>();
+  readonly #sweeper: NodeJS.Timeout;
+
+  /** @param hostId the host process that must answer: another one has none of the inferlets, and perhaps other models */
+  constructor(address: string, hostId: string, security: LinkSecurity | undefined, sweepMs = SWEEP_MS) {
+    this.#address = address;
+    this.#hostId = hostId;
+    this.#security = security;
+    this.#sweeper = setInterval(() => this.#sweep(), sweepMs).unref();
+  }
+
+  /** True while the host has calls to answer. */
+  get isBusy(): boolean {
+    for (const { pending } of this.#links.values()) if (pending.size > 0) return true;
+    return false;
+  }
+
+  /** The tenant's link, opened when there is none. Calls may be written to it at once: they leave when the host can be reached. */
+  of(tenant: string): Link {
+    const link = this.#links.get(tenant) ?? this.#open(tenant);
+    this.#idle.delete(link);
+    return link;
+  }
+
+  /** Ends all links: their pending calls are answered `unavailable` with the cause. */
+  close(cause: string): void {
+    clearInterval(this.#sweeper);
+    for (const link of [...this.#links.values()]) link.close(cause);
+  }
+
+  #open(tenant: string): Link {
+    const link = new Link(
+      this.#address,
+      {
+        onHello: ({ hostId }) => {
+          if (hostId !== this.#hostId) link.close('the GPU host was restarted');
+        },
+        onStats: () => undefined,
+        onLost: () => {
+          this.#idle.delete(link);
+          if (this.#links.get(tenant) === link) this.#links.delete(tenant);
+        },
+      },
+      this.#security,
+    );
+    this.#links.set(tenant, link);
+    return link;
+  }
+
+  #sweep(): void {
+    for (const link of this.#idle) if (link.inferlets.size === 0) link.close('no inferlet of the tenant is open');
+    this.#idle.clear();
+    for (const link of this.#links.values()) if (link.inferlets.size === 0) this.#idle.add(link);
+  }
+}
