@@ -56,6 +56,11 @@ export class SandboxEnd {
     return this.#invocations.size;
   }
 
+  /** True while frames of the runtime wait for the thread. */
+  get isBehind(): boolean {
+    return this.#channel.behind;
+  }
+
   close(): void {
     this.#channel.close();
   }

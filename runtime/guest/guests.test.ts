@@ -11,29 +11,41 @@ import { Guests } from './guests.ts';
 
 const INSTANCES = 20;
 
-it('a sandbox makes one instance in each turn of the event loop, so that it answers between instances', async () => {
+interface Made {
+  /** Turns of the event loop in which the instances were made. */
+  readonly turns: readonly number[];
+  /** Sizes of the modules that were compiled whole. */
+  readonly wholes: readonly number[];
+  /** Size of the program's first module. */
+  readonly moduleBytes: number | undefined;
+}
+
+/** Launches `INSTANCES` at once in a sandbox whose frames wait as long as `isBehind` says so. */
+async function launchAll(isBehind: () => boolean): Promise<Made> {
   const artifact = await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` })));
   const planner = () => planFiles(artifact.directory, artifact.coreModules);
   const { key, plan, modules } = await readProgram('f', artifact, new ModuleFiles(), planner);
 
   let turn = 0;
-  let last = -1;
-  const madeAt: number[] = [];
+  const turns: number[] = [];
   const done = Promise.withResolvers<void>();
   const tell = (message: FromSandbox) => {
     assert.equal(message.kind, 'prepared');
-    madeAt.push(turn);
-    if (madeAt.length === INSTANCES) done.resolve();
+    turns.push(turn);
+    if (turns.length === INSTANCES) done.resolve();
   };
   const wholes: number[] = [];
   const compileWhole = (bytes: Uint8Array<ArrayBuffer>) => {
     wholes.push(bytes.length);
     return WebAssembly.compile(bytes);
   };
-  const guests = new Guests({ world: compileWorld(recordingHost().host), poolBytes: 0, tell, compileWhole });
+  const guests = new Guests({
+    ...{ world: compileWorld(recordingHost().host), poolBytes: 0 },
+    ...{ tell, isBehind, compileWhole },
+  });
   const count = () => {
     turn++;
-    if (madeAt.length < INSTANCES) setImmediate(count);
+    if (turns.length < INSTANCES) setImmediate(count);
   };
 
   for (const [i, { hash, bytes }] of modules.entries())
@@ -44,9 +56,23 @@ it('a sandbox makes one instance in each turn of the event loop, so that it answ
     guests.take({ kind: 'prepare', instance, key }, new Uint8Array());
   setImmediate(count);
   await done.promise;
-  assert.deepEqual(wholes, [modules[0]?.bytes.length]);
-  for (const at of madeAt) {
-    assert.ok(at > last, `instances were made in the turns ${madeAt.join(', ')}`);
-    last = at;
+  return { turns, wholes, moduleBytes: modules[0]?.bytes.length };
+}
+
+it('a sandbox makes one instance in each turn of the event loop, so that it answers between instances', async () => {
+  const { turns, wholes, moduleBytes } = await launchAll(() => false);
+  assert.deepEqual(wholes, [moduleBytes]);
+  for (const [i, at] of turns.entries()) {
+    assert.ok(i === 0 || at > (turns[i - 1] ?? 0), `instances were made in the turns ${turns.join(', ')}`);
   }
+});
+
+it('answers that guests wait for go before launches, but not for ever', async () => {
+  let looks = 0;
+  const { turns } = await launchAll(() => {
+    looks++;
+    return true;
+  });
+  assert.equal(turns.length, INSTANCES);
+  assert.ok(looks > 2 * INSTANCES, `${looks} looks at the frames for ${INSTANCES} launches`);
 });

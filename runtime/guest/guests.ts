@@ -14,6 +14,8 @@ export interface GuestsOptions {
   /** Memory that all ready instances together may take. */
   readonly poolBytes: number;
   readonly tell: (message: FromSandbox) => void;
+  /** True while frames of the runtime wait for the thread: answers that guests wait for, and launches. */
+  readonly isBehind: () => boolean;
   /** Compiles all functions of a module before they are called. */
   readonly compileWhole: (bytes: Uint8Array<ArrayBuffer>) => Promise<WebAssembly.Module>;
 }
@@ -31,11 +33,14 @@ interface Instance {
 
 const MAX_TEXT_CHARACTERS = 16 << 10;
 const MAX_HANDLER_ERRORS = 32;
+/** Longest time that running guests hold up the next launch, ms. */
+const MAX_HELD_MS = 20;
 
 /** The guests of one sandbox: programs, ready instances, and running invocations. */
 export class Guests {
   readonly #tell: GuestsOptions['tell'];
   readonly #compileWhole: GuestsOptions['compileWhole'];
+  readonly #isBehind: GuestsOptions['isBehind'];
   readonly #pool: InstancePool;
   readonly #slices: SliceRunner;
   readonly #modules = new Map<string, Promise<WebAssembly.Module>>();
@@ -45,13 +50,14 @@ export class Guests {
   readonly #instances = new Map<number, Instance>();
   /** Invocations whose instances are being made. */
   #preparing = 0;
-  /** Resolves when the turn of the event loop that makes an instance ends. */
-  #turnOver: Promise<void> | null = null;
+  /** Launches that wait for their turn, oldest first. */
+  readonly #launches: (() => void)[] = [];
   #deviceBusy = false;
 
-  constructor({ world, poolBytes, tell, compileWhole }: GuestsOptions) {
+  constructor({ world, poolBytes, tell, isBehind, compileWhole }: GuestsOptions) {
     this.#tell = tell;
     this.#compileWhole = compileWhole;
+    this.#isBehind = isBehind;
     this.#slices = new SliceRunner(() => this.#deviceBusy);
     this.#pool = new InstancePool({
       ...{ world, slices: this.#slices, budgetBytes: poolBytes },
@@ -207,14 +213,22 @@ export class Guests {
     }
   }
 
-  /** Waits for a turn of the event loop of its own: an instance may take milliseconds, and the sandbox must answer between two of them. */
-  async #turn(): Promise<void> {
-    while (this.#turnOver) await this.#turnOver;
-    this.#turnOver = new Promise((resolve) => {
-      setImmediate(() => {
-        this.#turnOver = null;
-        resolve();
-      });
+  /**
+   * Waits for a turn of the event loop of its own: an instance may take milliseconds, and the sandbox must answer between two of them. Guests
+   * that run go first, those that a slice suspended and those whose answers have come. Otherwise the instances of a crowd of launches would
+   * all live at once, V8 would collect garbage among all of them, and all of the crowd would end late.
+   */
+  #turn(): Promise<void> {
+    return new Promise((resolve) => {
+      if (this.#launches.push(resolve) === 1) this.#launchLater(performance.now());
+    });
+  }
+
+  #launchLater(sinceMs: number): void {
+    setImmediate(() => {
+      const isHeld = (this.#isBehind() || this.#slices.bursting > 0) && performance.now() - sinceMs < MAX_HELD_MS;
+      if (!isHeld) this.#launches.shift()?.();
+      if (this.#launches.length > 0) this.#launchLater(isHeld ? sinceMs : performance.now());
     });
   }
 

@@ -20,6 +20,7 @@ const guests: Guests = new Guests({
   world: suspendingWorld(compileWorld(sandboxTable(localTable((model) => guests.vocabulary(model))))),
   poolBytes: Number(poolMb) * 2 ** 20,
   tell: (message) => end.tell(message),
+  isBehind: () => end.isBehind,
   compileWhole,
 });
 const end = new SandboxEnd(new Socket({ fd: CHANNEL, readable: true, writable: true }), {

@@ -27,6 +27,11 @@ export class SliceRunner {
     return this.#queue.length;
   }
 
+  /** Number of waiting tasks with credit. */
+  get bursting(): number {
+    return this.#queue.bursting;
+  }
+
   /** Number of waiting tasks without credit. */
   get spinners(): number {
     return this.#queue.spinners;

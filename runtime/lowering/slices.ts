@@ -44,6 +44,11 @@ export class SliceQueue<T extends object> {
     return this.#bursting.length + this.#spinning.length;
   }
 
+  /** Number of waiting tasks with credit. */
+  get bursting(): number {
+    return this.#bursting.length;
+  }
+
   /** Number of waiting tasks without credit. */
   get spinners(): number {
     return this.#spinning.length;
