@@ -6,19 +6,23 @@ import type { Sandbox } from './sandbox.ts';
 const BUSY: WatchLimits = { everyMs: 100, computingMs: 500, stillMs: 3000 };
 /** A sandbox without guests speaks every second. */
 const IDLE: WatchLimits = { ...BUSY, everyMs: 1500 };
-/** A sandbox that speaks also reads. One that takes nothing for this long, and speaks at this many looks since, was taken over. */
-const UNTAKEN = { ms: 3000, looks: 10 };
+/**
+ * A sandbox that speaks also reads: one that takes nothing of what it is sent was taken over. What it has taken may keep it busy for seconds
+ * when it yields its cores, so only the time counts in which it computes or could.
+ */
+const DEAF = { computingMs: 10_000, stillMs: 3000 } as const;
 
 interface Known {
   silence: Silence;
   heardAtMs: number;
-  /** Number of looks at which the sandbox had spoken and had taken nothing for too long. */
-  untakenLooks: number;
+  /** Time in which the sandbox took nothing of what it was sent. */
+  deafness: Silence;
+  untakenSinceMs: number | null;
 }
 
 /**
  * Watches the event loops of sandboxes. Kills a sandbox that is silent for 500 ms of received processor time, or for 3 s, and one that
- * speaks without reading. One timer serves all sandboxes.
+ * speaks without reading for 10 s or 3 s. One timer serves all sandboxes.
  */
 export class SandboxWatch {
   readonly #sandboxes: () => Iterable<Sandbox>;
@@ -47,10 +51,10 @@ export class SandboxWatch {
       // Reads the times only of a silent sandbox: a read costs tens of microseconds.
       const now: Look = { atMs, beaten, thread: beaten && known ? null : mainThreadTimes(sandbox.process.pid) };
       if (!known) {
+        const { heardAtMs } = sandbox;
         this.#known.set(sandbox, {
-          silence: beginWatch(now),
-          heardAtMs: sandbox.heardAtMs,
-          untakenLooks: 0,
+          ...{ silence: beginWatch(now), heardAtMs },
+          ...{ deafness: beginWatch(now), untakenSinceMs: null },
         });
         continue;
       }
@@ -59,11 +63,18 @@ export class SandboxWatch {
       known.heardAtMs = sandbox.heardAtMs;
       if (verdict === 'computing') sandbox.process.kill('it computed for 0.5 s without answering');
       if (verdict === 'still') sandbox.standsStill();
-      if (!beaten) continue;
-      const { untakenSinceMs } = sandbox.process;
-      const takesNothing = untakenSinceMs !== null && atMs - untakenSinceMs > UNTAKEN.ms;
-      known.untakenLooks = takesNothing ? known.untakenLooks + 1 : 0;
-      if (known.untakenLooks > UNTAKEN.looks) sandbox.process.kill('it speaks, but takes nothing of what it is sent');
+      const isDeaf = this.#isDeaf(sandbox, known, { ...DEAF, everyMs: limits.everyMs }, atMs);
+      if (isDeaf) sandbox.process.kill('it speaks, but takes nothing of what it is sent');
     }
+  }
+
+  #isDeaf({ process }: Sandbox, known: Known, limits: WatchLimits, atMs: number): boolean {
+    const { untakenSinceMs } = process;
+    const beaten = untakenSinceMs === null || untakenSinceMs !== known.untakenSinceMs;
+    const now: Look = { atMs, beaten, thread: beaten ? null : mainThreadTimes(process.pid) };
+    const { silence, verdict } = look(known.deafness, now, limits);
+    known.deafness = silence;
+    known.untakenSinceMs = untakenSinceMs;
+    return verdict !== 'alive';
   }
 }
