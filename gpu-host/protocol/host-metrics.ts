@@ -13,7 +13,8 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
       ...{
         name: 'pie.gpu.connections',
         unit: '{connection}',
-        description: 'Connections of runtimes: one of each runtime, and one for each tenant whose inferlets it runs.',
+        description:
+          'Connections of runtimes: each runtime has one, and another for each tenant whose inferlets it runs.',
       },
       ...{ kind: 'gauge', points: [{ labels: {}, value: connections }] },
     },

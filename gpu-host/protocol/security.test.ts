@@ -100,7 +100,7 @@ test('registered machines exchange frames under load; the end of a registration 
   const lost = new Promise<string>((resolve) => connection.onLost(resolve));
   host.accept(host);
   await lost;
-  // Of the runtime's state and of its tenant.
+  // The runtime has one connection for the host's state, and one for its tenant.
   const refused = 'a connection from 127.0.0.1 shows a certificate of no registered machine';
   assert.deepEqual(host.said, [refused, refused]);
   connection.close();

@@ -1,4 +1,8 @@
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { test } from 'node:test';
 import { must, startTestHost, tagOf, until } from '../testing/host.ts';
 import { GpuInferlet } from './gpu-inferlet.ts';
@@ -46,7 +50,7 @@ test('a link closes when it has had no inferlet for a while, and a later inferle
   await using host = await startTestHost();
   const connection = await host.connect();
   const { hostId = '', models } = connection;
-  const links = new TenantLinks(host.address, hostId, undefined, 10);
+  const links = new TenantLinks(host.address, hostId, undefined, { sweepMs: 10 });
   for (const id of ['first', 'second']) {
     const inferlet = new GpuInferlet(links.of('a'), 1, { id, tenant: 'a', maxPages: 8, arrival: 1 }, models);
     must(await inferlet.synchronize(inferlet.createQueue('tiny')));
@@ -67,5 +71,20 @@ test('a link that leads to another process than the connection is lost', async (
   await until(() => inferlet.lost !== undefined);
   const outcome = await inferlet.synchronize(queue);
   assert.deepEqual(outcome, { tag: 'err', val: { tag: 'unavailable', val: 'the GPU host was restarted' } });
+  links.close('the test is over');
+});
+
+test('a link whose host does not answer is lost at its deadline', async (t) => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'pie-l-'));
+  const address = path.join(directory, 's');
+  const silent = createServer((socket) => socket.on('error', () => undefined).resume()).listen(address);
+  t.after(() => {
+    silent.close();
+    rmSync(directory, { recursive: true });
+  });
+  const links = new TenantLinks(address, 'any', undefined, { helloMs: 20 });
+  const inferlet = new GpuInferlet(links.of('a'), 1, { id: 'late', tenant: 'a', maxPages: 8, arrival: 1 }, []);
+  await until(() => inferlet.lost !== undefined);
+  assert.equal(inferlet.lost, 'the GPU host did not answer within 20 ms');
   links.close('the test is over');
 });

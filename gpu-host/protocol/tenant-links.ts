@@ -3,25 +3,34 @@ import type { LinkSecurity } from './security.ts';
 
 /** Interval of the looks that close links on which no inferlet was open since the last look, in milliseconds. */
 const SWEEP_MS = 15_000;
+/** Longest wait for the host's hello on a tenant's link, in milliseconds. */
+const HELLO_MS = 10_000;
 
 /**
  * The sockets that carry the calls of inferlets to one GPU host process: one for each tenant, so that the calls that one tenant floods the
- * host with never lie before those of another.
+ * host with do not delay those of another.
  */
 export class TenantLinks {
   readonly #address: string;
   readonly #hostId: string;
   readonly #security: LinkSecurity | undefined;
+  readonly #helloMs: number;
   readonly #links = new Map<string, Link>();
   /** Links without an inferlet at the last look, and no new one since. */
   readonly #idle = new Set<Link>();
   readonly #sweeper: NodeJS.Timeout;
 
   /** @param hostId the host process that must answer: another one has none of the inferlets, and perhaps other models */
-  constructor(address: string, hostId: string, security: LinkSecurity | undefined, sweepMs = SWEEP_MS) {
+  constructor(
+    address: string,
+    hostId: string,
+    security: LinkSecurity | undefined,
+    { sweepMs = SWEEP_MS, helloMs = HELLO_MS } = {},
+  ) {
     this.#address = address;
     this.#hostId = hostId;
     this.#security = security;
+    this.#helloMs = helloMs;
     this.#sweeper = setInterval(() => this.#sweep(), sweepMs).unref();
   }
 
@@ -49,16 +58,19 @@ export class TenantLinks {
       this.#address,
       {
         onHello: ({ hostId }) => {
+          clearTimeout(late);
           if (hostId !== this.#hostId) link.close('the GPU host was restarted');
         },
         onStats: () => undefined,
         onLost: () => {
+          clearTimeout(late);
           this.#idle.delete(link);
           if (this.#links.get(tenant) === link) this.#links.delete(tenant);
         },
       },
       this.#security,
     );
+    const late = setTimeout(() => link.close(`the GPU host did not answer within ${this.#helloMs} ms`), this.#helloMs);
     this.#links.set(tenant, link);
     return link;
   }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type GpuHostConnection, SharedPages } from '../protocol/client.ts';
-import { must, startTestHost, tagOf } from '../testing/host.ts';
+import { must, startTestHost, tagOf, until } from '../testing/host.ts';
 import { Attempts } from './attempts.ts';
 
 const ROOT = 'invocation';
@@ -59,7 +59,7 @@ test('a newer attempt ends all that an older one holds, wherever that hangs, and
 
   // The rest of the old attempt goes; the new attempt keeps its lock.
   hanging.close();
-  while (host.host.stats().connections > 2) await new Promise((resolve) => setTimeout(resolve, 2));
+  await until(() => host.host.stats().connections === 2);
   const other = open(alive, 1, 'other');
   const late = open(alive, 1);
   assert.equal(tagOf(await late.inferlet.synchronize(late.queue)), 'terminated');

@@ -103,7 +103,8 @@ export class Connection implements ResultLine {
     this.#socket = socket;
     this.#environment = environment;
     this.#limits = limits;
-    this.#helloTimer = setTimeout(() => this.end('timeout', `no hello within ${limits.helloMs} ms`), limits.helloMs);
+    // After a pause of this process the timer is due before the socket is read: the hello may be there.
+    this.#helloTimer = setTimeout(() => setImmediate(() => this.#endWithoutHello()), limits.helloMs);
     this.#holdingTimer = setInterval(() => this.#writeHoldings(), limits.holdingMs).unref();
     socket.setNoDelay(true);
     socket.on('data', (chunk: Buffer) => this.#receive(chunk));
@@ -235,6 +236,10 @@ export class Connection implements ResultLine {
       decodeCalls(reader, end, this.#pageLists, (call, bytes) => this.#arrived(call, bytes));
     else if (kind === FRAME.statsRequest) this.#stats(reader, end);
     else throw new ProtocolFault('unexpected', `frame kind ${kind} from a runtime`);
+  }
+
+  #endWithoutHello(): void {
+    if (!this.#greeted) this.end('timeout', `no hello within ${this.#limits.helloMs} ms`);
   }
 
   #hello(reader: WordReader, end: number): void {

@@ -21,7 +21,6 @@ import {
   until,
 } from '../testing/host.ts';
 
-/** Waits until `holds` returns true; the test runner's own limit is the deadline. */
 /** Writes a call of the first inferlet. */
 function put(writer: FrameWriter, queue: number, id: number, operation: Operation): void {
   encodeCall(writer, new PageLists(), { inferlet: 1, queue, id }, operation);

@@ -7,8 +7,8 @@ const BUSY: WatchLimits = { everyMs: 100, computingMs: 500, stillMs: 3000 };
 /** A sandbox without guests speaks every second. */
 const IDLE: WatchLimits = { ...BUSY, everyMs: 1500 };
 /**
- * A sandbox that speaks also reads: one that takes nothing of what it is sent was taken over. What it has taken may keep it busy for seconds
- * when it yields its cores, so only the time counts in which it computes or could.
+ * Limits for a sandbox that speaks but takes nothing of what the runtime sends: such a sandbox was taken over. A healthy sandbox that yields its
+ * cores may need seconds for what it has taken, so time in which it waits for a core does not count.
  */
 const DEAF = { computingMs: 10_000, stillMs: 3000 } as const;
 
@@ -22,7 +22,7 @@ interface Known {
 
 /**
  * Watches the event loops of sandboxes. Kills a sandbox that is silent for 500 ms of received processor time, or for 3 s, and one that
- * speaks without reading for 10 s or 3 s. One timer serves all sandboxes.
+ * speaks but reads nothing during 10 s of received processor time, or 3 s of standing still. One timer serves all sandboxes.
  */
 export class SandboxWatch {
   readonly #sandboxes: () => Iterable<Sandbox>;

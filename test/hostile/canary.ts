@@ -92,6 +92,7 @@ export class Canary {
         if (story !== this.#expected) throw new Error(`the canary told ${story}; alone it tells ${this.#expected}`);
         this.#tellings.push(telling);
         for (const listener of this.#listeners.splice(0)) listener();
+        // The sleep rejects only when `rest` ends it.
         if (this.#restMs > 0)
           await sleep(this.#restMs, undefined, { signal: this.#resting.signal }).catch(() => undefined);
       }
