@@ -4,7 +4,7 @@ import { readEvents, terminal } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
 import type { Attack, End } from './attack.ts';
-import { Canary } from './canary.ts';
+import { Canary, type Heard } from './canary.ts';
 import { attackBytes } from './guest.ts';
 import { type Holdings, holdings, leftBehind } from './left-behind.ts';
 
@@ -24,8 +24,8 @@ export interface Report {
   readonly ends: readonly End[];
   /** The text of the last error, for people. */
   readonly message: string;
-  /** The canary's milliseconds per token: alone, and while the attack ran. */
-  readonly canary: { readonly aloneMs: number; readonly medianMs: number; readonly slowestMs: number };
+  /** What the canary's stories took while the attack was deployed and ran, until a whole story afterwards. */
+  readonly canary: Heard;
 }
 
 /** A whole platform, a canary that streams on it, and an attacking tenant with a key to deploy and invoke. */
@@ -90,10 +90,15 @@ export class Arena implements AsyncDisposable {
       ends.add(`refused ${error.code}`);
       message = error.message;
     }
-    const heard = await this.#canary.heardSince(from);
+    const canary = await this.#canary.listen(1, from);
     const pids = String(this.platform.pids());
     if (pids !== this.#pids) throw new Error(`a process of the platform was started again: ${this.#pids} to ${pids}`);
-    return { ends: [...ends], message, canary: { aloneMs: this.#canary.aloneMs, ...heard } };
+    return { ends: [...ends], message, canary };
+  }
+
+  /** What the canary's next stories take without an attack. */
+  alone(stories: number): Promise<Heard> {
+    return this.#canary.listen(stories);
   }
 
   /** Describes what the attacks left behind. Stops the canary first. */

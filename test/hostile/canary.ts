@@ -8,9 +8,14 @@ import type { TenantClient } from '#test/harness/tenants.ts';
 const FUNCTION = 'text-completion';
 const TOKENS = 32;
 const STORY = { prompt: 'Once upon a time', maxTokens: TOKENS, temperature: 0 };
-const REHEARSALS = 3;
 /** Longest time for one story: an attack may slow the canary but not stop it. */
 const DEADLINE_MS = 30_000;
+
+/** Milliseconds per token of some stories. */
+export interface Heard {
+  readonly medianMs: number;
+  readonly slowestMs: number;
+}
 
 /** One invocation of the canary. */
 interface Telling {
@@ -26,18 +31,15 @@ export class Canary {
   readonly #expected: string;
   readonly #tellings: Telling[] = [];
   readonly #listeners: (() => void)[] = [];
-  /** Median milliseconds per token without an attack. */
-  readonly aloneMs: number;
   #restMs = 0;
   #resting = new AbortController();
   #problem: Error | null = null;
   #stopped = false;
   #singing: Promise<void> = Promise.resolve();
 
-  private constructor(client: TenantClient, expected: string, aloneMs: number) {
+  private constructor(client: TenantClient, expected: string) {
     this.#client = client;
     this.#expected = expected;
-    this.aloneMs = aloneMs;
   }
 
   /** Deploys the canary's function, records its output alone, and starts to stream stories. */
@@ -45,26 +47,20 @@ export class Canary {
     const { apiKey } = client;
     await deploySource(platform, path.join(ROOT, 'functions', FUNCTION), { apiKey });
     const { story: expected } = await tell(client);
-    const rehearsals: Telling[] = [];
-    for (let i = 0; i < REHEARSALS; i++) {
-      const { story, ...telling } = await tell(client);
-      if (story !== expected) throw new Error(`the canary alone told ${story}, then ${expected}`);
-      rehearsals.push(telling);
-    }
-    const canary = new Canary(client, expected, median(rehearsals.map(({ msPerToken }) => msPerToken)));
+    const canary = new Canary(client, expected);
     canary.#singing = canary.#sing();
     return canary;
   }
 
   /**
-   * Resolves when the stories under way and a whole story that began after this call have ended without a fault.
+   * Resolves when `stories` whole stories that began after this call have ended without a fault.
    *
-   * @returns milliseconds per token of the stories since `from`: the median and the slowest
+   * @param from the stories that ended from then on count, in milliseconds of `performance.now()`
    * @throws Error when a story differed, failed, or missed its deadline
    */
-  async heardSince(from: number): Promise<{ readonly medianMs: number; readonly slowestMs: number }> {
+  async listen(stories: number, from = performance.now()): Promise<Heard> {
     const now = performance.now();
-    while (!this.#problem && !this.#tellings.some(({ startedAt }) => startedAt >= now)) {
+    while (!this.#problem && this.#tellings.filter(({ startedAt }) => startedAt >= now).length < stories) {
       await new Promise<void>((resolve) => this.#listeners.push(resolve));
     }
     if (this.#problem) throw this.#problem;

@@ -19,6 +19,8 @@ The report lists the attacks beside which the canary's median time per token was
 It exits with 1 when an attack harmed the platform or another tenant, ended in another way than expected, or left something behind.
 `;
 
+/** Stories of the canary alone before each attack, with which those beside the attack are compared: a machine's speed changes within a run. */
+const STORIES_ALONE = 8;
 /** Median time per token of the canary, over the same alone, from which the report lists an attack. */
 const SLOWED = 1.1;
 
@@ -50,20 +52,22 @@ async function run(chosen: readonly Attack[]): Promise<number> {
   });
   const failures: string[] = [];
   const held: Record<string, number> = {};
+  /** Times beside an attack over those alone. */
   const canaries: { name: string; overAlone: number; slowestOverAlone: number }[] = [];
   let arena = await Arena.start();
   bar.start(chosen.length, 0);
   for (const attack of chosen) {
-    const from = performance.now();
     bar.update({ name: attack.name });
     try {
+      const { medianMs: aloneMs } = await arena.alone(STORIES_ALONE);
+      const from = performance.now();
       const report = await arena.attack(attack);
       const wrong = report.ends.filter((end) => !attack.ends.includes(end));
       if (wrong.length > 0) failures.push(`${attack.name}: ${wrong.join(', ')} (${report.message})`);
       for (const end of report.ends) held[end] = (held[end] ?? 0) + 1;
-      const { aloneMs, medianMs, slowestMs } = report.canary;
+      const { medianMs, slowestMs } = report.canary;
       canaries.push({ name: attack.name, overAlone: medianMs / aloneMs, slowestOverAlone: slowestMs / aloneMs });
-      if (values.verbose) console.log(lineOf(attack, report, wrong.length > 0, performance.now() - from));
+      if (values.verbose) console.log(lineOf(attack, report, aloneMs, wrong.length > 0, performance.now() - from));
     } catch (error) {
       failures.push(`${attack.name}: ${error instanceof Error ? error.message : String(error)}`);
       if (values.verbose) console.log(`HARM ${failures.at(-1)}`);
@@ -81,7 +85,7 @@ async function run(chosen: readonly Attack[]): Promise<number> {
   return failures.length === 0 ? 0 : 1;
 }
 
-function lineOf(attack: Attack, { ends, message, canary }: Report, wrong: boolean, ms: number): string {
-  const times = `${canary.aloneMs.toFixed(2)} → ${canary.medianMs.toFixed(2)}, at most ${canary.slowestMs.toFixed(2)} ms a token`;
+function lineOf(attack: Attack, { ends, message, canary }: Report, aloneMs: number, wrong: boolean, ms: number) {
+  const times = `${aloneMs.toFixed(2)} → ${canary.medianMs.toFixed(2)}, at most ${canary.slowestMs.toFixed(2)} ms a token`;
   return `${wrong ? 'WRONG' : 'held '} ${attack.name}: ${ends.join(', ')} [${Math.round(ms)} ms; canary ${times}] ${message.slice(0, 160)}`;
 }
