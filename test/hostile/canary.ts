@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { deploySource } from '#test/harness/deploy.ts';
-import { invoke, numberOf, text } from '#test/harness/events.ts';
+import { invoke, numberOf, type StreamEvent, text } from '#test/harness/events.ts';
 import { type Platform, ROOT } from '#test/harness/platform.ts';
 import type { TenantClient } from '#test/harness/tenants.ts';
 
@@ -11,18 +11,21 @@ const STORY = { prompt: 'Once upon a time', maxTokens: TOKENS, temperature: 0 };
 /** Longest time for one story: an attack may slow the canary but not stop it. */
 const DEADLINE_MS = 30_000;
 
-/** Milliseconds per token of some stories. */
+/** Times of some stories, in milliseconds. */
 export interface Heard {
-  readonly medianMs: number;
-  readonly slowestMs: number;
+  /** From the request to the first token: the median. */
+  readonly startMs: number;
+  /** From the first token to the result, divided by the tokens after the first: the median, and that of the slowest story. */
+  readonly tokenMs: number;
+  readonly slowestTokenMs: number;
 }
 
 /** One invocation of the canary. */
 interface Telling {
   readonly startedAt: number;
   readonly endedAt: number;
-  /** Time from the request to the result, divided by the tokens. */
-  readonly msPerToken: number;
+  readonly startMs: number;
+  readonly tokenMs: number;
 }
 
 /** A tenant that streams the same story again and again and compares each one with the story that it received alone. */
@@ -64,8 +67,13 @@ export class Canary {
       await new Promise<void>((resolve) => this.#listeners.push(resolve));
     }
     if (this.#problem) throw this.#problem;
-    const times = this.#tellings.filter(({ endedAt }) => endedAt >= from).map(({ msPerToken }) => msPerToken);
-    return { medianMs: median(times), slowestMs: Math.max(...times) };
+    const heard = this.#tellings.filter(({ endedAt }) => endedAt >= from);
+    const times = heard.map(({ tokenMs }) => tokenMs);
+    return {
+      startMs: median(heard.map(({ startMs }) => startMs)),
+      tokenMs: median(times),
+      slowestTokenMs: Math.max(...times),
+    };
   }
 
   /** Rests for `restMs` between two stories from now on, and ends a rest under way. */
@@ -101,7 +109,11 @@ export class Canary {
 
 async function tell(client: TenantClient): Promise<Telling & { readonly story: string }> {
   const startedAt = performance.now();
-  const events = await invoke(client, FUNCTION, STORY, { signal: AbortSignal.timeout(DEADLINE_MS) });
+  let firstAt = 0;
+  const onEvent = ({ event }: StreamEvent) => {
+    if (event === 'message') firstAt ||= performance.now();
+  };
+  const events = await invoke(client, FUNCTION, STORY, { onEvent, signal: AbortSignal.timeout(DEADLINE_MS) });
   const endedAt = performance.now();
   const end = events.at(-1);
   if (end?.event !== 'result') throw new Error(`the canary ended with ${JSON.stringify(end?.data)}`);
@@ -110,7 +122,7 @@ async function tell(client: TenantClient): Promise<Telling & { readonly story: s
       throw new Error(`the canary heard event ${event.id} in the place of ${index + 1}`);
   });
   const story = `${text(events)} | ${JSON.stringify(end.data.output)}`;
-  return { story, startedAt, endedAt, msPerToken: (endedAt - startedAt) / TOKENS };
+  return { story, startedAt, endedAt, startMs: firstAt - startedAt, tokenMs: (endedAt - firstAt) / (TOKENS - 1) };
 }
 
 const median = (values: readonly number[]): number => [...values].sort((a, b) => a - b)[values.length >> 1] ?? 0;

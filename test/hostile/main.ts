@@ -1,8 +1,10 @@
 /** `npm run hostile`: the whole corpus, or some of it, against a platform with a canary. */
+import { spawn } from 'node:child_process';
 import cliProgress from 'cli-progress';
 import { readArguments, refuseArguments } from '#infra/arguments.ts';
 import { Arena, type Report } from './arena.ts';
 import { type Attack, CLASSES } from './attack.ts';
+import type { Heard } from './canary.ts';
 import { CORPUS } from './corpus/index.ts';
 
 const USAGE = `Usage: npm run hostile -- [options]
@@ -16,6 +18,7 @@ Deploys and invokes components that attack the platform, while another tenant st
   --help         this text
 
 The report lists the attacks beside which the canary's median time per token was more than 10 % longer than alone, and its longest stretches.
+To tell what the machine has to give, it begins with the canary beside one and two processes that compute without end and use no platform.
 It exits with 1 when an attack harmed the platform or another tenant, ended in another way than expected, or left something behind.
 `;
 
@@ -53,21 +56,27 @@ async function run(chosen: readonly Attack[]): Promise<number> {
   const failures: string[] = [];
   const held: Record<string, number> = {};
   /** Times beside an attack over those alone. */
-  const canaries: { name: string; overAlone: number; slowestOverAlone: number }[] = [];
+  const canaries: { name: string; overAlone: number; slowestOverAlone: number; startOverAlone: number }[] = [];
   let arena = await Arena.start();
+  const besideProcesses = [await besideSpinning(arena, 1), await besideSpinning(arena, 2)];
   bar.start(chosen.length, 0);
   for (const attack of chosen) {
     bar.update({ name: attack.name });
     try {
-      const { medianMs: aloneMs } = await arena.alone(STORIES_ALONE);
+      const alone = await arena.alone(STORIES_ALONE);
       const from = performance.now();
       const report = await arena.attack(attack);
       const wrong = report.ends.filter((end) => !attack.ends.includes(end));
       if (wrong.length > 0) failures.push(`${attack.name}: ${wrong.join(', ')} (${report.message})`);
       for (const end of report.ends) held[end] = (held[end] ?? 0) + 1;
-      const { medianMs, slowestMs } = report.canary;
-      canaries.push({ name: attack.name, overAlone: medianMs / aloneMs, slowestOverAlone: slowestMs / aloneMs });
-      if (values.verbose) console.log(lineOf(attack, report, aloneMs, wrong.length > 0, performance.now() - from));
+      const { tokenMs, slowestTokenMs, startMs } = report.canary;
+      canaries.push({
+        name: attack.name,
+        overAlone: tokenMs / alone.tokenMs,
+        slowestOverAlone: slowestTokenMs / alone.tokenMs,
+        startOverAlone: startMs / alone.startMs,
+      });
+      if (values.verbose) console.log(lineOf(attack, report, alone, wrong.length > 0, performance.now() - from));
     } catch (error) {
       failures.push(`${attack.name}: ${error instanceof Error ? error.message : String(error)}`);
       if (values.verbose) console.log(`HARM ${failures.at(-1)}`);
@@ -81,11 +90,27 @@ async function run(chosen: readonly Attack[]): Promise<number> {
   await arena[Symbol.asyncDispose]();
   const slowed = canaries.filter(({ overAlone }) => overAlone > SLOWED).sort((a, b) => b.overAlone - a.overAlone);
   const longest = canaries.toSorted((a, b) => b.slowestOverAlone - a.slowestOverAlone).slice(0, 5);
-  console.log(JSON.stringify({ attacks: chosen.length, ends: held, slowed, longest, failures }, null, 2));
+  console.log(
+    JSON.stringify({ attacks: chosen.length, ends: held, besideProcesses, slowed, longest, failures }, null, 2),
+  );
   return failures.length === 0 ? 0 : 1;
 }
 
-function lineOf(attack: Attack, { ends, message, canary }: Report, aloneMs: number, wrong: boolean, ms: number) {
-  const times = `${aloneMs.toFixed(2)} → ${canary.medianMs.toFixed(2)}, at most ${canary.slowestMs.toFixed(2)} ms a token`;
+/** The canary's median time per token beside `count` processes that compute, each in its own session like the platform's, over that alone. */
+async function besideSpinning(arena: Arena, count: number): Promise<number> {
+  const alone = await arena.alone(STORIES_ALONE * 2);
+  const spinning = Array.from({ length: count }, () =>
+    spawn(process.execPath, ['-e', 'for (;;);'], { detached: true, stdio: 'ignore' }),
+  );
+  try {
+    return (await arena.alone(STORIES_ALONE * 2)).tokenMs / alone.tokenMs;
+  } finally {
+    for (const child of spinning) child.kill('SIGKILL');
+  }
+}
+
+function lineOf(attack: Attack, { ends, message, canary }: Report, alone: Heard, wrong: boolean, ms: number) {
+  const tokens = `${alone.tokenMs.toFixed(2)} → ${canary.tokenMs.toFixed(2)}, at most ${canary.slowestTokenMs.toFixed(2)} ms a token`;
+  const times = `${tokens}, first ${alone.startMs.toFixed(0)} → ${canary.startMs.toFixed(0)} ms`;
   return `${wrong ? 'WRONG' : 'held '} ${attack.name}: ${ends.join(', ')} [${Math.round(ms)} ms; canary ${times}] ${message.slice(0, 160)}`;
 }
