@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { ConfigError } from '#infra/config.ts';
 import { packageFolder } from '#infra/install.ts';
 import { backendText, deviceText } from '../../app/control/hosted-model.ts';
 import type { PlatformLoad } from '../../app/control/operations.ts';
@@ -14,6 +15,7 @@ import { home, INSTALLED, pinnedNode, port, ROOT } from '../paths.ts';
 import { runProgram } from '../programs.ts';
 import { checkCards } from './cards.ts';
 import type { Finding } from './finding.ts';
+import { checkRedis } from './redis.ts';
 
 const run = promisify(execFile);
 
@@ -45,6 +47,8 @@ async function guarded(check: () => Promise<Finding>): Promise<Finding> {
 }
 
 function failed(name: string, thrown: unknown): Finding {
+  if (thrown instanceof ConfigError)
+    return { name, state: 'failed', detail: thrown.message, advice: 'Correct what it names.' };
   const { message, advice } = toFailure(thrown);
   return { name, state: 'failed', detail: message, ...(advice === undefined ? {} : { advice }) };
 }
@@ -71,33 +75,6 @@ async function checkPackages(): Promise<Finding> {
     detail: `missing: ${missing.join(', ')}`,
     advice: REINSTALL,
   };
-}
-
-async function checkRedis(): Promise<Finding> {
-  const url = process.env.REDIS_URL;
-  if (url) {
-    const { hostname, port: given, protocol } = new URL(url);
-    const problem = await tryConnect(hostname, Number(given || (protocol === 'rediss:' ? 6380 : 6379)), DEADLINE_MS);
-    return problem === null
-      ? { name: 'redis', state: 'ok', detail: `${hostname} takes connections (REDIS_URL)` }
-      : {
-          name: 'redis',
-          state: 'failed',
-          detail: `${hostname}: ${problem}`,
-          advice: 'Correct REDIS_URL, or unset it to use a private server.',
-        };
-  }
-  try {
-    const { stdout } = await run('redis-server', ['--version'], { timeout: DEADLINE_MS });
-    return { name: 'redis', state: 'ok', detail: `redis-server ${/v=([\d.]+)/.exec(stdout)?.[1] ?? 'found'}` };
-  } catch {
-    return {
-      name: 'redis',
-      state: 'failed',
-      detail: 'redis-server is not on the PATH',
-      advice: 'Install it (Debian: `sudo apt-get install redis-server`), or set REDIS_URL.',
-    };
-  }
 }
 
 async function checkModels(): Promise<Finding> {
