@@ -5,4 +5,5 @@ export type { CoreModule } from './artifact/core-modules.ts';
 export { artifactHashOf } from './artifact/hash.ts';
 export { buildComponent, type ComponentBuildOptions, type ComponentOutcome } from './component/build.ts';
 export type { BuildCode, BuildFailure, Diagnostic } from './outcome.ts';
+export { MAX_DESCRIPTION_BYTES, readPlainFile } from './plain-file.ts';
 export { readArtifact, readArtifactAsItIs, removeUnusedArtifact } from './store.ts';

@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { renameSync, statSync } from 'node:fs';
-import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Artifact, artifactMetaSchema, GLUE_FILE, META_FILE } from './artifact/artifact.ts';
+import { MAX_DESCRIPTION_BYTES, readPlainFile } from './plain-file.ts';
 
 /** Prefix of the names of unfinished files and folders; the writer's process id follows. */
 const TEMPORARY = '.tmp-';
@@ -48,7 +49,8 @@ export async function readArtifact(store: string, hash: string): Promise<Artifac
 export async function readArtifactAsItIs(store: string, hash: string): Promise<Artifact | null> {
   const directory = join(store, hash);
   try {
-    const meta = artifactMetaSchema.parse(JSON.parse(await readFile(join(directory, META_FILE), 'utf8')));
+    const text = String(await readPlainFile(join(directory, META_FILE), MAX_DESCRIPTION_BYTES));
+    const meta = artifactMetaSchema.parse(JSON.parse(text));
     if (meta.hash !== hash) return null;
     return {
       hash,

@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Artifact, CoreModule } from '../build/index.ts';
+import { type Artifact, type CoreModule, readPlainFile } from '../build/index.ts';
 import type { StoredProgram } from '../fleet/sandbox.ts';
 import type { Plan } from '../lowering/plan.ts';
 import { UnplannableError } from '../lowering/record.ts';
@@ -25,7 +24,8 @@ export class ModuleFiles {
   async read(directory: string, { file, hash }: CoreModule): Promise<Uint8Array> {
     const known = this.#known.get(hash)?.deref();
     if (known) return known;
-    const bytes = await readFile(join(directory, file));
+    // The build also states the module's length, which is not trusted either.
+    const bytes = await readPlainFile(join(directory, file), MAX_MODULE_BYTES);
     if (createHash('sha256').update(bytes).digest('hex') !== hash) {
       throw new Error(`${file} of the artifact is damaged: its content has another hash`);
     }

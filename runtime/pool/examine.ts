@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import type { Artifact } from '../build/index.ts';
+import { type Artifact, MAX_DESCRIPTION_BYTES, readPlainFile } from '../build/index.ts';
 import { asPlan, type Plan } from '../lowering/plan.ts';
 import { UnplannableError } from '../lowering/record.ts';
 import { type Layers, LimitPassed, machineLayers, runConfined } from '../sandboxes/index.ts';
@@ -106,7 +106,10 @@ async function inChild(artifact: Artifact, layers: Layers): Promise<Examination>
 }
 
 const kept = (artifact: Artifact, file: string): Promise<unknown> =>
-  readFile(join(artifact.directory, file), 'utf8').then(parse, () => null);
+  readPlainFile(join(artifact.directory, file), MAX_DESCRIPTION_BYTES).then(
+    (bytes) => parse(String(bytes)),
+    () => null,
+  );
 
 /** Writes atomically. Ignores failures: the next process examines the artifact again. */
 async function keep(artifact: Artifact, file: string, value: unknown): Promise<void> {

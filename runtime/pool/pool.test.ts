@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { mkdtemp, rm, truncate, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { eventually } from '#scheduler/testing/fixture.ts';
@@ -169,6 +172,21 @@ describe('loading a program', () => {
     assert.ok(first && second && first.hash !== second.hash);
     const claimed = { ...first, hash: second.hash };
     await assert.rejects(new ModuleFiles().read(artifact.directory, claimed), /has another hash/);
+  });
+
+  it('rejects a module that is longer than its description says', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'pie-module-'));
+    try {
+      await writeFile(join(directory, 'core.wasm'), '');
+      await truncate(join(directory, 'core.wasm'), 2 ** 30);
+      const claimed = {
+        ...{ file: 'core.wasm', hash: '0'.repeat(64), bytes: 8, checks: 0 },
+        ...{ role: 'program' as const, memoryPages: [] },
+      };
+      await assert.rejects(new ModuleFiles().read(directory, claimed), /is the limit/);
+    } finally {
+      await rm(directory, { recursive: true });
+    }
   });
 
   it('reads modules of equal content once', async () => {
