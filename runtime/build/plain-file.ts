@@ -5,8 +5,9 @@ import { open } from 'node:fs/promises';
 export const MAX_DESCRIPTION_BYTES = 8 << 20;
 
 /**
- * Reads a file that an untrusted process may have made. Such a process can also leave a link, a pipe that never opens, or a file of any
- * length. @throws unless it is a regular file of at most `maxBytes`
+ * Reads a file that an untrusted process may have made. Such a process can also leave a link, a pipe that never opens, or a file of any length.
+ *
+ * @throws Error when it is not a regular file of at most `maxBytes`
  */
 export async function readPlainFile(path: string, maxBytes: number): Promise<Buffer> {
   // Without O_NONBLOCK, opening a pipe holds a thread of this process until a writer comes.
