@@ -16,8 +16,10 @@ export interface ModelContext {
   readonly maxTopK: number;
   readonly adapters: Adapters;
   readonly imageCache: ImageCache;
-  /** Time slices of the model's runs. */
+  /** Time slices of the runs whose tokens inferlets read. */
   readonly slices: RunSlices;
+  /** Those of the runs whose text clients read. */
+  readonly evenSlices: RunSlices;
   /** Counts chosen batches. Within one round a call's answers to the batcher stay the same. */
   readonly round: number;
   /** Values of a token's embedding; undefined when the host cannot look them up. */

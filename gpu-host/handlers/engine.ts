@@ -156,6 +156,7 @@ export class ModelEngine {
         },
       ),
       slices: new RunSlices(flush),
+      evenSlices: new RunSlices(flush, { even: true }),
       round: 0,
       embedding: embeddingLookup(model),
     };
@@ -304,6 +305,7 @@ export class ModelEngine {
     if (this.batcher.busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
     this.#serveGaps();
     this.#maker.context.slices.close();
+    this.#maker.context.evenSlices.close();
     await this.#maker.context.adapters.close();
     await this.registry.close();
     this.#swap?.close();

@@ -51,6 +51,48 @@ test('a run hands over its first token at once, later ones when their slice ends
   await inferlet.close();
 });
 
+test('a run that is piped hands over in even slices: one begins where the last one ended', async (t) => {
+  let computed = 0;
+  let mayCompute = 6;
+  let goOn = Promise.withResolvers<void>();
+  await using host = await startTestHost({
+    wrap: (inner) =>
+      wrapBackend(inner, {
+        async forward(batch) {
+          while (computed >= mayCompute) await goOn.promise;
+          computed++;
+          return inner.forward(batch);
+        },
+      }),
+  });
+  const story = await (await Oracle.of(host.model)).greedy([5], 20);
+  const connection = await host.connect();
+  const inferlet = connection.openInferlet({ id: 'run', maxPages: 10, arrival: 1 });
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const run = startRun(inferlet, inferlet.createQueue('tiny'), 5, 20);
+  run.piped();
+  const { spaces } = host.host.engines[0]!;
+  const produced = (): number => [...[...spaces][0]!.runs.values()].reduce((sum, open) => sum + open.produced, 0);
+  assert.deepEqual([...must(await run.next()).tokens], story.slice(0, 1));
+  while (produced() < 6) await connection.stats();
+  const second = run.next();
+  t.mock.timers.tick(RUN_SLICE_MS);
+  assert.deepEqual([...must(await second).tokens], story.slice(1, 6));
+  // No token comes for most of the next slice.
+  t.mock.timers.tick(RUN_SLICE_MS - 1);
+  mayCompute = 8;
+  goOn.resolve();
+  goOn = Promise.withResolvers();
+  while (produced() < 8) await connection.stats();
+  const third = run.next();
+  t.mock.timers.tick(1);
+  assert.deepEqual([...must(await third).tokens], story.slice(6, 8));
+  mayCompute = Number.POSITIVE_INFINITY;
+  goOn.resolve();
+  assert.deepEqual([...must(await run.next()).tokens], story.slice(8));
+  await inferlet.close();
+});
+
 test('runs of several inferlets hand over together; a run that fails hands over what it has first', async (t) => {
   let steps = 0;
   await using host = await startTestHost({

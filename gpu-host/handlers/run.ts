@@ -10,7 +10,7 @@ import type { RunUnderWay } from './ahead.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
 import { ForwardPlan } from './plan.ts';
-import type { SlicedRun } from './run-slices.ts';
+import type { RunSlices, SlicedRun } from './run-slices.ts';
 import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
 import type { HostQueue, OpenRun } from './space.ts';
 
@@ -42,12 +42,14 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   /** Tokens computed and not handed over yet. */
   #kept: number[] = [];
   #stopped = false;
+  #slices: RunSlices;
 
   constructor(queue: HostQueue, id: number, request: RunRequest, model: ModelContext, resume: (run: RunCall) => void) {
     super('forward', queue, id);
     this.#request = request;
     this.#token = request.token;
     this.#model = model;
+    this.#slices = model.slices;
     this.#resume = resume;
     queue.space.runs.set(id, this);
   }
@@ -88,6 +90,13 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   stop(): void {
     this.#stopped = true;
     if (this.state === 'paused') this.#resume(this);
+  }
+
+  /** Hands over tokens in even slices from now on. */
+  piped(): void {
+    this.#slices.delete(this);
+    this.#slices = this.#model.evenSlices;
+    if (this.#kept.length > 0) this.#slices.add(this);
   }
 
   override prepare(): SequenceInput {
@@ -134,7 +143,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     this.#kept.push(token);
     const isFirst = this.#produced === 1;
     if (finished || isFirst || !this.#hasRoom || this.#kept.length >= MAX_KEPT_TOKENS) this.handOver(finished);
-    else this.#model.slices.add(this);
+    else this.#slices.add(this);
     if (finished) return 'done';
     if (this.#hasRoom) return 'more';
     this.parked();
@@ -153,7 +162,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   handOver(finished?: FinishReason): void {
     const tokens = this.#kept;
     this.#kept = [];
-    this.#model.slices.delete(this);
+    this.#slices.delete(this);
     if (tokens.length === 0 && !finished) return;
     this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, tokens, finished));
   }
@@ -170,7 +179,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   }
 
   override release(): void {
-    this.#model.slices.delete(this);
+    this.#slices.delete(this);
     super.release();
   }
 

@@ -43,12 +43,13 @@ export interface ReplyPort {
   terminated(space: ModelSpace, termination: Termination): void;
 }
 
-/** A run as `run-consumed` and `run-stop` see it. */
+/** A run as `run-consumed`, `run-stop` and `run-piped` see it. */
 export interface OpenRun {
   /** Tokens computed so far. */
   readonly produced: number;
   consumed(tokens: number): void;
   stop(): void;
+  piped(): void;
 }
 
 /** A call that waits for its image. */
@@ -67,7 +68,7 @@ export class ModelSpace {
   readonly embeds: EmbedSpace;
   readonly scoreboard = new Scoreboard();
   readonly queues = new Set<HostQueue>();
-  /** Runs by the id of their call, for `run-consumed` and `run-stop`. */
+  /** Runs by the id of their call, for `run-consumed`, `run-stop` and `run-piped`. */
   readonly runs = new Map<number, OpenRun>();
   /** Calls with an image by their id, for `image-pixels` and `image-failed`. */
   readonly images = new Map<number, OpenImage>();

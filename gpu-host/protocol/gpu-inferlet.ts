@@ -205,6 +205,7 @@ export class GpuInferlet {
           over,
           consumed: (tokens) => this.#issuer.send(queue, { op: 'run-consumed', tokens }, id),
           stop: () => this.#issuer.send(queue, { op: 'run-stop' }, id),
+          piped: () => this.#issuer.send(queue, { op: 'run-piped' }, id),
         }),
     );
     return 'tag' in run ? failedRun(run) : run;

@@ -116,6 +116,8 @@ export const OPERATIONS = {
   /** Tokens consumed in all. The header's id names the run. */
   'run-consumed': row(19, { tokens: u32 }),
   'run-stop': row(20, {}),
+  /** A client reads the run's text as it comes, so its tokens come in even slices. */
+  'run-piped': row(52, {}),
   synchronize: row(21, {}),
   'copy-tokens': row(
     22,
@@ -199,7 +201,7 @@ export type QueuedOperation = Operation<
   Exclude<
     OperationName,
     | ('open-inferlet' | 'close-inferlet' | 'create-queue' | 'close-queue' | 'set-priority')
-    | ('run-stop' | 'run-consumed' | 'image-pixels' | 'image-failed')
+    | ('run-stop' | 'run-consumed' | 'run-piped' | 'image-pixels' | 'image-failed')
     | ('set-waiting' | 'set-span' | 'set-tenant-limit')
   >
 >;

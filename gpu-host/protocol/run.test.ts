@@ -12,6 +12,7 @@ function makeRun() {
     over: () => sent.push('over'),
     consumed: (tokens) => sent.push(`consumed ${tokens}`),
     stop: () => sent.push('stop'),
+    piped: () => sent.push('piped'),
   });
   return { run, sent };
 }

@@ -10,6 +10,8 @@ export interface RunHandle {
   next(): Promise<Outcome<RunChunk>>;
   /** Asks the device to stop; tokens decoded before are still handed over. */
   stop(): void;
+  /** Asks the device to hand over tokens in even slices, for a client that reads their text as it comes. */
+  piped(): void;
 }
 
 interface RunWire {
@@ -18,6 +20,7 @@ interface RunWire {
   /** Tells the host the total number of tokens handed to the inferlet, so that it decodes on. */
   consumed(tokens: number): void;
   stop(): void;
+  piped(): void;
 }
 
 /** The client's side of a run: buffers tokens until `next`. The host pauses a window ahead of the consumed tokens. */
@@ -52,6 +55,10 @@ export class DeviceRun implements RunHandle, Pending {
     if (this.#stopped || this.#finished || this.#error) return;
     this.#stopped = true;
     this.#wire.stop();
+  }
+
+  piped(): void {
+    if (!this.#stopped && !this.#finished && !this.#error) this.#wire.piped();
   }
 
   settle(result: DecodedResult): boolean {
@@ -101,5 +108,5 @@ export class DeviceRun implements RunHandle, Pending {
 
 /** A run that never started. */
 export function failedRun(error: HandlerError): RunHandle {
-  return { next: () => Promise.resolve(err(error)), stop: () => {} };
+  return { next: () => Promise.resolve(err(error)), stop: () => {}, piped: () => {} };
 }

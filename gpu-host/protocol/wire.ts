@@ -1,7 +1,7 @@
 import { endianness } from 'node:os';
 
 /** Version of the frames; a peer with another version is refused. */
-export const PROTOCOL_VERSION = 8;
+export const PROTOCOL_VERSION = 9;
 
 /** Maximum frame, header included. The client refuses a call that does not fit one frame. */
 export const MAX_FRAME_BYTES = 4 * 1024 * 1024;

@@ -66,6 +66,7 @@ type QueueCall = Exclude<
       | 'set-span'
       | 'run-consumed'
       | 'run-stop'
+      | 'run-piped'
       | 'image-pixels'
       | 'image-failed';
   }
@@ -283,6 +284,7 @@ export class Connection implements ResultLine {
     // These name an earlier call, which may be over, as may its queue.
     else if (call.op === 'run-consumed') inferlet.run(call.id)?.consumed(call.tokens);
     else if (call.op === 'run-stop') inferlet.run(call.id)?.stop();
+    else if (call.op === 'run-piped') inferlet.run(call.id)?.piped();
     else if (call.op === 'image-pixels') inferlet.image(call.id)?.pixels(call.pixels);
     else if (call.op === 'image-failed') inferlet.image(call.id)?.refuse(call.why);
     else if (inferlet.dead) inferlet.refuse(call.id, inferlet.dead);

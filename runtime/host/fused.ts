@@ -76,6 +76,7 @@ export class DeviceRun {
     const refused = stopped ?? pipes.take(this);
     if (refused) return err(refused);
     this.#pipe = opened.val;
+    this.#handle?.piped();
     const stop = () => this.stop();
     stopping.addEventListener('abort', stop, { once: true });
     try {

@@ -87,6 +87,9 @@ export class GrammarRun implements RunHandle {
     return ok({ tokens: Uint32Array.from(tokens), finished: this.#finished });
   }
 
+  /** A pipe changes nothing: the runtime asks for each token itself. */
+  piped(): void {}
+
   stop(): void {
     this.#stopped = true;
     if (!this.#isDecoding) this.#release();

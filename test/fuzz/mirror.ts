@@ -87,6 +87,7 @@ export class Mirror {
       case 'set-span':
       case 'run-consumed':
       case 'run-stop':
+      case 'run-piped':
         break;
       case 'close-queue':
         this.#require(queues.delete(call.queue));

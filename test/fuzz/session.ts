@@ -229,7 +229,7 @@ export class HostileSession {
         else this.#put(writer, inferlet, queue, id, { op: 'load-adapter', name: text(random, random.pick(ADAPTERS)) });
         return;
       default:
-        this.#put(writer, inferlet, queue, this.#runId(), { op: 'run-stop' });
+        this.#put(writer, inferlet, queue, this.#runId(), { op: random.once(2) ? 'run-stop' : 'run-piped' });
     }
   }
 
