@@ -5,7 +5,7 @@ import type { ChannelFault } from './fault.ts';
 import { SharedRoom } from './flow.ts';
 import { FLAG_MORE, frame, KIND } from './frames.ts';
 import {
-  HEADER_BYTES,
+  FRAME_COST,
   MAX_ASSEMBLY_BYTES,
   MAX_CHANNEL_QUEUED_BYTES,
   MAX_MESSAGE_BYTES,
@@ -262,13 +262,17 @@ describe('a channel', () => {
     });
   }
 
-  it('ends when the peer sends more than its credit', { timeout: 30_000 }, async () => {
-    const { send, hello, lost, lane } = raw();
-    lane.inbound.pause();
-    const one = frame(1, KIND.call, 0, Buffer.alloc(MAX_PAYLOAD_BYTES));
-    send(hello, ...Array.from({ length: Math.ceil(WINDOW_BYTES / (HEADER_BYTES + MAX_PAYLOAD_BYTES)) + 1 }, () => one));
-    assert.equal((await lost).code, 'too-much-in-flight');
-  });
+  for (const [size, what] of [
+    [MAX_PAYLOAD_BYTES, 'large messages'],
+    [0, 'empty messages'],
+  ] as const)
+    it(`ends when the peer sends more ${what} than its credit`, { timeout: 30_000 }, async () => {
+      const { send, hello, lost, lane } = raw();
+      lane.inbound.pause();
+      const one = frame(1, KIND.call, 0, Buffer.alloc(size));
+      send(hello, ...Array.from({ length: Math.ceil(WINDOW_BYTES / (FRAME_COST + size)) + 1 }, () => one));
+      assert.equal((await lost).code, 'too-much-in-flight');
+    });
 
   it('ends when the peer reads nothing and the bytes queued for all invocations pass the bound', {
     timeout: 30_000,

@@ -1,7 +1,7 @@
 import { ChannelFault } from './fault.ts';
 import { WINDOW_BYTES } from './limits.ts';
 
-/** Credit for sending to one invocation, in bytes including frame headers. */
+/** Credit for sending to one invocation, in bytes, with `FRAME_COST` for each frame. */
 export class SendCredit {
   #left = WINDOW_BYTES;
 

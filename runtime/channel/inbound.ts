@@ -2,7 +2,7 @@ import { ChannelFault } from './fault.ts';
 import { Fifo } from './fifo.ts';
 import { ReceiveCredit, type SharedRoom } from './flow.ts';
 import { FLAG_MORE } from './frames.ts';
-import { HEADER_BYTES, MAX_MESSAGE_BYTES } from './limits.ts';
+import { FRAME_COST, MAX_MESSAGE_BYTES } from './limits.ts';
 
 /** A complete message. */
 interface Arrived {
@@ -58,7 +58,7 @@ export class Inbound {
 
   /** @param payload a view that is valid until this call returns */
   frame(kind: number, flags: number, payload: Buffer): void {
-    const cost = HEADER_BYTES + payload.length;
+    const cost = FRAME_COST + payload.length;
     this.#credit.accept(cost);
     if (this.#ended) return;
     if (this.#parts) this.#append(this.#parts, kind, flags, payload);
@@ -106,7 +106,7 @@ export class Inbound {
     }
     const parts: Parts = { kind, total, got: 0, whole: null, held: [], leave: () => undefined };
     this.#parts = parts;
-    this.#hold(parts, payload.subarray(4), HEADER_BYTES + payload.length);
+    this.#hold(parts, payload.subarray(4), FRAME_COST + payload.length);
     const leave = this.#options.room.reserve(total, () => this.#admitted(parts));
     parts.leave = () => (parts.whole ? this.#options.room.release(total) : leave());
   }
@@ -119,7 +119,7 @@ export class Inbound {
     if (more !== parts.got + payload.length < parts.total) {
       throw new ChannelFault('bad-frame', `the parts of a message are not its ${parts.total} bytes`);
     }
-    this.#hold(parts, payload, HEADER_BYTES + payload.length);
+    this.#hold(parts, payload, FRAME_COST + payload.length);
     this.#complete(parts);
   }
 
@@ -138,7 +138,7 @@ export class Inbound {
     for (const held of parts.held.splice(0)) {
       parts.whole.set(held, at);
       at += held.length;
-      cost += HEADER_BYTES + held.length;
+      cost += FRAME_COST + held.length;
     }
     this.#took(cost);
     try {

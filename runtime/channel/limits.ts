@@ -1,13 +1,19 @@
 /** Bytes of a frame's header: payload length, invocation, kind and flags. */
 export const HEADER_BYTES = 12;
 
+/**
+ * Credit of a frame besides its payload, in bytes: its header, and a part of the memory that a message takes while it waits. With the header
+ * alone, a paused invocation could hold 40,000 empty messages, which take 16 MB.
+ */
+export const FRAME_COST = 128;
+
 /** Most bytes of one frame's payload. Longer messages are cut, so that they do not delay other invocations. */
 export const MAX_PAYLOAD_BYTES = 64 * 1024;
 
 /** Most bytes of one message: a file or result of 16 MiB, with room for the values around it. */
 export const MAX_MESSAGE_BYTES = 32 * 2 ** 20;
 
-/** Bytes, including headers, that one invocation may have in flight in one direction. */
+/** Bytes, including `FRAME_COST` for each frame, that one invocation may have in flight in one direction. */
 export const WINDOW_BYTES = 512 * 1024;
 
 /** Total bytes of partial messages that one end assembles at a time, over all invocations. */

@@ -1,10 +1,7 @@
 import { Fifo } from './fifo.ts';
 import { SendCredit } from './flow.ts';
 import { FLAG_MORE, frame } from './frames.ts';
-import { HEADER_BYTES, MAX_PAYLOAD_BYTES } from './limits.ts';
-
-/** Approximate memory of a waiting message besides its payload: without it, small messages could fill the memory. */
-const QUEUED_COST = 128;
+import { FRAME_COST, MAX_PAYLOAD_BYTES } from './limits.ts';
 
 interface Waiting {
   readonly kind: number;
@@ -42,7 +39,7 @@ export class Outbound {
   add(kind: number, payload: Buffer): void {
     if (this.#ended) return;
     this.#queue.push({ kind, payload, sent: 0 });
-    this.#count(payload.length + QUEUED_COST);
+    this.#count(payload.length + FRAME_COST);
   }
 
   /** Returns the next frame; null when no message waits, or the credit is too small. */
@@ -53,11 +50,11 @@ export class Outbound {
     const left = payload.length - sent;
     const cut = sent === 0 && left > MAX_PAYLOAD_BYTES;
     const size = Math.min(left, cut ? MAX_PAYLOAD_BYTES - 4 : MAX_PAYLOAD_BYTES);
-    if (!this.credit.take(HEADER_BYTES + size + (cut ? 4 : 0))) return null;
+    if (!this.credit.take(FRAME_COST + size + (cut ? 4 : 0))) return null;
     this.#begun = true;
     message.sent += size;
     const whole = message.sent === payload.length;
-    this.#count(whole ? -size - QUEUED_COST : -size);
+    this.#count(whole ? -size - FRAME_COST : -size);
     if (whole) this.#queue.shift();
     const part = size === payload.length ? payload : payload.subarray(sent, sent + size);
     return frame(this.#invocation, kind, whole ? 0 : FLAG_MORE, part, cut ? payload.length : -1);
