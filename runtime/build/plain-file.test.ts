@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdir, mkdtemp, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
-import { META_FILE } from './artifact/artifact.ts';
+import { GLUE_FILE, META_FILE, TYPE_FILE } from './artifact/artifact.ts';
 import { readPlainFile } from './plain-file.ts';
-import { readArtifactAsItIs } from './store.ts';
+import { readArtifactAsItIs, takeArtifactFiles } from './store.ts';
 
 const FOREVER = { timeout: 5000 };
 
@@ -42,4 +42,38 @@ suite('files that a build left', () => {
     await truncate(join(folder, 'long', META_FILE), 2 ** 30);
     assert.equal(await readArtifactAsItIs(folder, 'long'), null);
   });
+
+  test('only the files of an artifact are taken, and not too many bytes', FOREVER, async () => {
+    const [from, to] = [join(folder, 'from'), join(folder, 'to')];
+    const leave = async (bytes: number) => {
+      await Promise.all([from, to].map((path) => rm(path, { recursive: true, force: true })));
+      await mkdir(from);
+      for (const name of ['app.core.wasm', GLUE_FILE, TYPE_FILE, 'plan.json', 'filler'])
+        await writeFile(join(from, name), '');
+      await truncate(join(from, 'app.core.wasm'), bytes);
+      await writeFile(join(from, META_FILE), JSON.stringify(description));
+    };
+    await leave(2 ** 20);
+    await takeArtifactFiles(from, to);
+    assert.deepEqual((await readdir(to)).sort(), ['app.core.wasm', GLUE_FILE, META_FILE, TYPE_FILE].sort());
+    await leave(2 ** 29);
+    await assert.rejects(takeArtifactFiles(from, to), /more than 268435456 bytes/);
+    await leave(0);
+    await rm(join(from, TYPE_FILE));
+    await symlink('/dev/zero', join(from, TYPE_FILE));
+    await assert.rejects(takeArtifactFiles(from, to), /package\.json of the artifact is no file/);
+  });
 });
+
+const HASH = '0'.repeat(64);
+const description = {
+  hash: HASH,
+  component: { hash: HASH, bytes: 1 },
+  options: { memoryPages: 1 },
+  toolchain: {},
+  imports: [],
+  coreModules: [{ file: 'app.core.wasm', hash: HASH, bytes: 1, checks: 0, role: 'program', memoryPages: [] }],
+  glue: { file: GLUE_FILE, bytes: 0, rewrites: [] },
+  timings: { checkMs: 0, transpileMs: 0, meterMs: 0, writeMs: 0 },
+  createdAt: new Date(0).toISOString(),
+};

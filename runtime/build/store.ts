@@ -1,12 +1,21 @@
 import { randomBytes } from 'node:crypto';
 import { renameSync, statSync } from 'node:fs';
-import { mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Artifact, artifactMetaSchema, GLUE_FILE, META_FILE } from './artifact/artifact.ts';
+import {
+  type Artifact,
+  type ArtifactMeta,
+  artifactMetaSchema,
+  GLUE_FILE,
+  META_FILE,
+  TYPE_FILE,
+} from './artifact/artifact.ts';
 import { MAX_DESCRIPTION_BYTES, readPlainFile } from './plain-file.ts';
 
 /** Prefix of the names of unfinished files and folders; the writer's process id follows. */
 const TEMPORARY = '.tmp-';
+/** Bound on the files of an artifact together: several times the longest component. */
+const MAX_ARTIFACT_BYTES = 256 * 2 ** 20;
 /** Age at which a temporary folder counts as abandoned: many times a build's time limit. */
 const STALE_MS = 60 * 60 * 1000;
 
@@ -49,8 +58,7 @@ export async function readArtifact(store: string, hash: string): Promise<Artifac
 export async function readArtifactAsItIs(store: string, hash: string): Promise<Artifact | null> {
   const directory = join(store, hash);
   try {
-    const text = String(await readPlainFile(join(directory, META_FILE), MAX_DESCRIPTION_BYTES));
-    const meta = artifactMetaSchema.parse(JSON.parse(text));
+    const meta = await readMeta(directory);
     if (meta.hash !== hash) return null;
     return {
       hash,
@@ -61,6 +69,30 @@ export async function readArtifactAsItIs(store: string, hash: string): Promise<A
     };
   } catch {
     return null;
+  }
+}
+
+async function readMeta(directory: string): Promise<ArtifactMeta> {
+  return artifactMetaSchema.parse(
+    JSON.parse(String(await readPlainFile(join(directory, META_FILE), MAX_DESCRIPTION_BYTES))),
+  );
+}
+
+/**
+ * Moves the files of an artifact from the folder `from`, which an untrusted process wrote, to the new folder `to`. Other files stay behind.
+ *
+ * @throws Error when a file of the artifact is missing or not a regular file, or when they have too many bytes
+ */
+export async function takeArtifactFiles(from: string, to: string): Promise<void> {
+  const { coreModules } = await readMeta(from);
+  await mkdir(to);
+  let left = MAX_ARTIFACT_BYTES;
+  for (const name of new Set([META_FILE, GLUE_FILE, TYPE_FILE, ...coreModules.map(({ file }) => file)])) {
+    const info = await lstat(join(from, name));
+    if (!info.isFile()) throw new Error(`${name} of the artifact is no file`);
+    left -= info.size;
+    if (left < 0) throw new Error(`the artifact has more than ${MAX_ARTIFACT_BYTES} bytes`);
+    await rename(join(from, name), join(to, name));
   }
 }
 

@@ -43,6 +43,8 @@ export interface Artifact {
 
 export const META_FILE = 'artifact.json';
 export const GLUE_FILE = 'app.js';
+/** Tells Node that the glue is an ECMAScript module. */
+export const TYPE_FILE = 'package.json';
 
 const sha256Hex = z.string().regex(/^[0-9a-f]{64}$/);
 /** Name of a file in the artifact's folder; it cannot be a path that leads out of the folder. */

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Layers } from '../../sandboxes/index.ts';
 import { runStage } from '../child.ts';
 import { type BuildFailure, failureFrom } from '../outcome.ts';
-import { makeTemporary, publishDirectory, readArtifact, sweep } from '../store.ts';
+import { makeTemporary, publishDirectory, readArtifact, sweep, takeArtifactFiles } from '../store.ts';
 import type { Artifact, ArtifactMeta, ArtifactOptions } from './artifact.ts';
 import { DEFAULT_MEMORY_PAGES } from './defaults.ts';
 import { artifactHashOf, sha256 } from './hash.ts';
@@ -74,6 +74,7 @@ async function buildNew(
   try {
     const input = join(temporary, 'component.wasm');
     const output = join(temporary, 'artifact');
+    const taken = join(temporary, 'taken');
     await writeFile(input, component);
     const result = await runStage<{ ok: true; meta: ArtifactMeta }>(
       ['artifact', input, output, '--memory-pages', String(options.memoryPages)],
@@ -86,9 +87,10 @@ async function buildNew(
       options.layers,
     );
     if (!result.ok) return result;
+    await takeArtifactFiles(output, taken);
     // Remove a damaged artifact first: publishing keeps an existing folder.
     if (!(await readArtifact(store, hash))) await rm(join(store, hash), { recursive: true, force: true });
-    await publishDirectory(output, join(store, hash));
+    await publishDirectory(taken, join(store, hash));
     const artifact = await readArtifact(store, hash);
     if (artifact?.meta.component.hash !== sha256(component)) throw new Error(`the artifact ${hash} is not whole`);
     return succeeded(artifact, false, started);

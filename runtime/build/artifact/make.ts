@@ -4,7 +4,7 @@ import { $init, generate } from '@bytecodealliance/jco-transpile/component';
 import { BuildError } from '../outcome.ts';
 import { toolchain } from '../toolchain.ts';
 import { WasmError } from '../wasm/binary.ts';
-import { type ArtifactMeta, type ArtifactOptions, GLUE_FILE, META_FILE } from './artifact.ts';
+import { type ArtifactMeta, type ArtifactOptions, GLUE_FILE, META_FILE, TYPE_FILE } from './artifact.ts';
 import { prepareCoreModules } from './core-modules.ts';
 import { rewriteGlue } from './glue.ts';
 import { artifactHashOf, sha256 } from './hash.ts';
@@ -32,7 +32,7 @@ export async function makeArtifact(
 
   await mkdir(directory);
   await writeFile(join(directory, GLUE_FILE), glue.source);
-  await writeFile(join(directory, 'package.json'), '{"type":"module"}\n');
+  await writeFile(join(directory, TYPE_FILE), '{"type":"module"}\n');
   for (const { module, bytes } of prepared) await writeFile(join(directory, module.file), bytes);
   const meta: ArtifactMeta = {
     hash: artifactHashOf(sha256(component), options),
