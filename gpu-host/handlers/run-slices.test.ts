@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Backend } from '../backends/backend.ts';
 import type { GpuInferlet, RunHandle } from '../protocol/client.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import { GREEDY, must, NONE, Oracle, startTestHost, tagOf } from '../testing/host.ts';
@@ -11,20 +12,36 @@ function startRun(inferlet: GpuInferlet, queue: number, token: number, maxTokens
   return inferlet.run(queue, { token, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE });
 }
 
+/** Lets a backend compute a number of steps, and holds the others. */
+class Steps {
+  #allowed: number;
+  #computed = 0;
+  #more = Promise.withResolvers<void>();
+
+  constructor(allowed: number) {
+    this.#allowed = allowed;
+  }
+
+  allow(total: number): void {
+    this.#allowed = total;
+    this.#more.resolve();
+    this.#more = Promise.withResolvers();
+  }
+
+  limit(inner: Backend): Backend {
+    return wrapBackend(inner, {
+      forward: async (batch) => {
+        while (this.#computed >= this.#allowed) await this.#more.promise;
+        this.#computed++;
+        return inner.forward(batch);
+      },
+    });
+  }
+}
+
 test('a run hands over its first token at once, later ones when their slice ends, and the last ones with its end', async (t) => {
-  let computed = 0;
-  let mayCompute = 6;
-  const goOn = Promise.withResolvers<void>();
-  await using host = await startTestHost({
-    wrap: (inner) =>
-      wrapBackend(inner, {
-        async forward(batch) {
-          while (computed >= mayCompute) await goOn.promise;
-          computed++;
-          return inner.forward(batch);
-        },
-      }),
-  });
+  const steps = new Steps(6);
+  await using host = await startTestHost({ wrap: (inner) => steps.limit(inner) });
   const oracle = await Oracle.of(host.model);
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'run', maxPages: 10, arrival: 1 });
@@ -43,8 +60,7 @@ test('a run hands over its first token at once, later ones when their slice ends
   assert.equal(await Promise.race([second, connection.stats().then(() => 'kept')]), 'kept');
   t.mock.timers.tick(1);
   assert.deepEqual([...must(await second).tokens], story.slice(1, 6));
-  mayCompute = Number.POSITIVE_INFINITY;
-  goOn.resolve();
+  steps.allow(Number.POSITIVE_INFINITY);
   const rest = must(await run.next());
   assert.deepEqual([...rest.tokens], story.slice(6), 'no slice ends: the end of the run brings what is left');
   assert.equal(rest.finished, 'max-tokens');
@@ -52,19 +68,8 @@ test('a run hands over its first token at once, later ones when their slice ends
 });
 
 test('a run that is piped hands over in even slices: one begins where the last one ended', async (t) => {
-  let computed = 0;
-  let mayCompute = 6;
-  let goOn = Promise.withResolvers<void>();
-  await using host = await startTestHost({
-    wrap: (inner) =>
-      wrapBackend(inner, {
-        async forward(batch) {
-          while (computed >= mayCompute) await goOn.promise;
-          computed++;
-          return inner.forward(batch);
-        },
-      }),
-  });
+  const steps = new Steps(6);
+  await using host = await startTestHost({ wrap: (inner) => steps.limit(inner) });
   const story = await (await Oracle.of(host.model)).greedy([5], 20);
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'run', maxPages: 10, arrival: 1 });
@@ -80,15 +85,12 @@ test('a run that is piped hands over in even slices: one begins where the last o
   assert.deepEqual([...must(await second).tokens], story.slice(1, 6));
   // No token comes for most of the next slice.
   t.mock.timers.tick(RUN_SLICE_MS - 1);
-  mayCompute = 8;
-  goOn.resolve();
-  goOn = Promise.withResolvers();
+  steps.allow(8);
   while (produced() < 8) await connection.stats();
   const third = run.next();
   t.mock.timers.tick(1);
   assert.deepEqual([...must(await third).tokens], story.slice(6, 8));
-  mayCompute = Number.POSITIVE_INFINITY;
-  goOn.resolve();
+  steps.allow(Number.POSITIVE_INFINITY);
   assert.deepEqual([...must(await run.next()).tokens], story.slice(8));
   await inferlet.close();
 });

@@ -24,7 +24,7 @@ export interface Report {
   readonly ends: readonly End[];
   /** The text of the last error, for people. */
   readonly message: string;
-  /** What the canary's stories took while the attack was deployed and ran, until a whole story afterwards. */
+  /** Times of the canary's stories, from the deploy of the attack to the end of the first whole story after it. */
   readonly canary: Heard;
 }
 
@@ -96,7 +96,7 @@ export class Arena implements AsyncDisposable {
     return { ends: [...ends], message, canary };
   }
 
-  /** What the canary's next stories take without an attack. */
+  /** Measures the canary's next stories, without an attack. */
   alone(stories: number): Promise<Heard> {
     return this.#canary.listen(stories);
   }
