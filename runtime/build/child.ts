@@ -62,18 +62,27 @@ function toolEnvironment([folder]: readonly string[]): Readonly<Record<string, s
   return { ...(PATH ? { PATH } : {}), ...(folder ? { TMPDIR: folder } : {}) };
 }
 
-const tooMuch = ({ limit }: LimitPassed, { timeoutMs, memoryMb }: ConfinedLimits): BuildError =>
-  limit !== 'memory'
-    ? new BuildError(
-        'build-timeout',
-        `The build took longer than ${timeoutMs / 1000} s and was stopped.`,
-        'Make the component smaller, or raise the build time limit of the platform.',
-      )
-    : new BuildError(
-        'build-failed',
-        `The build needed more than ${memoryMb} MiB of memory and was stopped.`,
-        'Make the component smaller, or raise the build memory limit of the platform.',
-      );
+function tooMuch({ limit }: LimitPassed, { timeoutMs, memoryMb, files }: ConfinedLimits): BuildError {
+  if (limit === 'memory') {
+    return new BuildError(
+      'build-failed',
+      `The build needed more than ${memoryMb} MiB of memory and was stopped.`,
+      'Make the component smaller, or raise the build memory limit of the platform.',
+    );
+  }
+  if (limit === 'files') {
+    return new BuildError(
+      'build-failed',
+      `The build wrote more than ${files?.megabytes} MiB, or more than ${files?.names} files, and was stopped.`,
+      'Make the component smaller.',
+    );
+  }
+  return new BuildError(
+    'build-timeout',
+    `The build took longer than ${timeoutMs / 1000} s and was stopped.`,
+    'Make the component smaller, or raise the build time limit of the platform.',
+  );
+}
 
 function crashed({ code, errors }: Ended): BuildError {
   const last = errors.trim().split('\n').slice(-5).join('\n').slice(-2000);

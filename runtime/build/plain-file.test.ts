@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { GLUE_FILE, META_FILE, TYPE_FILE } from './artifact/artifact.ts';
 import { readPlainFile } from './plain-file.ts';
-import { readArtifactAsItIs, takeArtifactFiles } from './store.ts';
+import { readArtifactAsItIs, removeTree, takeArtifactFiles } from './store.ts';
 
 const FOREVER = { timeout: 5000 };
 
@@ -62,6 +62,15 @@ suite('files that a build left', () => {
     await rm(join(from, TYPE_FILE));
     await symlink('/dev/zero', join(from, TYPE_FILE));
     await assert.rejects(takeArtifactFiles(from, to), /package\.json of the artifact is no file/);
+  });
+
+  test('folders that are nested beyond the longest path are removed', FOREVER, async () => {
+    const deep = join(folder, 'deep');
+    await mkdir(deep);
+    const nest = `for (let i = 0; i < 30; i++) { fs.mkdirSync('d'.repeat(200)); process.chdir('d'.repeat(200)); }`;
+    execFileSync(process.execPath, ['-e', nest], { cwd: deep });
+    await removeTree(deep);
+    assert.ok(!(await readdir(folder)).includes('deep'));
   });
 });
 

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { renameSync, statSync } from 'node:fs';
+import { renameSync, rmSync, statSync } from 'node:fs';
 import { lstat, mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
@@ -26,6 +26,16 @@ export async function makeTemporary(directory: string): Promise<string> {
   return path;
 }
 
+/** Removes a folder that an untrusted process may have written. */
+export async function removeTree(path: string): Promise<void> {
+  try {
+    await rm(path, { recursive: true, force: true });
+  } catch {
+    // Only this one removes paths that are too long for the kernel.
+    rmSync(path, { recursive: true, force: true });
+  }
+}
+
 /** Removes temporary folders whose builder must be dead. */
 export async function sweep(directory: string): Promise<void> {
   for (const name of await readdir(directory).catch(() => [])) {
@@ -35,7 +45,7 @@ export async function sweep(directory: string): Promise<void> {
       ({ mtimeMs }) => Date.now() - mtimeMs,
       () => 0,
     );
-    if (age > STALE_MS) await rm(path, { recursive: true, force: true });
+    if (age > STALE_MS) await removeTree(path);
   }
 }
 

@@ -299,7 +299,9 @@ export class Channel {
 
   #received(chunk: Buffer): void {
     if (this.#fault) return;
+    const sinceMs = performance.now();
     this.#parser.add(chunk);
+    this.spent(performance.now() - sinceMs);
     this.#serve();
   }
 
@@ -326,12 +328,16 @@ export class Channel {
       share.wait();
       return false;
     }
-    while (!this.#fault && this.#takeOne()) {
-      if (!share || share.more()) continue;
-      share.wait();
-      return false;
+    for (;;) {
+      const took = this.#takeOne();
+      if (this.#fault) return true;
+      // A chunk that completes no frame costs time, too.
+      if (share && !share.more()) {
+        share.wait();
+        return false;
+      }
+      if (!took) return true;
     }
-    return true;
   }
 
   /** Handles one message or frame. Returns false when there is none. */

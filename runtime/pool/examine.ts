@@ -27,6 +27,8 @@ export type ExamineReply =
 const CPU_MS = 30_000;
 /** Wall-clock bound of an examination, which gets little CPU time on a busy machine. */
 const TIMEOUT_MS = 240_000;
+/** Bound on what the child prints: it writes no files. */
+const MAX_FILES = { megabytes: 64, names: 0 };
 /** Resident memory of the child itself, and number of instances that live at once, one of them for planning. */
 const MEMORY_MB = 512;
 const INSTANCES = 3;
@@ -81,13 +83,14 @@ async function inChild(artifact: Artifact, layers: Layers): Promise<Examination>
   const program = { main: MAIN, args: [directory], read: [...CODE, directory] };
   const memoryMb = MEMORY_MB + Math.ceil((INSTANCES * meta.options.memoryPages) / PAGES_PER_MEGABYTE);
   const isAnswer = (line: string) => parse(line) !== null;
-  const limits = { timeoutMs: TIMEOUT_MS, cpuMs: CPU_MS, memoryMb, isAnswer };
+  const limits = { timeoutMs: TIMEOUT_MS, cpuMs: CPU_MS, memoryMb, files: MAX_FILES, isAnswer };
   const ended = await runConfined(layers, program, limits).catch((cause: unknown) => {
     if (!(cause instanceof LimitPassed)) throw cause;
     const most = {
       time: `${TIMEOUT_MS / 1000} s`,
       cpu: `${CPU_MS / 1000} s of CPU time`,
       memory: `${memoryMb} MiB of memory`,
+      files: `${MAX_FILES.megabytes} MiB of output`,
     }[cause.limit];
     throw new Error(`instantiating it took more than ${most}`, { cause });
   });

@@ -4,4 +4,4 @@ export { type KernelShares, openKernelShares } from './kernel-limits.ts';
 export { type Isolation, IsolationError, type Layers, layersFor } from './layers.ts';
 export { machineLayers } from './machine.ts';
 export { probeMachine } from './probe.ts';
-export { type ConfinedLimits, type Ended, LimitPassed, runConfined } from './run.ts';
+export { type ConfinedLimits, type Ended, type FileLimits, LimitPassed, runConfined } from './run.ts';

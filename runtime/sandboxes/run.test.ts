@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdir, readFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -61,6 +63,22 @@ for (const isolation of isolations) {
       assert.notEqual(code, 0);
       assert.match(errors, /Array buffer allocation failed|out of memory/);
     });
+
+    for (const what of ['bytes', 'names']) {
+      it(`is killed when it writes too many ${what}`, async () => {
+        const folder = await mkdtemp(join(tmpdir(), 'pie-writer-'));
+        const program = { main: at('fixtures/writer.ts'), args: [what, folder], read: [], write: [folder] };
+        const limits = { timeoutMs: 60_000, memoryMb: 512, files: { megabytes: 32, names: 100 } };
+        try {
+          await assert.rejects(
+            runConfined(layers, program, limits),
+            (error) => error instanceof LimitPassed && error.limit === 'files',
+          );
+        } finally {
+          await rm(folder, { recursive: true, force: true });
+        }
+      });
+    }
 
     it('is not waited for after it has answered', async () => {
       const isAnswer = (line: string) => line.startsWith('{');

@@ -1,9 +1,10 @@
 import { spawn } from 'node:child_process';
 import { constants } from 'node:os';
 import { StringDecoder } from 'node:string_decoder';
+import { setInterval as everyInterval } from 'node:timers/promises';
 import { type ConfinedProgram, confinedCommand } from './command.ts';
 import type { Layers } from './layers.ts';
-import { treeMemoryBytes } from './memory.ts';
+import { folderUse, treeUse } from './tree-use.ts';
 
 export interface ConfinedLimits {
   /** Wall-clock time after which the process and its descendants are killed. */
@@ -12,12 +13,21 @@ export interface ConfinedLimits {
   readonly cpuMs?: number;
   /** Bound on the resident memory of the process and its descendants. */
   readonly memoryMb: number;
+  /** Bounds on what is written; none when absent. */
+  readonly files?: FileLimits;
   /**
    * True for the output line that is the answer. The process is killed after its answer, because Node may hang while it exits
    * (nodejs/node#54918).
    */
   readonly isAnswer?: (line: string) => boolean;
   readonly signal?: AbortSignal | undefined;
+}
+
+export interface FileLimits {
+  /** Bound on the bytes that the process and its descendants write, and on those in the writable folders. */
+  readonly megabytes: number;
+  /** Bound on the files and folders in each writable folder. */
+  readonly names: number;
 }
 
 /** Result of a confined process. */
@@ -31,15 +41,15 @@ export interface Ended {
 /** A confined process passed a limit and was killed. */
 export class LimitPassed extends Error {
   override readonly name = 'LimitPassed';
-  readonly limit: 'time' | 'cpu' | 'memory';
+  readonly limit: 'time' | 'cpu' | 'memory' | 'files';
   constructor(limit: LimitPassed['limit']) {
     super(`a confined process passed its limit of ${limit}`);
     this.limit = limit;
   }
 }
 
-/** Interval of the memory checks. Within one interval, the process can exceed its limit, up to RLIMIT_DATA. */
-const MEMORY_POLL_MS = 50;
+/** Interval of the checks. Within one interval, the process can exceed its limits, with its memory up to RLIMIT_DATA. */
+const POLL_MS = 50;
 /** Bound on the kept bytes of each output stream. */
 const MAX_OUTPUT_BYTES = 4 * 2 ** 20;
 /** bubblewrap's exit code for a program that the kernel ended at its CPU limit (SIGXCPU). */
@@ -53,7 +63,7 @@ const CPU_THREADS = 4;
  * @throws {LimitPassed} and the signal's reason
  */
 export async function runConfined(layers: Layers, program: ConfinedProgram, limits: ConfinedLimits): Promise<Ended> {
-  const { timeoutMs, cpuMs = timeoutMs * CPU_THREADS, memoryMb, isAnswer, signal } = limits;
+  const { timeoutMs, cpuMs = timeoutMs * CPU_THREADS, memoryMb, files, isAnswer, signal } = limits;
   signal?.throwIfAborted();
   const cpuSeconds = Math.ceil(cpuMs / 1000);
   const group = layers.groups?.create(memoryMb) ?? null;
@@ -75,11 +85,16 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
   };
   const onAbort = () => kill(signal?.reason);
   const timer = setTimeout(() => kill(new LimitPassed('time')), timeoutMs);
-  const poll = setInterval(() => void watchMemory(), MEMORY_POLL_MS);
-  const watchMemory = async () => {
-    if (child.pid === undefined) return;
-    if ((await treeMemoryBytes(child.pid)) > memoryMb * 2 ** 20) kill(new LimitPassed('memory'));
+  const ended = new AbortController();
+  const watch = async (pid: number) => {
+    for await (const _ of everyInterval(POLL_MS, null, { signal: ended.signal })) {
+      const { memoryBytes, writtenBytes } = await treeUse(pid);
+      if (memoryBytes > memoryMb * 2 ** 20) kill(new LimitPassed('memory'));
+      if (files && (await exceeds(files, writtenBytes, program.write ?? []))) kill(new LimitPassed('files'));
+    }
   };
+  // The loop ends with an AbortError.
+  if (child.pid !== undefined) watch(child.pid).catch(() => undefined);
   signal?.addEventListener('abort', onAbort, { once: true });
   try {
     let answered = false;
@@ -101,11 +116,18 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
     return { code, output: output(), errors: errors() };
   } finally {
     clearTimeout(timer);
-    clearInterval(poll);
+    ended.abort();
     signal?.removeEventListener('abort', onAbort);
     killGroup(child.pid);
     void group?.remove();
   }
+}
+
+async function exceeds({ megabytes, names }: FileLimits, writtenBytes: number, folders: readonly string[]) {
+  const uses = await Promise.all(folders.map((folder) => folderUse(folder, names)));
+  return [{ bytes: writtenBytes, names: 0 }, ...uses].some(
+    (use) => use.bytes > megabytes * 2 ** 20 || use.names > names,
+  );
 }
 
 /** With namespaces, the first process of the group is bubblewrap, whose death ends its PID namespace. */

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Layers } from '../../sandboxes/index.ts';
 import { runStage } from '../child.ts';
 import { type BuildFailure, failureFrom } from '../outcome.ts';
-import { makeTemporary, publishDirectory, readArtifact, sweep, takeArtifactFiles } from '../store.ts';
+import { makeTemporary, publishDirectory, readArtifact, removeTree, sweep, takeArtifactFiles } from '../store.ts';
 import type { Artifact, ArtifactMeta, ArtifactOptions } from './artifact.ts';
 import { DEFAULT_MEMORY_PAGES } from './defaults.ts';
 import { artifactHashOf, sha256 } from './hash.ts';
@@ -11,6 +11,8 @@ import { checkKind } from './kind.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;
 const DEFAULT_MEMORY_MB = 1024;
+/** Several times the largest artifact, and many times its number of files. */
+const MAX_FILES = { megabytes: 1024, names: 10_000 };
 
 export interface ArtifactBuildOptions extends Partial<ArtifactOptions> {
   /** Directory of artifacts, one folder each, named by hash. */
@@ -82,6 +84,7 @@ async function buildNew(
       {
         timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
         memoryMb: options.memoryMb ?? DEFAULT_MEMORY_MB,
+        files: MAX_FILES,
         signal,
       },
       options.layers,
@@ -98,7 +101,7 @@ async function buildNew(
     signal?.throwIfAborted();
     return failureFrom(error);
   } finally {
-    await rm(temporary, { recursive: true, force: true });
+    await removeTree(temporary);
   }
 }
 
