@@ -2,7 +2,8 @@ import { randomUUID } from 'node:crypto';
 import type { Server, Socket } from 'node:net';
 import type { Tracer } from '@opentelemetry/api';
 import type { Vitals } from '#infra/telemetry/vitals.ts';
-import type { Backend } from './backends/backend.ts';
+import type { Backend, Device } from './backends/backend.ts';
+import { EncoderEngine, type HostedEncoder } from './encoders/engine.ts';
 import { DeviceShare } from './handlers/device-share.ts';
 import { ModelEngine } from './handlers/engine.ts';
 import { type HostedModel, maxTopK, traitsOf } from './handlers/model.ts';
@@ -23,6 +24,8 @@ export interface GpuHostOptions {
   /** Name in the hello; runtimes that expect another name refuse the host. They take a host without a name for any. */
   readonly name?: string;
   readonly limits?: Partial<ConnectionLimits>;
+  /** Models without pages: they turn texts into vectors and scores. */
+  readonly encoders?: readonly HostedEncoder[];
   /** Memory besides pages that the tenants share; `hostBytes()` by default. */
   readonly bytes?: HostBytes;
   /** The machine's certificate and those that it accepts; needed at an address that other machines reach. */
@@ -42,6 +45,7 @@ const MAX_TENANTS = 1000;
  */
 export class GpuHost {
   readonly engines: readonly ModelEngine[];
+  readonly #encoders: readonly EncoderEngine[];
   readonly #name: string | undefined;
   readonly #security: LinkSecurity | undefined;
   #limits: ConnectionLimits;
@@ -65,13 +69,20 @@ export class GpuHost {
     const bytes = options.bytes ?? hostBytes();
     const shares = new Map<string, DeviceShare>();
     const thread = new ThreadShare();
-    this.engines = models.map((model) => {
-      const { name, index } = model.backend.device;
+    const shareOf = ({ name, index }: Device): DeviceShare => {
       const device = `${name} ${index}`;
       const share = shares.get(device) ?? new DeviceShare();
       shares.set(device, share);
-      return new ModelEngine(model, this.#tenants, bytes, share, thread, () => this.#flush(), options.tracer);
+      return share;
+    };
+    const flush = () => this.#flush();
+    this.engines = models.map((model) => {
+      const share = shareOf(model.backend.device);
+      return new ModelEngine(model, this.#tenants, bytes, share, thread, flush, options.tracer);
     });
+    this.#encoders = (options.encoders ?? []).map(
+      (model) => new EncoderEngine(model, bytes, shareOf(model.device), flush),
+    );
   }
 
   /**
@@ -94,12 +105,14 @@ export class GpuHost {
       elapsedMs: nowMs - this.#sinceMs,
       connections: this.#connections.size,
       models: this.engines.map(modelStats),
+      encoders: this.#encoders.map(({ stats }) => stats),
       tenants: modelsOnly ? [] : this.#tenants.stats(MAX_TENANTS),
       ...(this.#vitals && !modelsOnly && { vitals: this.#vitals() }),
     };
     if (reset) {
       this.#sinceMs = nowMs;
       for (const engine of this.engines) engine.stats.reset();
+      for (const encoder of this.#encoders) encoder.resetStats();
     }
     return stats;
   }
@@ -107,7 +120,7 @@ export class GpuHost {
   /** Stops listening, ends every connection and waits for the batch on the device. The caller disposes of the backends. */
   async close(): Promise<void> {
     const closed = this.#endAll('shutdown', 'the GPU host is going down');
-    await Promise.all(this.engines.map((engine) => engine.stop()));
+    await Promise.all([...this.engines, ...this.#encoders].map((engine) => engine.stop()));
     await closed;
   }
 
@@ -132,6 +145,7 @@ export class GpuHost {
       socket,
       {
         engines: this.engines,
+        encoders: this.#encoders,
         hello: () => this.#hello(),
         attempts: this.#attempts,
         limitTenant: (tenant, limit) => this.#tenants.limit(tenant, limit),
@@ -179,6 +193,11 @@ export class GpuHost {
         maxTopK: maxTopK(backend),
         bits,
       })),
+      encoders: this.#encoders.map(({ model: { name, encoder, directory, device } }) => {
+        const { head, hiddenSize, contextLength } = encoder.config;
+        const size = head.kind === 'reranker' ? 1 : hiddenSize;
+        return { name, kind: head.kind, size, contextLength, directory, device };
+      }),
     };
   }
 }

@@ -83,7 +83,8 @@ export function expectedTensors(config: ModelConfig): [name: string, shape: read
   return expected;
 }
 
-function checkTensors(expected: ReturnType<typeof expectedTensors>, tensors: TensorStore): void {
+/** @throws ModelError `missing-tensor` or `wrong-shape` */
+export function checkTensors(expected: ReturnType<typeof expectedTensors>, tensors: TensorStore): void {
   for (const [name, shape] of expected) {
     if (!tensors.has(name)) {
       throw new ModelError('missing-tensor', `the weights lack "${name}" of shape [${shape.join(', ')}]`, {
@@ -105,7 +106,8 @@ function checkTensors(expected: ReturnType<typeof expectedTensors>, tensors: Ten
 
 const indexSchema = z.looseObject({ weight_map: z.record(z.string(), z.string()) });
 
-async function openTensors(directory: string): Promise<TensorStore> {
+/** Opens the weights of a model directory, one file or shards. */
+export async function openTensors(directory: string): Promise<TensorStore> {
   const single = join(directory, 'model.safetensors');
   if (existsSync(single)) return store(readSafetensorsHeader(single));
   const indexFile = join(directory, 'model.safetensors.index.json');

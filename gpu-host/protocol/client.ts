@@ -1,7 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { handlerError } from './errors.ts';
 import { GpuInferlet } from './gpu-inferlet.ts';
-import type { GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
+import type { EncoderSummary, GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
 import { DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
 import { Link, type LinkEvents } from './link.ts';
 import type { LinkSecurity } from './security.ts';
@@ -30,7 +30,16 @@ export type {
 } from './calls.ts';
 export { type HandlerError, type HandlerErrorTag, handlerError, type Outcome } from './errors.ts';
 export type { GpuInferlet } from './gpu-inferlet.ts';
-export type { GpuHostStats, ModelStats, ModelSummary, PageStats, PrefixStats, StatsOptions } from './host.ts';
+export type {
+  EncoderStats,
+  EncoderSummary,
+  GpuHostStats,
+  ModelStats,
+  ModelSummary,
+  PageStats,
+  PrefixStats,
+  StatsOptions,
+} from './host.ts';
 export type { InferletOptions } from './inferlet-options.ts';
 export { SharedPages } from './page-budget.ts';
 export type { DeviceUsage, Termination } from './results.ts';
@@ -137,6 +146,11 @@ export class GpuHostConnection {
     return this.#hello?.models ?? [];
   }
 
+  /** The encoders of the latest hello. */
+  get encoders(): readonly EncoderSummary[] {
+    return this.#hello?.encoders ?? [];
+  }
+
   /** True when calls can reach a host now. */
   get connected(): boolean {
     return this.#link !== undefined;
@@ -166,7 +180,7 @@ export class GpuHostConnection {
   openInferlet(options: InferletOptions): GpuInferlet {
     this.#lastInferlet = (this.#lastInferlet + 1) >>> 0 || 1;
     const link = this.#tenants?.of(options.tenant ?? DEFAULT_TENANT) ?? DOWN;
-    return new GpuInferlet(link, this.#lastInferlet, options, this.models);
+    return new GpuInferlet(link, this.#lastInferlet, options, this.models, this.encoders);
   }
 
   /**
@@ -253,11 +267,11 @@ export class GpuHostConnection {
   }
 
   #here(hello: HostHello): HostHello {
-    const models = hello.models.map((model) => {
+    const here = <Summary extends { readonly name: string }>(model: Summary): Summary => {
       const directory = this.#directories?.get(model.name);
       return directory === undefined ? model : { ...model, directory };
-    });
-    return { ...hello, models };
+    };
+    return { ...hello, models: hello.models.map(here), encoders: hello.encoders.map(here) };
   }
 
   #lost(cause: string): void {

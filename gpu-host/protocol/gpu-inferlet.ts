@@ -1,8 +1,8 @@
 import { ADDRESSES, addresses, NO_ADDRESSES, takePageAddresses } from './addresses.ts';
-import { type Answer, doneOf } from './answers.ts';
+import { type Answer, doneOf, floatsOf } from './answers.ts';
 import type { Imported, RunRequest, TenantLimit } from './calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from './errors.ts';
-import type { ModelSummary } from './host.ts';
+import type { EncoderSummary, ModelSummary } from './host.ts';
 import { sendPixels } from './image-pixels.ts';
 import type { InferletOptions } from './inferlet-options.ts';
 import { Issuer, type LinkOrDown, TOO_LARGE } from './issuer.ts';
@@ -33,15 +33,23 @@ export class GpuInferlet {
   #maxPages: number;
   #sharedPages: SharedPages | undefined;
   #models: readonly ModelSummary[];
+  readonly #encoders: readonly EncoderSummary[];
   #queues = new ClientQueues();
   #spaces = new Map<number, Space>();
   #unsentImages = 0;
 
-  constructor(link: LinkOrDown, handle: number, options: InferletOptions, models: readonly ModelSummary[]) {
+  constructor(
+    link: LinkOrDown,
+    handle: number,
+    options: InferletOptions,
+    models: readonly ModelSummary[],
+    encoders: readonly EncoderSummary[] = [],
+  ) {
     this.#issuer = new Issuer(link, handle, options);
     this.#maxPages = options.maxPages;
     this.#sharedPages = options.sharedPages;
     this.#models = models;
+    this.#encoders = encoders;
   }
 
   /** Pages held, by the client's own count. */
@@ -98,6 +106,17 @@ export class GpuInferlet {
   /** Makes a call with one result, which the table of operations converts. */
   ask<Asked extends AskedOperation>(queue: number, operation: Asked): Promise<Outcome<AnswerOf<Asked>>> {
     return this.#ask(queue, operation, OPERATIONS[operation.op].answer as Answer<AnswerOf<Asked>>);
+  }
+
+  /** Encodes texts on the encoder of that name: see `encode` in the table of operations. */
+  encode(
+    name: string,
+    texts: Pick<Operation<'encode'>, 'tokens' | 'lengths' | 'firsts'>,
+  ): Promise<Outcome<Float32Array>> {
+    const encoder = this.#encoders.findIndex((known) => known.name === name);
+    if (encoder < 0)
+      return Promise.resolve(err(handlerError('not-found', `the GPU host has no encoder named ${name}`)));
+    return this.#issuer.ask(0, { op: 'encode', encoder, ...texts }, floatsOf);
   }
 
   closeQueue(queue: number): void {

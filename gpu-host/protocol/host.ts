@@ -42,11 +42,25 @@ export interface ModelSummary extends ModelCompute {
   readonly bits: number;
 }
 
+/** One encoder's part of the hello. */
+export interface EncoderSummary {
+  readonly name: string;
+  readonly kind: 'embedding' | 'reranker';
+  /** Values of a result: those of a vector, or one score. */
+  readonly size: number;
+  /** Maximum tokens of a text or a pair, with special tokens. */
+  readonly contextLength: number;
+  /** Hugging Face directory on the host's machine, for the tokenizer. */
+  readonly directory: string;
+  readonly device: DeviceSummary;
+}
+
 /** The host's part of the hello frame. */
 export interface HostHello {
   /** The host's name in the configuration, by which runtimes tell whether they reached the host that they wanted. */
   readonly name?: string;
   readonly models: readonly ModelSummary[];
+  readonly encoders: readonly EncoderSummary[];
   /** Random id of one host process: runtimes on any machine can tell by it whether they share a host. */
   readonly hostId: string;
   /** Process id, so that logs and tests can tell a restarted host. */
@@ -132,6 +146,26 @@ export interface ModelStats extends ModelCompute {
   readonly graphsRefused: number;
 }
 
+/** One encoder's counters since the start or the last reset. */
+export interface EncoderStats {
+  readonly name: string;
+  readonly kind: EncoderSummary['kind'];
+  readonly device: DeviceSummary;
+  /** Calls that wait for the device now, or are computed. */
+  readonly waitingCalls: number;
+  /** Device steps. */
+  readonly batches: number;
+  readonly texts: number;
+  /** Tokens computed, without padding. */
+  readonly tokens: number;
+  /** Calls that failed. */
+  readonly failedCalls: number;
+  /** Milliseconds that the device computed. */
+  readonly deviceBusyMs: number;
+  /** Measured milliseconds per token of a batch, padding included, by which batches are sized; absent before the first. */
+  readonly msPerToken?: number;
+}
+
 /** Share of a model's device steps that were handed over ahead. */
 export function aheadShare({ stepsAhead, batches }: Pick<ModelStats, 'stepsAhead' | 'batches'>): number {
   return batches === 0 ? 0 : stepsAhead / batches;
@@ -149,6 +183,7 @@ export interface GpuHostStats {
   readonly elapsedMs: number;
   readonly connections: number;
   readonly models: readonly ModelStats[];
+  readonly encoders: readonly EncoderStats[];
   /** The tenants that hold most pages, largest first; at most 1,000. Empty with `modelsOnly`. */
   readonly tenants: readonly TenantPageStats[];
   /** Health of the process; absent when it is not watched, and with `modelsOnly`. */

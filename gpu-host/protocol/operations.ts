@@ -172,6 +172,11 @@ export const OPERATIONS = {
   'retain-export': row(49, { name: text, nextUseMs: u32 }, residencyOf),
   'prefetch-export': row(50, { name: text }, residencyOf),
   'demote-export': row(51, { name: text, tier }, residencyOf),
+  /**
+   * Encodes texts, or pairs of texts: the tokens of all of them one after the other, the length of each, and its tokens in the first segment.
+   * Ordered by no queue. The encoder is its index in the hello.
+   */
+  encode: row(53, { encoder: u32, tokens: list, lengths: list, firsts: list }),
 } as const satisfies Record<string, Row<Fields, Answer<unknown> | typeof SENT | undefined>>;
 
 export type OperationName = keyof typeof OPERATIONS;
@@ -202,7 +207,7 @@ export type QueuedOperation = Operation<
     OperationName,
     | ('open-inferlet' | 'close-inferlet' | 'create-queue' | 'close-queue' | 'set-priority')
     | ('run-stop' | 'run-consumed' | 'run-piped' | 'image-pixels' | 'image-failed')
-    | ('set-waiting' | 'set-span' | 'set-tenant-limit')
+    | ('set-waiting' | 'set-span' | 'set-tenant-limit' | 'encode')
   >
 >;
 

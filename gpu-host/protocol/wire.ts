@@ -1,7 +1,7 @@
 import { endianness } from 'node:os';
 
 /** Version of the frames; a peer with another version is refused. */
-export const PROTOCOL_VERSION = 9;
+export const PROTOCOL_VERSION = 10;
 
 /** Maximum frame, header included. The client refuses a call that does not fit one frame. */
 export const MAX_FRAME_BYTES = 4 * 1024 * 1024;
@@ -18,6 +18,9 @@ export const MAX_JSON_BYTES = 1024 * 1024;
 
 /** Maximum bytes of one image's pixels; they go in one frame, with room for the call's header. */
 export const MAX_PIXEL_BYTES = MAX_FRAME_BYTES - 1024;
+
+/** Maximum floats of one result, which goes in one frame. */
+export const MAX_RESULT_FLOATS = (MAX_FRAME_BYTES - 1024) / 4;
 
 /** Maximum embeds of one inferlet on one model. */
 export const MAX_EMBEDS = 262_144;

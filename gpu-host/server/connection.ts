@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import type { EncoderEngine } from '../encoders/engine.ts';
 import type { ModelEngine } from '../handlers/engine.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
 import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
@@ -14,6 +15,7 @@ import { HostInferlet, type ResultLine } from './inferlet.ts';
 
 export interface ConnectionEnvironment {
   readonly engines: readonly ModelEngine[];
+  readonly encoders: readonly EncoderEngine[];
   hello(): HostHello;
   /** Shared by the whole host: attempts supersede one another across connections. */
   readonly attempts: Attempts;
@@ -68,7 +70,8 @@ type QueueCall = Exclude<
       | 'run-stop'
       | 'run-piped'
       | 'image-pixels'
-      | 'image-failed';
+      | 'image-failed'
+      | 'encode';
   }
 >;
 
@@ -290,6 +293,7 @@ export class Connection implements ResultLine {
     else if (inferlet.dead) inferlet.refuse(call.id, inferlet.dead);
     else if (call.op === 'set-span') inferlet.setSpan(call.high, call.low);
     else if (call.op === 'set-tenant-limit') this.#limitTenant(inferlet, call.tenantPages);
+    else if (call.op === 'encode') this.#encode(inferlet, call, bytes);
     else if (call.op === 'create-queue') this.#createQueue(inferlet, call.queue, call.model);
     else if (call.op === 'set-waiting') inferlet.setWaiting(call.waiting);
     else this.#queued(inferlet, call, bytes);
@@ -339,6 +343,12 @@ export class Connection implements ResultLine {
   #limitTenant(inferlet: HostInferlet, limit: TenantLimit): void {
     inferlet.setTenantLimit(limit);
     this.#environment.limitTenant(inferlet.owner.tenant, limit);
+  }
+
+  #encode(inferlet: HostInferlet, call: DecodedCall & { op: 'encode' }, bytes: number): void {
+    const engine = this.#environment.encoders[call.encoder];
+    if (!engine) throw new ProtocolFault('malformed', `no encoder number ${call.encoder}`);
+    inferlet.encode(engine, call.id, call, bytes);
   }
 
   #createQueue(inferlet: HostInferlet, queue: number, model: number): void {

@@ -1,8 +1,10 @@
+import type { EncoderEngine } from '../encoders/engine.ts';
 import type { ModelEngine } from '../handlers/engine.ts';
 import { Meter } from '../handlers/meter.ts';
 import type { HostQueue, InferletOwner, ModelSpace, OpenImage, OpenRun, ReplyPort } from '../handlers/space.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
+import type { Operation } from '../protocol/operations.ts';
 import { encodeError, encodeHeld, encodeTerminated, encodeUsage, type Termination } from '../protocol/results.ts';
 import type { FrameWriter } from '../protocol/words.ts';
 import type { Attempted } from './attempts.ts';
@@ -23,7 +25,7 @@ interface OpenQueue {
   readonly queue: HostQueue;
 }
 
-/** One inferlet of a connection: its queues, its space on each model, and the bytes of its results that the peer has not taken yet. */
+/** One inferlet of a connection: its queues, its space on each model, its encoders, and the bytes of its results that the peer has not taken yet. */
 export class HostInferlet implements ReplyPort, Attempted {
   readonly handle: number;
   readonly queues = new Map<number, OpenQueue>();
@@ -32,6 +34,7 @@ export class HostInferlet implements ReplyPort, Attempted {
   readonly #line: ResultLine;
   readonly #maxUnreadBytes: number;
   #spaces = new Map<ModelEngine, ModelSpace>();
+  readonly #encoders = new Set<EncoderEngine>();
   /** Spaces with held calls. */
   readonly #held = new Set<ModelSpace>();
   /** True while the inferlet waits for something other than the device. */
@@ -41,7 +44,7 @@ export class HostInferlet implements ReplyPort, Attempted {
   #span = '';
   /** True when usage has changed since the last report. */
   #usageChanged = false;
-  /** Number of spaces being released, and callbacks for when all are. */
+  /** Number of spaces and encoders being released, and callbacks for when all are. */
   #releasing = 0;
   #released: (() => void)[] = [];
 
@@ -147,6 +150,11 @@ export class HostInferlet implements ReplyPort, Attempted {
     this.queues.set(number, { engine, queue: engine.openQueue(space) });
   }
 
+  encode(engine: EncoderEngine, id: number, operation: Operation<'encode'>, bytes: number): void {
+    this.#encoders.add(engine);
+    engine.submit(this, id, operation, bytes);
+  }
+
   setWaiting(waiting: boolean): void {
     this.#waiting = waiting;
     for (const [engine, space] of this.#spaces) engine.setWaiting(space, waiting);
@@ -183,9 +191,11 @@ export class HostInferlet implements ReplyPort, Attempted {
    */
   release(released: () => void, why?: HandlerError): void {
     const spaces = [...this.#spaces];
+    const encoders = [...this.#encoders];
     this.#spaces.clear();
+    this.#encoders.clear();
     this.queues.clear();
-    this.#releasing += spaces.length;
+    this.#releasing += spaces.length + encoders.length;
     this.#released.push(released);
     const done = (): void => {
       this.#releasing--;
@@ -193,6 +203,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     };
     this.#tellReleased();
     for (const [engine, space] of spaces) engine.closeSpace(space, done, why);
+    for (const engine of encoders) engine.drop(this, done, why);
   }
 
   #tellReleased(): void {

@@ -67,7 +67,11 @@ export class WeightNodes {
   readonly #tensors: TensorStore;
   readonly #quantized: ReadonlyMap<string, QuantizedRanges>;
 
-  constructor(graph: GraphBuilder, model: LoadedModel, quantized: ReadonlyMap<string, QuantizedRanges>) {
+  constructor(
+    graph: GraphBuilder,
+    model: Pick<LoadedModel, 'tensors'>,
+    quantized: ReadonlyMap<string, QuantizedRanges>,
+  ) {
     this.#graph = graph;
     this.#tensors = model.tensors;
     this.#quantized = quantized;

@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { type RandomEncoderOptions, randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
+import { type EncodedText, loadEncoderTokenizer } from '#gpu-host/models/encoder/tokenizer.ts';
+import { InvalidInput } from './check.ts';
+import { OnnxEncoder } from './onnx/encoder.ts';
+
+const read = (name: string): unknown =>
+  JSON.parse(readFileSync(new URL(`./fixtures/${name}`, import.meta.url), 'utf8'));
+
+interface Cases {
+  readonly texts: readonly string[];
+  readonly pairs: readonly (readonly [string, string])[];
+  readonly models: Readonly<
+    Record<
+      string,
+      { kind: 'embedding' | 'reranker'; pooling?: 'mean_tokens' | 'cls_token'; normalizes?: boolean; maxTokens: number }
+    >
+  >;
+}
+
+/** Texts and models that the goldens are of. */
+const CASES = read('encoder-cases.json') as Cases;
+/** Results of transformers for the same weights in float64 (`fixtures/encoder-golden.py`), to eight digits after the point. */
+const GOLDEN = read('encoder-golden.json') as Record<string, readonly { tokens: number[]; values: number[] }[]>;
+
+/** What the golden's table does not say: names of weights, and settings that are not the default. */
+const WRITTEN: Readonly<Record<string, Omit<RandomEncoderOptions, 'kind'>>> = {
+  bert: {},
+  first: { prefix: 'bert.', oldNorms: true, config: { hidden_act: 'gelu_new', layer_norm_eps: 1e-5 } },
+  roberta: { config: { model_type: 'xlm-roberta', type_vocab_size: 1, pad_token_id: 1, hidden_act: 'relu' } },
+  'bert-reranker': { prefix: 'bert.' },
+  'roberta-reranker': {
+    prefix: 'roberta.',
+    config: { model_type: 'xlm-roberta', type_vocab_size: 1, pad_token_id: 1 },
+  },
+};
+
+/** Largest error of values up to 20 in float32. */
+const ERROR = 2e-5;
+
+describe('encoders', () => {
+  let directory = '';
+  const opened: OnnxEncoder[] = [];
+  before(async () => {
+    directory = process.env.PIE_GOLDEN_MODELS ?? (await mkdtemp(join(tmpdir(), 'pie-encoders-')));
+  });
+  after(async () => {
+    for (const encoder of opened) await encoder.dispose();
+    if (!process.env.PIE_GOLDEN_MODELS) await rm(directory, { recursive: true, force: true });
+  });
+
+  const open = async (name: string) => {
+    const { kind, pooling: mode, normalizes = false, maxTokens } = CASES.models[name]!;
+    const pooling = mode && { mode, normalizes, maxTokens };
+    const model = await randomEncoder(
+      join(directory, name),
+      { kind, ...(pooling && { pooling }), ...WRITTEN[name] },
+      7,
+    );
+    const encoder = await OnnxEncoder.open(model, { threads: 1 });
+    opened.push(encoder);
+    return { model, encoder, tokenizer: await loadEncoderTokenizer(model.directory, model.config) };
+  };
+
+  for (const [name, { kind, maxTokens }] of Object.entries(CASES.models)) {
+    it(`${name}: tokens and values are those of transformers, alone and together`, async () => {
+      const { encoder, tokenizer, model } = await open(name);
+      assert.equal(model.config.contextLength, maxTokens);
+      const inputs: readonly EncodedText[] =
+        kind === 'embedding'
+          ? CASES.texts.map((text) => tokenizer.encode(text))
+          : CASES.pairs.map((pair) => tokenizer.encodePair(...pair));
+      const golden = GOLDEN[name]!;
+      for (const [i, { tokens }] of inputs.entries()) {
+        // transformers takes names of special tokens for the tokens themselves.
+        if (!(CASES.texts[i] ?? '').includes('[SEP]') || kind !== 'embedding')
+          assert.deepEqual([...tokens], golden[i]!.tokens);
+        assert.ok(tokens.length <= maxTokens);
+      }
+      const asTransformers = inputs.map((input, i) => ({
+        tokens: Uint32Array.from(golden[i]!.tokens),
+        types: input.types.length === golden[i]!.tokens.length ? input.types : new Uint8Array(golden[i]!.tokens.length),
+      }));
+      const together = await encoder.encode(asTransformers);
+      for (const [i, input] of asTransformers.entries()) {
+        const [alone] = await encoder.encode([input]);
+        for (const found of [together[i]!, alone!]) {
+          assert.equal(found.length, golden[i]!.values.length);
+          const errors = golden[i]!.values.map((value, k) => Math.abs(value - found[k]!));
+          assert.ok(Math.max(...errors) < ERROR, `text ${i}: ${Math.max(...errors)}`);
+        }
+      }
+    });
+  }
+
+  it('refuses inputs that the tables do not have', async () => {
+    const { encoder } = await open('bert');
+    const refused = { 'no token': [], 'an unknown token': [999_999], 'too many tokens': new Array(49).fill(5) };
+    for (const tokens of Object.values(refused)) {
+      const input = { tokens: Uint32Array.from(tokens), types: new Uint8Array(tokens.length) };
+      await assert.rejects(encoder.encode([input]), InvalidInput);
+    }
+    const tokens = Uint32Array.of(2, 5, 3);
+    await assert.rejects(encoder.encode([{ tokens, types: Uint8Array.of(0, 2, 0) }]), InvalidInput);
+    await assert.rejects(encoder.encode([{ tokens, types: new Uint8Array(2) }]), InvalidInput);
+    assert.deepEqual(await encoder.encode([]), []);
+  });
+});

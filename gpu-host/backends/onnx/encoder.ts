@@ -1,0 +1,63 @@
+import { InferenceSession, Tensor } from 'onnxruntime-node';
+import type { EncoderConfig } from '#gpu-host/models/encoder/config.ts';
+import type { LoadedEncoder } from '#gpu-host/models/encoder/load.ts';
+import { InvalidInput } from '../check.ts';
+import type { Encoder, EncoderInput } from '../encoder.ts';
+import { buildEncoder } from './encoder-graph.ts';
+import { floats } from './outputs.ts';
+import { sessionOptions } from './session-options.ts';
+
+/** An encoder in a session of its own, on the CPU. */
+export class OnnxEncoder implements Encoder {
+  readonly config: EncoderConfig;
+  readonly #session: InferenceSession;
+
+  private constructor(config: EncoderConfig, session: InferenceSession) {
+    this.config = config;
+    this.#session = session;
+  }
+
+  static async open(model: LoadedEncoder, { threads }: { readonly threads?: number } = {}): Promise<OnnxEncoder> {
+    return new OnnxEncoder(model.config, await InferenceSession.create(buildEncoder(model), sessionOptions(threads)));
+  }
+
+  async encode(inputs: readonly EncoderInput[]): Promise<readonly Float32Array[]> {
+    checkEncoderInputs(this.config, inputs);
+    if (inputs.length === 0) return [];
+    const width = Math.max(...inputs.map(({ tokens }) => tokens.length));
+    const shape = [inputs.length, width];
+    const tokens = new Int32Array(inputs.length * width);
+    const types = new Int32Array(inputs.length * width);
+    inputs.forEach((input, row) => {
+      tokens.set(input.tokens, row * width);
+      types.set(input.types, row * width);
+    });
+    const lengths = Int32Array.from(inputs, (input) => input.tokens.length);
+    const { results } = await this.#session.run({
+      tokens: new Tensor('int32', tokens, shape),
+      types: new Tensor('int32', types, shape),
+      lengths: new Tensor('int32', lengths, [inputs.length, 1]),
+    });
+    const all = floats(results);
+    const size = all.length / inputs.length;
+    return inputs.map((_, row) => all.slice(row * size, (row + 1) * size));
+  }
+
+  dispose(): Promise<void> {
+    return this.#session.release();
+  }
+}
+
+/** Refuses what would read outside of a table. @throws InvalidInput */
+function checkEncoderInputs(config: EncoderConfig, inputs: readonly EncoderInput[]): void {
+  for (const { tokens, types } of inputs) {
+    if (tokens.length === 0 || tokens.length > config.contextLength) {
+      throw new InvalidInput(`an input of ${tokens.length} tokens; from 1 to ${config.contextLength} are possible`);
+    }
+    if (types.length !== tokens.length) throw new InvalidInput(`${types.length} types of ${tokens.length} tokens`);
+    const token = tokens.find((id) => id >= config.vocabularySize);
+    if (token !== undefined) throw new InvalidInput(`token ${token} of a vocabulary of ${config.vocabularySize}`);
+    const type = types.find((id) => id >= config.tokenTypes);
+    if (type !== undefined) throw new InvalidInput(`token type ${type} of ${config.tokenTypes}`);
+  }
+}

@@ -1,0 +1,255 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { Encoder, EncoderInput } from '../backends/encoder.ts';
+import { OnnxEncoder } from '../backends/onnx/encoder.ts';
+import { hostBytes } from '../memory/host-bytes.ts';
+import { randomEncoder } from '../models/encoder/random-encoder.ts';
+import { GpuHostConnection } from '../protocol/client.ts';
+import { GpuHost } from '../server.ts';
+import { must, startTestHost, type TestHost } from '../testing/host.ts';
+import type { HostedEncoder } from './engine.ts';
+
+const CPU = { name: 'CPU' };
+
+/** Tokens of a text of random letters, with the special tokens of the random encoder. */
+const text = (...letters: number[]): number[] => [2, ...letters, 3];
+
+function call(texts: readonly (readonly number[])[], firsts = texts.map(({ length }) => length)) {
+  return {
+    tokens: Uint32Array.from(texts.flat()),
+    lengths: Uint32Array.from(texts, ({ length }) => length),
+    firsts: Uint32Array.from(firsts),
+  };
+}
+
+/** Counts the batches of an encoder, and holds them back until `gate` opens. */
+class Watched implements Encoder {
+  readonly batches: EncoderInput[][] = [];
+  gate: Promise<void> = Promise.resolve();
+  broken = false;
+  readonly #encoder: Encoder;
+
+  constructor(encoder: Encoder) {
+    this.#encoder = encoder;
+  }
+
+  get config() {
+    return this.#encoder.config;
+  }
+
+  async encode(inputs: readonly EncoderInput[]): Promise<readonly Float32Array[]> {
+    this.batches.push([...inputs]);
+    await this.gate;
+    if (this.broken) throw new Error('the device is broken');
+    return this.#encoder.encode(inputs);
+  }
+
+  dispose(): Promise<void> {
+    return this.#encoder.dispose();
+  }
+}
+
+describe('encoders of a GPU host', () => {
+  let directory = '';
+  let plain: OnnxEncoder;
+  let watched: Watched;
+  let ranker: OnnxEncoder;
+  let host: GpuHost;
+  let connection: GpuHostConnection;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-encode-'));
+    const open = async (kind: 'embedding' | 'reranker') => {
+      const model = await randomEncoder(join(directory, kind), { kind }, 3);
+      return OnnxEncoder.open(model, { threads: 1 });
+    };
+    [plain, ranker] = [await open('embedding'), await open('reranker')];
+    watched = new Watched(plain);
+    const hosted = (name: string, encoder: Encoder): HostedEncoder => ({ name, encoder, device: CPU, directory });
+    host = new GpuHost([], {
+      encoders: [hosted('small', watched), hosted('ranker', ranker)],
+      bytes: hostBytes(1 << 20, 4 << 20),
+    });
+    connection = await GpuHostConnection.connect(await host.listen(join(directory, 's')));
+  });
+  after(async () => {
+    connection.close();
+    await host.close();
+    await Promise.all([plain, ranker].map((encoder) => encoder.dispose()));
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  const open = (id: string, tenant = 'a') => connection.openInferlet({ id, tenant, maxPages: 0, arrival: 1 });
+  const expected = async (texts: readonly (readonly number[])[]) =>
+    plain.encode(texts.map((tokens) => ({ tokens: Uint32Array.from(tokens), types: new Uint8Array(tokens.length) })));
+
+  it('are in the hello', () => {
+    assert.deepEqual(
+      connection.encoders.map(({ name, kind, size, contextLength }) => ({ name, kind, size, contextLength })),
+      [
+        { name: 'small', kind: 'embedding', size: 32, contextLength: 64 },
+        { name: 'ranker', kind: 'reranker', size: 1, contextLength: 64 },
+      ],
+    );
+  });
+
+  it('return the vectors of a call in its order, and charge for them', async () => {
+    const inferlet = open('vectors');
+    const texts = [text(20), text(21, 22, 23, 24, 25, 26), text(27, 28), text(29, 30, 31)];
+    const vectors = must(await inferlet.encode('small', call(texts)));
+    for (const [i, vector] of (await expected(texts)).entries()) {
+      for (const [k, value] of vector.entries()) assert.ok(Math.abs(value - (vectors[i * 32 + k] ?? 0)) < 1e-5);
+    }
+    assert.deepEqual(must(await inferlet.encode('small', call([]))), new Float32Array());
+    await inferlet.close();
+    assert.ok(inferlet.usage.gpuUs > 0);
+    const [small] = host.stats().encoders;
+    assert.deepEqual([small?.texts, small?.tokens, small?.waitingCalls], [4, 20, 0]);
+    assert.ok((small?.deviceBusyMs ?? 0) > 0 && (small?.msPerToken ?? 0) > 0);
+  });
+
+  it('return a score for each pair', async () => {
+    const inferlet = open('scores');
+    const pair = [2, 20, 21, 3, 22, 23, 3];
+    const scores = must(await inferlet.encode('ranker', call([pair, text(20)], [4, 3])));
+    const types = Uint8Array.of(0, 0, 0, 0, 1, 1, 1);
+    const [score] = await ranker.encode([{ tokens: Uint32Array.from(pair), types }]);
+    assert.equal(scores.length, 2);
+    assert.ok(Math.abs((scores[0] ?? 0) - (score?.[0] ?? 0)) < 1e-5);
+    await inferlet.close();
+  });
+
+  it('compute the texts of several inferlets together', async () => {
+    const inferlets = ['a', 'b', 'c'].map((tenant) => open(`together-${tenant}`, tenant));
+    const { promise, resolve } = Promise.withResolvers<void>();
+    watched.gate = promise;
+    const before = watched.batches.length;
+    const first = inferlets[0]!.encode('small', call([text(20)]));
+    while (watched.batches.length === before) await new Promise((next) => setImmediate(next));
+    const others = inferlets.map((inferlet, i) => inferlet.encode('small', call([text(20 + i)])));
+    // The host reads the calls of one connection in order, and has them all when it answers this one.
+    must(await inferlets[2]!.encode('small', call([])));
+    resolve();
+    for (const each of [first, ...others]) must(await each);
+    assert.deepEqual(
+      watched.batches.slice(before).map(({ length }) => length),
+      [1, 3],
+    );
+    await Promise.all(inferlets.map((inferlet) => inferlet.close()));
+  });
+
+  const refused: Readonly<Record<string, readonly [name: string, texts: ReturnType<typeof call>, tag: string]>> = {
+    'an unknown encoder': ['large', call([text(20)]), 'not-found'],
+    'an empty text': ['small', call([[]]), 'invalid-argument'],
+    'a text that is too long': ['small', call([new Array<number>(65).fill(20)]), 'invalid-argument'],
+    'an unknown token': ['small', call([text(9999)]), 'invalid-argument'],
+    'lengths that do not add up': ['small', { ...call([text(20)]), lengths: Uint32Array.of(2) }, 'invalid-argument'],
+    'segments past the text': ['small', call([text(20)], [9]), 'invalid-argument'],
+    'too few segments': ['small', { ...call([text(20)]), firsts: new Uint32Array() }, 'invalid-argument'],
+    'more results than a frame has': ['small', call(new Array<number[]>(40_000).fill([2])), 'limit-exceeded'],
+  };
+  for (const [what, [name, texts, tag]] of Object.entries(refused)) {
+    it(`refuse ${what}`, async () => {
+      const inferlet = open('refused');
+      const outcome = await inferlet.encode(name, texts);
+      assert.equal(outcome.tag === 'err' && outcome.val.tag, tag);
+      must(await inferlet.encode('small', call([text(20)])));
+      await inferlet.close();
+    });
+  }
+
+  it('bound what a tenant may leave waiting, and leave others their part', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    watched.gate = promise;
+    const [greedy, other] = [open('greedy', 'greedy'), open('other', 'other')];
+    const many = call(new Array<number[]>(4000).fill(text(20, 21)));
+    const calls = Array.from({ length: 12 }, () => greedy.encode('small', many));
+    const modest = other.encode('small', call([text(20)]));
+    const { promise: soon, resolve: tell } = Promise.withResolvers<void>();
+    let refusals = 0;
+    for (const each of calls)
+      void each.then((outcome) => {
+        if (outcome.tag === 'err' && outcome.val.tag === 'limit-exceeded') refusals++;
+        if (refusals > 0) tell();
+      });
+    await soon;
+    resolve();
+    must(await modest);
+    const outcomes = await Promise.all(calls);
+    assert.ok(outcomes.some(({ tag }) => tag === 'ok') && refusals > 0);
+    must(await greedy.encode('small', call([text(20)])));
+    await Promise.all([greedy.close(), other.close()]);
+  });
+
+  it('answer every call of a batch that failed, and go on', async () => {
+    watched.broken = true;
+    const inferlet = open('broken');
+    const outcome = await inferlet.encode('small', call([text(20)]));
+    assert.equal(outcome.tag === 'err' && outcome.val.tag, 'internal');
+    watched.broken = false;
+    must(await inferlet.encode('small', call([text(20)])));
+    await inferlet.close();
+  });
+
+  it('forget an inferlet that ends, and charge it for the batch that it was in', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    watched.gate = promise;
+    const inferlet = open('ends');
+    const before = watched.batches.length;
+    const calls = [1, 2, 3].map(() => inferlet.encode('small', call(new Array<number[]>(200).fill(text(20)))));
+    while (watched.batches.length === before) await new Promise((next) => setImmediate(next));
+    const closed = inferlet.close();
+    for (const each of calls) assert.equal((await each).tag, 'err');
+    resolve();
+    await closed;
+    assert.ok(inferlet.usage.gpuUs > 0);
+    assert.equal(watched.batches.length, before + 1);
+    assert.equal(host.stats().encoders[0]?.waitingCalls, 0);
+  });
+});
+
+describe('an encoder beside a causal model', () => {
+  let test: TestHost;
+  let encoder: OnnxEncoder;
+  let directory = '';
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-encode-'));
+    encoder = await OnnxEncoder.open(await randomEncoder(directory, { kind: 'embedding' }, 3), { threads: 1 });
+    test = await startTestHost({ host: { encoders: [{ name: 'small', encoder, device: CPU, directory }] } });
+  });
+  after(async () => {
+    await test[Symbol.asyncDispose]();
+    await encoder.dispose();
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  it('takes turns with it', async () => {
+    const connection = await test.connect();
+    const [writer, reader] = ['writer', 'reader'].map((id) =>
+      connection.openInferlet({ id, tenant: id, maxPages: 8, arrival: 1 }),
+    );
+    const queue = writer!.createQueue(connection.models[0]!.name);
+    const [page] = must(writer!.allocatePages(queue, 1));
+    const run = (position: number) =>
+      writer!.ask(queue, {
+        op: 'step',
+        request: {
+          tokens: Uint32Array.of(5),
+          positions: Uint32Array.of(position),
+          inPages: position === 0 ? new Uint32Array() : Uint32Array.of(page!),
+          outPages: Uint32Array.of(page!),
+          mask: undefined,
+          rows: 0,
+          output: { tag: 'none' },
+        },
+      });
+    const texts = call(new Array<number[]>(500).fill(text(20, 21, 22, 23)));
+    const encoded = reader!.encode('small', texts);
+    for (let position = 0; position < 6; position++) must(await run(position));
+    assert.equal(must(await encoded).length, 500 * 32);
+    await Promise.all([writer!.close(), reader!.close()]);
+    connection.close();
+  });
+});

@@ -1,0 +1,291 @@
+import { Taken } from '#scheduler/policies/shares.ts';
+import type { Device } from '../backends/backend.ts';
+import type { Encoder, EncoderInput } from '../backends/encoder.ts';
+import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../handlers/device-share.ts';
+import { DeviceTime, type Meter } from '../handlers/meter.ts';
+import { nextTurn, Pause } from '../handlers/pause.ts';
+import type { HostBytes } from '../memory/host-bytes.ts';
+import { type HandlerError, handlerError } from '../protocol/errors.ts';
+import type { EncoderStats } from '../protocol/host.ts';
+import type { Operation } from '../protocol/operations.ts';
+import { encodeError, encodeFloats } from '../protocol/results.ts';
+import { MAX_RESULT_FLOATS } from '../protocol/wire.ts';
+import type { FrameWriter } from '../protocol/words.ts';
+import { Pace } from './pace.ts';
+import { EncodeQueue, type Pick } from './queue.ts';
+
+/** An encoder that a host serves. */
+export interface HostedEncoder {
+  readonly name: string;
+  readonly encoder: Encoder;
+  readonly device: Device;
+  /** Hugging Face directory, sent to runtimes for the tokenizer. */
+  readonly directory: string;
+}
+
+/** Destination of one inferlet's results. */
+export interface EncodePort {
+  readonly owner: { readonly tenant: string };
+  readonly writer: FrameWriter;
+  /** Pays for the inferlet's device time. */
+  readonly meter: Meter;
+  /** Announces a written result, to be sent with the next flush. */
+  touched(): void;
+  /** Announces that a call has completed. Too many unread results end the inferlet. */
+  finished(): void;
+}
+
+/** Bytes of waiting calls that every inferlet may have, whatever its tenant's others have. */
+const LEAST_BYTES = 256 * 1024;
+
+interface EncodeCall {
+  readonly tenant: string;
+  readonly port: EncodePort;
+  readonly id: number;
+  readonly tokens: Uint32Array;
+  /** For each text in the order of `lengths`: its place among the call's texts, its first token and its tokens of the first segment. */
+  readonly places: Uint32Array;
+  readonly starts: Uint32Array;
+  readonly firsts: Uint32Array;
+  readonly lengths: Uint32Array;
+  readonly results: Float32Array;
+  taken: number;
+  /** Texts without a result. */
+  left: number;
+  readonly bytes: number;
+}
+
+/** One inferlet's calls. */
+interface Inferlet {
+  readonly calls: Set<EncodeCall>;
+  readonly bytes: Taken;
+}
+
+/**
+ * One encoder at work: takes the texts of all inferlets and computes them batch by batch. Calls have no order among each other, and none with
+ * those of a causal model; a call's result goes when all its texts are encoded.
+ */
+export class EncoderEngine {
+  readonly model: HostedEncoder;
+  readonly #queue = new EncodeQueue<EncodeCall>();
+  readonly #inferlets = new Map<EncodePort, Inferlet>();
+  readonly #pace = new Pace();
+  readonly #time = new DeviceTime();
+  readonly #turns: DeviceTurns;
+  readonly #pause = new Pause();
+  readonly #bytes: HostBytes;
+  readonly #flush: () => void;
+  #running = false;
+  #stopped = false;
+  /** Called when the batch on the device has ended. */
+  readonly #ended: (() => void)[] = [];
+  /** Inferlets with texts in the batch on the device. */
+  #computing: ReadonlySet<EncodePort> = new Set();
+  #counts = NOTHING;
+  #earlierNs = 0;
+
+  /** @param flush sends the written results */
+  constructor(model: HostedEncoder, bytes: HostBytes, share: DeviceShare, flush: () => void) {
+    this.model = model;
+    this.#bytes = bytes;
+    this.#flush = flush;
+    this.#turns = share.join(
+      () => this.#queue.tenants,
+      () => this.#pause.wake(),
+    );
+  }
+
+  /** Takes a call with `bytes` of arguments. A call that cannot be computed is answered at once. */
+  submit(port: EncodePort, id: number, operation: Operation<'encode'>, bytes: number): void {
+    const { config } = this.model.encoder;
+    const size = config.head.kind === 'reranker' ? 1 : config.hiddenSize;
+    const resultBytes = operation.lengths.length * size * Float32Array.BYTES_PER_ELEMENT;
+    const inferlet = this.#inferlets.get(port) ?? this.#newInferlet(port);
+    const held = bytes + resultBytes;
+    const refused = this.#refuse(operation) ?? (inferlet.bytes.fits(held) ? undefined : TOO_MANY);
+    if (refused) {
+      this.#answer(port, () => encodeError(port.writer, id, refused));
+      return;
+    }
+    const results = new Float32Array(resultBytes / Float32Array.BYTES_PER_ELEMENT);
+    if (results.length === 0) {
+      this.#answer(port, () => encodeFloats(port.writer, id, results));
+      return;
+    }
+    inferlet.bytes.add(held);
+    this.#inferlets.set(port, inferlet);
+    const { tenant } = port.owner;
+    const left = operation.lengths.length;
+    const call: EncodeCall = { tenant, port, id, results, ...inOrder(operation), taken: 0, left, bytes: held };
+    inferlet.calls.add(call);
+    this.#queue.add(call);
+    this.#wake();
+  }
+
+  /** Forgets the calls of an inferlet. Calls `released` when the device computes none of its texts. */
+  drop(port: EncodePort, released: () => void, why?: HandlerError): void {
+    const inferlet = this.#inferlets.get(port);
+    this.#inferlets.delete(port);
+    inferlet?.bytes.close();
+    for (const call of inferlet?.calls ?? []) {
+      this.#queue.remove(call);
+      if (why && call.id !== 0) encodeError(port.writer, call.id, why);
+    }
+    if (why) port.touched();
+    if (this.#computing.has(port)) this.#ended.push(released);
+    else released();
+  }
+
+  get stats(): EncoderStats {
+    const { name, device, encoder } = this.model;
+    const msPerToken = this.#pace.msPerToken;
+    return {
+      ...{ name, kind: encoder.config.head.kind, device, ...this.#counts },
+      waitingCalls: [...this.#inferlets.values()].reduce((sum, { calls }) => sum + calls.size, 0),
+      deviceBusyMs: (this.#time.spentNs - this.#earlierNs) / 1e6,
+      ...(msPerToken !== undefined && { msPerToken }),
+    };
+  }
+
+  resetStats(): void {
+    this.#counts = NOTHING;
+    this.#earlierNs = this.#time.spentNs;
+  }
+
+  /** Begins no further batch; resolves when the device is free. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#pause.wake();
+    if (this.#computing.size > 0) await new Promise<void>((resolve) => this.#ended.push(resolve));
+  }
+
+  #newInferlet({ owner }: EncodePort): Inferlet {
+    return { calls: new Set(), bytes: new Taken(this.#bytes.values, owner.tenant, LEAST_BYTES) };
+  }
+
+  #wake(): void {
+    this.#pause.wake();
+    if (this.#running || this.#stopped) return;
+    this.#running = true;
+    setImmediate(() => void this.#work());
+  }
+
+  async #work(): Promise<void> {
+    while (!this.#stopped && !this.#queue.isEmpty) {
+      if (this.#turns.mustWait()) {
+        if (this.#turns.isUsed()) await this.#pause.wait(LONGEST_USE_MS);
+        else await nextTurn();
+        continue;
+      }
+      await this.#compute(this.#queue.take(this.#pace.maxTokens));
+      this.#flush();
+      await nextTurn();
+    }
+    this.#running = false;
+  }
+
+  async #compute(batch: readonly Pick<EncodeCall>[]): Promise<void> {
+    this.#computing = new Set(batch.map(({ call }) => call.port));
+    this.#turns.begin();
+    const startedMs = performance.now();
+    const outcome = await this.model.encoder.encode(batch.map(inputOf)).then(
+      (values) => ({ values }),
+      (error: unknown) => ({ error }),
+    );
+    const ms = performance.now() - startedMs;
+    this.#turns.end(ms);
+    this.#time.spend(ms, batch, lengthOf, ({ call }) => call.port.meter);
+    if ('error' in outcome) this.#fail(batch, outcome.error);
+    else {
+      const width = Math.max(...batch.map(lengthOf));
+      this.#pace.note(width * batch.length, ms);
+      for (const [i, pick] of batch.entries()) this.#accept(pick, outcome.values[i] ?? EMPTY);
+    }
+    const tokens = batch.reduce((sum, pick) => sum + lengthOf(pick), 0);
+    const { batches, texts, tokens: before, failedCalls } = this.#counts;
+    this.#counts = { batches: batches + 1, texts: texts + batch.length, tokens: before + tokens, failedCalls };
+    this.#computing = new Set();
+    for (const tell of this.#ended.splice(0)) tell();
+  }
+
+  #accept({ call, index }: Pick<EncodeCall>, values: Float32Array): void {
+    call.results.set(values, (call.places[index] ?? 0) * values.length);
+    call.left--;
+    if (call.left > 0 || !this.#finish(call)) return;
+    const { port, id, results } = call;
+    this.#answer(port, () => encodeFloats(port.writer, id, results));
+  }
+
+  /** The texts were checked, so a failure is the device's, and that of the whole batch. */
+  #fail(batch: readonly Pick<EncodeCall>[], error: unknown): void {
+    console.error(`gpu-host: ${this.model.name}: a batch of texts failed:`, error);
+    for (const call of new Set(batch.map((pick) => pick.call))) {
+      this.#queue.remove(call);
+      if (!this.#finish(call)) continue;
+      this.#counts = { ...this.#counts, failedCalls: this.#counts.failedCalls + 1 };
+      this.#answer(call.port, () => encodeError(call.port.writer, call.id, FAILED));
+    }
+  }
+
+  /** Returns false when the inferlet has ended. */
+  #finish(call: EncodeCall): boolean {
+    const inferlet = this.#inferlets.get(call.port);
+    if (!inferlet?.calls.delete(call)) return false;
+    inferlet.bytes.add(-call.bytes);
+    if (inferlet.calls.size === 0) this.#inferlets.delete(call.port);
+    return true;
+  }
+
+  #answer(port: EncodePort, write: () => boolean): void {
+    write();
+    port.touched();
+    port.finished();
+  }
+
+  #refuse({ tokens, lengths, firsts }: Operation<'encode'>): HandlerError | undefined {
+    const { contextLength, vocabularySize, tokenTypes, hiddenSize, head } = this.model.encoder.config;
+    const invalid = (text: string) => handlerError('invalid-argument', text);
+    const most = head.kind === 'reranker' ? MAX_RESULT_FLOATS : Math.floor(MAX_RESULT_FLOATS / hiddenSize);
+    if (lengths.length > most) {
+      return handlerError('limit-exceeded', `${lengths.length} texts in one call; ${most} is the limit`);
+    }
+    if (firsts.length !== lengths.length) return invalid(`${firsts.length} segments of ${lengths.length} texts`);
+    let sum = 0;
+    for (const [i, length] of lengths.entries()) {
+      if (length === 0 || length > contextLength) {
+        return invalid(`text ${i} has ${length} tokens; from 1 to ${contextLength} are possible`);
+      }
+      const first = firsts[i] ?? 0;
+      if (first > length || (first < length && tokenTypes < 2))
+        return invalid(`text ${i} has ${first} tokens in its first segment`);
+      sum += length;
+    }
+    if (sum !== tokens.length) return invalid(`${tokens.length} tokens for texts of ${sum} in all`);
+    const unknown = tokens.find((token) => token >= vocabularySize);
+    return unknown === undefined ? undefined : invalid(`token ${unknown} of a vocabulary of ${vocabularySize}`);
+  }
+}
+
+/** Longest texts first, so that a batch has texts of about one length and little padding. */
+function inOrder({ tokens, lengths, firsts }: Operation<'encode'>) {
+  const starts = new Uint32Array(lengths.length);
+  for (let i = 1; i < lengths.length; i++) starts[i] = (starts[i - 1] ?? 0) + (lengths[i - 1] ?? 0);
+  const places = Uint32Array.from(lengths.keys()).sort((a, b) => (lengths[b] ?? 0) - (lengths[a] ?? 0) || a - b);
+  const sorted = (list: Uint32Array) => places.map((place) => list[place] ?? 0);
+  return { tokens, places, starts: sorted(starts), firsts: sorted(firsts), lengths: sorted(lengths) };
+}
+
+function inputOf({ call, index }: Pick<EncodeCall>): EncoderInput {
+  const [start = 0, length = 0, first = 0] = [call.starts[index], call.lengths[index], call.firsts[index]];
+  return { tokens: call.tokens.subarray(start, start + length), types: new Uint8Array(length).fill(1, first) };
+}
+
+const lengthOf = ({ call, index }: Pick<EncodeCall>): number => call.lengths[index] ?? 0;
+
+const NOTHING = { batches: 0, texts: 0, tokens: 0, failedCalls: 0 };
+const EMPTY = new Float32Array(0);
+const FAILED = handlerError('internal', 'the encoder failed; its log on the GPU host says why');
+const TOO_MANY = handlerError(
+  'limit-exceeded',
+  'too many texts of this tenant wait to be encoded; await some before sending more',
+);

@@ -1,0 +1,77 @@
+/** Texts of one call that wait for the device. */
+export interface Waiting {
+  readonly tenant: string;
+  /** Tokens of each text, in the order in which the texts are encoded. */
+  readonly lengths: Uint32Array;
+  /** Number of texts that were taken. */
+  taken: number;
+}
+
+/** A text of a batch. */
+export interface Pick<Call extends Waiting> {
+  readonly call: Call;
+  /** The text's place in `lengths`. */
+  readonly index: number;
+}
+
+/**
+ * Chooses which texts an encoder computes next. Tenants have equal parts of a batch by tokens, and what they leave goes to the others; a
+ * tenant's texts go first come, first served. Pure: no clock, no I/O.
+ */
+export class EncodeQueue<Call extends Waiting> {
+  /** Each tenant's calls. The first tenant begins the next batch. */
+  readonly #tenants = new Map<string, Set<Call>>();
+
+  /** Tenants with waiting texts. */
+  get tenants(): Iterable<string> {
+    return this.#tenants.keys();
+  }
+
+  get isEmpty(): boolean {
+    return this.#tenants.size === 0;
+  }
+
+  add(call: Call): void {
+    if (call.taken === call.lengths.length) return;
+    const calls = this.#tenants.get(call.tenant);
+    if (calls) calls.add(call);
+    else this.#tenants.set(call.tenant, new Set([call]));
+  }
+
+  remove(call: Call): void {
+    const calls = this.#tenants.get(call.tenant);
+    if (calls?.delete(call) && calls.size === 0) this.#tenants.delete(call.tenant);
+  }
+
+  /**
+   * Takes the texts of the next batch: at least one, and of more so many that their number times the longest is at most `maxTokens`, because
+   * a batch is padded to its longest text.
+   */
+  take(maxTokens: number): Pick<Call>[] {
+    const batch: Pick<Call>[] = [];
+    let width = 0;
+    const takeOne = (calls: Set<Call>): number => {
+      const [call] = calls;
+      if (!call) return 0;
+      const length = call.lengths[call.taken] ?? 0;
+      const wider = Math.max(width, length);
+      if (batch.length > 0 && (batch.length + 1) * wider > maxTokens) return 0;
+      width = wider;
+      batch.push({ call, index: call.taken });
+      call.taken++;
+      if (call.taken === call.lengths.length) calls.delete(call);
+      return length;
+    };
+    const share = maxTokens / Math.max(1, this.#tenants.size);
+    for (const calls of this.#tenants.values()) {
+      let used = 0;
+      for (let more = takeOne(calls); more > 0; more = used < share ? takeOne(calls) : 0) used += more;
+    }
+    for (const calls of this.#tenants.values()) while (takeOne(calls) > 0);
+    const [first] = this.#tenants;
+    for (const [tenant, calls] of this.#tenants) if (calls.size === 0) this.#tenants.delete(tenant);
+    // The next batch begins with another tenant.
+    if (first && this.#tenants.delete(first[0])) this.#tenants.set(...first);
+    return batch;
+  }
+}

@@ -1,0 +1,150 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { ModelError } from '../errors.ts';
+import { type EncoderKind, parseEncoderConfig, type SentenceFiles } from './config.ts';
+import { loadEncoder } from './load.ts';
+import { randomEncoder } from './random-encoder.ts';
+import { fitPair, loadEncoderTokenizer } from './tokenizer.ts';
+
+const CONFIG = {
+  model_type: 'bert',
+  hidden_size: 32,
+  intermediate_size: 48,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  max_position_embeddings: 64,
+  vocab_size: 100,
+};
+
+describe('the config of an encoder', () => {
+  const refused: Readonly<Record<string, readonly [change: object, kind?: EncoderKind, files?: SentenceFiles]>> = {
+    'another family': [{ model_type: 'modernbert' }],
+    'a decoder': [{ is_decoder: true }],
+    'relative positions': [{ position_embedding_type: 'relative_key' }],
+    'another activation': [{ hidden_act: 'silu' }],
+    'quantised weights': [{ quantization_config: {} }],
+    'a classifier with three labels': [{ id2label: { 0: 'a', 1: 'b', 2: 'c' } }, 'reranker'],
+    'another step': [{}, 'embedding', { modules: [{ type: 'sentence_transformers.models.Dense' }] }],
+    'another pooling': [{}, 'embedding', { pooling: { pooling_mode_max_tokens: true } }],
+    'two poolings': [{}, 'embedding', { pooling: { pooling_mode_cls_token: true, pooling_mode_mean_tokens: true } }],
+  };
+  for (const [what, [change, kind = 'embedding', files = {}]] of Object.entries(refused)) {
+    it(`refuses ${what}`, () => {
+      const isUnsupported = (error: unknown) => error instanceof ModelError && error.code === 'unsupported-model';
+      assert.throws(() => parseEncoderConfig({ ...CONFIG, ...change }, kind, files), isUnsupported);
+    });
+  }
+
+  it('names a malformed field', () => {
+    assert.throws(() => parseEncoderConfig({ ...CONFIG, hidden_size: 0 }, 'embedding'), /"hidden_size"/);
+    assert.throws(() => parseEncoderConfig({ ...CONFIG, num_attention_heads: 5 }, 'embedding'), /5 heads/);
+    assert.throws(() => parseEncoderConfig({ ...CONFIG, max_position_embeddings: 3 }, 'embedding'), /3 tokens/);
+  });
+
+  it('takes the length of a text from the model or from sentence-transformers, whichever is less', () => {
+    const length = (change: object, sentence?: object) =>
+      parseEncoderConfig({ ...CONFIG, ...change }, 'embedding', { sentence }).contextLength;
+    assert.equal(length({}), 64);
+    assert.equal(length({}, { max_seq_length: 32 }), 32);
+    assert.equal(length({}, { max_seq_length: 128 }), 64);
+    assert.equal(length({ model_type: 'xlm-roberta', pad_token_id: 1 }), 62);
+  });
+
+  it('pools by the mean, to length 1, where no file says otherwise', () => {
+    const head = (files?: SentenceFiles) => parseEncoderConfig(CONFIG, 'embedding', files).head;
+    assert.deepEqual(head(), { kind: 'embedding', pooling: 'mean', normalizes: true });
+    const modules = ['Transformer', 'Pooling'].map((type) => ({ type: `sentence_transformers.models.${type}` }));
+    assert.deepEqual(head({ modules }), { kind: 'embedding', pooling: 'mean', normalizes: false });
+  });
+});
+
+describe('the tokenizer of an encoder', () => {
+  let root = '';
+  before(async () => {
+    root = await mkdtemp(join(tmpdir(), 'pie-encoder-'));
+  });
+  after(() => rm(root, { recursive: true, force: true }));
+
+  const tokenizers = async () => {
+    const wordPieces = await randomEncoder(join(root, 'bert'), { kind: 'embedding' }, 1);
+    const config = { model_type: 'xlm-roberta', type_vocab_size: 1, pad_token_id: 1 };
+    const unigrams = await randomEncoder(join(root, 'roberta'), { kind: 'embedding', config }, 1);
+    return Promise.all([wordPieces, unigrams].map((model) => loadEncoderTokenizer(model.directory, model.config)));
+  };
+
+  it('takes names of special tokens in a text for text', async () => {
+    const [bert, roberta] = await tokenizers();
+    const inside = (ids: Uint32Array) => [...ids.subarray(1, -1)];
+    const written = bert!.encode('king [SEP] [CLS] [PAD] queen').tokens;
+    assert.deepEqual(
+      inside(written).filter((id) => id < 5),
+      [],
+    );
+    // The vocabulary of a Unigram model has the names as pieces.
+    const pieces = roberta!.encode('king </s> <s> <pad> queen').tokens;
+    assert.deepEqual(
+      inside(pieces).filter((id) => id < 3),
+      [],
+    );
+  });
+
+  it('marks the texts of a pair and keeps the end of the second', async () => {
+    const [bert, roberta] = await tokenizers();
+    const { tokens, types } = bert!.encodePair('king', 'queen');
+    assert.deepEqual([...types], [0, 0, 0, 1, 1]);
+    assert.deepEqual([tokens[0], tokens[2], tokens[4]], [2, 3, 3]);
+    const pair = roberta!.encodePair('king', 'queen');
+    assert.deepEqual([...pair.types], new Array(pair.types.length).fill(0));
+    assert.deepEqual(
+      [...pair.tokens].filter((id) => id < 3),
+      [0, 2, 2, 2],
+    );
+  });
+
+  it('says how many tokens it left out', async () => {
+    const [bert] = await tokenizers();
+    const long = bert!.encode('king '.repeat(100));
+    assert.deepEqual([long.tokens.length, long.omitted, long.tokens.at(-1)], [64, 38, 3]);
+    assert.equal(bert!.encode('king').omitted, 0);
+  });
+
+  it('takes tokens from the longer text', () => {
+    const cases = [
+      ...[
+        [10, 3, 8, 5, 3],
+        [3, 10, 8, 3, 5],
+        [10, 10, 9, 4, 5],
+        [11, 10, 9, 5, 4],
+      ],
+      ...[
+        [2, 2, 10, 2, 2],
+        [9, 0, 4, 4, 0],
+        [0, 9, 4, 0, 4],
+      ],
+    ] as const;
+    for (const [first, second, room, ...kept] of cases) assert.deepEqual(fitPair(first, second, room), kept);
+  });
+
+  it('refuses a file that does not say where special tokens stand', async () => {
+    const { directory, config } = await randomEncoder(join(root, 'bare'), { kind: 'embedding' }, 1);
+    const file = join(directory, 'tokenizer.json');
+    const json = JSON.parse(await readFile(file, 'utf8')) as object;
+    await writeFile(file, JSON.stringify({ ...json, post_processor: null }));
+    await assert.rejects(loadEncoderTokenizer(directory, config), /post_processor/);
+  });
+});
+
+describe('the weights of an encoder', () => {
+  it('are missed by name', async () => {
+    const root = await mkdtemp(join(tmpdir(), 'pie-encoder-'));
+    try {
+      await randomEncoder(root, { kind: 'embedding' }, 1);
+      await assert.rejects(loadEncoder(root, 'reranker'), /pooler\.dense\.weight/);
+    } finally {
+      await rm(root, { recursive: true, force: true });
+    }
+  });
+});

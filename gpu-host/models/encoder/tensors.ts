@@ -1,0 +1,57 @@
+import type { TensorStore } from '../load.ts';
+import type { EncoderConfig } from './config.ts';
+
+/** Every tensor of an encoder with this config, in the order of the forward pass. Names are those that BertModel writes, without a prefix. */
+export function expectedEncoderTensors(config: EncoderConfig): [name: string, shape: readonly number[]][] {
+  const { family, hiddenSize: hidden, intermediateSize: intermediate } = config;
+  const expected: [string, readonly number[]][] = [];
+  const norm = (name: string): void => void expected.push([`${name}.weight`, [hidden]], [`${name}.bias`, [hidden]]);
+  const linear = (name: string, rows: number, columns: number): void =>
+    void expected.push([`${name}.weight`, [rows, columns]], [`${name}.bias`, [rows]]);
+  expected.push(
+    ['embeddings.word_embeddings.weight', [config.vocabularySize, hidden]],
+    ['embeddings.position_embeddings.weight', [config.positions, hidden]],
+    ['embeddings.token_type_embeddings.weight', [config.tokenTypes, hidden]],
+  );
+  norm('embeddings.LayerNorm');
+  for (let layer = 0; layer < config.layers; layer++) {
+    const prefix = `encoder.layer.${layer}`;
+    for (const part of ['query', 'key', 'value']) linear(`${prefix}.attention.self.${part}`, hidden, hidden);
+    linear(`${prefix}.attention.output.dense`, hidden, hidden);
+    norm(`${prefix}.attention.output.LayerNorm`);
+    linear(`${prefix}.intermediate.dense`, intermediate, hidden);
+    linear(`${prefix}.output.dense`, hidden, intermediate);
+    norm(`${prefix}.output.LayerNorm`);
+  }
+  if (config.head.kind === 'reranker') {
+    const { dense, score } = headNames(family);
+    linear(dense, hidden, hidden);
+    linear(score, 1, hidden);
+  }
+  return expected;
+}
+
+/** The two layers of a reranker's head: a dense layer with a tanh, and the score. */
+export function headNames(family: EncoderConfig['family']): { readonly dense: string; readonly score: string } {
+  return family === 'bert'
+    ? { dense: 'pooler.dense', score: 'classifier' }
+    : { dense: 'classifier.dense', score: 'classifier.out_proj' };
+}
+
+/** The tensors of a checkpoint under the names of {@link expectedEncoderTensors}. */
+export function encoderTensors(stored: TensorStore): TensorStore {
+  const writtenAs = (name: string): string => {
+    // Checkpoints converted from TensorFlow name a norm's parameters otherwise.
+    const names = [
+      name,
+      name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta'),
+    ];
+    const candidates = names.flatMap((each) => ['', 'bert.', 'roberta.'].map((prefix) => prefix + each));
+    return candidates.find((candidate) => stored.has(candidate)) ?? name;
+  };
+  return {
+    has: (name) => stored.has(writtenAs(name)),
+    info: (name) => stored.info(writtenAs(name)),
+    read: (name) => stored.read(writtenAs(name)),
+  };
+}

@@ -1,0 +1,153 @@
+import { join, resolve } from 'node:path';
+import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
+import { z } from 'zod';
+import { causeText, ModelError } from '../errors.ts';
+import { readJson } from '../load.ts';
+import type { EncoderConfig } from './config.ts';
+
+/** A text, or a pair of texts, as an encoder takes it. */
+export interface EncodedText {
+  /** Ids with special tokens, at most `contextLength`. */
+  readonly tokens: Uint32Array;
+  /** The segment of each token. */
+  readonly types: Uint8Array;
+  /** Number of tokens that did not fit and were left out at the end of a text. */
+  readonly omitted: number;
+}
+
+/** Converts texts to the inputs of an encoder, as the model's own tokenizer.json defines. */
+export interface EncoderTokenizer {
+  /** Names of special tokens in a text are ordinary text: a text cannot end itself or begin the next one. */
+  encode(text: string): EncodedText;
+  /** A pair that is too long loses tokens at the end of the longer text first, as in transformers (`longest_first`). */
+  encodePair(first: string, second: string): EncodedText;
+}
+
+/** A place of a template: a special token, or the tokens of the first or second text. */
+type Piece = { readonly type: number } & ({ readonly ids: readonly number[] } | { readonly text: 0 | 1 });
+
+const addedToken = z.looseObject({ id: z.int().min(0), content: z.string(), special: z.boolean().default(false) });
+const tokenizerSchema = z.looseObject({
+  added_tokens: z.array(addedToken).default([]),
+  model: z.looseObject({
+    type: z.string().nullish(),
+    unk_token: z.string().nullish(),
+    unk_id: z.int().min(0).nullish(),
+  }),
+  post_processor: z.unknown().default(null),
+});
+
+const pieceSchema = z.union([
+  z.object({ SpecialToken: z.object({ id: z.string(), type_id: z.int().min(0).max(255) }) }),
+  z.object({ Sequence: z.object({ id: z.enum(['A', 'B']), type_id: z.int().min(0).max(255) }) }),
+]);
+const templateSchema = z.looseObject({
+  type: z.literal('TemplateProcessing'),
+  single: z.array(pieceSchema).max(32),
+  pair: z.array(pieceSchema).max(32),
+  special_tokens: z.record(z.string(), z.looseObject({ ids: z.array(z.int().min(0)) })),
+});
+const edge = z.tuple([z.string(), z.int().min(0)]);
+const edgesSchema = z.looseObject({ type: z.enum(['BertProcessing', 'RobertaProcessing']), cls: edge, sep: edge });
+const sequenceSchema = z.looseObject({ type: z.literal('Sequence'), processors: z.array(z.unknown()).max(16) });
+
+/**
+ * Loads the tokenizer of an encoder's directory.
+ *
+ * @throws ModelError `missing-file`, `malformed-tokenizer` or `unsupported-model`
+ */
+export async function loadEncoderTokenizer(directory: string, config: EncoderConfig): Promise<EncoderTokenizer> {
+  const file = join(resolve(directory), 'tokenizer.json');
+  const json = await readJson(file);
+  const parsed = tokenizerSchema.safeParse(json);
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0];
+    throw new ModelError('malformed-tokenizer', `${file}: "${issue?.path.join('.')}": ${issue?.message}`);
+  }
+  const { added_tokens: added, model, post_processor: processor } = parsed.data;
+  const templates = templatesOf(processor);
+  if (templates === undefined) {
+    throw new ModelError('unsupported-model', `${file}: its post_processor does not say where special tokens stand`, {
+      hint: 'supported: TemplateProcessing, BertProcessing, RobertaProcessing',
+    });
+  }
+  let library: HuggingFaceTokenizer;
+  try {
+    library = new HuggingFaceTokenizer({ ...parsed.data, added_tokens: added.filter(({ special }) => !special) }, {});
+  } catch (cause) {
+    throw new ModelError('malformed-tokenizer', `${file} cannot be used: ${causeText(cause)}`, { cause });
+  }
+  const special = new Set(added.filter((token) => token.special).map(({ id }) => id));
+  const unknown = model.unk_id ?? library.token_to_id(model.unk_token ?? '');
+  // The library knows no special tokens now, but the vocabulary may have their names as pieces.
+  const idsOf = (text: string): number[] =>
+    (library.encode(text, { add_special_tokens: false }).ids as number[])
+      .map((id) => (special.has(id) ? unknown : id))
+      .filter((id) => id !== undefined);
+  const { contextLength, tokenTypes } = config;
+  const build = (pieces: readonly Piece[], texts: readonly number[][]): EncodedText => {
+    const room = contextLength - pieces.reduce((sum, piece) => sum + ('ids' in piece ? piece.ids.length : 0), 0);
+    const [first = [], second = []] = texts;
+    const kept = fitPair(first.length, second.length, room);
+    const tokens: number[] = [];
+    const types: number[] = [];
+    for (const piece of pieces) {
+      const ids = 'ids' in piece ? piece.ids : (texts[piece.text] ?? []).slice(0, kept[piece.text]);
+      for (const id of ids) {
+        tokens.push(id);
+        types.push(tokenTypes > piece.type ? piece.type : 0);
+      }
+    }
+    const omitted = first.length + second.length - kept[0] - kept[1];
+    return { tokens: Uint32Array.from(tokens), types: Uint8Array.from(types), omitted };
+  };
+  return {
+    encode: (text) => build(templates.single, [idsOf(text)]),
+    encodePair: (first, second) => build(templates.pair, [idsOf(first), idsOf(second)]),
+  };
+}
+
+/**
+ * The tokens that the two texts of a pair keep of `room`: the longer one gives tokens away first. When both are too long, the longer one, or
+ * the second, has the odd token. Pure.
+ */
+export function fitPair(first: number, second: number, room: number): readonly [number, number] {
+  if (first + second <= room) return [first, second];
+  const shorter = Math.min(first, second, Math.floor(room / 2));
+  return first > second ? [room - shorter, shorter] : [shorter, room - shorter];
+}
+
+function templatesOf(processor: unknown): { readonly single: Piece[]; readonly pair: Piece[] } | undefined {
+  const sequence = sequenceSchema.safeParse(processor);
+  if (sequence.success) {
+    for (const each of sequence.data.processors) {
+      const found = templatesOf(each);
+      if (found) return found;
+    }
+    return undefined;
+  }
+  const template = templateSchema.safeParse(processor);
+  if (template.success) {
+    const { single, pair, special_tokens: specials } = template.data;
+    const pieces = (written: typeof single): Piece[] =>
+      written.map((piece) =>
+        'Sequence' in piece
+          ? { text: piece.Sequence.id === 'A' ? 0 : 1, type: piece.Sequence.type_id }
+          : { ids: specials[piece.SpecialToken.id]?.ids ?? [], type: piece.SpecialToken.type_id },
+      );
+    return { single: pieces(single), pair: pieces(pair) };
+  }
+  const edges = edgesSchema.safeParse(processor);
+  if (!edges.success) return undefined;
+  const [cls, sep] = [edges.data.cls[1], edges.data.sep[1]];
+  const single: Piece[] = [
+    { ids: [cls], type: 0 },
+    { text: 0, type: 0 },
+    { ids: [sep], type: 0 },
+  ];
+  const pair: Piece[] =
+    edges.data.type === 'BertProcessing'
+      ? [...single, { text: 1, type: 1 }, { ids: [sep], type: 1 }]
+      : [...single, { ids: [sep], type: 0 }, { text: 1, type: 0 }, { ids: [sep], type: 0 }];
+  return { single, pair };
+}
