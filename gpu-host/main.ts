@@ -4,17 +4,20 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type GpuHostConfig, loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { openLinkSecurity } from '#infra/links/security.ts';
-import type { ModelEntry } from '#infra/model-entry.ts';
+import type { EncoderEntry, ModelEntry } from '#infra/model-entry.ts';
 import { announceReady } from '#infra/ready.ts';
 import type { TelemetrySettings } from '#infra/telemetry/settings.ts';
 import { openTelemetry, type Telemetry } from '#infra/telemetry/telemetry.ts';
 import type { Backend } from './backends/backend.ts';
 import { createCudaBackend, type DeviceFailure } from './backends/cuda/index.ts';
+import { OnnxEncoder } from './backends/onnx/encoder.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
+import type { HostedEncoder } from './encoders/engine.ts';
 import { DEFAULT_ADAPTER_BYTES } from './handlers/model.ts';
 import { uncutInputs } from './handlers/plan.ts';
 import { type LoadedAdapter, loadAdapter } from './models/adapter.ts';
+import { loadEncoder } from './models/encoder/load.ts';
 import { ModelError } from './models/errors.ts';
 import { type FingerprintOptions, fingerprint } from './models/fingerprint.ts';
 import { type LoadedModel, loadModel } from './models/load.ts';
@@ -32,6 +35,8 @@ async function main(): Promise<void> {
   // One after the other: memory bandwidth bounds loading, and a failure should name its model.
   const lost = new LostDevice();
   for (const entry of config.models) models.push(await openModel(entry, config.kvDirectory, lost));
+  const encoders: HostedEncoder[] = [];
+  for (const entry of config.encoders ?? []) encoders.push(await openEncoder(entry));
   const telemetry = await openTelemetry({
     settings,
     room: 'gpu-host',
@@ -39,10 +44,14 @@ async function main(): Promise<void> {
     families: () => hostFamilies(host.stats(), config.name),
   });
   const { tracer, vitals } = telemetry;
-  const host = new GpuHost(models, { name: config.name, vitals, security, ...(tracer && { tracer }) });
+  const host = new GpuHost(models, { name: config.name, encoders, vitals, security, ...(tracer && { tracer }) });
   lost.host = host;
   const address = await host.listen(config.address);
-  const stop = stopOnce(host, models, telemetry);
+  const stop = stopOnce(
+    host,
+    [...models.map(({ backend }) => backend), ...encoders.map(({ encoder }) => encoder)],
+    telemetry,
+  );
   exitWithParent(stop);
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop());
   announceReady({
@@ -52,6 +61,7 @@ async function main(): Promise<void> {
         name,
         ...{ backend: backend.name, precision: backend.precision, device: backend.device.name },
       })),
+      ...(encoders.length > 0 && { encoders: encoders.map(({ name }) => name) }),
       loadMs: Math.round(performance.now() - startedMs),
     },
   });
@@ -100,6 +110,13 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined, los
       kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, { ...entry, ...held }) },
     }),
   };
+}
+
+async function openEncoder({ name, source, kind, threads }: EncoderEntry): Promise<HostedEncoder> {
+  const { directory } = await pullModel(source, { kind });
+  const model = await loadEncoder(directory, kind);
+  const encoder = await OnnxEncoder.open(model, threads > 0 ? { threads } : {});
+  return { name, encoder, device: { name: 'CPU' }, directory: model.directory };
 }
 
 const MIB = 1024 * 1024;
@@ -201,13 +218,17 @@ const STOP_DEADLINE_MS = 1500;
 /** Part of that time for exporting the last spans. */
 const FLUSH_DEADLINE_MS = 500;
 
-function stopOnce(host: GpuHost, models: readonly HostedModel[], telemetry: Telemetry): () => Promise<void> {
+function stopOnce(
+  host: GpuHost,
+  backends: readonly { dispose(): Promise<void> }[],
+  telemetry: Telemetry,
+): () => Promise<void> {
   let stopping: Promise<void> | undefined;
   const stop = async (): Promise<void> => {
     setTimeout(() => process.exit(0), STOP_DEADLINE_MS).unref();
     await host.close();
     await telemetry.close(FLUSH_DEADLINE_MS);
-    for (const { backend } of models) await backend.dispose();
+    for (const backend of backends) await backend.dispose();
     process.exit(0);
   };
   return () => {

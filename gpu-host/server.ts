@@ -194,9 +194,9 @@ export class GpuHost {
         bits,
       })),
       encoders: this.#encoders.map(({ model: { name, encoder, directory, device } }) => {
-        const { head, hiddenSize, contextLength } = encoder.config;
+        const { head, hiddenSize, contextLength, tokenTypes } = encoder.config;
         const size = head.kind === 'reranker' ? 1 : hiddenSize;
-        return { name, kind: head.kind, size, contextLength, directory, device };
+        return { name, kind: head.kind, size, contextLength, tokenTypes, directory, device };
       }),
     };
   }

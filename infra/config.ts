@@ -7,7 +7,16 @@ import { z } from 'zod';
 import { defaultHome, ROOT } from './install.ts';
 import { type MachineSettings, machineEnvironment, machineSchema, machineSettings, ROLES } from './machine-settings.ts';
 import { buildsAtOnce, machineMemoryMb, redisShareMb, runtimeShareMb, sandboxesOf } from './machine-shares.ts';
-import { BACKENDS, batchPolicy, bits, DEFAULT_PAGES, type ModelEntry, modelSchema } from './model-entry.ts';
+import {
+  BACKENDS,
+  batchPolicy,
+  bits,
+  causalSchema,
+  DEFAULT_PAGES,
+  type EncoderEntry,
+  type ModelEntry,
+  modelSchema,
+} from './model-entry.ts';
 import { type PrivateHostConfig, privateHostsSchema } from './private-hosts.ts';
 import { type RedisSettings, redisSchema, redisSettings, redisUrl } from './redis-settings.ts';
 import { type RetentionConfig, retentionSchema } from './retention.ts';
@@ -21,6 +30,7 @@ export interface GpuHostConfig {
   /** A unix socket's path, or `host:port`. */
   readonly address: string;
   readonly models: readonly ModelEntry[];
+  readonly encoders: readonly EncoderEntry[];
   /** Holds persistent exports, KV files and swapped pages, one folder per model; without it they last as long as the process. */
   readonly kvDirectory?: string;
 }
@@ -73,8 +83,9 @@ export interface Config {
   };
   readonly redis: RedisSettings;
   readonly machine: MachineSettings;
-  /** Every GPU host serves all models. */
+  /** Every GPU host serves all models and all encoders. */
   readonly models: readonly ModelEntry[];
+  readonly encoders: readonly EncoderEntry[];
   /** GPU hosts of this machine. */
   readonly gpuHosts: readonly GpuHostConfig[];
   /** GPU host of an invocation. `tenant`: one host for all of a tenant's invocations, which share saved state. `invocation`: any host. */
@@ -248,6 +259,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
 
   const runDirectory = shortDirectory(path.join(home, 'run'), home);
   const models = modelEntries(file, env);
+  const encoders = encoderEntries(file, env, models);
   checkCards(models);
   const cards = cardSpan(models);
   const redis = redisSettings(
@@ -276,6 +288,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     redis,
     machine,
     models,
+    encoders,
     gpuHosts: Array.from({ length: machine.roles.includes('gpu-host') ? file.gpu_host.count : 0 }, (_, i) => {
       const localName = `gpu-host-${i + 1}`;
       const address = i === 0 ? (env.PIE_GPU_HOST ?? file.gpu_host.address) : undefined;
@@ -285,6 +298,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
         address: address ?? path.join(runDirectory, `${localName}.sock`),
         // Each host uses as many cards as the entries span, after the cards of the host before it.
         models: i === 0 ? models : models.map((model) => onCard(model, i * cards)),
+        encoders,
         kvDirectory: path.join(home, 'kv', localName),
       };
     }),
@@ -376,8 +390,14 @@ const DEFAULT_MODELS = ['stories15m', 'minimind2-small'].map((name) => ({ name, 
 
 function modelEntries(file: File, env: Environment): ModelEntry[] {
   const entries =
-    file.model ??
-    (env.PIE_MODEL === undefined ? DEFAULT_MODELS : [{ name: env.PIE_MODEL }]).map((entry) => modelSchema.parse(entry));
+    file.model?.filter((entry) => entry.kind === 'causal') ??
+    (env.PIE_MODEL === undefined ? DEFAULT_MODELS : [{ name: env.PIE_MODEL }]).map((entry) =>
+      causalSchema.parse(entry),
+    );
+  if (entries.length === 0)
+    throw new ConfigError(
+      'No [[model]] entry of pie.toml generates text. Add one without a kind, such as name = "stories15m".',
+    );
   const names = entries.flatMap((entry) => [entry.name, ...entry.aliases]);
   if (new Set(names).size !== names.length)
     throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
@@ -413,6 +433,21 @@ function modelEntries(file: File, env: Environment): ModelEntry[] {
       imageCacheMb: entry.image_cache_mb,
     };
   });
+}
+
+function encoderEntries(file: File, env: Environment, models: readonly ModelEntry[]): EncoderEntry[] {
+  const entries = file.model?.filter((entry) => entry.kind !== 'causal') ?? [];
+  const taken = new Set(models.flatMap(({ name, aliases = [] }) => [name, ...aliases]));
+  for (const { name } of entries) {
+    if (taken.has(name)) throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
+    taken.add(name);
+  }
+  return entries.map(({ name, kind, source, threads }) => ({
+    name,
+    kind,
+    source,
+    threads: env.PIE_THREADS ?? threads ?? 0,
+  }));
 }
 
 function readToml(file: string): unknown {

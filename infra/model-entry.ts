@@ -51,6 +51,17 @@ export interface ModelEntry {
   readonly imageCacheMb?: number;
 }
 
+/** One encoder that a GPU host serves: an entry `[[model]]` of `pie.toml` whose `kind` is not `causal`. It computes on the CPU, in 32 bits. */
+export interface EncoderEntry {
+  readonly name: string;
+  /** `hf:…`, `npm:…` or `file:…`. */
+  readonly source: string;
+  /** `embedding` turns a text into a vector, `reranker` a query and a document into a score. */
+  readonly kind: 'embedding' | 'reranker';
+  /** Threads of one operator; 0 lets the backend choose. */
+  readonly threads: number;
+}
+
 export type BackendName = (typeof BACKENDS)[number];
 
 /** One of the `adapters` of a `[[model]]`. */
@@ -113,9 +124,20 @@ const adapterSchema = z.strictObject({
   source: z.string().regex(/^file:./, 'must be file: and the path of a directory in PEFT layout'),
 });
 
-export const modelSchema = z
+const name = z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/);
+const threads = z.int().min(0).max(256).optional();
+
+const encoderSchema = z.strictObject({
+  name,
+  kind: z.enum(['embedding', 'reranker']),
+  source: z.string().regex(/^(hf|npm|file):./, 'must be hf:, npm: or file: and the place of an encoder'),
+  threads,
+});
+
+export const causalSchema = z
   .strictObject({
-    name: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
+    name,
+    kind: z.literal('causal').default('causal'),
     source: z.string().min(1).optional(),
     backend: z.enum(BACKENDS).default('onnx'),
     bits: bits.optional(),
@@ -131,7 +153,7 @@ export const modelSchema = z
     page_size: z.int().min(8).max(32).default(16),
     max_batch_tokens: z.int().min(1).max(65_536).default(512),
     max_batch_sequences: z.int().min(1).max(4096).default(256),
-    threads: z.int().min(0).max(256).optional(),
+    threads,
     tensor_parallel_size: z
       .literal(1, 'no backend of this build splits a model over devices; leave it at 1')
       .default(1),
@@ -177,8 +199,14 @@ export const modelSchema = z
     }
   });
 
+/** An entry `[[model]]`: without a `kind` it is that of a causal model. */
+export const modelSchema = z.preprocess(
+  (entry) => (typeof entry === 'object' && entry !== null && !('kind' in entry) ? { ...entry, kind: 'causal' } : entry),
+  z.discriminatedUnion('kind', [causalSchema, encoderSchema]),
+);
+
 /** The schema ensures that the settings of the chosen policy are present. */
-export function batchPolicy(entry: z.output<typeof modelSchema>): BatchPolicyEntry {
+export function batchPolicy(entry: z.output<typeof causalSchema>): BatchPolicyEntry {
   const { batch_policy: kind, batch_policy_calls: calls = 0, batch_policy_ms: ms = 0 } = entry;
   switch (kind) {
     case 'k-only':

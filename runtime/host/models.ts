@@ -6,7 +6,7 @@ import { preference, wasOpen } from '#scheduler/policies/placement.ts';
 import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 import { Draining } from './draining.ts';
-import type { GrantedModel } from './inferlet.ts';
+import type { GrantedEncoder, GrantedModel } from './inferlet.ts';
 import { readMetadata } from './model-metadata.ts';
 
 /** A model and a GPU host that has it. */
@@ -86,6 +86,21 @@ export class Models {
       }),
     );
     return new Map(granted);
+  }
+
+  /** The encoders that a function may use, by name, in the same way as `granted`. */
+  encoders(names: readonly string[], key = '', placedAt = Date.now()): ReadonlyMap<string, GrantedEncoder> {
+    const found = new Map<string, GrantedEncoder & { readonly rank: number }>();
+    for (const connection of this.#inOrder(key)) {
+      const rank = this.#rank(connection, placedAt);
+      for (const summary of connection.encoders) {
+        const isWanted = names.length === 0 || names.includes(summary.name);
+        if (isWanted && rank > (found.get(summary.name)?.rank ?? -1)) {
+          found.set(summary.name, { summary, connection, rank });
+        }
+      }
+    }
+    return found;
   }
 
   #offers(place?: { readonly key: string; readonly placedAt: number }): Map<string, Offer> {

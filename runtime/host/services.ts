@@ -18,5 +18,5 @@ export interface Services {
   /** Decodes and resizes images. */
   readonly images: Pick<ImageService, 'prepare'>;
   /** Tokenizes, renders chats and checks JSON. */
-  readonly texts: Pick<TextService, 'tokenize' | 'render' | 'check'>;
+  readonly texts: Pick<TextService, 'tokenize' | 'encode' | 'render' | 'check'>;
 }

@@ -2,6 +2,7 @@ import type { HostTable } from '../lowering/compile.ts';
 import { adapter } from './adapter.ts';
 import { allocate } from './allocate.ts';
 import { children } from './children.ts';
+import { embedding, rerank } from './encoders.ts';
 import { environment } from './environment/environment.ts';
 import { fileExchange } from './file-exchange.ts';
 import { forward } from './forward.ts';
@@ -37,6 +38,8 @@ const own: HostTable = {
   'kv-files': kvFiles,
   'input-image': inputImage,
   adapter,
+  embedding,
+  rerank,
   store,
   messaging,
   http,

@@ -12,7 +12,7 @@ import type { LiveServer } from '#scheduler/live/server.ts';
 import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
 import { sumOfUsage } from '#scheduler/usage/metered.ts';
-import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
+import { Inferlet, type InferletDescription } from '../host/inferlet.ts';
 import type { Services } from '../host/services.ts';
 import { Session } from '../host/session-state.ts';
 import type { TokenAllowance } from '../host/tokens.ts';
@@ -53,8 +53,11 @@ export interface RunnerOptions {
   readonly launcher: Launcher;
   /** Identifies this life of this process; see `RuntimeLease.id`. */
   readonly runtimeId: string;
-  /** Models granted to a function, by name; the first one is the default. */
-  readonly modelsOf: (job: InvocationJob, family: Family) => Promise<ReadonlyMap<string, GrantedModel>>;
+  /** Models and encoders granted to a function. */
+  readonly modelsOf: (
+    job: InvocationJob,
+    family: Family,
+  ) => Promise<Required<Pick<InferletDescription, 'models' | 'encoders'>>>;
   /** A function's grants. */
   readonly grantsOf: (job: InvocationJob) => Promise<Grants>;
   /** A function's secrets and plain variables. @throws SecretError when one of them cannot be opened */
@@ -259,7 +262,7 @@ export class InvocationRunner {
   async #execute(attempt: Attempt, launched: Launched): Promise<Verdict> {
     const { job, outbox, startedAt, signal, family, depth, epoch, meter, observed } = attempt;
     const { run } = launched;
-    const models = await this.#options.modelsOf(job, family);
+    const { models, encoders } = await this.#options.modelsOf(job, family);
     using _served = this.#served.enter(models);
     const [grants, variables] = await Promise.all([
       this.#options.grantsOf(job),
@@ -284,7 +287,7 @@ export class InvocationRunner {
     });
     const inferlet = new Inferlet(
       {
-        ...{ id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models },
+        ...{ id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models, encoders },
         deadline: wall,
         ...(job.latency && { latency: job.latency }),
         ...(traceparent !== undefined && { traceparent }),

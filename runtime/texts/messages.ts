@@ -1,4 +1,5 @@
 import type { ChatMessage } from '#gpu-host/models/chat-template.ts';
+import type { EncoderShape } from '#gpu-host/models/encoder/tokenizer.ts';
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
 
 /** A job for a worker. */
@@ -11,6 +12,14 @@ export type TextJob =
       readonly conversation: Conversation;
       readonly maxCharacters: number;
     }
+  /** Converts texts, or a query with each of its documents, to the inputs of an encoder. */
+  | {
+      readonly kind: 'encode';
+      readonly directory: string;
+      readonly shape: EncoderShape;
+      readonly texts: readonly string[];
+      readonly query?: string | undefined;
+    }
   /** Parses JSON text, and checks it against the input schema of `fn`, if given. */
   | { readonly kind: 'check'; readonly text: string; readonly fn?: CheckedFunction | undefined }
   /** Loads the tokenizers of these models. */
@@ -21,5 +30,13 @@ export type Conversation =
   | { readonly messages: readonly ChatMessage[]; readonly addGenerationPrompt: boolean }
   | { readonly variables: string };
 
-/** Result of a job: tokens, a rendered chat, or nothing. */
-export type TextValue = Uint32Array | string | undefined;
+/** Inputs of an encoder, as `encode` of the GPU host takes them, and the number of texts that did not fit. */
+export interface EncodedTexts {
+  readonly tokens: Uint32Array;
+  readonly lengths: Uint32Array;
+  readonly firsts: Uint32Array;
+  readonly cut: number;
+}
+
+/** Result of a job: tokens, inputs of an encoder, a rendered chat, or nothing. */
+export type TextValue = Uint32Array | EncodedTexts | string | undefined;

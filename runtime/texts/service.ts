@@ -1,12 +1,13 @@
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { EncoderShape } from '#gpu-host/models/encoder/tokenizer.ts';
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
 import { Account } from '../workers/account.ts';
 import { type Job, WorkerPool } from '../workers/pool.ts';
 import { parseJson } from './json.ts';
-import type { Conversation, TextJob, TextValue } from './messages.ts';
+import type { Conversation, EncodedTexts, TextJob, TextValue } from './messages.ts';
 
 export interface TextOptions {
   /** Most worker threads; 2 by default. The last one never ends when idle. Each keeps the tokenizers of all models that it has used. */
@@ -90,6 +91,18 @@ export class TextService {
     }
     this.#learn([directory]);
     return this.#run(user, { kind: 'tokenize', directory, text, special }, JOB_BYTES + 2 * text.length);
+  }
+
+  /** Inputs of an encoder for texts, or for a query with each of its documents. Always in a worker. */
+  encode(
+    user: TextUser,
+    { directory, contextLength, tokenTypes }: EncoderShape & { readonly directory: string },
+    texts: readonly string[],
+    query?: string,
+  ): Promise<Outcome<EncodedTexts>> {
+    this.#learn([directory]);
+    const bytes = texts.reduce((sum, text) => sum + JOB_BYTES + 2 * text.length, 2 * (query?.length ?? 0));
+    return this.#run(user, { kind: 'encode', directory, shape: { contextLength, tokenTypes }, texts, query }, bytes);
   }
 
   /** Renders a conversation. Always in a worker: the time depends on the model's template. */

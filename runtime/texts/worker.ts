@@ -1,16 +1,19 @@
 /** The program of a text worker: tokenizes, renders chat templates and checks JSON, one job at a time. */
+import { type EncoderTokenizer, loadEncoderTokenizer } from '#gpu-host/models/encoder/tokenizer.ts';
 import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { InputChecker } from '#scheduler/functions/input-check.ts';
 import { serve } from '../workers/serve.ts';
 import { parseJson } from './json.ts';
-import type { TextJob, TextValue } from './messages.ts';
+import type { EncodedTexts, TextJob, TextValue } from './messages.ts';
 
 const tokenizers = new Map<string, Tokenizer>();
+const encoders = new Map<string, EncoderTokenizer>();
 const inputs = new InputChecker();
 
 serve<TextJob, TextValue>({
   prepare: (job) => {
+    if (job.kind === 'encode') return encoders.has(job.directory) ? undefined : loadEncoder(job);
     const missing = directoriesOf(job).filter((directory) => !tokenizers.has(directory));
     return missing.length === 0 ? undefined : load(missing);
   },
@@ -20,13 +23,18 @@ serve<TextJob, TextValue>({
         return judged(() => tokenizerOf(job.directory).encode(job.text, { special: job.special }));
       case 'render':
         return render(job);
+      case 'encode':
+        return judged(() => encode(job));
       case 'check':
         return check(job);
       case 'load':
         return ok(undefined);
     }
   },
-  transfer: (value) => (value instanceof Uint32Array ? [value.buffer] : []),
+  transfer: (value) => {
+    if (value instanceof Uint32Array) return [value.buffer];
+    return typeof value === 'object' ? [value.tokens.buffer, value.lengths.buffer, value.firsts.buffer] : [];
+  },
 });
 
 function directoriesOf(job: TextJob): readonly string[] {
@@ -35,6 +43,7 @@ function directoriesOf(job: TextJob): readonly string[] {
     case 'render':
       return [job.directory];
     case 'check':
+    case 'encode':
       return [];
     case 'load':
       return job.directories;
@@ -43,6 +52,29 @@ function directoriesOf(job: TextJob): readonly string[] {
 
 async function load(directories: readonly string[]): Promise<void> {
   for (const directory of directories) tokenizers.set(directory, await loadTokenizer(directory));
+}
+
+async function loadEncoder({ directory, shape }: EncodeJob): Promise<void> {
+  encoders.set(directory, await loadEncoderTokenizer(directory, shape));
+}
+
+type EncodeJob = Extract<TextJob, { kind: 'encode' }>;
+
+function encode({ directory, texts, query }: EncodeJob): EncodedTexts {
+  const tokenizer = encoders.get(directory);
+  if (!tokenizer) throw new Error(`the tokenizer of ${directory} is not loaded`);
+  const encoded = texts.map((text) =>
+    query === undefined ? tokenizer.encode(text) : tokenizer.encodePair(query, text),
+  );
+  const lengths = Uint32Array.from(encoded, ({ tokens }) => tokens.length);
+  const tokens = new Uint32Array(lengths.reduce((sum, length) => sum + length, 0));
+  let at = 0;
+  for (const each of encoded) {
+    tokens.set(each.tokens, at);
+    at += each.tokens.length;
+  }
+  const firsts = Uint32Array.from(encoded, ({ types }) => (types.includes(1) ? types.indexOf(1) : types.length));
+  return { tokens, lengths, firsts, cut: encoded.filter(({ omitted }) => omitted > 0).length };
 }
 
 function tokenizerOf(directory: string): Tokenizer {

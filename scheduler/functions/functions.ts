@@ -32,7 +32,13 @@ const SCRIPTS = {
 };
 
 /** Functions of the platform that every tenant may invoke; the OpenAI-compatible routes run them. */
-export const SHARED_FUNCTIONS: readonly string[] = ['openai-completions', 'openai-chat', 'openai-responses'];
+export const SHARED_FUNCTIONS: readonly string[] = [
+  'openai-completions',
+  'openai-chat',
+  'openai-responses',
+  'openai-embeddings',
+  'rerank',
+];
 
 /** Owners whose functions of that name a tenant may run, in order of preference. */
 export function ownersFor(tenant: string, name: string): readonly string[] {

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import { deploySource } from '#test/harness/deploy.ts';
@@ -18,7 +19,7 @@ interface CaseReport {
   readonly fails: Readonly<Record<string, string>>;
 }
 
-/** The platform's models: real ones, and tiny random ones with an adapter and with a vision encoder. */
+/** The platform's models: real ones, and tiny random ones with an adapter, with a vision encoder, and for vectors and scores. */
 const configuration = (directory: string): string => `
 [[model]]
 name = "stories15m"
@@ -34,6 +35,16 @@ adapters = [{ name = "other", source = "file:${directory}/other" }]
 [[model]]
 name = "tiny-vision"
 source = "file:${directory}/tiny-vision"
+
+[[model]]
+name = "tiny-encoder"
+kind = "embedding"
+source = "file:${directory}/tiny-encoder"
+
+[[model]]
+name = "tiny-ranker"
+kind = "reranker"
+source = "file:${directory}/tiny-ranker"
 
 [http]
 private_hosts = ["127.0.0.1"]
@@ -53,6 +64,8 @@ before(async () => {
   const { config } = await randomModel(path.join(scratch, 'tiny'), { vocabularySize: 320 }, 7);
   await randomAdapter(path.join(scratch, 'other'), config, 8);
   await randomVisionModel(path.join(scratch, 'tiny-vision'), { text: { vocabularySize: 320 } }, 7);
+  await randomEncoder(path.join(scratch, 'tiny-encoder'), { kind: 'embedding' }, 7);
+  await randomEncoder(path.join(scratch, 'tiny-ranker'), { kind: 'reranker' }, 7);
   platform = await Platform.start({ functions: false, config: configuration(scratch) });
   await deploySource(platform, path.join(ROOT, 'functions/echo-session'));
   const source = path.join(ROOT, 'test/inferlets/contract');
@@ -159,6 +172,8 @@ describe('every function of the contract, from a guest', () => {
   test('adapter', () => part('adapter'));
 
   test('input-image', () => part('image'));
+
+  test('embedding and rerank', () => part('encoders'));
 
   test('store, messaging, http and children', () => part('platform'));
 

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after } from 'node:test';
+import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
 import { deploySource, modelStats } from './deploy.ts';
@@ -14,6 +15,9 @@ export const STORIES_8BIT = 'stories15m-8bit';
 /** A tiny random model (context length 64, one token per byte, an adapter `other`), and the same model on the float64 reference backend. */
 export const TINY = 'tiny';
 export const TINY_REFERENCE = 'tiny-reference';
+/** Tiny random encoders: one for vectors, one for scores. */
+export const ENCODER = 'tiny-encoder';
+export const RANKER = 'tiny-ranker';
 
 const configuration = (tiny: string): string => `
 [http]
@@ -40,6 +44,16 @@ name = "${TINY_REFERENCE}"
 source = "file:${tiny}"
 backend = "reference"
 pages = 256
+
+[[model]]
+name = "${ENCODER}"
+kind = "embedding"
+source = "file:${tiny}-encoder"
+
+[[model]]
+name = "${RANKER}"
+kind = "reranker"
+source = "file:${tiny}-ranker"
 `;
 
 let starting: Promise<Platform> | undefined;
@@ -59,6 +73,8 @@ async function start(): Promise<Platform> {
   const tiny = path.join(home, 'tiny-model');
   const { config } = await randomModel(tiny, { vocabularySize: 259, contextLength: 64 }, 5);
   await randomAdapter(`${tiny}-adapter`, config, 8);
+  await randomEncoder(`${tiny}-encoder`, { kind: 'embedding' }, 7);
+  await randomEncoder(`${tiny}-ranker`, { kind: 'reranker' }, 7);
   return Platform.start({ home, functions: false, config: configuration(tiny) });
 }
 

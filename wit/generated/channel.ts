@@ -1,6 +1,6 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
 import type { ChannelCall, ValueReader, ValueWriter } from '../generate/channel-io.ts';
-import type { Outcome, Access, AdapterInfo, ChatMessage, Dimensions, Distribution, Ending, Entry, Envelope, ExportInfo, Failure, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, KvFilesFileInfo, LeaseEnd, LogLevel, Mask, MatchStatus, Message, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Request, Residency, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Source, SpecialTokenIds, StepRequest, StepResult, Tier } from './host.ts';
+import type { Outcome, Access, AdapterInfo, ChatMessage, Dimensions, Distribution, EncoderInfo, EncoderKind, Ending, Entry, Envelope, ExportInfo, Failure, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, KvFilesFileInfo, LeaseEnd, LogLevel, Mask, MatchStatus, Message, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Request, Residency, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Scores, Source, SpecialTokenIds, StepRequest, StepResult, Tier, Vectors } from './host.ts';
 
 /** One model that the invocation may use. */
 export interface LifecycleGrantedModel {
@@ -537,6 +537,53 @@ export function readAdapterAdapterInfo(r: ValueReader): AdapterInfo {
     name: r.string(),
     rank: r.u32(),
     loaded: r.bool(),
+  };
+}
+const embeddingEncoderKindCases: readonly EncoderKind[] = ['embedding', 'reranker'];
+export function writeEmbeddingEncoderKind(w: ValueWriter, v: EncoderKind): void {
+  w.case(embeddingEncoderKindCases.indexOf(v));
+}
+export function readEmbeddingEncoderKind(r: ValueReader): EncoderKind {
+  return r.pick(embeddingEncoderKindCases);
+}
+export function writeEmbeddingEncoderInfo(w: ValueWriter, v: EncoderInfo): void {
+  w.string(v.name);
+  writeEmbeddingEncoderKind(w, v.kind);
+  w.u32(v.size);
+  w.u32(v.contextLength);
+}
+export function readEmbeddingEncoderInfo(r: ValueReader): EncoderInfo {
+  return {
+    name: r.string(),
+    kind: readEmbeddingEncoderKind(r),
+    size: r.u32(),
+    contextLength: r.u32(),
+  };
+}
+export function writeEmbeddingVectors(w: ValueWriter, v: Vectors): void {
+  w.u32(v.size);
+  w.numbers(v.values);
+  w.u32(v.tokens);
+  w.u32(v.cut);
+}
+export function readEmbeddingVectors(r: ValueReader): Vectors {
+  return {
+    size: r.u32(),
+    values: r.f32List(),
+    tokens: r.u32(),
+    cut: r.u32(),
+  };
+}
+export function writeRerankScores(w: ValueWriter, v: Scores): void {
+  w.numbers(v.values);
+  w.u32(v.tokens);
+  w.u32(v.cut);
+}
+export function readRerankScores(r: ValueReader): Scores {
+  return {
+    values: r.f32List(),
+    tokens: r.u32(),
+    cut: r.u32(),
   };
 }
 export function writeStoreEntry(w: ValueWriter, v: Entry): void {
@@ -1355,6 +1402,27 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readArguments(r) { return [r.handle(0), r.string(), readFusedStepRequest(r)]; },
     writeResult(w, v: Outcome<StepResult, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeFusedStepResult(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
     readResult(r): Outcome<StepResult, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readFusedStepResult(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'embedding', name: 'encoders', answering: 'waits', resource: -1, fallible: false,
+    writeArguments() {  },
+    readArguments() { return []; },
+    writeResult(w, v: readonly EncoderInfo[]) { w.count(v.length); for (const e of v) { writeEmbeddingEncoderInfo(w, e); } },
+    readResult(r): readonly EncoderInfo[] { return r.list(13, () => readEmbeddingEncoderInfo(r)); },
+  },
+  {
+    interface: 'embedding', name: 'embed', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1]: readonly [string, readonly string[]]) { w.string(a0); w.count(a1.length); for (const e of a1) { w.string(e); } },
+    readArguments(r) { return [r.string(), r.list(4, () => r.string())]; },
+    writeResult(w, v: Outcome<Vectors, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeEmbeddingVectors(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Vectors, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readEmbeddingVectors(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'rerank', name: 'rerank', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1, a2]: readonly [string, string, readonly string[]]) { w.string(a0); w.string(a1); w.count(a2.length); for (const e of a2) { w.string(e); } },
+    readArguments(r) { return [r.string(), r.string(), r.list(4, () => r.string())]; },
+    writeResult(w, v: Outcome<Scores, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeRerankScores(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<Scores, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readRerankScores(r) } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
     interface: 'store', name: 'get', answering: 'future', resource: -1, fallible: true,

@@ -770,6 +770,62 @@ declare module 'pie:inferlet/adapter@0.1.0' {
   export {};
 }
 
+/** Turns texts into vectors with an encoder: texts of like meaning have vectors of like direction. Needs no queue and no pages. */
+declare module 'pie:inferlet/embedding@0.1.0' {
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  /** A model that encodes texts. */
+  export interface EncoderInfo {
+    readonly name: string;
+    readonly kind: EncoderKind;
+    /** Values of a vector; 1 for a reranker. */
+    readonly size: number;
+    /** Most tokens of a text, or of a query with a document, special tokens included. */
+    readonly contextLength: number;
+  }
+  /** `embed` takes models of the one kind, `rerank` those of the other. */
+  export type EncoderKind = 'embedding' | 'reranker';
+  export interface Vectors {
+    /** Values of each vector. */
+    readonly size: number;
+    /** The vectors of all texts, one after the other, in the order of the texts. */
+    readonly values: number[];
+    /** Tokens that were encoded. */
+    readonly tokens: number;
+    /** Number of texts that were longer than the model takes: their ends were left out. */
+    readonly cut: number;
+  }
+  /** The encoders that the function was granted. */
+  export function encoders(): EncoderInfo[];
+  /**
+   * The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs
+   * a pass of the encoder; texts of many inferlets are computed together.
+   */
+  export function embed(model: string, texts: readonly string[]): Future<Outcome<Vectors>>;
+  export {};
+}
+
+/** Scores how well documents answer a query, with an encoder that reads both together. Needs no queue and no pages. */
+declare module 'pie:inferlet/rerank@0.1.0' {
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  export interface Scores {
+    /**
+     * One number for each document, in the order of the documents: larger is better. A number means something only beside others of the same
+     * model; for most models its logistic function is a probability.
+     */
+    readonly values: number[];
+    /** Tokens that were encoded. */
+    readonly tokens: number;
+    /** Number of pairs that were longer than the model takes: the end of the longer text was left out. */
+    readonly cut: number;
+  }
+  /**
+   * The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the
+   * first reranker.
+   */
+  export function rerank(model: string, query: string, documents: readonly string[]): Future<Outcome<Scores>>;
+  export {};
+}
+
 /**
  * Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call
  * fails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.

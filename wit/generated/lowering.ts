@@ -9,6 +9,8 @@ import type {
   Detokenizer,
   Dimensions,
   Distribution,
+  EncoderInfo,
+  EncoderKind,
   Ending,
   Entry,
   Envelope,
@@ -45,12 +47,14 @@ import type {
   RunChunk,
   RunRequest,
   Sampler,
+  Scores,
   Source,
   SpecialTokenIds,
   StepRequest,
   StepResult,
   Subscription,
   Tier,
+  Vectors,
 } from './host.ts';
 
 /** Functions that the host implements, by interface and core name. The first argument of each function is the context of the guest. */
@@ -185,6 +189,13 @@ export interface HostFunctions {
     readonly 'load-adapter': (context: unknown, a0: Queue, a1: string) => Promise<Outcome<undefined, HandlerError>>;
     readonly 'forward-with-adapter': (context: unknown, a0: Queue, a1: string, a2: Uint32Array, a3: Uint32Array, a4: Uint32Array, a5: Uint32Array, a6: Mask | undefined) => void;
     readonly 'step': (context: unknown, a0: Queue, a1: string, a2: StepRequest) => Promise<Outcome<StepResult, HandlerError>>;
+  };
+  readonly 'embedding': {
+    readonly 'encoders': (context: unknown) => readonly EncoderInfo[];
+    readonly 'embed': (context: unknown, a0: string, a1: readonly string[]) => Promise<Outcome<Vectors, HandlerError>>;
+  };
+  readonly 'rerank': {
+    readonly 'rerank': (context: unknown, a0: string, a1: string, a2: readonly string[]) => Promise<Outcome<Scores, HandlerError>>;
   };
   readonly 'store': {
     readonly 'get': (context: unknown, a0: string) => Promise<Outcome<Entry | undefined, HandlerError>>;
@@ -336,6 +347,9 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['adapter', 'load-adapter'],
   ['adapter', 'forward-with-adapter'],
   ['adapter', 'step'],
+  ['embedding', 'encoders'],
+  ['embedding', 'embed'],
+  ['rerank', 'rerank'],
   ['store', 'get'],
   ['store', 'set'],
   ['store', 'compare-and-set'],
@@ -474,37 +488,40 @@ export function lower(host: HostFunctions): Lowering {
   const h100 = host['adapter']['load-adapter'];
   const h101 = host['adapter']['forward-with-adapter'];
   const h102 = host['adapter']['step'];
-  const h103 = host['store']['get'];
-  const h104 = host['store']['set'];
-  const h105 = host['store']['compare-and-set'];
-  const h106 = host['store']['delete-key'];
-  const h107 = host['store']['exists'];
-  const h108 = host['store']['list-keys'];
-  const h109 = host['messaging']['broadcast'];
-  const h110 = host['messaging']['push'];
-  const h111 = host['messaging']['pull'];
-  const h112 = host['messaging']['[constructor]subscription'];
-  const h113 = host['messaging']['[method]subscription.ready'];
-  const h114 = host['messaging']['[method]subscription.next'];
-  const h115 = host['messaging']['[method]subscription.unsubscribe'];
-  const h116 = host['messaging']['[resource-drop]subscription'];
-  const h117 = host['http']['[constructor]exchange'];
-  const h118 = host['http']['[method]exchange.head'];
-  const h119 = host['http']['[method]exchange.read'];
-  const h120 = host['http']['[resource-drop]exchange'];
-  const h121 = host['children']['[constructor]child'];
-  const h122 = host['children']['[method]child.started'];
-  const h123 = host['children']['[method]child.send'];
-  const h124 = host['children']['[method]child.close'];
-  const h125 = host['children']['[method]child.receive'];
-  const h126 = host['children']['[method]child.wait'];
-  const h127 = host['children']['[method]child.cancel'];
-  const h128 = host['children']['[resource-drop]child'];
-  const h129 = host['file-exchange']['send-file'];
-  const h130 = host['file-exchange']['receive-file'];
-  const h131 = host['file-exchange']['list-files'];
-  const h132 = host['environment']['get-variable'];
-  const h133 = host['environment']['list-variables'];
+  const h103 = host['embedding']['encoders'];
+  const h104 = host['embedding']['embed'];
+  const h105 = host['rerank']['rerank'];
+  const h106 = host['store']['get'];
+  const h107 = host['store']['set'];
+  const h108 = host['store']['compare-and-set'];
+  const h109 = host['store']['delete-key'];
+  const h110 = host['store']['exists'];
+  const h111 = host['store']['list-keys'];
+  const h112 = host['messaging']['broadcast'];
+  const h113 = host['messaging']['push'];
+  const h114 = host['messaging']['pull'];
+  const h115 = host['messaging']['[constructor]subscription'];
+  const h116 = host['messaging']['[method]subscription.ready'];
+  const h117 = host['messaging']['[method]subscription.next'];
+  const h118 = host['messaging']['[method]subscription.unsubscribe'];
+  const h119 = host['messaging']['[resource-drop]subscription'];
+  const h120 = host['http']['[constructor]exchange'];
+  const h121 = host['http']['[method]exchange.head'];
+  const h122 = host['http']['[method]exchange.read'];
+  const h123 = host['http']['[resource-drop]exchange'];
+  const h124 = host['children']['[constructor]child'];
+  const h125 = host['children']['[method]child.started'];
+  const h126 = host['children']['[method]child.send'];
+  const h127 = host['children']['[method]child.close'];
+  const h128 = host['children']['[method]child.receive'];
+  const h129 = host['children']['[method]child.wait'];
+  const h130 = host['children']['[method]child.cancel'];
+  const h131 = host['children']['[resource-drop]child'];
+  const h132 = host['file-exchange']['send-file'];
+  const h133 = host['file-exchange']['receive-file'];
+  const h134 = host['file-exchange']['list-files'];
+  const h135 = host['environment']['get-variable'];
+  const h136 = host['environment']['list-variables'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -983,7 +1000,53 @@ export function lower(host: HostFunctions): Lowering {
       load19(g, p + 12),
     ];
   }
-  function lift60(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function store60(g: LoweredGuest, p: number, v: readonly EncoderInfo[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 20, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 20;
+      store61(g, e, (v[i] as EncoderInfo));
+    }
+  }
+  function store61(g: LoweredGuest, p: number, v: EncoderInfo): void {
+    g.putString(p + 0, v.name);
+    store62(g, p + 8, v.kind);
+    g.u32[(p + 12) >>> 2] = v.size;
+    g.u32[(p + 16) >>> 2] = v.contextLength;
+  }
+  function store62(g: LoweredGuest, p: number, v: EncoderKind): void {
+    g.u8[p] = case63(v);
+  }
+  function case63(v: EncoderKind): number {
+    switch (v) {
+      case 'embedding': return 0;
+      case 'reranker': return 1;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function list64(g: LoweredGuest, p: number, n: number): readonly string[] {
+    n >>>= 0;
+    const a = g.items(p, n, 8, 4);
+    const v: string[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 8;
+      v[i] = g.string(g.u32[(e) >>> 2], g.u32[(e + 4) >>> 2]);
+    }
+    return v;
+  }
+  function list65(g: LoweredGuest, p: number, n: number): readonly string[] {
+    n >>>= 0;
+    const a = g.items(p, n, 8, 4);
+    const v: string[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 8;
+      v[i] = g.string(g.u32[(e) >>> 2], g.u32[(e + 4) >>> 2]);
+    }
+    return v;
+  }
+  function lift66(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -991,7 +1054,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift61(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
+  function lift67(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -999,7 +1062,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift62(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift68(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1007,33 +1070,33 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift63(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
+  function lift69(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
     return {
       method: g.string(f0, f1),
       url: g.string(f2, f3),
-      headers: list64(g, f4, f5),
-      body: lift66(g, f6, f7, f8),
-      timeoutMs: lift67(g, f9, f10),
+      headers: list70(g, f4, f5),
+      body: lift72(g, f6, f7, f8),
+      timeoutMs: lift73(g, f9, f10),
       redirects: (f11 >>> 0),
     };
   }
-  function list64(g: LoweredGuest, p: number, n: number): readonly Header[] {
+  function list70(g: LoweredGuest, p: number, n: number): readonly Header[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: Header[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load65(g, e);
+      v[i] = load71(g, e);
     }
     return v;
   }
-  function load65(g: LoweredGuest, p: number): Header {
+  function load71(g: LoweredGuest, p: number): Header {
     return {
       name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       value: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
   }
-  function lift66(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
+  function lift72(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1041,7 +1104,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift67(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift73(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1049,14 +1112,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function store68(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store74(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store69(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store75(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1066,7 +1129,7 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function lift70(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
+  function lift76(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(f1, f2) };
@@ -1074,7 +1137,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function load71(g: LoweredGuest, p: number): Outcome<string, string> {
+  function load77(g: LoweredGuest, p: number): Outcome<string, string> {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
@@ -1082,83 +1145,83 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function store72(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store78(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store73(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
+  function store79(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store74(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store80(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store74(g: LoweredGuest, p: number, v: Message): void {
+  function store80(g: LoweredGuest, p: number, v: Message): void {
     switch (v.tag) {
       case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store75(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
+  function store81(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store76(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store82(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store76(g: LoweredGuest, p: number, v: Imported): void {
+  function store82(g: LoweredGuest, p: number, v: Imported): void {
     g.putU32(p + 0, v.pages);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
   }
-  function store77(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+  function store83(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store78(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store84(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store78(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
+  function store84(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store79(g, e, (v[i] as ExportInfo));
+      store85(g, e, (v[i] as ExportInfo));
     }
   }
-  function store79(g: LoweredGuest, p: number, v: ExportInfo): void {
+  function store85(g: LoweredGuest, p: number, v: ExportInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.pages;
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.nextPosition;
     g.u8[p + 20] = v.persistent ? 1 : 0;
   }
-  function store80(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
+  function store86(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store81(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store87(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store81(g: LoweredGuest, p: number, v: Residency): void {
-    store82(g, p + 0, v.tier);
+  function store87(g: LoweredGuest, p: number, v: Residency): void {
+    store88(g, p + 0, v.tier);
     g.u32[(p + 4) >>> 2] = v.devicePages;
     g.u32[(p + 8) >>> 2] = v.memoryPages;
     g.u32[(p + 12) >>> 2] = v.diskPages;
     g.u64[(p + 16) >>> 3] = BigInt(v.bytes);
     g.u32[(p + 24) >>> 2] = v.leaseMs;
-    store84(g, p + 28, v.leaseEnded);
+    store90(g, p + 28, v.leaseEnded);
   }
-  function store82(g: LoweredGuest, p: number, v: Tier): void {
-    g.u8[p] = case83(v);
+  function store88(g: LoweredGuest, p: number, v: Tier): void {
+    g.u8[p] = case89(v);
   }
-  function case83(v: Tier): number {
+  function case89(v: Tier): number {
     switch (v) {
       case 'device': return 0;
       case 'memory': return 1;
@@ -1166,91 +1229,91 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store84(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
+  function store90(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store85(g, p + 1, v);
+      store91(g, p + 1, v);
     }
   }
-  function store85(g: LoweredGuest, p: number, v: LeaseEnd): void {
-    g.u8[p] = case86(v);
+  function store91(g: LoweredGuest, p: number, v: LeaseEnd): void {
+    g.u8[p] = case92(v);
   }
-  function case86(v: LeaseEnd): number {
+  function case92(v: LeaseEnd): number {
     switch (v) {
       case 'expired': return 0;
       case 'pressure': return 1;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store87(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+  function store93(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store88(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store94(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store88(g: LoweredGuest, p: number, v: Distribution): void {
+  function store94(g: LoweredGuest, p: number, v: Distribution): void {
     g.putU32(p + 0, v.tokens);
     g.putF32(p + 8, v.logProbabilities);
   }
-  function store89(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
+  function store95(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putF32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store90(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store96(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.f32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store91(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
+  function store97(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store92(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store98(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store92(g: LoweredGuest, p: number, v: StepResult): void {
+  function store98(g: LoweredGuest, p: number, v: StepResult): void {
     g.putU32(p + 0, v.tokens);
-    store93(g, p + 8, v.distributions);
+    store99(g, p + 8, v.distributions);
   }
-  function store93(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store99(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store88(g, e, (v[i] as Distribution));
+      store94(g, e, (v[i] as Distribution));
     }
   }
-  function store94(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
+  function store100(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store95(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store101(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store95(g: LoweredGuest, p: number, v: RunChunk): void {
+  function store101(g: LoweredGuest, p: number, v: RunChunk): void {
     g.putU32(p + 0, v.tokens);
-    store96(g, p + 8, v.finished);
+    store102(g, p + 8, v.finished);
   }
-  function store96(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store102(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store97(g, p + 1, v);
+      store103(g, p + 1, v);
     }
   }
-  function store97(g: LoweredGuest, p: number, v: FinishReason): void {
-    g.u8[p] = case98(v);
+  function store103(g: LoweredGuest, p: number, v: FinishReason): void {
+    g.u8[p] = case104(v);
   }
-  function case98(v: FinishReason): number {
+  function case104(v: FinishReason): number {
     switch (v) {
       case 'stop-token': return 0;
       case 'max-tokens': return 1;
@@ -1258,89 +1321,89 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store99(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store100(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store100(g: LoweredGuest, p: number, v: Piped): void {
-    g.putU32(p + 0, v.tokens);
-    g.putString(p + 8, v.text);
-    g.putString(p + 16, v.held);
-    store101(g, p + 24, v.stop);
-    store102(g, p + 36, v.finished);
-  }
-  function store101(g: LoweredGuest, p: number, v: string | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.putString(p + 4, v);
-    }
-  }
-  function store102(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      store97(g, p + 1, v);
-    }
-  }
-  function store103(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store104(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store105(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
+  function store105(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store106(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store106(g: LoweredGuest, p: number, v: MatchStatus): void {
-    g.u8[p + 0] = v.mayEnd ? 1 : 0;
-    g.u8[p + 1] = v.mustEnd ? 1 : 0;
+  function store106(g: LoweredGuest, p: number, v: Piped): void {
+    g.putU32(p + 0, v.tokens);
+    g.putString(p + 8, v.text);
+    g.putString(p + 16, v.held);
+    store107(g, p + 24, v.stop);
+    store108(g, p + 36, v.finished);
   }
-  function store107(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+  function store107(g: LoweredGuest, p: number, v: string | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.putString(p + 4, v);
+    }
+  }
+  function store108(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      store103(g, p + 1, v);
+    }
+  }
+  function store109(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store108(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store108(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
+  function store110(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store111(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store112(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store112(g: LoweredGuest, p: number, v: MatchStatus): void {
+    g.u8[p + 0] = v.mayEnd ? 1 : 0;
+    g.u8[p + 1] = v.mustEnd ? 1 : 0;
+  }
+  function store113(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store114(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store114(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store109(g, e, (v[i] as KvFilesFileInfo));
+      store115(g, e, (v[i] as KvFilesFileInfo));
     }
   }
-  function store109(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
+  function store115(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
     g.u8[p + 16] = v.persistent ? 1 : 0;
-    store110(g, p + 17, v.rights);
+    store116(g, p + 17, v.rights);
     g.putString(p + 20, v.owner);
     g.u8[p + 28] = v.locked ? 1 : 0;
   }
-  function store110(g: LoweredGuest, p: number, v: Rights): void {
-    g.u8[p] = case111(v);
+  function store116(g: LoweredGuest, p: number, v: Rights): void {
+    g.u8[p] = case117(v);
   }
-  function case111(v: Rights): number {
+  function case117(v: Rights): number {
     switch (v) {
       case 'private': return 0;
       case 'readable': return 1;
@@ -1348,92 +1411,117 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store112(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
+  function store118(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store113(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store119(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store113(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store119(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store88(g, e, (v[i] as Distribution));
+      store94(g, e, (v[i] as Distribution));
     }
   }
-  function store114(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+  function store120(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store115(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store121(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store115(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+  function store121(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store116(g, e, (v[i] as AdapterInfo));
+      store122(g, e, (v[i] as AdapterInfo));
     }
   }
-  function store116(g: LoweredGuest, p: number, v: AdapterInfo): void {
+  function store122(g: LoweredGuest, p: number, v: AdapterInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.rank;
     g.u8[p + 12] = v.loaded ? 1 : 0;
   }
-  function store117(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store118(g, p + 8, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store118(g: LoweredGuest, p: number, v: Entry | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      store119(g, p + 8, v);
-    }
-  }
-  function store119(g: LoweredGuest, p: number, v: Entry): void {
-    g.putU8(p + 0, v.value);
-    g.u64[(p + 8) >>> 3] = BigInt(v.version);
-  }
-  function store120(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store121(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store122(g, p + 8, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store122(g: LoweredGuest, p: number, v: bigint | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.u64[(p + 8) >>> 3] = BigInt(v);
-    }
-  }
-  function store123(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+  function store123(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store124(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store124(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store124(g: LoweredGuest, p: number, v: Vectors): void {
+    g.u32[(p + 0) >>> 2] = v.size;
+    g.putF32(p + 4, v.values);
+    g.u32[(p + 12) >>> 2] = v.tokens;
+    g.u32[(p + 16) >>> 2] = v.cut;
+  }
+  function store125(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store126(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store126(g: LoweredGuest, p: number, v: Scores): void {
+    g.putF32(p + 0, v.values);
+    g.u32[(p + 8) >>> 2] = v.tokens;
+    g.u32[(p + 12) >>> 2] = v.cut;
+  }
+  function store127(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store128(g, p + 8, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store128(g: LoweredGuest, p: number, v: Entry | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      store129(g, p + 8, v);
+    }
+  }
+  function store129(g: LoweredGuest, p: number, v: Entry): void {
+    g.putU8(p + 0, v.value);
+    g.u64[(p + 8) >>> 3] = BigInt(v.version);
+  }
+  function store130(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store131(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store132(g, p + 8, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store132(g: LoweredGuest, p: number, v: bigint | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.u64[(p + 8) >>> 3] = BigInt(v);
+    }
+  }
+  function store133(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store134(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store134(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1443,152 +1531,154 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function store125(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store135(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store126(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
+  function store136(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store127(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store137(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store127(g: LoweredGuest, p: number, v: Envelope): void {
+  function store137(g: LoweredGuest, p: number, v: Envelope): void {
     g.putString(p + 0, v.sender);
-    store74(g, p + 8, v.message);
+    store80(g, p + 8, v.message);
   }
-  function store128(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store129(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store129(g: LoweredGuest, p: number, v: ResponseHead): void {
-    g.u16[(p + 0) >>> 1] = v.status;
-    store130(g, p + 4, v.headers);
-    g.putString(p + 12, v.url);
-  }
-  function store130(g: LoweredGuest, p: number, v: readonly Header[]): void {
-    const n = v.length;
-    const a = g.alloc(n * 16, 4);
-    g.u32[p >>> 2] = a;
-    g.u32[(p >>> 2) + 1] = n;
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 16;
-      store131(g, e, (v[i] as Header));
-    }
-  }
-  function store131(g: LoweredGuest, p: number, v: Header): void {
-    g.putString(p + 0, v.name);
-    g.putString(p + 8, v.value);
-  }
-  function store132(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store133(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store133(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.putU8(p + 4, v);
-    }
-  }
-  function store134(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store135(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store136(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store136(g: LoweredGuest, p: number, v: Ending): void {
-    switch (v.tag) {
-      case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'failure': g.u8[p] = 1; store137(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store137(g: LoweredGuest, p: number, v: Failure): void {
-    g.putString(p + 0, v.code);
-    g.putString(p + 8, v.message);
-  }
-  function store138(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
+  function store138(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store139(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store139(g: LoweredGuest, p: number, v: FileExchangeFile): void {
-    g.putString(p + 0, v.mediaType);
-    g.putU8(p + 8, v.content);
+  function store139(g: LoweredGuest, p: number, v: ResponseHead): void {
+    g.u16[(p + 0) >>> 1] = v.status;
+    store140(g, p + 4, v.headers);
+    g.putString(p + 12, v.url);
   }
-  function store140(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+  function store140(g: LoweredGuest, p: number, v: readonly Header[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 16, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 16;
+      store141(g, e, (v[i] as Header));
+    }
+  }
+  function store141(g: LoweredGuest, p: number, v: Header): void {
+    g.putString(p + 0, v.name);
+    g.putString(p + 8, v.value);
+  }
+  function store142(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store141(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store143(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store141(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
+  function store143(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.putU8(p + 4, v);
+    }
+  }
+  function store144(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store145(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store146(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store146(g: LoweredGuest, p: number, v: Ending): void {
+    switch (v.tag) {
+      case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'failure': g.u8[p] = 1; store147(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store147(g: LoweredGuest, p: number, v: Failure): void {
+    g.putString(p + 0, v.code);
+    g.putString(p + 8, v.message);
+  }
+  function store148(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store149(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store149(g: LoweredGuest, p: number, v: FileExchangeFile): void {
+    g.putString(p + 0, v.mediaType);
+    g.putU8(p + 8, v.content);
+  }
+  function store150(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store151(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store151(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store142(g, e, (v[i] as FileExchangeFileInfo));
+      store152(g, e, (v[i] as FileExchangeFileInfo));
     }
   }
-  function store142(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
+  function store152(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.mediaType);
     g.u64[(p + 16) >>> 3] = BigInt(v.size);
   }
   const F: LoweredFuture[] = [
-    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store72(g, p, v); } },
-    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store73(g, p, v); } },
-    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store75(g, p, v); } },
-    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store77(g, p, v); } },
-    { id: 4, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store80(g, p, v); } },
-    { id: 5, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store87(g, p, v); } },
-    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store89(g, p, v); } },
-    { id: 7, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store90(g, p, v); } },
-    { id: 8, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store91(g, p, v); } },
-    { id: 9, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store94(g, p, v); } },
-    { id: 10, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store99(g, p, v); } },
-    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store103(g, p, v); } },
-    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store104(g, p, v); } },
-    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store105(g, p, v); } },
-    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store107(g, p, v); } },
-    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store112(g, p, v); } },
-    { id: 16, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store114(g, p, v); } },
-    { id: 17, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store117(g, p, v); } },
-    { id: 18, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store120(g, p, v); } },
-    { id: 19, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store121(g, p, v); } },
-    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store123(g, p, v); } },
-    { id: 21, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store125(g, p, v); } },
-    { id: 22, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store126(g, p, v); } },
-    { id: 23, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store128(g, p, v); } },
-    { id: 24, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store132(g, p, v); } },
-    { id: 25, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store134(g, p, v); } },
-    { id: 26, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store135(g, p, v); } },
-    { id: 27, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store138(g, p, v); } },
-    { id: 28, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store140(g, p, v); } },
+    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store78(g, p, v); } },
+    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store79(g, p, v); } },
+    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store81(g, p, v); } },
+    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store83(g, p, v); } },
+    { id: 4, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store86(g, p, v); } },
+    { id: 5, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store93(g, p, v); } },
+    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store95(g, p, v); } },
+    { id: 7, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store96(g, p, v); } },
+    { id: 8, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store97(g, p, v); } },
+    { id: 9, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store100(g, p, v); } },
+    { id: 10, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store105(g, p, v); } },
+    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store109(g, p, v); } },
+    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store110(g, p, v); } },
+    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store111(g, p, v); } },
+    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store113(g, p, v); } },
+    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store118(g, p, v); } },
+    { id: 16, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store120(g, p, v); } },
+    { id: 17, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store123(g, p, v); } },
+    { id: 18, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store125(g, p, v); } },
+    { id: 19, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store127(g, p, v); } },
+    { id: 20, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store130(g, p, v); } },
+    { id: 21, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store131(g, p, v); } },
+    { id: 22, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store133(g, p, v); } },
+    { id: 23, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store135(g, p, v); } },
+    { id: 24, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store136(g, p, v); } },
+    { id: 25, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store138(g, p, v); } },
+    { id: 26, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store142(g, p, v); } },
+    { id: 27, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store144(g, p, v); } },
+    { id: 28, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store145(g, p, v); } },
+    { id: 29, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store148(g, p, v); } },
+    { id: 30, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store150(g, p, v); } },
   ];
   const functions: readonly (readonly [string, Trampoline])[] = [
     ['pie:inferlet/runtime@0.1#version', (g) => (r: number) => {
@@ -2335,10 +2425,34 @@ export function lower(host: HostFunctions): Lowering {
       g.leave();
       return v;
     }],
+    ['pie:inferlet/embedding@0.1#encoders', (g) => (r: number) => {
+      g.enter();
+      r = g.range(r, 8, 4);
+      const v = h103(g.context);
+      store60(g, r, v);
+      g.leave();
+    }],
+    ['pie:inferlet/embedding@0.1#embed', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      const v1 = list64(g, a1_0, a1_1);
+      const v = g.addFuture(h104(g.context, v0, v1), F[17]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/rerank@0.1#rerank', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      const v1 = g.string(a1_0, a1_1);
+      const v2 = list65(g, a2_0, a2_1);
+      const v = g.addFuture(h105(g.context, v0, v1, v2), F[18]);
+      g.leave();
+      return v;
+    }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h103(g.context, v0), F[17]);
+      const v = g.addFuture(h106(g.context, v0), F[19]);
       g.leave();
       return v;
     }],
@@ -2346,40 +2460,40 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
-      const v2 = lift60(g, a2_0, a2_1);
-      const v = g.addFuture(h104(g.context, v0, v1, v2), F[18]);
+      const v2 = lift66(g, a2_0, a2_1);
+      const v = g.addFuture(h107(g.context, v0, v1, v2), F[20]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#compare-and-set', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: bigint, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift61(g, a1_0, a1_1);
+      const v1 = lift67(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h105(g.context, v0, v1, v2), F[19]);
+      const v = g.addFuture(h108(g.context, v0, v1, v2), F[21]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h106(g.context, v0), F[11]);
+      const v = g.addFuture(h109(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h107(g.context, v0), F[11]);
+      const v = g.addFuture(h110(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#list-keys', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift62(g, a1_0, a1_1, a1_2);
+      const v1 = lift68(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h108(g.context, v0, v1, v2), F[20]);
+      const v = g.addFuture(h111(g.context, v0, v1, v2), F[22]);
       g.leave();
       return v;
     }],
@@ -2387,7 +2501,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h109(g.context, v0, v1), F[21]);
+      const v = g.addFuture(h112(g.context, v0, v1), F[23]);
       g.leave();
       return v;
     }],
@@ -2395,142 +2509,142 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h110(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h113(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h111(g.context, v0), F[22]);
+      const v = g.addFuture(h114(g.context, v0), F[24]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h112(g.context, v0));
+      const v = g.addResource(6, h115(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h113(g.context, v0), F[0]);
+      return g.addFuture(h116(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h114(g.context, v0), F[22]);
+      return g.addFuture(h117(g.context, v0), F[24]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h115(g.context, v0);
+      h118(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h116(g.context, g.takeResource(h, 6) as Subscription);
+      h119(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
-      const v0 = lift63(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h117(g.context, v0));
+      const v0 = lift69(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
+      const v = g.addResource(7, h120(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h118(g.context, v0), F[23]);
+      return g.addFuture(h121(g.context, v0), F[25]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h119(g.context, v0), F[24]);
+      return g.addFuture(h122(g.context, v0), F[26]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h120(g.context, g.takeResource(h, 7) as Exchange);
+      h123(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h121(g.context, v0, v1));
+      const v = g.addResource(8, h124(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h122(g.context, v0), F[25]);
+      return g.addFuture(h125(g.context, v0), F[27]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h123(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h126(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h124(g.context, v0);
+      h127(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h125(g.context, v0), F[1]);
+      return g.addFuture(h128(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h126(g.context, v0), F[26]);
+      return g.addFuture(h129(g.context, v0), F[28]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h127(g.context, v0);
+      h130(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h128(g.context, g.takeResource(h, 8) as Child);
+      h131(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h129(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h132(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h130(g.context, v0), F[27]);
+      const v = g.addFuture(h133(g.context, v0), F[29]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h131(g.context), F[28]);
+      return g.addFuture(h134(g.context), F[30]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h132(g.context, v0);
-      store68(g, r, v);
+      const v = h135(g.context, v0);
+      store74(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h133(g.context);
-      store69(g, r, v);
+      const v = h136(g.context);
+      store75(g, r, v);
       g.leave();
     }],
   ];
@@ -2575,33 +2689,35 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/adapter@0.1#list-adapters', [F[16]]],
     ['pie:inferlet/adapter@0.1#load-adapter', [F[0]]],
     ['pie:inferlet/adapter@0.1#step', [F[8]]],
-    ['pie:inferlet/store@0.1#get', [F[17]]],
-    ['pie:inferlet/store@0.1#set', [F[18]]],
-    ['pie:inferlet/store@0.1#compare-and-set', [F[19]]],
+    ['pie:inferlet/embedding@0.1#embed', [F[17]]],
+    ['pie:inferlet/rerank@0.1#rerank', [F[18]]],
+    ['pie:inferlet/store@0.1#get', [F[19]]],
+    ['pie:inferlet/store@0.1#set', [F[20]]],
+    ['pie:inferlet/store@0.1#compare-and-set', [F[21]]],
     ['pie:inferlet/store@0.1#delete-key', [F[11]]],
     ['pie:inferlet/store@0.1#exists', [F[11]]],
-    ['pie:inferlet/store@0.1#list-keys', [F[20]]],
-    ['pie:inferlet/messaging@0.1#broadcast', [F[21]]],
+    ['pie:inferlet/store@0.1#list-keys', [F[22]]],
+    ['pie:inferlet/messaging@0.1#broadcast', [F[23]]],
     ['pie:inferlet/messaging@0.1#push', [F[0]]],
-    ['pie:inferlet/messaging@0.1#pull', [F[22]]],
+    ['pie:inferlet/messaging@0.1#pull', [F[24]]],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', [F[0]]],
-    ['pie:inferlet/messaging@0.1#[method]subscription.next', [F[22]]],
-    ['pie:inferlet/http@0.1#[method]exchange.head', [F[23]]],
-    ['pie:inferlet/http@0.1#[method]exchange.read', [F[24]]],
-    ['pie:inferlet/children@0.1#[method]child.started', [F[25]]],
+    ['pie:inferlet/messaging@0.1#[method]subscription.next', [F[24]]],
+    ['pie:inferlet/http@0.1#[method]exchange.head', [F[25]]],
+    ['pie:inferlet/http@0.1#[method]exchange.read', [F[26]]],
+    ['pie:inferlet/children@0.1#[method]child.started', [F[27]]],
     ['pie:inferlet/children@0.1#[method]child.send', [F[0]]],
     ['pie:inferlet/children@0.1#[method]child.receive', [F[1]]],
-    ['pie:inferlet/children@0.1#[method]child.wait', [F[26]]],
+    ['pie:inferlet/children@0.1#[method]child.wait', [F[28]]],
     ['pie:inferlet/file-exchange@0.1#send-file', [F[0]]],
-    ['pie:inferlet/file-exchange@0.1#receive-file', [F[27]]],
-    ['pie:inferlet/file-exchange@0.1#list-files', [F[28]]],
+    ['pie:inferlet/file-exchange@0.1#receive-file', [F[29]]],
+    ['pie:inferlet/file-exchange@0.1#list-files', [F[30]]],
   ];
   return {
     functions: new Map(functions),
     futures: new Map(futures),
     deviceFutures: [F[2], F[3], F[4], F[5], F[6], F[7], F[8], F[9], F[10], F[14], F[15], F[16]],
-    liftResult: (g, f0, f1, f2) => lift70(g, f0, f1, f2),
-    loadResult: (g, p) => load71(g, p),
+    liftResult: (g, f0, f1, f2) => lift76(g, f0, f1, f2),
+    loadResult: (g, p) => load77(g, p),
     resultLayout: { size: 12, align: 4 },
   };
 }

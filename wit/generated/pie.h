@@ -1599,6 +1599,93 @@ static inline pie_adapter_step_future pie_adapter_step(pie_queue queue, pie_stri
   return (pie_adapter_step_future){pie_raw_adapter_step(&arguments)};
 }
 
+/* ---- embedding ----------------------------------------------------------------------------------------------------- */
+/* Turns texts into vectors with an encoder: texts of like meaning have vectors of like direction. Needs no queue and no pages. */
+
+/* `embed` takes models of the one kind, `rerank` those of the other. */
+enum {
+  PIE_EMBEDDING_ENCODER_KIND_EMBEDDING = 0,
+  PIE_EMBEDDING_ENCODER_KIND_RERANKER = 1,
+};
+typedef uint8_t pie_embedding_encoder_kind;
+/* A model that encodes texts. */
+typedef struct {
+  pie_string name;
+  pie_embedding_encoder_kind kind;
+  /* Values of a vector; 1 for a reranker. */
+  uint32_t size;
+  /* Most tokens of a text, or of a query with a document, special tokens included. */
+  uint32_t context_length;
+} pie_embedding_encoder_info;
+typedef struct {
+  /* Values of each vector. */
+  uint32_t size;
+  /* The vectors of all texts, one after the other, in the order of the texts. */
+  pie_list_f32 values;
+  /* Tokens that were encoded. */
+  uint32_t tokens;
+  /* Number of texts that were longer than the model takes: their ends were left out. */
+  uint32_t cut;
+} pie_embedding_vectors;
+typedef struct { const pie_embedding_encoder_info *data; uint32_t length; } pie_list_embedding_encoder_info;
+typedef struct { bool failed; union { pie_embedding_vectors ok; pie_error err; }; } pie_result_embedding_vectors;
+
+PIE_IMPORT("pie:inferlet/embedding@0.1.0", "encoders") void pie_raw_embedding_encoders(void *);
+/* The encoders that the function was granted. */
+static inline pie_list_embedding_encoder_info pie_embedding_encoders(void) {
+  pie_list_embedding_encoder_info result;
+  pie_raw_embedding_encoders(&result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/embedding@0.1.0", "embed") int32_t pie_raw_embedding_embed(int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/embedding@0.1.0", "[future-read-0]embed") int32_t pie_raw_embedding_embed_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/embedding@0.1.0", "[future-drop-readable-0]embed") void pie_raw_embedding_embed_forget(int32_t);
+typedef struct { int32_t handle; } pie_embedding_embed_future;
+static inline pie_result_embedding_vectors pie_embedding_embed_wait(pie_embedding_embed_future future) {
+  pie_result_embedding_vectors result;
+  pie_raw_embedding_embed_read(future.handle, &result);
+  pie_raw_embedding_embed_forget(future.handle);
+  return result;
+}
+static inline void pie_embedding_embed_forget(pie_embedding_embed_future future) { pie_raw_embedding_embed_forget(future.handle); }
+/* The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs
+ * a pass of the encoder; texts of many inferlets are computed together. */
+static inline pie_embedding_embed_future pie_embedding_embed(pie_string model, pie_list_string texts) {
+  return (pie_embedding_embed_future){pie_raw_embedding_embed((int32_t)model.data, (int32_t)model.length, (int32_t)texts.data, (int32_t)texts.length)};
+}
+
+/* ---- rerank -------------------------------------------------------------------------------------------------------- */
+/* Scores how well documents answer a query, with an encoder that reads both together. Needs no queue and no pages. */
+
+typedef struct {
+  /* One number for each document, in the order of the documents: larger is better. A number means something only beside others of the same
+   * model; for most models its logistic function is a probability. */
+  pie_list_f32 values;
+  /* Tokens that were encoded. */
+  uint32_t tokens;
+  /* Number of pairs that were longer than the model takes: the end of the longer text was left out. */
+  uint32_t cut;
+} pie_rerank_scores;
+typedef struct { bool failed; union { pie_rerank_scores ok; pie_error err; }; } pie_result_rerank_scores;
+
+PIE_IMPORT("pie:inferlet/rerank@0.1.0", "rerank") int32_t pie_raw_rerank(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/rerank@0.1.0", "[future-read-0]rerank") int32_t pie_raw_rerank_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/rerank@0.1.0", "[future-drop-readable-0]rerank") void pie_raw_rerank_forget(int32_t);
+typedef struct { int32_t handle; } pie_rerank_future;
+static inline pie_result_rerank_scores pie_rerank_wait(pie_rerank_future future) {
+  pie_result_rerank_scores result;
+  pie_raw_rerank_read(future.handle, &result);
+  pie_raw_rerank_forget(future.handle);
+  return result;
+}
+static inline void pie_rerank_forget(pie_rerank_future future) { pie_raw_rerank_forget(future.handle); }
+/* The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the
+ * first reranker. */
+static inline pie_rerank_future pie_rerank(pie_string model, pie_string query, pie_list_string documents) {
+  return (pie_rerank_future){pie_raw_rerank((int32_t)model.data, (int32_t)model.length, (int32_t)query.data, (int32_t)query.length, (int32_t)documents.data, (int32_t)documents.length)};
+}
+
 /* ---- store --------------------------------------------------------------------------------------------------------- */
 /* Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call
  * fails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.

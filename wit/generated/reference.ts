@@ -1872,6 +1872,143 @@ export const reference: ContractReference = {
    ]
   },
   {
+   "name": "embedding",
+   "id": "pie:inferlet/embedding@0.1.0",
+   "docs": "Turns texts into vectors with an encoder: texts of like meaning have vectors of like direction. Needs no queue and no pages.",
+   "needs": "Trait `embedding` of the model.",
+   "types": [
+    {
+     "name": "encoder-info",
+     "kind": "record",
+     "docs": "A model that encodes texts.",
+     "members": [
+      {
+       "name": "name",
+       "type": "string",
+       "docs": ""
+      },
+      {
+       "name": "kind",
+       "type": "encoder-kind",
+       "docs": ""
+      },
+      {
+       "name": "size",
+       "type": "u32",
+       "docs": "Values of a vector; 1 for a reranker."
+      },
+      {
+       "name": "context-length",
+       "type": "u32",
+       "docs": "Most tokens of a text, or of a query with a document, special tokens included."
+      }
+     ]
+    },
+    {
+     "name": "encoder-kind",
+     "kind": "enum",
+     "docs": "`embed` takes models of the one kind, `rerank` those of the other.",
+     "members": [
+      {
+       "name": "embedding",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "reranker",
+       "type": "",
+       "docs": ""
+      }
+     ]
+    },
+    {
+     "name": "vectors",
+     "kind": "record",
+     "docs": "",
+     "members": [
+      {
+       "name": "size",
+       "type": "u32",
+       "docs": "Values of each vector."
+      },
+      {
+       "name": "values",
+       "type": "list<f32>",
+       "docs": "The vectors of all texts, one after the other, in the order of the texts."
+      },
+      {
+       "name": "tokens",
+       "type": "u32",
+       "docs": "Tokens that were encoded."
+      },
+      {
+       "name": "cut",
+       "type": "u32",
+       "docs": "Number of texts that were longer than the model takes: their ends were left out."
+      }
+     ]
+    }
+   ],
+   "calls": [
+    {
+     "name": "encoders",
+     "signature": "encoders: func() -> list<encoder-info>",
+     "docs": "The encoders that the function was granted.",
+     "cost": "Answered at once.",
+     "errors": [],
+     "c": "pie_embedding_encoders"
+    },
+    {
+     "name": "embed",
+     "signature": "embed: func(model: string, texts: list<string>) -> future<result<vectors, error>>",
+     "docs": "The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs\na pass of the encoder; texts of many inferlets are computed together.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_embedding_embed"
+    }
+   ]
+  },
+  {
+   "name": "rerank",
+   "id": "pie:inferlet/rerank@0.1.0",
+   "docs": "Scores how well documents answer a query, with an encoder that reads both together. Needs no queue and no pages.",
+   "needs": "Trait `rerank` of the model.",
+   "types": [
+    {
+     "name": "scores",
+     "kind": "record",
+     "docs": "",
+     "members": [
+      {
+       "name": "values",
+       "type": "list<f32>",
+       "docs": "One number for each document, in the order of the documents: larger is better. A number means something only beside others of the same\nmodel; for most models its logistic function is a probability."
+      },
+      {
+       "name": "tokens",
+       "type": "u32",
+       "docs": "Tokens that were encoded."
+      },
+      {
+       "name": "cut",
+       "type": "u32",
+       "docs": "Number of pairs that were longer than the model takes: the end of the longer text was left out."
+      }
+     ]
+    }
+   ],
+   "calls": [
+    {
+     "name": "rerank",
+     "signature": "rerank: func(model: string, query: string, documents: list<string>) -> future<result<scores, error>>",
+     "docs": "The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the\nfirst reranker.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_rerank"
+    }
+   ]
+  },
+  {
    "name": "store",
    "id": "pie:inferlet/store@0.1.0",
    "docs": "Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call\nfails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.\n`limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.",

@@ -32,6 +32,10 @@ export const kvFilesRightsType: EnumType = { kind: 'enum', interface: 'kv-files'
 export const kvFilesFileInfoType: RecordType = { kind: 'record', interface: 'kv-files', name: 'file-info', js: 'FileInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'tokens', js: 'tokens', type: { kind: 'u32' } }, { name: 'next-position', js: 'nextPosition', type: { kind: 'u32' } }, { name: 'persistent', js: 'persistent', type: { kind: 'bool' } }, { name: 'rights', js: 'rights', type: kvFilesRightsType }, { name: 'owner', js: 'owner', type: { kind: 'string' } }, { name: 'locked', js: 'locked', type: { kind: 'bool' } }] };
 export const inputImageDimensionsType: RecordType = { kind: 'record', interface: 'input-image', name: 'dimensions', js: 'Dimensions', fields: [{ name: 'width', js: 'width', type: { kind: 'u32' } }, { name: 'height', js: 'height', type: { kind: 'u32' } }] };
 export const adapterAdapterInfoType: RecordType = { kind: 'record', interface: 'adapter', name: 'adapter-info', js: 'AdapterInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'rank', js: 'rank', type: { kind: 'u32' } }, { name: 'loaded', js: 'loaded', type: { kind: 'bool' } }] };
+export const embeddingEncoderKindType: EnumType = { kind: 'enum', interface: 'embedding', name: 'encoder-kind', js: 'EncoderKind', cases: [{ name: 'embedding' }, { name: 'reranker' }] };
+export const embeddingEncoderInfoType: RecordType = { kind: 'record', interface: 'embedding', name: 'encoder-info', js: 'EncoderInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'kind', js: 'kind', type: embeddingEncoderKindType }, { name: 'size', js: 'size', type: { kind: 'u32' } }, { name: 'context-length', js: 'contextLength', type: { kind: 'u32' } }] };
+export const embeddingVectorsType: RecordType = { kind: 'record', interface: 'embedding', name: 'vectors', js: 'Vectors', fields: [{ name: 'size', js: 'size', type: { kind: 'u32' } }, { name: 'values', js: 'values', type: { kind: 'list', element: { kind: 'f32' } } }, { name: 'tokens', js: 'tokens', type: { kind: 'u32' } }, { name: 'cut', js: 'cut', type: { kind: 'u32' } }] };
+export const rerankScoresType: RecordType = { kind: 'record', interface: 'rerank', name: 'scores', js: 'Scores', fields: [{ name: 'values', js: 'values', type: { kind: 'list', element: { kind: 'f32' } } }, { name: 'tokens', js: 'tokens', type: { kind: 'u32' } }, { name: 'cut', js: 'cut', type: { kind: 'u32' } }] };
 export const storeEntryType: RecordType = { kind: 'record', interface: 'store', name: 'entry', js: 'Entry', fields: [{ name: 'value', js: 'value', type: { kind: 'list', element: { kind: 'u8' } } }, { name: 'version', js: 'version', type: { kind: 'u64' } }] };
 export const messagingEnvelopeType: RecordType = { kind: 'record', interface: 'messaging', name: 'envelope', js: 'Envelope', fields: [{ name: 'sender', js: 'sender', type: { kind: 'string' } }, { name: 'message', js: 'message', type: sessionMessageType }] };
 export const httpHeaderType: RecordType = { kind: 'record', interface: 'http', name: 'header', js: 'Header', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'value', js: 'value', type: { kind: 'string' } }] };
@@ -247,6 +251,23 @@ export const adapterInterface: WitInterface = {
     { name: 'step', js: 'step', kind: 'function', resource: null, coreName: 'step', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'adapter', js: 'adapter', type: { kind: 'string' } }, { name: 'request', js: 'request', type: fusedStepRequestType }], result: { kind: 'future', value: { kind: 'result', ok: fusedStepResultType, err: typesErrorType } }, async: false },
   ],
 };
+export const embeddingInterface: WitInterface = {
+  name: 'embedding', js: 'embedding', id: 'pie:inferlet/embedding@0.1.0',
+  types: [embeddingEncoderInfoType, embeddingEncoderKindType, embeddingVectorsType],
+  resources: [],
+  functions: [
+    { name: 'encoders', js: 'encoders', kind: 'function', resource: null, coreName: 'encoders', params: [], result: { kind: 'list', element: embeddingEncoderInfoType }, async: false },
+    { name: 'embed', js: 'embed', kind: 'function', resource: null, coreName: 'embed', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }, { name: 'texts', js: 'texts', type: { kind: 'list', element: { kind: 'string' } } }], result: { kind: 'future', value: { kind: 'result', ok: embeddingVectorsType, err: typesErrorType } }, async: false },
+  ],
+};
+export const rerankInterface: WitInterface = {
+  name: 'rerank', js: 'rerank', id: 'pie:inferlet/rerank@0.1.0',
+  types: [rerankScoresType],
+  resources: [],
+  functions: [
+    { name: 'rerank', js: 'rerank', kind: 'function', resource: null, coreName: 'rerank', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }, { name: 'query', js: 'query', type: { kind: 'string' } }, { name: 'documents', js: 'documents', type: { kind: 'list', element: { kind: 'string' } } }], result: { kind: 'future', value: { kind: 'result', ok: rerankScoresType, err: typesErrorType } }, async: false },
+  ],
+};
 export const storeInterface: WitInterface = {
   name: 'store', js: 'store', id: 'pie:inferlet/store@0.1.0',
   types: [storeEntryType],
@@ -318,4 +339,4 @@ export const environmentInterface: WitInterface = {
     { name: 'list-variables', js: 'listVariables', kind: 'function', resource: null, coreName: 'list-variables', params: [], result: { kind: 'list', element: { kind: 'string' } }, async: false },
   ],
 };
-export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface, grammarInterface, introspectInterface, kvFilesInterface, inputImageInterface, adapterInterface, storeInterface, messagingInterface, httpInterface, childrenInterface, fileExchangeInterface, environmentInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };
+export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface, grammarInterface, introspectInterface, kvFilesInterface, inputImageInterface, adapterInterface, embeddingInterface, rerankInterface, storeInterface, messagingInterface, httpInterface, childrenInterface, fileExchangeInterface, environmentInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };

@@ -26,6 +26,16 @@ export {
   type ToolCall,
 } from './context.ts';
 export type { Constraint, DecodeMode } from './decoders.ts';
+export {
+  type Embedded,
+  type EncodeOptions,
+  type EncoderModel,
+  type EncodeUsage,
+  embed,
+  encoders,
+  type Ranked,
+  rerank,
+} from './encoders.ts';
 export { environment } from './environment.ts';
 export { InferletError, type InferletErrorCode, unless } from './errors.ts';
 export { type FetchOptions, fetch, Headers, type HeadersInit, Response } from './fetch.ts';

@@ -35,6 +35,35 @@ function documented(name: string, functionName: string, required: string, input:
   };
 }
 
+/** A route of an encoder. Its answer has no id, and is never streamed. */
+function encoded(
+  name: string,
+  functionName: string,
+  summary: string,
+  inputs: Readonly<Record<string, object>>,
+): Documented {
+  return {
+    path: `/v1/${name}`,
+    operationId: `create${name[0]?.toUpperCase()}${name.slice(1)}`,
+    summary,
+    description:
+      `Served by the function \`${functionName}\`; \`GET /v1/functions/${functionName}\` shows every parameter under \`manifest.input\`. ` +
+      'The model is an entry `[[model]]` of `pie.toml` with a `kind`.',
+    body: {
+      type: 'object',
+      required: ['model', ...Object.keys(inputs)],
+      properties: { model: { type: 'string', description: 'An encoder of the platform' }, ...inputs },
+      additionalProperties: true,
+    },
+    answer: {
+      type: 'object',
+      required: ['object', 'model', 'usage'],
+      properties: { object: { const: 'list' }, model: { type: 'string' }, usage: { type: 'object' } },
+      additionalProperties: true,
+    },
+  };
+}
+
 export const ROUTES = {
   completions: documented(
     'completions',
@@ -57,4 +86,11 @@ export const ROUTES = {
     { description: 'A text, or a list of items' },
     'response',
   ),
+  embeddings: encoded('embeddings', 'openai-embeddings', 'OpenAI-compatible: embeddings', {
+    input: { description: 'A text, or several' },
+  }),
+  rerank: encoded('rerank', 'rerank', 'Rank documents', {
+    query: { type: 'string', description: 'What the documents should answer' },
+    documents: { type: 'array', description: 'Texts, or objects with a `text`' },
+  }),
 } as const;

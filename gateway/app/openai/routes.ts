@@ -18,7 +18,8 @@ import { findModel, modelRoutes } from './models.ts';
 /** A route, the function that serves it, and how it streams. */
 interface Served extends Documented {
   readonly functionName: string;
-  readonly style: StreamStyle;
+  /** Absent for a route of encoders, which answers in one piece and whose function looks the model up. */
+  readonly style?: StreamStyle;
 }
 
 const SERVED: readonly Served[] = [
@@ -26,23 +27,26 @@ const SERVED: readonly Served[] = [
   { ...ROUTES.chat, functionName: 'openai-chat', style: { numbered: false, done: true } },
   // A stream of /v1/responses reports its success with `response.completed`; its clients expect no frame after it.
   { ...ROUTES.responses, functionName: 'openai-responses', style: { numbered: true, done: false } },
+  { ...ROUTES.embeddings, functionName: 'openai-embeddings' },
+  { ...ROUTES.rerank, functionName: 'rerank' },
 ];
 
 /** Maximum characters of a `prompt_cache_key`. */
 const MAX_CACHE_KEY = 256;
 
-/** `/v1/models`, `/v1/completions`, `/v1/chat/completions` and `/v1/responses`. */
+/** `/v1/models`, `/v1/completions`, `/v1/chat/completions`, `/v1/responses`, `/v1/embeddings` and `/v1/rerank`. */
 export function openAiRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   modelRoutes(app, control);
   const answers = new OpenAiAnswers(control, settings);
   const inputs = new InputChecker();
 
   /** Makes the invocation that produces the answer. Releases the body, since the answer may take long. */
-  const begin = async (c: Context<AppEnv>, call: Call, functionName: string) => {
+  const begin = async (c: Context<AppEnv>, call: Call, { functionName, style }: Served) => {
     const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
     const body = objectOf(value);
-    const model = await findModel(control, call, modelOf(body));
-    const input = { ...body, model: model.aliasOf ?? model.name };
+    const name = modelOf(body);
+    const model = style && (await findModel(control, call, name));
+    const input = { ...body, model: model?.aliasOf ?? name };
     const key = keyOf(c.req.header('idempotency-key'));
     const affinity = await affinityOf(c.req.header('x-session-affinity'), body.prompt_cache_key);
     // These clients retry unanswered requests by themselves: a retry joins the invocation of the first request.
@@ -57,10 +61,11 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     return { answering: { id, named: key !== undefined, replayed }, streamed: body.stream === true };
   };
 
-  const serve = async (c: Context<AppEnv>, { functionName, style }: Served): Promise<Response> => {
+  const serve = async (c: Context<AppEnv>, served: Served): Promise<Response> => {
     const call = callOf(c, 'invoke');
-    const { answering, streamed } = await begin(c, call, functionName);
-    return streamed ? answers.stream(c, call, answering, style) : answers.whole(c, call, answering);
+    const { answering, streamed } = await begin(c, call, served);
+    const { style } = served;
+    return streamed && style ? answers.stream(c, call, answering, style) : answers.whole(c, call, answering);
   };
 
   for (const served of SERVED) {
@@ -77,10 +82,12 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
         request: { body: { required: true, content: { 'application/json': { schema: served.body } } } },
         responses: {
           200: {
-            description: 'The answer, or its stream when `stream` is true',
+            description: served.style ? 'The answer, or its stream when `stream` is true' : 'The answer',
             content: {
               'application/json': { schema: served.answer },
-              'text/event-stream': { schema: { type: 'string', description: 'Frames as OpenAI documents them' } },
+              ...(served.style && {
+                'text/event-stream': { schema: { type: 'string', description: 'Frames as OpenAI documents them' } },
+              }),
             },
           },
           ...problems(

@@ -1,7 +1,9 @@
-import { copyFile, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { existsSync } from 'node:fs';
+import { copyFile, mkdir, readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import onnxProto from 'onnx-proto';
 import { parseConfig } from '../config.ts';
+import { SENTENCE_FILES } from '../encoder/config.ts';
 import { causeText, ModelError } from '../errors.ts';
 import { expectedTensors, readJson } from '../load.ts';
 import { type TensorSource, writeSafetensors } from '../safetensors.ts';
@@ -26,6 +28,7 @@ export const SIDE_FILES = [
   'special_tokens_map.json',
   'chat_template.jinja',
   'preprocessor_config.json',
+  ...SENTENCE_FILES,
 ] as const;
 
 /**
@@ -56,9 +59,9 @@ export async function convertOnnxQ8(
 /** Copies the configuration and tokenizer files of a model that exist. */
 export async function copySideFiles(source: string, directory: string): Promise<void> {
   for (const name of SIDE_FILES) {
-    await copyFile(join(source, name), join(directory, name)).catch((cause: NodeJS.ErrnoException) => {
-      if (cause.code !== 'ENOENT') throw cause;
-    });
+    if (!existsSync(join(source, name))) continue;
+    await mkdir(dirname(join(directory, name)), { recursive: true });
+    await copyFile(join(source, name), join(directory, name));
   }
 }
 

@@ -72,7 +72,7 @@ const configSchema = z.looseObject({
   id2label: z.record(z.string(), z.unknown()).nullish(),
 });
 
-/** The files beside `config.json` that sentence-transformers writes; undefined where a file is missing. */
+/** The files of {@link SENTENCE_FILES}, parsed; undefined where a file is missing. */
 export interface SentenceFiles {
   /** `modules.json`: the steps of the model, in order. */
   readonly modules?: unknown;
@@ -81,6 +81,9 @@ export interface SentenceFiles {
   /** `sentence_bert_config.json`. */
   readonly sentence?: unknown;
 }
+
+/** The files beside `config.json` that sentence-transformers writes. */
+export const SENTENCE_FILES = ['modules.json', '1_Pooling/config.json', 'sentence_bert_config.json'] as const;
 
 const modulesSchema = z.array(z.looseObject({ type: z.string() })).max(16);
 const poolingSchema = z.record(z.string(), z.unknown());

@@ -15,6 +15,9 @@ export interface EncodedText {
   readonly omitted: number;
 }
 
+/** The part of an encoder's config that its tokenizer needs. */
+export type EncoderShape = Pick<EncoderConfig, 'contextLength' | 'tokenTypes'>;
+
 /** Converts texts to the inputs of an encoder, as the model's own tokenizer.json defines. */
 export interface EncoderTokenizer {
   /** Names of special tokens in a text are ordinary text: a text cannot end itself or begin the next one. */
@@ -56,7 +59,7 @@ const sequenceSchema = z.looseObject({ type: z.literal('Sequence'), processors: 
  *
  * @throws ModelError `missing-file`, `malformed-tokenizer` or `unsupported-model`
  */
-export async function loadEncoderTokenizer(directory: string, config: EncoderConfig): Promise<EncoderTokenizer> {
+export async function loadEncoderTokenizer(directory: string, config: EncoderShape): Promise<EncoderTokenizer> {
   const file = join(resolve(directory), 'tokenizer.json');
   const json = await readJson(file);
   const parsed = tokenizerSchema.safeParse(json);

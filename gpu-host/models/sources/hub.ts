@@ -1,6 +1,7 @@
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { z } from 'zod';
+import { SENTENCE_FILES } from '../encoder/config.ts';
 import { causeText, ModelError } from '../errors.ts';
 import { isShardName } from '../load.ts';
 import type { Checksum } from './checksum.ts';
@@ -13,6 +14,7 @@ const OPTIONAL = [
   'special_tokens_map.json',
   'chat_template.jinja',
   'preprocessor_config.json',
+  ...SENTENCE_FILES,
 ];
 const SINGLE = 'model.safetensors';
 const INDEX = 'model.safetensors.index.json';
@@ -137,6 +139,7 @@ class Hub {
 
   async fetch(file: HubFile): Promise<void> {
     const { id, downloads, directory, onProgress, signal } = this.#options;
+    await mkdir(dirname(join(directory, file.name)), { recursive: true });
     const identity = file.checksum?.hex ?? `${id}-${this.revision}-${file.name}`.replaceAll('/', '-');
     try {
       await download({

@@ -3,6 +3,7 @@ import { defineInferlet } from '@pie/inferlet';
 import { adapterCases } from './adapter.ts';
 import { type CaseReport, type Cases, report } from './case.ts';
 import { forwardCases, fusedCases, introspectCases, outputCases, queueCases } from './compute.ts';
+import { encoderCases } from './encoders.ts';
 import { grammarCases } from './grammar.ts';
 import { closedSession, environmentCases, runtimeCases, sessionCases, tokenizeCases } from './host.ts';
 import { imageCases } from './image.ts';
@@ -27,6 +28,7 @@ export const run = defineInferlet(async (input: { part: string; origin?: string 
     grammar: [grammarCases],
     adapter: [adapterCases],
     image: [imageCases],
+    encoders: [encoderCases],
     platform: [storeCases, messagingCases, httpCases(origin), childCases],
     files: [exchangeCases, closedExchange],
     denied: [deniedCases(origin)],

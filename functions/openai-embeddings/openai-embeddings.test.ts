@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { BadRequestError } from 'openai';
+import { deployFunction, ENCODER, functionsPlatform, RANKER } from '#test/harness/functions.ts';
+import { openAiClient } from '../openai-shared/testing.ts';
+
+const TEXTS = ['the king of france', 'paris', 'the queen!'];
+
+describe('openai-embeddings', () => {
+  const client = async () => {
+    await deployFunction('openai-embeddings');
+    return openAiClient();
+  };
+
+  it('gives a vector of length 1 for each text, the same alone and together, as numbers and as bytes', async () => {
+    const { embeddings } = await client();
+    const together = await embeddings.create({ model: ENCODER, input: TEXTS, encoding_format: 'float' });
+    assert.deepEqual([together.object, together.model], ['list', ENCODER]);
+    assert.deepEqual(
+      together.data.map(({ index, object }) => [index, object]),
+      TEXTS.map((_, i) => [i, 'embedding']),
+    );
+    let tokens = 0;
+    for (const [i, input] of TEXTS.entries()) {
+      // The client asks for bytes by default, and decodes them.
+      const alone = await embeddings.create({ model: ENCODER, input });
+      tokens += alone.usage.prompt_tokens;
+      const [one, other] = [alone.data[0]?.embedding ?? [], together.data[i]?.embedding ?? []];
+      assert.equal(one.length, 32);
+      assert.ok(Math.abs(Math.hypot(...one) - 1) < 1e-5);
+      for (const [k, value] of one.entries()) assert.ok(Math.abs(value - (other[k] ?? 0)) < 1e-5);
+    }
+    assert.deepEqual(together.usage, { prompt_tokens: tokens, total_tokens: tokens });
+    const [first, second] = together.data.map(({ embedding }) => embedding);
+    assert.notDeepEqual(first, second);
+  });
+
+  it('refuses what is no embedding model, other dimensions and tokens, and says why', async () => {
+    const { embeddings } = await client();
+    const message = (request: Parameters<typeof embeddings.create>[0]) =>
+      embeddings.create(request).then(
+        () => assert.fail('it was accepted'),
+        (error: unknown) => {
+          assert.ok(error instanceof BadRequestError, String(error));
+          return error.message;
+        },
+      );
+    assert.match(await message({ model: 'no-such', input: 'a' }), /"no-such" does not exist.*tiny-encoder/);
+    assert.match(await message({ model: RANKER, input: 'a' }), /"tiny-ranker" is no embedding model/);
+    assert.match(await message({ model: ENCODER, input: 'a', dimensions: 16 }), /32 dimensions/);
+    await assert.rejects(embeddings.create({ model: ENCODER, input: [1, 2, 3] }), /input/);
+  });
+
+  it('is metered', async () => {
+    const platform = await functionsPlatform();
+    const response = await platform.fetch('/v1/embeddings', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ model: ENCODER, input: TEXTS }),
+    });
+    const { usage } = (await response.json()) as { usage: { prompt_tokens: number } };
+    const id = response.headers.get('content-location') ?? '';
+    const record = (await (await platform.fetch(id)).json()) as { usage: { inputTokens: number; gpuMs: number } };
+    assert.equal(record.usage.inputTokens, usage.prompt_tokens);
+  });
+});

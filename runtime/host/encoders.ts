@@ -1,0 +1,77 @@
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { EncoderInfo, EncoderKind, Scores, Vectors } from '#wit/generated/host.ts';
+import type { GrantedEncoder, Inferlet } from './inferlet.ts';
+
+/** Limits of one call, beyond those of the GPU host. A worker takes some hundred milliseconds for so many characters. */
+const MAX_TEXTS = 256;
+const MAX_CHARACTERS = 262_144;
+
+/** `wit/embedding.wit`. */
+export const embedding = {
+  encoders: ({ description }: Inferlet): EncoderInfo[] =>
+    [...(description.encoders ?? NONE).values()].map(({ summary: { name, kind, size, contextLength } }) => ({
+      ...{ name, kind, size, contextLength },
+    })),
+
+  embed: (inferlet: Inferlet, model: string, texts: readonly string[]): Promise<Outcome<Vectors>> =>
+    encode(inferlet, 'embedding', model, texts),
+};
+
+/** `wit/rerank.wit`. */
+export const rerank = {
+  rerank: async (
+    inferlet: Inferlet,
+    model: string,
+    query: string,
+    documents: readonly string[],
+  ): Promise<Outcome<Scores>> => {
+    const outcome = await encode(inferlet, 'reranker', model, documents, query);
+    if (outcome.tag === 'err') return outcome;
+    const { values, tokens, cut } = outcome.val;
+    return ok({ values, tokens, cut });
+  },
+};
+
+async function encode(
+  inferlet: Inferlet,
+  kind: EncoderKind,
+  model: string,
+  texts: readonly string[],
+  query?: string,
+): Promise<Outcome<Vectors>> {
+  const found = encoderOf(inferlet, kind, model);
+  if (found.tag === 'err') return found;
+  const { summary, connection } = found.val;
+  const refused = tooMuch(texts, query);
+  if (refused !== null) return err(handlerError('limit-exceeded', refused));
+  const encoded = await inferlet.services.texts.encode(inferlet.textUser, summary, texts, query);
+  if (encoded.tag === 'err') return encoded;
+  const { cut, ...inputs } = encoded.val;
+  const tokens = inputs.tokens.length;
+  const overLimit = inferlet.refuseTokens(tokens);
+  if (overLimit) return err(overLimit);
+  inferlet.count(tokens, 0);
+  const outcome = await inferlet.device(connection).encode(summary.name, inputs);
+  return outcome.tag === 'ok' ? ok({ size: summary.size, values: outcome.val, tokens, cut }) : outcome;
+}
+
+function encoderOf({ description }: Inferlet, kind: EncoderKind, name: string): Outcome<GrantedEncoder> {
+  const encoders = description.encoders ?? NONE;
+  const found = name === '' ? [...encoders.values()].find(({ summary }) => summary.kind === kind) : encoders.get(name);
+  if (!found) {
+    const what = name === '' ? `no ${kind === 'reranker' ? 'reranker' : 'embedding model'}` : 'no such encoder';
+    return err(handlerError('not-found', `this function was granted ${what}; ask embedding.encoders`));
+  }
+  if (found.summary.kind === kind) return ok(found);
+  const text = `${found.summary.name} is a model of kind ${found.summary.kind}; this call takes one of kind ${kind}`;
+  return err(handlerError('unsupported', text));
+}
+
+function tooMuch(texts: readonly string[], query = ''): string | null {
+  if (texts.length > MAX_TEXTS) return `${texts.length} texts in one call; ${MAX_TEXTS} is the limit`;
+  const characters = texts.reduce((sum, text) => sum + text.length + query.length, 0);
+  if (characters <= MAX_CHARACTERS) return null;
+  return `the texts have ${characters} characters in all; ${MAX_CHARACTERS} is the limit of one call`;
+}
+
+const NONE: ReadonlyMap<string, GrantedEncoder> = new Map();
