@@ -440,3 +440,23 @@ test('isolation is auto unless the file names namespaces or process, and other v
   assert.equal(withToml('[runtime]\nisolation = "process"').runtime.isolation, 'process');
   assert.throws(() => withToml('[runtime]\nisolation = "none"'), /runtime\.isolation/);
 });
+
+test('an encoder has a kind, a source and threads, and stands beside models that generate', () => {
+  const encoder = '[[model]]\nname = "minilm"\nkind = "embedding"\nsource = "hf:a/minilm"\n';
+  const config = withToml(`[[model]]\nname = "m"\n${encoder}threads = 2\n`);
+  const entry = { name: 'minilm', kind: 'embedding', source: 'hf:a/minilm', threads: 2 };
+  assert.deepEqual(config.encoders, [entry]);
+  assert.deepEqual(config.gpuHosts[0]?.encoders, [entry]);
+  assert.deepEqual(
+    config.models.map(({ name }) => name),
+    ['m'],
+  );
+  assert.deepEqual(withToml('').encoders, []);
+  const refused = (text: string, pattern: RegExp) => assert.throws(() => withToml(text), pattern);
+  refused(encoder, /generates text/);
+  refused(`[[model]]\nname = "minilm"\n${encoder}`, /same name/);
+  refused(`[[model]]\nname = "m"\naliases = ["minilm"]\n${encoder}`, /same name/);
+  refused(`[[model]]\nname = "m"\n${encoder}pages = 5\n`, /pages/);
+  refused(`[[model]]\nname = "m"\n${encoder.replace('embedding', 'vectors')}`, /kind/);
+  refused(`[[model]]\nname = "m"\n${encoder.replace('hf:a/', '')}`, /source/);
+});

@@ -8,6 +8,9 @@ import { after, before, beforeEach, describe, it } from 'node:test';
 import * as tar from 'tar';
 import { findModel, listCached } from './cache.ts';
 import { CATALOG } from './catalog.ts';
+import { SENTENCE_FILES } from './encoder/config.ts';
+import { loadEncoder } from './encoder/load.ts';
+import { randomEncoder } from './encoder/random-encoder.ts';
 import { loadModel } from './load.ts';
 import { type PullProgress, pullModel } from './pull.ts';
 import { randomModel } from './random-model.ts';
@@ -301,6 +304,24 @@ describe('pullModel', () => {
     } finally {
       await storage.close();
     }
+  });
+
+  it('pulls an encoder with the files of sentence-transformers, and checks it', async () => {
+    const encoder = join(cacheDirectory, '..', 'encoder');
+    const pooling = { mode: 'cls_token', normalizes: true, maxTokens: 32 } as const;
+    await randomEncoder(encoder, { kind: 'embedding', pooling }, 3);
+    const names = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors', ...SENTENCE_FILES];
+    for (const name of names) {
+      const bytes = await readFile(join(encoder, name));
+      server.files.set(`/owner/encoder/resolve/main/${name}`, { bytes });
+    }
+    const { directory } = await pullModel('hf:owner/encoder', { cacheDirectory });
+    const { config } = await loadEncoder(directory, 'embedding');
+    assert.deepEqual(config.head, { kind: 'embedding', pooling: 'first', normalizes: true });
+    assert.equal(config.contextLength, 32);
+    await assert.rejects(pullModel(`file:${encoder}`, { cacheDirectory, kind: 'reranker' }), {
+      code: 'missing-tensor',
+    });
   });
 
   it('refuses what the hub’s storage changed', async () => {
