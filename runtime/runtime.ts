@@ -152,7 +152,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const images = new ImageService();
   const texts = new TextService();
   const models = new Models(hosts, grammars, onError, draining);
-  const describe = () => lease.describe({ models: models.offered(), gpuHosts: describeHosts(hosts.list, draining) });
+  const describe = () =>
+    lease.describe({
+      models: models.offered(),
+      encoders: models.offeredEncoders(),
+      gpuHosts: describeHosts(hosts.list, draining),
+    });
   await describe();
   const { memoryMb, poolMb, main, ...policy } = options.sandboxes;
   const thread = new SharedThread();

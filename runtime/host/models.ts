@@ -59,6 +59,11 @@ export class Models {
     );
   }
 
+  /** Names of the encoders that a runtime publishes. */
+  offeredEncoders(): readonly string[] {
+    return [...new Set(this.#hosts.list.flatMap(({ encoders }) => encoders.map(({ name }) => name)))];
+  }
+
   /**
    * The models that a function may use, by name: all of them when `names` is empty. Names that no host offers are left out. A host that is
    * away keeps its models; calls on them answer `unavailable`.

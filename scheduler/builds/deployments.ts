@@ -233,6 +233,7 @@ export class Deployments {
       manifest,
       imports: importedInterfaces(component),
       models: runtimes.filter(({ alive }) => alive).flatMap(({ models = [] }) => models),
+      encoders: runtimes.filter(({ alive }) => alive).flatMap(({ encoders = [] }) => encoders),
       functions: launched.flatMap((found) => (found === null ? [] : [found.name])),
       latencyInvocations: latencyInvocations ?? 0,
       pool:

@@ -35,6 +35,11 @@ describe('warnings of a deploy', () => {
       { manifest: { name: 'story', model: ['plain', 'gone'] } },
       /The model "gone" is not there \(but plain, tuned\)/,
     ],
+    [
+      'no warning for an encoder',
+      { manifest: { name: 'story', model: ['plain', 'minilm'] }, encoders: ['minilm'] },
+      null,
+    ],
     ['no models at all', { models: [], imports: ['introspect'] }, /^No model is there at the moment/],
     [
       'more pages than any model has',

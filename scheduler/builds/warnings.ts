@@ -8,6 +8,8 @@ export interface DeployFacts {
   readonly imports: readonly string[];
   /** Models that the live runtimes offer. */
   readonly models: readonly RuntimeModel[];
+  /** Encoders that they offer, by name. */
+  readonly encoders?: readonly string[];
   /** Deployed functions among those that `grants.launch` names. */
   readonly functions: readonly string[];
   /** Invocations with latency targets that the tenant may have open. */
@@ -37,15 +39,17 @@ export function deployWarnings({
   manifest,
   imports,
   models,
+  encoders = [],
   functions,
   latencyInvocations,
   pool,
 }: DeployFacts): string[] {
   const offered = [...new Map(models.map((model) => [model.name, model])).values()];
   const named = manifestModels(manifest);
+  const causal = named.filter((name) => !encoders.includes(name));
   const usable = named.length === 0 ? offered : offered.filter(({ name }) => named.includes(name));
   return [
-    ...unknownModels(named, offered),
+    ...unknownModels(causal, offered),
     ...missingTraits(imports, usable),
     ...pagesAbove(manifest, usable),
     ...unknownFunctions(manifest, functions),

@@ -80,6 +80,8 @@ export interface RuntimeDescription {
     readonly notice?: string;
   };
   readonly models?: readonly RuntimeModel[];
+  /** Names of the models that make vectors and scores. */
+  readonly encoders?: readonly string[];
   /** GPU hosts that the runtime uses, disconnected ones included. */
   readonly gpuHosts?: readonly RuntimeGpuHost[];
   readonly pid?: number;
