@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { BadRequestError } from 'openai';
-import { deployFunction, ENCODER, functionsPlatform, RANKER } from '#test/harness/functions.ts';
+import { BadRequestError, NotFoundError } from 'openai';
+import { callFunction, deployFunction, ENCODER, functionsPlatform, RANKER } from '#test/harness/functions.ts';
 import { openAiClient } from '../openai-shared/testing.ts';
 
 const TEXTS = ['the king of france', 'paris', 'the queen!'];
@@ -41,14 +41,26 @@ describe('openai-embeddings', () => {
       embeddings.create(request).then(
         () => assert.fail('it was accepted'),
         (error: unknown) => {
-          assert.ok(error instanceof BadRequestError, String(error));
+          assert.ok(error instanceof BadRequestError || error instanceof NotFoundError, String(error));
           return error.message;
         },
       );
-    assert.match(await message({ model: 'no-such', input: 'a' }), /"no-such" does not exist.*tiny-encoder/);
-    assert.match(await message({ model: RANKER, input: 'a' }), /"tiny-ranker" is no embedding model/);
+    assert.match(await message({ model: 'no-such', input: 'a' }), /"no-such" does not exist/);
+    assert.match(
+      await message({ model: RANKER, input: 'a' }),
+      /"tiny-ranker" is a reranker; this route needs a model for embeddings/,
+    );
     assert.match(await message({ model: ENCODER, input: 'a', dimensions: 16 }), /32 dimensions/);
     await assert.rejects(embeddings.create({ model: ENCODER, input: [1, 2, 3] }), /input/);
+  });
+
+  it('says the same to those who invoke the function, and lists its models', async () => {
+    const { output } = await callFunction('openai-embeddings', { model: RANKER, input: 'a' });
+    assert.match(output.error.message, /"tiny-ranker" is no embedding model\. There are: tiny-encoder/);
+    const { models } = await client();
+    const { data } = await models.list();
+    const found = data.find(({ id }) => id === ENCODER) as unknown as { kind: string; size: number };
+    assert.deepEqual([found.kind, found.size], ['embedding', 32]);
   });
 
   it('is metered', async () => {

@@ -49,8 +49,8 @@ describe('rerank', () => {
   it('refuses a model of another kind, and a request without documents', async () => {
     const request = { query: 'who?', documents: DOCUMENTS };
     const { status, answer } = await post({ ...request, model: ENCODER });
-    assert.equal(status, 400);
-    assert.match(answer.error?.message ?? '', /"tiny-encoder" is no reranker\. There are: tiny-ranker/);
+    assert.equal(status, 404);
+    assert.match(answer.error?.message ?? '', /"tiny-encoder" is a model for embeddings; this route needs a reranker/);
     assert.equal((await post({ ...request, model: RANKER, documents: [] })).status, 400);
   });
 });

@@ -204,14 +204,21 @@ export interface LogOptions {
   readonly search?: string | undefined;
 }
 
+export type ModelKind = 'causal' | 'embedding' | 'reranker';
+
 export interface ModelInfo {
   readonly name: string;
+  /** `causal` models generate text. */
+  readonly kind: ModelKind;
   /** Longest context that the model was trained on, in tokens. */
   readonly contextLength: number;
-  readonly vocabularySize: number;
+  /** Values of a vector; only of an encoder. */
+  readonly size?: number | undefined;
+  /** This and the next two are absent for an encoder. */
+  readonly vocabularySize?: number | undefined;
   /** Slots of a KV page. */
-  readonly pageSize: number;
-  readonly pageCount: number;
+  readonly pageSize?: number | undefined;
+  readonly pageCount?: number | undefined;
   readonly traits: readonly string[];
   /** The model that this name is an alias of. */
   readonly aliasOf?: string | undefined;

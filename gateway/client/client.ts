@@ -141,13 +141,8 @@ export class PieClient extends FunctionsClient {
       '/v1/models',
       common(options),
     );
-    return data.map(({ id, contextLength, vocabularySize, pageSize, pageCount, traits, aliasOf }) => ({
-      name: id,
-      contextLength,
-      vocabularySize,
-      pageSize,
-      pageCount,
-      traits,
+    return data.map(({ id, kind, contextLength, size, vocabularySize, pageSize, pageCount, traits, aliasOf }) => ({
+      ...{ name: id, kind, contextLength, size, vocabularySize, pageSize, pageCount, traits },
       ...(aliasOf !== undefined && { aliasOf }),
     }));
   }

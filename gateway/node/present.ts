@@ -116,7 +116,11 @@ export function toModels(runtimes: readonly RuntimeInfo[], aliases: ReadonlyMap<
   for (const runtime of runtimes) {
     if (!runtime.alive) continue;
     for (const { name, contextLength, vocabularySize, pageSize, pageCount, traits } of runtime.models ?? []) {
-      models.set(name, { name, contextLength, vocabularySize, pageSize, pageCount, traits });
+      models.set(name, { name, kind: 'causal', contextLength, vocabularySize, pageSize, pageCount, traits });
+    }
+    for (const { name, kind, size, contextLength } of runtime.encoders ?? []) {
+      const traits = [kind === 'reranker' ? 'rerank' : 'embedding'];
+      models.set(name, { name, kind, contextLength, size, traits });
     }
   }
   for (const [alias, name] of aliases) {

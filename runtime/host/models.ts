@@ -3,7 +3,7 @@ import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import { readVision } from '#gpu-host/models/vision/read.ts';
 import type { GpuHostConnection, ModelSummary } from '#gpu-host/protocol/client.ts';
 import { preference, wasOpen } from '#scheduler/policies/placement.ts';
-import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
+import type { RuntimeEncoder, RuntimeModel } from '#scheduler/runtimes/types.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 import { Draining } from './draining.ts';
 import type { GrantedEncoder, GrantedModel } from './inferlet.ts';
@@ -59,9 +59,12 @@ export class Models {
     );
   }
 
-  /** Names of the encoders that a runtime publishes. */
-  offeredEncoders(): readonly string[] {
-    return [...new Set(this.#hosts.list.flatMap(({ encoders }) => encoders.map(({ name }) => name)))];
+  /** The encoders that a runtime publishes. */
+  offeredEncoders(): readonly RuntimeEncoder[] {
+    const all = this.#hosts.list.flatMap(({ encoders }) => encoders);
+    return [...new Map(all.map((encoder) => [encoder.name, encoder])).values()].map(
+      ({ name, kind, size, contextLength }) => ({ name, kind, size, contextLength }),
+    );
   }
 
   /**

@@ -233,7 +233,7 @@ export class Deployments {
       manifest,
       imports: importedInterfaces(component),
       models: runtimes.filter(({ alive }) => alive).flatMap(({ models = [] }) => models),
-      encoders: runtimes.filter(({ alive }) => alive).flatMap(({ encoders = [] }) => encoders),
+      encoders: runtimes.filter(({ alive }) => alive).flatMap(({ encoders = [] }) => encoders.map(({ name }) => name)),
       functions: launched.flatMap((found) => (found === null ? [] : [found.name])),
       latencyInvocations: latencyInvocations ?? 0,
       pool:

@@ -14,6 +14,16 @@ export interface RuntimeModel {
   readonly traits: readonly string[];
 }
 
+/** A model that makes vectors or scores, as its GPU host describes it. */
+export interface RuntimeEncoder {
+  readonly name: string;
+  readonly kind: 'embedding' | 'reranker';
+  /** Values of a vector; 1 for a reranker. */
+  readonly size: number;
+  /** Most tokens of a text, or of a query with a document. */
+  readonly contextLength: number;
+}
+
 /** A GPU host, as a runtime connected to it reports it. */
 export interface RuntimeGpuHost {
   /** Unique among all machines, such as `gpu-host-1` or `gpu-host-1@east`; the same after every restart. */
@@ -80,8 +90,7 @@ export interface RuntimeDescription {
     readonly notice?: string;
   };
   readonly models?: readonly RuntimeModel[];
-  /** Names of the models that make vectors and scores. */
-  readonly encoders?: readonly string[];
+  readonly encoders?: readonly RuntimeEncoder[];
   /** GPU hosts that the runtime uses, disconnected ones included. */
   readonly gpuHosts?: readonly RuntimeGpuHost[];
   readonly pid?: number;

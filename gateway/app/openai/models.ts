@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { callOf } from '../context.ts';
-import type { Call, ControlPlane, ModelInfo } from '../control.ts';
+import type { Call, ControlPlane, ModelInfo, ModelKind } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { pause } from '../pause.ts';
@@ -10,6 +10,12 @@ import { ModelSchema } from '../schemas/platform.ts';
 /** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s before it. */
 const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 500;
+
+const NOUNS: Readonly<Record<ModelKind, string>> = {
+  causal: 'a model that generates text',
+  embedding: 'a model for embeddings',
+  reranker: 'a reranker',
+};
 
 const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Name or alias of the model' }) });
 
@@ -58,19 +64,23 @@ export function modelRoutes(app: App, control: ControlPlane): void {
   );
 }
 
-/** Finds a model by name or alias. Throws `unknown-model`, or `runtime-unavailable` when no runtime reports models in time. */
-export async function findModel(control: ControlPlane, call: Call, id: string): Promise<ModelInfo> {
+/** Finds a model by name or alias, of a kind if given. Throws `unknown-model`, or `runtime-unavailable` when no runtime reports models in time. */
+export async function findModel(control: ControlPlane, call: Call, id: string, kind?: ModelKind): Promise<ModelInfo> {
   const until = performance.now() + RUNTIME_GRACE_MS;
   let models = await control.models(call);
   while (models.length === 0 && performance.now() < until && !call.signal.aborted) {
     await pause(POLL_MS, call.signal);
     models = await control.models(call);
   }
-  const found = models.find(({ name }) => name === id);
+  const fitting = models.filter((model) => kind === undefined || model.kind === kind);
+  const found = fitting.find(({ name }) => name === id);
   if (found !== undefined) return found;
   if (models.length === 0) throw new GatewayError('runtime-unavailable', 'No runtime says which models there are.');
-  throw new GatewayError('unknown-model', `The model "${id}" does not exist.`, {
+  const other = models.find(({ name }) => name === id);
+  const what = other ? `is ${NOUNS[other.kind]}; this route needs ${NOUNS[kind ?? 'causal']}` : 'does not exist';
+  const names = fitting.map(({ name }) => name).join(', ');
+  throw new GatewayError('unknown-model', `The model "${id}" ${what}.`, {
     field: 'model',
-    hint: `There are: ${models.map(({ name }) => name).join(', ')}.`,
+    hint: names === '' ? `The platform has no such model: add one to pie.toml.` : `There are: ${names}.`,
   });
 }

@@ -2,7 +2,7 @@ import { createRoute } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
-import type { Call, ControlPlane } from '../control.ts';
+import type { Call, ControlPlane, ModelKind } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
 import { type App, define, problems, SECURITY } from '../routes/define.ts';
@@ -18,17 +18,18 @@ import { findModel, modelRoutes } from './models.ts';
 /** A route, the function that serves it, and how it streams. */
 interface Served extends Documented {
   readonly functionName: string;
-  /** Absent for a route of encoders, which answers in one piece and whose function looks the model up. */
+  readonly kind: ModelKind;
+  /** Absent for a route that answers in one piece. */
   readonly style?: StreamStyle;
 }
 
 const SERVED: readonly Served[] = [
-  { ...ROUTES.completions, functionName: 'openai-completions', style: { numbered: false, done: true } },
-  { ...ROUTES.chat, functionName: 'openai-chat', style: { numbered: false, done: true } },
+  { ...ROUTES.completions, functionName: 'openai-completions', kind: 'causal', style: { numbered: false, done: true } },
+  { ...ROUTES.chat, functionName: 'openai-chat', kind: 'causal', style: { numbered: false, done: true } },
   // A stream of /v1/responses reports its success with `response.completed`; its clients expect no frame after it.
-  { ...ROUTES.responses, functionName: 'openai-responses', style: { numbered: true, done: false } },
-  { ...ROUTES.embeddings, functionName: 'openai-embeddings' },
-  { ...ROUTES.rerank, functionName: 'rerank' },
+  { ...ROUTES.responses, functionName: 'openai-responses', kind: 'causal', style: { numbered: true, done: false } },
+  { ...ROUTES.embeddings, functionName: 'openai-embeddings', kind: 'embedding' },
+  { ...ROUTES.rerank, functionName: 'rerank', kind: 'reranker' },
 ];
 
 /** Maximum characters of a `prompt_cache_key`. */
@@ -41,12 +42,11 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
   const inputs = new InputChecker();
 
   /** Makes the invocation that produces the answer. Releases the body, since the answer may take long. */
-  const begin = async (c: Context<AppEnv>, call: Call, { functionName, style }: Served) => {
+  const begin = async (c: Context<AppEnv>, call: Call, { functionName, kind }: Served) => {
     const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
     const body = objectOf(value);
-    const name = modelOf(body);
-    const model = style && (await findModel(control, call, name));
-    const input = { ...body, model: model?.aliasOf ?? name };
+    const model = await findModel(control, call, modelOf(body), kind);
+    const input = { ...body, model: model.aliasOf ?? model.name };
     const key = keyOf(c.req.header('idempotency-key'));
     const affinity = await affinityOf(c.req.header('x-session-affinity'), body.prompt_cache_key);
     // These clients retry unanswered requests by themselves: a retry joins the invocation of the first request.

@@ -7,10 +7,14 @@ export const ModelSchema = z
     object: z.literal('model'),
     created: z.int(),
     owned_by: z.string(),
+    kind: z
+      .enum(['causal', 'embedding', 'reranker'])
+      .openapi({ description: 'A causal model generates text; an encoder makes vectors or scores' }),
     contextLength: z.int(),
-    vocabularySize: z.int(),
-    pageSize: z.int(),
-    pageCount: z.int(),
+    size: z.int().optional().openapi({ description: 'Values of a vector; only of an encoder' }),
+    vocabularySize: z.int().optional().openapi({ description: 'Absent for an encoder, as are the pages' }),
+    pageSize: z.int().optional(),
+    pageCount: z.int().optional(),
     traits: z.array(z.string()).readonly(),
     aliasOf: z.string().optional().openapi({ description: 'This is another name of that model' }),
   })
