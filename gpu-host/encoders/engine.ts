@@ -9,10 +9,10 @@ import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import type { EncoderStats } from '../protocol/host.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { encodeError, encodeFloats } from '../protocol/results.ts';
-import { MAX_RESULT_FLOATS } from '../protocol/wire.ts';
+import { MAX_ENCODED_TEXTS, MAX_RESULT_FLOATS } from '../protocol/wire.ts';
 import type { FrameWriter } from '../protocol/words.ts';
 import { Pace } from './pace.ts';
-import { EncodeQueue, type Pick } from './queue.ts';
+import { EncodeQueue, type PickedText } from './queue.ts';
 
 /** An encoder that a host serves. */
 export interface HostedEncoder {
@@ -184,7 +184,7 @@ export class EncoderEngine {
     this.#running = false;
   }
 
-  async #compute(batch: readonly Pick<EncodeCall>[]): Promise<void> {
+  async #compute(batch: readonly PickedText<EncodeCall>[]): Promise<void> {
     this.#computing = new Set(batch.map(({ call }) => call.port));
     this.#turns.begin();
     const startedMs = performance.now();
@@ -208,7 +208,7 @@ export class EncoderEngine {
     for (const tell of this.#ended.splice(0)) tell();
   }
 
-  #accept({ call, index }: Pick<EncodeCall>, values: Float32Array): void {
+  #accept({ call, index }: PickedText<EncodeCall>, values: Float32Array): void {
     call.results.set(values, (call.places[index] ?? 0) * values.length);
     call.left--;
     if (call.left > 0 || !this.#finish(call)) return;
@@ -217,7 +217,7 @@ export class EncoderEngine {
   }
 
   /** The texts were checked, so a failure is the device's, and that of the whole batch. */
-  #fail(batch: readonly Pick<EncodeCall>[], error: unknown): void {
+  #fail(batch: readonly PickedText<EncodeCall>[], error: unknown): void {
     console.error(`gpu-host: ${this.model.name}: a batch of texts failed:`, error);
     for (const call of new Set(batch.map((pick) => pick.call))) {
       this.#queue.remove(call);
@@ -245,7 +245,8 @@ export class EncoderEngine {
   #refuse({ tokens, lengths, firsts }: Operation<'encode'>): HandlerError | undefined {
     const { contextLength, vocabularySize, tokenTypes, hiddenSize, head } = this.model.encoder.config;
     const invalid = (text: string) => handlerError('invalid-argument', text);
-    const most = head.kind === 'reranker' ? MAX_RESULT_FLOATS : Math.floor(MAX_RESULT_FLOATS / hiddenSize);
+    const size = head.kind === 'reranker' ? 1 : hiddenSize;
+    const most = Math.min(MAX_ENCODED_TEXTS, Math.floor(MAX_RESULT_FLOATS / size));
     if (lengths.length > most) {
       return handlerError('limit-exceeded', `${lengths.length} texts in one call; ${most} is the limit`);
     }
@@ -275,12 +276,12 @@ function inOrder({ tokens, lengths, firsts }: Operation<'encode'>) {
   return { tokens, places, starts: sorted(starts), firsts: sorted(firsts), lengths: sorted(lengths) };
 }
 
-function inputOf({ call, index }: Pick<EncodeCall>): EncoderInput {
+function inputOf({ call, index }: PickedText<EncodeCall>): EncoderInput {
   const [start = 0, length = 0, first = 0] = [call.starts[index], call.lengths[index], call.firsts[index]];
   return { tokens: call.tokens.subarray(start, start + length), types: new Uint8Array(length).fill(1, first) };
 }
 
-const lengthOf = ({ call, index }: Pick<EncodeCall>): number => call.lengths[index] ?? 0;
+const lengthOf = ({ call, index }: PickedText<EncodeCall>): number => call.lengths[index] ?? 0;
 
 const NOTHING = { batches: 0, texts: 0, tokens: 0, failedCalls: 0 };
 const EMPTY = new Float32Array(0);

@@ -8,7 +8,7 @@ export interface Waiting {
 }
 
 /** A text of a batch. */
-export interface Pick<Call extends Waiting> {
+export interface PickedText<Call extends Waiting> {
   readonly call: Call;
   /** The text's place in `lengths`. */
   readonly index: number;
@@ -47,8 +47,8 @@ export class EncodeQueue<Call extends Waiting> {
    * Takes the texts of the next batch: at least one, and of more so many that their number times the longest is at most `maxTokens`, because
    * a batch is padded to its longest text.
    */
-  take(maxTokens: number): Pick<Call>[] {
-    const batch: Pick<Call>[] = [];
+  take(maxTokens: number): PickedText<Call>[] {
+    const batch: PickedText<Call>[] = [];
     let width = 0;
     const takeOne = (calls: Set<Call>): number => {
       const [call] = calls;

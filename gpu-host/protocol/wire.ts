@@ -19,6 +19,9 @@ export const MAX_JSON_BYTES = 1024 * 1024;
 /** Maximum bytes of one image's pixels; they go in one frame, with room for the call's header. */
 export const MAX_PIXEL_BYTES = MAX_FRAME_BYTES - 1024;
 
+/** Maximum texts of one `encode` call: the host sorts them by their lengths. */
+export const MAX_ENCODED_TEXTS = 4096;
+
 /** Maximum floats of one result, which goes in one frame. */
 export const MAX_RESULT_FLOATS = (MAX_FRAME_BYTES - 1024) / 4;
 

@@ -74,7 +74,7 @@ function encode({ directory, texts, query }: EncodeJob): EncodedTexts {
     at += each.tokens.length;
   }
   const firsts = Uint32Array.from(encoded, ({ types }) => (types.includes(1) ? types.indexOf(1) : types.length));
-  return { tokens, lengths, firsts, cut: encoded.filter(({ omitted }) => omitted > 0).length };
+  return { tokens, lengths, firsts, cut: encoded.filter(({ isCut }) => isCut).length };
 }
 
 function tokenizerOf(directory: string): Tokenizer {

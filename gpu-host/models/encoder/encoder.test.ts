@@ -104,11 +104,14 @@ describe('the tokenizer of an encoder', () => {
     );
   });
 
-  it('says how many tokens it left out', async () => {
+  it('says whether it left anything out', async () => {
     const [bert] = await tokenizers();
     const long = bert!.encode('king '.repeat(100));
-    assert.deepEqual([long.tokens.length, long.omitted, long.tokens.at(-1)], [64, 38, 3]);
-    assert.equal(bert!.encode('king').omitted, 0);
+    assert.deepEqual([long.tokens.length, long.isCut, long.tokens.at(-1)], [64, true, 3]);
+    assert.equal(bert!.encode('king').isCut, false);
+    // Such a word is one unknown token, and its end is not read.
+    const word = bert!.encode('x'.repeat(1_000_000));
+    assert.deepEqual([[...word.tokens], word.isCut], [[2, 1, 3], true]);
   });
 
   it('takes tokens from the longer text', () => {

@@ -11,8 +11,8 @@ export interface EncodedText {
   readonly tokens: Uint32Array;
   /** The segment of each token. */
   readonly types: Uint8Array;
-  /** Number of tokens that did not fit and were left out at the end of a text. */
-  readonly omitted: number;
+  /** True when the end of a text did not fit and was left out. */
+  readonly isCut: boolean;
 }
 
 /** The part of an encoder's config that its tokenizer needs. */
@@ -25,6 +25,12 @@ export interface EncoderTokenizer {
   /** A pair that is too long loses tokens at the end of the longer text first, as in transformers (`longest_first`). */
   encodePair(first: string, second: string): EncodedText;
 }
+
+/**
+ * Characters of a text that are read, per token that the model takes. The library takes half a second, and fails, for a text of some hundred
+ * thousand characters, of which a model takes a few thousand.
+ */
+const CHARACTERS_PER_TOKEN = 64;
 
 /** A place of a template: a special token, or the tokens of the first or second text. */
 type Piece = { readonly type: number } & ({ readonly ids: readonly number[] } | { readonly text: 0 | 1 });
@@ -88,7 +94,9 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
       .map((id) => (special.has(id) ? unknown : id))
       .filter((id) => id !== undefined);
   const { contextLength, tokenTypes } = config;
-  const build = (pieces: readonly Piece[], texts: readonly number[][]): EncodedText => {
+  const maxCharacters = contextLength * CHARACTERS_PER_TOKEN;
+  const build = (pieces: readonly Piece[], ...written: readonly string[]): EncodedText => {
+    const texts = written.map((text) => idsOf(text.slice(0, maxCharacters)));
     const room = contextLength - pieces.reduce((sum, piece) => sum + ('ids' in piece ? piece.ids.length : 0), 0);
     const [first = [], second = []] = texts;
     const kept = fitPair(first.length, second.length, room);
@@ -101,12 +109,13 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
         types.push(tokenTypes > piece.type ? piece.type : 0);
       }
     }
-    const omitted = first.length + second.length - kept[0] - kept[1];
-    return { tokens: Uint32Array.from(tokens), types: Uint8Array.from(types), omitted };
+    const isCut =
+      kept[0] < first.length || kept[1] < second.length || written.some(({ length }) => length > maxCharacters);
+    return { tokens: Uint32Array.from(tokens), types: Uint8Array.from(types), isCut };
   };
   return {
-    encode: (text) => build(templates.single, [idsOf(text)]),
-    encodePair: (first, second) => build(templates.pair, [idsOf(first), idsOf(second)]),
+    encode: (text) => build(templates.single, text),
+    encodePair: (first, second) => build(templates.pair, first, second),
   };
 }
 
