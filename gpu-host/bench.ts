@@ -188,7 +188,7 @@ const model = {
   maxBatchSequences: 256,
   threads: 0,
 };
-writeFileSync(join(directory, 'c.json'), JSON.stringify({ name: 'bench', address, models: [model] }));
+writeFileSync(join(directory, 'c.json'), JSON.stringify({ name: 'bench', address, models: [model], encoders: [] }));
 const host = fork(join(import.meta.dirname, 'main.ts'), {
   env: { ...process.env, PIE_GPU_HOST_CONFIG: join(directory, 'c.json') },
   stdio: ['ignore', 'ignore', 'inherit', 'ipc'],

@@ -36,7 +36,7 @@ async function main(): Promise<void> {
   const lost = new LostDevice();
   for (const entry of config.models) models.push(await openModel(entry, config.kvDirectory, lost));
   const encoders: HostedEncoder[] = [];
-  for (const entry of config.encoders ?? []) encoders.push(await openEncoder(entry));
+  for (const entry of config.encoders) encoders.push(await openEncoder(entry));
   const telemetry = await openTelemetry({
     settings,
     room: 'gpu-host',

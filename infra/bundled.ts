@@ -1,6 +1,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
-import { type Config, ConfigError } from './config.ts';
+import type { Config } from './config.ts';
+import { ConfigError } from './config-error.ts';
 import { runProgram } from './programs.ts';
 
 /** Functions deployed before the platform serves: the proof story, and those that routes and first examples need. The rest follow later. */

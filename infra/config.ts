@@ -4,19 +4,12 @@ import os from 'node:os';
 import path from 'node:path';
 import { parse as parseToml } from 'smol-toml';
 import { z } from 'zod';
+import { ConfigError } from './config-error.ts';
 import { defaultHome, ROOT } from './install.ts';
 import { type MachineSettings, machineEnvironment, machineSchema, machineSettings, ROLES } from './machine-settings.ts';
 import { buildsAtOnce, machineMemoryMb, redisShareMb, runtimeShareMb, sandboxesOf } from './machine-shares.ts';
-import {
-  BACKENDS,
-  batchPolicy,
-  bits,
-  causalSchema,
-  DEFAULT_PAGES,
-  type EncoderEntry,
-  type ModelEntry,
-  modelSchema,
-} from './model-entry.ts';
+import { cardSpan, encoderEntries, modelEntries, onCard } from './model-entries.ts';
+import { BACKENDS, type EncoderEntry, type ModelEntry, modelSchema } from './model-entry.ts';
 import { type PrivateHostConfig, privateHostsSchema } from './private-hosts.ts';
 import { type RedisSettings, redisSchema, redisSettings, redisUrl } from './redis-settings.ts';
 import { type RetentionConfig, retentionSchema } from './retention.ts';
@@ -116,11 +109,6 @@ export interface Config {
   readonly runDirectory: string;
   readonly logsDirectory: string;
   readonly artifactsDirectory: string;
-}
-
-/** The configuration is wrong; the message says what, where, and what to do. */
-export class ConfigError extends Error {
-  override readonly name = 'ConfigError';
 }
 
 /** Base URL of an OTLP/HTTP receiver. */
@@ -258,9 +246,8 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
   const file = check(fileSchema, source === undefined ? {} : readToml(source), source ?? 'the defaults');
 
   const runDirectory = shortDirectory(path.join(home, 'run'), home);
-  const models = modelEntries(file, env);
-  const encoders = encoderEntries(file, env, models);
-  checkCards(models);
+  const models = modelEntries(file.model, env);
+  const encoders = encoderEntries(file.model, env, models);
   const cards = cardSpan(models);
   const redis = redisSettings(
     file.redis,
@@ -358,96 +345,6 @@ function telemetrySettings({ telemetry }: File, env: Environment): TelemetrySett
     ...(env.OTEL_SERVICE_NAME !== undefined && { serviceName: env.OTEL_SERVICE_NAME }),
     metricsPublic: telemetry.metrics_public,
   };
-}
-
-function onCard(model: ModelEntry, further: number): ModelEntry {
-  return model.backend === 'cuda' ? { ...model, device: deviceOf(model) + further } : model;
-}
-
-const deviceOf = ({ device = 0 }: ModelEntry): number => device;
-
-/** Number of cards from the first to the last that the entries name; 0 when no entry uses CUDA. */
-function cardSpan(models: readonly ModelEntry[]): number {
-  const devices = models.filter(({ backend }) => backend === 'cuda').map(deviceOf);
-  return devices.length === 0 ? 0 : Math.max(...devices) - Math.min(...devices) + 1;
-}
-
-/** A model without a bound takes all free memory of its card and leaves none to the next model there. @throws ConfigError */
-function checkCards(models: readonly ModelEntry[]): void {
-  const onCards = models.filter(({ backend }) => backend === 'cuda');
-  for (const model of onCards) {
-    const other = onCards.find((each) => each !== model && deviceOf(each) === deviceOf(model));
-    if (model.pages > 0 || (model.memoryMb ?? 0) > 0 || !other) continue;
-    throw new ConfigError(
-      `The models "${model.name}" and "${other.name}" share CUDA device ${deviceOf(model)}, and the pages of "${model.name}" would take all that is free there. ` +
-        `Set memory_mb or pages of "${model.name}", or give it a device of its own.`,
-    );
-  }
-}
-
-/** A story model, the default of functions that name no model, and a chat model. Both have fixed pages, so they may share a card. */
-const DEFAULT_MODELS = ['stories15m', 'minimind2-small'].map((name) => ({ name, pages: DEFAULT_PAGES }));
-
-function modelEntries(file: File, env: Environment): ModelEntry[] {
-  const entries =
-    file.model?.filter((entry) => entry.kind === 'causal') ??
-    (env.PIE_MODEL === undefined ? DEFAULT_MODELS : [{ name: env.PIE_MODEL }]).map((entry) =>
-      causalSchema.parse(entry),
-    );
-  if (entries.length === 0)
-    throw new ConfigError(
-      'No [[model]] entry of pie.toml generates text. Add one without a kind, such as name = "stories15m".',
-    );
-  const names = entries.flatMap((entry) => [entry.name, ...entry.aliases]);
-  if (new Set(names).size !== names.length)
-    throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
-  return entries.map((entry) => {
-    const weightBits = env.PIE_BITS === undefined ? (entry.bits ?? 32) : bits.parse(Number(env.PIE_BITS));
-    const backend = env.PIE_BACKEND ?? entry.backend;
-    return {
-      name: entry.name,
-      source: entry.source ?? entry.name,
-      backend,
-      bits: weightBits,
-      headBits: entry.head_bits ?? weightBits,
-      ...(entry.precision && { precision: entry.precision }),
-      ...(entry.kv && { kv: entry.kv }),
-      ...(entry.device !== undefined && { device: entry.device }),
-      ...(entry.memory_mb !== undefined && { memoryMb: entry.memory_mb }),
-      ...(entry.step_deadline_s !== undefined && { stepDeadlineS: entry.step_deadline_s }),
-      ...(entry.dependent_launch !== undefined && { dependentLaunch: entry.dependent_launch }),
-      ...(entry.fuse_norm !== undefined && { fuseNorm: entry.fuse_norm }),
-      // The environment may have replaced `cuda`, the only backend that computes how many pages fit.
-      pages: backend === 'cuda' ? (entry.pages ?? 0) : entry.pages || DEFAULT_PAGES,
-      pageSize: entry.page_size,
-      maxBatchTokens: entry.max_batch_tokens,
-      maxBatchSequences: entry.max_batch_sequences,
-      threads: env.PIE_THREADS ?? entry.threads ?? 0,
-      prefixCache: entry.prefix_cache,
-      swapMemoryMb: entry.swap_memory_mb,
-      swapDiskMb: entry.swap_disk_mb,
-      batchPolicy: batchPolicy(entry),
-      aliases: entry.aliases,
-      adapters: entry.adapters,
-      adapterMemoryMb: entry.adapter_memory_mb,
-      imageCacheMb: entry.image_cache_mb,
-    };
-  });
-}
-
-function encoderEntries(file: File, env: Environment, models: readonly ModelEntry[]): EncoderEntry[] {
-  const entries = file.model?.filter((entry) => entry.kind !== 'causal') ?? [];
-  const taken = new Set(models.flatMap(({ name, aliases = [] }) => [name, ...aliases]));
-  for (const { name } of entries) {
-    if (taken.has(name)) throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
-    taken.add(name);
-  }
-  return entries.map(({ name, kind, source, threads }) => ({
-    name,
-    kind,
-    source,
-    threads: env.PIE_THREADS ?? threads ?? 0,
-  }));
 }
 
 function readToml(file: string): unknown {

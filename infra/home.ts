@@ -1,6 +1,7 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { type Config, ConfigError } from './config.ts';
+import type { Config } from './config.ts';
+import { ConfigError } from './config-error.ts';
 
 /** Creates the home's folders and claims the home for this process: one platform per home. Returns a function that releases the claim. */
 export function claimHome(config: Config): () => void {

@@ -5,7 +5,8 @@ import { MACHINE_LEASE_MS, MachineLease, MachineNameTaken, MachineRemoved } from
 import { listMachines } from '#scheduler/machines/machines.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { Store } from '#scheduler/store/store.ts';
-import { type Config, ConfigError } from './config.ts';
+import type { Config } from './config.ts';
+import { ConfigError } from './config-error.ts';
 import { ensureCertificate } from './links/certificate.ts';
 import { PeerList, writePeers } from './links/peers.ts';
 import { connectRedis } from './redis.ts';

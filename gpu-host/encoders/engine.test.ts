@@ -5,12 +5,15 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Encoder, EncoderInput } from '../backends/encoder.ts';
 import { OnnxEncoder } from '../backends/onnx/encoder.ts';
+import { DeviceShare } from '../handlers/device-share.ts';
+import { Meter } from '../handlers/meter.ts';
 import { hostBytes } from '../memory/host-bytes.ts';
 import { randomEncoder } from '../models/encoder/random-encoder.ts';
 import { GpuHostConnection } from '../protocol/client.ts';
+import { FrameWriter } from '../protocol/words.ts';
 import { GpuHost } from '../server.ts';
 import { must, startTestHost, type TestHost } from '../testing/host.ts';
-import type { HostedEncoder } from './engine.ts';
+import { type EncodePort, EncoderEngine, type HostedEncoder } from './engine.ts';
 
 const CPU = { name: 'CPU' };
 
@@ -181,6 +184,32 @@ describe('encoders of a GPU host', () => {
     assert.ok(outcomes.some(({ tag }) => tag === 'ok') && refusals > 0);
     must(await greedy.encode('small', call([text(20)])));
     await Promise.all([greedy.close(), other.close()]);
+  });
+
+  it('keep other models from the device while they compute, though no text waits', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    watched.gate = promise;
+    const share = new DeviceShare();
+    const model = { name: 'small', encoder: watched, device: CPU, directory };
+    const engine = new EncoderEngine(model, hostBytes(1 << 20, 4 << 20), share, () => undefined);
+    const other = share.join(() => ['other']);
+    const answered = Promise.withResolvers<void>();
+    const port: EncodePort = {
+      owner: { tenant: 'a' },
+      writer: new FrameWriter(),
+      meter: new Meter(() => undefined),
+      touched: () => undefined,
+      finished: answered.resolve,
+    };
+    assert.equal(other.mustWait(), false);
+    const before = watched.batches.length;
+    engine.submit(port, 1, { op: 'encode', encoder: 0, ...call([text(20)]) }, 100);
+    while (watched.batches.length === before) await new Promise((next) => setImmediate(next));
+    assert.equal(other.mustWait(), true);
+    resolve();
+    await answered.promise;
+    await engine.stop();
+    assert.equal(other.mustWait(), false);
   });
 
   it('answer every call of a batch that failed, and go on', async () => {

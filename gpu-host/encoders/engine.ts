@@ -90,7 +90,7 @@ export class EncoderEngine {
     this.#bytes = bytes;
     this.#flush = flush;
     this.#turns = share.join(
-      () => this.#queue.tenants,
+      () => this.#tenants(),
       () => this.#pause.wake(),
     );
   }
@@ -157,6 +157,11 @@ export class EncoderEngine {
     this.#stopped = true;
     this.#pause.wake();
     if (this.#computing.size > 0) await new Promise<void>((resolve) => this.#ended.push(resolve));
+  }
+
+  *#tenants(): Iterable<string> {
+    yield* this.#queue.tenants;
+    for (const { owner } of this.#computing) yield owner.tenant;
   }
 
   #newInferlet({ owner }: EncodePort): Inferlet {

@@ -32,7 +32,7 @@ export interface PullOptions {
   /** {@link defaultCacheDirectory} by default. */
   readonly cacheDirectory?: string;
   readonly signal?: AbortSignal;
-  /** What the model is for; that of a causal model or an encoder's `architectures` by default. It is checked for this. */
+  /** Use that the files are checked for; by default that of a causal model, or the one of an encoder's `architectures`. */
   readonly kind?: 'causal' | EncoderKind;
   /** True to fetch a model again that the cache already has. */
   readonly force?: boolean;

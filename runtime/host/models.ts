@@ -12,6 +12,12 @@ import { readMetadata } from './model-metadata.ts';
 /** A model and a GPU host that has it. */
 type Offer = Pick<GrantedModel, 'summary' | 'connection'>;
 
+/** Selects among several hosts; see {@link Models.granted}. */
+interface Place {
+  readonly key: string;
+  readonly placedAt: number;
+}
+
 /** The models of all GPU hosts that this runtime is connected to. */
 export class Models {
   readonly #hosts: { readonly list: readonly GpuHostConnection[] };
@@ -98,28 +104,28 @@ export class Models {
 
   /** The encoders that a function may use, by name, in the same way as `granted`. */
   encoders(names: readonly string[], key = '', placedAt = Date.now()): ReadonlyMap<string, GrantedEncoder> {
-    const found = new Map<string, GrantedEncoder & { readonly rank: number }>();
-    for (const connection of this.#inOrder(key)) {
-      const rank = this.#rank(connection, placedAt);
-      for (const summary of connection.encoders) {
-        const isWanted = names.length === 0 || names.includes(summary.name);
-        if (isWanted && rank > (found.get(summary.name)?.rank ?? -1)) {
-          found.set(summary.name, { summary, connection, rank });
-        }
-      }
-    }
-    return found;
+    const offers = this.#best(({ encoders }) => encoders, { key, placedAt });
+    if (names.length === 0) return offers;
+    return new Map([...offers].filter(([name]) => names.includes(name)));
   }
 
-  #offers(place?: { readonly key: string; readonly placedAt: number }): Map<string, Offer> {
-    const offers = new Map<string, Offer & { readonly rank: number }>();
+  #offers(place?: Place): Map<string, Offer> {
+    return this.#best(({ models }) => models, place);
+  }
+
+  /** Of the summaries with one name, that of the host with the highest rank. */
+  #best<S extends { readonly name: string }>(
+    summariesOf: (connection: GpuHostConnection) => readonly S[],
+    place?: Place,
+  ): Map<string, { readonly summary: S; readonly connection: GpuHostConnection }> {
+    const best = new Map<string, { summary: S; connection: GpuHostConnection; rank: number }>();
     for (const connection of this.#inOrder(place?.key)) {
       const rank = this.#rank(connection, place?.placedAt ?? Date.now());
-      for (const summary of connection.models) {
-        if (rank > (offers.get(summary.name)?.rank ?? -1)) offers.set(summary.name, { summary, connection, rank });
+      for (const summary of summariesOf(connection)) {
+        if (rank > (best.get(summary.name)?.rank ?? -1)) best.set(summary.name, { summary, connection, rank });
       }
     }
-    return offers;
+    return best;
   }
 
   /** Rank of a host for an invocation that was placed at a time; of equal ranks, the first host in order wins. */

@@ -93,8 +93,11 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
       if (files && (await exceeds(files, writtenBytes, program.write ?? []))) kill(new LimitPassed('files'));
     }
   };
-  // The loop ends with an AbortError.
-  if (child.pid !== undefined) watch(child.pid).catch(() => undefined);
+  const unwatched = (error: unknown) => {
+    // The loop ends with an AbortError. A program that cannot be watched must not go on.
+    if (!ended.signal.aborted) kill(error);
+  };
+  if (child.pid !== undefined) watch(child.pid).catch(unwatched);
   signal?.addEventListener('abort', onAbort, { once: true });
   try {
     let answered = false;

@@ -5,7 +5,7 @@ const KERNEL_PAGE_BYTES = 4096;
 /** Bound on the inspected threads of one tree. A larger tree is a fork bomb, whose first processes suffice. */
 const MAX_THREADS = 1024;
 
-/** What a process and its descendants use. */
+/** Use of a process and its descendants. */
 export interface TreeUse {
   /** Resident memory. */
   readonly memoryBytes: number;
@@ -42,7 +42,7 @@ export async function treeUse(root: number): Promise<TreeUse> {
 
 const ioCount = (io: string, name: string): number => Number(new RegExp(`^${name}: (\\d+)$`, 'm').exec(io)?.[1] ?? 0);
 
-/** What a folder holds: regular files by their length, and names of any kind. */
+/** Use of a folder: regular files by their length, and names of any kind. */
 export interface FolderUse {
   readonly bytes: number;
   readonly names: number;

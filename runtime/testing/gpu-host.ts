@@ -47,6 +47,7 @@ export class TestGpuHost {
       name: 'gpu-host-1',
       address: join(directory, 'gpu.sock'),
       kvDirectory: join(directory, 'kv'),
+      encoders: [],
       models: [
         {
           ...{ name: TEST_MODEL, source: `file:${model}`, backend: 'reference', bits: 32, headBits: 32 },

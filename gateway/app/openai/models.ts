@@ -77,10 +77,11 @@ export async function findModel(control: ControlPlane, call: Call, id: string, k
   if (found !== undefined) return found;
   if (models.length === 0) throw new GatewayError('runtime-unavailable', 'No runtime says which models there are.');
   const other = models.find(({ name }) => name === id);
-  const what = other ? `is ${NOUNS[other.kind]}; this route needs ${NOUNS[kind ?? 'causal']}` : 'does not exist';
+  // With a kind, the name may be that of a model of another kind.
+  const what = other && kind ? `is ${NOUNS[other.kind]}; this route needs ${NOUNS[kind]}` : 'does not exist';
   const names = fitting.map(({ name }) => name).join(', ');
   throw new GatewayError('unknown-model', `The model "${id}" ${what}.`, {
     field: 'model',
-    hint: names === '' ? `The platform has no such model: add one to pie.toml.` : `There are: ${names}.`,
+    hint: names === '' ? 'The platform has no such model: add one to pie.toml.' : `There are: ${names}.`,
   });
 }

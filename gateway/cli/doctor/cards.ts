@@ -1,5 +1,6 @@
 import net from 'node:net';
-import { type Config, ConfigError, loadConfig } from '#infra/config.ts';
+import { type Config, loadConfig } from '#infra/config.ts';
+import { ConfigError } from '#infra/config-error.ts';
 import { counted } from '../format.ts';
 import { askCards } from './ask-cards.ts';
 import { cardFindings } from './card-findings.ts';

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { ConfigError } from '#infra/config.ts';
+import { ConfigError } from '#infra/config-error.ts';
 import { packageFolder } from '#infra/install.ts';
 import { backendText, deviceText } from '../../app/control/hosted-model.ts';
 import type { PlatformLoad } from '../../app/control/operations.ts';

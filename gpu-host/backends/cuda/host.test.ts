@@ -43,7 +43,7 @@ function spec(name: string, more: object, env: NodeJS.ProcessEnv): ChildSpec & {
     ...more,
   };
   const config = join(directory, `${name}.json`);
-  writeFileSync(config, JSON.stringify({ name, address, models: [model] }));
+  writeFileSync(config, JSON.stringify({ name, address, models: [model], encoders: [] }));
   return {
     address,
     name,

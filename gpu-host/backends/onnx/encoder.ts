@@ -1,7 +1,6 @@
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import type { EncoderConfig } from '#gpu-host/models/encoder/config.ts';
 import type { LoadedEncoder } from '#gpu-host/models/encoder/load.ts';
-import { InvalidInput } from '../check.ts';
 import type { Encoder, EncoderInput } from '../encoder.ts';
 import { buildEncoder } from './encoder-graph.ts';
 import { floats } from './outputs.ts';
@@ -22,7 +21,6 @@ export class OnnxEncoder implements Encoder {
   }
 
   async encode(inputs: readonly EncoderInput[]): Promise<readonly Float32Array[]> {
-    checkEncoderInputs(this.config, inputs);
     if (inputs.length === 0) return [];
     const width = Math.max(...inputs.map(({ tokens }) => tokens.length));
     const shape = [inputs.length, width];
@@ -45,19 +43,5 @@ export class OnnxEncoder implements Encoder {
 
   dispose(): Promise<void> {
     return this.#session.release();
-  }
-}
-
-/** Refuses what would read outside of a table. @throws InvalidInput */
-function checkEncoderInputs(config: EncoderConfig, inputs: readonly EncoderInput[]): void {
-  for (const { tokens, types } of inputs) {
-    if (tokens.length === 0 || tokens.length > config.contextLength) {
-      throw new InvalidInput(`an input of ${tokens.length} tokens; from 1 to ${config.contextLength} are possible`);
-    }
-    if (types.length !== tokens.length) throw new InvalidInput(`${types.length} types of ${tokens.length} tokens`);
-    const token = tokens.find((id) => id >= config.vocabularySize);
-    if (token !== undefined) throw new InvalidInput(`token ${token} of a vocabulary of ${config.vocabularySize}`);
-    const type = types.find((id) => id >= config.tokenTypes);
-    if (type !== undefined) throw new InvalidInput(`token type ${type} of ${config.tokenTypes}`);
   }
 }

@@ -22,7 +22,7 @@ export interface EncoderConfig {
   readonly contextLength: number;
   readonly activation: EncoderActivation;
   readonly layerNormEpsilon: number;
-  /** What the model makes of its last states. */
+  /** Computes the results from the last states. */
   readonly head: EncoderHead;
 }
 
@@ -35,7 +35,7 @@ export type EncoderHead =
   /** One score per pair of texts: the logit of a classifier with one label on the first token's state. */
   | { readonly kind: 'reranker' };
 
-/** What an operator serves an encoder as. */
+/** Use of an encoder, which its operator chooses. */
 export type EncoderKind = EncoderHead['kind'];
 
 /** The `model_type`s that are computed here. */

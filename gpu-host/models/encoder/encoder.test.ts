@@ -131,12 +131,20 @@ describe('the tokenizer of an encoder', () => {
     for (const [first, second, room, ...kept] of cases) assert.deepEqual(fitPair(first, second, room), kept);
   });
 
-  it('refuses a file that does not say where special tokens stand', async () => {
+  it('refuses a file that does not say where special tokens stand, or names a token that it lacks', async () => {
     const { directory, config } = await randomEncoder(join(root, 'bare'), { kind: 'embedding' }, 1);
     const file = join(directory, 'tokenizer.json');
     const json = JSON.parse(await readFile(file, 'utf8')) as object;
-    await writeFile(file, JSON.stringify({ ...json, post_processor: null }));
-    await assert.rejects(loadEncoderTokenizer(directory, config), /post_processor/);
+    const load = async (processor: unknown) => {
+      await writeFile(file, JSON.stringify({ ...json, post_processor: processor }));
+      return loadEncoderTokenizer(directory, config);
+    };
+    await assert.rejects(load(null), /post_processor/);
+    for (const id of ['[CLS]', '__proto__']) {
+      const single = [{ SpecialToken: { id, type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }];
+      const template = { type: 'TemplateProcessing', single, pair: [], special_tokens: {} };
+      await assert.rejects(load(template), { code: 'malformed-tokenizer', message: /unknown special token/ });
+    }
   });
 });
 

@@ -1,6 +1,6 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { gaussian } from '../random-model.ts';
+import { gaussian, randomTensor } from '../random-model.ts';
 import { writeSafetensors } from '../safetensors.ts';
 import { type EncoderKind, parseEncoderConfig } from './config.ts';
 import { type LoadedEncoder, loadEncoder } from './load.ts';
@@ -64,7 +64,8 @@ export async function randomEncoder(
   const tensors = expectedEncoderTensors(parseEncoderConfig(json, kind)).map(([name, shape]) => ({
     name: written(name),
     shape,
-    data: () => randomWeights(name, shape, random),
+    // The names of norms and embeddings are those of a causal model, except for case.
+    data: () => randomTensor(name.toLowerCase(), shape, random),
   }));
   const write = (file: string, value: unknown) => writeFile(join(directory, file), JSON.stringify(value, null, 2));
   await mkdir(join(directory, '1_Pooling'), { recursive: true });
@@ -84,20 +85,6 @@ export async function randomEncoder(
     }
   }
   return loadEncoder(directory, kind);
-}
-
-/** Norms around one, biases large enough to matter, and other weights scaled so that states stay near one. */
-function randomWeights(name: string, shape: readonly number[], random: () => number): Float32Array {
-  const size = shape.reduce((product, dimension) => product * dimension, 1);
-  const isNorm = name.endsWith('LayerNorm.weight');
-  const deviation = isNorm
-    ? 0.1
-    : shape.length === 1
-      ? 0.3
-      : name.includes('embeddings')
-        ? 1
-        : 1.5 / Math.sqrt(shape[1] ?? 1);
-  return Float32Array.from({ length: size }, () => (isNorm ? 1 : 0) + deviation * random());
 }
 
 const LETTERS = [...'abcdefghijklmnopqrstuvwxyz'];

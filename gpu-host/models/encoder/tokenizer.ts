@@ -74,7 +74,7 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
     throw new ModelError('malformed-tokenizer', `${file}: "${issue?.path.join('.')}": ${issue?.message}`);
   }
   const { added_tokens: added, model, post_processor: processor } = parsed.data;
-  const templates = templatesOf(processor);
+  const templates = templatesOf(processor, file);
   if (templates === undefined) {
     throw new ModelError('unsupported-model', `${file}: its post_processor does not say where special tokens stand`, {
       hint: 'supported: TemplateProcessing, BertProcessing, RobertaProcessing',
@@ -129,23 +129,33 @@ export function fitPair(first: number, second: number, room: number): readonly [
   return first > second ? [room - shorter, shorter] : [shorter, room - shorter];
 }
 
-function templatesOf(processor: unknown): { readonly single: Piece[]; readonly pair: Piece[] } | undefined {
+/** @throws ModelError `malformed-tokenizer` */
+function templatesOf(
+  processor: unknown,
+  file: string,
+): { readonly single: Piece[]; readonly pair: Piece[] } | undefined {
   const sequence = sequenceSchema.safeParse(processor);
   if (sequence.success) {
     for (const each of sequence.data.processors) {
-      const found = templatesOf(each);
+      const found = templatesOf(each, file);
       if (found) return found;
     }
     return undefined;
   }
   const template = templateSchema.safeParse(processor);
   if (template.success) {
-    const { single, pair, special_tokens: specials } = template.data;
+    const { single, pair } = template.data;
+    const specials = new Map(Object.entries(template.data.special_tokens));
+    const idsOf = (name: string): readonly number[] => {
+      const special = specials.get(name);
+      if (special) return special.ids;
+      throw new ModelError('malformed-tokenizer', `${file}: its template names the unknown special token "${name}"`);
+    };
     const pieces = (written: typeof single): Piece[] =>
       written.map((piece) =>
         'Sequence' in piece
           ? { text: piece.Sequence.id === 'A' ? 0 : 1, type: piece.Sequence.type_id }
-          : { ids: specials[piece.SpecialToken.id]?.ids ?? [], type: piece.SpecialToken.type_id },
+          : { ids: idsOf(piece.SpecialToken.id), type: piece.SpecialToken.type_id },
       );
     return { single: pieces(single), pair: pieces(pair) };
   }

@@ -1,0 +1,122 @@
+import type { z } from 'zod';
+import { ConfigError } from './config-error.ts';
+import {
+  type BACKENDS,
+  batchPolicy,
+  bits,
+  causalSchema,
+  DEFAULT_PAGES,
+  type EncoderEntry,
+  type ModelEntry,
+  type modelSchema,
+} from './model-entry.ts';
+
+/** A `[[model]]` entry as its file has it. */
+type Written = z.output<typeof modelSchema>;
+
+/** Variables of the environment that replace fields of all entries. */
+interface ModelEnvironment {
+  readonly PIE_MODEL?: string | undefined;
+  readonly PIE_BACKEND?: (typeof BACKENDS)[number] | undefined;
+  readonly PIE_BITS?: string | undefined;
+  readonly PIE_THREADS?: number | undefined;
+}
+
+/** The entry for a GPU host whose cards stand `further` after those of the first. */
+export function onCard(model: ModelEntry, further: number): ModelEntry {
+  return model.backend === 'cuda' ? { ...model, device: deviceOf(model) + further } : model;
+}
+
+const deviceOf = ({ device = 0 }: ModelEntry): number => device;
+
+/** Number of cards from the first to the last that the entries name; 0 when no entry uses CUDA. */
+export function cardSpan(models: readonly ModelEntry[]): number {
+  const devices = models.filter(({ backend }) => backend === 'cuda').map(deviceOf);
+  return devices.length === 0 ? 0 : Math.max(...devices) - Math.min(...devices) + 1;
+}
+
+/** A model without a bound takes all free memory of its card and leaves none to the next model there. @throws ConfigError */
+function checkCards(models: readonly ModelEntry[]): void {
+  const onCards = models.filter(({ backend }) => backend === 'cuda');
+  for (const model of onCards) {
+    const other = onCards.find((each) => each !== model && deviceOf(each) === deviceOf(model));
+    if (model.pages > 0 || (model.memoryMb ?? 0) > 0 || !other) continue;
+    throw new ConfigError(
+      `The models "${model.name}" and "${other.name}" share CUDA device ${deviceOf(model)}, and the pages of "${model.name}" would take all that is free there. ` +
+        `Set memory_mb or pages of "${model.name}", or give it a device of its own.`,
+    );
+  }
+}
+
+/** A story model, the default of functions that name no model, and a chat model. Both have fixed pages, so they may share a card. */
+const DEFAULT_MODELS = ['stories15m', 'minimind2-small'].map((name) => ({ name, pages: DEFAULT_PAGES }));
+
+/** The causal models of the `[[model]]` entries, after those of the environment. @throws ConfigError */
+export function modelEntries(written: readonly Written[] | undefined, env: ModelEnvironment): ModelEntry[] {
+  const entries =
+    written?.filter((entry) => entry.kind === 'causal') ??
+    (env.PIE_MODEL === undefined ? DEFAULT_MODELS : [{ name: env.PIE_MODEL }]).map((entry) =>
+      causalSchema.parse(entry),
+    );
+  if (entries.length === 0)
+    throw new ConfigError(
+      'No [[model]] entry of pie.toml generates text. Add one without a kind, such as name = "stories15m".',
+    );
+  const names = entries.flatMap((entry) => [entry.name, ...entry.aliases]);
+  if (new Set(names).size !== names.length)
+    throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
+  const models = entries.map((entry) => {
+    const weightBits = env.PIE_BITS === undefined ? (entry.bits ?? 32) : bits.parse(Number(env.PIE_BITS));
+    const backend = env.PIE_BACKEND ?? entry.backend;
+    return {
+      name: entry.name,
+      source: entry.source ?? entry.name,
+      backend,
+      bits: weightBits,
+      headBits: entry.head_bits ?? weightBits,
+      ...(entry.precision && { precision: entry.precision }),
+      ...(entry.kv && { kv: entry.kv }),
+      ...(entry.device !== undefined && { device: entry.device }),
+      ...(entry.memory_mb !== undefined && { memoryMb: entry.memory_mb }),
+      ...(entry.step_deadline_s !== undefined && { stepDeadlineS: entry.step_deadline_s }),
+      ...(entry.dependent_launch !== undefined && { dependentLaunch: entry.dependent_launch }),
+      ...(entry.fuse_norm !== undefined && { fuseNorm: entry.fuse_norm }),
+      // The environment may have replaced `cuda`, the only backend that computes how many pages fit.
+      pages: backend === 'cuda' ? (entry.pages ?? 0) : entry.pages || DEFAULT_PAGES,
+      pageSize: entry.page_size,
+      maxBatchTokens: entry.max_batch_tokens,
+      maxBatchSequences: entry.max_batch_sequences,
+      threads: env.PIE_THREADS ?? entry.threads ?? 0,
+      prefixCache: entry.prefix_cache,
+      swapMemoryMb: entry.swap_memory_mb,
+      swapDiskMb: entry.swap_disk_mb,
+      batchPolicy: batchPolicy(entry),
+      aliases: entry.aliases,
+      adapters: entry.adapters,
+      adapterMemoryMb: entry.adapter_memory_mb,
+      imageCacheMb: entry.image_cache_mb,
+    };
+  });
+  checkCards(models);
+  return models;
+}
+
+/** The encoders of the `[[model]]` entries; `models` are those of {@link modelEntries}. @throws ConfigError */
+export function encoderEntries(
+  written: readonly Written[] | undefined,
+  env: ModelEnvironment,
+  models: readonly ModelEntry[],
+): EncoderEntry[] {
+  const entries = written?.filter((entry) => entry.kind !== 'causal') ?? [];
+  const taken = new Set(models.flatMap(({ name, aliases = [] }) => [name, ...aliases]));
+  for (const { name } of entries) {
+    if (taken.has(name)) throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
+    taken.add(name);
+  }
+  return entries.map(({ name, kind, source, threads }) => ({
+    name,
+    kind,
+    source,
+    threads: env.PIE_THREADS ?? threads ?? 0,
+  }));
+}
