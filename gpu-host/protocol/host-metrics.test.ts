@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startTestHost } from '../testing/host.ts';
-import type { DeviceSummary } from './host.ts';
+import type { DeviceSummary, EncoderStats } from './host.ts';
 import { hostFamilies } from './host-metrics.ts';
 
 test('a host says as a metric what computes each model, and of a card how full it is', async () => {
@@ -28,5 +28,26 @@ test('a host says as a metric what computes each model, and of a card how full i
       { labels: { model, ...on, state: 'taken' }, value: 5 },
       { labels: { model, ...on, state: 'all' }, value: 8 },
     ],
+  ]);
+});
+
+test('the metrics of a host include its encoders', async () => {
+  await using host = await startTestHost();
+  const encoder: EncoderStats = {
+    ...{ name: 'minilm', kind: 'embedding', device: { name: 'CPU' }, waitingCalls: 3, batches: 4, texts: 50 },
+    ...{ tokens: 600, failedCalls: 2, deviceBusyMs: 7000 },
+  };
+  const families = hostFamilies({ ...host.host.stats(), encoders: [encoder] }, 'gpu-host-1');
+  const found = families.flatMap(({ name, points }) =>
+    points.flatMap((point) => (point.labels.model === 'minilm' && 'value' in point ? [[name, point.value]] : [])),
+  );
+  assert.deepEqual(found, [
+    ['pie.gpu.host.model.info', 1],
+    ['pie.device.busy', 7],
+    ['pie.device.text_tokens', 600],
+    ['pie.device.texts', 50],
+    ['pie.device.text_batches', 4],
+    ['pie.device.failed_calls', 2],
+    ['pie.gpu.waiting_calls', 3],
   ]);
 });

@@ -1,13 +1,15 @@
 import type { HistogramPoint, Labels, MetricFamily, NumberPoint } from '#infra/telemetry/family.ts';
-import { BATCH_WAIT_BOUNDS_MS, type GpuHostStats, type ModelStats } from './host.ts';
+import { BATCH_WAIT_BOUNDS_MS, type EncoderStats, type GpuHostStats, type ModelStats } from './host.ts';
 
 /** Bounds of the batch size histogram. */
 const SIZE_BOUNDS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /** A host's counters as metrics, for its own exporter and for the runtime. `host` is its name in the configuration. */
-export function hostFamilies({ connections, models }: GpuHostStats, host: string): MetricFamily[] {
+export function hostFamilies({ connections, models, encoders }: GpuHostStats, host: string): MetricFamily[] {
   const counter = numbers('counter', models);
   const gauge = numbers('gauge', models);
+  const all = [...models, ...encoders];
+  const encoderCounter = numbers('counter', encoders);
   return [
     {
       ...{
@@ -20,7 +22,13 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
     },
     {
       ...{ name: 'pie.gpu.host.model.info', unit: '{model}', description: 'What computes a model; always 1.' },
-      ...{ kind: 'gauge', points: models.map((model) => ({ labels: { host, ...computeLabels(model) }, value: 1 })) },
+      ...{
+        kind: 'gauge',
+        points: [...models.map(computeLabels), ...encoders.map(encoderLabels)].map((labels) => ({
+          labels: { host, ...labels },
+          value: 1,
+        })),
+      },
     },
     {
       ...{ name: 'pie.device.memory', unit: 'By', description: "The device's memory: what the model takes, and all." },
@@ -28,7 +36,12 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
     },
     histogram('pie.batch.size', '{sequence}', 'Sequences of a batch.', models, sizes),
     histogram('pie.batch.wait', 's', 'Time that a call waited for its batch.', models, waits),
-    counter('pie.device.busy', 's', 'Time that the device computed.', ({ deviceBusyMs }) => deviceBusyMs / 1000),
+    numbers('counter', all)(
+      'pie.device.busy',
+      's',
+      'Time that the device computed.',
+      ({ deviceBusyMs }) => deviceBusyMs / 1000,
+    ),
     counter(
       'pie.device.grace',
       's',
@@ -41,6 +54,9 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
         decode: ({ decodeTokens }) => decodeTokens,
       },
     }),
+    encoderCounter('pie.device.text_tokens', '{token}', 'Tokens of the encoded texts.', ({ tokens }) => tokens),
+    encoderCounter('pie.device.texts', '{text}', 'Texts encoded.', ({ texts }) => texts),
+    encoderCounter('pie.device.text_batches', '{batch}', 'Batches of texts encoded.', ({ batches }) => batches),
     counter(
       'pie.device.steps_ahead',
       '{step}',
@@ -60,7 +76,12 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
       'Images not encoded, because their tenant had them encoded before.',
       ({ imageHits }) => imageHits,
     ),
-    counter('pie.device.failed_calls', '{call}', 'Calls that failed.', ({ failedCalls }) => failedCalls),
+    numbers('counter', all)(
+      'pie.device.failed_calls',
+      '{call}',
+      'Calls that failed.',
+      ({ failedCalls }) => failedCalls,
+    ),
     gauge('pie.batch.padding', '1', 'Share of the computed work that was padding.', ({ paddingShare }) => paddingShare),
     gauge('pie.kv.pages', '{page}', 'KV pages by state.', {
       state: {
@@ -113,7 +134,12 @@ export function hostFamilies({ connections, models }: GpuHostStats, host: string
       'Inferlets that hold something of the model.',
       ({ inferlets }) => inferlets,
     ),
-    gauge('pie.gpu.waiting_calls', '{call}', 'Calls that wait for the device.', ({ waitingCalls }) => waitingCalls),
+    numbers('gauge', all)(
+      'pie.gpu.waiting_calls',
+      '{call}',
+      'Calls that wait for the device.',
+      ({ waitingCalls }) => waitingCalls,
+    ),
   ];
 }
 
@@ -124,6 +150,10 @@ function computeLabels({ name, backend, precision, kv, device }: ModelStats): La
     ...(kv !== undefined && { kv }),
     ...deviceLabels(device),
   };
+}
+
+function encoderLabels({ name, kind, device }: EncoderStats): Labels {
+  return { model: name, kind, ...deviceLabels(device) };
 }
 
 function deviceLabels({ name, index }: ModelStats['device']): Labels {
@@ -140,20 +170,17 @@ function memoryPoints({ name, device }: ModelStats): NumberPoint[] {
   ];
 }
 
-type Read = (stats: ModelStats) => number;
+type Read<S> = (stats: S) => number;
 /** One number per model, or one for each value of a label. */
-type Reads = Read | Readonly<Record<string, Readonly<Record<string, Read>>>>;
+type Reads<S> = Read<S> | Readonly<Record<string, Readonly<Record<string, Read<S>>>>>;
 
-function numbers(kind: 'counter' | 'gauge', models: readonly ModelStats[]) {
-  return (name: string, unit: string, description: string, reads: Reads): MetricFamily => {
-    const points = models.flatMap((stats) => {
+function numbers<S extends { readonly name: string }>(kind: 'counter' | 'gauge', models: readonly S[]) {
+  return (name: string, unit: string, description: string, reads: Reads<S>) => {
+    const points = models.flatMap((stats): NumberPoint[] => {
       const model = { model: stats.name };
-      if (typeof reads === 'function') return [{ labels: model as Labels, value: reads(stats) }];
+      if (typeof reads === 'function') return [{ labels: model, value: reads(stats) }];
       return Object.entries(reads).flatMap(([label, values]) =>
-        Object.entries(values).map(([value, read]) => ({
-          labels: { ...model, [label]: value } as Labels,
-          value: read(stats),
-        })),
+        Object.entries(values).map(([value, read]) => ({ labels: { ...model, [label]: value }, value: read(stats) })),
       );
     });
     return { name, unit, description, kind, points };
