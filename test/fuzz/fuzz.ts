@@ -5,10 +5,15 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { OnnxEncoder } from '#gpu-host/backends/onnx/encoder.ts';
 import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
+import type { HostedEncoder } from '#gpu-host/encoders/engine.ts';
+import type { EncoderKind } from '#gpu-host/models/encoder/config.ts';
+import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { fingerprint } from '#gpu-host/models/fingerprint.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { GpuInferlet } from '#gpu-host/protocol/gpu-inferlet.ts';
 import { GpuHost, type HostedModel } from '#gpu-host/server.ts';
 import { attack, type Budget } from './attacker.ts';
 import { Neighbour } from './neighbour.ts';
@@ -55,10 +60,11 @@ const SETTLE_MS = 60_000;
 /** Permitted growth of the process: V8 keeps free heap, and buffer pools fill. */
 const MAX_HEAP_GROWTH_MB = 64;
 const MAX_RESIDENT_GROWTH_MB = 768;
+const MAX_VECTOR_ERROR = 1e-4;
 const SHAPE = { layers: 1, contextLength: 96, vocabularySize: 96 };
 
 /**
- * Sends mutated frames to a real GPU host on a real socket, two tiny models behind it, while well-behaved inferlets work on connections of
+ * Sends mutated frames to a real GPU host on a real socket, two tiny models and two tiny encoders behind it, while well-behaved inferlets work on connections of
  * their own. Checks that nothing crashes or hangs, that neighbours receive the same bits as alone, that every answer is readable and none
  * blames the host, and that the host frees all resources in the end.
  */
@@ -78,7 +84,10 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
       swapDiskBytes: 1 << 20,
     }),
   ];
-  const host = new GpuHost(models);
+  const encoders = await Promise.all(
+    (['embedding', 'reranker'] as const).map((kind) => hostedEncoder(directory, kind)),
+  );
+  const host = new GpuHost(models, { encoders });
   const address = await host.listen(join(directory, 's'));
   const connections = await Promise.all(models.map(() => GpuHostConnection.connect(address)));
   const neighbours = models.flatMap(({ name }, model) =>
@@ -89,6 +98,8 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   );
   for (const { neighbour } of neighbours) await neighbour.keep();
   const expected = await rehearse(models, neighbours);
+  const reader = connections[0]!.openInferlet({ id: 'reader', tenant: 'reader', maxPages: 0, arrival: 0 });
+  const vectors = await encodeSome(reader);
   const memory = new MemoryWatch();
   const stalls = monitorEventLoopDelay({ resolution: 10 });
   stalls.enable();
@@ -111,6 +122,15 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
       break;
     }
   });
+  const reading = (async () => {
+    while (attacking) {
+      const found = await inTime(encodeSome(reader));
+      const error = Math.max(...found.map((value, i) => Math.abs(value - (vectors[i] ?? 0))));
+      if (error < MAX_VECTOR_ERROR) continue;
+      problems.push(`the vectors of a neighbour differ by ${error} from those without attackers`);
+      break;
+    }
+  })().catch((error: Error) => problems.push(`a neighbour that encodes texts: ${error.message}`));
   const attacks = Array.from({ length: ATTACKERS }, (_, index) =>
     attack(target, options.seed, index, budget, observations).catch((error: Error) => {
       budget.left = 0;
@@ -119,12 +139,12 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   );
   await Promise.all(attacks);
   attacking = false;
-  await Promise.all(living);
+  await Promise.all([...living, reading]);
   clearInterval(watch);
   stalls.disable();
   const swapsOut = host.stats().models.reduce((sum, model) => sum + model.swapsOut, 0);
 
-  const tidying = Promise.all(neighbours.map(({ neighbour }) => neighbour.close())).then(() =>
+  const tidying = Promise.all([...neighbours.map(({ neighbour }) => neighbour.close()), reader.close()]).then(() =>
     removeNames(connections[0]!, models, observations),
   );
   await inTime(tidying).catch((error: Error) =>
@@ -133,7 +153,9 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   for (const connection of connections) connection.close();
   problems.push(...(await leftBehind(host)));
   await host.close();
-  await Promise.all(models.map(({ backend }) => backend.dispose()));
+  await Promise.all(
+    [...models.map(({ backend }) => backend), ...encoders.map(({ encoder }) => encoder)].map((each) => each.dispose()),
+  );
   rmSync(directory, { recursive: true, force: true });
   for (const text of observations.internal) problems.push(`the host blamed itself: ${text}`);
   problems.push(...memory.growth());
@@ -183,6 +205,20 @@ async function hostedModel(
     kv: { directory: join(directory, 'kv', name), fingerprint: made },
     ...memory,
   };
+}
+
+async function hostedEncoder(directory: string, kind: EncoderKind): Promise<HostedEncoder> {
+  const encoder = await OnnxEncoder.open(await randomEncoder(join(directory, kind), { kind }, 13), { threads: 1 });
+  return { name: kind, encoder, device: { name: 'CPU' }, directory: join(directory, kind) };
+}
+
+/** Vectors of a few texts. The order of sums depends on the other texts of a batch, so vectors of two calls differ a little. */
+async function encodeSome(inferlet: GpuInferlet): Promise<Float32Array> {
+  const lengths = Uint32Array.of(3, 12, 7);
+  const tokens = Uint32Array.from({ length: 22 }, (_, i) => 5 + i);
+  const outcome = await inferlet.encode('embedding', { tokens, lengths, firsts: lengths });
+  if (outcome.tag === 'err') throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);
+  return outcome.val;
 }
 
 /** Expected hash of each round without attackers: `[model][round]`. */
@@ -240,7 +276,7 @@ async function leftBehind(host: GpuHost): Promise<string[]> {
   const deadline = performance.now() + SETTLE_MS;
   const busy = () => host.stats().connections > 0 || host.stats().models.some(({ inferlets }) => inferlets > 0);
   while (busy() && performance.now() < deadline) await sleep(10);
-  const { connections, models } = host.stats();
+  const { connections, models, encoders } = host.stats();
   if (connections > 0) problems.push(`${connections} connections are left`);
   for (const { name, inferlets, queues, waitingCalls, pages, swappedOutPages, exports } of models) {
     const left = { inferlets, queues, waitingCalls, ownedPages: pages.owned, swappedOutPages, exports };
@@ -248,6 +284,8 @@ async function leftBehind(host: GpuHost): Promise<string[]> {
       if (count !== 0) problems.push(`${name}: ${count} ${what} are left`);
     if (pages.free + pages.cached !== pages.total) problems.push(`${name}: ${JSON.stringify(pages)} do not add up`);
   }
+  for (const { name, waitingCalls } of encoders)
+    if (waitingCalls !== 0) problems.push(`${name}: ${waitingCalls} waitingCalls are left`);
   for (const { memory } of host.engines) memory.check();
   return problems;
 }

@@ -1,6 +1,7 @@
 import { FILE_RIGHTS, type TenantLimit, TIERS } from '#gpu-host/protocol/calls.ts';
 import { type ExportControl, encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
 import { PageLists } from '#gpu-host/protocol/page-lists.ts';
+import { MAX_ENCODED_TEXTS } from '#gpu-host/protocol/wire.ts';
 import type { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { hostileWord, list, mask, sampler, stepOutput, text, word } from './hostile.ts';
 import type { Random } from './random.ts';
@@ -108,7 +109,7 @@ export class HostileSession {
     const { inferlet } = space;
     this.#space = space;
     const id = random.once(5) ? 0 : ++this.#lastId;
-    switch (random.below(31)) {
+    switch (random.below(33)) {
       case 0:
         this.#close(writer, inferlet, queue, id);
         return;
@@ -227,6 +228,10 @@ export class HostileSession {
       case 29:
         if (random.once(4)) this.#put(writer, inferlet, queue, id, { op: 'list-adapters' });
         else this.#put(writer, inferlet, queue, id, { op: 'load-adapter', name: text(random, random.pick(ADAPTERS)) });
+        return;
+      case 30:
+      case 31:
+        this.#encode(writer, inferlet, id);
         return;
       default:
         this.#put(writer, inferlet, queue, this.#runId(), { op: random.once(2) ? 'run-stop' : 'run-piped' });
@@ -357,6 +362,25 @@ export class HostileSession {
       default:
         this.#put(writer, inferlet, queue, id, { op: 'file-list', prefix: name, functionName });
     }
+  }
+
+  /** Mostly texts that the encoder takes; now and then as many as a call may have, and one more. */
+  #encode(writer: FrameWriter, inferlet: number, id: number): void {
+    const random = this.#random;
+    const count = random.once(20) ? MAX_ENCODED_TEXTS + random.below(2) : random.below(5);
+    const sane = Uint32Array.from({ length: count }, () => 1 + random.below(12));
+    const tokens = Uint32Array.from({ length: sane.reduce((sum, length) => sum + length, 0) }, () =>
+      random.below(this.#vocabularySize),
+    );
+    const some = (values: Uint32Array) =>
+      random.once(12) ? list(random, values.length, () => word(random, random.below(13))) : values;
+    this.#put(writer, inferlet, 0, id, {
+      op: 'encode',
+      encoder: word(random, random.below(2)),
+      tokens: some(tokens),
+      lengths: some(sane),
+      firsts: some(sane.map((length) => random.below(length + 1))),
+    });
   }
 
   #control(name: string): ExportControl {

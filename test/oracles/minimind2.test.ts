@@ -3,9 +3,9 @@ import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { InferenceSession, Tensor } from 'onnxruntime-node';
 import type { Backend } from '#gpu-host/backends/backend.ts';
 import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
+import { InferenceSession, Tensor } from '#gpu-host/backends/onnx/library.ts';
 import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
 import { defaultCacheDirectory } from '#gpu-host/models/cache.ts';
 import { catalogModel } from '#gpu-host/models/catalog.ts';

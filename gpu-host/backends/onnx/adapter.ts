@@ -1,10 +1,10 @@
 import { setImmediate } from 'node:timers/promises';
-import { Tensor } from 'onnxruntime-node';
 import type { LoadedAdapter, LowRank } from '#gpu-host/models/adapter.ts';
 import { PROJECTIONS, type Projection } from '#gpu-host/models/adapter-config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import type { DeviceAdapter } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
+import { Tensor } from './library.ts';
 import { type LinearLayer, layerLinears } from './weights.ts';
 
 /** Graph inputs of an adapter for one multiplication: `down` float32 [rank, columns] and `up` float32 [rank, rows], scale included. */

@@ -1,8 +1,8 @@
-import { InferenceSession, Tensor } from 'onnxruntime-node';
 import type { EncoderConfig } from '#gpu-host/models/encoder/config.ts';
 import type { LoadedEncoder } from '#gpu-host/models/encoder/load.ts';
 import type { Encoder, EncoderInput } from '../encoder.ts';
 import { buildEncoder } from './encoder-graph.ts';
+import { InferenceSession, Tensor } from './library.ts';
 import { floats } from './outputs.ts';
 import { sessionOptions } from './session-options.ts';
 

@@ -1,10 +1,10 @@
-import { Tensor } from 'onnxruntime-node';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { SequenceInput } from '../backend.ts';
 import { allowedWords } from '../check.ts';
 import { fillBias, HIDDEN, hasBlindInput, type RunShape } from './bias.ts';
 import { Growable } from './growable.ts';
 import type { KvPool } from './kv-pool.ts';
+import { Tensor } from './library.ts';
 import type { RotaryRows, RotaryTable } from './rotary-table.ts';
 import type { Row } from './rows.ts';
 import type { KvSegments } from './segments.ts';

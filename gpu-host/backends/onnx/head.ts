@@ -1,7 +1,7 @@
-import { Tensor } from 'onnxruntime-node';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { StateScores, TopTokens } from '../backend.ts';
 import type { LazySession } from './lazy-session.ts';
+import { Tensor } from './library.ts';
 import { floats, type RunResult, TOP, topRows } from './outputs.ts';
 
 /** Most logits in one run of the head, held several times at 4 bytes each. `Head` splits more states into several runs. */

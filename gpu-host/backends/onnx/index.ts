@@ -1,4 +1,3 @@
-import { InferenceSession } from 'onnxruntime-node';
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
@@ -19,6 +18,7 @@ import { Head } from './head.ts';
 import { buildHead } from './head-graph.ts';
 import { KvPool } from './kv-pool.ts';
 import { LazySession } from './lazy-session.ts';
+import { InferenceSession } from './library.ts';
 import { allowedTopRows, fetches, floats, type RunResult, receivedAttention, TOP, topRows } from './outputs.ts';
 import { runCosts } from './packing.ts';
 import { PaddingMeter } from './padding.ts';

@@ -1,7 +1,7 @@
-import { Tensor } from 'onnxruntime-node';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { SequenceInput } from '../backend.ts';
 import type { KvPool } from './kv-pool.ts';
+import { Tensor } from './library.ts';
 import type { RunCosts } from './packing.ts';
 import type { Row } from './rows.ts';
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { ElementType, GraphBuilder } from './graph-builder.ts';
+import { InferenceSession, Tensor } from './library.ts';
 import { sessionOptions } from './session-options.ts';
 
 const SIZE = 512;

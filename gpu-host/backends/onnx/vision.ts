@@ -1,8 +1,8 @@
-import { InferenceSession, Tensor } from 'onnxruntime-node';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import type { ImageEncoder } from '../backend.ts';
 import { checkImages } from '../check.ts';
+import { InferenceSession, Tensor } from './library.ts';
 import { floats } from './outputs.ts';
 import { sessionOptions } from './session-options.ts';
 import { buildVision } from './vision-graph.ts';

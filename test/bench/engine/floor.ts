@@ -1,5 +1,5 @@
 import { Worker } from 'node:worker_threads';
-import { InferenceSession, Tensor } from 'onnxruntime-node';
+import { InferenceSession, Tensor } from '#gpu-host/backends/onnx/library.ts';
 import { matMulModel } from './matmul-model.ts';
 import { streamModule } from './stream-module.ts';
 
