@@ -40,7 +40,10 @@ before(async () => {
     { ...model, name: 'by-onnx', backend: 'onnx' },
     { ...model, name: 'by-reference', backend: 'reference' },
   ];
-  writeFileSync(config, JSON.stringify({ name: 'test', address, models, kvDirectory: join(directory, 'kv') }));
+  writeFileSync(
+    config,
+    JSON.stringify({ name: 'test', address, models, encoders: [], kvDirectory: join(directory, 'kv') }),
+  );
 });
 after(() => {
   for (const child of children) child.kill('SIGKILL');
@@ -56,9 +59,8 @@ async function start(
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   children.push(child);
-  const lines = createInterface({ input: child.stdout! });
-  const [line] = (await once(lines, 'line')) as [string];
-  return { child, ready: JSON.parse(line) };
+  for await (const line of createInterface({ input: child.stdout! })) return { child, ready: JSON.parse(line) };
+  throw new Error('the GPU host ended before it was ready');
 }
 
 /** Ends a process, which frees its address. */
