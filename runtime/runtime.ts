@@ -249,7 +249,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const loads = new ModelLoads(hosts);
   lease.reportLoad(() => {
     const { current } = loads;
-    return { running: running(), gpuHosts: runner.served, ...(current && { models: current }) };
+    return { running: running(), gpuHosts: runner.served, ...current };
   });
   const stopCancels = await scheduler.control.onCancel(lease.id, (id, reason) => runner.cancelChild(id, reason));
   observe = (job, peak) => worker.observe(job, peak);

@@ -1,24 +1,28 @@
 import { backendText, deviceText, hostState } from '../app/control/hosted-model.ts';
-import type { HostedModel, ModelLoad, PlatformLoad } from '../app/control/operations.ts';
+import type { EncoderLoad, HostedModel, ModelLoad, PlatformLoad } from '../app/control/operations.ts';
 import { bytes, number } from './format.ts';
 import type { Terminal } from './terminal.ts';
 
 const HEADING = ['GPU HOST', 'STATE', 'RUNNING', 'MODEL', 'BACKEND', 'DEVICE', 'MEMORY', 'PAGES', 'BUSY', 'BATCH'];
 
-/** One line per model of each GPU host: its device and its recent load. */
-export function showHosts(terminal: Terminal, { gpuHosts, models }: Pick<PlatformLoad, 'gpuHosts' | 'models'>): void {
+/** One line per model and encoder of each GPU host: its device and its recent load. */
+export function showHosts(
+  terminal: Terminal,
+  { gpuHosts, models, encoders }: Pick<PlatformLoad, 'gpuHosts' | 'models' | 'encoders'>,
+): void {
   const rows = gpuHosts.flatMap((host) => {
     const loads = models.filter(({ gpuHost }) => gpuHost === host.name);
-    terminal.value({ ...host, load: loads });
+    const encoding = encoders.filter(({ gpuHost }) => gpuHost === host.name);
+    terminal.value({ ...host, load: loads, encoders: encoding });
     const start = [host.name, hostState(host), number(host.running)];
     if (host.models.length === 0) return [[...start, ...Array.from({ length: 7 }, () => '-')]];
-    return host.models.map((hosted) => [
-      ...start,
-      ...cells(
+    const modelCells = host.models.map((hosted) =>
+      cells(
         hosted,
         loads.find(({ model }) => model === hosted.model),
       ),
-    ]);
+    );
+    return [...modelCells, ...encoding.map(encoderCells)].map((each) => [...start, ...each]);
   });
   terminal.table(HEADING, rows, 'No GPU host is known. Run `pie doctor` to check the runtime.');
 }
@@ -34,5 +38,12 @@ function cells(hosted: HostedModel, load: ModelLoad | undefined): string[] {
     used === undefined ? number(pages) : `${number(used)} of ${number(pages)}`,
     load ? `${Math.round(100 * load.utilisation)}%` : '-',
     load?.batchSize ? number(load.batchSize) : '-',
+  ];
+}
+
+function encoderCells({ encoder, kind, device, deviceIndex, utilisation, batchSize }: EncoderLoad): string[] {
+  return [
+    ...[encoder, kind, deviceText({ device, deviceIndex }), '-', '-', `${Math.round(100 * utilisation)}%`],
+    batchSize ? number(batchSize) : '-',
   ];
 }

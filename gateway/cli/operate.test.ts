@@ -195,6 +195,12 @@ describe('operator commands:', () => {
           ...{ batchSize: 2.5, utilisation: 0.42, hitRate: 0, tokensPerSecond: 1, waitingCalls: 0, terminations: 0 },
         },
       ],
+      encoders: [
+        {
+          ...{ encoder: 'minilm', kind: 'embedding', hostId: 'a', device: { name: 'CPU' }, batchSize: 8 },
+          ...{ utilisation: 0.3, textsPerSecond: 90, tokensPerSecond: 900, waitingCalls: 1 },
+        },
+      ],
     }));
     // The lease writes this description together with the load.
     await platform.lease.describe({
@@ -224,7 +230,7 @@ describe('operator commands:', () => {
     assert.match(table, /^GPU HOST +STATE +RUNNING +MODEL +BACKEND +DEVICE +MEMORY +PAGES +BUSY +BATCH\n/);
     assert.match(
       table,
-      /gpu-host-1 +there +0 +tiny +cuda, bf16 +0: A card +3\.0 GiB of 4\.0 GiB +10 of 64 +42% +2\.5\ngpu-host-2 +away +0 +-/,
+      /gpu-host-1 +there +0 +tiny +cuda, bf16 +0: A card +3\.0 GiB of 4\.0 GiB +10 of 64 +42% +2\.5\ngpu-host-1 +there +0 +minilm +embedding +CPU +- +- +30% +8\ngpu-host-2 +away +0 +-/,
     );
     assert.equal(unknown.code, EXIT.refused);
     assert.match(unknown.stderr, /no GPU host "gpu-host-9"/);
@@ -234,6 +240,7 @@ describe('operator commands:', () => {
       .split('\n')
       .map((line) => JSON.parse(line));
     assert.deepEqual([first.name, first.load[0].gpuHost, second.connected], ['gpu-host-1', 'gpu-host-1', false]);
+    assert.deepEqual([first.encoders[0].encoder, first.encoders[0].textsPerSecond], ['minilm', 90]);
     const { stdout } = await pie(['doctor']);
     assert.match(
       stdout,

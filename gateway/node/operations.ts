@@ -3,7 +3,7 @@ import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
 import type { Invocation } from '#scheduler/invocations/types.ts';
 import { isDrained, servingHost } from '#scheduler/policies/placement.ts';
 import { LEASE_MS } from '#scheduler/runtimes/lease.ts';
-import type { ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
+import type { EncoderLoad as HostEncoderLoad, ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope, type Scope } from '#scheduler/tenants/scopes.ts';
 import type {
@@ -11,7 +11,6 @@ import type {
   GpuHostState,
   InvocationPage,
   InvocationQuery,
-  ModelLoad,
   Operations,
   PlatformLoad,
 } from '../app/control/operations.ts';
@@ -73,7 +72,7 @@ export class NodeOperations implements Operations {
           running: load?.running ?? 0,
         })),
         gpuHosts: gpuHostsOf(all),
-        models: modelsOf(all),
+        ...loadsOf(all),
         waiting: sum('waiting'),
         running: sum('running'),
         tenants,
@@ -155,27 +154,33 @@ export class NodeOperations implements Operations {
   }
 }
 
-/** Lists each model of each GPU host once, although all runtimes that use the host report it. */
-function modelsOf(runtimes: readonly RuntimeInfo[]): ModelLoad[] {
-  const hosts = new Map<string, HostLoad>();
+/** Lists each model and encoder of each GPU host once, although all runtimes that use the host report it. */
+function loadsOf(runtimes: readonly RuntimeInfo[]): Pick<PlatformLoad, 'models' | 'encoders'> {
+  const models = new Map<string, HostLoad>();
+  const encoders = new Map<string, HostEncoderLoad>();
   const names = new Map<string, string>();
   for (const { alive, load, gpuHosts = [] } of runtimes) {
     if (!alive) continue;
     for (const { hostId, name } of gpuHosts) if (hostId !== undefined) names.set(hostId, name);
-    for (const model of load?.models ?? []) hosts.set(`${model.hostId} ${model.model}`, model);
+    for (const model of load?.models ?? []) models.set(`${model.hostId} ${model.model}`, model);
+    for (const encoder of load?.encoders ?? []) encoders.set(`${encoder.hostId} ${encoder.encoder}`, encoder);
   }
-  return [...hosts.values()].map(
-    ({ model, hostId, pages, freePages, cachedPages, batchSize, utilisation, hitRate, ...rest }) => ({
-      model,
+  return {
+    models: [...models.values()].map(
+      ({ model, hostId, pages, freePages, cachedPages, batchSize, utilisation, hitRate, tokensPerSecond }) => ({
+        ...{ model, gpuHost: names.get(hostId) ?? null, pages, freePages, cachedPages, utilisation },
+        batchSize: batchSize > 0 ? batchSize : null,
+        hitRate: tokensPerSecond > 0 ? hitRate : null,
+      }),
+    ),
+    encoders: [...encoders.values()].map(({ hostId, device, batchSize, ...rest }) => ({
+      ...rest,
       gpuHost: names.get(hostId) ?? null,
-      pages,
-      freePages,
-      cachedPages,
+      device: device.name,
+      deviceIndex: device.index ?? null,
       batchSize: batchSize > 0 ? batchSize : null,
-      utilisation,
-      hitRate: rest.tokensPerSecond > 0 ? hitRate : null,
-    }),
-  );
+    })),
+  };
 }
 
 function requireScope({ principal }: Call, scope: Scope): void {

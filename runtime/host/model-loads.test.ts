@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { GpuHostConnection, type GpuHostStats } from '#gpu-host/protocol/client.ts';
+import type { EncoderStats } from '#gpu-host/protocol/host.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { loadsOf, ModelLoads } from './model-loads.ts';
 
@@ -33,7 +34,7 @@ describe('the recent load of GPU hosts', () => {
     const loads = new ModelLoads({ list: [connection] }, () => nowMs);
     const read = async () => {
       await loads.refresh();
-      return loads.current?.[0];
+      return loads.current?.models[0];
     };
     await compute();
     const busy = await read();
@@ -49,6 +50,21 @@ describe('the recent load of GPU hosts', () => {
     await host.restart();
     while (!connection.connected) await new Promise((resolve) => setTimeout(resolve, 10));
     assert.equal((await read())?.terminations, 0);
+  });
+
+  it('includes encoders', async () => {
+    const stats = await connection.stats();
+    const counts = { batches: 2, texts: 10, tokens: 100, failedCalls: 0, deviceBusyMs: 50, waitingCalls: 0 };
+    const encoder: EncoderStats = { name: 'minilm', kind: 'embedding', device: { name: 'CPU' }, ...counts };
+    const before = { ...stats, elapsedMs: 1000, encoders: [encoder] };
+    const busy = { ...encoder, batches: 4, texts: 20, tokens: 300, deviceBusyMs: 300, waitingCalls: 3 };
+    const now = { ...stats, elapsedMs: 1500, encoders: [busy] };
+    assert.deepEqual(loadsOf('h', 1, now, before).encoders, [
+      {
+        ...{ encoder: 'minilm', kind: 'embedding', hostId: 'h', device: { name: 'CPU' }, batchSize: 5 },
+        ...{ utilisation: 0.5, textsPerSecond: 20, tokensPerSecond: 400, waitingCalls: 3 },
+      },
+    ]);
   });
 
   it('starts again when the counters were reset', async () => {

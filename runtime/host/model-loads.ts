@@ -1,10 +1,16 @@
-import type { GpuHostStats, ModelStats, StatsOptions } from '#gpu-host/protocol/client.ts';
-import type { ModelLoad } from '#scheduler/runtimes/types.ts';
+import type { GpuHostStats, StatsOptions } from '#gpu-host/protocol/client.ts';
+import type { EncoderLoad, ModelLoad } from '#scheduler/runtimes/types.ts';
 
 /** The part of a GPU host's connection that its load is read from. */
 export interface LoadSource {
   readonly hostId: string | undefined;
   stats(options: StatsOptions): Promise<GpuHostStats>;
+}
+
+/** Load of GPU hosts. */
+export interface HostLoads {
+  readonly models: readonly ModelLoad[];
+  readonly encoders: readonly EncoderLoad[];
 }
 
 /** Shortest time between two reads of the counters. */
@@ -15,7 +21,7 @@ export class ModelLoads {
   readonly #hosts: { readonly list: readonly LoadSource[] };
   readonly #now: () => number;
   readonly #last = new Map<LoadSource, { readonly hostId: string; readonly stats: GpuHostStats }>();
-  readonly #loads = new Map<LoadSource, readonly ModelLoad[]>();
+  readonly #loads = new Map<LoadSource, HostLoads>();
   #askedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(hosts: { readonly list: readonly LoadSource[] }, now: () => number = () => performance.now()) {
@@ -24,13 +30,15 @@ export class ModelLoads {
   }
 
   /** The loads by the last reading; undefined before the first. Starts a new reading when the last is a second old. */
-  get current(): readonly ModelLoad[] | undefined {
+  get current(): HostLoads | undefined {
     const nowMs = this.#now();
     if (nowMs - this.#askedAtMs >= INTERVAL_MS) {
       this.#askedAtMs = nowMs;
       void this.refresh();
     }
-    return this.#loads.size === 0 ? undefined : [...this.#loads.values()].flat();
+    if (this.#loads.size === 0) return undefined;
+    const all = [...this.#loads.values()];
+    return { models: all.flatMap(({ models }) => models), encoders: all.flatMap(({ encoders }) => encoders) };
   }
 
   async refresh(): Promise<void> {
@@ -61,13 +69,11 @@ export class ModelLoads {
 }
 
 /** A host's load between two readings of its counters; since the counters' start without `before`, or when they were reset since. */
-export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, before?: GpuHostStats): ModelLoad[] {
+export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, before?: GpuHostStats): HostLoads {
   const since = before && before.elapsedMs <= stats.elapsedMs ? before : undefined;
   const elapsedMs = stats.elapsedMs - (since?.elapsedMs ?? 0);
-  return stats.models.map((model) => {
-    const earlier = since?.models.find(({ name }) => name === model.name);
-    const change = (of: (model: ModelStats) => number): number => Math.max(0, of(model) - (earlier ? of(earlier) : 0));
-    const batches = change((one) => one.batches);
+  const models = stats.models.map((model): ModelLoad => {
+    const change = changeOf(model, since?.models);
     const hitTokens = change(({ prefix }) => prefix.hitTokens);
     const askedTokens = hitTokens + change(({ prefix }) => prefix.missTokens);
     return {
@@ -80,14 +86,11 @@ export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, bef
       readAt,
       batchSize: ratio(
         change((one) => one.batches * one.meanBatchSize),
-        batches,
+        change((one) => one.batches),
       ),
-      utilisation: Math.min(
-        1,
-        ratio(
-          change((one) => one.deviceBusyMs),
-          elapsedMs,
-        ),
+      utilisation: share(
+        change((one) => one.deviceBusyMs),
+        elapsedMs,
       ),
       hitRate: ratio(hitTokens, askedTokens),
       tokensPerSecond: ratio(change((one) => one.tokens) * 1000, elapsedMs),
@@ -95,7 +98,36 @@ export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, bef
       terminations: model.terminations,
     };
   });
+  const encoders = stats.encoders.map((encoder): EncoderLoad => {
+    const change = changeOf(encoder, since?.encoders);
+    const { name, index } = encoder.device;
+    const texts = change((one) => one.texts);
+    return {
+      ...{ encoder: encoder.name, kind: encoder.kind, hostId },
+      device: { name, ...(index !== undefined && { index }) },
+      batchSize: ratio(
+        texts,
+        change((one) => one.batches),
+      ),
+      utilisation: share(
+        change((one) => one.deviceBusyMs),
+        elapsedMs,
+      ),
+      textsPerSecond: ratio(texts * 1000, elapsedMs),
+      tokensPerSecond: ratio(change((one) => one.tokens) * 1000, elapsedMs),
+      waitingCalls: encoder.waitingCalls,
+    };
+  });
+  return { models, encoders };
 }
+
+/** Reads how much a counter has grown since the earlier reading. */
+function changeOf<S extends { readonly name: string }>(now: S, before: readonly S[] = []) {
+  const earlier = before.find(({ name }) => name === now.name);
+  return (of: (stats: S) => number): number => Math.max(0, of(now) - (earlier ? of(earlier) : 0));
+}
+
+const share = (part: number, whole: number): number => Math.min(1, ratio(part, whole));
 
 /** Rounds to three decimals; 0 when `whole` is 0. */
 function ratio(part: number, whole: number): number {

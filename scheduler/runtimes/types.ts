@@ -125,6 +125,7 @@ export interface RuntimeLoad {
   readonly gpuHosts?: Readonly<Record<string, number>>;
   /** Recent load of the runtime's GPU hosts; absent until the runtime has first asked them. */
   readonly models?: readonly ModelLoad[];
+  readonly encoders?: readonly EncoderLoad[];
 }
 
 /** One model of one GPU host, over about the last second. */
@@ -153,6 +154,24 @@ export interface ModelLoad {
   readonly waitingCalls: number;
   /** Inferlets ended to free memory for others, since the GPU host's start. */
   readonly terminations: number;
+}
+
+/** One encoder of one GPU host, over about the last second. */
+export interface EncoderLoad {
+  readonly encoder: string;
+  readonly kind: RuntimeEncoder['kind'];
+  /** As that of {@link ModelLoad}. */
+  readonly hostId: string;
+  readonly device: { readonly name: string; readonly index?: number };
+  /** Mean number of texts per device step; 0 without steps. */
+  readonly batchSize: number;
+  /** Fraction of the time in which the device computed texts, 0 to 1. */
+  readonly utilisation: number;
+  readonly textsPerSecond: number;
+  /** Tokens per second, without padding. */
+  readonly tokensPerSecond: number;
+  /** Calls that wait for the device, or are computed. */
+  readonly waitingCalls: number;
 }
 
 /** Outcome of the recovery of a dead runtime's jobs, as counts. */

@@ -3,6 +3,7 @@ import type { ListedInvocation } from '../schemas/invocations.ts';
 import type { GpuHostChange, GpuHostState, PlatformLoad } from '../schemas/platform.ts';
 
 export type {
+  EncoderLoad,
   GpuHostChange,
   GpuHostState,
   HostedModel,

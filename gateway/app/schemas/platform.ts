@@ -52,6 +52,19 @@ const ModelLoadSchema = z.object({
   hitRate: z.number().nullable().openapi({ description: 'Share of prompt tokens found in the prefix cache' }),
 });
 
+const EncoderLoadSchema = z.object({
+  encoder: z.string(),
+  kind: z.enum(['embedding', 'reranker']),
+  gpuHost: z.string().nullable().openapi({ description: 'Name of its GPU host' }),
+  device: z.string().openapi({ description: 'Name of the card, or CPU' }),
+  deviceIndex: z.int().nullable().openapi({ description: 'Number of the device in the driver’s order' }),
+  batchSize: z.number().nullable().openapi({ description: 'Mean texts of a batch; null when there was none' }),
+  utilisation: z.number().openapi({ description: 'Share of time in which the device computed its texts' }),
+  textsPerSecond: z.number(),
+  tokensPerSecond: z.number(),
+  waitingCalls: z.int().openapi({ description: 'Calls that wait for the device, or are computed' }),
+});
+
 const HostedModelSchema = z.object({
   model: z.string(),
   backend: z.string(),
@@ -128,6 +141,7 @@ export const LoadSchema = z
     runtimes: z.array(RuntimeSchema).readonly(),
     gpuHosts: z.array(GpuHostSchema).readonly(),
     models: z.array(ModelLoadSchema).readonly(),
+    encoders: z.array(EncoderLoadSchema).readonly(),
     waiting: z.int(),
     running: z.int(),
     tenants: z
@@ -138,6 +152,8 @@ export const LoadSchema = z
 
 /** Memory and batches of one model on one device, over the last seconds. */
 export type ModelLoad = z.infer<typeof ModelLoadSchema>;
+/** Batches of one encoder on one device, over the last seconds. */
+export type EncoderLoad = z.infer<typeof EncoderLoadSchema>;
 export type HostedModel = z.infer<typeof HostedModelSchema>;
 export type RuntimeLimits = z.infer<typeof RuntimeLimitsSchema>;
 export type GpuHostState = z.infer<typeof GpuHostSchema>;

@@ -41,6 +41,11 @@ export function platformPage(visit: Visit): Page {
         render: async () => html`<h2>Models</h2>${modelTable(await load())}`,
       },
       {
+        id: 'encoders',
+        look: 'wide card',
+        render: async () => html`<h2>Encoders</h2>${encoderTable(await load())}`,
+      },
+      {
         id: 'runtimes',
         look: 'wide card',
         render: async () => html`<h2>Runtimes</h2>${runtimeTable((await load()).runtimes)}`,
@@ -160,6 +165,37 @@ function modelTable({ models, gpuHosts }: PlatformLoad): Html {
         hitRate === null ? '–' : percent(hitRate),
       ];
     }),
+  );
+}
+
+function encoderTable({ encoders, gpuHosts }: PlatformLoad): Html {
+  const several = gpuHosts.length > 1;
+  if (encoders.length === 0)
+    return empty(
+      'No encoder is served now.',
+      html`A <code>[[model]]</code> of <code>pie.toml</code> with a <code>kind</code> serves embeddings or scores.`,
+    );
+  return table(
+    'Texts of each encoder over the last seconds',
+    [
+      { head: 'Encoder' },
+      ...(several ? [{ head: 'GPU host' }] : []),
+      { head: 'Kind' },
+      { head: 'Device' },
+      { head: 'Texts a second', numeric: true },
+      { head: 'Tokens a second', numeric: true },
+      { head: 'Batch size', numeric: true },
+      { head: 'Device busy', numeric: true },
+      { head: 'Waiting calls', numeric: true },
+    ],
+    encoders.map((encoder) => [
+      encoder.encoder,
+      ...(several ? [encoder.gpuHost ?? '–'] : []),
+      ...[encoder.kind, deviceText(encoder), number(encoder.textsPerSecond), number(encoder.tokensPerSecond)],
+      encoder.batchSize === null ? '–' : number(encoder.batchSize),
+      percent(encoder.utilisation),
+      number(encoder.waitingCalls),
+    ]),
   );
 }
 
