@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { bundledFunctions, FIRST_FUNCTIONS } from './bundled.ts';
+import { bundledFunctions, FIRST_FUNCTIONS, firstFunctions } from './bundled.ts';
 import { ROOT } from './install.ts';
 
 test('bundledFunctions lists the first functions first and each function once', () => {
@@ -8,4 +8,14 @@ test('bundledFunctions lists the first functions first and each function once', 
   assert.deepEqual(names.slice(0, FIRST_FUNCTIONS.length), FIRST_FUNCTIONS);
   assert.equal(new Set(names).size, names.length);
   assert.ok(names.length > FIRST_FUNCTIONS.length);
+});
+
+test('firstFunctions includes those that the routes of encoders need', () => {
+  assert.deepEqual(firstFunctions({ encoders: [] }), FIRST_FUNCTIONS);
+  const encoder = { name: 'm', source: 'file:/m', threads: 0 };
+  const encoders = (['embedding', 'reranker', 'embedding'] as const).map((kind) => ({ ...encoder, kind }));
+  const added = firstFunctions({ encoders }).filter((name) => !FIRST_FUNCTIONS.includes(name));
+  assert.deepEqual(added, ['openai-embeddings', 'rerank']);
+  const known = bundledFunctions({ root: ROOT });
+  assert.ok(added.every((name) => known.includes(name)));
 });

@@ -15,6 +15,14 @@ export const FIRST_FUNCTIONS: readonly string[] = [
   'echo-session',
 ];
 
+/** The function behind each kind of encoder's route. */
+const ENCODER_FUNCTIONS = { embedding: 'openai-embeddings', reranker: 'rerank' } as const;
+
+/** {@link FIRST_FUNCTIONS}, and those that the routes of the configured encoders need. */
+export function firstFunctions({ encoders }: Pick<Config, 'encoders'>): string[] {
+  return [...FIRST_FUNCTIONS, ...new Set(encoders.map(({ kind }) => ENCODER_FUNCTIONS[kind]))];
+}
+
 /** Names of the functions that came with this Pie, the first ones first. */
 export function bundledFunctions({ root }: Pick<Config, 'root'>): string[] {
   const folder = path.join(root, 'functions');

@@ -6,7 +6,7 @@ import net from 'node:net';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { missingRedisServer } from './bootstrap/redis-server.js';
-import { bundledFunctions, deployBundled, deployRest, FIRST_FUNCTIONS } from './bundled.ts';
+import { bundledFunctions, deployBundled, deployRest, firstFunctions } from './bundled.ts';
 import { type Config, loadConfig } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { claimHome } from './home.ts';
@@ -98,7 +98,7 @@ async function main(): Promise<number> {
     const wanted = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
     const isWhole = serves('gateway') && serves('runtime');
-    const first = isWhole ? (wanted ?? FIRST_FUNCTIONS) : [];
+    const first = isWhole ? (wanted ?? firstFunctions(config)) : [];
     await deployBundled(config, first, stopping.signal);
     const story = isWhole && !flags['no-story'] && !flags.json && !stopping.signal.aborted;
     if (story) await streamStory(config, stopping.signal, say);
