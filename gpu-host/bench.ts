@@ -10,8 +10,8 @@ import { createReferenceBackend } from './backends/reference/index.ts';
 import { loadModel } from './models/load.ts';
 import { pullModel } from './models/pull.ts';
 import {
+  type DeviceClient,
   type GpuHostConnection,
-  type GpuInferlet,
   GpuHostConnection as Host,
   type Sampler,
 } from './protocol/client.ts';
@@ -43,7 +43,7 @@ const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 const tokens = Number(values.tokens);
 const perSequence = Math.ceil((tokens + 1) / PAGE_SIZE);
 
-type Way = (connection: GpuHostConnection, inferlet: GpuInferlet) => Promise<void>;
+type Way = (connection: GpuHostConnection, inferlet: DeviceClient) => Promise<void>;
 
 const ways: Record<string, Way> = {
   'three calls': threeCalls,
@@ -51,7 +51,7 @@ const ways: Record<string, Way> = {
   'run-ahead': runAhead,
 };
 
-async function fused(connection: GpuHostConnection, inferlet: GpuInferlet): Promise<void> {
+async function fused(connection: GpuHostConnection, inferlet: DeviceClient): Promise<void> {
   const queue = inferlet.createQueue(modelName(connection));
   const pages = unwrap(inferlet.allocatePages(queue, perSequence));
   let token = Uint32Array.of(1);
@@ -72,7 +72,7 @@ async function fused(connection: GpuHostConnection, inferlet: GpuInferlet): Prom
   }
 }
 
-async function threeCalls(connection: GpuHostConnection, inferlet: GpuInferlet): Promise<void> {
+async function threeCalls(connection: GpuHostConnection, inferlet: DeviceClient): Promise<void> {
   const queue = inferlet.createQueue(modelName(connection));
   const pages = unwrap(inferlet.allocatePages(queue, perSequence));
   const embeds = unwrap(inferlet.allocateEmbeds(queue, 2));
@@ -92,7 +92,7 @@ async function threeCalls(connection: GpuHostConnection, inferlet: GpuInferlet):
   }
 }
 
-async function runAhead(connection: GpuHostConnection, inferlet: GpuInferlet): Promise<void> {
+async function runAhead(connection: GpuHostConnection, inferlet: DeviceClient): Promise<void> {
   const queue = inferlet.createQueue(modelName(connection));
   const pages = unwrap(inferlet.allocatePages(queue, perSequence));
   const none = new Uint32Array();

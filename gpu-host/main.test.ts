@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 import { randomAdapter, randomModel } from './models/random-model.ts';
-import { GpuHostConnection, type GpuInferlet } from './protocol/client.ts';
+import { type DeviceClient, GpuHostConnection } from './protocol/client.ts';
 import { generate, must, NONE, range, tagOf } from './testing/host.ts';
 
 let directory: string;
@@ -145,7 +145,7 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
 
 test('persistent exports outlive a killed host, bit for bit; those of other weights are refused by name', async () => {
   const prompt = range(1, 20);
-  const probe = async (inferlet: GpuInferlet, queue: number, pages: Uint32Array) => {
+  const probe = async (inferlet: DeviceClient, queue: number, pages: Uint32Array) => {
     const request = { tokens: Uint32Array.of(7), positions: Uint32Array.of(19), inPages: pages, outPages: NONE };
     const output = { tag: 'distributions' as const, val: 20 };
     return must(await inferlet.ask(queue, { op: 'step', request: { ...request, mask: undefined, rows: 1, output } }))

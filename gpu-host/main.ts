@@ -25,7 +25,7 @@ import { pullModel } from './models/pull.ts';
 import { parseSource } from './models/source.ts';
 import { hostFamilies } from './protocol/host-metrics.ts';
 import type { LinkSecurity } from './protocol/security.ts';
-import { GpuHost, type HostedModel } from './server.ts';
+import { GpuHost, type HostedModel } from './server/gpu-host.ts';
 
 /** The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. */
 async function main(): Promise<void> {

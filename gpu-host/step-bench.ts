@@ -16,8 +16,8 @@ import type { Backend, SequenceInput, SequenceOutput } from './backends/backend.
 import { createTestCudaBackend } from './backends/testing/cuda.ts';
 import type { ModelConfig } from './models/config.ts';
 import { randomModel } from './models/random-model.ts';
-import { GpuHostConnection, type GpuInferlet } from './protocol/client.ts';
-import { GpuHost } from './server.ts';
+import { type DeviceClient, GpuHostConnection } from './protocol/client.ts';
+import { GpuHost } from './server/gpu-host.ts';
 import { must, NONE, range } from './testing/host.ts';
 
 const PAGE_SIZE = 16;
@@ -149,7 +149,7 @@ async function decodeAll({ address, way, runs, context, steps, rounds }: Clients
 }
 
 type Decode = (
-  inferlet: GpuInferlet,
+  inferlet: DeviceClient,
   queue: number,
   pages: Uint32Array,
   context: number,
@@ -179,7 +179,7 @@ const decodeSteps: Decode = async (inferlet, queue, pages, context, steps) => {
 };
 
 /** Prefills a text unlike any other, so that the prefix cache finds nothing. */
-async function prefill(inferlet: GpuInferlet, queue: number, pages: Uint32Array, context: number, seed: number) {
+async function prefill(inferlet: DeviceClient, queue: number, pages: Uint32Array, context: number, seed: number) {
   for (let from = 0; from < context; from += PREFILL_TOKENS) {
     const positions = range(from, Math.min(context, from + PREFILL_TOKENS));
     const tokens = positions.map((position) => 3 + ((position + seed) % 90));

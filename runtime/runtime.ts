@@ -30,7 +30,7 @@ import { HttpClient } from './host/http/client.ts';
 import { inferletBytes } from './host/inferlet-bytes.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
-import { StoreLines } from './host/store-lines.ts';
+import { StoreQueues } from './host/store-queues.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
 import { keepPace } from './lifecycle/keep-pace.ts';
@@ -218,7 +218,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     services: {
       keyValues: scheduler.keyValues,
       messaging: scheduler.messaging,
-      storeLines: new StoreLines(),
+      storeQueues: new StoreQueues(),
       bytes: inferletBytes(),
       http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
       images,

@@ -36,7 +36,7 @@ export interface Keys {
   readonly children: string;
   /** Counter: the last arrival number given out. */
   readonly arrivals: string;
-  /** Sorted set: a tenant's line, which is its invocations that wait for admission, by arrival. */
+  /** Sorted set: a tenant's queue, which is its invocations that wait for admission, by arrival. */
   waiting(tenant: string): string;
   /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
   readonly deadlines: string;

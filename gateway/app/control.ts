@@ -2,18 +2,18 @@ import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
-import type { Operations } from './control/operations.ts';
-import type { Quotas } from './control/quotas.ts';
-import type { Alias, DeployReport, DeployTarget, Draining, Releases } from './control/releases.ts';
-import type { Secrets } from './control/secrets.ts';
-import type { Tenants } from './control/tenants.ts';
 import type { Memory } from './http/bodies.ts';
+import type { Operations } from './resources/operations.ts';
+import type { Quotas } from './resources/quotas.ts';
+import type { Alias, DeployReport, DeployTarget, Draining, Releases } from './resources/releases.ts';
+import type { Secrets } from './resources/secrets.ts';
+import type { Tenants } from './resources/tenants.ts';
 import type { FunctionManifest, FunctionVersion } from './schemas/functions.ts';
 import type { HeldInvocation, InvocationFile, InvocationStatus, LogEntry, LogLevel } from './schemas/invocations.ts';
 import type { Health } from './schemas/platform.ts';
 
 /**
- * The app's interface to the rest of the platform. `gateway/node` implements it on Redis, `gateway/worker.ts` by HTTP to a Node gateway.
+ * The app's interface to the rest of the platform. `gateway/node` implements it on Redis, `gateway/worker/worker.ts` by HTTP to a Node gateway.
  *
  * Every method throws `GatewayError` for faults that a client may read; the gateway turns any other error into `internal`. Every wait
  * ends when `call.signal` aborts, or earlier at the implementation's own deadline.

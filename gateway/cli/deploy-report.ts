@@ -1,4 +1,4 @@
-import type { DeployPlan, Difference, Share } from '../app/control/releases.ts';
+import type { DeployPlan, Difference, Share } from '../app/resources/releases.ts';
 import type { Deployment } from './deployment.ts';
 import { bytes, duration } from './format.ts';
 

@@ -1,8 +1,8 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import type { DeployPlan, DeployTarget } from '../app/control/releases.ts';
 import { CODES } from '../app/errors/codes.ts';
+import type { DeployPlan, DeployTarget } from '../app/resources/releases.ts';
 import type { Deployed, PieClient } from '../client/client.ts';
 import { type Built, buildComponent } from './builder.ts';
 import { EXIT, Failure } from './failure.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import type { QuotaStatus } from '../app/control/quotas.ts';
+import type { QuotaStatus } from '../app/resources/quotas.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { ROOT } from './paths.ts';
 

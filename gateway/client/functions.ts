@@ -1,3 +1,4 @@
+import type { Deployed as ControlDeployed, FunctionVersion } from '../app/control.ts';
 import type {
   Alias,
   DeployPlan,
@@ -6,8 +7,7 @@ import type {
   Rollback,
   RollbackRequest,
   SetAlias,
-} from '../app/control/releases.ts';
-import type { Deployed as ControlDeployed, FunctionVersion } from '../app/control.ts';
+} from '../app/resources/releases.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 

@@ -1,5 +1,5 @@
-import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '../app/control/operations.ts';
 import type { InvocationStatus } from '../app/control.ts';
+import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '../app/resources/operations.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 

@@ -1,4 +1,4 @@
-import type { MinuteRow, QuotaChange, QuotaStatus, UsageRow } from '../app/control/quotas.ts';
+import type { MinuteRow, QuotaChange, QuotaStatus, UsageRow } from '../app/resources/quotas.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 

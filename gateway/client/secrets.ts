@@ -1,4 +1,4 @@
-import type { Secret } from '../app/control/secrets.ts';
+import type { Secret } from '../app/resources/secrets.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 

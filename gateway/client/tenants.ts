@@ -1,4 +1,4 @@
-import type { ApiKey, AuditEntry, CreatedKey, NewKey, Tenant, TenantChange } from '../app/control/tenants.ts';
+import type { ApiKey, AuditEntry, CreatedKey, NewKey, Tenant, TenantChange } from '../app/resources/tenants.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 

@@ -18,11 +18,6 @@ import { QuotaExceeded, type QuotaUse } from '#scheduler/quotas/exceeded.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import { webhookFault } from '#scheduler/webhooks/url.ts';
-import type { Operations } from '../app/control/operations.ts';
-import type { Quotas } from '../app/control/quotas.ts';
-import type { Draining, Releases } from '../app/control/releases.ts';
-import type { Secrets } from '../app/control/secrets.ts';
-import type { Tenants } from '../app/control/tenants.ts';
 import type {
   Call,
   ControlPlane,
@@ -48,6 +43,11 @@ import { GatewayError } from '../app/errors/gateway-error.ts';
 import { inFlight } from '../app/errors/in-flight.ts';
 import { LARGE_BYTES } from '../app/http/answer.ts';
 import { rateLimitHeaders } from '../app/http/rate-limit.ts';
+import type { Operations } from '../app/resources/operations.ts';
+import type { Quotas } from '../app/resources/quotas.ts';
+import type { Draining, Releases } from '../app/resources/releases.ts';
+import type { Secrets } from '../app/resources/secrets.ts';
+import type { Tenants } from '../app/resources/tenants.ts';
 import { NodeFunctions } from './functions.ts';
 import { runningChecks } from './health.ts';
 import { type LogSource, readLogs } from './logs.ts';

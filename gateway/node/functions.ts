@@ -6,7 +6,6 @@ import type { FunctionVersion as StoredVersion } from '#scheduler/functions/type
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { withoutValues } from '#scheduler/secrets/rules.ts';
-import type { DeployPlan, DeployTarget, Draining } from '../app/control/releases.ts';
 import type {
   Call,
   Deployed,
@@ -17,6 +16,7 @@ import type {
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { LARGE_BYTES } from '../app/http/answer.ts';
+import type { DeployPlan, DeployTarget, Draining } from '../app/resources/releases.ts';
 import { toAlias, toFunctionVersion, toReport, toVersionAliases } from './present.ts';
 import { requireOwn } from './shared-functions.ts';
 import { translating } from './store-errors.ts';

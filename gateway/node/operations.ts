@@ -6,6 +6,8 @@ import { LEASE_MS } from '#scheduler/runtimes/lease.ts';
 import type { EncoderLoad as HostEncoderLoad, ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope, type Scope } from '#scheduler/tenants/scopes.ts';
+import type { Call } from '../app/control.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
 import type {
   GpuHostChange,
   GpuHostState,
@@ -13,9 +15,7 @@ import type {
   InvocationQuery,
   Operations,
   PlatformLoad,
-} from '../app/control/operations.ts';
-import type { Call } from '../app/control.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+} from '../app/resources/operations.ts';
 import { gpuHostsOf } from './gpu-hosts.ts';
 import { toInvocationState } from './present.ts';
 import { translating } from './store-errors.ts';
@@ -110,7 +110,7 @@ export class NodeOperations implements Operations {
         if (outcome === 'unknown') return null;
         if (outcome === 'last')
           throw new GatewayError('conflict', `No other GPU host would be left that is there and not drained.`, {
-            hint: `Take another one back first (\`pie gpu-hosts undrain\`), or force it (\`pie gpu-hosts drain ${name} --force\`): what comes then waits in line until one is there.`,
+            hint: `Take another one back first (\`pie gpu-hosts undrain\`), or force it (\`pie gpu-hosts drain ${name} --force\`): what comes then waits in the queue until one is there.`,
           });
         if (outcome === 'drained') await audit.record(keyId, tenant, 'gpu-host.drain', name, force ? { force } : {});
       } else {

@@ -3,7 +3,6 @@ import type { FunctionVersion as StoredVersion } from '#scheduler/functions/type
 import type { Invocation, InvocationEvent, WebhookState } from '#scheduler/invocations/types.ts';
 import type { RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import { withoutValues } from '#scheduler/secrets/rules.ts';
-import type { Alias, DeployReport } from '../app/control/releases.ts';
 import type {
   FunctionVersion,
   HeldInvocation,
@@ -14,6 +13,7 @@ import type {
 } from '../app/control.ts';
 import { resultIn } from '../app/http/json-text.ts';
 import { eventId } from '../app/invocations/event-id.ts';
+import type { Alias, DeployReport } from '../app/resources/releases.ts';
 
 /** A stored version without the platform's internal members. */
 export function toFunctionVersion(stored: StoredVersion): FunctionVersion {

@@ -5,9 +5,9 @@ import { spanNumber, spanStart } from '#scheduler/quotas/windows.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { SpanCounts } from '#scheduler/usage/usage.ts';
-import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/control/quotas.ts';
 import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/resources/quotas.ts';
 import { translating } from './store-errors.ts';
 
 /** Limits, their use, and usage, in Redis. */

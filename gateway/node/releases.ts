@@ -11,6 +11,8 @@ import type { DeployedFunction } from '#scheduler/functions/functions.ts';
 import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
 import type { AliasOutcome, RollbackOutcome, RollbackPlan } from '#scheduler/functions/releases.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
 import type {
   Alias,
   DeployPlan,
@@ -22,9 +24,7 @@ import type {
   RollbackRequest,
   SetAlias,
   Share,
-} from '../app/control/releases.ts';
-import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+} from '../app/resources/releases.ts';
 import type { NodeFunctions } from './functions.ts';
 import { toAlias } from './present.ts';
 import { requireOwn } from './shared-functions.ts';

@@ -3,6 +3,8 @@ import type { Authentication, ApiKey as StoredKey } from '#scheduler/tenants/api
 import type { Act } from '#scheduler/tenants/audit.ts';
 import { KEY_NAME, MAX_KEYS, MAX_LIFETIME_MS, MAX_TENANTS, TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
 import { includesScope, includesScopes } from '#scheduler/tenants/scopes.ts';
+import type { Call, Principal, Scope } from '../app/control.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
 import type {
   ApiKey,
   AuditEntry,
@@ -12,9 +14,7 @@ import type {
   Tenant,
   TenantChange,
   Tenants,
-} from '../app/control/tenants.ts';
-import type { Call, Principal, Scope } from '../app/control.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+} from '../app/resources/tenants.ts';
 import { translating } from './store-errors.ts';
 
 /** Tenants, their keys and the audit log, in Redis. */

@@ -1,10 +1,5 @@
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
-import type { Operations } from '../app/control/operations.ts';
-import type { Quotas } from '../app/control/quotas.ts';
-import type { Draining, Releases } from '../app/control/releases.ts';
-import type { Secrets } from '../app/control/secrets.ts';
-import type { Tenants } from '../app/control/tenants.ts';
 import type {
   Call,
   ControlPlane,
@@ -29,6 +24,11 @@ import { GatewayError } from '../app/errors/gateway-error.ts';
 import { inFlight as inFlightError } from '../app/errors/in-flight.ts';
 import { pulledFeed } from '../app/http/pulled-feed.ts';
 import { eventId } from '../app/invocations/event-id.ts';
+import type { Operations } from '../app/resources/operations.ts';
+import type { Quotas } from '../app/resources/quotas.ts';
+import type { Draining, Releases } from '../app/resources/releases.ts';
+import type { Secrets } from '../app/resources/secrets.ts';
+import type { Tenants } from '../app/resources/tenants.ts';
 import { PieClient } from '../client/client.ts';
 import { limitHeadersOf, PieError } from '../client/errors.ts';
 import { type Fetch, Http } from '../client/http.ts';

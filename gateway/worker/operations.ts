@@ -1,3 +1,4 @@
+import type { Call } from '../app/control.ts';
 import type {
   GpuHostChange,
   GpuHostState,
@@ -5,8 +6,7 @@ import type {
   InvocationQuery,
   Operations,
   PlatformLoad,
-} from '../app/control/operations.ts';
-import type { Call } from '../app/control.ts';
+} from '../app/resources/operations.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
 /** Lists of invocations, load and GPU hosts, from the origin. */

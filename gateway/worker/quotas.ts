@@ -1,5 +1,5 @@
-import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/control/quotas.ts';
 import type { Call } from '../app/control.ts';
+import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/resources/quotas.ts';
 import { type ClientOf, options, translating } from './origin.ts';
 
 /** Limits and usage by HTTP: the origin stores them, and decides about access. */

@@ -1,3 +1,4 @@
+import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';
 import type {
   Alias,
   DeployPlan,
@@ -7,8 +8,7 @@ import type {
   Rollback,
   RollbackRequest,
   SetAlias,
-} from '../app/control/releases.ts';
-import type { Call, FunctionManifest, FunctionVersion } from '../app/control.ts';
+} from '../app/resources/releases.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
 /** Aliases, rollbacks and removals by HTTP: the origin performs them. */

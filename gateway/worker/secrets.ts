@@ -1,5 +1,5 @@
-import type { Secret, Secrets } from '../app/control/secrets.ts';
 import type { Call } from '../app/control.ts';
+import type { Secret, Secrets } from '../app/resources/secrets.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
 /** Secrets by HTTP: the origin stores them. */

@@ -1,3 +1,4 @@
+import type { Call } from '../app/control.ts';
 import type {
   ApiKey,
   AuditEntry,
@@ -7,8 +8,7 @@ import type {
   Tenant,
   TenantChange,
   Tenants,
-} from '../app/control/tenants.ts';
-import type { Call } from '../app/control.ts';
+} from '../app/resources/tenants.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
 /** Tenants, keys and the audit log by HTTP: the origin stores them, and decides about access. */

@@ -11,8 +11,8 @@ import { Rotation } from './rotation.ts';
 import type { Scoreboard } from './scoreboard.ts';
 import { type BatchLimits, DEFAULT_LIMITS, selectForwards } from './select.ts';
 import { type LatencyTargets, LatencyTurns } from './targets.ts';
-import { VariantTurns } from './turns.ts';
 import { isMoreUrgent, lendUrgency, relendUrgency, sortByUrgency } from './urgency.ts';
+import { VariantTurns } from './variant-turns.ts';
 
 export type { Batch, Grant } from './batch.ts';
 export type { BatchPolicy } from './policies/policy.ts';

@@ -11,7 +11,7 @@ import { hostBytes } from '../memory/host-bytes.ts';
 import { randomEncoder } from '../models/encoder/random-encoder.ts';
 import { GpuHostConnection } from '../protocol/client.ts';
 import { FrameWriter } from '../protocol/words.ts';
-import { GpuHost } from '../server.ts';
+import { GpuHost } from '../server/gpu-host.ts';
 import { must, startTestHost, type TestHost } from '../testing/host.ts';
 import { type EncodePort, EncoderEngine, type HostedEncoder } from './engine.ts';
 

@@ -56,7 +56,7 @@ interface EncodeCall {
 }
 
 /** One inferlet's calls. */
-interface Inferlet {
+interface InferletCalls {
   readonly calls: Set<EncodeCall>;
   readonly bytes: Taken;
 }
@@ -68,7 +68,7 @@ interface Inferlet {
 export class EncoderEngine {
   readonly model: HostedEncoder;
   readonly #queue = new EncodeQueue<EncodeCall>();
-  readonly #inferlets = new Map<EncodePort, Inferlet>();
+  readonly #inferlets = new Map<EncodePort, InferletCalls>();
   readonly #pace = new Pace();
   readonly #time = new DeviceTime();
   readonly #turns: DeviceTurns;
@@ -164,7 +164,7 @@ export class EncoderEngine {
     for (const { owner } of this.#computing) yield owner.tenant;
   }
 
-  #newInferlet({ owner }: EncodePort): Inferlet {
+  #newInferlet({ owner }: EncodePort): InferletCalls {
     return { calls: new Set(), bytes: new Taken(this.#bytes.values, owner.tenant, LEAST_BYTES) };
   }
 

@@ -1,5 +1,5 @@
 import type { DeviceAdapter } from '../backends/backend.ts';
-import type { AdapterWant } from './adapter-line.ts';
+import type { AdapterWant } from './adapter-queue.ts';
 import type { Adapters } from './adapters.ts';
 import type { ModelSpace } from './space.ts';
 

@@ -20,7 +20,7 @@ import {
 } from '../testing/host.ts';
 import { ids, same, Workbench } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
-import type { AdapterWant } from './adapter-line.ts';
+import type { AdapterWant } from './adapter-queue.ts';
 import { Adapters } from './adapters.ts';
 import { Meter } from './meter.ts';
 

@@ -4,7 +4,7 @@ import { type CallFault, fault } from '../memory/fault.ts';
 import type { LoadedAdapter } from '../models/adapter.ts';
 import { ModelError } from '../models/errors.ts';
 import type { AdapterInfo } from '../protocol/calls.ts';
-import { AdapterLine, type AdapterWant } from './adapter-line.ts';
+import { AdapterQueue, type AdapterWant } from './adapter-queue.ts';
 
 const MIB = 1024 * 1024;
 
@@ -30,7 +30,7 @@ export class Adapters {
   readonly #residents = new Map<string, Resident>();
   /** Residents that leave as soon as no call holds them. */
   readonly #leaving = new Set<string>();
-  readonly #line = new AdapterLine();
+  readonly #queue = new AdapterQueue();
   /** Device bytes of every adapter loaded so far. */
   readonly #sizes = new Map<string, number>();
   /** The loading loop; undefined while no call wants an adapter. */
@@ -79,7 +79,7 @@ export class Adapters {
     const { name } = want;
     const resident = this.#residents.get(name);
     if (resident && !this.#leaving.has(name)) return this.#use(name, resident);
-    this.#line.add(want);
+    this.#queue.add(want);
     this.#work ??= this.#bringAll();
     return undefined;
   }
@@ -93,7 +93,7 @@ export class Adapters {
 
   /** Drops a want without telling it. */
   drop(want: AdapterWant): void {
-    this.#line.drop(want);
+    this.#queue.drop(want);
     this.#changed();
   }
 
@@ -119,13 +119,13 @@ export class Adapters {
 
   /** Drops all wants of an inferlet that has ended. */
   forget(space: AdapterWant['space']): void {
-    for (const want of this.#line.dropAll(space)) want.failed(fault('cancelled', 'the inferlet has ended'));
+    for (const want of this.#queue.dropAll(space)) want.failed(fault('cancelled', 'the inferlet has ended'));
     this.#changed();
   }
 
   /** Drops all wants without telling them; resolves when no adapter is being read. */
   async close(): Promise<void> {
-    this.#line.clear();
+    this.#queue.clear();
     this.#changed();
     await this.#work;
   }
@@ -133,12 +133,12 @@ export class Adapters {
   async #bringAll(): Promise<void> {
     // The caller of `hold` may be in the middle of other work.
     await setImmediate();
-    for (let name = this.#line.next(); name !== undefined; name = this.#line.next()) {
+    for (let name = this.#queue.next(); name !== undefined; name = this.#queue.next()) {
       try {
         const resident = await this.#bring(name);
         if (resident) this.#hand(name, resident);
       } catch (error) {
-        for (const want of this.#line.take(name)) want.failed(error);
+        for (const want of this.#queue.take(name)) want.failed(error);
       }
     }
     this.#work = undefined;
@@ -146,7 +146,7 @@ export class Adapters {
 
   /** Gives the adapter to all that have waited for it; they pay for the load. */
   #hand(name: string, resident: Resident): void {
-    const wants = this.#line.take(name);
+    const wants = this.#queue.take(name);
     if (wants.length === 0) return;
     this.#charge(resident.unpaidMs, wants);
     resident.unpaidMs = 0;
@@ -201,7 +201,7 @@ export class Adapters {
       );
     }
     let fits = false;
-    while (this.#line.wants(name)) {
+    while (this.#queue.wants(name)) {
       fits = this.#evict(bytes);
       if (fits) break;
       // Calls that hold an adapter have had their turn and will end, by the device or with their inferlet.

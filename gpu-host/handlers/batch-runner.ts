@@ -6,7 +6,6 @@ import { ImageCache } from '../memory/image-cache.ts';
 import type { PageSpace } from '../memory/space.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import type { BatchTracer } from '../telemetry/batch-trace.ts';
-import { type RowUnderWay, rowsAhead } from './ahead.ts';
 import type { DeviceCall, HostCall, ModelContext } from './call.ts';
 import { DeviceStep, type StepPart } from './device-step.ts';
 import type { EmbedImageCall } from './embed-image.ts';
@@ -15,6 +14,7 @@ import { checkBefore, oldestFirst, ridersOf } from './grants.ts';
 import type { Payer } from './meter.ts';
 import { DistributionCall, type ProjectCall, ScoreCall } from './project.ts';
 import { RunCall } from './run.ts';
+import { type RowUnderWay, rowsAhead } from './run-ahead.ts';
 import type { StepStats } from './stats.ts';
 
 /** The engine, as the batch runner sees it. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend, SequenceInput } from '../backends/backend.ts';
 import { NOTHING_DRAWN } from '../backends/backend.ts';
-import type { GpuInferlet, Sampler } from '../protocol/client.ts';
+import type { DeviceClient, Sampler } from '../protocol/client.ts';
 import { must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
@@ -17,7 +17,7 @@ const SAMPLERS: readonly Omit<Sampler, 'seed'>[] = [
 ];
 
 /** Tokens, per sampler and seed, of a run and of one step whose every input has an output, also with a token mask. */
-async function said(inferlet: GpuInferlet, queue: number): Promise<number[][]> {
+async function said(inferlet: DeviceClient, queue: number): Promise<number[][]> {
   const all: number[][] = [];
   for (const [i, sampler] of SAMPLERS.entries()) {
     const seeded = { ...sampler, seed: 1000 + i };

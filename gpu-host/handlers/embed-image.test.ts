@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
-import type { GpuInferlet, Outcome } from '../protocol/client.ts';
+import type { DeviceClient, Outcome } from '../protocol/client.ts';
 import { err, handlerError, ok } from '../protocol/errors.ts';
 import { must, NONE, range, startTestHost, type TestHost, type TestHostOptions, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
@@ -62,12 +62,12 @@ class Oracle {
 
 /** An inferlet with one queue and one text. */
 class Writer {
-  readonly inferlet: GpuInferlet;
+  readonly inferlet: DeviceClient;
   readonly queue: number;
   readonly pages: Uint32Array;
   #length = 0;
 
-  constructor(inferlet: GpuInferlet, pages = 6) {
+  constructor(inferlet: DeviceClient, pages = 6) {
     this.inferlet = inferlet;
     this.queue = inferlet.createQueue('tiny');
     this.pages = must(inferlet.allocatePages(this.queue, pages));

@@ -12,7 +12,7 @@ import type { Tenants } from '../memory/tenants.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { addressCount, type QueuedOperation } from '../protocol/operations.ts';
 import { BatchTracer } from '../telemetry/batch-trace.ts';
-import type { AdapterWant } from './adapter-line.ts';
+import type { AdapterWant } from './adapter-queue.ts';
 import { Adapters } from './adapters.ts';
 import { Arrivals } from './arrivals.ts';
 import { BarrierCall } from './barrier.ts';

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { cpSync, readdirSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import type { GpuHostConnection, GpuInferlet, Termination } from '../protocol/client.ts';
+import type { DeviceClient, GpuHostConnection, Termination } from '../protocol/client.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, onOneBackend, PROMPT, same, Workbench } from '../testing/workbench.ts';
 import { nextTurn } from './pause.ts';
 
 /** Another inferlet, of the workbench's tenant by default. */
-function neighbour(b: Workbench, tenant?: string): { inferlet: GpuInferlet; queue: number } {
+function neighbour(b: Workbench, tenant?: string): { inferlet: DeviceClient; queue: number } {
   const inferlet = b.connection.openInferlet({
     id: `beside ${tenant}`,
     maxPages: 40,

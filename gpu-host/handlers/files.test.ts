@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { GpuInferlet } from '../protocol/client.ts';
+import type { DeviceClient } from '../protocol/client.ts';
 import { must, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { onOneBackend, PROMPT, same, Workbench } from '../testing/workbench.ts';
 
 const SHARED = { persistent: false, rights: 'writable', functionName: 'maker' } as const;
 
-function neighbour(b: Workbench, id: string, tenant = 'default'): { inferlet: GpuInferlet; queue: number } {
+function neighbour(b: Workbench, id: string, tenant = 'default'): { inferlet: DeviceClient; queue: number } {
   const inferlet = b.connection.openInferlet({ id, maxPages: 40, arrival: 2, tenant });
   return { inferlet, queue: inferlet.createQueue('tiny') };
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Dice } from '../batcher/testing/dice.ts';
-import type { GpuInferlet, Outcome } from '../protocol/client.ts';
+import type { DeviceClient, Outcome } from '../protocol/client.ts';
 import { GREEDY, Oracle, range, startTestHost, type TestHost } from '../testing/host.ts';
 import { checkCharged, openedBy } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
@@ -65,7 +65,7 @@ function plotOf(seed: number): Plot {
 }
 
 /** Prefills the prompt and decodes, token by token. Stops with the tag of the first error. */
-async function live(inferlet: GpuInferlet, { prompt, priority, delay, tokens, byEmbeds }: Story): Promise<Telling> {
+async function live(inferlet: DeviceClient, { prompt, priority, delay, tokens, byEmbeds }: Story): Promise<Telling> {
   const queue = inferlet.createQueue('tiny');
   if (priority !== 0) inferlet.send(queue, { op: 'set-priority', priority });
   for (let turn = 0; turn < delay; turn++) await nextTurn();
@@ -86,7 +86,7 @@ async function live(inferlet: GpuInferlet, { prompt, priority, delay, tokens, by
 type Said = Promise<Outcome<{ readonly tokens: Uint32Array }>>;
 
 function stepByTokens(
-  inferlet: GpuInferlet,
+  inferlet: DeviceClient,
   queue: number,
   pages: Uint32Array,
   inputs: readonly number[],
@@ -102,7 +102,7 @@ function stepByTokens(
 }
 
 function stepByEmbeds(
-  inferlet: GpuInferlet,
+  inferlet: DeviceClient,
   queue: number,
   pages: Uint32Array,
   inputs: readonly number[],
@@ -155,7 +155,7 @@ async function play(plot: Plot, seed: number, prefixCache: boolean) {
 }
 
 /** Checks that every call was answered, every page is back or cached, and all device time was charged. */
-async function checkAtRest(host: TestHost, opened: readonly GpuInferlet[]): Promise<void> {
+async function checkAtRest(host: TestHost, opened: readonly DeviceClient[]): Promise<void> {
   const engine = host.host.engines[0]!;
   for (const inferlet of opened) assert.equal(inferlet.pendingCalls, 0);
   assert.equal(engine.batcher.waiting, 0);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { Random } from '../backends/testing/scenario.ts';
-import type { GpuHostConnection, GpuInferlet, HandlerError } from '../protocol/client.ts';
+import type { DeviceClient, GpuHostConnection, HandlerError } from '../protocol/client.ts';
 import { bySteps, parting, type Said } from '../testing/decoding.ts';
 import { Ended, take } from '../testing/ended.ts';
 import { GREEDY, must, range, startTestHost, type TestHost } from '../testing/host.ts';
@@ -27,7 +27,7 @@ function promptOf(index: number): number[] {
 type End = { readonly tokens: readonly number[] } | { readonly error: HandlerError };
 
 /** Decodes greedily and takes pages one by one; now and then forks, or waits for something else. */
-async function decode(inferlet: GpuInferlet, prompt: readonly number[]): Promise<End> {
+async function decode(inferlet: DeviceClient, prompt: readonly number[]): Promise<End> {
   const queue = inferlet.createQueue('tiny');
   try {
     let pages: number[] = [];
@@ -67,7 +67,7 @@ async function decode(inferlet: GpuInferlet, prompt: readonly number[]): Promise
 }
 
 /** Decodes one token on a branch and drops the branch. */
-async function tryFork(inferlet: GpuInferlet, queue: number, pages: Uint32Array, position: number): Promise<void> {
+async function tryFork(inferlet: DeviceClient, queue: number, pages: Uint32Array, position: number): Promise<void> {
   if (position % PAGE_SIZE === 0) return;
   const fork = take(inferlet.sharePages(queue, pages));
   take(
@@ -87,7 +87,7 @@ async function tryFork(inferlet: GpuInferlet, queue: number, pages: Uint32Array,
   inferlet.freePages(queue, fork);
 }
 
-function open(connection: GpuHostConnection, arrival: number): GpuInferlet {
+function open(connection: GpuHostConnection, arrival: number): DeviceClient {
   return connection.openInferlet({ id: `inferlet ${arrival}`, maxPages: 40, arrival });
 }
 

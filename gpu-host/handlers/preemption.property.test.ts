@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Dice } from '../batcher/testing/dice.ts';
-import { type GpuHostConnection, type GpuInferlet, type Sampler, SharedPages } from '../protocol/client.ts';
+import { type DeviceClient, type GpuHostConnection, type Sampler, SharedPages } from '../protocol/client.ts';
 import type { ExportControl } from '../protocol/operations.ts';
 import { Ended, take } from '../testing/ended.ts';
 import { NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
@@ -124,15 +124,15 @@ function plotOf(seed: number): Plot {
 /** One life on one or two queues. Every page is taken when it is needed. */
 class Life {
   readonly tokens: number[] = [];
-  readonly #inferlet: GpuInferlet;
+  readonly #inferlet: DeviceClient;
   readonly #queue: number;
   readonly #sampler: Sampler;
-  readonly #openChild: () => GpuInferlet;
+  readonly #openChild: () => DeviceClient;
   #pages: number[] = [];
   #position = 0;
   #last = 1;
 
-  constructor(inferlet: GpuInferlet, sampler: Sampler, openChild: () => GpuInferlet) {
+  constructor(inferlet: DeviceClient, sampler: Sampler, openChild: () => DeviceClient) {
     this.#inferlet = inferlet;
     this.#queue = inferlet.createQueue('tiny');
     this.#sampler = sampler;
@@ -314,11 +314,11 @@ class Life {
   }
 }
 
-const opened: GpuInferlet[] = [];
+const opened: DeviceClient[] = [];
 
 async function tell(connection: GpuHostConnection, story: Story, arrival: number): Promise<Told> {
   const sharedPages = new SharedPages(`root-${arrival}`, 40);
-  const open = (id: string): GpuInferlet => {
+  const open = (id: string): DeviceClient => {
     const inferlet = connection.openInferlet({ id, tenant: story.tenant, maxPages: 40, arrival, sharedPages });
     opened.push(inferlet);
     return inferlet;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { GpuHostConnection, GpuInferlet, StepRequest } from '../protocol/client.ts';
+import type { DeviceClient, GpuHostConnection, StepRequest } from '../protocol/client.ts';
 import { generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT } from '../testing/workbench.ts';
 import { type Watched, watchBackend } from '../testing/wrapped-backend.ts';
@@ -8,7 +8,7 @@ import { type Watched, watchBackend } from '../testing/wrapped-backend.ts';
 const PAGES = 16;
 
 interface Guest {
-  readonly inferlet: GpuInferlet;
+  readonly inferlet: DeviceClient;
   readonly queue: number;
   readonly causes: string[];
 }

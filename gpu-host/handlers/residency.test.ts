@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { GpuInferlet, Residency } from '../protocol/client.ts';
+import type { DeviceClient, Residency } from '../protocol/client.ts';
 import type { ExportControl } from '../protocol/operations.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, onOneBackend, PROMPT, Workbench } from '../testing/workbench.ts';
 
 interface Guest {
-  readonly inferlet: GpuInferlet;
+  readonly inferlet: DeviceClient;
   readonly queue: number;
 }
 

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
-import type { GpuInferlet, RunHandle } from '../protocol/client.ts';
+import type { DeviceClient, RunHandle } from '../protocol/client.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import { GREEDY, must, NONE, Oracle, startTestHost, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { RUN_SLICE_MS } from './run-slices.ts';
 
-function startRun(inferlet: GpuInferlet, queue: number, token: number, maxTokens: number): RunHandle {
+function startRun(inferlet: DeviceClient, queue: number, token: number, maxTokens: number): RunHandle {
   const pages = must(inferlet.allocatePages(queue, Math.ceil(maxTokens / 8)));
   return inferlet.run(queue, { token, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE });
 }

@@ -102,7 +102,7 @@ test('a preempted family that does not fit keeps no later one away', () => {
   assert.equal(memory.relief.isDue, false);
   third.allocate(0, 6);
   assert.equal(memory.relief.next(), undefined);
-  // The first in line returns as soon as the older one gives pages back.
+  // The first in the queue returns as soon as the older one gives pages back.
   oldest.free(Uint32Array.of(0, 1, 2));
   assert.equal(memory.relief.isDue, true);
   assert.equal(memory.relief.next(), second.contender);

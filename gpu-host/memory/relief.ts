@@ -91,7 +91,7 @@ export class Relief {
 
   /**
    * The preempted family that may go on now: it counts as returned. Undefined when there is none. First come, first served; while older
-   * families keep the first in line from its pages, later ones that fit go before it, and have no protection from those that they overtake.
+   * families keep the first in the queue from its pages, later ones that fit go before it, and have no protection from those that they overtake.
    */
   next(): Contender | undefined {
     const held = this.#oldestFirst();

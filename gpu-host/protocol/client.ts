@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto';
+import { DeviceClient } from './device-client.ts';
 import { handlerError } from './errors.ts';
-import { GpuInferlet } from './gpu-inferlet.ts';
 import type { EncoderSummary, GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
 import { DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
 import { Link, type LinkEvents } from './link.ts';
@@ -28,8 +28,8 @@ export type {
   TenantLimit,
   Tier,
 } from './calls.ts';
+export type { DeviceClient } from './device-client.ts';
 export { type HandlerError, type HandlerErrorTag, handlerError, type Outcome } from './errors.ts';
-export type { GpuInferlet } from './gpu-inferlet.ts';
 export type {
   EncoderStats,
   EncoderSummary,
@@ -177,10 +177,10 @@ export class GpuHostConnection {
   }
 
   /** Opens an inferlet's address space on the host. Without a connection the inferlet is dead: its calls answer `unavailable`. */
-  openInferlet(options: InferletOptions): GpuInferlet {
+  openInferlet(options: InferletOptions): DeviceClient {
     this.#lastInferlet = (this.#lastInferlet + 1) >>> 0 || 1;
     const link = this.#tenants?.of(options.tenant ?? DEFAULT_TENANT) ?? DOWN;
-    return new GpuInferlet(link, this.#lastInferlet, options, this.models, this.encoders);
+    return new DeviceClient(link, this.#lastInferlet, options, this.models, this.encoders);
   }
 
   /**

@@ -2,7 +2,7 @@ import type { Answer } from './answers.ts';
 import type { TenantLimit } from './calls.ts';
 import { err, type HandlerError, handlerError, type Outcome } from './errors.ts';
 import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
-import type { Link, LinkedInferlet, Pending } from './link.ts';
+import type { Link, LinkMember, Pending } from './link.ts';
 import { encodeCall, type Operation } from './operations.ts';
 import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
 import { MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST } from './wire.ts';
@@ -26,7 +26,7 @@ export const TOO_LARGE = handlerError(
  * Sends one inferlet's calls over a link and keeps those whose result is awaited. Once the inferlet is closed, terminated or lost, all of
  * these and every later call are answered with the reason.
  */
-export class Issuer implements LinkedInferlet {
+export class Issuer implements LinkMember {
   readonly handle: number;
   #link: Link | undefined;
   #options: InferletOptions;

@@ -25,7 +25,7 @@ export interface Pending {
 }
 
 /** An open inferlet as the link sees it. */
-export interface LinkedInferlet {
+export interface LinkMember {
   /** Call when the host has taken the inferlet's memory. */
   terminated(termination: Termination): void;
   used(usage: DeviceUsage): void;
@@ -49,7 +49,7 @@ export class Link {
   readonly pageLists = new PageLists();
   readonly pending = new Map<number, Pending>();
   /** Open inferlets by their handle. */
-  readonly inferlets = new Map<number, LinkedInferlet>();
+  readonly inferlets = new Map<number, LinkMember>();
   /** Set when nothing can be sent any more. */
   lost: HandlerError | undefined;
   /** Counts the moments at which the kernel had taken every written byte; bounds what an inferlet may leave unsent. */

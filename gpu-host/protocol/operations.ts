@@ -40,7 +40,7 @@ interface Row<F extends Fields, A> {
   readonly code: number;
   readonly fields: F;
   readonly entries: Entries;
-  /** The value of the operation's result. Undefined for an operation that has a method of `GpuInferlet`, which does more than send it. */
+  /** The value of the operation's result. Undefined for an operation that has a method of `DeviceClient`, which does more than send it. */
   readonly answer: A;
 }
 

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { handlerError } from './errors.ts';
 import type { DecodedResult } from './results.ts';
-import { DeviceRun } from './run.ts';
+import { RemoteRun } from './run.ts';
 import { RUN_WINDOW_TOKENS } from './wire.ts';
 
 /** A run that records what it sends. */
 function makeRun() {
   const sent: string[] = [];
-  const run = new DeviceRun({
+  const run = new RemoteRun({
     over: () => sent.push('over'),
     consumed: (tokens) => sent.push(`consumed ${tokens}`),
     stop: () => sent.push('stop'),

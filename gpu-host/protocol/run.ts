@@ -24,7 +24,7 @@ interface RunWire {
 }
 
 /** The client's side of a run: buffers tokens until `next`. The host pauses a window ahead of the consumed tokens. */
-export class DeviceRun implements RunHandle, Pending {
+export class RemoteRun implements RunHandle, Pending {
   #wire: RunWire;
   #tokens: number[] = [];
   #finished: FinishReason | undefined;

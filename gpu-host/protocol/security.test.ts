@@ -8,7 +8,7 @@ import { after, before, test } from 'node:test';
 import { connect as connectTls } from 'node:tls';
 import { ensureCertificate, type MachineCertificate } from '#infra/links/certificate.ts';
 import { PeerList } from '#infra/links/peers.ts';
-import { GpuHost } from '../server.ts';
+import { GpuHost } from '../server/gpu-host.ts';
 import { generate, startTestHost, type TestHost } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
 import type { LinkSecurity } from './security.ts';

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
 import { must, startTestHost, tagOf, until } from '../testing/host.ts';
-import { GpuInferlet } from './gpu-inferlet.ts';
+import { DeviceClient } from './device-client.ts';
 import { TenantLinks } from './tenant-links.ts';
 
 test("a tenant's calls do not wait for those that another tenant sent before", async () => {
@@ -52,7 +52,7 @@ test('a link closes when it has had no inferlet for a while, and a later inferle
   const { hostId = '', models } = connection;
   const links = new TenantLinks(host.address, hostId, undefined, { sweepMs: 10 });
   for (const id of ['first', 'second']) {
-    const inferlet = new GpuInferlet(links.of('a'), 1, { id, tenant: 'a', maxPages: 8, arrival: 1 }, models);
+    const inferlet = new DeviceClient(links.of('a'), 1, { id, tenant: 'a', maxPages: 8, arrival: 1 }, models);
     must(await inferlet.synchronize(inferlet.createQueue('tiny')));
     assert.equal(host.host.stats().connections, 2);
     await inferlet.close();
@@ -66,7 +66,7 @@ test('a link that leads to another process than the connection is lost', async (
   const connection = await host.connect();
   const links = new TenantLinks(host.address, 'an earlier process', undefined);
   const options = { id: 'late', tenant: 'a', maxPages: 8, arrival: 1 };
-  const inferlet = new GpuInferlet(links.of('a'), 1, options, connection.models);
+  const inferlet = new DeviceClient(links.of('a'), 1, options, connection.models);
   const queue = inferlet.createQueue('tiny');
   await until(() => inferlet.lost !== undefined);
   const outcome = await inferlet.synchronize(queue);
@@ -83,7 +83,7 @@ test('a link whose host does not answer is lost at its deadline', async (t) => {
     rmSync(directory, { recursive: true });
   });
   const links = new TenantLinks(address, 'any', undefined, { helloMs: 20 });
-  const inferlet = new GpuInferlet(links.of('a'), 1, { id: 'late', tenant: 'a', maxPages: 8, arrival: 1 }, []);
+  const inferlet = new DeviceClient(links.of('a'), 1, { id: 'late', tenant: 'a', maxPages: 8, arrival: 1 }, []);
   await until(() => inferlet.lost !== undefined);
   assert.equal(inferlet.lost, 'the GPU host did not answer within 20 ms');
   links.close('the test is over');

@@ -11,7 +11,7 @@ import { encodeDone } from '../protocol/results.ts';
 import { FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
 import type { Attempts } from './attempts.ts';
-import { HostInferlet, type ResultLine } from './inferlet.ts';
+import { HostedInferlet, type ResultSink } from './hosted-inferlet.ts';
 
 export interface ConnectionEnvironment {
   readonly engines: readonly ModelEngine[];
@@ -79,7 +79,7 @@ type QueueCall = Exclude<
  * One runtime's connection: frames in, calls to the engines, results out. An unreadable frame ends this connection with a code. The end of
  * the connection releases everything that its inferlets held.
  */
-export class Connection implements ResultLine {
+export class Connection implements ResultSink {
   readonly writer = new FrameWriter();
   #socket: Socket;
   #environment: ConnectionEnvironment;
@@ -88,18 +88,18 @@ export class Connection implements ResultLine {
   readonly #pageLists = new PageLists();
   #greeted = false;
   #ended = false;
-  #inferlets = new Map<number, HostInferlet>();
+  #inferlets = new Map<number, HostedInferlet>();
   /** Calls that were read and wait for the next turn of the event loop, and their sizes. */
   #waiting: { readonly call: DecodedCall; readonly bytes: number }[] = [];
   /** End of this turn's slice, by `performance.now`. */
   #sliceEndsMs = 0;
   /** Bytes of results written since the last flush, by inferlet. */
-  #written = new Map<HostInferlet, number>();
+  #written = new Map<HostedInferlet, number>();
   /** Time since which more than `maxUnreadBytes` has been unread. */
   #unreadSinceMs: number | undefined;
   #helloTimer: NodeJS.Timeout;
   /** Inferlets with unreported usage. */
-  #used = new Set<HostInferlet>();
+  #used = new Set<HostedInferlet>();
   #usageTimer: NodeJS.Timeout | undefined;
   #holdingTimer: NodeJS.Timeout;
 
@@ -124,12 +124,12 @@ export class Connection implements ResultLine {
     this.#environment.touched(this);
   }
 
-  wrote(inferlet: HostInferlet, bytes: number): void {
+  wrote(inferlet: HostedInferlet, bytes: number): void {
     this.#written.set(inferlet, (this.#written.get(inferlet) ?? 0) + bytes);
     this.touched();
   }
 
-  used(inferlet: HostInferlet): void {
+  used(inferlet: HostedInferlet): void {
     if (this.#ended) return;
     this.#used.add(inferlet);
     this.#usageTimer ??= setTimeout(() => this.#writeUsage(), this.#limits.usageMs).unref();
@@ -300,7 +300,7 @@ export class Connection implements ResultLine {
   }
 
   /** A call of an open queue. */
-  #queued(inferlet: HostInferlet, call: QueueCall, bytes: number): void {
+  #queued(inferlet: HostedInferlet, call: QueueCall, bytes: number): void {
     const open = inferlet.queues.get(call.queue);
     if (!open) throw new ProtocolFault('malformed', `queue ${call.queue} of inferlet ${call.inferlet} is not open`);
     const { engine, queue } = open;
@@ -329,7 +329,7 @@ export class Connection implements ResultLine {
     const { family: name, familyEpoch, familyPages } = call;
     const family = name === '' ? undefined : { name, epoch: familyEpoch, maxPages: familyPages };
     const traceparent = call.traceparent === '' ? undefined : call.traceparent;
-    const inferlet = new HostInferlet(
+    const inferlet = new HostedInferlet(
       call.inferlet,
       { id, epoch, tenant, functionName, arrival, maxPages, maxPriority, targets, family, tenantPages, traceparent },
       this,
@@ -340,25 +340,25 @@ export class Connection implements ResultLine {
     this.#environment.attempts.enter(root, rootEpoch, inferlet);
   }
 
-  #limitTenant(inferlet: HostInferlet, limit: TenantLimit): void {
+  #limitTenant(inferlet: HostedInferlet, limit: TenantLimit): void {
     inferlet.setTenantLimit(limit);
     this.#environment.limitTenant(inferlet.owner.tenant, limit);
   }
 
-  #encode(inferlet: HostInferlet, call: DecodedCall & { op: 'encode' }, bytes: number): void {
+  #encode(inferlet: HostedInferlet, call: DecodedCall & { op: 'encode' }, bytes: number): void {
     const engine = this.#environment.encoders[call.encoder];
     if (!engine) throw new ProtocolFault('malformed', `no encoder number ${call.encoder}`);
     inferlet.encode(engine, call.id, call, bytes);
   }
 
-  #createQueue(inferlet: HostInferlet, queue: number, model: number): void {
+  #createQueue(inferlet: HostedInferlet, queue: number, model: number): void {
     if (inferlet.queues.has(queue)) throw new ProtocolFault('malformed', `queue ${queue} is open already`);
     const engine = this.#environment.engines[model];
     if (!engine) throw new ProtocolFault('malformed', `no model number ${model}`);
     inferlet.openQueue(queue, engine);
   }
 
-  #closeInferlet(inferlet: HostInferlet, id: number): void {
+  #closeInferlet(inferlet: HostedInferlet, id: number): void {
     this.#inferlets.delete(inferlet.handle);
     this.#leaveAttempt(inferlet);
     inferlet.release(() => {
@@ -371,7 +371,7 @@ export class Connection implements ResultLine {
     });
   }
 
-  #leaveAttempt(inferlet: HostInferlet): void {
+  #leaveAttempt(inferlet: HostedInferlet): void {
     this.#environment.attempts.leave(rootOf(inferlet).root, inferlet);
   }
 
@@ -394,7 +394,7 @@ export class Connection implements ResultLine {
 }
 
 /** The invocation whose attempts supersede an inferlet: its own, or the family's root. */
-function rootOf({ owner: { id, epoch, tenant, family } }: HostInferlet): { root: string; rootEpoch: number } {
+function rootOf({ owner: { id, epoch, tenant, family } }: HostedInferlet): { root: string; rootEpoch: number } {
   const { name, epoch: rootEpoch } = family ?? { name: id, epoch };
   return { root: JSON.stringify([tenant, name]), rootEpoch };
 }

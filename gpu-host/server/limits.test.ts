@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { hostBytes } from '../memory/host-bytes.ts';
-import { type GpuInferlet, type RunHandle, SharedPages } from '../protocol/client.ts';
+import { type DeviceClient, type RunHandle, SharedPages } from '../protocol/client.ts';
 import { Link } from '../protocol/link.ts';
 import { encodeCall, type Operation } from '../protocol/operations.ts';
 import { MAX_LIST } from '../protocol/wire.ts';
@@ -11,7 +11,7 @@ import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHo
 const LONG = { pageCount: 160, shape: { layers: 1, contextLength: 1024 } } as const;
 const RUN_TOKENS = 800;
 
-function startRun(inferlet: GpuInferlet, queue: number): RunHandle {
+function startRun(inferlet: DeviceClient, queue: number): RunHandle {
   const pages = must(inferlet.allocatePages(queue, 101));
   const request = { token: 1, position: 0, pages, maxTokens: RUN_TOKENS, sampler: GREEDY, stopTokens: NONE };
   return inferlet.run(queue, request);
@@ -243,7 +243,7 @@ test('inferlets of one tenant share the memory for pending calls and embeds: the
   const connection = await host.connect();
   const open = (id: string, tenant: string) => connection.openInferlet({ id, tenant, maxPages: 160, arrival: 1 });
   /** Names 20,000 addresses, 2 MB, behind a run that is not read. */
-  const pend = async (inferlet: GpuInferlet) => {
+  const pend = async (inferlet: DeviceClient) => {
     const queue = inferlet.createQueue('tiny');
     const run = startRun(inferlet, queue);
     must(await run.next());

@@ -238,7 +238,7 @@ test('a closing inferlet frees all that it holds, in every state', async () => {
   assert.deepEqual({ inferlets, queues }, { inferlets: 0, queues: 0 });
 });
 
-async function drain(run: ReturnType<import('../protocol/client.ts').GpuInferlet['run']>) {
+async function drain(run: ReturnType<import('../protocol/client.ts').DeviceClient['run']>) {
   for (;;) {
     const chunk = await run.next();
     if (chunk.tag === 'err' || chunk.val.finished) return chunk;
@@ -425,7 +425,7 @@ test('a run stays within its window of what was consumed', async () => {
 
 test('TCP works as a unix socket does', async () => {
   await using host = await startTestHost();
-  const { GpuHost } = await import('../server.ts');
+  const { GpuHost } = await import('./gpu-host.ts');
   const { GpuHostConnection } = await import('../protocol/client.ts');
   const tcp = new GpuHost([host.host.engines[0]!.model]);
   const address = await tcp.listen('127.0.0.1:0');
@@ -439,7 +439,7 @@ test('TCP works as a unix socket does', async () => {
 
 test('a second host at the same path is refused; the file of a dead one is replaced', async () => {
   await using host = await startTestHost();
-  const { GpuHost } = await import('../server.ts');
+  const { GpuHost } = await import('./gpu-host.ts');
   const second = new GpuHost([host.host.engines[0]!.model]);
   await assert.rejects(second.listen(host.address), /EADDRINUSE/);
 });

@@ -6,9 +6,9 @@ import { after, before, describe, test } from 'node:test';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import { TRAITS } from '../handlers/model.ts';
 import { randomModel } from '../models/random-model.ts';
-import { GpuHostConnection, type GpuInferlet } from '../protocol/client.ts';
-import { GpuHost, type HostedModel } from '../server.ts';
+import { type DeviceClient, GpuHostConnection } from '../protocol/client.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, tagOf, until } from '../testing/host.ts';
+import { GpuHost, type HostedModel } from './gpu-host.ts';
 
 const PAGES = 16;
 
@@ -47,7 +47,7 @@ for (const swaps of [true, false])
     });
 
     const free = (): number[] => host.stats().models.map(({ pages }) => pages.free);
-    const open = (id: string, arrival: number, onTerminated?: (cause: string) => void): GpuInferlet =>
+    const open = (id: string, arrival: number, onTerminated?: (cause: string) => void): DeviceClient =>
       connection.openInferlet({
         id,
         maxPages: PAGES,

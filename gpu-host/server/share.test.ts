@@ -6,9 +6,9 @@ import { test } from 'node:test';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import { randomModel } from '../models/random-model.ts';
 import { GpuHostConnection } from '../protocol/client.ts';
-import { GpuHost, type HostedModel } from '../server.ts';
 import { GREEDY, must, NONE } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
+import { GpuHost, type HostedModel } from './gpu-host.ts';
 
 const CONTEXT = 256;
 const never = new Int32Array(new SharedArrayBuffer(4));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { InMemorySpanExporter, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace';
-import type { GpuInferlet } from '../protocol/client.ts';
+import type { DeviceClient } from '../protocol/client.ts';
 import { GREEDY, must, NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
 import { MAX_LINKS, MAX_SPANS } from './batch-trace.ts';
 
@@ -22,7 +22,7 @@ async function guest(host: TestHost, id: string, traceparent?: string) {
   return { inferlet, queue, pages: must(inferlet.allocatePages(queue, 2)) };
 }
 
-type Guest = { readonly inferlet: GpuInferlet; readonly queue: number; readonly pages: Uint32Array };
+type Guest = { readonly inferlet: DeviceClient; readonly queue: number; readonly pages: Uint32Array };
 
 const step = ({ inferlet, queue, pages }: Guest, from: number, count: number) =>
   inferlet.ask(queue, {

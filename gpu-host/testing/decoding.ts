@@ -1,9 +1,9 @@
-import type { GpuInferlet, RunHandle } from '../protocol/client.ts';
+import type { DeviceClient, RunHandle } from '../protocol/client.ts';
 import { GREEDY, must, NONE, range } from './host.ts';
 
 /** An inferlet with a queue on the only model. */
 export interface Guest {
-  readonly inferlet: GpuInferlet;
+  readonly inferlet: DeviceClient;
   readonly queue: number;
 }
 

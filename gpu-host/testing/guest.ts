@@ -1,7 +1,7 @@
-import type { GpuHostConnection, GpuInferlet, InferletOptions } from '../protocol/client.ts';
+import type { DeviceClient, GpuHostConnection, InferletOptions } from '../protocol/client.ts';
 
 export interface Guest {
-  readonly inferlet: GpuInferlet;
+  readonly inferlet: DeviceClient;
   readonly queue: number;
 }
 

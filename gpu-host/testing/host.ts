@@ -12,8 +12,8 @@ import { type Fingerprint, fingerprint } from '../models/fingerprint.ts';
 import type { LoadedModel } from '../models/load.ts';
 import { type RandomAdapterOptions, randomAdapter, randomModel } from '../models/random-model.ts';
 import { type RandomVisionOptions, randomVisionModel } from '../models/vision/random-model.ts';
-import { GpuHostConnection, type GpuInferlet, type Outcome, type Sampler } from '../protocol/client.ts';
-import { GpuHost, type GpuHostOptions, type HostedModel } from '../server.ts';
+import { type DeviceClient, GpuHostConnection, type Outcome, type Sampler } from '../protocol/client.ts';
+import { GpuHost, type GpuHostOptions, type HostedModel } from '../server/gpu-host.ts';
 
 export const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 export const NONE = new Uint32Array();
@@ -141,7 +141,7 @@ export function range(from: number, to: number): Uint32Array {
 
 /** Prefills `prompt` and decodes `count` tokens greedily, one fused step each. */
 export async function generate(
-  inferlet: GpuInferlet,
+  inferlet: DeviceClient,
   queue: number,
   prompt: readonly number[],
   count: number,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import type { Distribution, GpuHostConnection, GpuInferlet, Mask, Outcome, StepResult } from '../protocol/client.ts';
+import type { DeviceClient, Distribution, GpuHostConnection, Mask, Outcome, StepResult } from '../protocol/client.ts';
 import type { AnswerOf, AskedOperation, SentOperation } from '../protocol/operations.ts';
 import { must, NONE, Oracle, range, startTestHost, type TestHost, type TestHostOptions } from './host.ts';
 
@@ -13,7 +13,7 @@ export class Workbench {
   readonly host: TestHost;
   readonly oracle: Oracle;
   readonly connection: GpuHostConnection;
-  readonly inferlet: GpuInferlet;
+  readonly inferlet: DeviceClient;
   readonly queue: number;
 
   constructor(host: TestHost, oracle: Oracle, connection: GpuHostConnection, name: string, tenant = 'default') {
@@ -109,7 +109,7 @@ function suiteOn(
     let host: TestHost;
     let oracle: Oracle;
     let connection: GpuHostConnection;
-    let opened: readonly GpuInferlet[];
+    let opened: readonly DeviceClient[];
     before(async () => {
       host = await startTestHost(options);
       oracle = await Oracle.of(host.model);
@@ -136,8 +136,8 @@ function suiteOn(
 }
 
 /** Collects all inferlets that a connection opens from now on. */
-export function openedBy(connection: GpuHostConnection): readonly GpuInferlet[] {
-  const opened: GpuInferlet[] = [];
+export function openedBy(connection: GpuHostConnection): readonly DeviceClient[] {
+  const opened: DeviceClient[] = [];
   const open = connection.openInferlet.bind(connection);
   connection.openInferlet = (options) => {
     const inferlet = open(options);
@@ -148,7 +148,7 @@ export function openedBy(connection: GpuHostConnection): readonly GpuInferlet[] 
 }
 
 /** Checks that all device time was charged; hosts report whole microseconds to each inferlet. */
-export function checkCharged(ended: readonly GpuInferlet[], deviceBusyMs: number): void {
+export function checkCharged(ended: readonly DeviceClient[], deviceBusyMs: number): void {
   let charged = 0;
   for (const { usage } of ended) charged += usage.gpuUs;
   const unsaid = deviceBusyMs * 1000 - charged;

@@ -50,7 +50,7 @@ export class ArtifactCollector {
     await this.#running;
   }
 
-  /** Checks the next artifacts; answers the names of the removed ones. */
+  /** Checks the next artifacts; returns the names of the removed ones. */
   async round(): Promise<string[]> {
     const { store, isWanted, unusedMs = UNUSED_MS, lookedAtOnce = LOOKED_AT_ONCE } = this.#options;
     const names = (await readdir(store)).filter((name) => NAME.test(name)).sort();

@@ -27,7 +27,7 @@ export interface StagePermissions {
 }
 
 /**
- * Runs `main.ts` with these arguments in a confined process and answers the JSON line that it prints last; the strongest layers of
+ * Runs `main.ts` with these arguments in a confined process and returns the JSON line that it prints last; the strongest layers of
  * this machine confine it unless others are named. Throws BuildError `build-timeout` or `build-failed`, or the signal's reason.
  */
 export async function runStage<T extends { readonly ok: true }>(

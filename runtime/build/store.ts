@@ -107,7 +107,7 @@ export async function takeArtifactFiles(from: string, to: string): Promise<void>
 }
 
 /**
- * Removes an artifact that no process has read for `unusedMs`; answers whether it did. One step renames the folder: a reader in this
+ * Removes an artifact that no process has read for `unusedMs`; returns whether it did. One step renames the folder: a reader in this
  * process gets the whole artifact or none, and then builds it again. An artifact that another process began to use is put back.
  */
 export async function removeUnusedArtifact(store: string, hash: string, unusedMs: number): Promise<boolean> {

@@ -233,7 +233,7 @@ describe('a channel', () => {
       frames: (hello) => [
         hello,
         frame(1, KIND.call, FLAG_MORE, Buffer.alloc(100), 1000),
-        frame(1, KIND.letGo, 0, Buffer.alloc(900)),
+        frame(1, KIND.release, 0, Buffer.alloc(900)),
       ],
     },
     'more parts than the message has': {

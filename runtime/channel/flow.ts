@@ -74,7 +74,7 @@ export class SharedRoom {
     return this.#waiting.length;
   }
 
-  /** Calls `begin`, now or later, when there is room. Returns a function that leaves the line. */
+  /** Calls `begin`, now or later, when there is room. Returns a function that leaves the queue. */
   reserve(bytes: number, begin: () => void): () => void {
     const entry = { bytes, begin };
     this.#waiting.push(entry);

@@ -31,7 +31,7 @@ export const KIND = {
   /** Sandbox: a call. */
   call: 18,
   /** Sandbox: the guest has read or dropped a future. */
-  letGo: 19,
+  release: 19,
   /** Sandbox: the guest's ending. The guest makes no more calls, and the runtime answers with `close`. */
   ended: 20,
 } as const;

@@ -8,7 +8,7 @@ import {
   writeLifecycleStop,
   writeLifecycleTrap,
 } from '#wit/generated/channel.ts';
-import { letGoOf } from '../lowering/let-go.ts';
+import { releaseOf } from '../lowering/future-release.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { ANSWER, type hostCalls } from './calls.ts';
 import type { Lane, LaneEvents } from './channel.ts';
@@ -53,7 +53,7 @@ const CHARGED_MS = 0.25;
 /** A future that the guest holds. */
 interface Future {
   answered: boolean;
-  readonly letGo: (() => void) | null;
+  readonly release: (() => void) | null;
 }
 
 /**
@@ -152,10 +152,10 @@ export class RemoteGuest implements LaneEvents {
       case KIND.call:
         this.#called(reader);
         return;
-      case KIND.letGo: {
+      case KIND.release: {
         const number = reader.u32();
         reader.end();
-        this.#letGo(number);
+        this.#release(number);
         return;
       }
       case KIND.ended: {
@@ -225,7 +225,7 @@ export class RemoteGuest implements LaneEvents {
 
   #began(number: number, promise: Promise<unknown>, call: (typeof CHANNEL_CALLS)[number]): void {
     const mark = this.#events.mark(call);
-    const future: Future = { answered: false, letGo: letGoOf(promise) };
+    const future: Future = { answered: false, release: releaseOf(promise) };
     this.#futures.set(number, future);
     // Makes an honest guest that drops futures faster than they settle wait for some of them.
     if (++this.#unsettled === MAX_NUMBERS) this.#lane?.inbound.pause();
@@ -236,9 +236,9 @@ export class RemoteGuest implements LaneEvents {
       (value) => {
         if (this.#futures.get(number) === future) {
           future.answered = true;
-          if (!future.letGo) this.#futures.delete(number);
+          if (!future.release) this.#futures.delete(number);
           this.#events.settled(mark, value);
-          this.#answerLater(number, future.letGo ? ANSWER.kept : ANSWER.value, call, value);
+          this.#answerLater(number, future.release ? ANSWER.kept : ANSWER.value, call, value);
         }
         settled();
       },
@@ -303,7 +303,7 @@ export class RemoteGuest implements LaneEvents {
     this.#send(this.#writer.take());
   }
 
-  #letGo(number: number): void {
+  #release(number: number): void {
     const future = this.#futures.get(number);
     if (!future) {
       // The answer and this message crossed.
@@ -317,7 +317,7 @@ export class RemoteGuest implements LaneEvents {
       this.#writer.u8(ANSWER.gone);
       this.#send(this.#writer.take());
     }
-    future.letGo?.();
+    future.release?.();
   }
 
   #send(payload: Buffer): void {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { duplexPair } from 'node:stream';
 import { describe, it } from 'node:test';
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
-import { lettingGo } from '../lowering/let-go.ts';
+import { withRelease } from '../lowering/future-release.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import type { ChannelFault } from './fault.ts';
@@ -97,7 +97,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 60_00
         sandbox.call(0, 'session flush', 3);
       },
     },
-    'drops a future that it never had': { code: 'bad-number', attack: (sandbox) => sandbox.letGo(0, 9) },
+    'drops a future that it never had': { code: 'bad-number', attack: (sandbox) => sandbox.release(0, 9) },
     'sends a text that is not UTF-8': {
       code: 'bad-value',
       attack: (sandbox) =>
@@ -169,20 +169,20 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 60_00
     let calls = 0;
     const get = (() => {
       const name = `future ${++calls}`;
-      return lettingGo(new Promise((resolve) => settle.push(resolve)), () => told.push(name));
+      return withRelease(new Promise((resolve) => settle.push(resolve)), () => told.push(name));
     }) as HostFunction;
     const { sandbox, guests, runtime } = await attacked(1, { store: { get } });
     for (const number of [1, 2]) sandbox.call(0, 'store get', number, text('key'));
-    sandbox.letGo(0, 1);
+    sandbox.release(0, 1);
     while (told.length < 1) await new Promise(setImmediate);
     settle[1]!({ tag: 'ok', val: undefined });
     await new Promise(setImmediate);
     assert.deepEqual(told, ['future 1']);
-    sandbox.letGo(0, 2);
+    sandbox.release(0, 2);
     while (told.length < 2) await new Promise(setImmediate);
     // Each of these messages crossed an answer and adds nothing.
-    sandbox.letGo(0, 1);
-    sandbox.letGo(0, 2);
+    sandbox.release(0, 1);
+    sandbox.release(0, 2);
     settle[0]!({ tag: 'ok', val: undefined });
     sandbox.call(0, 'store exists', 3, text('key'));
     while (guests[0]!.guest.held > 0) await new Promise(setImmediate);
@@ -196,7 +196,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 60_00
     const { sandbox, runtime } = await attacked(1, { store: { get } });
     for (let i = 1; i <= MAX_NUMBERS + 100; i++) {
       sandbox.call(0, 'store get', i, text('k'));
-      sandbox.letGo(0, i);
+      sandbox.release(0, i);
     }
     while (settle.length < MAX_NUMBERS) await new Promise(setImmediate);
     for (let i = 0; i < 10; i++) await new Promise(setImmediate);

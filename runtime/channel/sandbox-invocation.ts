@@ -10,8 +10,8 @@ import {
   readLifecycleTrap,
   writeLifecycleEnded,
 } from '#wit/generated/channel.ts';
+import { withRelease } from '../lowering/future-release.ts';
 import type { Task } from '../lowering/intrinsics.ts';
-import { lettingGo } from '../lowering/let-go.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 import { ANSWER } from './calls.ts';
 import type { Lane } from './channel.ts';
@@ -247,17 +247,17 @@ export class SandboxInvocation {
     const { promise, resolve } = Promise.withResolvers<unknown>();
     const pending: Pending = { call, resolve, dropped: false };
     this.#pending.set(number, pending);
-    return lettingGo(promise, () => this.#letGo(number));
+    return withRelease(promise, () => this.#release(number));
   }
 
   /** Called when the guest has dropped a future, or has read one whose end the runtime must be told. */
-  #letGo(number: number): void {
+  #release(number: number): void {
     const pending = this.#pending.get(number);
     if (pending) pending.dropped = true;
     else if (!this.#kept.delete(number)) return;
     if (this.#ended || this.#closed) return;
     this.#writer.u32(number);
-    this.#lane.send(KIND.letGo, this.#writer.take());
+    this.#lane.send(KIND.release, this.#writer.take());
   }
 
   #answerFuture(number: number, flag: number, reader: MessageReader): void {

@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { handlerError } from '#gpu-host/protocol/errors.ts';
 import { localTable } from '../guest/local.ts';
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
-import { lettingGo } from '../lowering/let-go.ts';
+import { withRelease } from '../lowering/future-release.ts';
 import { SliceRunner } from '../lowering/slice-runner.ts';
 import { testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
@@ -231,7 +231,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     const told: string[] = [];
     const all = Promise.withResolvers<void>();
     const exists = ((_context: unknown, key: string) =>
-      lettingGo(key === '3' ? new Promise(() => undefined) : Promise.resolve(ok(true)), () => {
+      withRelease(key === '3' ? new Promise(() => undefined) : Promise.resolve(ok(true)), () => {
         told.push(key);
         if (told.length === 5) all.resolve();
       })) as HostFunction;

@@ -1,11 +1,11 @@
-import { QUANTUM_MS, Turns } from './turns.ts';
+import { DeficitRoundRobin, QUANTUM_MS } from './deficit-round-robin.ts';
 
 /** A smaller debt is not worth a callback of the event loop and is paid with later work. */
 const SMALL_DEBT_MS = QUANTUM_MS / 4;
 
 /** A thread that serves several channels in turn. */
 export class SharedThread {
-  readonly #turns = new Turns<ThreadShare>();
+  readonly #turns = new DeficitRoundRobin<ThreadShare>();
   #scheduled = false;
 
   /** Returns a channel's share. `goOn` is called when the waiting channel gets its turn. */
@@ -29,11 +29,11 @@ export class SharedThread {
 export class ThreadShare {
   owedMs = 0;
   readonly goOn: () => void;
-  readonly #turns: Turns<ThreadShare>;
+  readonly #turns: DeficitRoundRobin<ThreadShare>;
   readonly #spent: () => void;
   #sinceMs = 0;
 
-  constructor(turns: Turns<ThreadShare>, goOn: () => void, spent: () => void) {
+  constructor(turns: DeficitRoundRobin<ThreadShare>, goOn: () => void, spent: () => void) {
     this.#turns = turns;
     this.goOn = goOn;
     this.#spent = spent;

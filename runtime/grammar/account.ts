@@ -19,7 +19,7 @@ export class GrammarAccount extends CallAccount {
     super(BOUNDS, cpu, taken);
   }
 
-  /** Reserves room for accepted tokens until `give`; answers an error when there is none. */
+  /** Reserves room for accepted tokens until `give`; returns an error when there is none. */
   keep(tokens: number): HandlerError | null {
     if (this.#tokens + tokens > MAX_TOKENS) {
       const text = `the matchers hold more than ${MAX_TOKENS} accepted tokens together; drop what is not needed`;

@@ -49,7 +49,7 @@ export class Matcher {
   }
 
   /**
-   * Accepts all of `tokens`, or none and answers false when one does not fit. `invalid-argument` for ids outside the vocabulary.
+   * Accepts all of `tokens`, or none and returns false when one does not fit. `invalid-argument` for ids outside the vocabulary.
    *
    * @param tokens copied; may be a view of a guest's memory
    */
@@ -60,7 +60,7 @@ export class Matcher {
   }
 
   /**
-   * Accepts the tokens of the text that must come next, and answers them: none where there is a choice. See `forcedTokens`.
+   * Accepts the tokens of the text that must come next, and returns them: none where there is a choice. See `forcedTokens`.
    *
    * @param most most tokens to accept
    */

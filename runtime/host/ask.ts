@@ -17,13 +17,13 @@ export function ask<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, byte
 }
 
 /**
- * `ask` for a short call of the platform's store, made once the tenant's line has room.
+ * `ask` for a short call of the platform's store, made once the tenant's queue has room.
  *
  * @param call must not send a view of the guest's memory: the call may be made later
  */
 export function askStore<T>(inferlet: Inferlet, call: () => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
   const { description, services } = inferlet;
-  return ask(inferlet, () => services.storeLines.during(description.tenant, bytes, call), bytes);
+  return ask(inferlet, () => services.storeQueues.during(description.tenant, bytes, call), bytes);
 }
 
 /** The attempt that the inferlet's writes are attributed to; undefined for an inferlet without an attempt. */

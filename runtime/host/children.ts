@@ -3,7 +3,7 @@ import type { Ending, Message } from '#wit/generated/host.ts';
 import { ask, fromStore } from './ask.ts';
 import type { Inferlet } from './inferlet.ts';
 import { messageBytes } from './message-bytes.ts';
-import { Takes } from './takes.ts';
+import { SourceReader } from './source-reader.ts';
 
 /** A running child, as its parent sees it. */
 export interface RunningChild {
@@ -51,7 +51,7 @@ export class ChildHandle {
   #sending: Promise<unknown>;
   #sendingCount = 0;
   #sendingBytes = 0;
-  readonly #received: Takes<Message>;
+  readonly #received: SourceReader<Message>;
   #messages: MessageReader | null = null;
   /** The read of the child's ending that is under way: all waits share it. */
   #reading: Promise<Outcome<Ending>> | null = null;
@@ -60,7 +60,7 @@ export class ChildHandle {
 
   constructor(inferlet: Inferlet, name: string, input: string) {
     this.#inferlet = inferlet;
-    this.#received = new Takes(inferlet, () => this.#receive(), messageBytes);
+    this.#received = new SourceReader(inferlet, () => this.#receive(), messageBytes);
     const refused = inferlet.childHandles.take(this);
     this.#child = refused ? Promise.resolve(err(refused)) : launched(inferlet, name, input);
     this.#sending = this.#child;

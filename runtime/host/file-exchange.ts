@@ -12,8 +12,8 @@ import type { FileExchangeFile, FileExchangeFileInfo } from '#wit/generated/host
 import { ask, askStore } from './ask.ts';
 import { DroppableWait, Holdings } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
-import type { OwnFiles } from './own.ts';
-import { Place } from './unread.ts';
+import type { InvocationFiles } from './invocation-services.ts';
+import { UnreadResult } from './unread-results.ts';
 
 /** Most calls of `receive-file` that may wait at once. */
 const MAX_RECEIVING = 64;
@@ -50,7 +50,7 @@ export class FileTransfers {
     const wait = new DroppableWait();
     const full = stopped ?? outgoing.refusal(0) ?? this.#receiving.take(wait);
     if (full) return refused(full);
-    const place = new Place(unread, () => wait.drop());
+    const place = new UnreadResult(unread, () => wait.drop());
     const received = this.#ask(async (files): Promise<Outcome<FileExchangeFile>> => {
       try {
         if (await files.appears(name, wait.signal)) return await this.#fetch(files, name, place, wait.signal);
@@ -73,7 +73,7 @@ export class FileTransfers {
     this.#receiving.dropAll();
   }
 
-  async #put(files: OwnFiles, name: string, mediaType: string, bytes: Uint8Array): Promise<Outcome<undefined>> {
+  async #put(files: InvocationFiles, name: string, mediaType: string, bytes: Uint8Array): Promise<Outcome<undefined>> {
     const outcome = await files.put(name, mediaType, bytes).catch((error: unknown) => {
       if (error instanceof QuotaExceeded) return error;
       throw error;
@@ -107,7 +107,12 @@ export class FileTransfers {
     }
   }
 
-  #fetch(files: OwnFiles, name: string, place: Place, dropped: AbortSignal): Promise<Outcome<FileExchangeFile>> {
+  #fetch(
+    files: InvocationFiles,
+    name: string,
+    place: UnreadResult,
+    dropped: AbortSignal,
+  ): Promise<Outcome<FileExchangeFile>> {
     const fetched = this.#fetching.then(async (): Promise<Outcome<FileExchangeFile>> => {
       const full = this.#inferlet.unread.refusal(1);
       if (full) return err(full);
@@ -121,18 +126,18 @@ export class FileTransfers {
     return fetched;
   }
 
-  /** Reads a file once the tenant's line has room: its size is not known before. */
-  #read(files: OwnFiles, name: string): ReturnType<OwnFiles['get']> {
+  /** Reads a file once the tenant's queue has room: its size is not known before. */
+  #read(files: InvocationFiles, name: string): ReturnType<InvocationFiles['get']> {
     const { services, description } = this.#inferlet;
-    return services.storeLines.during(description.tenant, MAX_FILE_BYTES, () => files.get(name));
+    return services.storeQueues.during(description.tenant, MAX_FILE_BYTES, () => files.get(name));
   }
 
-  async #ask<T>(work: (files: OwnFiles) => Promise<Outcome<T>>): Promise<Outcome<T>> {
+  async #ask<T>(work: (files: InvocationFiles) => Promise<Outcome<T>>): Promise<Outcome<T>> {
     const { own } = this.#inferlet;
     return own ? ask(this.#inferlet, () => work(own.files)) : err(NO_FILES);
   }
 
-  async #askStore<T>(work: (files: OwnFiles) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
+  async #askStore<T>(work: (files: InvocationFiles) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
     const { own } = this.#inferlet;
     return own ? askStore(this.#inferlet, () => work(own.files), bytes) : err(NO_FILES);
   }

@@ -12,7 +12,7 @@ export interface FollowedHosts {
   readonly draining: Draining;
   readonly drains: Pick<Drains, 'names' | 'onChange'>;
   readonly worker: Pick<AdmissionWorker, 'pause'>;
-  /** True when runtimes of other machines can take the invocations that this one leaves in line. */
+  /** True when runtimes of other machines can take the invocations that this one leaves in the queue. */
   readonly sharesWork?: boolean;
   /** Publishes the state of the hosts: the platform's capacity depends on it. */
   readonly describe: () => Promise<void>;
@@ -21,7 +21,7 @@ export interface FollowedHosts {
 
 /**
  * Follows the GPU hosts: a host may come, return with other models or more pages, disconnect, go, be drained, or be put back in service. While only
- * drained hosts are connected, the runtime takes no invocations: they wait in line. A runtime that shares the work takes none without any
+ * drained hosts are connected, the runtime takes no invocations: they waits in the queue. A runtime that shares the work takes none without any
  * connected host either: its invocations would fail at once, and it would take the next ones from the others. Answers a function that stops it.
  */
 export async function followHosts(followed: FollowedHosts): Promise<() => void> {

@@ -7,7 +7,7 @@ import type { Piped, RunChunk } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
-import type { DeviceRun } from './fused.ts';
+import type { RunResource } from './fused.ts';
 import type { GrantedModel } from './inferlet.ts';
 import type { EventSink } from './session-state.ts';
 
@@ -17,12 +17,12 @@ test('a fused run keeps its queue open until the run is dropped', async () => {
   const guest = new TestInferlet(connection);
   const { queue } = guest;
   const queues = async () => (await connection.stats()).models[0]?.queues;
-  const next = (run: DeviceRun) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
+  const next = (run: RunResource) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
   const start = (maxTokens: number) => {
     const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', queue, 8));
     const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
     const request = { token: 1, position: 0, pages, maxTokens, sampler, stopTokens: new Uint32Array(0) };
-    return guest.call<DeviceRun>('fused', '[constructor]run', queue, request);
+    return guest.call<RunResource>('fused', '[constructor]run', queue, request);
   };
   const [first, second] = [start(80), start(80)];
   guest.call('queue', '[resource-drop]queue', queue);
@@ -52,7 +52,7 @@ test('a fused run cut short by the quota continues after a new allowance, or end
     const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
     const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
     const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
-    const run = guest.call<DeviceRun>('fused', '[constructor]run', guest.queue, request);
+    const run = guest.call<RunResource>('fused', '[constructor]run', guest.queue, request);
     // Lists are views of the guest's memory, which the guest may change later.
     pages.fill(0);
     return { guest, run };
@@ -110,9 +110,9 @@ test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped'
   const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 5 };
   const start = (pages: Uint32Array) => {
     const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
-    return guest.call<DeviceRun>('fused', '[constructor]run', guest.queue, request);
+    return guest.call<RunResource>('fused', '[constructor]run', guest.queue, request);
   };
-  const next = (run: DeviceRun) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
+  const next = (run: RunResource) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
   const runs = Array.from({ length: 5 }, () => start(new Uint32Array(2 << 20)));
   assert.equal(outgoing.bytes, 32 << 20);
   const refused = await next(runs[4] ?? assert.fail());
@@ -150,9 +150,9 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
       const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
       const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
       const tokens = { token: 1, position: 0, pages, maxTokens: 40, stopTokens: Uint32Array.from(stopTokens) };
-      return guest.call<DeviceRun>('fused', '[constructor]run', guest.queue, { ...tokens, sampler });
+      return guest.call<RunResource>('fused', '[constructor]run', guest.queue, { ...tokens, sampler });
     };
-    const pipe = (run: DeviceRun, stops: readonly string[] = []) => {
+    const pipe = (run: RunResource, stops: readonly string[] = []) => {
       const request = { before: new Uint32Array(0), held: '', stops };
       return guest.call<Promise<Outcome<Piped>>>('fused', '[method]run.pipe', run, request);
     };

@@ -21,7 +21,7 @@ const BUSY = handlerError('invalid-argument', 'the last next or pipe of this run
 const TOKENS_OF_ONE = 2;
 
 /** The host's side of a `run` resource. */
-export class DeviceRun {
+export class RunResource {
   #handle: RunHandle | null;
   #refusal: Outcome<RunChunk> | null;
   readonly #inferlet: Inferlet;
@@ -286,11 +286,11 @@ export function counted(
 /** `wit/fused.wit`. */
 export const fused = {
   '[constructor]run': (inferlet: Inferlet, queue: DeviceQueue, request: WireRunRequest) =>
-    new DeviceRun(inferlet, queue, request),
-  '[method]run.next': (_inferlet: Inferlet, self: DeviceRun) => self.next(),
-  '[method]run.pipe': (_inferlet: Inferlet, self: DeviceRun, request: PipeRequest) => self.pipe(request),
-  '[method]run.stop': (_inferlet: Inferlet, self: DeviceRun): void => self.stop(),
-  '[resource-drop]run': (_inferlet: Inferlet, self: DeviceRun): void => self.drop(),
+    new RunResource(inferlet, queue, request),
+  '[method]run.next': (_inferlet: Inferlet, self: RunResource) => self.next(),
+  '[method]run.pipe': (_inferlet: Inferlet, self: RunResource, request: PipeRequest) => self.pipe(request),
+  '[method]run.stop': (_inferlet: Inferlet, self: RunResource): void => self.stop(),
+  '[resource-drop]run': (_inferlet: Inferlet, self: RunResource): void => self.drop(),
 
   step: (inferlet: Inferlet, queue: DeviceQueue, request: WireStepRequest): Promise<Outcome<StepResult>> => {
     const tokens = tokensOf(request);

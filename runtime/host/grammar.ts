@@ -3,7 +3,7 @@ import type { RunRequest, StepRequest } from '#gpu-host/protocol/calls.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
-import { counted, DeviceRun, leastOf, tokensOf } from './fused.ts';
+import { counted, leastOf, RunResource, tokensOf } from './fused.ts';
 import { GrammarRun } from './grammar-run.ts';
 import type { Droppable } from './holdings.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
@@ -172,8 +172,8 @@ export const grammar = {
     request: StepRequest,
   ): Promise<Outcome<StepResult>> => matcher.step(queue, request, adapter),
 
-  'start-run': (inferlet: Inferlet, queue: DeviceQueue, matcher: InferletMatcher, request: RunRequest): DeviceRun =>
-    new DeviceRun(inferlet, queue, new GrammarRun(inferlet, queue, matcher, request)),
+  'start-run': (inferlet: Inferlet, queue: DeviceQueue, matcher: InferletMatcher, request: RunRequest): RunResource =>
+    new RunResource(inferlet, queue, new GrammarRun(inferlet, queue, matcher, request)),
 };
 
 const MAX_ROWS = 64;

@@ -5,7 +5,7 @@ import { TestInferlet } from '../testing/inferlet.ts';
 import { ENDLESS } from '../workers/account.ts';
 import { inferletBytes, takenBytes } from './inferlet-bytes.ts';
 import { Outgoing } from './outgoing.ts';
-import { Place, Unread } from './unread.ts';
+import { UnreadResult, UnreadResults } from './unread-results.ts';
 
 const MIB = 2 ** 20;
 
@@ -35,16 +35,16 @@ it('bounds the bytes that the calls of a tenant carry over all its inferlets, an
 
 it('bounds the results that the inferlets of a tenant have not read, until they end', () => {
   const shared = inferletBytes(64 * MIB);
-  const open = (tenant: string) => new Unread(takenBytes(shared, tenant));
+  const open = (tenant: string) => new UnreadResults(takenBytes(shared, tenant));
   const [first, second] = [open('many'), open('many')];
-  assert.equal(new Place(first).offer(32 * MIB), null);
-  const place = new Place(second);
+  assert.equal(new UnreadResult(first).offer(32 * MIB), null);
+  const place = new UnreadResult(second);
   assert.equal(place.offer(MIB)?.tag, 'limit-exceeded');
   assert.equal(place.offer(1024), null, 'a small result has room');
-  assert.equal(new Place(open('other')).offer(16 * MIB), null);
+  assert.equal(new UnreadResult(open('other')).offer(16 * MIB), null);
   first.close();
   assert.equal(place.offer(MIB), null);
-  place.letGo();
+  place.release();
   assert.equal(shared.total, 16 * MIB);
 });
 

@@ -1,10 +1,10 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import type {
+  DeviceClient,
   DeviceUsage,
   EncoderSummary,
   GpuHostConnection,
-  GpuInferlet,
   ModelSummary,
   TenantLimit,
 } from '#gpu-host/protocol/client.ts';
@@ -21,15 +21,15 @@ import { FileTransfers } from './file-exchange.ts';
 import { Holdings } from './holdings.ts';
 import { takenBytes } from './inferlet-bytes.ts';
 import { Interruptions } from './interruptions.ts';
+import type { InvocationServices } from './invocation-services.ts';
 import { messageBytes } from './message-bytes.ts';
 import { Outgoing } from './outgoing.ts';
-import type { OwnServices } from './own.ts';
 import type { Services } from './services.ts';
 import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
-import { Takes } from './takes.ts';
+import { SourceReader } from './source-reader.ts';
 import { type CallTokens, Tokens } from './tokens.ts';
-import { Unread } from './unread.ts';
+import { UnreadResults } from './unread-results.ts';
 
 /** A model that an inferlet may use, and the connection to its GPU host. */
 export interface GrantedModel {
@@ -70,7 +70,7 @@ export interface InferletDescription {
   readonly input: string;
   readonly grants: Grants;
   readonly deadline: Deadline;
-  /** Place in line of the invocation: the newest inferlet loses its memory first. */
+  /** Place in the queue of the invocation: the newest inferlet loses its memory first. */
   readonly arrival: number;
   readonly limits: Partial<InvocationLimits> & {
     readonly pages: number;
@@ -113,14 +113,14 @@ export class Inferlet {
   readonly sleepers = new Sleepers();
   readonly services: Services;
   readonly hooks: InferletHooks;
-  readonly own: OwnServices | null;
+  readonly own: InvocationServices | null;
   readonly interruptions = new Interruptions();
   /** Calls under way, and the bytes that they carry. */
   readonly outgoing: Outgoing;
   /** Results of calls that the inferlet has not read yet. */
-  readonly unread: Unread;
+  readonly unread: UnreadResults;
   /** The client's messages. */
-  readonly received = new Takes<Message>(this, () => this.session.receive(), messageBytes);
+  readonly received = new SourceReader<Message>(this, () => this.session.receive(), messageBytes);
   readonly childHandles = new Holdings(MAX_CHILD_HANDLES, 'children');
   readonly transfers = new FileTransfers(this);
   readonly grammars = new Holdings(MAX_GRAMMARS, 'grammars');
@@ -139,8 +139,8 @@ export class Inferlet {
   /** Waits for messages of queues. */
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   readonly #stopping = new AbortController();
-  readonly #devices = new Map<GpuHostConnection, GpuInferlet>();
-  /** Hosts whose device was opened only for a place in line and has not been used yet. */
+  readonly #devices = new Map<GpuHostConnection, DeviceClient>();
+  /** Hosts whose device was opened only for a place in the queue and has not been used yet. */
   readonly #placesOnly = new Set<GpuHostConnection>();
   #hasPlaces = false;
   /** The tenant limit that was last sent to the GPU hosts. */
@@ -160,7 +160,7 @@ export class Inferlet {
     session: Session,
     services: Services,
     hooks: InferletHooks = NO_HOOKS,
-    own: OwnServices | null = null,
+    own: InvocationServices | null = null,
   ) {
     this.description = description;
     this.#tenantPages = description.tenantPages;
@@ -168,7 +168,7 @@ export class Inferlet {
     this.services = services;
     const taken = () => takenBytes(services.bytes, description.tenant);
     this.outgoing = new Outgoing(taken());
-    this.unread = new Unread(taken());
+    this.unread = new UnreadResults(taken());
     this.hooks = hooks;
     this.own = own;
     const quotaReached = () => this.hooks.quotaReached();
@@ -222,9 +222,9 @@ export class Inferlet {
   }
 
   /** The inferlet's side of one GPU host, opened with the first queue. */
-  device(connection: GpuHostConnection): GpuInferlet {
+  device(connection: GpuHostConnection): DeviceClient {
     const known = this.#devices.get(connection);
-    // Reopen a lost device that was opened only for a place in line: the inferlet lost nothing with it.
+    // Reopen a lost device that was opened only for a place in the queue: the inferlet lost nothing with it.
     if (known && !(this.#placesOnly.delete(connection) && known.lost !== undefined)) return known;
     const { id, epoch = 0, tenant, functionName, arrival, limits, latency, traceparent } = this.description;
     const tenantPages = this.#tenantPages;
@@ -257,7 +257,7 @@ export class Inferlet {
   }
 
   /**
-   * Takes a place in line for the memory of every granted model, so that later inferlets of the same arrival are newer there. Opening a
+   * Takes a place in the queue for the memory of every granted model, so that later inferlets of the same arrival are newer there. Opening a
    * queue takes the place.
    */
   takePlaces(): void {

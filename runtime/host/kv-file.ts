@@ -33,7 +33,7 @@ export class KvFile implements Droppable {
   #unlocked = false;
   #dropped = false;
 
-  /** @param make answers a promise only when a GPU host must be asked; otherwise the file opens at once */
+  /** @param make returns a promise only when a GPU host must be asked; otherwise the file opens at once */
   private constructor(
     inferlet: Inferlet,
     queue: DeviceQueue,

@@ -92,7 +92,7 @@ describe('messaging', () => {
     value(await ready(guest, news));
     const unreadNext = () => guest.callOnly<Promise<Outcome<Envelope>>>('messaging', '[method]subscription.next', news);
     const [first, second, third] = [unreadNext(), unreadNext(), unreadNext()];
-    TestInferlet.letGo(first);
+    TestInferlet.releaseFuture(first);
     assert.equal(failureOf(await first), 'closed');
     value(await broadcast(sender, 'readers', text('a')));
     value(await broadcast(sender, 'readers', text('bc')));
@@ -100,10 +100,10 @@ describe('messaging', () => {
     assert.equal(guest.inferlet.unread.bytes, 3);
     // A message that was taken for a dropped reader goes to the next one.
     const dropped = unreadNext();
-    TestInferlet.letGo(dropped);
+    TestInferlet.releaseFuture(dropped);
     value(await broadcast(sender, 'readers', text('d')));
     assert.deepEqual(value(await next(guest, news)).message, text('d'));
-    for (const each of [second, third]) TestInferlet.letGo(each);
+    for (const each of [second, third]) TestInferlet.releaseFuture(each);
     assert.equal(guest.inferlet.unread.bytes, 0);
     const waiting = Array.from({ length: 16 }, unreadNext);
     assert.equal(failureOf(await unreadNext()), 'limit-exceeded');
@@ -117,7 +117,7 @@ describe('messaging', () => {
       guest.callOnly<Promise<Outcome<Envelope>>>('messaging', 'pull', `line-${i}`),
     );
     assert.equal(failureOf(await call(guest, 'pull', 'line-64')), 'limit-exceeded');
-    TestInferlet.letGo(pulls[0] as (typeof pulls)[0]);
+    TestInferlet.releaseFuture(pulls[0] as (typeof pulls)[0]);
     await eventually(() => guest.inferlet.pulls.size === 63, 'a dropped pull ends');
     value(await call(sender, 'push', 'line-0', text('for any receiver')));
     assert.deepEqual(value(await call<Envelope>(other, 'pull', 'line-0')).message, text('for any receiver'));

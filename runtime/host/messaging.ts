@@ -11,8 +11,8 @@ import { ask, askStore, attemptOf } from './ask.ts';
 import { type Droppable, DroppableWait } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
 import { messageBytes } from './message-bytes.ts';
-import { Takes } from './takes.ts';
-import { Place } from './unread.ts';
+import { SourceReader } from './source-reader.ts';
+import { UnreadResult } from './unread-results.ts';
 
 const NAME = /^[A-Za-z0-9._/-]{1,128}$/;
 
@@ -20,7 +20,7 @@ const NAME = /^[A-Za-z0-9._/-]{1,128}$/;
 class InferletSubscription implements Droppable {
   readonly #inferlet: Inferlet;
   readonly #subscription: Outcome<Subscription>;
-  readonly #messages: Takes<Envelope>;
+  readonly #messages: SourceReader<Envelope>;
   #dropped = false;
 
   constructor(inferlet: Inferlet, topic: string) {
@@ -33,7 +33,7 @@ class InferletSubscription implements Droppable {
     if (subscribed.tag === 'ok') this.#underWay(subscribed.val.ready);
     this.#subscription = subscribed;
     const next = async () => (subscribed.tag === 'ok' ? outcomeOf(await subscribed.val.next()) : subscribed);
-    this.#messages = new Takes(inferlet, next, envelopeBytes);
+    this.#messages = new SourceReader(inferlet, next, envelopeBytes);
   }
 
   ready(): Promise<Outcome<undefined>> {
@@ -108,7 +108,7 @@ export const messaging = {
     const refused =
       checkCall(inferlet, name) ?? stopped ?? outgoing.refusal(0) ?? unread.refusal(1) ?? pulls.take(wait);
     if (refused) return Promise.resolve(err(refused));
-    const place = new Place(unread, () => wait.drop());
+    const place = new UnreadResult(unread, () => wait.drop());
     const pull = async (): Promise<Outcome<Envelope>> => {
       try {
         const pulled = await services.messaging.queues.pull(description.tenant, name, wait.signal, attemptOf(inferlet));

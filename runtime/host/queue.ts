@@ -1,4 +1,4 @@
-import type { GpuInferlet } from '#gpu-host/protocol/client.ts';
+import type { DeviceClient } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 import { offers } from './traits.ts';
@@ -9,7 +9,7 @@ const MAX_SHOWN_NAME = 128;
 /** The host's side of a `queue` resource. */
 export class DeviceQueue {
   readonly model: GrantedModel | null;
-  readonly device: GpuInferlet | null;
+  readonly device: DeviceClient | null;
   readonly id: number;
   readonly name: string;
   /** Number of holders: the inferlet's handle, and resources that use the queue for longer than one call. */
@@ -41,13 +41,13 @@ export class DeviceQueue {
   }
 
   /** The device, when the queue's model offers `trait`; an error otherwise. */
-  offering(trait: string): Outcome<GpuInferlet> {
+  offering(trait: string): Outcome<DeviceClient> {
     if (!this.model || !this.device) return this.refusal();
     if (offers(this.model, trait)) return ok(this.device);
     return err(handlerError('unsupported', `${this.name} does not offer ${trait}; ask runtime.model-traits`));
   }
 
-  /** `synchronize` for the inferlet: answers the first error since the last `synchronize`. */
+  /** `synchronize` for the inferlet: returns the first error since the last `synchronize`. */
   async synchronize(): Promise<Outcome<undefined>> {
     if (!this.device) return this.refusal();
     const failure = this.#failure;

@@ -68,7 +68,7 @@ describe('runtime', () => {
     const guest = new TestInferlet(null);
     const sleep = () => guest.callOnly<Promise<{ readonly tag: string }>>('runtime', 'sleep', 1_000_000);
     const [kept, dropped] = [sleep(), sleep()];
-    TestInferlet.letGo(dropped);
+    TestInferlet.releaseFuture(dropped);
     assert.equal((await dropped).tag, 'err');
     assert.equal(guest.inferlet.sleepers.size, 1);
     await guest.end();

@@ -4,14 +4,14 @@ import type { Shares } from '#scheduler/policies/shares.ts';
 import type { ImageService } from '../images/service.ts';
 import type { TextService } from '../texts/service.ts';
 import type { HttpClient } from './http/client.ts';
-import type { StoreLines } from './store-lines.ts';
+import type { StoreQueues } from './store-queues.ts';
 
 /** Services of a runtime for all its inferlets, besides devices. */
 export interface Services {
   readonly keyValues: KeyValues;
   readonly messaging: Messaging;
   /** Queues the calls of `keyValues` and `messaging`. */
-  readonly storeLines: StoreLines;
+  readonly storeQueues: StoreQueues;
   /** The bytes that all inferlets hold in this process. */
   readonly bytes: Shares;
   readonly http: HttpClient;

@@ -1,5 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import { lettingGo } from '../lowering/let-go.ts';
+import { withRelease } from '../lowering/future-release.ts';
 
 /** The timers of one inferlet. */
 export class Sleepers {
@@ -18,7 +18,7 @@ export class Sleepers {
     };
     const timer = setTimeout(() => end(ok(undefined)), Math.min(milliseconds, 2 ** 31 - 1));
     this.#waiting.set(timer, end);
-    return lettingGo(promise, () => end(err(DROPPED)));
+    return withRelease(promise, () => end(err(DROPPED)));
   }
 
   /** Number of running timers. Dropping a future ends its timer. */

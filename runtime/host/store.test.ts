@@ -99,13 +99,13 @@ describe('store', () => {
     const first = Array.from({ length: 33 }, get);
     assert.deepEqual(await tags(first), [...Array(32).fill('ok'), 'limit-exceeded']);
     assert.deepEqual(await tags([guest.callOnly('store', 'list-keys', '', undefined, 10)]), ['limit-exceeded']);
-    for (const answer of first.slice(0, 2)) TestInferlet.letGo(answer);
+    for (const answer of first.slice(0, 2)) TestInferlet.releaseFuture(answer);
     // A call that is dropped before it settles takes no room.
     const dropped = get();
-    TestInferlet.letGo(dropped);
+    TestInferlet.releaseFuture(dropped);
     await dropped;
     assert.deepEqual(await tags([get(), get(), get()]), ['ok', 'ok', 'limit-exceeded']);
-    for (const answer of first) TestInferlet.letGo(answer);
+    for (const answer of first) TestInferlet.releaseFuture(answer);
     assert.equal(guest.inferlet.unread.bytes, 2 * MAX_VALUE_BYTES);
   });
 

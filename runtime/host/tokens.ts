@@ -1,5 +1,5 @@
 import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
-import type { SharedLimits } from './own.ts';
+import type { SharedLimits } from './invocation-services.ts';
 
 export interface TokensOptions {
   /** Most tokens of the invocation. */
@@ -139,7 +139,7 @@ export class Tokens {
     if (this.#room < 0 && !this.#expire()) this.#options.quotaReached();
   }
 
-  /** Drops the quota once its window has ended, and answers whether it did. Without a new `allow` there is no bound. */
+  /** Drops the quota once its window has ended, and returns whether it did. Without a new `allow` there is no bound. */
   #expire(): boolean {
     if (this.#until === null || this.#now() < this.#until) return false;
     this.#quota = null;

@@ -2,7 +2,7 @@ import type { Files } from '#scheduler/invocations/files.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { Usage } from '#scheduler/invocations/types.ts';
 import type { Metered } from '#scheduler/quotas/exceeded.ts';
-import type { OwnFiles } from '../host/own.ts';
+import type { InvocationFiles } from '../host/invocation-services.ts';
 import type { AttemptLog } from './outbox-options.ts';
 
 /** Reports an attempt's usage to the store and takes the quotas from its answers. Silent until the inferlet exists. */
@@ -44,7 +44,7 @@ export function attemptLog(
 }
 
 /** The files of one attempt: each file that it puts carries the attempt's epoch. */
-export function ownFiles(files: Files, id: string, epoch: number): OwnFiles {
+export function ownFiles(files: Files, id: string, epoch: number): InvocationFiles {
   return {
     put: (name, mediaType, content) => files.put(id, name, mediaType, content, epoch),
     appears: (name, signal) => files.appears(id, name, signal),

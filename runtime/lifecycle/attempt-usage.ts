@@ -10,7 +10,7 @@ export interface UsageParts {
     'inputTokens' | 'outputTokens' | 'cachedTokens' | 'deviceUsage' | 'pagesPeak' | 'session'
   >;
   readonly run: Pick<GuestRun, 'cpuMs' | 'calls' | 'memoryBytes'>;
-  /** Milliseconds that the invocation waited in line before this attempt began. */
+  /** Milliseconds that the invocation waited in the queue before this attempt began. */
   readonly queuedMs: number;
   /** Time during which the family was preempted. */
   readonly held: Pick<HeldTime, 'totalMs'>;

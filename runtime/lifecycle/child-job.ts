@@ -61,7 +61,7 @@ export async function checkInput(
 }
 
 /**
- * Makes the job of a child. The child has its root's place in line and latency targets, and its own function's limits, capped by the family's: at most the
+ * Makes the job of a child. The child has its root's place in the queue and latency targets, and its own function's limits, capped by the family's: at most the
  * root's pages and tokens, and no more wall time than its parent has left. Its deadline is its root's. CPU time and memory are not capped:
  * they are metered for each inferlet, and an artifact is built for its function's memory.
  */

@@ -4,7 +4,7 @@ import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
-import { StoreLines } from '../host/store-lines.ts';
+import { StoreQueues } from '../host/store-queues.ts';
 import { ChildRuns } from './child-runs.ts';
 
 describe('the children of a runtime', () => {
@@ -27,7 +27,7 @@ describe('the children of a runtime', () => {
       limits: DEFAULT_LIMITS,
     };
     const runs = new ChildRuns({
-      lines: new StoreLines(),
+      lines: new StoreQueues(),
       ...{ invocations, inbox, events, runtimeId: 'r', jobs },
       run: () => Promise.resolve(null),
     });

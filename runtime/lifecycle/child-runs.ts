@@ -8,7 +8,7 @@ import type { LiveServer } from '#scheduler/live/server.ts';
 import { Shares } from '#scheduler/policies/shares.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { Ending } from '#wit/generated/host.ts';
-import type { StoreLines } from '../host/store-lines.ts';
+import type { StoreQueues } from '../host/store-queues.ts';
 import type { ChildJobs } from './child-job.ts';
 import { ChildRun } from './child-run.ts';
 import type { Family } from './family.ts';
@@ -23,7 +23,7 @@ export interface ChildRunsOptions {
   readonly inbox: Inbox;
   readonly events: EventLog;
   /** Bounds the reads of the children's logs for their parents. */
-  readonly lines: StoreLines;
+  readonly lines: StoreQueues;
   readonly runtimeId: string;
   readonly jobs: ChildJobs;
   /** Shows the children's events to followers; without it, followers read the log. */
@@ -72,7 +72,7 @@ export class ChildRuns {
     return this.#options.jobs;
   }
 
-  /** Takes a place for a child of a tenant; answers an error when there is none. The caller must give a taken place back with `leave`. */
+  /** Takes a place for a child of a tenant; returns an error when there is none. The caller must give a taken place back with `leave`. */
   enter(tenant: string): HandlerError | null {
     if (this.#places.enter(tenant)) return null;
     const text = `this runtime runs ${this.#places.total} children (${MAX_RUNS} are the most), and as many of this tenant as it may; try again later`;
@@ -176,7 +176,7 @@ export class ChildRuns {
     return { ...outcome, attempt: 1, usageBefore: null, queuedAt: submittedAt };
   }
 
-  /** Ends a child that has no verdict from this runtime, and answers the ending that the store has for it. */
+  /** Ends a child that has no verdict from this runtime, and returns the ending that the store has for it. */
   async #endedElsewhere(id: string, signal: AbortSignal): Promise<Ending> {
     const { invocations, runtimeId, onError } = this.#options;
     const lost = failure('runtime-lost', 'The runtime that ran this invocation was lost.');

@@ -24,7 +24,7 @@ export interface Parent {
   readonly deadline: Deadline;
   /** Pays for the checks of its children's inputs. */
   readonly texts: TextUser;
-  /** Takes the parent's places in line on the GPU hosts, so that its children stand behind it. */
+  /** Takes the parent's places in the queue on the GPU hosts, so that its children stand behind it. */
   readonly takePlaces: () => void;
 }
 

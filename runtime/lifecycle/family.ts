@@ -3,7 +3,7 @@ import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Peak } from '#scheduler/admission/learned.ts';
 import { Redactor } from '../host/environment/redact.ts';
-import type { SharedLimits } from '../host/own.ts';
+import type { SharedLimits } from '../host/invocation-services.ts';
 import { FamilyMemory } from './family-memory.ts';
 import { HeldTime } from './held-time.ts';
 
@@ -58,7 +58,7 @@ export class Family implements SharedLimits {
     return handlerError('limit-exceeded', text);
   }
 
-  /** Takes a place for a child of an inferlet `depth` generations below the root; answers an error when there is none. */
+  /** Takes a place for a child of an inferlet `depth` generations below the root; returns an error when there is none. */
   enter(depth: number): HandlerError | null {
     if (depth >= MAX_DEPTH) {
       return handlerError('limit-exceeded', `children may be nested ${MAX_DEPTH} deep; this inferlet may have none`);

@@ -24,7 +24,7 @@ export function keepPace(pace: Pace, { running, tell, onError }: PacedOptions): 
   /** The thread's mean lag since the last call, milliseconds; 0 when nothing was measured. */
   const lag = (measure: boolean): number => {
     if (!measure) delay.disable();
-    // `enable` answers true when this call started the measurement.
+    // `enable` returns true when this call started the measurement.
     const isNew = !measure || delay.enable();
     const lagMs = delay.count === 0 ? REVIEW_MS : Math.max(0, delay.mean / 1e6 - RESOLUTION_MS);
     delay.reset();

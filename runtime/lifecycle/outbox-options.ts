@@ -30,7 +30,7 @@ export interface MarkedUsage {
 
 /** Shows an attempt's events to followers before they are written. */
 export interface Shows {
-  /** @param unlogged answers the events that are shown and not yet in the log */
+  /** @param unlogged returns the events that are shown and not yet in the log */
   begin(unlogged: () => Unlogged): Showing;
   /** Triggers the writes of shown events. */
   readonly ticks: Pick<WriteTicks, 'add' | 'delete'>;

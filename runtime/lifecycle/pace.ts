@@ -47,7 +47,7 @@ export class Pace {
     return running > this.#policy.least;
   }
 
-  /** Updates the limit from the lag since the last review and the number of running invocations; answers the new limit. */
+  /** Updates the limit from the lag since the last review and the number of running invocations; returns the new limit. */
   review(lagMs: number, running: number): number {
     const { most, least, lagMs: bound } = this.#policy;
     if (lagMs > bound) {

@@ -42,7 +42,7 @@ describe('an inferlet that a GPU host has preempted', () => {
 
   /** An older inferlet takes the memory of a newer one and keeps it. */
   async function preempt(input: object, deadlineMs?: number): Promise<{ older: string; newer: string }> {
-    // The older one has its place in line from its submission on, and its pages later.
+    // The older one has its place in the queue from its submission on, and its pages later.
     const older = await speaks(lasting, { pages: 12, busy: true });
     const newer = await speaks(brief, { pages: 6, ...input }, deadlineMs);
     await platform.scheduler.inbox.push(older, { text: 'fill' });

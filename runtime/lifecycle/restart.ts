@@ -8,7 +8,7 @@ import type { Family } from './family.ts';
 import type { Outbox } from './outbox.ts';
 import type { Verdict } from './verdict.ts';
 
-/** Longest wait for lost GPU hosts to return before their invocation goes back in line. */
+/** Longest wait for lost GPU hosts to return before their invocation goes back into the queue. */
 const DEVICES_BACK_MS = 10_000;
 const LOOK_MS = 50;
 
@@ -38,7 +38,7 @@ export interface EndedAttempt {
 }
 
 /**
- * Requeues an attempt's invocation at its original place in line, after the attempt has given back everything it held.
+ * Requeues an attempt's invocation at its original place in the queue, after the attempt has given back everything it held.
  * Answers the final verdict, or null when the invocation must end with the attempt's own verdict.
  */
 export async function restart(

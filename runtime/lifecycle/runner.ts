@@ -104,7 +104,7 @@ interface Attempt extends Omit<Run, 'begin'> {
   readonly queuedAt: number;
   /** Usage of the earlier attempts; null for a first attempt. */
   readonly usageBefore: Usage | null;
-  /** Reports usage to the store and handles its answers. */
+  /** Reports usage to the store and handles the replies. */
   readonly meter: AttemptMeter;
   readonly startedAt: number;
   readonly outbox: Outbox;
@@ -140,7 +140,7 @@ export class InvocationRunner {
     this.#launches = new Launches(options.launcher);
     this.#children = new ChildRuns({
       ...options,
-      lines: options.services.storeLines,
+      lines: options.services.storeQueues,
       run: (child) => this.#run(child),
     });
   }
@@ -169,7 +169,7 @@ export class InvocationRunner {
    * Runs one invocation and all its children to their ends. The signal aborts with a `StopReason`. Answers `ended` when the run ended the
    * invocation, and `not-held` when this runtime could not begin it because another runtime has it.
    *
-   * @param fetched answers the outcome of an attempt that began with its fetch; null for one that has not begun
+   * @param fetched returns the outcome of an attempt that began with its fetch; null for one that has not begun
    */
   async run(
     job: InvocationJob,
@@ -433,7 +433,7 @@ export class InvocationRunner {
     return verdict;
   }
 
-  /** Writes the end and answers the verdict; `silent` when another process had ended the invocation before. */
+  /** Writes the end and returns the verdict; `silent` when another process had ended the invocation before. */
   async #finish(attempt: Attempt, verdict: Verdict, usage: Usage, run: EndedRun = NO_RUN): Promise<Verdict> {
     const { job, epoch, outbox, observed } = attempt;
     if (verdict.kind === 'silent') {

@@ -8,7 +8,7 @@ const ANSWER_RETRY_MS = [20, 50, 100, 200, 400] as const;
 export const isLost = (signal: AbortSignal): boolean =>
   signal.aborted && (signal.reason as StopReason).code === 'runtime-lost';
 
-/** Repeats a call while the store cannot be reached; answers null when this runtime loses the invocation meanwhile. */
+/** Repeats a call while the store cannot be reached; returns null when this runtime loses the invocation meanwhile. */
 export async function untilStored<T>(call: () => Promise<T>, signal: AbortSignal): Promise<T | null> {
   for (;;) {
     if (isLost(signal)) return null;
@@ -21,7 +21,7 @@ export async function untilStored<T>(call: () => Promise<T>, signal: AbortSignal
   }
 }
 
-/** Repeats a call, after growing pauses, while the store cannot be reached; answers null when it is abandoned. */
+/** Repeats a call, after growing pauses, while the store cannot be reached; returns null when it is abandoned. */
 export async function untilAnswered<T>(abandoned: () => boolean, call: () => Promise<T>): Promise<T | null> {
   for (let attempt = 0; ; attempt++) {
     if (abandoned()) return null;

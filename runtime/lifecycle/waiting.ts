@@ -1,9 +1,9 @@
-import type { GpuInferlet, Termination } from '#gpu-host/protocol/client.ts';
+import type { DeviceClient, Termination } from '#gpu-host/protocol/client.ts';
 import type { StepTrace } from '../telemetry/step-trace.ts';
 import { type CpuBudget, ENDLESS } from '../workers/account.ts';
 
 /** The part of a GPU host's inferlet that the monitor uses. */
-export type WaitingDevice = Pick<GpuInferlet, 'pendingCalls' | 'issuedCalls' | 'setWaiting'>;
+export type WaitingDevice = Pick<DeviceClient, 'pendingCalls' | 'issuedCalls' | 'setWaiting'>;
 
 /** Counts one inferlet's waits for anything but a device. */
 export interface Waits {

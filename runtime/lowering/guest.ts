@@ -1,5 +1,5 @@
+import { releaseOf } from './future-release.ts';
 import { GuestMemory } from './guest-memory.ts';
-import { letGoOf } from './let-go.ts';
 import { GuestTrap } from './trap.ts';
 
 /** Most handles (resources, futures, waitable sets) that one inferlet may hold at once. */
@@ -35,7 +35,7 @@ export class FutureHandle {
   /** Resumes a blocking read. */
   wake: (() => void) | null = null;
   /** Tells the host that the value was read or never will be. */
-  letGo: (() => void) | null = null;
+  release: (() => void) | null = null;
   constructor(type: FutureType) {
     this.type = type;
   }
@@ -223,7 +223,7 @@ export class Guest extends GuestMemory {
   addFuture(promise: Promise<unknown>, type: FutureType): number {
     const future = new FutureHandle(type);
     future.index = this.add(future);
-    future.letGo = letGoOf(promise);
+    future.release = releaseOf(promise);
     type.pending++;
     this.#pending++;
     promise.then(
@@ -243,7 +243,7 @@ export class Guest extends GuestMemory {
     if (future.target >= 0) this.trap('a future is dropped while it is read');
     if (future.set) future.set.members--;
     this.remove(index);
-    letGo(future);
+    release(future);
   }
 
   #settle(future: FutureHandle, value: unknown): void {
@@ -270,15 +270,15 @@ export class Guest extends GuestMemory {
     future.value = undefined;
     if (this.u8.length === 0) this.refresh();
     future.type.store(this, target, value);
-    letGo(future);
+    release(future);
     this.spend(future);
     this.leave();
   }
 }
 
-function letGo(future: FutureHandle): void {
-  const tell = future.letGo;
-  future.letGo = null;
+function release(future: FutureHandle): void {
+  const tell = future.release;
+  future.release = null;
   tell?.();
 }
 

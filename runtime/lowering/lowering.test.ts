@@ -8,9 +8,9 @@ import { instantiateGlue } from '../testing/glue.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { compileWorld } from './compile.ts';
 import type { Ending } from './execution.ts';
+import { withRelease } from './future-release.ts';
 import { MAX_HANDLES } from './guest.ts';
 import { instantiate } from './instance.ts';
-import { lettingGo } from './let-go.ts';
 import type { JcoInstantiate } from './record.ts';
 import { SliceRunner } from './slice-runner.ts';
 
@@ -125,7 +125,7 @@ describe('the lean lowering', () => {
     ];
     const synchronize = () => {
       const name = `future ${count}`;
-      return lettingGo(answers[count++]?.() ?? Promise.reject(new Error('too many calls')), () => told.push(name));
+      return withRelease(answers[count++]?.() ?? Promise.reject(new Error('too many calls')), () => told.push(name));
     };
     const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': synchronize } };
     const holder = await testProgram(await testArtifact(await testComponent(HOLDER)));

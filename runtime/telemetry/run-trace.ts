@@ -74,7 +74,7 @@ export class RunTrace {
     this.#tracer.startSpan('instance', { startTime: this.#startedAt, attributes }, this.#context).end(at);
   }
 
-  /** Called when the inferlet is about to begin; answers the trace context of its work, and the recorder of its steps. */
+  /** Called when the inferlet is about to begin; returns the trace context of its work, and the recorder of its steps. */
   runs(): { readonly traceparent: string; readonly steps: StepTrace } {
     this.#inferlet = this.#tracer.startSpan('inferlet', {}, this.#context);
     this.#steps = new StepTrace(this.#tracer, trace.setSpan(ROOT_CONTEXT, this.#inferlet));

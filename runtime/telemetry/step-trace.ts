@@ -1,5 +1,5 @@
 import { type Context, type Span, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api';
-import type { GpuInferlet } from '#gpu-host/protocol/client.ts';
+import type { DeviceClient } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 
 /** Most steps of one invocation that get spans; later steps are only counted. */
@@ -8,7 +8,7 @@ export const MAX_STEPS = 256;
 /** The queue that a step is issued on. */
 export interface StepQueue {
   readonly name: string;
-  readonly device: Pick<GpuInferlet, 'setSpan'> | null;
+  readonly device: Pick<DeviceClient, 'setSpan'> | null;
 }
 
 /** A step under way. */
@@ -201,6 +201,6 @@ function endGenerate(state: QueueState): void {
 }
 
 /** Sends a span's id to the GPU host, as two 32-bit words. */
-function tell(device: Pick<GpuInferlet, 'setSpan'>, spanId: string): void {
+function tell(device: Pick<DeviceClient, 'setSpan'>, spanId: string): void {
   device.setSpan(Number.parseInt(spanId.slice(0, 8), 16), Number.parseInt(spanId.slice(8), 16));
 }

@@ -2,8 +2,8 @@ import type { WitFunction, WitInterface, WitWorld } from '#wit/generate/model.ts
 import type { HostFunction, HostTable } from '../lowering/compile.ts';
 import type { Ending } from '../lowering/execution.ts';
 import { Fuel, GO_ON, TRAP } from '../lowering/fuel.ts';
+import { releaseOf } from '../lowering/future-release.ts';
 import { Guest } from '../lowering/guest.ts';
-import { letGoOf } from '../lowering/let-go.ts';
 import type { JcoInstantiate } from '../lowering/record.ts';
 import { GuestTrap } from '../lowering/trap.ts';
 
@@ -194,6 +194,6 @@ function glueFunction(
 
 /** The glue takes a value as soon as it is settled, and does not report dropped futures. */
 function handedOver(promise: Promise<unknown>): Promise<unknown> {
-  const letGo = letGoOf(promise);
-  return letGo ? promise.finally(letGo) : promise;
+  const release = releaseOf(promise);
+  return release ? promise.finally(release) : promise;
 }

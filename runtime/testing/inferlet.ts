@@ -2,13 +2,13 @@ import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { type Grants, NO_GRANTS } from '#scheduler/functions/grants.ts';
 import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
 import { inferletBytes } from '../host/inferlet-bytes.ts';
-import type { OwnServices } from '../host/own.ts';
+import type { InvocationServices } from '../host/invocation-services.ts';
 import { DeviceQueue } from '../host/queue.ts';
 import type { Services } from '../host/services.ts';
 import { type EventSink, Session } from '../host/session-state.ts';
-import { StoreLines } from '../host/store-lines.ts';
+import { StoreQueues } from '../host/store-queues.ts';
 import { hostTable } from '../host/table.ts';
-import { letGoOf } from '../lowering/let-go.ts';
+import { releaseOf } from '../lowering/future-release.ts';
 import { TEST_MODEL } from './gpu-host.ts';
 
 export interface TestInferletOptions {
@@ -26,7 +26,7 @@ export interface TestInferletOptions {
   readonly deadlineAt?: number;
   readonly traceparent?: string;
   /** The objects of the invocation itself that the test needs. */
-  readonly own?: Partial<OwnServices>;
+  readonly own?: Partial<InvocationServices>;
   /** Receives its events; by default they are dropped. */
   readonly sink?: EventSink;
 }
@@ -73,7 +73,7 @@ export class TestInferlet {
         ...{ limits: { pages, tokens }, models: new Map(granted) },
       },
       session,
-      only({ storeLines: new StoreLines(), bytes: inferletBytes(), ...options.services }, SERVICES),
+      only({ storeQueues: new StoreQueues(), bytes: inferletBytes(), ...options.services }, SERVICES),
       undefined,
       options.own ? only(options.own, OWN) : null,
     );
@@ -83,13 +83,13 @@ export class TestInferlet {
   /** Calls a host function like a guest that reads each answer as soon as it settles. The caller chooses the type of the result. */
   call<T>(interfaceName: string, coreName: string, ...args: readonly unknown[]): T {
     const answer = this.callOnly<T>(interfaceName, coreName, ...args);
-    if (answer instanceof Promise) answer.then(() => TestInferlet.letGo(answer));
+    if (answer instanceof Promise) answer.then(() => TestInferlet.releaseFuture(answer));
     return answer;
   }
 
   /** Reads an unread answer, or drops its future. */
-  static letGo(answer: Promise<unknown>): void {
-    letGoOf(answer)?.();
+  static releaseFuture(answer: Promise<unknown>): void {
+    releaseOf(answer)?.();
   }
 
   /** Calls a host function like a guest that does not read the answer. */
@@ -118,13 +118,13 @@ function only<T extends object>(given: Partial<T>, names: readonly (keyof T & st
 const SERVICES = [
   'keyValues',
   'messaging',
-  'storeLines',
+  'storeQueues',
   'bytes',
   'http',
   'images',
   'texts',
 ] as const satisfies readonly (keyof Services)[];
-const OWN = ['children', 'files', 'shared'] as const satisfies readonly (keyof OwnServices)[];
+const OWN = ['children', 'files', 'shared'] as const satisfies readonly (keyof InvocationServices)[];
 
 /** For models without a tokenizer, which have no grammars. */
 const NO_GRAMMARS: GrantedModel['grammars'] = {

@@ -1,6 +1,6 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 
-/** Parses JSON text; answers `invalid-argument` with the parser's message otherwise. */
+/** Parses JSON text; returns `invalid-argument` with the parser's message otherwise. */
 export function parseJson(text: string): Outcome<unknown> {
   try {
     return ok(JSON.parse(text));

@@ -119,7 +119,7 @@ export class TextService {
   }
 
   /**
-   * Checks that a text is JSON and matches the function's input schema; answers `invalid-argument` otherwise, and `limit-exceeded` when the
+   * Checks that a text is JSON and matches the function's input schema; returns `invalid-argument` otherwise, and `limit-exceeded` when the
    * check takes too long or too much memory.
    */
   async check(user: TextUser, text: string, fn?: CheckedFunction): Promise<Outcome<undefined>> {

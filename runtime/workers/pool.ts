@@ -91,9 +91,9 @@ export class WorkerPool<Request, Value> {
     const waiting: Waiting<Request, Value> = { ...job, resolve, thread: undefined };
     const cancel = () => this.#cancel(waiting);
     signal?.addEventListener('abort', cancel);
-    const line = this.#waiting.get(job.tenant) ?? [];
-    line.push(waiting);
-    this.#waiting.set(job.tenant, line);
+    const queue = this.#waiting.get(job.tenant) ?? [];
+    queue.push(waiting);
+    this.#waiting.set(job.tenant, queue);
     this.#next();
     return promise.finally(() => {
       signal?.removeEventListener('abort', cancel);
@@ -116,7 +116,7 @@ export class WorkerPool<Request, Value> {
   /** Ends all workers; waiting jobs get `closed`. */
   async close(): Promise<void> {
     this.#closed = true;
-    for (const line of this.#waiting.values()) for (const { resolve } of line) resolve(err(CLOSED));
+    for (const queue of this.#waiting.values()) for (const { resolve } of queue) resolve(err(CLOSED));
     this.#waiting.clear();
     for (const timer of this.#idle.values()) clearTimeout(timer);
     this.#idle.clear();
@@ -136,8 +136,8 @@ export class WorkerPool<Request, Value> {
       if (this.#options.endCancelled) waiting.thread.cancel(CANCELLED);
       return;
     }
-    const line = this.#waiting.get(waiting.tenant) ?? [];
-    const left = line.filter((other) => other !== waiting);
+    const queue = this.#waiting.get(waiting.tenant) ?? [];
+    const left = queue.filter((other) => other !== waiting);
     if (left.length > 0) this.#waiting.set(waiting.tenant, left);
     else this.#waiting.delete(waiting.tenant);
     waiting.resolve(err(CANCELLED));
@@ -155,15 +155,15 @@ export class WorkerPool<Request, Value> {
 
   /** Takes the next job of the tenant whose turn it is; that tenant goes last. A tenant with all workers but one lets others go first. */
   #take(): Waiting<Request, Value> | undefined {
-    const lines = [...this.#waiting];
+    const queues = [...this.#waiting];
     const most = Math.max(1, this.#options.maxWorkers - 1);
-    const mayTake = ([tenant]: (typeof lines)[number]) => (this.#tenants.get(tenant)?.running ?? 0) < most;
-    const next = lines.find(mayTake) ?? lines[0];
+    const mayTake = ([tenant]: (typeof queues)[number]) => (this.#tenants.get(tenant)?.running ?? 0) < most;
+    const next = queues.find(mayTake) ?? queues[0];
     if (!next) return undefined;
-    const [tenant, line] = next;
-    const waiting = line.shift();
+    const [tenant, queue] = next;
+    const waiting = queue.shift();
     this.#waiting.delete(tenant);
-    if (line.length > 0) this.#waiting.set(tenant, line);
+    if (queue.length > 0) this.#waiting.set(tenant, queue);
     return waiting;
   }
 

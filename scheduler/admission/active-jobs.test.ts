@@ -43,17 +43,17 @@ describe('active jobs', () => {
         async (count, steps) => {
           const scheduler = openTestScheduler(redis);
           const runtime = fetcher(scheduler, 'r1');
-          // Few slots, so that most invocations wait in the line instead of being admitted.
+          // Few slots, so that most invocations wait in the queue instead of being admitted.
           const lease = await offer(scheduler, { slots: 2 });
           try {
             const order = Array.from({ length: count }, (_, i) => `job-${i}`);
             for (const id of order) await scheduler.submit(submission({ id }));
-            const line = [...order];
+            const queue = [...order];
             const admitted: string[] = [];
             const held: string[] = [];
             const check = async () => {
-              while (held.length + admitted.length < 2 && line.length > 0) admitted.push(...line.splice(0, 1));
-              assert.deepEqual(await scheduler.queue.waiting(), [...admitted, ...line]);
+              while (held.length + admitted.length < 2 && queue.length > 0) admitted.push(...queue.splice(0, 1));
+              assert.deepEqual(await scheduler.queue.waiting(), [...admitted, ...queue]);
             };
             await check();
             for (const [fetch, which] of steps) {
@@ -66,8 +66,8 @@ describe('active jobs', () => {
                 const mode = which % 2 === 0 ? 'giveBack' : 'lost';
                 assert.equal(await scheduler.active[mode](id!, 'r1'), 'waiting');
                 assert.equal(await scheduler.active[mode](id!, 'r1'), 'not-held');
-                line.push(id!);
-                line.sort((a, b) => order.indexOf(a) - order.indexOf(b));
+                queue.push(id!);
+                queue.sort((a, b) => order.indexOf(a) - order.indexOf(b));
               }
               await check();
             }

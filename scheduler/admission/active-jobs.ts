@@ -2,7 +2,7 @@ import { endingArguments, errorData } from '../invocations/ending.ts';
 import type { Retention } from '../invocations/retention.ts';
 import { type FailureCode, MAX_ATTEMPTS } from '../invocations/types.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
 const LEAVE_ACTIVE = loadScript(new URL('./scripts/leave-active.lua', import.meta.url));
@@ -18,7 +18,7 @@ export interface ActiveJob {
   readonly fetchToken: string | null;
 }
 
-/** `waiting`: the job is back at its place in its tenant's line. `not-held`: the runtime no longer held it. */
+/** `waiting`: the job is back at its place in its tenant's queue. `not-held`: the runtime no longer held it. */
 export type LeaveOutcome = 'dropped' | 'waiting' | 'failed' | 'cancelled' | 'not-held';
 
 /**
@@ -67,7 +67,7 @@ export class ActiveJobs {
     return this.#leave(id, runtimeId, 'over', 'internal', message, token);
   }
 
-  /** Takes a job from a dead runtime: a received attempt fails or starts again, any other goes back in line. `token` as with `over`. */
+  /** Takes a job from a dead runtime: a received attempt fails or starts again, any other goes back in the queue. `token` as with `over`. */
   lost(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.', token);
   }

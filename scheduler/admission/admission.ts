@@ -1,5 +1,5 @@
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { LEARNED_MS, type Peak, peakPairs } from './learned.ts';
 import { MEMORY } from './policy.ts';
@@ -17,7 +17,7 @@ export const REPAIR_INTERVAL_MS = 5000;
 /** A tenant that has invocations waiting or admitted. */
 export interface TenantLoad {
   readonly tenant: string;
-  /** Invocations in its line. */
+  /** Invocations in its queue. */
   readonly waiting: number;
   /** Admitted invocations: in a runtime, or on the way to one. */
   readonly running: number;
@@ -38,7 +38,7 @@ export interface PlatformCapacity {
 export interface Repairs {
   /** Entries of invocations that have ended or are unknown. */
   readonly dropped: number;
-  /** Queued invocations that were in no list and are back in their lines. */
+  /** Queued invocations that were in no list and are back in their queues. */
   readonly returned: number;
   /** Sums that did not equal their entries. */
   readonly sums: number;

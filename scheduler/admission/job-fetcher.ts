@@ -5,7 +5,7 @@ import { tuple } from '../invocations/replies.ts';
 import type { AttemptOutcome } from '../invocations/types.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import { Store } from '../store/store.ts';
 import type { InvocationJob } from './job.ts';
 

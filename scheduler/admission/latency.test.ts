@@ -67,7 +67,7 @@ describe('admission of invocations with latency targets', () => {
               open.add(id);
               policy.enter({ id, tenant: 't', arrival: 1, pages: {}, latency: true }, arrivals);
             }
-            while (policy.line('t').length < 6)
+            while (policy.queue('t').length < 6)
               policy.enter({ id: `b${++arrivals}`, tenant: 't', arrival: 10_000 + arrivals, pages: {} }, arrivals);
           };
           for (const choice of choices) {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import fc from 'fast-check';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import { openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { MEMORY } from './policy.ts';
@@ -58,7 +58,7 @@ for (const { tenants, length, numRuns } of [
             );
             for (const { tenant, running, waiting } of loads) {
               assert.equal(running, [...player.admitted.values()].filter((demand) => demand.tenant === tenant).length);
-              assert.equal(waiting, player.policy.line(tenant).length);
+              assert.equal(waiting, player.policy.queue(tenant).length);
             }
             assert.equal(
               loads.reduce((sum, { waiting }) => sum + waiting, 0),

@@ -36,7 +36,7 @@ function simulate(
   let now = 0;
   while (now < untilMs) {
     for (const [tenant, { from }] of backlog) {
-      while (now >= from && policy.line(tenant).length < 3) {
+      while (now >= from && policy.queue(tenant).length < 3) {
         arrivals += 1;
         policy.enter({ id: `${arrivals}`, tenant, arrival: arrivals, pages: {} }, now);
       }
@@ -107,7 +107,7 @@ describe('admission policy', () => {
           if (admitted.size >= Math.min(capacity.slots, capacity.pace ?? capacity.slots)) continue;
           if (player.starting.size >= capacity.starts) continue;
           for (const { tenant } of waiting.values()) {
-            const demand = waiting.get(player.policy.line(tenant)[0]!)!;
+            const demand = waiting.get(player.policy.queue(tenant)[0]!)!;
             const own = [...admitted.values()].filter((other) => other.tenant === tenant);
             const limit = limits.get(tenant) ?? {};
             const may =
@@ -118,7 +118,7 @@ describe('admission policy', () => {
               const pages = capacity.pages[model];
               return pages === undefined || used(model) === 0 || used(model) + count <= pages;
             });
-            // A head that waits for memory may stay in line here.
+            // A head that waits for memory may stay in the queue here.
             const waits = demand.short !== undefined && admitted.size > 0;
             assert.ok(!may || !fits || waits, 'the head could have started');
           }
@@ -194,7 +194,7 @@ describe('admission policy', () => {
           };
           const small = () => {
             for (let i = 0; i < tenants; i += 1) {
-              if (policy.line(`t${i}`).length < 2) enter(`t${i}`, sizes.next().value);
+              if (policy.queue(`t${i}`).length < 2) enter(`t${i}`, sizes.next().value);
             }
           };
           for (let i = 0; i < 30; i += 1) {
@@ -230,7 +230,7 @@ describe('admission policy', () => {
     let arrivals = 0;
     const others = () => {
       for (let i = 0; i < 12; i += 1) {
-        if (policy.line(`t${i}`).length > 1) continue;
+        if (policy.queue(`t${i}`).length > 1) continue;
         arrivals += 1;
         policy.enter({ id: `t${i}-${arrivals}`, tenant: `t${i}`, arrival: arrivals, pages: { m: 60 } }, arrivals);
       }

@@ -34,7 +34,7 @@ export interface Capacity {
   readonly reserve: number;
 }
 
-/** One invocation in a line. */
+/** One invocation in a queue. */
 export interface Demand {
   readonly id: string;
   readonly tenant: string;
@@ -56,7 +56,7 @@ export interface Limits {
 
 interface Tenant {
   readonly name: string;
-  readonly line: Demand[];
+  readonly queue: Demand[];
   readonly held: Map<string, number>;
   running: number;
   limits: Limits;
@@ -109,7 +109,7 @@ interface Left {
  * host reading shows the pages that its attempt held and asked for (minus the claims of invocations that started this way less than
  * `CLAIM_MS` before the reading), or no other invocation is admitted, or no GPU host reports. Until then its head counts as one that does
  * not fit, with the same bound on overtaking: without the bound, a flow of small invocations would keep the memory taken for good. The
- * bound costs other tenants only the head's expected pages; the head's own line waits behind it as always.
+ * bound costs other tenants only the head's expected pages; the head's own queue waits behind it as always.
  *
  * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; at least one), for
  * heads with latency targets, and for heads with kept room among the first `LOOK` turns. A head with targets is on its way as one of a tenant
@@ -139,12 +139,12 @@ export class AdmissionPolicy {
     return this.#ledger.size;
   }
 
-  /** Ids in a tenant's line, first one first. */
-  line(tenant: string): string[] {
-    return this.#tenant(tenant).line.map(({ id }) => id);
+  /** Ids in a tenant's queue, first one first. */
+  queue(tenant: string): string[] {
+    return this.#tenant(tenant).queue.map(({ id }) => id);
   }
 
-  /** Times that the head of a tenant's line was overtaken. */
+  /** Times that the head of a tenant's queue was overtaken. */
   overtaken(tenant: string): number {
     return this.#tenant(tenant).overtaken;
   }
@@ -159,12 +159,12 @@ export class AdmissionPolicy {
     return [...this.#tenants.values()].some(({ kept }) => kept);
   }
 
-  /** Puts an invocation into its tenant's line by arrival, and takes it out of the ledger if it was admitted before. */
+  /** Puts an invocation into its tenant's queue by arrival, and takes it out of the ledger if it was admitted before. */
   enter(demand: Demand, now: number): void {
     this.#leaveLedger(demand.id, now);
-    const { line } = this.#tenant(demand.tenant);
-    const at = line.findIndex(({ arrival }) => arrival > demand.arrival);
-    line.splice(at < 0 ? line.length : at, 0, demand);
+    const { queue } = this.#tenant(demand.tenant);
+    const at = queue.findIndex(({ arrival }) => arrival > demand.arrival);
+    queue.splice(at < 0 ? queue.length : at, 0, demand);
     this.#settle(demand.tenant);
   }
 
@@ -173,14 +173,14 @@ export class AdmissionPolicy {
     this.#onTheWay.remove(id);
   }
 
-  /** Removes an ended invocation from its line or the ledger. */
+  /** Removes an ended invocation from its queue or the ledger. */
   leave(id: string, now: number): void {
     const admitted = this.#leaveLedger(id, now);
     if (admitted !== null) this.#settle(admitted);
-    for (const { name, line } of this.#tenants.values()) {
-      const at = line.findIndex((demand) => demand.id === id);
+    for (const { name, queue } of this.#tenants.values()) {
+      const at = queue.findIndex((demand) => demand.id === id);
       if (at < 0) continue;
-      line.splice(at, 1);
+      queue.splice(at, 1);
       this.#settle(name);
     }
   }
@@ -282,7 +282,7 @@ export class AdmissionPolicy {
   }
 
   #start(tenant: Tenant, now: number): Demand {
-    const demand = tenant.line.shift();
+    const demand = tenant.queue.shift();
     if (demand === undefined || tenant.turn === null) throw new Error('A tenant without a head cannot start one.');
     const { slots, pages } = this.#capacity;
     const parts = Object.entries(demand.pages).map(([model, count]) => {
@@ -328,15 +328,15 @@ export class AdmissionPolicy {
     }
   }
 
-  /** Updates a tenant's head and turn after a change of its line, its limits or its holdings. */
+  /** Updates a tenant's head and turn after a change of its queue, its limits or its holdings. */
   #settle(name: string): void {
     const tenant = this.#tenant(name);
-    const head = tenant.line[0] ?? null;
+    const head = tenant.queue[0] ?? null;
     if (head !== tenant.head) {
       const before = tenant.head;
       const { displaced } = tenant;
       if (head === null) tenant.displaced = null;
-      else if (head.latency && before && !before.latency && tenant.line.includes(before))
+      else if (head.latency && before && !before.latency && tenant.queue.includes(before))
         tenant.displaced = { id: before.id, overtaken: tenant.overtaken, kept: tenant.kept };
       const returns = head !== null && head.id === displaced?.id;
       tenant.head = head;
@@ -390,7 +390,7 @@ export class AdmissionPolicy {
     let tenant = this.#tenants.get(name);
     if (tenant === undefined) {
       const none = { limits: {}, running: 0, finish: 0, turn: null, head: null, displaced: null };
-      tenant = { name, line: [], held: new Map(), overtaken: 0, kept: false, ...none };
+      tenant = { name, queue: [], held: new Map(), overtaken: 0, kept: false, ...none };
       this.#tenants.set(name, tenant);
     }
     return tenant;

@@ -1,7 +1,7 @@
 import type { Store } from '../store/store.ts';
 import type { Admission } from './admission.ts';
 
-/** Invocations that wait for a runtime: in their tenant's line, or admitted and not yet fetched. */
+/** Invocations that wait for a runtime: in their tenant's queue, or admitted and not yet fetched. */
 export class AdmissionQueue {
   readonly #store: Store;
   readonly #admission: Admission;
@@ -22,20 +22,20 @@ export class AdmissionQueue {
     return { waiting: tenants.reduce((sum, { waiting }) => sum + waiting, admitted.length), active };
   }
 
-  /** Ids of waiting invocations: first the admitted ones in fetch order, then those in line by arrival. */
+  /** Ids of waiting invocations: first the admitted ones in fetch order, then those in the queue by arrival. */
   async waiting(limit = 100): Promise<string[]> {
     const { waiting } = this.#store.keys;
     const [admitted, tenants] = await Promise.all([this.#admitted(), this.#admission.tenants()]);
-    const lines = await Promise.all(
+    const queues = await Promise.all(
       tenants.map(({ tenant }) =>
         this.#store.call((redis) => redis.zrange(waiting(tenant), '0', `${limit - 1}`, 'WITHSCORES')),
       ),
     );
-    const inLine = lines.flatMap((line) =>
-      line.flatMap((id, i) => (i % 2 === 0 ? [{ id, arrival: Number(line[i + 1]) }] : [])),
+    const queued = queues.flatMap((queue) =>
+      queue.flatMap((id, i) => (i % 2 === 0 ? [{ id, arrival: Number(queue[i + 1]) }] : [])),
     );
-    inLine.sort((a, b) => a.arrival - b.arrival);
-    return [...admitted, ...inLine.map(({ id }) => id)].slice(0, limit);
+    queued.sort((a, b) => a.arrival - b.arrival);
+    return [...admitted, ...queued.map(({ id }) => id)].slice(0, limit);
   }
 
   /** Ids of invocations on their way to runtimes, the next one first. */

@@ -23,7 +23,7 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
     (await scheduler.submit(submission({ tenant, expectedPages: { m: 10 } }))).id;
   const ids: string[] = [];
   for (let i = 0; i < 8; i += 1) ids.push(await submit(i % 2 === 0 ? 'a' : 'b'));
-  const [gone, ended, unlisted, , offLine, jobless] = ids as [
+  const [gone, ended, unlisted, , unqueued, jobless] = ids as [
     string,
     string,
     string,
@@ -38,7 +38,7 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
   await store.redis.del(keys.invocation(gone));
   await store.redis.hset(keys.invocation(ended), 'status', 'failed');
   await store.redis.lrem(`${keys.jobs}:wait`, 1, unlisted);
-  await store.redis.zrem(keys.waiting('a'), offLine);
+  await store.redis.zrem(keys.waiting('a'), unqueued);
   await store.redis.zrem(keys.waiting('b'), jobless);
   await store.redis.del(`${keys.jobs}:${jobless}`);
   await store.redis.hincrby(`${keys.admission}:state`, 'slots', 3);

@@ -74,7 +74,7 @@ describe('admission over several GPU hosts', () => {
   test('with spread by invocation, one tenant fills each host up to its pages', async () => {
     await open(['0', '1', '2'], 'invocation');
     try {
-      // Submit for the hosts in turn: with random ids, a head whose full host blocks it could block the rest of its line.
+      // Submit for the hosts in turn: with random ids, a head whose full host blocks it could block the rest of its queue.
       const order = Array.from({ length: 12 }, (_, i) => ['0', '1', '2'][i % 3]);
       for (const host of order) {
         let id = newInvocationId();

@@ -5,7 +5,7 @@ import type { Redis } from 'ioredis';
 import { BUILD_QUEUE } from '../keys.ts';
 import type { Runtimes } from '../runtimes/runtimes.ts';
 import type { Channels } from '../store/channels.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import type { BuildRefusal, BuildReply, BuildRequest } from './types.ts';

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
-import { throwBytesQuota } from '../invocations/replies.ts';
+import { throwBytesQuota } from '../quotas/exceeded.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
 /** Lifetime of a blob without a function version: long enough for a build and a slow deploy. */

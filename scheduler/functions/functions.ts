@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import {
   type AliasState,

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Channels } from '../store/channels.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import {
   type AliasState,

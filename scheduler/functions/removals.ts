@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { inOrder } from './aliases.ts';
 import { blobUser, fromMember, memberOf } from './functions.ts';

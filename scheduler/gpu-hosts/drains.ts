@@ -1,5 +1,5 @@
 import type { Channels } from '../store/channels.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
 const DRAIN = loadScript(new URL('./scripts/drain.lua', import.meta.url));

@@ -1,10 +1,10 @@
-import { type Metered, parseMetered } from '../quotas/exceeded.ts';
+import { type Metered, parseMetered, throwBytesQuota } from '../quotas/exceeded.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { TurnCalls } from '../store/turn-calls.ts';
 import { meteredText } from '../usage/metered.ts';
-import { gap, throwBytesQuota, tuple, unexpected, unmetered } from './replies.ts';
+import { gap, tuple, unexpected, unmetered } from './replies.ts';
 import type { Retention } from './retention.ts';
 import type { AppendOutcome, NewEvent, Usage } from './types.ts';
 

@@ -1,5 +1,5 @@
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { TurnCalls } from '../store/turn-calls.ts';
 import { totalUsage } from '../usage/metered.ts';

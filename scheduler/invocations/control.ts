@@ -1,5 +1,5 @@
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import type { Vital } from '../store/vital.ts';
 import { endingArguments, errorData } from './ending.ts';

@@ -1,13 +1,13 @@
 import { quarantineText } from '../quarantine/policy.ts';
 import { parseUses, QuotaExceeded } from '../quotas/exceeded.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { TurnCalls } from '../store/turn-calls.ts';
-import { Abreast } from './abreast.ts';
 import { tuple, unexpected } from './replies.ts';
 import type { Retention } from './retention.ts';
 import { jobText, recordFields, type Submission } from './submission.ts';
+import { TenantConcurrency } from './tenant-concurrency.ts';
 import type { CreateOutcome } from './types.ts';
 
 const CREATE = loadScript(new URL('./scripts/create.lua', import.meta.url));
@@ -31,7 +31,7 @@ interface NewRecord {
 export class Creates {
   readonly #store: Store;
   readonly #retention: Retention;
-  readonly #abreast = new Abreast(MOST_CREATED_AT_ONCE);
+  readonly #concurrency = new TenantConcurrency(MOST_CREATED_AT_ONCE);
   readonly #calls = new TurnCalls<NewRecord, CreateOutcome>({
     size: ({ job }) => Math.max(1 / MAX_CREATES, job.length / MAX_LENGTH),
     call: (records) => this.#call(records),
@@ -47,7 +47,7 @@ export class Creates {
     const until = performance.now() + this.#store.deadlineMs;
     const record = { submission, job: jobText(submission), until };
     // The calls before this one end within their own deadlines. A call with no time left fails, and Redis stores nothing for it.
-    return this.#abreast.run(submission.tenant, () =>
+    return this.#concurrency.run(submission.tenant, () =>
       this.#store.call(() => this.#calls.run(record), until - performance.now()),
     );
   }

@@ -1,11 +1,12 @@
 import { LEARNED_MS, type Peak, peakPairs } from '../admission/learned.ts';
+import { throwBytesQuota } from '../quotas/exceeded.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { TurnCalls } from '../store/turn-calls.ts';
 import { meteredText } from '../usage/metered.ts';
 import { checkedData } from './appends.ts';
-import { gap, throwBytesQuota, tuple, unexpected } from './replies.ts';
+import { gap, tuple, unexpected } from './replies.ts';
 import { type Retention, retentionArguments } from './retention.ts';
 import type { FinishOutcome, NewEvent, TerminalEvent, Usage } from './types.ts';
 

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { LiveSource } from '../live/live.ts';
 import type { ChannelListener, Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { Items, type OpenFeed } from './feed.ts';
 import type { LogRead } from './follow.ts';

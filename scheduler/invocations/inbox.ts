@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Peak } from '../admission/learned.ts';
-import type { Metered } from '../quotas/exceeded.ts';
-import { loadScript } from '../store/scripts.ts';
+import { type Metered, throwBytesQuota } from '../quotas/exceeded.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText } from '../usage/metered.ts';
 import { Appends, type AttemptWrite, MAX_EVENTS, SHOWN_AHEAD } from './appends.ts';
@@ -11,7 +11,7 @@ import { endingArguments, errorData } from './ending.ts';
 import { Ends } from './ends.ts';
 import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
-import { attemptLimits, gap, standingFrom, throwBytesQuota, tuple, unexpected, unmetered } from './replies.ts';
+import { attemptLimits, gap, standingFrom, tuple, unexpected, unmetered } from './replies.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 import { placeFields, type Submission, versionFields } from './submission.ts';
 import {
@@ -64,7 +64,7 @@ export class Invocations {
   }
 
   /**
-   * Stores a queued invocation, puts it into its tenant's line and admits it when there is room, all in one step. Idempotent by id. The
+   * Stores a queued invocation, puts it into its tenant's queue and admits it when there is room, all in one step. Idempotent by id. The
    * submissions of one turn of the event loop share script calls.
    *
    * @throws QuotaExceeded when a quota of the tenant or the function has no room, StoreError `idempotency-key-reused`.
@@ -260,7 +260,7 @@ export class Invocations {
   }
 
   /**
-   * Gives up a running attempt that was ended to make room. The invocation waits again at its original place in its tenant's line and
+   * Gives up a running attempt that was ended to make room. The invocation waits again at its original place in its tenant's queue and
    * starts anew in the next epoch. Event `seq` of its log states the cause. Idempotent per epoch; only `requeued` changes any state.
    *
    * @param pages most pages that the attempt held or asked for, by model; admission starts the next attempt when at least as many fit.

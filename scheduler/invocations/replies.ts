@@ -1,5 +1,5 @@
 import { STANDINGS, type Standing } from '../quarantine/policy.ts';
-import { endOfTokens, type Metered, optionalNumber, pageLimitOf, QuotaExceeded } from '../quotas/exceeded.ts';
+import { endOfTokens, type Metered, optionalNumber, pageLimitOf } from '../quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '../store/errors.ts';
 import type { AttemptLimits } from './types.ts';
 
@@ -40,11 +40,6 @@ export function gap(id: string, seq: number, reply: unknown): SequenceGap | null
     `Event ${seq} of invocation ${id} does not follow ${lastSeq}, the last one of its log.`,
     lastSeq,
   );
-}
-
-/** Throws for a reply `[-4, quota, limit, used]`: the tenant may keep no more bytes. */
-export function throwBytesQuota(reply: unknown, now: number): void {
-  if (Array.isArray(reply) && reply[0] === -4) throw QuotaExceeded.ofBytes(reply[1], reply[2], reply[3], now);
 }
 
 /** A reply that a script never gives. */

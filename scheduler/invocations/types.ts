@@ -109,7 +109,7 @@ export interface NewInvocation {
   readonly affinity?: string;
 }
 
-/** A child of a running invocation. The parent's runtime runs it at once, without a line. */
+/** A child of a running invocation. The parent's runtime runs it at once, without a queue. */
 export interface NewChild
   extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'restartable'> {
   readonly parent: string;

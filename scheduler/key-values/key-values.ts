@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { AttemptName } from '../invocations/types.ts';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
 import { StoreError, staleAttempt } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
 /** A value and its version. */

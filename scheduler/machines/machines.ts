@@ -1,7 +1,7 @@
 import { machineKeys } from '../keys.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import type { MachineInfo, ReachableGpuHost } from './types.ts';
 

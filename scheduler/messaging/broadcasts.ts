@@ -4,7 +4,7 @@ import type { AttemptName } from '../invocations/types.ts';
 import { Shares } from '../policies/shares.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError, staleAttempt } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { type Envelope, encodeEnvelope } from './message.ts';
 import { Subscription, Waiting } from './subscription.ts';

@@ -4,7 +4,7 @@ import type { AttemptName } from '../invocations/types.ts';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError, staleAttempt } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { decodeEnvelope, type Envelope, encodeEnvelope } from './message.ts';

@@ -1,4 +1,4 @@
-/** An invocation's place in line. */
+/** An invocation's place in the queue. */
 export interface Place {
   /** Smaller is older. Children carry the arrival of their root. */
   readonly arrival: number;

@@ -1,6 +1,6 @@
 import { type FunctionVersion, ownerOf } from '../functions/types.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { type AuditLog, PLATFORM_ACTOR } from '../tenants/audit.ts';
 import { afterLoss, type Conduct, type Standing, standingOf } from './policy.ts';

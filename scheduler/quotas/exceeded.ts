@@ -144,3 +144,8 @@ export function endOfTokens(window: unknown, now: number): number | null {
 export function optionalNumber(value: unknown): number | null {
   return value === '' || value == null ? null : Number(value);
 }
+
+/** Throws for a reply `[-4, quota, limit, used]`: the tenant may keep no more bytes. */
+export function throwBytesQuota(reply: unknown, now: number): void {
+  if (Array.isArray(reply) && reply[0] === -4) throw QuotaExceeded.ofBytes(reply[1], reply[2], reply[3], now);
+}

@@ -26,7 +26,7 @@ export type Counted = keyof typeof COUNTED;
 /** Held amounts. `latency-invocations` are open ones with granted latency targets; no limit grants none. `storage-bytes` are stored values, files and components; `redis-bytes` these, inputs, events, messages and logs. */
 const HELD_AMOUNTS = {
   'concurrent-invocations': { code: 'quota-concurrency', label: 'Running at once', unit: 'count' },
-  'waiting-invocations': { code: 'quota-concurrency', label: 'Waiting in line', unit: 'count' },
+  'waiting-invocations': { code: 'quota-concurrency', label: 'Waiting in the queue', unit: 'count' },
   'latency-invocations': { code: 'quota-concurrency', label: 'With latency targets', unit: 'count' },
   'kv-pages': { code: 'quota-pages', label: 'KV pages held', unit: 'count' },
   'storage-bytes': { code: 'quota-storage', label: 'Storage', unit: 'bytes' },

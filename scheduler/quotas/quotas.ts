@@ -1,5 +1,5 @@
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { toCounts, type UsageCounts } from '../usage/usage.ts';
 import type { QuotaUse } from './exceeded.ts';
@@ -220,7 +220,7 @@ function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrent: n
     return window === undefined ? 0 : countedUse(part.counted, window);
   }
   const holds = held[quota as Held];
-  // A tenant's invocations beyond its concurrency limit wait, in line or on their way to a runtime.
+  // A tenant's invocations beyond its concurrency limit wait, in the queue or on their way to a runtime.
   if (quota !== 'waiting-invocations' || concurrent === null) return holds;
   return Math.max(0, held['concurrent-invocations'] + holds - concurrent);
 }

@@ -1,4 +1,4 @@
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import type { RuntimeDescription, RuntimeLoad } from './types.ts';
 

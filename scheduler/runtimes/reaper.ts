@@ -5,7 +5,7 @@ import type { Invocations } from '../invocations/invocations.ts';
 import type { KeyValues } from '../key-values/key-values.ts';
 import type { Quotas } from '../quotas/quotas.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { LEASE_MS } from './lease.ts';
 import type { Runtimes } from './runtimes.ts';
@@ -167,7 +167,7 @@ export class Reaper {
       await this.#step(() => invocations.fail(id, 'internal', 'Redis has lost the input of this invocation.'));
     }
     if (dropped + returned + sums > 0) {
-      const found = `${dropped} entries dropped, ${returned} invocations put back in line, ${sums} sums set`;
+      const found = `${dropped} entries dropped, ${returned} invocations put back into the queue, ${sums} sums set`;
       onError?.(new StoreError('store-corrupt', `The ledger of admitted invocations was put right: ${found}.`));
     }
   }

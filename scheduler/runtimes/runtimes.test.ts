@@ -148,7 +148,7 @@ describe('runtimes', () => {
     const restarted = ids.filter((_, i) => i % 2 === 0);
     await Promise.all(ids.map(async (id) => collect(scheduler.events.follow(id, 0))));
     await Promise.all(restarted.map((id) => second.saw(`begun ${id} 2`)));
-    // Back at their places in line, by arrival.
+    // Back at their places in the queue, by arrival.
     assert.deepEqual(
       second.lines.filter((line) => line.startsWith('begun')).map((line) => line.split(' ')[1]),
       restarted,

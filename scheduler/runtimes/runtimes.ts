@@ -81,7 +81,7 @@ export class Runtimes {
 
   /**
    * Recovers all invocations of a dead runtime. Invocations that had not begun, or whose attempt had not reached it, go back to their places
-   * in line, restartable ones too, in a new epoch. The others end with `runtime-lost`, as does every child, because a child belongs to one
+   * in the queue, restartable ones too, in a new epoch. The others end with `runtime-lost`, as does every child, because a child belongs to one
    * attempt. Several processes may call it at once. A runtime that was slow rather than dead can write nothing more, and learns of the
    * recovery when it renews its lease.
    */

@@ -176,7 +176,7 @@ export interface EncoderLoad {
 
 /** Outcome of the recovery of a dead runtime's jobs, as counts. */
 export interface Recovery {
-  /** Jobs put back in line: not begun, or restartable. */
+  /** Jobs put back into the queue: not begun, or restartable. */
   readonly waiting: number;
   /** Jobs ended with `runtime-lost`. */
   readonly failed: number;

@@ -2,7 +2,7 @@ import { createHmac, hkdfSync } from 'node:crypto';
 import type { Manifest } from '../functions/manifest.ts';
 import { parseVersion, recordText } from '../functions/records.ts';
 import { type FunctionVersion, ownerOf } from '../functions/types.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import type { MasterKey, MasterKeys } from './master-keys.ts';
 import { withoutValues } from './rules.ts';

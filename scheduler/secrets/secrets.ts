@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { FunctionVersion } from '../functions/types.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import type { MasterKeys } from './master-keys.ts';
 import { faultOfSecret, MAX_REVISIONS, MAX_SECRETS, VARIABLE_NAME } from './rules.ts';

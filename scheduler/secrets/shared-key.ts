@@ -1,11 +1,10 @@
-import type { Machines } from '../machines/machines.ts';
 import type { Store } from '../store/store.ts';
 import type { MasterKeys } from './master-keys.ts';
 
 /** The parts of the scheduler that tell what other machines use. */
 interface Shared {
   readonly store: Store;
-  readonly machines: Machines;
+  readonly machines: { list(): Promise<readonly { readonly name: string; readonly alive: boolean }[]> };
 }
 
 /** Id of the master key of the other machines that run now; null when none runs, or none has told of its key. */

@@ -4,7 +4,7 @@ import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { Channels } from './channels.ts';
 import { StoreError } from './errors.ts';
-import type { Script } from './scripts.ts';
+import type { Script } from './lua-script.ts';
 import { Store } from './store.ts';
 
 const ECHO: Script = { name: 'echo', lua: 'return ARGV[1]', sha1: 'cd0d9e4a5e8a5ad2e2a0a3c5b16e1a7d4dbaa34f' };

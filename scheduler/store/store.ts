@@ -1,7 +1,7 @@
 import { Command, type Redis } from 'ioredis';
 import { createKeys, type Keys } from '../keys.ts';
 import { StoreError } from './errors.ts';
-import type { Script } from './scripts.ts';
+import type { Script } from './lua-script.ts';
 
 /** Time limit of one store call, including the wait for a reconnection. */
 export const DEFAULT_CALL_DEADLINE_MS = 4000;

@@ -1,7 +1,7 @@
 import { isQuotaName, quotaErrorCode } from '../quotas/names.ts';
 import { type Span, spanNumber, spanStart } from '../quotas/windows.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { type FirstMessageTimes, quantile } from './first-message.ts';
 import { METERED_FIELDS, type MeteredName, meteredOf } from './metered.ts';

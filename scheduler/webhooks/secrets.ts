@@ -1,7 +1,7 @@
 import type { MasterKeys } from '../secrets/master-keys.ts';
 import { seal, unseal } from '../secrets/sealing.ts';
 import { StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { newWebhookSecret } from './signature.ts';
 

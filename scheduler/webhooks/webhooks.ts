@@ -7,14 +7,14 @@ import type { Invocation, WebhookState } from '../invocations/types.ts';
 import { WEBHOOK_QUEUE } from '../keys.ts';
 import type { Channels } from '../store/channels.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { type Answer, MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
+import { DeliverySlots } from './delivery-slots.ts';
 import { post } from './post.ts';
 import type { WebhookSecrets } from './secrets.ts';
 import { signedHeaders } from './signature.ts';
-import { Turns } from './turns.ts';
 
 const NOTE_ATTEMPT = loadScript(new URL('./scripts/note-attempt.lua', import.meta.url));
 
@@ -71,7 +71,7 @@ export class Webhooks {
   readonly #connection: Redis;
   readonly #queue: Queue<Delivery>;
   readonly #worker: Worker<Delivery>;
-  readonly #turns = new Turns(OF_ONE_TENANT);
+  readonly #slots = new DeliverySlots(OF_ONE_TENANT);
   readonly #stopping = new AbortController();
   #moving: Promise<void> = Promise.resolve();
 
@@ -174,7 +174,7 @@ export class Webhooks {
   async #deliver(job: Job<Delivery>, token: string | undefined): Promise<void> {
     const { id, tenant } = job.data;
     const startedAt = Date.now();
-    const waitMs = this.#turns.enter(tenant, startedAt);
+    const waitMs = this.#slots.enter(tenant, startedAt);
     if (waitMs > 0) {
       await job.moveToDelayed(startedAt + waitMs, token);
       throw new DelayedError();
@@ -185,7 +185,7 @@ export class Webhooks {
       await this.#attempt(invocation, invocation.webhook, job.attemptsMade + 1);
     } finally {
       const now = Date.now();
-      this.#turns.leave(tenant, now, now - startedAt);
+      this.#slots.leave(tenant, now, now - startedAt);
     }
   }
 

@@ -11,7 +11,7 @@ import type { Bench } from './bench.ts';
 import { EngineProcess } from './engine/engine-process.ts';
 import type { Task } from './engine/engines.ts';
 import { writeGguf } from './engine/gguf.ts';
-import { installPeers } from './engine/peers.ts';
+import { installPeers } from './engine/install-peers.ts';
 import { cpuOfTrees, isOutsideEngine, memoryOfTrees, outsideEngine } from './process-usage.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, formatTail, type Spread, spread } from './statistics.ts';

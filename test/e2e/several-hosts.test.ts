@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
-import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '#gateway/app/control/operations.ts';
 import type { Health, InvocationState } from '#gateway/app/control.ts';
+import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '#gateway/app/resources/operations.ts';
 import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { RUNTIME } from '#infra/runtimes.ts';

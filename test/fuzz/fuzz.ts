@@ -13,8 +13,8 @@ import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { fingerprint } from '#gpu-host/models/fingerprint.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import type { GpuInferlet } from '#gpu-host/protocol/gpu-inferlet.ts';
-import { GpuHost, type HostedModel } from '#gpu-host/server.ts';
+import type { DeviceClient } from '#gpu-host/protocol/device-client.ts';
+import { GpuHost, type HostedModel } from '#gpu-host/server/gpu-host.ts';
 import { attack, type Budget } from './attacker.ts';
 import { Neighbour } from './neighbour.ts';
 import { ANSWER_DEADLINE_MS, Observations } from './peer.ts';
@@ -213,7 +213,7 @@ async function hostedEncoder(directory: string, kind: EncoderKind): Promise<Host
 }
 
 /** Vectors of a few texts. The order of sums depends on the other texts of a batch, so vectors of two calls differ a little. */
-async function encodeSome(inferlet: GpuInferlet): Promise<Float32Array> {
+async function encodeSome(inferlet: DeviceClient): Promise<Float32Array> {
   const lengths = Uint32Array.of(3, 12, 7);
   const tokens = Uint32Array.from({ length: 22 }, (_, i) => 5 + i);
   const outcome = await inferlet.encode('embedding', { tokens, lengths, firsts: lengths });

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Distribution, GpuHostConnection, GpuInferlet, Outcome } from '#gpu-host/protocol/client.ts';
+import type { DeviceClient, Distribution, GpuHostConnection, Outcome } from '#gpu-host/protocol/client.ts';
 import { Random } from './random.ts';
 
 const NONE = new Uint32Array();
@@ -16,7 +16,7 @@ const PAUSE_MS = 30;
  * have the same hash as without attackers. The neighbour is the oldest inferlet of its host, so the host never ends it to reclaim memory.
  */
 export class Neighbour {
-  readonly #inferlet: GpuInferlet;
+  readonly #inferlet: DeviceClient;
   readonly #model: string;
   readonly #vocabularySize: number;
   readonly #name: string;

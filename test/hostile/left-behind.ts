@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import type { PlatformLoad } from '#gateway/app/control/operations.ts';
+import type { PlatformLoad } from '#gateway/app/resources/operations.ts';
 import { modelStats } from '#test/harness/deploy.ts';
 import type { Platform } from '#test/harness/platform.ts';
 

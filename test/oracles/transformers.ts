@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { importPeer, installPeers } from '#test/bench/engine/peers.ts';
+import { importPeer, installPeers } from '#test/bench/engine/install-peers.ts';
 
 /** The part of transformers.js that this module uses. */
 interface Transformers {

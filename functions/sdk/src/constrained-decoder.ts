@@ -1,7 +1,7 @@
 import type { PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import type { Compiled, Matcher } from 'pie:inferlet/grammar@0.1.0';
 import { Chooser } from './chooser.ts';
-import { AheadDecoder, type ConstraintOptions, type Decoder, lookingDecoder, wireSampler } from './decoders.ts';
+import { AheadDecoder, type ConstraintOptions, type Decoder, scoringDecoder, wireSampler } from './decoders.ts';
 import { InferletError } from './errors.ts';
 import { grammar, settle } from './raw.ts';
 import type { Sampler } from './samplers.ts';
@@ -35,7 +35,7 @@ export function constrainedDecoder(
   const make = (): Source => {
     if (speculator) return speculativeDecoder(sequence, sampler, speculator, seed, stopTokens, call);
     const also = sampler.kind === 'guest' && sampler.also?.length;
-    if (logProbabilities || also) return lookingDecoder(sequence, sampler, seed, logProbabilities, matcher);
+    if (logProbabilities || also) return scoringDecoder(sequence, sampler, seed, logProbabilities, matcher);
     // Runs do not support adapters.
     if (sampler.kind === 'device' && options.ahead && adapter === undefined) {
       const run: StartRun = (queue, request) => grammar.startRun(queue, matcher, request);

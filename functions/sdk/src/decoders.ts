@@ -2,10 +2,10 @@ import type { Piped, PipeRequest, RunChunk, Sampler as WireSampler } from 'pie:i
 import type { Matcher } from 'pie:inferlet/grammar@0.1.0';
 import { Chooser } from './chooser.ts';
 import { InferletError } from './errors.ts';
-import { LookingDecoder } from './looking.ts';
 import { reseed } from './random.ts';
 import type { Run } from './raw.ts';
 import { type DeviceSampler, type Distribution, draw, type GuestSampler, type Sampler } from './samplers.ts';
+import { ScoringDecoder } from './scoring-decoder.ts';
 import type { Sequence, StartRun, StepCall } from './sequence.ts';
 import type { Proposal, Speculator } from './speculation.ts';
 
@@ -80,14 +80,14 @@ export function decoderFor(
     }
     const own = sampler.seed ?? seed;
     if (tells || mode === 'calls' || !fused || sampler.also?.length)
-      return lookingDecoder(sequence, sampler, seed, tells);
+      return scoringDecoder(sequence, sampler, seed, tells);
     return new GuestDecoder(sequence, sampler, own);
   }
   if (tells && mode !== undefined && mode !== 'calls') {
     throw new InferletError('invalid-argument', `Log-probabilities come with tokens one by one, not with "${mode}".`);
   }
   if (tells || !fused || mode === 'calls') {
-    return lookingDecoder(sequence, sampler, seed, tells);
+    return scoringDecoder(sequence, sampler, seed, tells);
   }
   // Runs do not support adapters.
   if (mode === 'ahead' && sequence.adapter !== undefined) {
@@ -100,20 +100,20 @@ export function decoderFor(
 }
 
 /** A decoder that samples in the inferlet. With `tells`, it reports log-probabilities; with `matcher`, it samples under its masks. */
-export function lookingDecoder(
+export function scoringDecoder(
   sequence: Sequence,
   sampler: Sampler,
   seed: number,
   tells: boolean,
   matcher?: Matcher,
-): LookingDecoder {
+): ScoringDecoder {
   const own = sampler.seed ?? seed;
-  if (sampler.kind === 'guest') return new LookingDecoder(sequence, sampler, own, tells, matcher);
+  if (sampler.kind === 'guest') return new ScoringDecoder(sequence, sampler, own, tells, matcher);
   const { temperature, topK } = sampler;
   const candidates = temperature === 0 ? 1 : topK || DEFAULT_CANDIDATES;
   const drawn = (distribution: Distribution, state: { random: number }): number =>
     draw(distribution, sampler, state.random);
-  return new LookingDecoder(sequence, { candidates, choose: drawn }, own, tells, matcher);
+  return new ScoringDecoder(sequence, { candidates, choose: drawn }, own, tells, matcher);
 }
 
 /** A built-in sampler in the device's form, for the present state of a sequence. `seed` applies if the sampler has none. */

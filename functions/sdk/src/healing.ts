@@ -1,5 +1,5 @@
 import type { PipeRequest } from 'pie:inferlet/fused@0.1.0';
-import { type Decoder, lookingDecoder } from './decoders.ts';
+import { type Decoder, scoringDecoder } from './decoders.ts';
 import { attempt, Detokenizer, tokenize } from './raw.ts';
 import { type Distribution, draw, type Sampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
@@ -89,7 +89,7 @@ export class HealingDecoder implements Decoder {
         logProbabilities: kept.map((i) => logProbabilities[i] as number),
       };
     };
-    this.#first = lookingDecoder(
+    this.#first = scoringDecoder(
       sequence,
       {
         ...{ kind: 'guest', candidates: 1, also: healing.tokens, seed: sampler.seed },

@@ -77,7 +77,7 @@ export {
   type ProcessorState,
   presencePenalty,
   processors,
-  repetitionPenalty,
+  repetitionDivisor,
 } from './processors.ts';
 export { uniform } from './random.ts';
 export {

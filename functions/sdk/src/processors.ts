@@ -26,7 +26,7 @@ export interface Processor {
  * default). It sees the model's `candidates` most probable tokens, 256 by default, and the tokens that a processor asks for.
  *
  * @example
- * const sampler = processors([repetitionPenalty(1.2), banTokens([13]), minTokens(20)], { temperature: 0.8, topP: 0.9 });
+ * const sampler = processors([repetitionDivisor(1.2), banTokens([13]), minTokens(20)], { temperature: 0.8, topP: 0.9 });
  */
 export function processors(
   chain: readonly Processor[],
@@ -60,7 +60,7 @@ export function processors(
  * logits below 0. A device returns log-probabilities, which do not show where a model's logits are 0. CTRL's penalties therefore mean
  * something else here, mostly more: CTRL's 1.2 lowers a logit of 20 by 3.3, which divides the probability by 28.
  */
-export function repetitionPenalty(penalty: number, options: { readonly last?: number } = {}): Processor {
+export function repetitionDivisor(penalty: number, options: { readonly last?: number } = {}): Processor {
   const { last = Number.POSITIVE_INFINITY } = options;
   check(penalty > 0 && Number.isFinite(penalty), 'penalty', 'above 0', penalty);
   check(last >= 0, 'last', '0 or more', last);

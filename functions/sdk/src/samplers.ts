@@ -153,7 +153,7 @@ export function draw(distribution: Distribution, options: SamplerOptions, random
 
 /**
  * Divides the probability of the tokens in `said` by `penalty` (above 1 makes them rarer), for use before {@link draw} in a custom sampler.
- * See `repetitionPenalty` for the difference from CTRL's rule. The result is ordered, most probable first.
+ * See `repetitionDivisor` for the difference from CTRL's rule. The result is ordered, most probable first.
  */
 export function penalizeRepetition(distribution: Distribution, said: Iterable<number>, penalty: number): Distribution {
   const seen = new Set(said);

@@ -291,7 +291,7 @@ export const CODES = {
     status: 429,
     title: 'Too many invocations at once',
     hint: 'Wait for some of them to end; `pie ps` shows them.',
-    explanation: 'As many invocations of the tenant (or of this function) run and wait in line as may.',
+    explanation: 'As many invocations of the tenant (or of this function) run and waits in the queue as may.',
   },
   'quota-tokens': {
     status: 429,

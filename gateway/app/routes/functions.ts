@@ -1,13 +1,13 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
-import type { Draining } from '../control/releases.ts';
 import type { Call, ControlPlane, FunctionManifest, FunctionVersion, Invoked, InvokeRequest } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import type { Body } from '../http/bodies.ts';
 import { parseJson } from '../http/body.ts';
 import { readMultipart } from '../http/multipart.ts';
+import type { Draining } from '../resources/releases.ts';
 import { DeployedSchema, DeployPlanSchema, DrainingSchema, FunctionSchema } from '../schemas/functions.ts';
 import { checkComponent } from '../validation/component.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';

@@ -1,4 +1,4 @@
-import type { UsageRow } from '../control/quotas.ts';
+import type { UsageRow } from '../resources/quotas.ts';
 
 const COLUMNS = [
   'at',

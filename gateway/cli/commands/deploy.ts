@@ -1,5 +1,5 @@
 import os from 'node:os';
-import type { DeployTarget } from '../../app/control/releases.ts';
+import type { DeployTarget } from '../../app/resources/releases.ts';
 import type { PieClient } from '../../client/client.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { planLines, reportLines } from '../deploy-report.ts';

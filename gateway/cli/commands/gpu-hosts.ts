@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { GpuHostState } from '../../app/control/operations.ts';
+import type { GpuHostState } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';
 import type { Command } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';

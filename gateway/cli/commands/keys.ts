@@ -1,5 +1,5 @@
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
-import type { CreatedKey } from '../../app/control/tenants.ts';
+import type { CreatedKey } from '../../app/resources/tenants.ts';
 import { type Command, type Option, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, duration } from '../format.ts';

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { InvocationPage } from '../../app/control/operations.ts';
 import type { InvocationState, InvocationStatus } from '../../app/control.ts';
+import type { InvocationPage } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';

@@ -1,5 +1,5 @@
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
-import type { QuotaStatus } from '../../app/control/quotas.ts';
+import type { QuotaStatus } from '../../app/resources/quotas.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { bytes, duration, number } from '../format.ts';

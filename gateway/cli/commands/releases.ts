@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Draining, Share } from '../../app/control/releases.ts';
+import type { Draining, Share } from '../../app/resources/releases.ts';
 import type { PieClient } from '../../client/client.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { confirm } from '../confirm.ts';

@@ -1,4 +1,4 @@
-import type { Tenant } from '../../app/control/tenants.ts';
+import type { Tenant } from '../../app/resources/tenants.ts';
 import { type Command, type Option, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago } from '../format.ts';

@@ -1,4 +1,4 @@
-import type { UsageRow } from '../../app/control/quotas.ts';
+import type { UsageRow } from '../../app/resources/quotas.ts';
 import { type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { duration, number } from '../format.ts';

@@ -1,8 +1,8 @@
 import type { Entry, Maker, Version } from './entry.ts';
 import type { SnapshotFiles } from './files.ts';
-import { TenantLines, type Waiter } from './line.ts';
 import { onceBetween, type Requester, type Restoration, type Snapshot } from './snapshot.ts';
 import { checkOpen, endedFault, fillFromFile } from './stored.ts';
+import { TenantQueues, type Waiter } from './tenant-queues.ts';
 
 /** The entries, as a restore sees them. */
 export interface RestoringEntries<S extends Snapshot> {
@@ -43,7 +43,7 @@ const AT_ONCE = 4;
  */
 export class Restores<S extends Snapshot> {
   readonly #entries: RestoringEntries<S>;
-  readonly #lines = new TenantLines(AT_ONCE);
+  readonly #queues = new TenantQueues(AT_ONCE);
   /** Pages on their way from disk. */
   #loadingPages = 0;
 
@@ -62,7 +62,7 @@ export class Restores<S extends Snapshot> {
       // Inferlets come and go faster than restores: those that have ended must not pile up.
       whenEnded: (leave) => requester.whenEnded(() => leave(endedFault())),
     };
-    return this.#lines.run(waiter, async () => {
+    return this.#queues.run(waiter, async () => {
       for (;;) {
         const begun = await onceBetween(requester, () => this.#begin(find, requester, use));
         const used = 'result' in begun ? begun : await this.#fill(begun, requester, use);

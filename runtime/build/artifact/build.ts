@@ -39,7 +39,7 @@ export type BuildOutcome =
 const underway = new Map<string, Promise<BuildOutcome>>();
 
 /**
- * Makes a component into an artifact in `store`, in a child process with limits; answers the stored artifact when all its inputs are
+ * Makes a component into an artifact in `store`, in a child process with limits; returns the stored artifact when all its inputs are
  * unchanged. A failed build leaves no files behind. Throws only the signal's reason, and when the store cannot be written.
  */
 export async function buildArtifact(component: Uint8Array, options: ArtifactBuildOptions): Promise<BuildOutcome> {

@@ -88,7 +88,7 @@ const isComponentError = (error: unknown): boolean =>
   (error instanceof Error && error.name === 'ComponentError') ||
   (error instanceof Error && error.constructor.name === 'ComponentError');
 
-/** Makes a function that answers the milliseconds since its last call, or since it was made. */
+/** Makes a function that returns the milliseconds since its last call, or since it was made. */
 function stopwatch(): () => number {
   let last = performance.now();
   return () => {

@@ -16,7 +16,7 @@ export interface CallGraph {
   readonly recursive: ReadonlySet<number>;
 }
 
-/** Skips a body's declarations of locals; answers how many locals there are, parameters included. */
+/** Skips a body's declarations of locals; returns how many locals there are, parameters included. */
 export function skipLocals(reader: Reader, params: number): number {
   let locals = params;
   for (let groups = reader.u32(); groups > 0; groups -= 1) {

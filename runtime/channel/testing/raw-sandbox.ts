@@ -45,9 +45,9 @@ export class RawSandbox {
     this.lanes[lane]!.send(KIND.call, w.take());
   }
 
-  letGo(lane: number, number: number): void {
+  release(lane: number, number: number): void {
     const w = new MessageWriter();
     w.u32(number);
-    this.lanes[lane]!.send(KIND.letGo, w.take());
+    this.lanes[lane]!.send(KIND.release, w.take());
   }
 }

@@ -30,7 +30,7 @@ export class TokenMatcher {
     this.#path = [compiled.places.start];
   }
 
-  /** Accepts all of `tokens`, or none and answers false. */
+  /** Accepts all of `tokens`, or none and returns false. */
   accept(tokens: Uint32Array): boolean {
     const { size } = this.#compiled.vocabulary;
     const outside = tokens.find((token) => token >= size);

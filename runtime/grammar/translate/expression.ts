@@ -139,7 +139,7 @@ export class RuleSet {
     this.#refuse = refuse;
   }
 
-  /** Adds a rule named after `hint`; answers a reference to it. */
+  /** Adds a rule named after `hint`; returns a reference to it. */
   add(hint: string, expression: Expression): Expression {
     return this.define(`${hint}.${this.#rules.size}`, expression);
   }

@@ -7,7 +7,7 @@ import { untilAborted } from '#scheduler/addresses/until-aborted.ts';
 import type { Header, Request, ResponseHead } from '#wit/generated/host.ts';
 import type { Droppable } from '../holdings.ts';
 import type { Inferlet } from '../inferlet.ts';
-import { Takes } from '../takes.ts';
+import { SourceReader } from '../source-reader.ts';
 import type { HttpClient } from './client.ts';
 import { decoded } from './decode.ts';
 import { type Hop, parseRequest, redirected } from './request.ts';
@@ -30,7 +30,7 @@ export class Exchange implements Droppable {
   #body: AsyncIterator<Buffer> | null = null;
   #rest: Buffer = EMPTY;
   #bodyBytes = 0;
-  readonly #pieces: Takes<Uint8Array | undefined>;
+  readonly #pieces: SourceReader<Uint8Array | undefined>;
   /** The reason that no more of the body comes; `complete` after the whole body. */
   #ended: HandlerError | 'complete' | null = null;
   #counted = false;
@@ -40,7 +40,7 @@ export class Exchange implements Droppable {
   /** Lists of `request` may be views of the guest's memory. */
   constructor(inferlet: Inferlet, request: Request) {
     this.#inferlet = inferlet;
-    this.#pieces = new Takes(
+    this.#pieces = new SourceReader(
       inferlet,
       () => this.#read(),
       (piece) => piece?.length ?? 0,
@@ -151,7 +151,7 @@ export class Exchange implements Droppable {
     return ok(piece);
   }
 
-  /** Ends the exchange and answers the first reason: later failures are its consequences. */
+  /** Ends the exchange and returns the first reason: later failures are its consequences. */
   #fail(reason: HandlerError): { readonly tag: 'err'; readonly val: HandlerError } {
     this.#end(reason);
     return err(this.#ended === null || this.#ended === 'complete' ? reason : this.#ended);

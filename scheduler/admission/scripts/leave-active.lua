@@ -1,14 +1,14 @@
 --[[
   Takes a job from its runtime and settles its invocation in one step. The invocation decides:
     - it has ended, or its record is gone: the job is dropped;
-    - it has not begun: back to its place in line (with mode `over`, where the runtime should have ended it: failed with `internal`);
+    - it has not begun: back to its place in the queue (with mode `over`, where the runtime should have ended it: failed with `internal`);
     - it was running and a client had requested a cancel: cancelled;
-    - it was running, begun by a fetch whose jobs the runtime has not received (take-jobs.lua): back to its place in line. Nothing of it can
+    - it was running, begun by a fetch whose jobs the runtime has not received (take-jobs.lua): back to its place in the queue. Nothing of it can
       have run, so the attempt does not count;
-    - it was running and may be restarted (all its client's messages are still stored): back to its place in line, in the next epoch;
+    - it was running and may be restarted (all its client's messages are still stored): back to its place in the queue, in the next epoch;
     - it was running: failed, in the next epoch.
 
-  A tenant's line is in order of arrival.
+  A tenant's queue is in order of arrival.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -53,8 +53,8 @@ local function drop()
   redis.call('DEL', job, job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed', job .. ':unsuccessful')
 end
 
-local function backToLine(tenant, arrival)
-  changeAdmission(prefix, now, function(a) enterLine(a, tenant, id, arrival) end)
+local function backToQueue(tenant, arrival)
+  changeAdmission(prefix, now, function(a) enterQueue(a, tenant, id, arrival) end)
 end
 
 local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant, cut, begunBy = unpack(redis.call('HMGET', record,
@@ -75,7 +75,7 @@ if status ~= 'queued' and status ~= 'running' then
   return 'dropped'
 end
 if status == 'queued' and mode ~= 'over' then
-  backToLine(tenant, arrival)
+  backToQueue(tenant, arrival)
   return 'waiting'
 end
 if status == 'running' and owner ~= runtimeId then
@@ -91,12 +91,12 @@ end
 if status == 'running' and mode ~= 'over' and isUnreceived() then
   redis.call('HSET', record, 'status', 'queued', 'epoch', tonumber(epoch) + 1, 'attempts', tonumber(attempts) - 1)
   redis.call('HDEL', record, 'runtimeId', 'token', 'startedAt', 'shown')
-  backToLine(tenant, arrival)
+  backToQueue(tenant, arrival)
   return 'waiting'
 end
 if status == 'running' and mode ~= 'over' and restartable == '1' and not cut and tonumber(attempts) < tonumber(ARGV[14]) then
   giveUpAttempt(endArguments(), epoch, passLostTail(endArguments(), seq), ARGV[12] .. ' It starts again from the beginning.')
-  backToLine(tenant, arrival)
+  backToQueue(tenant, arrival)
   return 'waiting'
 end
 platformFailure(endArguments(), epoch, seq, ARGV[11], ARGV[12], ARGV[13])

@@ -1,8 +1,8 @@
 --[[
   Checks the ledger against the invocations and repairs it. Every transition is one script, so a fault found here comes from writes that
   Redis lost (a killed Redis comes back without its last second) or from a bug in the platform. The script
-    - drops an entry whose invocation has ended or is unknown, and puts one that is queued and in no BullMQ list back into its line;
-    - puts a queued invocation that is neither in its line nor admitted back into its line, or returns its id when it has no job;
+    - drops an entry whose invocation has ended or is unknown, and puts one that is queued and in no BullMQ list back into its queue;
+    - puts a queued invocation that is neither in its queue nor admitted back into its queue, or returns its id when it has no job;
     - removes a job from BullMQ's list `wait` when the ledger does not have it;
     - sets sums that do not equal their entries;
     - recounts what a runtime that takes no more jobs holds.
@@ -46,13 +46,13 @@ for _, id in ipairs(redis.call('LRANGE', jobs .. 'wait', 0, -1)) do
 end
 
 local dropped, returned, lost = 0, 0, {}
-local function backToLine(id)
+local function backToQueue(id)
   local tenant, arrival = unpack(redis.call('HMGET', prefix .. ':invocation:' .. id, 'tenant', 'arrival'))
   if redis.call('EXISTS', jobs .. id) == 0 then
     lost[#lost + 1] = id
   else
     returned = returned + 1
-    changeAdmission(prefix, now, function(a) enterLine(a, tenant, id, arrival) end)
+    changeAdmission(prefix, now, function(a) enterQueue(a, tenant, id, arrival) end)
   end
 end
 
@@ -64,7 +64,7 @@ for i = 1, #ledger, 2 do
     dropped = dropped + 1
     changeAdmission(prefix, now, function(a) leaveAdmission(a, nil, id) end)
   elseif status == 'queued' and not inLists[id] then
-    backToLine(id)
+    backToQueue(id)
   end
 end
 
@@ -73,7 +73,7 @@ for _, id in ipairs(open) do
   local status, known, tenant = unpack(redis.call('HMGET', prefix .. ':invocation:' .. id, 'status', 'prefix', 'tenant'))
   if status == 'queued' and known and not inLists[id] and redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0
     and not redis.call('ZSCORE', prefix .. ':waiting:' .. tenant, id) then
-    backToLine(id)
+    backToQueue(id)
   end
 end
 

@@ -64,7 +64,7 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     set(record, 'leastPages', step.short and cjson.encode(step.short.pages))
     redis.call('HSET', jobs .. step.id, 'name', 'invoke', 'data', '{}')
     redis.call('LREM', jobs .. 'wait', 1, step.id)
-    changes[#changes + 1] = function(a) enterLine(a, step.tenant, step.id, step.arrival) end
+    changes[#changes + 1] = function(a) enterQueue(a, step.tenant, step.id, step.arrival) end
   elseif step.kind == 'leave' then
     redis.call('HSET', prefix .. ':invocation:' .. step.id, 'status', 'succeeded')
     changes[#changes + 1] = function(a) leaveAdmission(a, step.tenant, step.id) end

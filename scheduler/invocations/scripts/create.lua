@@ -1,11 +1,11 @@
 --[[
-  Stores the records of new invocations and puts the invocations into their tenants' lines, then admits those that may start. Each has its
+  Stores the records of new invocations and puts the invocations into their tenants' queues, then admits those that may start. Each has its
   own outcome.
 
   KEYS[1] arrivals (counter)
   KEYS[2] deadlines (sorted set)
   KEYS[3, 8, ...] for each invocation: record (hash); prefix of the keys of the tenant's lists of invocations, see include/listing.lua;
-    idempotency key (string), or the record again when the request has none; the tenant's line (sorted set by arrival); BullMQ job (hash)
+    idempotency key (string), or the record again when the request has none; the tenant's queue (sorted set by arrival); BullMQ job (hash)
 
   ARGV[1] now, ms
   ARGV[2] retention of idempotency keys after the end, ms
@@ -44,19 +44,19 @@
 --- @include "../../admission/scripts/include/admission.lua"
 
 local HEAD, HEAD_OF_ONE, KEYS_OF_ONE = 5, 6, 5
--- An invocation with latency targets takes a place so many arrivals ahead: in its tenant's line, and for memory on the GPU host. So only
+-- An invocation with latency targets takes a place so many arrivals ahead: in its tenant's queue, and for memory on the GPU host. So only
 -- those among the next so many arrivals overtake another invocation.
 local PLACES_AHEAD = 10000
 local arrivals, deadlines, now, idempotencyMs = KEYS[1], KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
 
--- Stored invocations that are not in their lines yet.
+-- Stored invocations that are not in their queues yet.
 local entering = {}
 
-local function enterLines()
+local function enterQueues()
   if #entering > 0 then
     changeAdmission(entering[1].prefix, now, function(a)
       for _, one in ipairs(entering) do
-        enterLine(a, one.tenant, one.id, one.arrival)
+        enterQueue(a, one.tenant, one.id, one.arrival)
       end
     end)
   end
@@ -110,9 +110,9 @@ local function create(place, at)
   if memory and tonumber(given.memoryMb or 0) > memory then
     return {-6, memory}
   end
-  -- Those stored before may leave the line at once, and then do not count against this limit.
+  -- Those stored before may leave the queue at once, and then do not count against this limit.
   if quotaLimit(account, 'waiting-invocations', '', now) then
-    enterLines()
+    enterQueues()
   end
   local refusing, limits = admitRequest(account, fn, now, redis.call('ZCARD', waiting), RECORD_BYTES + #data)
   if refusing then
@@ -165,5 +165,5 @@ for i = 1, (#KEYS - 2) / KEYS_OF_ONE do
   at = at + HEAD_OF_ONE + ARGV[at + 4] + ARGV[at + 5] + 1
 end
 runGathered()
-enterLines()
+enterQueues()
 return replies

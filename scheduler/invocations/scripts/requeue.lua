@@ -1,6 +1,6 @@
 --[[
   Gives back the invocation of a running attempt that was ended to make room. The invocation is queued again at its original place in its
-  tenant's line, in the next epoch, and is admitted like any other.
+  tenant's queue, in the next epoch, and is admitted like any other.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -66,5 +66,5 @@ end
 redis.call('LREM', KEYS[6], 1, ARGV[1])
 redis.call('DEL', job .. ':lock')
 redis.call('SREM', KEYS[7], ARGV[1])
-changeAdmission(prefix, ARGV[4], function(a) enterLine(a, tenant, ARGV[1], arrival) end)
+changeAdmission(prefix, ARGV[4], function(a) enterQueue(a, tenant, ARGV[1], arrival) end)
 return 'requeued'

@@ -1,7 +1,7 @@
 --[[
   Reads what a tenant holds now.
 
-  KEYS[1] its line: invocations that wait for their turn (sorted set)
+  KEYS[1] its queue: invocations that wait for their turn (sorted set)
   KEYS[2..4] usage of its stored values, usage and expiries of its files
   KEYS[5] its admitted use (hash): `held:<model>` expected KV pages; `held:#memory` is memory and is not counted
 

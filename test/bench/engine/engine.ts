@@ -11,7 +11,7 @@ import { EngineProcess } from './engine-process.ts';
 import type { Measured, Task } from './engines.ts';
 import { type Machine, measureMachine } from './floor.ts';
 import { type GgufBits, writeGguf } from './gguf.ts';
-import { installPeers } from './peers.ts';
+import { installPeers } from './install-peers.ts';
 import { throughThePlatform } from './platform-rounds.ts';
 
 const BITS: readonly GgufBits[] = [32, 8, 4];

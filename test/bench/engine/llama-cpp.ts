@@ -1,6 +1,6 @@
 /** node-llama-cpp in a process of its own, on the same weights as GGUF. `node llama-cpp.ts FILE THREADS CONTEXT_LENGTH`. */
 import { type Measured, serve, type Task } from './engines.ts';
-import { importPeer } from './peers.ts';
+import { importPeer } from './install-peers.ts';
 
 /** The part of node-llama-cpp that this module uses. */
 interface Llama {

@@ -2,7 +2,7 @@
 import { cp } from 'node:fs/promises';
 import path from 'node:path';
 import { type Measured, serve, type Task } from './engines.ts';
-import { importPeer, PEERS_DIRECTORY } from './peers.ts';
+import { importPeer, PEERS_DIRECTORY } from './install-peers.ts';
 
 /** The part of transformers.js that this module uses. */
 interface Transformers {

@@ -1,6 +1,6 @@
-import type { Alias, Share } from '../../control/releases.ts';
 import type { FunctionVersion } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
+import type { Alias, Share } from '../../resources/releases.ts';
 import { bytes, jsonText, moment, shortVersion } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { badge, empty, facts, notice, table } from '../html/parts.ts';

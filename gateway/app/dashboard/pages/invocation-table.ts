@@ -1,4 +1,4 @@
-import type { InvocationPage } from '../../control/operations.ts';
+import type { InvocationPage } from '../../resources/operations.ts';
 import { duration, moment, number, shortVersion } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { badge, code, table } from '../html/parts.ts';

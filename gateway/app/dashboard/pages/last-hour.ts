@@ -1,4 +1,4 @@
-import type { MinuteRow } from '../../control/quotas.ts';
+import type { MinuteRow } from '../../resources/quotas.ts';
 import { columns, lines } from '../html/chart.ts';
 import { compact, duration, number } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';

@@ -1,6 +1,6 @@
-import { backendText, deviceText, hostState } from '../../control/hosted-model.ts';
-import type { GpuHostState, HostedModel, PlatformLoad } from '../../control/operations.ts';
-import type { Tenant } from '../../control/tenants.ts';
+import { backendText, deviceText, hostState } from '../../resources/hosted-model.ts';
+import type { GpuHostState, HostedModel, PlatformLoad } from '../../resources/operations.ts';
+import type { Tenant } from '../../resources/tenants.ts';
 import { bytes, number, percent } from '../html/format.ts';
 import { type Html, html } from '../html/html.ts';
 import { badge, bar, empty, table, tile, tiles } from '../html/parts.ts';

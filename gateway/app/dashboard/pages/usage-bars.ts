@@ -1,5 +1,5 @@
 import { quotaLabel } from '#scheduler/quotas/names.ts';
-import type { QuotaStatus } from '../../control/quotas.ts';
+import type { QuotaStatus } from '../../resources/quotas.ts';
 import { quotaAmount, until } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { bar, empty } from '../html/parts.ts';

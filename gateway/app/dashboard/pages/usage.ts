@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi';
-import type { UsageRow } from '../../control/quotas.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
+import type { UsageRow } from '../../resources/quotas.ts';
 import { duration, number } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { empty, table } from '../html/parts.ts';

@@ -14,18 +14,18 @@
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
 --   starting (set): admitted invocations that have not begun; startingFew (set): those of them whose tenant held few slots
 --   claims (hash): admitted invocations that waited for memory, id to {at, pages}
---   tenant:<tenant> (hash): running, `finish` (virtual), `held:<model>`; for the head of its line: head, need, overtaken,
+--   tenant:<tenant> (hash): running, `finish` (virtual), `held:<model>`; for the head of its queue: head, need, overtaken,
 --     `short` ({pages, since}, when it was requeued for lack of memory), latency (1 when it has latency targets);
 --     `displaced`, `displacedOvertaken` and `displacedKept` (the ordinary head that one with latency targets displaced, as it was then)
 --   tenants (set): tenants with invocations that wait or are admitted
 --   turns (sorted set): tenants whose own limits let their head start, by virtual start time
 --   modest (sorted set): tenants in turns that hold few slots, or whose head has latency targets
 --   kept (sorted set): tenants in turns for whose head room is kept
--- `<prefix>:waiting:<tenant>` (sorted set): the tenant's line, by arrival. Invocations in a line are BullMQ jobs in none of BullMQ's lists.
+-- `<prefix>:waiting:<tenant>` (sorted set): the tenant's queue, by arrival. Invocations in a queue are BullMQ jobs in none of BullMQ's lists.
 
--- `changeAdmission` opens, changes, admits and closes; the functions of the first line are such changes. The others are for scripts that
+-- `changeAdmission` opens, changes, admits and closes; the functions of the first queue are such changes. The others are for scripts that
 -- open and close themselves.
-local changeAdmission, enterLine, leaveAdmission, beginAdmitted
+local changeAdmission, enterQueue, leaveAdmission, beginAdmitted
 local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleSome, admit, leaveWay
 
 do
@@ -128,7 +128,7 @@ function openAdmission(prefix, now)
   return a
 end
 
-local function lineOf(a, tenant)
+local function queueOf(a, tenant)
   return a.prefix .. ':waiting:' .. tenant
 end
 
@@ -276,7 +276,7 @@ local function placementOf(a, tenant, id, record, pages)
   return affinity
 end
 
--- Decides which GPU hosts serve the head of a line, and what it needs of them.
+-- Decides which GPU hosts serve the head of a queue, and what it needs of them.
 local function placeHead(a, tenant, record)
   local pages = expectedPages(a, record)
   local key = placementOf(a, tenant.name, tenant.head, record, pages)
@@ -284,19 +284,19 @@ local function placeHead(a, tenant, record)
   return key
 end
 
--- Returns the first invocation of a line that still waits, and its record if it was read; drops all others. `known` was checked when it
+-- Returns the first invocation of a queue that still waits, and its record if it was read; drops all others. `known` was checked when it
 -- became the head.
 local function headOf(a, tenant, known)
-  local line = lineOf(a, tenant)
-  local id = redis.call('ZRANGE', line, 0, 0)[1]
+  local queue = queueOf(a, tenant)
+  local id = redis.call('ZRANGE', queue, 0, 0)[1]
   while id and id ~= known do
     local record = readHead(a, id)
     if record.status == 'queued' and redis.call('EXISTS', a.queue .. id) == 1 then
       return id, record
     end
-    redis.call('ZREM', line, id)
+    redis.call('ZREM', queue, id)
     dropJob(a, id)
-    id = redis.call('ZRANGE', line, 0, 0)[1]
+    id = redis.call('ZRANGE', queue, 0, 0)[1]
   end
   return id
 end
@@ -339,7 +339,7 @@ local function turnOf(a, tenant)
   return tenant.turn
 end
 
--- Updates a tenant's head and turn after a change of its line, limits or holdings; `anew` recomputes the need of its head.
+-- Updates a tenant's head and turn after a change of its queue, limits or holdings; `anew` recomputes the need of its head.
 function settle(a, name, anew)
   local tenant = openTenant(a, name)
   local modest = a.base .. 'modest'
@@ -360,7 +360,7 @@ function settle(a, name, anew)
   if head ~= tenant.head then
     local overtaken = head == tenant.displaced and tenant.displacedOvertaken or 0
     keeps = head == tenant.displaced and tenant.displacedKept ~= nil
-    if record.latency and tenant.head and not tenant.latency and redis.call('ZSCORE', lineOf(a, name), tenant.head) then
+    if record.latency and tenant.head and not tenant.latency and redis.call('ZSCORE', queueOf(a, name), tenant.head) then
       tenant.displaced, tenant.displacedOvertaken = tenant.head, tenant.overtaken
       tenant.displacedKept = redis.call('ZSCORE', a.base .. 'kept', name) and 1 or nil
     end

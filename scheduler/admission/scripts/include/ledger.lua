@@ -24,14 +24,14 @@ local function enterLedger(a, tenant, id, need, turn, place)
   local share = shareOf(a, need)
   local finish = turn + share * LEAST_MS / tenantLimits(a, tenant.name).weight
   a.latest = math.max(a.latest, finish)
-  redis.call('ZREM', lineOf(a, tenant.name), id)
+  redis.call('ZREM', queueOf(a, tenant.name), id)
   redis.call('HSET', a.base .. 'ledger', id, cjson.encode({ tenant = tenant.name, at = a.now, share = exact(share), pages = need,
     place = exact(place) }))
   addUsed(a, tenant, need, 1)
   tenant.finish = finish
 end
 
--- Admits the head of a tenant's line: into the ledger, and into the list that runtimes fetch from. An invocation of a tenant with few slots
+-- Admits the head of a tenant's queue: into the ledger, and into the list that runtimes fetch from. An invocation of a tenant with few slots
 -- goes ahead of up to `starts` others.
 local function start(a, tenant)
   local id, turn = tenant.head, turnOf(a, tenant)
@@ -104,10 +104,10 @@ function changeAdmission(prefix, now, change)
   closeAdmission(a)
 end
 
--- Removes an ended invocation from its line, the ledger and BullMQ's lists. `tenant` is nil when its record is gone. `holder` is the
+-- Removes an ended invocation from its queue, the ledger and BullMQ's lists. `tenant` is nil when its record is gone. `holder` is the
 -- runtime that ended its attempt: it is done with the job. The job of any other runtime stays until that runtime hands it in.
 function leaveAdmission(a, tenant, id, holder)
-  if tenant and redis.call('ZREM', lineOf(a, tenant), id) == 1 then
+  if tenant and redis.call('ZREM', queueOf(a, tenant), id) == 1 then
     dropJob(a, id)
   else
     tenant = leaveLedger(a, id) or tenant
@@ -127,11 +127,11 @@ function leaveAdmission(a, tenant, id, holder)
   end
 end
 
--- Puts an invocation into its tenant's line by arrival: a new one, or one that comes back from a runtime.
-function enterLine(a, tenant, id, arrival)
+-- Puts an invocation into its tenant's queue by arrival: a new one, or one that comes back from a runtime.
+function enterQueue(a, tenant, id, arrival)
   leaveLedger(a, id)
   redis.call('HDEL', a.queue .. id, 'pb', 'processedOn')
-  redis.call('ZADD', lineOf(a, tenant), arrival, id)
+  redis.call('ZADD', queueOf(a, tenant), arrival, id)
   settle(a, tenant)
 end
 

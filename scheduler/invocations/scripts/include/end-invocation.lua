@@ -138,7 +138,7 @@ local function endInvocation(a, record)
   redis.call('PUBLISH', a.inboxChannel, 'closed')
 end
 
--- After the last end of a script: counts the ends, takes the invocations out of their lines or frees their capacity, and admits others.
+-- After the last end of a script: counts the ends, takes the invocations out of their queues or frees their capacity, and admits others.
 local function settleEnds(now)
   countEnds(tonumber(now))
   runGathered()

@@ -26,9 +26,9 @@ local function usedUp(limits)
 end
 
 -- The held quota that has no room, or nil. A function's `concurrent-invocations` covers its running and waiting invocations. The tenant's
--- invocations beyond its concurrency limit (without one: those in line) count against `waiting-invocations`; a concurrency limit of 0
+-- invocations beyond its concurrency limit (without one: those in the queue) count against `waiting-invocations`; a concurrency limit of 0
 -- refuses. `bytes` is what the invocation takes in Redis.
-local function noRoom(account, fn, now, inLine, bytes)
+local function noRoom(account, fn, now, waitingCount, bytes)
   local full = bytesRefusal(account, bytes, now)
   if full then
     return {quota = full[1], fn = '', limit = full[2], used = full[3]}
@@ -48,8 +48,8 @@ local function noRoom(account, fn, now, inLine, bytes)
   if not waiting then
     return nil
   end
-  local used = running and math.max(0, open - running) or inLine
-  if (running and open >= running + waiting) or (not running and inLine >= waiting) then
+  local used = running and math.max(0, open - running) or waitingCount
+  if (running and open >= running + waiting) or (not running and waitingCount >= waiting) then
     return {quota = 'waiting-invocations', fn = '', limit = waiting, used = used}
   end
   return nil
@@ -80,9 +80,9 @@ local function quotaStates(limits)
 end
 
 -- Refuses a request of the tenant, or allows it to be stored. Returns the refusing quota or nil, then the limits with their present use.
-local function admitRequest(account, fn, now, inLine, bytes)
+local function admitRequest(account, fn, now, waitingCount, bytes)
   local limits = countedUse(account, fn, now)
-  local refusing = usedUp(limits) or noRoom(account, fn, now, inLine, bytes)
+  local refusing = usedUp(limits) or noRoom(account, fn, now, waitingCount, bytes)
   if refusing then
     -- A Redis too full to count this still refuses the request. A full Redis accepts PEXPIRE, and all later writes of a script that has
     -- written, so the script must not write now.

@@ -10,14 +10,14 @@ import type { FrameWriter } from '../protocol/words.ts';
 import type { Attempted } from './attempts.ts';
 
 /** Destination of the results of all inferlets of one connection. */
-export interface ResultLine {
+export interface ResultSink {
   readonly writer: FrameWriter;
   /** Announces a written entry, to be sent with the next flush. */
   touched(): void;
   /** Announces `bytes` of results of `inferlet`; `inferlet.taken` is called when the socket has taken them. */
-  wrote(inferlet: HostInferlet, bytes: number): void;
+  wrote(inferlet: HostedInferlet, bytes: number): void;
   /** Announces that the usage of `inferlet` has changed since its last report. */
-  used(inferlet: HostInferlet): void;
+  used(inferlet: HostedInferlet): void;
 }
 
 interface OpenQueue {
@@ -26,12 +26,12 @@ interface OpenQueue {
 }
 
 /** One inferlet of a connection: its queues, its space on each model, its encoders, and the bytes of its results that the peer has not taken yet. */
-export class HostInferlet implements ReplyPort, Attempted {
+export class HostedInferlet implements ReplyPort, Attempted {
   readonly handle: number;
   readonly queues = new Map<number, OpenQueue>();
   readonly meter = new Meter(() => this.#used());
   #owner: InferletOwner;
-  readonly #line: ResultLine;
+  readonly #results: ResultSink;
   readonly #maxUnreadBytes: number;
   #spaces = new Map<ModelEngine, ModelSpace>();
   readonly #encoders = new Set<EncoderEngine>();
@@ -49,10 +49,10 @@ export class HostInferlet implements ReplyPort, Attempted {
   #released: (() => void)[] = [];
 
   /** @param maxUnreadBytes of results that the peer may leave untaken; past it the inferlet is ended */
-  constructor(handle: number, owner: InferletOwner, line: ResultLine, maxUnreadBytes: number) {
+  constructor(handle: number, owner: InferletOwner, results: ResultSink, maxUnreadBytes: number) {
     this.handle = handle;
     this.#owner = owner;
-    this.#line = line;
+    this.#results = results;
     this.#maxUnreadBytes = maxUnreadBytes;
   }
 
@@ -66,7 +66,7 @@ export class HostInferlet implements ReplyPort, Attempted {
   }
 
   get writer(): FrameWriter {
-    return this.#line.writer;
+    return this.#results.writer;
   }
 
   get span(): string {
@@ -89,13 +89,13 @@ export class HostInferlet implements ReplyPort, Attempted {
     this.#usageChanged = false;
     const gpuUs = Math.floor(this.meter.deviceNs / 1000);
     encodeUsage(this.writer, this.handle, { gpuUs, pageMs: Math.floor(this.meter.pageMs) });
-    this.#line.touched();
+    this.#results.touched();
   }
 
   touched(): void {
     const bytes = this.writer.entryWords * 4;
     this.#unreadBytes += bytes;
-    this.#line.wrote(this, bytes);
+    this.#results.wrote(this, bytes);
   }
 
   /** Call when the socket has taken `bytes` of the results. */
@@ -124,7 +124,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     else this.#held.delete(space);
     if (wasHeld === this.#held.size > 0) return;
     encodeHeld(this.writer, this.handle, isHeld);
-    this.#line.touched();
+    this.#results.touched();
   }
 
   superseded(): void {
@@ -137,7 +137,7 @@ export class HostInferlet implements ReplyPort, Attempted {
     this.release(() => {});
     this.writeUsage();
     encodeTerminated(this.writer, this.handle, termination);
-    this.#line.touched();
+    this.#results.touched();
   }
 
   openQueue(number: number, engine: ModelEngine): void {
@@ -213,7 +213,7 @@ export class HostInferlet implements ReplyPort, Attempted {
   #used(): void {
     if (this.#usageChanged) return;
     this.#usageChanged = true;
-    this.#line.used(this);
+    this.#results.used(this);
   }
 
   /** Ends an inferlet that broke a limit; its neighbours go on. */

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
+import { DeliverySlots } from './delivery-slots.ts';
 import { signedHeaders } from './signature.ts';
-import { Turns } from './turns.ts';
 
 test('a tenant never has more than its turns, and deliveries without a turn get different times', () => {
   const step = fc.record({
@@ -13,7 +13,7 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
   });
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 4 }), fc.array(step, { maxLength: 200 }), (most, steps) => {
-      const turns = new Turns(most);
+      const slots = new DeliverySlots(most);
       const active = new Map<string, number[]>();
       const promised = new Map<string, number>();
       let now = 0;
@@ -23,10 +23,10 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
         active.set(tenant, mine);
         if (!enter) {
           const since = mine.shift();
-          if (since !== undefined) turns.leave(tenant, now, now - since);
+          if (since !== undefined) slots.leave(tenant, now, now - since);
           continue;
         }
-        const wait = turns.enter(tenant, now);
+        const wait = slots.enter(tenant, now);
         if (wait === 0) mine.push(now);
         else {
           assert.equal(mine.length, most, 'a delivery waits although a turn is free');
@@ -39,31 +39,31 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
       }
       now += 10 ** 9;
       for (const [tenant, mine] of active) {
-        for (const since of mine) turns.leave(tenant, now, now - since);
+        for (const since of mine) slots.leave(tenant, now, now - since);
         // A tenant whose deliveries ended before the times that it was given keeps its state until its next delivery.
-        assert.equal(turns.enter(tenant, now), 0, 'the ended deliveries left their turns');
-        turns.leave(tenant, now, 0);
+        assert.equal(slots.enter(tenant, now), 0, 'the ended deliveries left their turns');
+        slots.leave(tenant, now, 0);
       }
-      assert.equal(turns.size, 0, 'idle tenants have no state');
+      assert.equal(slots.size, 0, 'idle tenants have no state');
     }),
     { numRuns: 200, seed: 3 },
   );
 });
 
 test("the waits follow the durations of the tenant's deliveries", () => {
-  const turns = new Turns(1);
+  const slots = new DeliverySlots(1);
   /** The wait of a delivery that finds the turn taken, after 20 deliveries that took `tookMs`. */
   const waitAfterDeliveries = (tenant: string, tookMs: number): number => {
     let now = 0;
     for (let i = 0; i < 20; i++) {
-      assert.equal(turns.enter(tenant, now), 0);
+      assert.equal(slots.enter(tenant, now), 0);
       // The state, which holds the durations, stays while another delivery was told a later time.
-      assert.ok(turns.enter(tenant, now) > 0);
-      turns.leave(tenant, now, tookMs);
+      assert.ok(slots.enter(tenant, now) > 0);
+      slots.leave(tenant, now, tookMs);
     }
     now += 1_000_000;
-    assert.equal(turns.enter(tenant, now), 0);
-    return turns.enter(tenant, now);
+    assert.equal(slots.enter(tenant, now), 0);
+    return slots.enter(tenant, now);
   };
   assert.equal(waitAfterDeliveries('fast', 0), 5, 'the shortest spacing');
   const slow = waitAfterDeliveries('slow', 10_000);

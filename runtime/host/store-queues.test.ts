@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { StoreLines } from './store-lines.ts';
+import { StoreQueues } from './store-queues.ts';
 
 const turn = () => new Promise(setImmediate);
 
@@ -25,7 +25,7 @@ describe("the queues of tenants' store calls", { timeout: 60_000 }, () => {
     );
     await fc.assert(
       fc.asyncProperty(calls, async (plan) => {
-        const lines = new StoreLines();
+        const queues = new StoreQueues();
         const open: Asked[] = [];
         const begun = new Map<string, number>();
         const answer = async (count: number) => {
@@ -34,7 +34,7 @@ describe("the queues of tenants' store calls", { timeout: 60_000 }, () => {
         };
         const settled = plan.map(async ({ tenant, bytes, fails }, index) => {
           const settle = Promise.withResolvers<void>();
-          const made = lines.during(tenant, bytes, async () => {
+          const made = queues.during(tenant, bytes, async () => {
             assert.ok(index >= (begun.get(tenant) ?? 0), 'a call overtook another call of its tenant');
             begun.set(tenant, index);
             open.push({ tenant, index, bytes, settle });
@@ -53,29 +53,29 @@ describe("the queues of tenants' store calls", { timeout: 60_000 }, () => {
         for (const { answersAtOnce } of plan) await answer(answersAtOnce);
         while (open.length > 0) await answer(1);
         await Promise.all(settled);
-        assert.equal(lines.tenants, 0);
+        assert.equal(queues.tenants, 0);
       }),
       { numRuns: 40 },
     );
   });
 
   it('run a call of one tenant at once although 1000 calls of another wait', async () => {
-    const lines = new StoreLines();
+    const queues = new StoreQueues();
     const { promise, resolve } = Promise.withResolvers<void>();
     let begun = 0;
     const flood = Array.from({ length: 1000 }, () =>
-      lines.during('flood', 100, () => {
+      queues.during('flood', 100, () => {
         begun++;
         return promise;
       }),
     );
     let made = false;
-    await lines.during('other', 100, async () => {
+    await queues.during('other', 100, async () => {
       made = true;
     });
     assert.deepEqual([made, begun], [true, 16]);
     resolve();
     await Promise.all(flood);
-    assert.deepEqual([begun, lines.tenants], [1000, 0]);
+    assert.deepEqual([begun, queues.tenants], [1000, 0]);
   });
 });

@@ -16,7 +16,7 @@ interface Tenant {
  * learns when to ask again. The waits follow the speed of this tenant's endpoints, so a fast one waits little and a dead one causes few
  * queries. Pure: callers pass the time.
  */
-export class Turns {
+export class DeliverySlots {
   readonly #most: number;
   readonly #tenants = new Map<string, Tenant>();
 

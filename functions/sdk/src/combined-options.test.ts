@@ -6,7 +6,7 @@ import { CHAT, deployFrom, functionsPlatform, STORIES, TINY } from '../../../tes
 import { ROOT } from '../../../test/harness/platform.ts';
 
 describe('a constraint with other options', () => {
-  before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/held.ts'), 'sdk-held'));
+  before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/combined-options.ts'), 'sdk-held'));
 
   for (const input of [{ model: STORIES }, { model: CHAT }, { model: TINY, adapter: 'other' }]) {
     it(`keeps the tokens of stepwise decoding on ${JSON.stringify(input)}`, async () => {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import fc from 'fast-check';
-import { loadScript } from '../store/scripts.ts';
+import { loadScript } from '../store/lua-script.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { type BuildTurn, nextTurn } from './turns.ts';
+import { type BuildTurn, nextTurn } from './build-turns.ts';
 import type { BuildReply } from './types.ts';
 
 const SEED = 20_261_121;

@@ -7,11 +7,11 @@ import { brotliCompressSync } from 'node:zlib';
 import { handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import type { Request, ResponseHead } from '#wit/generated/host.ts';
-import { answers, type Seen, TEXT } from '../testing/http-answers.ts';
-import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
-import { value } from '../testing/outcome.ts';
-import { HttpClient, type HttpClientOptions } from './http/client.ts';
-import type { Exchange } from './http/exchange.ts';
+import { answers, type Seen, TEXT } from '../../testing/http-answers.ts';
+import { TestInferlet, type TestInferletOptions } from '../../testing/inferlet.ts';
+import { value } from '../../testing/outcome.ts';
+import { HttpClient, type HttpClientOptions } from './client.ts';
+import type { Exchange } from './exchange.ts';
 
 const MIB = 2 ** 20;
 

@@ -1,24 +1,24 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Taken } from '#scheduler/policies/shares.ts';
-import { lettingGo } from '../lowering/let-go.ts';
+import { withRelease } from '../lowering/future-release.ts';
 
 /** Most bytes of results that wait for an inferlet to read them: two files of the largest size. */
 const MAX_BYTES = 32 * 2 ** 20;
 
 /** Counts one result's bytes until the inferlet has read the result, or has dropped its future. */
-export class Place {
-  readonly #unread: Unread;
-  readonly #onLetGo: () => void;
+export class UnreadResult {
+  readonly #unread: UnreadResults;
+  readonly #onRelease: () => void;
   #bytes = 0;
   #gone = false;
 
-  /** @param onLetGo called once, when the inferlet has read the result or dropped its future */
-  constructor(unread: Unread, onLetGo: () => void = () => undefined) {
+  /** @param onRelease called once, when the inferlet has read the result or dropped its future */
+  constructor(unread: UnreadResults, onRelease: () => void = () => undefined) {
     this.#unread = unread;
-    this.#onLetGo = onLetGo;
+    this.#onRelease = onRelease;
   }
 
-  /** Counts a result that the inferlet can request again; answers an error when too many bytes are unread. */
+  /** Counts a result that the inferlet can request again; returns an error when too many bytes are unread. */
   offer(bytes: number): HandlerError | null {
     const refused = this.#gone ? null : this.#unread.refusal(bytes);
     if (!refused) this.take(bytes);
@@ -32,21 +32,21 @@ export class Place {
     this.#unread.count(bytes);
   }
 
-  letGo(): void {
+  release(): void {
     if (this.#gone) return;
     this.#gone = true;
     this.#unread.count(-this.#bytes);
-    this.#onLetGo();
+    this.#onRelease();
   }
 
   /** Wraps the promise of the result, so that its future frees the place. */
   of<T>(promise: Promise<T>): Promise<T> {
-    return lettingGo(promise, () => this.letGo());
+    return withRelease(promise, () => this.release());
   }
 }
 
-/** Unread results of one inferlet's calls. */
-export class Unread {
+/** UnreadResults results of one inferlet's calls. */
+export class UnreadResults {
   readonly #taken: Taken;
   #bytes = 0;
 
@@ -84,7 +84,7 @@ export class Unread {
 
   /** Keeps a result that the inferlet can request again, while there is room. */
   kept<T>(work: Promise<Outcome<T>>, bytesOf: (value: T) => number): Promise<Outcome<T>> {
-    const place = new Place(this);
+    const place = new UnreadResult(this);
     return place.of(
       work.then((outcome) => {
         const refused = outcome.tag === 'ok' ? place.offer(bytesOf(outcome.val)) : null;

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend, SequenceInput } from '../backends/backend.ts';
-import type { GpuInferlet, RunHandle } from '../protocol/client.ts';
+import type { DeviceClient, RunHandle } from '../protocol/client.ts';
 import { GREEDY, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { PROMPT } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
-import { type RowUnderWay, rowsAhead } from './ahead.ts';
+import { type RowUnderWay, rowsAhead } from './run-ahead.ts';
 
 const going = { maxTokens: 10, produced: 3, taken: 2, stopped: false };
 
@@ -59,7 +59,7 @@ class SteppedDevice {
   }
 }
 
-function startRun(inferlet: GpuInferlet, queue: number, token: number, maxTokens: number): RunHandle {
+function startRun(inferlet: DeviceClient, queue: number, token: number, maxTokens: number): RunHandle {
   const pages = must(inferlet.allocatePages(queue, Math.ceil(maxTokens / 8)));
   return inferlet.run(queue, { token, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE });
 }

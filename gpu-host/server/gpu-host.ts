@@ -2,23 +2,23 @@ import { randomUUID } from 'node:crypto';
 import type { Server, Socket } from 'node:net';
 import type { Tracer } from '@opentelemetry/api';
 import type { Vitals } from '#infra/telemetry/vitals.ts';
-import type { Backend, Device } from './backends/backend.ts';
-import { EncoderEngine, type HostedEncoder } from './encoders/engine.ts';
-import { DeviceShare } from './handlers/device-share.ts';
-import { ModelEngine } from './handlers/engine.ts';
-import { type HostedModel, maxTopK, traitsOf } from './handlers/model.ts';
-import { ThreadShare } from './handlers/thread-share.ts';
-import { type HostBytes, hostBytes } from './memory/host-bytes.ts';
-import { Tenants } from './memory/tenants.ts';
-import type { ProtocolFaultCode } from './protocol/errors.ts';
-import type { GpuHostStats, HostHello, ModelCompute, ModelStats, StatsOptions } from './protocol/host.ts';
-import { type LinkSecurity, linkServer } from './protocol/security.ts';
-import { Attempts } from './server/attempts.ts';
-import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './server/connection.ts';
-import { listen } from './server/listen.ts';
-import { checkTraits } from './server/traits.ts';
+import type { Backend, Device } from '../backends/backend.ts';
+import { EncoderEngine, type HostedEncoder } from '../encoders/engine.ts';
+import { DeviceShare } from '../handlers/device-share.ts';
+import { ModelEngine } from '../handlers/engine.ts';
+import { type HostedModel, maxTopK, traitsOf } from '../handlers/model.ts';
+import { ThreadShare } from '../handlers/thread-share.ts';
+import { type HostBytes, hostBytes } from '../memory/host-bytes.ts';
+import { Tenants } from '../memory/tenants.ts';
+import type { ProtocolFaultCode } from '../protocol/errors.ts';
+import type { GpuHostStats, HostHello, ModelCompute, ModelStats, StatsOptions } from '../protocol/host.ts';
+import { type LinkSecurity, linkServer } from '../protocol/security.ts';
+import { Attempts } from './attempts.ts';
+import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './connection.ts';
+import { listen } from './listen.ts';
+import { checkTraits } from './traits.ts';
 
-export type { HostedModel } from './handlers/model.ts';
+export type { HostedModel } from '../handlers/model.ts';
 
 export interface GpuHostOptions {
   /** Name in the hello; runtimes that expect another name refuse the host. They take a host without a name for any. */

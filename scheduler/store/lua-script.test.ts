@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { it } from 'node:test';
-import { loadScript } from './scripts.ts';
+import { loadScript } from './lua-script.ts';
 
 const ROOT = new URL('../', import.meta.url);
 

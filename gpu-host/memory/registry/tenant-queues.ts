@@ -13,7 +13,7 @@ interface Waiting {
 }
 
 /** Runs tasks: those on one resource one after the other, of several resources some at a time. Waiting tenants take turns. */
-export class TenantLines {
+export class TenantQueues {
   readonly #most: number;
   /** Resources in use. */
   readonly #running = new Set<string>();
@@ -25,7 +25,7 @@ export class TenantLines {
     this.#most = most;
   }
 
-  /** @throws the cause with which the waiter left the line; what `task` throws */
+  /** @throws the cause with which the waiter left the queue; what `task` throws */
   async run<T>(waiter: Waiter, task: () => Promise<T>): Promise<T> {
     const { resource } = waiter;
     if (this.#mayUse(resource)) this.#running.add(resource);
@@ -53,28 +53,28 @@ export class TenantLines {
         resolve();
       };
       const waiting: Waiting = { resource, start };
-      const line = this.#waiting.get(tenant);
-      if (line) line.add(waiting);
+      const queue = this.#waiting.get(tenant);
+      if (queue) queue.add(waiting);
       else this.#waiting.set(tenant, new Set([waiting]));
     });
   }
 
   #remove(tenant: string, waiting: Waiting): void {
-    const line = this.#waiting.get(tenant);
-    line?.delete(waiting);
-    if (line?.size === 0) this.#waiting.delete(tenant);
+    const queue = this.#waiting.get(tenant);
+    queue?.delete(waiting);
+    if (queue?.size === 0) this.#waiting.delete(tenant);
   }
 
   /** Starts tasks in the place of one that has ended, in the same turn, so that no new task goes first. */
   #startNext(): void {
     // A tenant that gets a turn goes behind the others, where this loop meets it again.
-    for (const [tenant, line] of this.#waiting) {
+    for (const [tenant, queue] of this.#waiting) {
       if (this.#running.size >= this.#most) return;
-      const [next] = line;
+      const [next] = queue;
       if (!next || !this.#mayUse(next.resource)) continue;
-      line.delete(next);
+      queue.delete(next);
       this.#waiting.delete(tenant);
-      if (line.size > 0) this.#waiting.set(tenant, line);
+      if (queue.size > 0) this.#waiting.set(tenant, queue);
       this.#running.add(next.resource);
       next.start();
     }

@@ -1,4 +1,4 @@
-interface Line {
+interface TenantQueue {
   running: number;
   readonly waiting: (() => void)[];
 }
@@ -7,9 +7,9 @@ interface Line {
  * Runs a bounded number of calls of each tenant at once; the tenant's other calls wait, first come, first served. So a flood of one tenant
  * puts only a few scripts into Redis at a time, and the calls of other tenants and of runtimes do not wait behind it.
  */
-export class Abreast {
+export class TenantConcurrency {
   readonly #most: number;
-  readonly #lines = new Map<string, Line>();
+  readonly #queues = new Map<string, TenantQueue>();
 
   /** @param most concurrent calls of one tenant. */
   constructor(most: number) {
@@ -18,22 +18,22 @@ export class Abreast {
 
   /** Number of tenants with running calls. */
   get size(): number {
-    return this.#lines.size;
+    return this.#queues.size;
   }
 
   async run<T>(tenant: string, call: () => Promise<T>): Promise<T> {
-    const line = this.#lines.get(tenant) ?? { running: 0, waiting: [] };
-    this.#lines.set(tenant, line);
+    const queue = this.#queues.get(tenant) ?? { running: 0, waiting: [] };
+    this.#queues.set(tenant, queue);
     // A call that ends hands its place to the next one.
-    if (line.running >= this.#most) await new Promise<void>((resolve) => line.waiting.push(resolve));
-    else line.running += 1;
+    if (queue.running >= this.#most) await new Promise<void>((resolve) => queue.waiting.push(resolve));
+    else queue.running += 1;
     try {
       return await call();
     } finally {
-      const next = line.waiting.shift();
+      const next = queue.waiting.shift();
       if (next) next();
-      else line.running -= 1;
-      if (line.running === 0) this.#lines.delete(tenant);
+      else queue.running -= 1;
+      if (queue.running === 0) this.#queues.delete(tenant);
     }
   }
 }

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { TenantLines, type Waiter } from './line.ts';
+import { TenantQueues, type Waiter } from './tenant-queues.ts';
 
 /** One of a tenant, who wants to use what is the tenant's own. */
 const of = (tenant: string, resource = tenant): Waiter => ({ tenant, resource, whenEnded: () => () => undefined });
 
 test('tenants take turns, and a failure passes the turn on', async () => {
-  const line = new TenantLines(1);
+  const queue = new TenantQueues(1);
   const order: string[] = [];
   let running = 0;
   const task = (name: string) => async () => {
@@ -18,14 +18,14 @@ test('tenants take turns, and a failure passes the turn on', async () => {
     if (name === 'a2') throw new Error(name);
     return name;
   };
-  const results = ['a1', 'a2', 'a3', 'b1', 'b2', 'c1'].map((name) => line.run(of(name.slice(0, 1)), task(name)));
+  const results = ['a1', 'a2', 'a3', 'b1', 'b2', 'c1'].map((name) => queue.run(of(name.slice(0, 1)), task(name)));
   const settled = await Promise.allSettled(results);
   assert.deepEqual(order, ['a1', 'a2', 'b1', 'c1', 'a3', 'b2']);
   assert.deepEqual(
     settled.map(({ status }) => status),
     ['fulfilled', 'rejected', 'fulfilled', 'fulfilled', 'fulfilled', 'fulfilled'],
   );
-  assert.equal(await line.run(of('a'), task('a4')), 'a4');
+  assert.equal(await queue.run(of('a'), task('a4')), 'a4');
 });
 
 /** Tasks that run until the test ends them, oldest first. */
@@ -48,9 +48,9 @@ function openTasks() {
 }
 
 test("a tenant's tasks run one after the other, beside those of as many tenants as may run", async () => {
-  const lines = new TenantLines(2);
+  const queues = new TenantQueues(2);
   const { running, task, endFirst } = openTasks();
-  const works = ['a', 'a', 'b', 'c', 'c'].map((tenant) => lines.run(of(tenant), task(tenant)));
+  const works = ['a', 'a', 'b', 'c', 'c'].map((tenant) => queues.run(of(tenant), task(tenant)));
   await nextTurn();
   const seen: string[] = [];
   for (let i = 0; i < works.length; i++) {
@@ -62,11 +62,11 @@ test("a tenant's tasks run one after the other, beside those of as many tenants 
 });
 
 test('tenants that want the same take turns, and what waits for another thing starts as soon as it may', async () => {
-  const lines = new TenantLines(3);
+  const queues = new TenantQueues(3);
   const { running, task, endFirst } = openTasks();
-  const wants = ['a', 'a', 'a', 'b'].map((tenant) => lines.run(of(tenant, 'shared'), task(`${tenant}'s`)));
-  const own = lines.run(of('b', 'b'), task('b'));
-  const [c, behind] = [lines.run(of('c'), task('c')), lines.run(of('a'), task('a'))];
+  const wants = ['a', 'a', 'a', 'b'].map((tenant) => queues.run(of(tenant, 'shared'), task(`${tenant}'s`)));
+  const own = queues.run(of('b', 'b'), task('b'));
+  const [c, behind] = [queues.run(of('c'), task('c')), queues.run(of('a'), task('a'))];
   await nextTurn();
   const seen: string[] = [];
   for (let i = 0; i < 7; i++) {
@@ -78,7 +78,7 @@ test('tenants that want the same take turns, and what waits for another thing st
 });
 
 test('who leaves waits no longer, and takes no turn', async () => {
-  const lines = new TenantLines(1);
+  const queues = new TenantQueues(1);
   const { running, task, endFirst } = openTasks();
   const registered = new Set<(cause: unknown) => void>();
   const leaving: Waiter = {
@@ -88,13 +88,13 @@ test('who leaves waits no longer, and takes no turn', async () => {
       return () => registered.delete(leave);
     },
   };
-  const first = lines.run(leaving, task('first'));
+  const first = queues.run(leaving, task('first'));
   assert.equal(registered.size, 0, 'who need not wait needs not leave');
-  const left = lines.run(leaving, () => assert.fail('it has left'));
+  const left = queues.run(leaving, () => assert.fail('it has left'));
   for (const leave of registered) leave(new Error('it has ended'));
   await assert.rejects(left, /it has ended/);
   registered.clear();
-  const next = lines.run(leaving, task('next'));
+  const next = queues.run(leaving, task('next'));
   await endFirst();
   assert.deepEqual([running, registered.size], [['next'], 0]);
   await endFirst();

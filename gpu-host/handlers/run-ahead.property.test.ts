@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Backend, SequenceInput } from '../backends/backend.ts';
 import { InvalidInput } from '../backends/check.ts';
 import { Dice } from '../batcher/testing/dice.ts';
-import type { GpuHostConnection, GpuInferlet, Outcome, RunRequest, Sampler, StepResult } from '../protocol/client.ts';
+import type { DeviceClient, GpuHostConnection, Outcome, RunRequest, Sampler, StepResult } from '../protocol/client.ts';
 import { must, NONE, Oracle, range, startTestHost, type TestHost } from '../testing/host.ts';
 import { checkCharged, openedBy } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
@@ -109,7 +109,7 @@ async function turns(count: number): Promise<void> {
 }
 
 /** Plays an inferlet's part of the plot. Throws the errors of its calls. */
-async function live(inferlet: GpuInferlet, story: Story, oracle: Oracle): Promise<Telling> {
+async function live(inferlet: DeviceClient, story: Story, oracle: Oracle): Promise<Telling> {
   const { prompt, token, sampler, maxTokens, delays } = story;
   const queue = inferlet.createQueue('tiny');
   await turns(delays[0]!);
@@ -170,7 +170,7 @@ async function live(inferlet: GpuInferlet, story: Story, oracle: Oracle): Promis
   return told;
 }
 
-async function read(inferlet: GpuInferlet, queue: number, story: Story, request: RunRequest): Promise<Telling> {
+async function read(inferlet: DeviceClient, queue: number, story: Story, request: RunRequest): Promise<Telling> {
   const run = inferlet.run(queue, request);
   const tokens: number[] = [];
   if (story.isSlow) await turns(2000);
@@ -220,7 +220,7 @@ async function play(plot: Plot, ahead: boolean, seed: number): Promise<Outcomes>
 async function checkAtRest(
   host: TestHost,
   connections: readonly GpuHostConnection[],
-  opened: readonly GpuInferlet[],
+  opened: readonly DeviceClient[],
 ): Promise<void> {
   const engine = host.host.engines[0]!;
   for (const inferlet of opened) assert.equal(inferlet.pendingCalls, 0);

@@ -1,12 +1,12 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Inferlet } from './inferlet.ts';
-import { Place } from './unread.ts';
+import { UnreadResult } from './unread-results.ts';
 
 /** Most calls that may wait at one source. */
 const MAX_WAITING = 16;
 
 interface Reader<T> {
-  readonly place: Place;
+  readonly place: UnreadResult;
   readonly resolve: (outcome: Outcome<T>) => void;
 }
 
@@ -14,14 +14,14 @@ interface Reader<T> {
  * One inferlet's reads of a source that hands out each item once: a subscription, a body, a session. Items are taken one at a time, and
  * only while there is room for unread results. An item taken for a reader that was dropped meanwhile goes to the next reader.
  */
-export class Takes<T> {
+export class SourceReader<T> {
   readonly #inferlet: Inferlet;
   readonly #take: () => Promise<Outcome<T>>;
   readonly #bytesOf: (value: T) => number;
   readonly #readers: Reader<T>[] = [];
   #taking = false;
   /** An item whose reader was dropped, kept for the next reader; counted as unread. */
-  #left: { readonly outcome: Outcome<T>; readonly place: Place } | null = null;
+  #left: { readonly outcome: Outcome<T>; readonly place: UnreadResult } | null = null;
 
   /** @param take must never reject */
   constructor(inferlet: Inferlet, take: () => Promise<Outcome<T>>, bytesOf: (value: T) => number) {
@@ -35,7 +35,7 @@ export class Takes<T> {
     const refused = stopped ?? (this.#readers.length < MAX_WAITING ? null : TOO_MANY);
     if (refused) return Promise.resolve(err(refused));
     const { promise, resolve } = Promise.withResolvers<Outcome<T>>();
-    const place: Place = new Place(this.#inferlet.unread, () => this.#leave(place));
+    const place: UnreadResult = new UnreadResult(this.#inferlet.unread, () => this.#leave(place));
     this.#readers.push({ place, resolve });
     this.#pump();
     return place.of(hooks.waits.during(interruptions.until(promise)));
@@ -43,7 +43,7 @@ export class Takes<T> {
 
   /** Drops the item that no reader is left for. */
   close(): void {
-    this.#left?.place.letGo();
+    this.#left?.place.release();
     this.#left = null;
   }
 
@@ -69,7 +69,7 @@ export class Takes<T> {
 
   #arrived(outcome: Outcome<T>): void {
     const reader = this.#readers.shift();
-    const place = reader?.place ?? new Place(this.#inferlet.unread);
+    const place = reader?.place ?? new UnreadResult(this.#inferlet.unread);
     if (outcome.tag === 'ok') place.take(this.#bytesOf(outcome.val));
     if (!reader) {
       this.#left = { outcome, place };
@@ -80,7 +80,7 @@ export class Takes<T> {
   }
 
   /** Removes a reader whose future was dropped before it got an item; does nothing for an answered reader. */
-  #leave(place: Place): void {
+  #leave(place: UnreadResult): void {
     const at = this.#readers.findIndex((reader) => reader.place === place);
     if (at >= 0) this.#readers.splice(at, 1)[0]?.resolve(err(DROPPED));
   }

@@ -10,7 +10,7 @@ import type { Sequence } from './sequence.ts';
  * Decodes by separate embed, forward and next-distribution calls. This keeps the state available for probabilities of single tokens: the
  * improbable tokens that a sampler asks for, and the chosen token.
  */
-export class LookingDecoder implements Decoder {
+export class ScoringDecoder implements Decoder {
   /** Log-probability of the last token in the model's own distribution. */
   logProbabilities: readonly number[] = [];
   readonly #sequence: Sequence;

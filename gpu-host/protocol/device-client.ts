@@ -10,7 +10,7 @@ import { type AnswerOf, type AskedOperation, OPERATIONS, type Operation, type Se
 import { PageBudget, type SharedPages } from './page-budget.ts';
 import { type ClientQueue, ClientQueues } from './queues.ts';
 import type { DeviceUsage } from './results.ts';
-import { DeviceRun, failedRun, type RunHandle } from './run.ts';
+import { failedRun, RemoteRun, type RunHandle } from './run.ts';
 import { MAX_ADDRESSES, MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST } from './wire.ts';
 
 type List = Uint32Array;
@@ -28,7 +28,7 @@ interface Space {
  * addresses, counts held pages and embeds or keeps other state have methods, which mirror `wit/*.wit`. Calls without a result never throw
  * for device errors: these surface in later futures of the same queue and in `synchronize`. Lists may be views of a guest's memory.
  */
-export class GpuInferlet {
+export class DeviceClient {
   #issuer: Issuer;
   #maxPages: number;
   #sharedPages: SharedPages | undefined;
@@ -220,7 +220,7 @@ export class GpuInferlet {
       queue,
       { op: 'run', request },
       (id, over) =>
-        new DeviceRun({
+        new RemoteRun({
           over,
           consumed: (tokens) => this.#issuer.send(queue, { op: 'run-consumed', tokens }, id),
           stop: () => this.#issuer.send(queue, { op: 'run-stop' }, id),

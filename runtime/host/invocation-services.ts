@@ -13,7 +13,7 @@ export interface SharedLimits {
 }
 
 /** The files of one invocation. Every method throws `StoreError`. */
-export interface OwnFiles {
+export interface InvocationFiles {
   put(name: string, mediaType: string, content: Uint8Array): Promise<PutFileOutcome>;
   /** Resolves with true once the file exists; with false when no more files can come, or the signal aborts. */
   appears(name: string, signal: AbortSignal): Promise<boolean>;
@@ -22,8 +22,8 @@ export interface OwnFiles {
 }
 
 /** Services of one invocation; an inferlet without an invocation has none. */
-export interface OwnServices {
+export interface InvocationServices {
   readonly children: ChildLauncher;
-  readonly files: OwnFiles;
+  readonly files: InvocationFiles;
   readonly shared: SharedLimits;
 }

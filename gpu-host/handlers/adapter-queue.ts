@@ -12,7 +12,7 @@ export interface AdapterWant {
 }
 
 /** Order in which adapters come to the device: tenants take turns, and all wants of one adapter are served together. */
-export class AdapterLine {
+export class AdapterQueue {
   /** Wants by tenant and name; the tenant whose turn it is comes first. */
   readonly #tenants = new Map<string, Map<string, Set<AdapterWant>>>();
 

@@ -1,7 +1,7 @@
 /** Milliseconds of the thread that one member gets per turn of the event loop. */
 export const QUANTUM_MS = 1;
 
-/** A participant of `Turns`. */
+/** A participant of `DeficitRoundRobin`. */
 export interface Member {
   /** Milliseconds that the member used and that no turn has paid yet. */
   owedMs: number;
@@ -9,21 +9,21 @@ export interface Member {
 
 /**
  * Shares a thread between members by a kind of deficit round robin (Shreedhar and Varghese, SIGCOMM '95). The cost of work is known only
- * afterwards, so a member owes it then. A member that owes less than a quantum may work at any time; other members wait in line.
- * Each turn of the event loop pays a quantum to the first of the line, and to each member outside the line that owes something.
+ * afterwards, so a member owes it then. A member that owes less than a quantum may work at any time; other members wait in the queue.
+ * Each turn of the event loop pays a quantum to the first of the queue, and to each member outside the queue that owes something.
  */
-export class Turns<M extends Member> {
-  readonly #line = new Set<M>();
+export class DeficitRoundRobin<M extends Member> {
+  readonly #queue = new Set<M>();
   readonly #owing = new Set<M>();
 
   /** True when no member owes or waits: turns change nothing. */
   get idle(): boolean {
-    return this.#line.size === 0 && this.#owing.size === 0;
+    return this.#queue.size === 0 && this.#owing.size === 0;
   }
 
-  /** True while the member waits in line. */
+  /** True while the member waits in the queue. */
   waits(member: M): boolean {
-    return this.#line.has(member);
+    return this.#queue.has(member);
   }
 
   /** True when the member may continue in this turn. */
@@ -36,25 +36,25 @@ export class Turns<M extends Member> {
     this.#owing.add(member);
   }
 
-  /** Puts a member that has used up its turn at the end of the line. */
+  /** Puts a member that has used up its turn at the end of the queue. */
   wait(member: M): void {
-    this.#line.add(member);
+    this.#queue.add(member);
   }
 
   leave(member: M): void {
-    this.#line.delete(member);
+    this.#queue.delete(member);
     this.#owing.delete(member);
   }
 
-  /** Called after each turn of the event loop. Returns the member of the line that continues now. */
+  /** Called after each turn of the event loop. Returns the member of the queue that continues now. */
   pass(): M | undefined {
-    for (const member of this.#owing) if (!this.#line.has(member)) this.#pay(member);
-    const [first] = this.#line;
+    for (const member of this.#owing) if (!this.#queue.has(member)) this.#pay(member);
+    const [first] = this.#queue;
     if (!first) return undefined;
-    this.#line.delete(first);
+    this.#queue.delete(first);
     this.#pay(first);
     if (this.mayGoOn(first)) return first;
-    this.#line.add(first);
+    this.#queue.add(first);
     return undefined;
   }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { type Member, QUANTUM_MS, Turns } from './turns.ts';
+import { DeficitRoundRobin, type Member, QUANTUM_MS } from './deficit-round-robin.ts';
 
 interface Worker extends Member {
   /** Cost of the next piece of work; undefined when there is none. */
@@ -20,7 +20,7 @@ const workerFor = (work: readonly number[]): Worker => {
 };
 
 /** Works until told to stop, as a channel does, and then waits with the remaining work. */
-function work(turns: Turns<Worker>, worker: Worker): void {
+function work(turns: DeficitRoundRobin<Worker>, worker: Worker): void {
   if (turns.waits(worker)) return;
   while (turns.mayGoOn(worker)) {
     const ms = worker.next();
@@ -36,7 +36,7 @@ describe('turns of the workers on a thread', () => {
   it('complete all work, and run at most a quantum and one piece of each worker between two turns', () => {
     fc.assert(
       fc.property(fc.array(fc.tuple(pieces, fc.nat(20)), { minLength: 1, maxLength: 8 }), (plan) => {
-        const turns = new Turns<Worker>();
+        const turns = new DeficitRoundRobin<Worker>();
         const workers = plan.map(([own]) => workerFor(own));
         const total = plan.flatMap(([own]) => own).reduce((sum, ms) => sum + ms, 0);
         // Each turn pays a quantum of a worker's debt, or gives the thread to a worker.
@@ -64,7 +64,7 @@ describe('turns of the workers on a thread', () => {
     const costs = fc.array(fc.double({ min: 0.1, max: MAX_PIECE_MS, noNaN: true }), { minLength: 2, maxLength: 6 });
     fc.assert(
       fc.property(costs, (each) => {
-        const turns = new Turns<Worker>();
+        const turns = new DeficitRoundRobin<Worker>();
         const workers = each.map((ms) => workerOf(() => ms));
         for (const worker of workers) work(turns, worker);
         for (let turn = 0; turn < 500; turn++) {
@@ -78,7 +78,7 @@ describe('turns of the workers on a thread', () => {
   });
 
   it('let a worker with little debt continue at once although others wait', () => {
-    const turns = new Turns<Worker>();
+    const turns = new DeficitRoundRobin<Worker>();
     const [greedy, modest] = [workerOf(() => MAX_PIECE_MS), workerFor([0.5])];
     work(turns, greedy);
     assert.ok(turns.waits(greedy));
@@ -87,7 +87,7 @@ describe('turns of the workers on a thread', () => {
   });
 
   it('forget a worker that leaves', () => {
-    const turns = new Turns<Worker>();
+    const turns = new DeficitRoundRobin<Worker>();
     const worker = workerFor([2, 2]);
     work(turns, worker);
     turns.leave(worker);

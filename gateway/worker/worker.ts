@@ -1,5 +1,5 @@
-import { type AppOptions, createApp } from './app/app.ts';
-import { OriginControlPlane } from './worker/control-plane.ts';
+import { type AppOptions, createApp } from '../app/app.ts';
+import { OriginControlPlane } from './control-plane.ts';
 
 /** Bindings of the worker; see wrangler.jsonc. */
 export interface Env {

@@ -1,7 +1,7 @@
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Request, ResponseHead } from '#wit/generated/host.ts';
-import { Exchange } from './http/exchange.ts';
-import type { Inferlet } from './inferlet.ts';
+import type { Inferlet } from '../inferlet.ts';
+import { Exchange } from './exchange.ts';
 
 /** `wit/http.wit`. */
 export const http = {

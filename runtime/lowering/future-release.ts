@@ -1,0 +1,19 @@
+/** Key of a function on a host function's promise; see {@link withRelease}. */
+export const RELEASE: unique symbol = Symbol('let go');
+
+interface Held extends Promise<unknown> {
+  readonly [RELEASE]?: () => void;
+}
+
+/**
+ * Calls `release` once, when the guest has read the promise's value or has dropped the future, settled or not. When the guest itself ends,
+ * `release` is not called: the owner of the guest's accounts closes them then. Returns the same promise.
+ */
+export function withRelease<T>(promise: Promise<T>, release: () => void): Promise<T> {
+  return Object.assign(promise, { [RELEASE]: release });
+}
+
+/** Returns the function to call when the guest no longer needs a promise's value, or null. */
+export function releaseOf(promise: Held): (() => void) | null {
+  return promise[RELEASE] ?? null;
+}
