@@ -36,6 +36,19 @@ export async function buildComponent(entry: string, out: string): Promise<Built>
   };
 }
 
+/** Draws the workflow of `entry` for the input in a file, before and after the passes, into the SVG file `out`. Throws {@link Failure}. */
+export async function drawGraph(
+  entry: string,
+  out: string,
+  inputFile: string,
+): Promise<{ before: string; after: string }> {
+  const args = ['graph', entry, out, '--input', inputFile, '--json'];
+  const outcome = await runProgram(BUILD_PROGRAM, args, 'read', BUILD_TIMEOUT_MS);
+  const report = lastJson(outcome.stdout);
+  if (outcome.code !== 0) throw buildFailure(outcome, report, path.dirname(entry));
+  return { before: stringOf(report.before) ?? '', after: stringOf(report.after) ?? '' };
+}
+
 function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>, project: string): Failure {
   if (outcome.code === EXIT.interrupted)
     return new Failure('Interrupted.', { exitCode: EXIT.interrupted, code: 'interrupted' });

@@ -51,6 +51,7 @@ const HANGING = 'fleet|quarantine|reads-nothing';
 const LIGHT = [
   'scheduler/**/*.test.ts',
   'functions/sdk/src/!(core|healing|held|jump).test.ts',
+  'functions/sdk/src/workflow/!(device).test.ts',
   'gateway/@(app|node)/**/*.test.ts',
   `gpu-host/handlers/!(${TIMED}).test.ts`,
   'gpu-host/@(batcher|memory)/**/*.test.ts',
@@ -107,7 +108,12 @@ export const STEPS = [
     title: 'Tests of the functions, A to J, and of the library',
     minutes: LONGER * 15,
     args: SHARED,
-    files: ['functions/*.test.ts', 'functions/[a-j]*/*.test.ts', 'functions/sdk/src/@(core|healing|held|jump).test.ts'],
+    files: [
+      'functions/*.test.ts',
+      'functions/[a-j]*/*.test.ts',
+      'functions/sdk/src/@(core|healing|held|jump).test.ts',
+      'functions/sdk/src/workflow/device.test.ts',
+    ],
     beside: [
       {
         title: 'Tests of the functions, K to Z, and tests that share their platform',

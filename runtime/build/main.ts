@@ -2,6 +2,7 @@
  * The build program. Usage:
  *   node runtime/build/main.ts component SOURCE OUT.wasm [--store DIR] [--json]
  *   node runtime/build/main.ts module SOURCE.c OUT.wasm [--json]
+ *   node runtime/build/main.ts graph SOURCE OUT.svg [--input FILE.json] [--json]
  *   node runtime/build/main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]
  * With --json the last line of the output is `{"ok": true, …}` or a BuildFailure; the exit code is 0 or 1, and 2 for wrong usage.
  */
@@ -10,6 +11,7 @@ import { type BuildFailure, failureFrom } from './outcome.ts';
 
 const USAGE = `usage: main.ts component SOURCE OUT.wasm [--store DIR] [--json]
        main.ts module SOURCE.c OUT.wasm [--json]
+       main.ts graph SOURCE OUT.svg [--input FILE.json] [--json]
        main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]`;
 
 const { values, positionals } = parseArgs({
@@ -17,6 +19,7 @@ const { values, positionals } = parseArgs({
   options: {
     json: { type: 'boolean', default: false },
     store: { type: 'string' },
+    input: { type: 'string' },
     'memory-pages': { type: 'string' },
   },
 });
@@ -31,6 +34,10 @@ async function run(from: string, to: string): Promise<{ readonly ok: true; reado
     const { runModuleStage } = await import('./native/stage.ts');
     return runModuleStage(from, to);
   }
+  if (stage === 'graph') {
+    const { runGraphStage } = await import('./graph/stage.ts');
+    return runGraphStage(from, to, values.input);
+  }
   const { runArtifactStage } = await import('./artifact/stage.ts');
   return runArtifactStage(from, to, values['memory-pages']);
 }
@@ -43,7 +50,7 @@ function print(failure: BuildFailure): string {
   return `${failure.code}: ${failure.message}${places.join('')}\n${failure.hint}`;
 }
 
-if (!['component', 'module', 'artifact'].includes(stage ?? '') || !input || !output) {
+if (!['component', 'module', 'graph', 'artifact'].includes(stage ?? '') || !input || !output) {
   console.error(USAGE);
   process.exitCode = 2;
 } else {

@@ -19,6 +19,7 @@ import { pressure } from './pressure.ts';
 import { soak } from './soak.ts';
 import { table } from './statistics.ts';
 import { tenants } from './tenants.ts';
+import { workflow } from './workflow.ts';
 
 const BENCHES: readonly Bench[] = [
   http,
@@ -38,6 +39,7 @@ const BENCHES: readonly Bench[] = [
   classes,
   tenants,
   idle,
+  workflow,
 ];
 
 const USAGE = 'Usage: pie bench NAME [--repetitions N] [--quick] [--json]';

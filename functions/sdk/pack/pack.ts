@@ -20,11 +20,12 @@ copyFileSync(path.join(wit, 'generated/guest.d.ts'), path.join(dist, 'guest.d.ts
 for (const file of readdirSync(wit)) {
   if (file.endsWith('.wit')) copyFileSync(path.join(wit, file), path.join(dist, 'wit', file));
 }
-for (const file of readdirSync(dist)) {
+for (const file of readdirSync(dist, { recursive: true }).map(String)) {
   if (!file.endsWith('.d.ts') || file === 'guest.d.ts') continue;
   const target = path.join(dist, file);
   // The compiler rewrites the extensions of imports in JavaScript only.
-  const text = readFileSync(target, 'utf8').replace(/(from '\.\/[\w-]+)\.ts'/g, "$1.js'");
-  const reference = text.includes("'pie:inferlet/") ? '/// <reference path="./guest.d.ts" />\n' : '';
+  const text = readFileSync(target, 'utf8').replace(/(from '\.\.?\/[\w/-]+)\.ts'/g, "$1.js'");
+  const guest = path.relative(path.dirname(target), path.join(dist, 'guest.d.ts')).split(path.sep).join('/');
+  const reference = text.includes("'pie:inferlet/") ? `/// <reference path="./${guest}" />\n` : '';
   writeFileSync(target, reference + text);
 }

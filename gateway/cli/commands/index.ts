@@ -8,6 +8,7 @@ import { doctor } from './doctor.ts';
 import { filesGet, filesList, filesPut } from './files.ts';
 import { list, versions } from './functions.ts';
 import { gpuHostsDrain, gpuHostsList, gpuHostsUndrain } from './gpu-hosts.ts';
+import { graph } from './graph.ts';
 import { attach, cancel, status } from './invocations.ts';
 import { invoke } from './invoke.ts';
 import { keysCreate, keysList, keysRemove, keysRotate } from './keys.ts';
@@ -80,6 +81,7 @@ export const commands: readonly Command[] = [
   gpuHostsDrain,
   gpuHostsUndrain,
   build,
+  graph,
   modelsPull,
   modelsList,
   doctor,

@@ -1,6 +1,6 @@
 import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { build, type Message, type OnResolveArgs, type Plugin } from 'esbuild';
+import { type BuildOptions, build, type Message, type OnResolveArgs, type Plugin } from 'esbuild';
 import { BuildError, type Diagnostic } from '../outcome.ts';
 import { builtinHint, builtinOf } from './builtins.ts';
 import type { Source } from './source.ts';
@@ -10,6 +10,18 @@ const PRELUDE = fileURLToPath(new URL('prelude/index.ts', import.meta.url));
 const ENTRY = 'pie:entry';
 /** Most bytes of a bundle; the largest inferlets have some hundred kilobytes. */
 const MAX_BUNDLE_BYTES = 16 * 2 ** 20;
+
+/** How every bundle of a source finds and reads its modules. */
+export const OPTIONS = {
+  bundle: true,
+  format: 'esm',
+  platform: 'neutral',
+  mainFields: ['module', 'main'],
+  conditions: ['pie', 'module', 'import', 'default'],
+  loader: { '.txt': 'text', '.md': 'text' },
+  define: { 'process.env.NODE_ENV': '"production"', global: 'globalThis' },
+  logLevel: 'silent',
+} as const satisfies BuildOptions;
 
 export interface Bundle {
   readonly code: string;
@@ -27,27 +39,20 @@ export interface Bundle {
  */
 export async function bundle(source: Source): Promise<Bundle> {
   const result = await build({
+    ...OPTIONS,
     stdin: { contents: entryText(source.entry), resolveDir: source.directory, sourcefile: ENTRY, loader: 'js' },
     absWorkingDir: source.directory,
-    bundle: true,
     write: false,
     outfile: 'inferlet.js',
     sourcemap: 'external',
     sourcesContent: true,
-    format: 'esm',
-    platform: 'neutral',
-    mainFields: ['module', 'main'],
-    conditions: ['pie', 'module', 'import', 'default'],
     target: 'es2023',
     charset: 'utf8',
     legalComments: 'none',
     // The engine keeps several copies of its source text. Names stay, because stack traces show them.
     minifyWhitespace: true,
     minifySyntax: true,
-    loader: { '.txt': 'text', '.md': 'text' },
-    define: { 'process.env.NODE_ENV': '"production"', global: 'globalThis' },
     metafile: true,
-    logLevel: 'silent',
     plugins: [imports()],
   }).catch((error: unknown) => {
     throw fromEsbuild(error);
@@ -81,7 +86,7 @@ const entryText = (entry: string): string =>
   ].join('\n');
 
 /** Resolves imports that are neither relative nor from npm. */
-function imports(): Plugin {
+export function imports(): Plugin {
   return {
     name: 'pie',
     setup(setup) {
@@ -119,7 +124,8 @@ function refuse(path: string) {
   return { errors: [{ text: `"${path}" is a Node module, which inferlets do not have. ${builtinHint(name)}` }] };
 }
 
-function fromEsbuild(error: unknown): unknown {
+/** The error of a bundle as a BuildError with every fault's place. */
+export function fromEsbuild(error: unknown): unknown {
   const messages = (error as { errors?: Message[] }).errors;
   if (!Array.isArray(messages) || messages.length === 0) return error;
   if (messages.some(({ text, location }) => location?.file === ENTRY && text.startsWith('No matching export'))) {

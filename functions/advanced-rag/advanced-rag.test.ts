@@ -1,0 +1,17 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { DOCUMENT, ENCODERS, samePasses } from '../rag-shared/testing/documents.ts';
+
+const input = { document: DOCUMENT, question: 'Who baked a cake?', ...ENCODERS, passageCharacters: 90, topK: 2 };
+
+describe('advanced-rag', () => {
+  for (const mode of ['tree', 'refine']) {
+    it(`answers the same with all passes and with none, by ${mode}`, async () => {
+      const { answer, found, queries } = await samePasses('advanced-rag', { ...input, mode });
+      assert.equal(typeof answer, 'string');
+      assert.equal(queries.length, 3);
+      assert.equal(found.length, 2);
+      for (const passage of found) assert.ok(DOCUMENT.includes(passage), passage);
+    });
+  }
+});

@@ -1,0 +1,61 @@
+import { defineInferlet } from '@pie/inferlet';
+import { type Builder, prompt, workflow } from '@pie/inferlet/workflow';
+import { passagesOf } from '../rag-shared/passages.ts';
+import { passesNamed } from '../rag-shared/passes.ts';
+import { best, merged, scan } from '../rag-shared/search.ts';
+import { synthesize } from '../rag-shared/synthesis.ts';
+
+/** The input that the schema in pie.json accepts. */
+interface Input {
+  readonly document: string;
+  readonly question: string;
+  readonly mode?: 'tree' | 'refine';
+  readonly queries?: number;
+  readonly passageCharacters?: number;
+  readonly topK?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+  readonly encoder?: string;
+  readonly ranker?: string;
+  readonly passes?: readonly string[];
+}
+
+/** Most tokens of the other questions together. */
+const EXPANSION_TOKENS = 64;
+/** Passages that are ranked, for each one that is used. */
+const CANDIDATES = 3;
+
+/** Question answering with query expansion and reranking: the model asks in other words, each question finds passages, a reranker picks. */
+export const app = workflow('advanced-rag', (g: Builder, { document, question, topK = 3, ...input }: Input) => {
+  const { mode = 'refine', queries = 3, passageCharacters = 240, maxTokens = 32, model, encoder, ranker } = input;
+  const passages = passagesOf(document, passageCharacters);
+  const vectors = g.component('ingestion', () => g.embed(passages, { model: encoder }));
+  const expanded = g.component('expansion', () => {
+    const ask = prompt`Ask the question in ${queries} other ways, one sentence each.\nQuestion: ${question}\nOther ways:`;
+    return g.items(g.prefill(ask, { model }), { by: 'sentence', count: queries }, { maxTokens: EXPANSION_TOKENS });
+  });
+  const asked = g.component('questions', () => g.embed([question, ...expanded], { model: encoder }));
+  const candidates = Math.min(CANDIDATES * topK, passages.length);
+  const found = g.component('search', () => {
+    const search = (given: { vectors: readonly Float32Array[]; asked: readonly Float32Array[] }) =>
+      given.asked.map((query) => scan(passages, given.vectors)(query, candidates));
+    const options = { kind: 'searching', each: { port: 'asked', batch: 16 } } as const;
+    const lists = g.call('search', { vectors, asked }, 'list', search, options);
+    const merge = (given: { lists: readonly unknown[] }) => merged(given.lists as string[][], candidates);
+    return g.call('merge', { lists }, 'texts', merge, { kind: 'aggregate' });
+  });
+  const chosen = g.component('ranking', () => {
+    const scores = g.rerank(question, found, { model: ranker });
+    return g.call('best', { found, scores }, 'texts', (given) => best(given.found, given.scores, topK), {
+      kind: 'aggregate',
+    });
+  });
+  const count = Math.min(topK, passages.length);
+  const answer = g.component('synthesis', () => {
+    const each = Array.from({ length: count }, (_, i) => g.at(chosen, i));
+    return synthesize(g, question, each, { mode, maxTokens, model });
+  });
+  return { answer, queries: expanded, found: chosen };
+});
+
+export const run = defineInferlet(({ passes, ...input }: Input) => app.run(input, { passes: passesNamed(passes) }));

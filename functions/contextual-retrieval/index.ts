@@ -1,0 +1,71 @@
+import { defineInferlet } from '@pie/inferlet';
+import { type Builder, prompt, workflow } from '@pie/inferlet/workflow';
+import { passagesOf } from '../rag-shared/passages.ts';
+import { passesNamed } from '../rag-shared/passes.ts';
+import { best, scan } from '../rag-shared/search.ts';
+import { synthesize } from '../rag-shared/synthesis.ts';
+
+/** The input that the schema in pie.json accepts. */
+interface Input {
+  readonly document: string;
+  readonly title?: string;
+  readonly question: string;
+  readonly mode?: 'tree' | 'refine';
+  readonly passageCharacters?: number;
+  readonly topK?: number;
+  readonly contextTokens?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+  readonly encoder?: string;
+  readonly ranker?: string;
+  readonly passes?: readonly string[];
+}
+
+/** Passages that are ranked, for each one that is used. */
+const CANDIDATES = 2;
+/** Passages with their contexts that are embedded at once: the next ones may not have theirs yet. */
+const BATCH = 4;
+
+/**
+ * Contextual retrieval: the model says for each passage what it is about, and the passage is embedded and ranked together with that. The
+ * passage before gives the context, so that a document may be longer than the model's.
+ */
+export const app = workflow('contextual-retrieval', (g: Builder, { document, question, topK = 2, ...input }: Input) => {
+  const { title = '', mode = 'refine', passageCharacters = 240, contextTokens = 16, maxTokens = 32 } = input;
+  const { model, encoder, ranker } = input;
+  const passages = passagesOf(document, passageCharacters);
+  const contexts = g.component('contexts', () =>
+    passages.map((passage, i) => {
+      const before = i === 0 ? title : (passages[i - 1] ?? '');
+      const ask = prompt`${before}\nThis part follows: ${passage}\nIn a few words, it is about`;
+      return g.generate(ask, { maxTokens: contextTokens, model, stop: '\n' });
+    }),
+  );
+  const texts = contexts.map((context, i) =>
+    g.call('passage', { context }, 'text', (given) => `${given.context.trim()}: ${passages[i]}`, { kind: 'aggregate' }),
+  );
+  const vectors = g.component('ingestion', () => g.embed(texts, { model: encoder, batch: BATCH }));
+  const asked = g.component('question', () => g.embed([question], { model: encoder }));
+  const found = g.component('search', () => {
+    const search = (given: {
+      texts: readonly string[];
+      vectors: readonly Float32Array[];
+      asked: readonly Float32Array[];
+    }) => scan(given.texts, given.vectors)(given.asked[0] ?? new Float32Array(), CANDIDATES * topK);
+    return g.call('search', { texts, vectors, asked }, 'texts', search, { kind: 'searching' });
+  });
+  const chosen = g.component('ranking', () => {
+    const scores = g.rerank(question, found, { model: ranker });
+    return g.call('best', { found, scores }, 'texts', (given) => best(given.found, given.scores, topK), {
+      kind: 'aggregate',
+    });
+  });
+  const count = Math.min(topK, passages.length);
+  const answer = g.component('synthesis', () => {
+    const each = Array.from({ length: count }, (_, i) => g.at(chosen, i));
+    return synthesize(g, question, each, { mode, maxTokens, model });
+  });
+  return { answer, contexts, found: chosen };
+});
+
+export const run = defineInferlet(({ passes, ...input }: Input) => app.run(input, { passes: passesNamed(passes) }));

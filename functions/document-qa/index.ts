@@ -1,0 +1,40 @@
+import { defineInferlet } from '@pie/inferlet';
+import { type Builder, workflow } from '@pie/inferlet/workflow';
+import { passagesOf } from '../rag-shared/passages.ts';
+import { passesNamed } from '../rag-shared/passes.ts';
+import { scan } from '../rag-shared/search.ts';
+import { synthesize } from '../rag-shared/synthesis.ts';
+
+/** The input that the schema in pie.json accepts. */
+interface Input {
+  readonly document: string;
+  readonly question: string;
+  readonly mode?: 'tree' | 'refine';
+  readonly passageCharacters?: number;
+  readonly topK?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+  readonly encoder?: string;
+  readonly passes?: readonly string[];
+}
+
+/** Question answering from a document with plain retrieval: embed the passages, find the nearest, answer from them. */
+export const app = workflow('document-qa', (g: Builder, { document, question, topK = 3, ...input }: Input) => {
+  const { mode = 'tree', passageCharacters = 240, maxTokens = 32, model, encoder } = input;
+  const passages = passagesOf(document, passageCharacters);
+  const vectors = g.component('ingestion', () => g.embed(passages, { model: encoder }));
+  const asked = g.component('question', () => g.embed([question], { model: encoder }));
+  const found = g.component('search', () => {
+    const search = (given: { vectors: readonly Float32Array[]; asked: readonly Float32Array[] }) =>
+      scan(passages, given.vectors)(given.asked[0] ?? new Float32Array(), topK);
+    return g.call('search', { vectors, asked }, 'texts', search, { kind: 'searching' });
+  });
+  const count = Math.min(topK, passages.length);
+  const answer = g.component('synthesis', () => {
+    const each = Array.from({ length: count }, (_, i) => g.at(found, i));
+    return synthesize(g, question, each, { mode, maxTokens, model });
+  });
+  return { answer, found };
+});
+
+export const run = defineInferlet(({ passes, ...input }: Input) => app.run(input, { passes: passesNamed(passes) }));

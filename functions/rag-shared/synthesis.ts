@@ -1,0 +1,40 @@
+import { type Builder, prompt, type Ref } from '@pie/inferlet/workflow';
+
+export interface SynthesisOptions {
+  /** `tree`: an answer from each passage at once, and one from these. `refine`: an answer that each passage improves in turn. */
+  readonly mode: 'tree' | 'refine';
+  readonly maxTokens: number;
+  readonly model?: string | undefined;
+}
+
+const INSTRUCTION =
+  'Answer the question in one short sentence, from the passage and from nothing else. Do not guess.\n';
+const COMBINE = 'These answers to one question come from several passages. Write one answer from them.\n';
+const REFINE = 'Improve the answer to the question by what the passage adds. Keep the answer when it adds nothing.\n';
+
+/** The answer to a question from passages, as LlamaIndex makes it. Each prompt has its late part last, so that the rest can be computed before. */
+export function synthesize(
+  g: Builder,
+  question: string,
+  passages: readonly Ref<'text'>[],
+  { mode, maxTokens, model }: SynthesisOptions,
+): Ref<'text'> {
+  const options = { maxTokens, model, stop: '\n' };
+  const alone = (passage: Ref<'text'>) =>
+    g.generate(prompt`${INSTRUCTION}Question: ${question}\nPassage: ${passage}\nAnswer:`, options);
+  const [first, ...others] = passages;
+  if (!first) throw new RangeError('An answer needs a passage.');
+  if (mode === 'refine') {
+    return others.reduce(
+      (answer, passage) =>
+        g.generate(
+          prompt`${REFINE}Question: ${question}\nPassage: ${passage}\nAnswer:${answer}\nBetter answer:`,
+          options,
+        ),
+      alone(first),
+    );
+  }
+  if (others.length === 0) return alone(first);
+  const listed = passages.map(alone).reduce((text, answer) => prompt`${text}-${answer}\n`, prompt``);
+  return g.generate(prompt`${COMBINE}Question: ${question}\n${listed}Answer:`, options);
+}

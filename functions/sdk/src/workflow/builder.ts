@@ -1,0 +1,401 @@
+import { InferletError } from '../errors.ts';
+import type { SelectOptions } from '../select.ts';
+import {
+  type CallContext,
+  type DecodeOptions,
+  type Elementwise,
+  type Graph,
+  type Guard,
+  type Input,
+  type Items,
+  keyOf,
+  type Node,
+  type Operation,
+  type Ref,
+  type Type,
+  type Values,
+} from './graph.ts';
+
+/** A value that a node may read: another node's output, a known value, or a list of outputs. */
+export type Given<T extends Type> = Ref<T> | Values[T] | readonly (Ref | ElementOf<Values[T]>)[];
+
+type ElementOf<List> = List extends readonly (infer Element)[] ? Element : never;
+
+type PromptPart = { readonly from: Ref } | { readonly value: string | Uint8Array };
+
+/** The parts of a prompt: known texts, and texts and images that nodes give. */
+export class Prompt {
+  readonly parts: readonly PromptPart[];
+
+  constructor(parts: readonly PromptPart[]) {
+    this.parts = parts;
+  }
+}
+
+/** What a prompt's template may hold. */
+export type PromptValue = Ref<'text'> | Ref<'image'> | Ref<'number'> | Prompt | string | number | Uint8Array;
+
+/**
+ * A prompt with the values of nodes in it. The model's tokenizer reads each value, and each text between two values, by itself, so that a part
+ * can be computed before the next one exists.
+ *
+ * @example
+ * const { text } = g.decode(g.prefill(prompt`Context: ${passage}\nQuestion: ${question}\nAnswer:`));
+ */
+export function prompt(strings: TemplateStringsArray, ...values: readonly PromptValue[]): Prompt {
+  const parts: PromptPart[] = [];
+  strings.forEach((text, i) => {
+    add(parts, text);
+    if (i < values.length) add(parts, values[i] as PromptValue);
+  });
+  return new Prompt(parts);
+}
+
+function add(parts: PromptPart[], value: PromptValue): void {
+  const last = parts.at(-1);
+  if (value instanceof Prompt) {
+    for (const part of value.parts) add(parts, 'from' in part ? (part.from as Ref<'text'>) : part.value);
+  } else if (isRef(value)) parts.push({ from: value });
+  else if (value instanceof Uint8Array) parts.push({ value });
+  else if (value === '') return;
+  else if (last && 'value' in last && typeof last.value === 'string') {
+    parts[parts.length - 1] = { value: `${last.value}${value}` };
+  } else parts.push({ value: String(value) });
+}
+
+/** Options of any node. */
+export interface NodeOptions {
+  /** Times to run the node again after a failure that another attempt may not have; 0 by default. */
+  readonly retries?: number;
+}
+
+/** Options of a node that runs a function. */
+export interface CallOptions extends NodeOptions {
+  readonly kind?: 'ingestion' | 'searching' | 'aggregate' | 'tool-call' | 'user-defined';
+  /** A list input whose elements the function treats one by one, and the most that it should get at once. Its outputs are lists, too. */
+  readonly each?: Elementwise;
+}
+
+export interface ModelOptions extends NodeOptions {
+  readonly model?: string | undefined;
+}
+
+/** Inputs of a call by name, as refs or known values, and what its function gets. */
+type Inputs = Readonly<Record<string, unknown>>;
+type InputValues<I extends Inputs> = { readonly [K in keyof I]: ValueOf<I[K]> };
+type ValueOf<I> = I extends Ref<infer T> ? Values[T] : I extends readonly (infer E)[] ? readonly ValueOf<E>[] : I;
+
+/** Makes a graph: each method adds a node and returns its outputs. */
+export class Builder {
+  readonly #name: string;
+  readonly #nodes: Node[] = [];
+  readonly #components: string[] = [];
+  readonly #counts = new Map<string, number>();
+  readonly #outer: Builder | undefined;
+  /** Outputs of the outer graph that this one reads, by their key: its arguments. */
+  readonly #captured = new Map<string, { readonly outer: Ref; readonly inner: Ref }>();
+  #module: string;
+  #after: readonly string[] = [];
+  #ordered = false;
+  #when: readonly Guard[] = [];
+
+  readonly #onNode: ((node: Node) => void) | undefined;
+
+  /** @param options.onNode is called with each node when it is made */
+  constructor(name: string, options: { readonly outer?: Builder; readonly onNode?: (node: Node) => void } = {}) {
+    this.#name = name;
+    this.#module = name;
+    this.#outer = options.outer;
+    this.#onNode = options.onNode;
+  }
+
+  /**
+   * A step of the program: without passes, its nodes start when those of the components before it have ended, as in a program written step
+   * by step. With `ordered` this order stays, for the sake of side effects.
+   */
+  component<R>(name: string, make: () => R, { ordered = false }: { readonly ordered?: boolean } = {}): R {
+    if (this.#module !== this.#name) {
+      const text = `The component "${name}" is made within "${this.#module}": components follow each other, none holds another.`;
+      throw new InferletError('invalid-argument', text);
+    }
+    if (name === this.#name || this.#components.includes(name)) {
+      throw new InferletError('invalid-argument', `There is a component "${name}" already: give each its own name.`);
+    }
+    const before = this.#components.at(-1);
+    this.#components.push(name);
+    this.#module = name;
+    this.#after = before === undefined ? [] : [before];
+    this.#ordered = ordered;
+    try {
+      return make();
+    } finally {
+      this.#module = this.#name;
+      this.#after = [];
+      this.#ordered = false;
+    }
+  }
+
+  /** A value that the graph is given when it runs. */
+  argument<T extends Type>(name: string, type: T): Ref<T> {
+    const id = this.#add({ kind: 'argument', name }, {}, { value: type });
+    return { node: id, port: 'value', type };
+  }
+
+  /** Appends a prompt to a context, or to a new one. */
+  prefill(
+    text: Prompt | PromptValue,
+    options: ModelOptions & { readonly context?: Ref<'context'> } = {},
+  ): Ref<'context'> {
+    const { context, model, retries } = options;
+    const parts = text instanceof Prompt ? text.parts : prompt`${text}`.parts;
+    const inputs = { ...(context && { context: { from: context } }), parts: { list: parts } };
+    const id = this.#add({ kind: 'prefilling', model }, inputs, { context: 'context' }, { retries });
+    return { node: id, port: 'context', type: 'context' };
+  }
+
+  /** Opens a context that `Context.save` stored under a name; its `tokens` let it be looked at and cut. */
+  cached(name: string, options: ModelOptions & { readonly tokens?: readonly number[] } = {}): Ref<'context'> {
+    const { model, tokens, retries } = options;
+    const id = this.#add({ kind: 'cached-context', name, tokens, model }, {}, { context: 'context' }, { retries });
+    return { node: id, port: 'context', type: 'context' };
+  }
+
+  /** Generates a text: the text, and the context that goes on after it. */
+  decode(
+    context: Ref<'context'>,
+    options: DecodeOptions & NodeOptions & { readonly pipe?: boolean } = {},
+  ): { readonly text: Ref<'text'>; readonly context: Ref<'context'> } {
+    const { retries, pipe, ...decoding } = options;
+    const outputs = { text: 'text', context: 'context' } as const;
+    const inputs = { context: { from: context } };
+    const node = this.#add({ kind: 'decoding', options: decoding, pipe }, inputs, outputs, { retries });
+    return { text: { node, port: 'text', type: 'text' }, context: { node, port: 'context', type: 'context' } };
+  }
+
+  /** A prompt and the text that follows it. */
+  generate(
+    text: Prompt | PromptValue,
+    options: DecodeOptions & ModelOptions & { readonly pipe?: boolean } = {},
+  ): Ref<'text'> {
+    const { model, ...decoding } = options;
+    return this.decode(this.prefill(text, { model }), decoding).text;
+  }
+
+  /** Generates a text and takes its first sentences or lines, trimmed; where it has fewer, the last ones are empty. */
+  items(context: Ref<'context'>, items: Items, options: DecodeOptions & NodeOptions = {}): Ref<'text'>[] {
+    const { retries, ...decoding } = options;
+    if (!(Number.isInteger(items.count) && items.count >= 1)) {
+      throw new InferletError('invalid-argument', `count must be a whole number, 1 or more, not ${items.count}.`);
+    }
+    const ports = Array.from({ length: items.count }, (_, i) => `item${i}`);
+    const outputs = Object.fromEntries(ports.map((port) => [port, 'text' as const]));
+    const inputs = { context: { from: context } };
+    const node = this.#add({ kind: 'decoding', options: decoding, items }, inputs, outputs, { retries });
+    return ports.map((port) => ({ node, port, type: 'text' }));
+  }
+
+  /** The text that the model would rather say next, and the context that goes on after it. */
+  select(
+    context: Ref<'context'>,
+    choices: readonly string[],
+    options: SelectOptions & NodeOptions = {},
+  ): { readonly text: Ref<'text'>; readonly context: Ref<'context'> } {
+    const { retries, ...how } = options;
+    const inputs = { context: { from: context } };
+    const outputs = { text: 'text', context: 'context' } as const;
+    const node = this.#add({ kind: 'select', choices, options: how }, inputs, outputs, { retries });
+    return { text: { node, port: 'text', type: 'text' }, context: { node, port: 'context', type: 'context' } };
+  }
+
+  /** A context that goes its own way from here. A context that several nodes read is forked in any case. */
+  fork(context: Ref<'context'>): Ref<'context'> {
+    const id = this.#add({ kind: 'fork' }, { context: { from: context } }, { context: 'context' });
+    return { node: id, port: 'context', type: 'context' };
+  }
+
+  /** Appends what was computed of other contexts to a context (see `Context.append`, with its approximation). */
+  join(context: Ref<'context'>, others: readonly Ref<'context'>[]): Ref<'context'> {
+    const inputs = { context: { from: context }, others: { list: others.map((from) => ({ from })) } };
+    const id = this.#add({ kind: 'join' }, inputs, { context: 'context' });
+    return { node: id, port: 'context', type: 'context' };
+  }
+
+  /** Vectors of texts, by an encoder. */
+  embed(texts: Given<'texts'>, options: ModelOptions & { readonly batch?: number } = {}): Ref<'vectors'> {
+    const { model, batch = EFFICIENT_BATCH, retries } = options;
+    const each = { port: 'texts', batch };
+    const inputs = { texts: inputOf(texts) };
+    const id = this.#add({ kind: 'embedding', model }, inputs, { vectors: 'vectors' }, { retries, each });
+    return { node: id, port: 'vectors', type: 'vectors' };
+  }
+
+  /** Scores of documents for a query, by a reranker: larger is better. */
+  rerank(
+    query: Given<'text'>,
+    documents: Given<'texts'>,
+    options: ModelOptions & { readonly batch?: number } = {},
+  ): Ref<'numbers'> {
+    const { model, batch = EFFICIENT_BATCH, retries } = options;
+    const each = { port: 'documents', batch };
+    const inputs = { query: inputOf(query), documents: inputOf(documents) };
+    const id = this.#add({ kind: 'reranking', model }, inputs, { scores: 'numbers' }, { retries, each });
+    return { node: id, port: 'scores', type: 'numbers' };
+  }
+
+  /**
+   * Runs a function on the values of its inputs. It returns a value of the output's type. `kind` says what it does: `ingestion`,
+   * `searching`, `aggregate`, `tool-call`, or `user-defined` (the default).
+   *
+   * @example
+   * const best = g.call('best', { scores, passages }, 'text', ({ scores, passages }) => passages[indexOfMax(scores)] ?? '');
+   */
+  call<const I extends Inputs, T extends Type>(
+    name: string,
+    inputs: I,
+    type: T,
+    call: (inputs: InputValues<I>, context: CallContext) => Values[T] | Promise<Values[T]>,
+    options: CallOptions = {},
+  ): Ref<T> {
+    const { kind = 'user-defined', each, retries } = options;
+    const named = Object.fromEntries(Object.entries(inputs).map(([port, input]) => [port, inputOf(input)]));
+    const node = this.#add({ kind, name, call }, named, { value: type }, { retries, each }, name);
+    return { node, port: 'value', type };
+  }
+
+  /** One text of a list; empty where the list is shorter. */
+  at(list: Ref<'texts'>, index: number): Ref<'text'> {
+    return this.call('at', { list }, 'text', (given) => given.list[index] ?? '', { kind: 'aggregate' });
+  }
+
+  /** Runs one of two branches and gives its value; the nodes of the other are skipped. */
+  condition<T extends Type>(test: Ref<'flag'>, then: () => Ref<T>, otherwise: () => Ref<T>): Ref<T> {
+    const [one, other] = [this.#branch(test, true, then), this.#branch(test, false, otherwise)];
+    if (one.type !== other.type) {
+      const text = `The branches of a condition give ${one.type} and ${other.type}: let both give the same type.`;
+      throw new InferletError('invalid-argument', text);
+    }
+    const inputs = { test: { from: test }, whenTrue: { from: one }, whenFalse: { from: other } };
+    const id = this.#add({ kind: 'condition' }, inputs, { value: one.type });
+    return { node: id, port: 'value', type: one.type };
+  }
+
+  /**
+   * Runs `body` again and again on the values of the round before, until `done` is true or `most` rounds have run; the last values come out.
+   *
+   * @example
+   * const { draft } = g.loop({ draft: first }, 3, (g, { draft }) => ({ draft: improve(g, draft), done: isGood(g, draft) }));
+   */
+  loop<S extends Readonly<Record<string, Ref>>>(
+    initial: S,
+    most: number,
+    body: (builder: Builder, state: S) => { readonly [K in keyof S]: S[K] } & { readonly done: Ref<'flag'> },
+  ): S {
+    if (!(Number.isInteger(most) && most >= 1)) {
+      throw new InferletError('invalid-argument', `A loop of ${most} rounds: give a whole number, 1 or more.`);
+    }
+    const inner = new Builder(`${this.#name}/loop`, { outer: this });
+    const state = Object.fromEntries(
+      Object.entries(initial).map(([name, { type }]) => [name, inner.argument(name, type)]),
+    ) as unknown as S;
+    const results = body(inner, state);
+    const outputs = Object.fromEntries(
+      [...Object.keys(initial), 'done'].map((name) => [name, { from: results[name] as Ref }]),
+    );
+    const inputs: Record<string, Input> = {};
+    for (const [name, from] of Object.entries(initial)) inputs[name] = { from };
+    const graph = inner.graph(outputs);
+    for (const { outer, inner: argument } of inner.#captured.values()) inputs[argument.node] = { from: outer };
+    const types = Object.fromEntries(Object.entries(initial).map(([name, { type }]) => [name, type]));
+    const node = this.#add({ kind: 'loop', body: graph, most }, inputs, types);
+    return Object.fromEntries(
+      Object.entries(initial).map(([port, { type }]) => [port, { node, port, type }]),
+    ) as unknown as S;
+  }
+
+  /** The graph so far, with these results. */
+  graph(outputs: Readonly<Record<string, Input>>): Graph {
+    const adopted: Record<string, Input> = {};
+    for (const [name, input] of Object.entries(outputs)) adopted[name] = this.#adopt(input);
+    return { name: this.#name, nodes: [...this.#nodes], outputs: adopted };
+  }
+
+  #branch<T extends Type>(test: Ref<'flag'>, is: boolean, make: () => Ref<T>): Ref<T> {
+    const outer = this.#when;
+    const { from } = this.#adopt({ from: test }) as { readonly from: Ref<'flag'> };
+    this.#when = [...outer, { test: from, is }];
+    try {
+      return make();
+    } finally {
+      this.#when = outer;
+    }
+  }
+
+  #add(
+    operation: Operation,
+    inputs: Readonly<Record<string, Input>>,
+    outputs: Readonly<Record<string, Type>>,
+    { retries = 0, each }: { readonly retries?: number | undefined; readonly each?: Elementwise | undefined } = {},
+    name: string = operation.kind,
+  ): string {
+    const adopted: Record<string, Input> = {};
+    for (const port in inputs) adopted[port] = this.#adopt(inputs[port] as Input);
+    const base = `${this.#module}/${name}`;
+    const count = (this.#counts.get(base) ?? 0) + 1;
+    this.#counts.set(base, count);
+    const id = count === 1 ? base : `${base}-${count}`;
+    const node: Node = {
+      id,
+      operation,
+      module: this.#module,
+      inputs: adopted,
+      outputs,
+      after: this.#after,
+      ...(this.#ordered && { ordered: true }),
+      when: this.#when,
+      ...(each && { each }),
+      retries,
+    };
+    this.#nodes.push(node);
+    this.#onNode?.(node);
+    return id;
+  }
+
+  /** An output of the outer graph becomes an argument of this one. */
+  #adopt(input: Input): Input {
+    if ('list' in input) return { list: input.list.map((item) => this.#adopt(item)) };
+    if (!('from' in input) || !this.#outer || this.#nodes.some(({ id }) => id === input.from.node)) return input;
+    const key = keyOf(input.from);
+    let captured = this.#captured.get(key);
+    if (!captured) {
+      const id = `outer:${key}`;
+      const { type } = input.from;
+      this.#nodes.unshift({
+        id,
+        operation: { kind: 'argument', name: id },
+        module: this.#name,
+        inputs: {},
+        outputs: { value: type },
+        after: [],
+        when: [],
+        retries: 0,
+      });
+      captured = { outer: input.from, inner: { node: id, port: 'value', type } };
+      this.#captured.set(key, captured);
+    }
+    return { from: captured.inner };
+  }
+}
+
+/** Texts in a batch from which on the encoders of this platform gain nothing by a larger one. */
+const EFFICIENT_BATCH = 16;
+
+/** The input for a value of a program: refs inside of lists stay refs. */
+export function inputOf(value: unknown): Input {
+  if (isRef(value)) return { from: value };
+  if (value instanceof Prompt) throw new InferletError('invalid-argument', 'A prompt is for prefill() and generate().');
+  if (Array.isArray(value) && value.some(isRef)) return { list: value.map(inputOf) };
+  return { value };
+}
+
+const isRef = (value: unknown): value is Ref =>
+  typeof value === 'object' && value !== null && 'node' in value && 'port' in value && 'type' in value;

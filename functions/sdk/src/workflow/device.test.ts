@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { before, describe, it } from 'node:test';
+import { call } from '../../../../test/harness/deploy.ts';
+import { invoke, terminal } from '../../../../test/harness/events.ts';
+import { deployFrom, ENCODER, functionsPlatform, RANKER } from '../../../../test/harness/functions.ts';
+import { ROOT } from '../../../../test/harness/platform.ts';
+
+const models = { encoder: ENCODER, ranker: RANKER };
+
+describe('workflows on real models', () => {
+  before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/workflow.ts'), 'sdk-workflow'));
+
+  it('give the same texts with each pass, with all and with none, and traced as interpreted', async () => {
+    const events = await invoke(await functionsPlatform(), 'sdk-workflow', models);
+    const end = terminal(events);
+    assert.ok(end?.event === 'result', JSON.stringify(end?.data));
+    const { results, programs, read } = end.data.output;
+    const [plain, ...others] = Object.values(results);
+    assert.equal(others.length, 6);
+    for (const other of others) assert.deepEqual(other, plain);
+    const { ideas, sizes, scores, told, ends, last } = plain as Record<string, string & string[]>;
+    assert.deepEqual([ideas?.length, sizes?.length, scores?.length, ends?.length], [3, 3, 3, 2]);
+    for (const text of [...(ideas ?? []), told, ...(ends ?? []), last]) assert.ok(text && text.length > 2, text);
+    assert.notEqual(ends?.[0], ends?.[1]);
+    assert.deepEqual(programs[1], programs[0]);
+    assert.deepEqual(programs[2], programs[0]);
+    assert.ok(read.word.length > 0 && read.rest.length > 0);
+    const logs = events.filter(({ event }) => event === 'log').map(({ data }) => JSON.stringify(data));
+    assert.equal(
+      logs.filter((text) => text.includes('\\"reader\\" is interpreted: It reads a value')).length,
+      1,
+      `${logs}`,
+    );
+  });
+
+  it('run a thousand nodes', async () => {
+    assert.equal((await call(await functionsPlatform(), 'sdk-workflow', { ...models, nodes: 1000 })).last, 999);
+  });
+});

@@ -1,0 +1,118 @@
+import { Context } from '../context.ts';
+import { embed, rerank } from '../encoders.ts';
+import { InferletError, unless } from '../errors.ts';
+import { fillImage } from '../image.ts';
+import { SavedContext } from '../saved.ts';
+import type { Engine, NodeRun, NodeValues } from './engine.ts';
+import type { Node, Operation } from './graph.ts';
+import { ItemSplitter } from './items.ts';
+
+/** Runs nodes on the platform's models, by the contexts and encoders of this library. */
+export const deviceEngine: Engine = {
+  async run(node: Node, inputs: NodeValues, run: NodeRun): Promise<NodeValues> {
+    const { operation } = node;
+    switch (operation.kind) {
+      case 'prefilling':
+      case 'partial-prefilling':
+        return { context: await prefill(operation, inputs) };
+      case 'decoding':
+      case 'partial-decoding':
+        return undone(inputs.context as Context, (context) => decode(operation, context, run));
+      case 'select':
+        return undone(inputs.context as Context, async (context) => {
+          return { text: await context.choose(operation.choices, operation.options), context };
+        });
+      case 'join':
+        return undone(inputs.context as Context, (context) => join(context, inputs.others as Context[]));
+      case 'cached-context': {
+        const { name, model, tokens } = operation;
+        return {
+          context: await Context.open(name, { ...(model !== undefined && { model }), ...(tokens && { tokens }) }),
+        };
+      }
+      case 'prefetching': {
+        // A name that is not there is the error of the node that opens it.
+        const saved = new SavedContext(operation.name, operation.model === undefined ? {} : { model: operation.model });
+        await unless('not-found', saved.prefetch());
+        return {};
+      }
+      case 'embedding':
+        return { vectors: (await embed(inputs.texts as string[], { model: operation.model })).vectors };
+      case 'reranking': {
+        const { query, documents } = inputs as { readonly query: string; readonly documents: readonly string[] };
+        return { scores: (await rerank(query, documents, { model: operation.model })).scores };
+      }
+      default:
+        throw new InferletError('internal', `${operation.kind} needs no model.`);
+    }
+  },
+  fork: (context) => (context as Context).fork(),
+  release: (context) => (context as Context).release(),
+};
+
+type Prefilling = Extract<Operation, { kind: 'prefilling' | 'partial-prefilling' }>;
+type Decoding = Extract<Operation, { kind: 'decoding' | 'partial-decoding' }>;
+
+async function prefill({ kind, model }: Prefilling, inputs: NodeValues): Promise<Context> {
+  const { context: given, parts } = inputs as { readonly context?: Context; readonly parts: readonly unknown[] };
+  const context = given ?? new Context(model === undefined ? {} : { model });
+  const before = context.length;
+  try {
+    for (const part of parts) {
+      if (part instanceof Uint8Array) await fillImage(context, part);
+      else if (part !== '') context.fill(String(part));
+    }
+    // The next node computes the rest of a whole prompt together with its first token.
+    if (kind === 'partial-prefilling') await context.flush();
+    return context;
+  } catch (error) {
+    if (given) context.truncate(before);
+    else context.release();
+    throw error;
+  }
+}
+
+async function decode({ kind, options, items, pipe }: Decoding, context: Context, run: NodeRun): Promise<NodeValues> {
+  const generation = context.generate({ ...options, signal: run.signal });
+  if (!items) {
+    const { text } = await (pipe ? generation.pipe() : generation.collect());
+    return { text, context };
+  }
+  const outputs: Record<string, string> = {};
+  const splitter = new ItemSplitter(items);
+  const take = (complete: readonly { readonly index: number; readonly item: string }[]) => {
+    for (const { index, item } of complete) {
+      outputs[`item${index}`] = item;
+      if (kind === 'partial-decoding') run.emit(`item${index}`, item);
+    }
+  };
+  for await (const text of generation) {
+    take(splitter.push(text));
+    if (splitter.isFull) break;
+  }
+  take(splitter.end());
+  return outputs;
+}
+
+async function join(context: Context, others: readonly Context[]): Promise<NodeValues> {
+  for (const other of others) await context.append(other);
+  return { context };
+}
+
+/** Runs `task`; when it fails, takes back what it appended to the context. */
+async function undone(context: Context, task: (context: Context) => Promise<NodeValues>): Promise<NodeValues> {
+  const before = context.length;
+  try {
+    return await task(context);
+  } catch (error) {
+    // The first failure is the one to report.
+    if (context.length > before) {
+      try {
+        context.truncate(before);
+      } catch {
+        context.release();
+      }
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,98 @@
+import { type Graph, type Input, keyOf, type Node, type Ref, refsIn, resultsOf, type Type } from './graph.ts';
+
+/** Types whose values are lists, which the lists of a node's stages make up again. */
+const LISTS: ReadonlySet<Type> = new Set<Type>(['texts', 'vectors', 'numbers', 'list']);
+
+/** One stage of a node: its elements, as the input of the node's elementwise port. */
+export interface Stage {
+  readonly elements: Input;
+  /** Leaves the order of modules, because the stage's elements exist before a whole module has ended. */
+  readonly early: boolean;
+}
+
+/**
+ * Splits nodes that treat their elements one by one into stages, and the nodes that read all of their stages in the same way with them. An
+ * aggregate with the node's own id joins the stages, for the other readers.
+ *
+ * @param stagesOf the stages of a node over elements that no split node gives; undefined leaves the node whole
+ */
+export function splitNodes(
+  graph: Graph,
+  stagesOf: (node: Node, elements: Input) => readonly Stage[] | undefined,
+): Graph {
+  /** Outputs of stages, in order, by the output that they make up. */
+  const staged = new Map<string, { readonly refs: readonly Ref[]; readonly early: boolean }>();
+  const joins = new Set<string>();
+  const nodes: Node[] = [];
+  for (const node of graph.nodes) {
+    const stages = stagesFor(node, staged, stagesOf);
+    if (!stages || stages.length < 2 || !Object.values(node.outputs).every((type) => LISTS.has(type))) {
+      nodes.push(node);
+      continue;
+    }
+    const port = node.each?.port as string;
+    const ids = stages.map((_, i) => `${node.id}[${i}]`);
+    for (const [i, { elements, early }] of stages.entries()) {
+      const inputs = { ...node.inputs, [port]: elements };
+      nodes.push({ ...node, id: ids[i] as string, inputs, after: early && !node.ordered ? [] : node.after });
+    }
+    for (const [name, type] of Object.entries(node.outputs)) {
+      const refs = ids.map((id) => ({ node: id, port: name, type }));
+      staged.set(keyOf({ node: node.id, port: name }), { refs, early: stages.some(({ early }) => early) });
+    }
+    nodes.push(joinOf(node, ids));
+    joins.add(node.id);
+  }
+  return { ...graph, nodes: withoutUnread(nodes, joins, graph) };
+}
+
+function stagesFor(
+  node: Node,
+  staged: ReadonlyMap<string, { readonly refs: readonly Ref[]; readonly early: boolean }>,
+  stagesOf: (node: Node, elements: Input) => readonly Stage[] | undefined,
+): readonly Stage[] | undefined {
+  const elements = node.each && node.inputs[node.each.port];
+  if (!elements) return undefined;
+  const given = 'from' in elements ? staged.get(keyOf(elements.from)) : undefined;
+  return given ? given.refs.map((from) => ({ elements: { from }, early: given.early })) : stagesOf(node, elements);
+}
+
+/** The node that joins the stages of a node under its id. */
+function joinOf({ id, module, outputs, after, ordered, when }: Node, ids: readonly string[]): Node {
+  const names = Object.keys(outputs);
+  const inputs = Object.fromEntries(
+    Object.entries(outputs).map(([port, type]) => [
+      port,
+      { list: ids.map((node) => ({ from: { node, port, type } })) },
+    ]),
+  );
+  const call = (lists: Readonly<Record<string, readonly (readonly unknown[])[]>>) => {
+    const [only] = names.map((name) => (lists[name] ?? []).flat());
+    return names.length === 1 ? only : Object.fromEntries(names.map((name) => [name, (lists[name] ?? []).flat()]));
+  };
+  const operation = { kind: 'aggregate', name: 'concat', call } as const;
+  return { id, module, outputs, after, ...(ordered && { ordered }), when, operation, inputs, retries: 0 };
+}
+
+/** Leaves out the joins that have no reader. */
+function withoutUnread(nodes: readonly Node[], joins: ReadonlySet<string>, graph: Graph): Node[] {
+  const read = new Set(resultsOf(graph).map((ref) => ref.node));
+  for (const { inputs } of nodes)
+    for (const input of Object.values(inputs)) for (const ref of refsIn(input)) read.add(ref.node);
+  return nodes.filter(({ id }) => !joins.has(id) || read.has(id));
+}
+
+/** A list of known length in parts of at most `size` elements; undefined for a list that a node gives. */
+export function partsOf(elements: Input, size: number): Input[] | undefined {
+  const [all, wrap] =
+    'list' in elements
+      ? [elements.list, (list: readonly Input[]): Input => ({ list })]
+      : 'value' in elements && Array.isArray(elements.value)
+        ? [elements.value as unknown[], (value: readonly unknown[]): Input => ({ value })]
+        : [undefined, undefined];
+  if (!all || !wrap) return undefined;
+  const parts: Input[] = [];
+  for (let at = 0; at < all.length; at += size)
+    parts.push((wrap as (part: readonly unknown[]) => Input)(all.slice(at, at + size)));
+  return parts;
+}

@@ -1,0 +1,138 @@
+import { type AbortSignalLike, abortable } from '../abort.ts';
+import { InferletError, type InferletErrorCode } from '../errors.ts';
+import { type Graph, type Input, type Node, needsOf, type Ref } from './graph.ts';
+import { checkValue } from './validate.ts';
+
+/** The values of a node's inputs or outputs, by name. */
+export type NodeValues = Readonly<Record<string, unknown>>;
+
+export interface NodeRun {
+  readonly signal: AbortSignalLike;
+  /** Hands an output on before the node has ended. */
+  emit(port: string, value: unknown): void;
+}
+
+/** Runs the nodes that need a model. `deviceEngine` is the one of inferlets. */
+export interface Engine {
+  /** Runs a node. It owns the contexts among the inputs, and hands them on as outputs or keeps them unchanged when it throws. */
+  run(node: Node, inputs: NodeValues, run: NodeRun): Promise<NodeValues>;
+  /** A context of the same text. */
+  fork(context: object): Promise<object>;
+  release(context: object): void;
+}
+
+/** Surroundings of a node that runs. */
+export interface Surroundings extends NodeRun {
+  readonly engine: Engine;
+  readonly given: NodeValues;
+  /** Runs a graph within this one, for a loop. */
+  runGraph(graph: Graph, given: NodeValues): Promise<NodeValues>;
+}
+
+/**
+ * Runs a node until it succeeds or has failed `retries` times more than once, and checks what functions of users return. Retries only
+ * failures that another attempt may not have, and no node whose output was handed on already.
+ */
+export async function runNode(node: Node, inputs: NodeValues, around: Surroundings): Promise<NodeValues> {
+  let handedOn = false;
+  const emit = (port: string, value: unknown) => {
+    handedOn = true;
+    around.emit(port, value);
+  };
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await operate(node, inputs, { ...around, emit });
+    } catch (thrown) {
+      const error = InferletError.from(thrown);
+      const again = attempt < node.retries && !handedOn && !around.signal.aborted && !FINAL.has(error.code);
+      if (!again) throw thrown;
+    }
+  }
+}
+
+/** Failures that another attempt would have, too. */
+const FINAL: ReadonlySet<InferletErrorCode> = new Set<InferletErrorCode>([
+  'invalid-argument',
+  'not-owned',
+  'unsupported',
+  'not-found',
+  'context-overflow',
+  'cancelled',
+  'deadline-exceeded',
+  'terminated',
+  'closed',
+]);
+
+async function operate(node: Node, inputs: NodeValues, around: Surroundings): Promise<NodeValues> {
+  const { operation } = node;
+  switch (operation.kind) {
+    case 'argument': {
+      const value = around.given[operation.name];
+      const [port = 'value'] = Object.keys(node.outputs);
+      checkValue(value, node.outputs[port] ?? 'json', node, port);
+      return { [port]: value };
+    }
+    case 'fork':
+      return { context: inputs.context };
+    case 'condition':
+      return { value: inputs.value };
+    case 'loop':
+      return loop(operation, inputs, around);
+    case 'ingestion':
+    case 'searching':
+    case 'aggregate':
+    case 'tool-call':
+    case 'user-defined':
+      return call(node, operation.call, inputs, around.signal);
+    default:
+      return around.engine.run(node, inputs, around);
+  }
+}
+
+/** The function's value is the node's one output, or has a member for each of several. */
+async function call(
+  node: Node,
+  made: (inputs: NodeValues, context: { signal: AbortSignalLike }) => unknown,
+  inputs: NodeValues,
+  signal: AbortSignalLike,
+): Promise<NodeValues> {
+  const returned = made(inputs, { signal });
+  const value = returned instanceof Promise ? await abortable(returned, signal) : returned;
+  const ports = Object.keys(node.outputs);
+  const values: NodeValues = ports.length === 1 ? { [ports[0] as string]: value } : (value as NodeValues);
+  for (const port of ports) checkValue(values?.[port], node.outputs[port] ?? 'json', node, port);
+  return values;
+}
+
+/** Runs the body until its result `done` is true, at most `most` times. Its other results are the arguments of the next round. */
+async function loop(
+  { body, most }: { readonly body: Graph; readonly most: number },
+  inputs: NodeValues,
+  { runGraph }: Surroundings,
+): Promise<NodeValues> {
+  let state = inputs;
+  for (let round = 0; round < most; round++) {
+    const { done, ...next } = await runGraph(body, { ...state, round });
+    state = { ...state, ...next };
+    if (done === true) break;
+  }
+  return state;
+}
+
+/** The value of an input; `read` gives those of other nodes. */
+export function inputValue(input: Input, read: (ref: Ref) => unknown): unknown {
+  if ('from' in input) return read(input.from);
+  return 'list' in input ? input.list.map((item) => inputValue(item, read)) : input.value;
+}
+
+/** What a node reads, with the branch that a condition takes as its only input. `dropped` is what it does not read. */
+export function inputsOf(
+  node: Node,
+  read: (ref: Ref) => unknown,
+): { readonly inputs: Readonly<Record<string, Input>>; readonly dropped: readonly Ref[] } {
+  const { inputs } = node;
+  if (node.operation.kind !== 'condition') return { inputs, dropped: [] };
+  const test = inputValue(inputs.test as Input, read) === true;
+  const [taken, left] = test ? [inputs.whenTrue, inputs.whenFalse] : [inputs.whenFalse, inputs.whenTrue];
+  return { inputs: { value: taken as Input }, dropped: needsOf({ inputs: { left: left as Input }, when: [] }) };
+}

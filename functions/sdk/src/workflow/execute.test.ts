@@ -1,0 +1,166 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { TextEngine } from '../../testing/text-engine.ts';
+import { InferletError } from '../errors.ts';
+import { Builder, prompt } from './builder.ts';
+import { type ExecuteOptions, execute, type NodeEvent } from './execute.ts';
+import type { Graph } from './graph.ts';
+
+const run = (graph: Graph, options: Partial<ExecuteOptions> = {}) =>
+  execute(graph, { engine: new TextEngine(), ...options });
+
+describe('execute', () => {
+  it('starts a node when its inputs exist, beside the others', async () => {
+    const g = new Builder('both');
+    const [left, right] = [Promise.withResolvers<string>(), Promise.withResolvers<string>()];
+    // Each ends only after the other has started.
+    const one = g.call('one', {}, 'text', () => {
+      left.resolve('left');
+      return right.promise;
+    });
+    const other = g.call('other', {}, 'text', () => {
+      right.resolve('right');
+      return left.promise;
+    });
+    const both = g.call('both', { one, other }, 'text', (given) => `${given.one} ${given.other}`);
+    assert.deepEqual(await run(g.graph({ both: { from: both } })), { both: 'right left' });
+  });
+
+  it('runs components one after another until their order is taken from them', async () => {
+    const g = new Builder('order');
+    const events: string[] = [];
+    const make = (name: string) => () =>
+      g.call(name, {}, 'text', async () => {
+        events.push(`${name} starts`);
+        await undefined;
+        events.push(`${name} ends`);
+        return name;
+      });
+    const results = ['a', 'b', 'c'].map((name) => g.component(name, make(name)));
+    const graph = g.graph({ all: { list: results.map((from) => ({ from })) } });
+    assert.deepEqual(await run(graph), { all: ['a', 'b', 'c'] });
+    assert.deepEqual(events, ['a starts', 'a ends', 'b starts', 'b ends', 'c starts', 'c ends']);
+  });
+
+  it('runs no more nodes at once than allowed, those with the longest way to a result first', async () => {
+    const g = new Builder('bounded');
+    const started: string[] = [];
+    let [running, most] = [0, 0];
+    const make = (name: string) =>
+      g.call(name, {}, 'text', async () => {
+        started.push(name);
+        most = Math.max(most, ++running);
+        for (let i = 0; i < 5; i++) await undefined;
+        running--;
+        return name;
+      });
+    const short = [1, 2, 3, 4].map((i) => make(`short${i}`));
+    const long = g.generate(prompt`${make('long')}`, { maxTokens: 2 });
+    const graph = g.graph({ all: { list: [...short, long].map((from) => ({ from })) } });
+    await run(graph, { concurrency: 2 });
+    assert.equal(most, 2);
+    assert.equal(started[0], 'long');
+    await assert.rejects(run(graph, { concurrency: 0 }), /concurrency must be a whole number/);
+  });
+
+  it('runs a node again after a failure that may pass, as often as the node allows', async () => {
+    for (const [retries, code, succeeds, expected] of [
+      [2, 'unavailable', true, 3],
+      [1, 'unavailable', false, 2],
+      [5, 'invalid-argument', false, 1],
+    ] as const) {
+      const g = new Builder('retried');
+      let attempts = 0;
+      const call = () => {
+        attempts++;
+        if (attempts <= 2) throw new InferletError(code, 'not now');
+        return 'now';
+      };
+      const graph = g.graph({ text: { from: g.call('late', {}, 'text', call, { retries }) } });
+      if (succeeds) assert.deepEqual(await run(graph), { text: 'now' });
+      else await assert.rejects(run(graph), { code });
+      assert.equal(attempts, expected);
+    }
+  });
+
+  it('ends all nodes with the first failure, and frees their contexts', async () => {
+    const engine = new TextEngine();
+    const g = new Builder('failing');
+    let isAborted = false;
+    const context = g.prefill('Once');
+    const waiting = g.call('waiting', {}, 'text', (_, { signal }) => {
+      signal?.addEventListener('abort', () => {
+        isAborted = true;
+      });
+      return new Promise(() => undefined);
+    });
+    const bad = g.call('bad', { text: g.decode(context).text }, 'text', () => {
+      throw new Error('broken');
+    });
+    const last = g.decode(g.prefill(prompt`${waiting}`, { context }));
+    const graph = g.graph({ bad: { from: bad }, last: { from: last.text } });
+    await assert.rejects(run(graph, { engine }), /broken/);
+    assert.ok(isAborted);
+    assert.equal(engine.live.size, 0);
+  });
+
+  it('ends when its signal is aborted', async () => {
+    const engine = new TextEngine();
+    const g = new Builder('aborted');
+    const context = g.prefill('Once');
+    const forever = g.call('forever', {}, 'text', () => new Promise(() => undefined));
+    const text = g.decode(g.prefill(prompt`${forever}`, { context })).text;
+    const controller = new AbortController();
+    const running = run(g.graph({ text: { from: text } }), { engine, signal: controller.signal });
+    setImmediate(() => controller.abort());
+    await assert.rejects(running, { code: 'cancelled' });
+    assert.equal(engine.live.size, 0);
+  });
+
+  it('skips the branch that a condition does not take', async () => {
+    for (const is of [true, false]) {
+      const engine = new TextEngine();
+      const events: NodeEvent[] = [];
+      const g = new Builder('branches');
+      const context = g.prefill('Shared');
+      const test = g.call('test', {}, 'flag', () => is);
+      const branch = (name: string) => () =>
+        g.call(name, { text: g.decode(g.prefill(name, { context })).text }, 'text', () => name);
+      const result = g.condition(test, branch('then'), branch('else'));
+      const graph = g.graph({ result: { from: result } });
+      assert.deepEqual(await run(graph, { engine, onNode: (event) => events.push(event) }), {
+        result: is ? 'then' : 'else',
+      });
+      assert.equal(events.filter(({ what }) => what === 'skipped').length, 3);
+      assert.equal(events.filter(({ what }) => what === 'started').length, graph.nodes.length - 3);
+      assert.equal(engine.live.size, 0);
+    }
+  });
+
+  it('repeats a loop until it is done, and no more often than allowed', async () => {
+    for (const [most, expected] of [
+      [10, 'xoooo'],
+      [2, 'xoo'],
+    ] as const) {
+      const g = new Builder('loop');
+      const suffix = g.call('suffix', {}, 'text', () => 'o');
+      const start = g.call('start', {}, 'text', () => 'x');
+      const { text } = g.loop({ text: start }, most, (inner, state) => {
+        const next = inner.call('add', { ...state, suffix }, 'text', (given) => given.text + given.suffix);
+        return { text: next, done: inner.call('done', { next }, 'flag', (given) => given.next.length === 5) };
+      });
+      assert.deepEqual(await run(g.graph({ text: { from: text } })), { text: expected });
+    }
+  });
+
+  it('refuses a value of another type than its node declares', async () => {
+    const g = new Builder('typed');
+    const wrong = g.call('wrong', {}, 'texts', () => 'one' as unknown as string[]);
+    await assert.rejects(
+      run(g.graph({ wrong: { from: wrong } })),
+      /"typed\/wrong" must give "value" as texts, and gave string/,
+    );
+    const argument = g.graph({ text: { from: g.argument('question', 'text') } });
+    await assert.rejects(run(argument, { given: { question: 7 } }), /must give "value" as text, and gave number/);
+  });
+});

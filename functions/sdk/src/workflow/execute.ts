@@ -1,0 +1,287 @@
+import { type Aborter, type AbortSignalLike, abortable, aborter } from '../abort.ts';
+import { InferletError } from '../errors.ts';
+import { type Engine, inputsOf, inputValue, type NodeValues, runNode } from './engine.ts';
+import { type Graph, type Input, keyOf, type Node, needsOf, type Ref, refsIn, resultsOf } from './graph.ts';
+
+/** What happened to a node. */
+export interface NodeEvent {
+  readonly node: Node;
+  readonly what: 'started' | 'ended' | 'skipped' | 'failed';
+}
+
+export interface ExecuteOptions {
+  readonly engine: Engine;
+  /** Values of the graph's arguments. */
+  readonly given?: NodeValues | undefined;
+  /** Ends the workflow. */
+  readonly signal?: AbortSignalLike | undefined;
+  /** Most nodes that run at once; 32 by default. */
+  readonly concurrency?: number | undefined;
+  readonly onNode?: ((event: NodeEvent) => void) | undefined;
+}
+
+const CONCURRENCY = 32;
+
+/**
+ * Runs a graph: starts each node when its inputs exist, those first that the longest way to a result follows, and returns the results. The
+ * first failure aborts the other nodes and is thrown. A value leaves the store with its last reader, and so does a context's memory.
+ */
+export async function execute(graph: Graph, options: ExecuteOptions): Promise<NodeValues> {
+  const { concurrency = CONCURRENCY } = options;
+  if (!(Number.isInteger(concurrency) && concurrency >= 1)) {
+    throw new InferletError('invalid-argument', `concurrency must be a whole number, 1 or more, not ${concurrency}.`);
+  }
+  using abort = aborter(options.signal);
+  const execution = new Execution(graph, options, concurrency, abort);
+  try {
+    await abortable(execution.run(), options.signal);
+    return execution.results();
+  } catch (error) {
+    abort.abort(new InferletError('cancelled', 'Another node of the workflow failed.'));
+    throw error;
+  } finally {
+    execution.release();
+  }
+}
+
+/** Marks outputs of nodes that their guards excluded. */
+const SKIPPED = Symbol('skipped');
+/** Weight of a generation in the length of a way, in other nodes. */
+const DECODING_WEIGHT = 8;
+
+class Execution {
+  readonly #graph: Graph;
+  readonly #options: ExecuteOptions;
+  readonly #concurrency: number;
+  readonly #abort: Aborter;
+  readonly #values = new Map<string, unknown>();
+  /** Readers of each output that have not read it yet. */
+  readonly #readers = new Map<string, number>();
+  /** Nodes that wait for an output or for a module's end. */
+  readonly #waiting = new Map<string, Node[]>();
+  readonly #missing = new Map<Node, number>();
+  readonly #members = new Map<string, number>();
+  readonly #ranks: ReadonlyMap<string, number>;
+  readonly #ready: Node[] = [];
+  readonly #begun = new Set<Node>();
+  readonly #published = new Set<string>();
+  #finish: () => void = () => undefined;
+  #fail: (error: unknown) => void = () => undefined;
+  #running = 0;
+  #left: number;
+  #over = false;
+
+  constructor(graph: Graph, options: ExecuteOptions, concurrency: number, abort: Aborter) {
+    this.#graph = graph;
+    this.#options = options;
+    this.#concurrency = concurrency;
+    this.#abort = abort;
+    this.#left = graph.nodes.length;
+    this.#ranks = ranksOf(graph);
+    for (const { module } of graph.nodes) this.#members.set(module, (this.#members.get(module) ?? 0) + 1);
+    for (const node of graph.nodes) {
+      for (const name in node.inputs) for (const ref of refsIn(node.inputs[name] as Input)) this.#count(ref);
+      const keys = new Set(needsOf(node).map(keyOf));
+      for (const module of node.after) if (this.#members.has(module)) keys.add(endOf(module));
+      this.#missing.set(node, keys.size);
+      for (const key of keys) {
+        const nodes = this.#waiting.get(key);
+        if (nodes) nodes.push(node);
+        else this.#waiting.set(key, [node]);
+      }
+    }
+    for (const ref of resultsOf(graph)) this.#count(ref);
+  }
+
+  /** Starts the nodes; ends with the last of them, or fails with the first failure. */
+  run(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      [this.#finish, this.#fail] = [resolve, reject];
+      if (this.#left === 0) resolve();
+      for (const node of this.#graph.nodes) if (this.#missing.get(node) === 0) this.#makeReady(node);
+      this.#pump();
+    });
+  }
+
+  results(): NodeValues {
+    const read = (ref: Ref) => this.#values.get(keyOf(ref));
+    const results: Record<string, unknown> = {};
+    for (const [name, input] of Object.entries(this.#graph.outputs)) {
+      results[name] = inputValue(input, read);
+      // The results are the caller's, contexts included.
+      for (const ref of refsIn(input)) this.#values.delete(keyOf(ref));
+    }
+    return results;
+  }
+
+  /** Gives back the memory of all contexts in the store. Later ones are given back as they come. */
+  release(): void {
+    this.#over = true;
+    for (const node of this.#graph.nodes) {
+      for (const [port, type] of Object.entries(node.outputs)) {
+        const context = this.#values.get(keyOf({ node: node.id, port }));
+        if (type === 'context' && isContext(context)) this.#options.engine.release(context);
+      }
+    }
+    this.#values.clear();
+  }
+
+  #count(ref: Ref): void {
+    const key = keyOf(ref);
+    this.#readers.set(key, (this.#readers.get(key) ?? 0) + 1);
+  }
+
+  #makeReady(node: Node): void {
+    const rank = this.#ranks.get(node.id) ?? 0;
+    let at = this.#ready.length;
+    while (at > 0 && (this.#ranks.get(this.#ready[at - 1]?.id ?? '') ?? 0) < rank) at--;
+    this.#ready.splice(at, 0, node);
+  }
+
+  #pump(): void {
+    while (!this.#over && this.#running < this.#concurrency) {
+      const node = this.#ready.shift();
+      if (!node) return;
+      if (this.#begun.has(node)) continue;
+      this.#begun.add(node);
+      this.#running++;
+      this.#options.onNode?.({ node, what: 'started' });
+      this.#run(node).then(
+        () => this.#ended(node, 'ended'),
+        (error: unknown) => {
+          this.#options.onNode?.({ node, what: 'failed' });
+          this.#over = true;
+          this.#fail(error);
+        },
+      );
+    }
+  }
+
+  async #run(node: Node): Promise<void> {
+    const { engine, given = {} } = this.#options;
+    const { inputs, dropped } = inputsOf(node, (ref) => this.#values.get(keyOf(ref)));
+    for (const ref of dropped) this.#drop(ref);
+    const owned = new Set<object>();
+    let outputs: NodeValues = {};
+    try {
+      const values: Record<string, unknown> = {};
+      for (const name in inputs) {
+        const taken = this.#take(inputs[name] as Input, owned);
+        values[name] = taken instanceof Promise ? await taken : taken;
+      }
+      outputs = await runNode(node, values, {
+        engine,
+        given,
+        signal: this.#abort.signal,
+        emit: (port, value) => this.#publish(node, port, value),
+        runGraph: (graph, state) => execute(graph, { ...this.#options, given: state, signal: this.#abort.signal }),
+      });
+    } finally {
+      for (const value of Object.values(outputs)) if (isContext(value)) owned.delete(value);
+      for (const context of owned) engine.release(context);
+    }
+    for (const port in node.outputs) this.#publish(node, port, outputs[port]);
+  }
+
+  /** An input's value. A context that others still read is forked; `owned` gets each context that the reader now owns. */
+  #take(input: Input, owned: Set<object>): unknown {
+    if ('value' in input) return input.value;
+    if ('list' in input) {
+      const items = input.list.map((item) => this.#take(item, owned));
+      return items.some((item) => item instanceof Promise) ? Promise.all(items) : items;
+    }
+    const ref = input.from;
+    const value = this.#values.get(keyOf(ref));
+    const left = this.#forget(ref);
+    if (ref.type !== 'context' || !isContext(value)) return value;
+    if (left === 0) {
+      owned.add(value);
+      return value;
+    }
+    return this.#options.engine.fork(value).then((fork) => {
+      owned.add(fork);
+      return fork;
+    });
+  }
+
+  #drop(ref: Ref): void {
+    const value = this.#values.get(keyOf(ref));
+    if (this.#forget(ref) === 0 && ref.type === 'context' && isContext(value)) this.#options.engine.release(value);
+  }
+
+  /** Takes a reader from an output, and the output from the store with its last reader. @returns the readers left */
+  #forget(ref: Ref): number {
+    const key = keyOf(ref);
+    const left = (this.#readers.get(key) ?? 1) - 1;
+    this.#readers.set(key, left);
+    // A test stays: guards read it without being counted.
+    if (left === 0 && ref.type !== 'flag') this.#values.delete(key);
+    return left;
+  }
+
+  #publish(node: Node, port: string, value: unknown): void {
+    const key = keyOf({ node: node.id, port });
+    // An output may be handed on before its node ends.
+    if (this.#published.has(key)) return;
+    this.#published.add(key);
+    const type = node.outputs[port];
+    if (this.#over || (type === 'context' && !this.#readers.get(key))) {
+      if (type === 'context' && isContext(value)) this.#options.engine.release(value);
+      return;
+    }
+    if (this.#readers.get(key) || type === 'flag') this.#values.set(key, value);
+    for (const reader of this.#waiting.get(key) ?? []) this.#arrived(reader);
+    this.#pump();
+  }
+
+  #arrived(node: Node): void {
+    if (this.#begun.has(node)) return;
+    const missing = (this.#missing.get(node) ?? 1) - 1;
+    this.#missing.set(node, missing);
+    if (this.#isExcluded(node)) this.#skip(node);
+    else if (missing === 0) this.#makeReady(node);
+  }
+
+  #isExcluded(node: Node): boolean {
+    return node.when.some(({ test, is }) => {
+      const value = this.#values.get(keyOf(test));
+      return value === SKIPPED || (typeof value === 'boolean' && value !== is);
+    });
+  }
+
+  #skip(node: Node): void {
+    this.#begun.add(node);
+    for (const name in node.inputs) for (const ref of refsIn(node.inputs[name] as Input)) this.#drop(ref);
+    for (const port in node.outputs) this.#publish(node, port, SKIPPED);
+    this.#ended(node, 'skipped');
+  }
+
+  #ended(node: Node, what: 'ended' | 'skipped'): void {
+    if (what === 'ended') this.#running--;
+    this.#options.onNode?.({ node, what });
+    const members = (this.#members.get(node.module) ?? 1) - 1;
+    this.#members.set(node.module, members);
+    if (members === 0) for (const waiting of this.#waiting.get(endOf(node.module)) ?? []) this.#arrived(waiting);
+    this.#left--;
+    if (this.#left === 0) this.#finish();
+    this.#pump();
+  }
+}
+
+/** A key of #waiting that no output has: outputs have a node before their dot. */
+const endOf = (module: string): string => `.${module}`;
+
+const isContext = (value: unknown): value is object => typeof value === 'object' && value !== null;
+
+/** Length of the longest way from each node to an end, in nodes; a generation counts as several. */
+function ranksOf({ nodes }: Graph): ReadonlyMap<string, number> {
+  const ranks = new Map<string, number>();
+  for (let i = nodes.length - 1; i >= 0; i--) {
+    const node = nodes[i] as Node;
+    const { kind } = node.operation;
+    const own = (ranks.get(node.id) ?? 0) + (kind === 'decoding' || kind === 'partial-decoding' ? DECODING_WEIGHT : 1);
+    ranks.set(node.id, own);
+    for (const { node: needed } of needsOf(node)) ranks.set(needed, Math.max(ranks.get(needed) ?? 0, own));
+  }
+  return ranks;
+}

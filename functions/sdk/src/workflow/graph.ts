@@ -1,0 +1,178 @@
+import type { GenerateOptions } from '../generation-options.ts';
+import type { SelectOptions } from '../select.ts';
+
+/** The values that pass between nodes, by the name of their type. */
+export interface Values {
+  readonly text: string;
+  readonly texts: readonly string[];
+  readonly vector: Float32Array;
+  readonly vectors: readonly Float32Array[];
+  readonly number: number;
+  readonly numbers: readonly number[];
+  readonly flag: boolean;
+  readonly image: Uint8Array;
+  /** Any other value; lists of these are `list`. */
+  readonly json: unknown;
+  readonly list: readonly unknown[];
+  /** A text in the model's memory. One node at a time owns it; a node that shares it with others gets a fork. */
+  readonly context: object;
+}
+
+export type Type = keyof Values;
+
+/** One output of a node. */
+export interface Ref<T extends Type = Type> {
+  readonly node: string;
+  readonly port: string;
+  readonly type: T;
+}
+
+/** The origin of one input: another node's output, a value that is known when the graph is made, or a list of both. */
+export type Input = { readonly from: Ref } | { readonly value: unknown } | { readonly list: readonly Input[] };
+
+/** Options of a generation that a graph may hold. */
+export type DecodeOptions = Omit<GenerateOptions<unknown>, 'signal' | 'until'>;
+
+/** The function of a node, over its inputs by name. */
+// biome-ignore lint/suspicious/noExplicitAny: the builder checks the types of the inputs
+export type NodeCall = (inputs: any, context: CallContext) => unknown;
+
+export interface CallContext {
+  /** Aborted when the workflow ends early: pass it to `fetch` and other calls. */
+  readonly signal: GenerateOptions['signal'];
+}
+
+/** Parts of a generated text that are handed on one by one: its first `count` sentences or lines. */
+export interface Items {
+  readonly by: 'sentence' | 'line';
+  readonly count: number;
+}
+
+/** A node's work. The names are those of Ayo (ASPLOS '25, Table 2) and of SGLang's nodes where Ayo has none. */
+export type Operation =
+  | { readonly kind: 'argument'; readonly name: string }
+  | { readonly kind: 'prefilling' | 'partial-prefilling'; readonly model?: string | undefined }
+  | {
+      readonly kind: 'decoding' | 'partial-decoding';
+      readonly options: DecodeOptions;
+      readonly items?: Items | undefined;
+      /** Send the text to the client as it is generated. */
+      readonly pipe?: boolean | undefined;
+    }
+  | { readonly kind: 'select'; readonly choices: readonly string[]; readonly options: SelectOptions }
+  | { readonly kind: 'fork' | 'join' | 'condition' }
+  | {
+      readonly kind: 'cached-context';
+      readonly name: string;
+      readonly tokens?: readonly number[] | undefined;
+      readonly model?: string | undefined;
+    }
+  | { readonly kind: 'prefetching'; readonly name: string; readonly model?: string | undefined }
+  | { readonly kind: 'embedding' | 'reranking'; readonly model?: string | undefined }
+  | {
+      readonly kind: 'ingestion' | 'searching' | 'aggregate' | 'tool-call' | 'user-defined';
+      readonly name: string;
+      readonly call: NodeCall;
+    }
+  | { readonly kind: 'loop'; readonly body: Graph; readonly most: number };
+
+export type Kind = Operation['kind'];
+
+/** A node runs only if `test` gave `is`. */
+export interface Guard {
+  readonly test: Ref<'flag'>;
+  readonly is: boolean;
+}
+
+/** A list input whose elements the node treats one by one, so that it may run in stages of `batch` elements. */
+export interface Elementwise {
+  readonly port: string;
+  /** Elements from which on a larger batch is no more efficient. */
+  readonly batch: number;
+}
+
+export interface Node {
+  readonly id: string;
+  readonly operation: Operation;
+  /** The component that the node belongs to. */
+  readonly module: string;
+  readonly inputs: Readonly<Record<string, Input>>;
+  readonly outputs: Readonly<Record<string, Type>>;
+  /** Modules that must have ended first, whether or not their values are needed. */
+  readonly after: readonly string[];
+  /** Keeps `after` where no value demands it: the order of side effects. */
+  readonly ordered?: boolean | undefined;
+  readonly when: readonly Guard[];
+  readonly each?: Elementwise | undefined;
+  /** Times to run the node again after a failure that another attempt may not have. */
+  readonly retries: number;
+}
+
+/** A program as data. Passes turn a graph into another of the same results. */
+export interface Graph {
+  readonly name: string;
+  /** In an order in which each node follows those it needs. */
+  readonly nodes: readonly Node[];
+  /** Results, by name. */
+  readonly outputs: Readonly<Record<string, Input>>;
+}
+
+/** Names an output in maps. */
+export const keyOf = ({ node, port }: Pick<Ref, 'node' | 'port'>): string => `${node}.${port}`;
+
+/** All references in an input. */
+export function refsIn(input: Input, into: Ref[] = []): Ref[] {
+  if ('from' in input) into.push(input.from);
+  else if ('list' in input) for (const item of input.list) refsIn(item, into);
+  return into;
+}
+
+/** Outputs of other nodes that a node reads, its guards' tests included. */
+export function needsOf({ inputs, when }: Pick<Node, 'inputs' | 'when'>): Ref[] {
+  const refs: Ref[] = [];
+  for (const name in inputs) refsIn(inputs[name] as Input, refs);
+  for (const { test } of when) refs.push(test);
+  return refs;
+}
+
+/** Ids of the nodes that a graph's results come from. */
+export const resultsOf = ({ outputs }: Pick<Graph, 'outputs'>): Ref[] =>
+  Object.values(outputs).flatMap((input) => refsIn(input));
+
+/**
+ * The nodes in an order in which each follows those it needs, otherwise in the order given.
+ * @returns undefined for the nodes of a cycle, by id, if there is one
+ */
+export function sorted(nodes: readonly Node[]): { readonly nodes: readonly Node[]; readonly cycle: readonly string[] } {
+  const modules = new Map<string, Node[]>();
+  for (const node of nodes) {
+    const members = modules.get(node.module);
+    if (members) members.push(node);
+    else modules.set(node.module, [node]);
+  }
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  const done = new Set<string>();
+  const path: string[] = [];
+  const order: Node[] = [];
+  const visit = (node: Node): readonly string[] => {
+    if (done.has(node.id)) return [];
+    const at = path.indexOf(node.id);
+    if (at >= 0) return path.slice(at);
+    path.push(node.id);
+    const before = needsOf(node).map((ref) => byId.get(ref.node));
+    for (const module of node.after) before.push(...(modules.get(module) ?? []));
+    for (const needed of before) {
+      const cycle = needed ? visit(needed) : [];
+      if (cycle.length > 0) return cycle;
+    }
+    path.pop();
+    done.add(node.id);
+    order.push(node);
+    return [];
+  };
+  for (const node of nodes) {
+    const cycle = visit(node);
+    if (cycle.length > 0) return { nodes: order, cycle };
+  }
+  return { nodes: order, cycle: [] };
+}

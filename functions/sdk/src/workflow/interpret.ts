@@ -1,0 +1,74 @@
+import type { AbortSignalLike } from '../abort.ts';
+import { type Engine, inputsOf, inputValue, type NodeValues, runNode } from './engine.ts';
+import { execute } from './execute.ts';
+import { type Input, keyOf, type Node, type Ref } from './graph.ts';
+
+/** Runs nodes one after another as a program makes them, so that the program can look at their values. */
+export class Interpreter {
+  readonly #engine: Engine;
+  readonly #signal: AbortSignalLike;
+  readonly #values = new Map<string, unknown>();
+  readonly #contexts: object[] = [];
+  #last: Promise<void> = Promise.resolve();
+
+  constructor(engine: Engine, signal: AbortSignalLike) {
+    this.#engine = engine;
+    this.#signal = signal;
+  }
+
+  add(node: Node): void {
+    this.#last = this.#last.then(() => this.#run(node));
+    // `valueOf` and `results` report the failure.
+    this.#last.catch(() => undefined);
+  }
+
+  /** The value of an output, once its node has run. */
+  async valueOf(ref: Ref): Promise<unknown> {
+    await this.#last;
+    return this.#values.get(keyOf(ref));
+  }
+
+  /** The values of the inputs, once all nodes have run. */
+  async results(outputs: Readonly<Record<string, Input>>): Promise<NodeValues> {
+    await this.#last;
+    const results: Record<string, unknown> = {};
+    for (const [name, input] of Object.entries(outputs)) results[name] = this.#read(input);
+    return results;
+  }
+
+  /** Gives back the memory of all contexts, after the node that runs. */
+  async release(): Promise<void> {
+    await this.#last.catch(() => undefined);
+    for (const context of this.#contexts) this.#engine.release(context);
+  }
+
+  async #run(node: Node): Promise<void> {
+    if (node.when.some(({ test, is }) => this.#values.get(keyOf(test)) !== is)) return;
+    const { inputs } = inputsOf(node, (ref) => this.#values.get(keyOf(ref)));
+    const values: Record<string, unknown> = {};
+    for (const [name, input] of Object.entries(inputs)) values[name] = this.#read(input);
+    // A program's states own their contexts: only a fork leaves the context that it reads as it is.
+    if (node.operation.kind === 'fork') values.context = this.#keep(await this.#engine.fork(values.context as object));
+    const outputs = await runNode(node, values, {
+      engine: this.#engine,
+      signal: this.#signal,
+      given: {},
+      emit: () => undefined,
+      runGraph: (graph, given) => execute(graph, { engine: this.#engine, given, signal: this.#signal }),
+    });
+    for (const [port, type] of Object.entries(node.outputs)) {
+      const value = outputs[port];
+      if (type === 'context') this.#keep(value as object);
+      this.#values.set(keyOf({ node: node.id, port }), value);
+    }
+  }
+
+  #keep(context: object): object {
+    if (!this.#contexts.includes(context)) this.#contexts.push(context);
+    return context;
+  }
+
+  #read(input: Input): unknown {
+    return inputValue(input, (ref) => this.#values.get(keyOf(ref)));
+  }
+}

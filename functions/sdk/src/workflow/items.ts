@@ -1,0 +1,45 @@
+import type { Items } from './graph.ts';
+
+/** A sentence ends with its mark and what closes it, before white space. */
+const SENTENCE_END = /[.!?]["')\]]*\s/g;
+const LINE_END = /\n/g;
+
+/**
+ * Takes the first sentences or lines of a text while it grows. An item is complete when its end and the white space after it are there, so
+ * that more text changes none.
+ */
+export class ItemSplitter {
+  readonly #items: Items;
+  #text = '';
+  #taken = 0;
+
+  constructor(items: Items) {
+    this.#items = items;
+  }
+
+  /** True when all items are complete. */
+  get isFull(): boolean {
+    return this.#taken === this.#items.count;
+  }
+
+  /** The items that more text completes, with their indices. */
+  push(text: string): { readonly index: number; readonly item: string }[] {
+    this.#text += text;
+    const complete: { index: number; item: string }[] = [];
+    const end = new RegExp(this.#items.by === 'line' ? LINE_END : SENTENCE_END);
+    for (let found = end.exec(this.#text); found && !this.isFull; found = end.exec(this.#text)) {
+      const item = this.#text.slice(0, end.lastIndex).trim();
+      this.#text = this.#text.slice(end.lastIndex);
+      end.lastIndex = 0;
+      if (item !== '') complete.push({ index: this.#taken++, item });
+    }
+    return complete;
+  }
+
+  /** The items that are left at the end of the text: its rest, then empty ones. */
+  end(): { readonly index: number; readonly item: string }[] {
+    const rest: { index: number; item: string }[] = [];
+    for (let item = this.#text.trim(); !this.isFull; item = '') rest.push({ index: this.#taken++, item });
+    return rest;
+  }
+}

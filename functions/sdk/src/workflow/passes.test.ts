@@ -1,0 +1,166 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { TextEngine } from '../../testing/text-engine.ts';
+import { Builder, prompt } from './builder.ts';
+import { drawSvg, drawText } from './draw.ts';
+import { execute } from './execute.ts';
+import type { Graph, Node } from './graph.ts';
+import {
+  contextPrefetch,
+  decodingPipelining,
+  dependencyPruning,
+  optimise,
+  type Pass,
+  prefillingSplit,
+  stageDecomposition,
+} from './passes.ts';
+
+const LONG = 'Answer the question from the passages. ';
+
+/** Expands a question, embeds the expansions, and answers from what a search finds. */
+function rag(): Graph {
+  const g = new Builder('rag');
+  const queries = g.component('expansion', () =>
+    g.items(g.prefill('Other words: '), { by: 'line', count: 3 }, { maxTokens: 20 }),
+  );
+  const found = g.component('search', () =>
+    g.call('find', { vectors: g.embed(queries) }, 'text', ({ vectors }) => `${vectors.length} found`, {
+      kind: 'searching',
+    }),
+  );
+  const answer = g.component('answer', () => g.generate(prompt`${LONG}${found}\nAnswer:`, { maxTokens: 8 }));
+  return g.graph({ answer: { from: answer } });
+}
+
+const kinds = (graph: Graph) => graph.nodes.map(({ operation }) => operation.kind);
+const node = (graph: Graph, id: string): Node => graph.nodes.find((each) => each.id === id)!;
+
+describe('passes', () => {
+  it('take the order of components away, but that of side effects', () => {
+    const g = new Builder('pruned');
+    g.component('a', () => g.prefill('a'));
+    g.component('b', () => g.prefill('b'));
+    g.component('c', () => g.prefill('c'), { ordered: true });
+    const after = dependencyPruning.apply(g.graph({})).nodes.map((each) => each.after);
+    assert.deepEqual(after, [[], [], ['b']]);
+  });
+
+  it('hand items on as they complete, and split what treats them one by one', async () => {
+    const graph = decodingPipelining.apply(rag());
+    assert.deepEqual(
+      graph.nodes.map(({ id }) => id),
+      [
+        'expansion/prefilling',
+        'expansion/decoding',
+        ...[0, 1, 2].map((i) => `search/embedding[${i}]`),
+        'search/embedding',
+        'search/find',
+        'answer/prefilling',
+        'answer/decoding',
+      ],
+    );
+    assert.equal(node(graph, 'expansion/decoding').operation.kind, 'partial-decoding');
+    assert.equal(node(graph, 'search/embedding').operation.kind, 'aggregate');
+    // The first item is embedded before the last one is generated.
+    const seen: string[] = [];
+    await execute(graph, { engine: new TextEngine(), onNode: (event) => seen.push(`${event.node.id} ${event.what}`) });
+    assert.ok(seen.indexOf('search/embedding[0] started') < seen.indexOf('expansion/decoding ended'), `${seen}`);
+  });
+
+  it('run many elements in stages, one for each stage of the next node', () => {
+    const g = new Builder('stages');
+    const texts = Array.from({ length: 40 }, (_, i) => `text ${i}`);
+    const vectors = g.embed(texts, { batch: 16 });
+    const each = { port: 'vectors', batch: 16 };
+    const sizes = g.call('store', { vectors }, 'numbers', (given) => given.vectors.map((vector) => vector.length), {
+      each,
+    });
+    const alone = g.embed(texts);
+    const graph = stageDecomposition.apply(g.graph({ sizes: { from: sizes }, alone: { from: alone } }));
+    const stages = graph.nodes.filter(({ id }) => id.startsWith('stages/embedding['));
+    assert.deepEqual(
+      stages.map(({ inputs }) => (inputs.texts as { value: string[] }).value.length),
+      [16, 16, 8],
+    );
+    assert.equal(graph.nodes.filter(({ id }) => id.startsWith('stages/store[')).length, 3);
+    // The vectors are read in stages only, and nothing reads stages of the other node.
+    assert.ok(!graph.nodes.some(({ id }) => id === 'stages/embedding'));
+    assert.equal(node(graph, 'stages/embedding-2').operation.kind, 'embedding');
+  });
+
+  it('split a prompt before what comes later, and only there', () => {
+    const graph = prefillingSplit.apply(rag());
+    const [early, late] = [node(graph, 'answer/prefilling<0'), node(graph, 'answer/prefilling')];
+    assert.equal(early.operation.kind, 'partial-prefilling');
+    assert.deepEqual(early.inputs, { parts: { list: [{ value: LONG }] } });
+    assert.deepEqual(early.after, []);
+    assert.deepEqual(late.inputs.context, { from: { node: 'answer/prefilling<0', port: 'context', type: 'context' } });
+    assert.equal(graph.nodes.length, rag().nodes.length + 1);
+
+    const g = new Builder('whole');
+    const title = g.call('title', { words: ['a'] }, 'text', () => 'x', { kind: 'aggregate' });
+    g.prefill(prompt`${LONG}${title}${LONG}`);
+    g.prefill(prompt`${'short '}${g.generate('x')}`);
+    const [one, other] = [g.generate('x'), g.generate('y')];
+    g.prefill(prompt`${one}${LONG}${other}`);
+    const whole = g.graph({});
+    assert.deepEqual(prefillingSplit.apply(whole).nodes, whole.nodes);
+  });
+
+  it('split a prompt once for each value that comes later than the others', () => {
+    const g = new Builder('twice');
+    const first = g.generate('x', { maxTokens: 2 });
+    const second = g.generate(prompt`${first}`, { maxTokens: 2 });
+    const third = g.prefill(prompt`${LONG}${first}${LONG}${first}${LONG}${second}${LONG}`);
+    const graph = prefillingSplit.apply(g.graph({ text: { from: g.decode(third).text } }));
+    assert.deepEqual(
+      graph.nodes
+        .filter(({ id }) => id.startsWith('twice/prefilling-3'))
+        .map(({ inputs }) => (inputs.parts as { list: [] }).list.length),
+      [1, 4, 2],
+    );
+  });
+
+  it('bring a saved context to the device while others run', () => {
+    const g = new Builder('saved');
+    g.cached('now');
+    g.component('first', () => g.prefill('x'));
+    g.component('second', () => g.cached('rules'));
+    const graph = contextPrefetch.apply(g.graph({}));
+    assert.deepEqual(kinds(graph), ['cached-context', 'prefilling', 'prefetching', 'cached-context']);
+    assert.deepEqual(node(graph, 'second/cached-context:prefetch').after, []);
+  });
+
+  it('of users are applied in their place, and checked', () => {
+    const rename: Pass = { name: 'rename', apply: (graph) => ({ ...graph, name: 'renamed' }) };
+    const breaks: Pass = { name: 'breaks', apply: (graph) => ({ ...graph, nodes: graph.nodes.slice(1) }) };
+    assert.equal(optimise(rag(), [dependencyPruning, rename]).name, 'renamed');
+    assert.throws(() => optimise(rag(), [breaks]), /The workflow "rag" cannot run/);
+  });
+
+  it('are applied within loops', () => {
+    const g = new Builder('outer');
+    const start = g.generate('x');
+    const { text } = g.loop({ text: start }, 2, (inner, state) => {
+      const next = inner.generate(prompt`${LONG}${inner.generate(prompt`${state.text}`)}`);
+      return { text: next, done: inner.call('done', {}, 'flag', () => true) };
+    });
+    const { operation } = node(optimise(g.graph({ text: { from: text } })), 'outer/loop');
+    assert.ok(operation.kind === 'loop' && kinds(operation.body).includes('partial-prefilling'));
+  });
+});
+
+describe('drawings', () => {
+  it('show each node with what it reads', () => {
+    const text = drawText(rag());
+    assert.match(text, /^rag: 6 nodes\nexpansion\n {2}expansion\/prefilling +prefilling +parts: \["Other words: "\]\n/);
+    assert.match(text, /\nanswer \(after search\)\n/);
+    assert.match(text, /\nresult answer: answer\/decoding\.text$/);
+    const svg = drawSvg([
+      { title: 'before', graph: rag() },
+      { title: 'after <all>', graph: optimise(rag()) },
+    ]);
+    assert.equal(svg.match(/<rect x=/g)?.length, rag().nodes.length + optimise(rag()).nodes.length);
+    assert.match(svg, /after &lt;all&gt;/);
+  });
+});

@@ -1,0 +1,108 @@
+import { partsOf, splitNodes } from './elementwise.ts';
+import { type Graph, keyOf, type Node, needsOf, refsIn, sorted } from './graph.ts';
+import { splitPrefills } from './split-prefills.ts';
+import { validate } from './validate.ts';
+
+/**
+ * Turns a graph into another with the same results. Passes are pure: they leave the graph that they get as it is. The ideas are those of Ayo
+ * (Tan et al., *Towards End-to-End Optimization of LLM-based Applications with Ayo*, ASPLOS '25, section 5).
+ */
+export interface Pass {
+  readonly name: string;
+  apply(graph: Graph): Graph;
+}
+
+/** Lets a node start when its values exist, whichever modules come before its own. `ordered` components keep their place. */
+export const dependencyPruning: Pass = {
+  name: 'dependency-pruning',
+  apply: (graph) =>
+    mapNodes(graph, (node) => (node.after.length === 0 || node.ordered ? node : { ...node, after: [] })),
+};
+
+/**
+ * Runs what reads the sentences or lines of a text as soon as each is complete: the generation hands them on early, and nodes that treat
+ * them one by one are split.
+ */
+export const decodingPipelining: Pass = {
+  name: 'decoding-pipelining',
+  apply(graph) {
+    const early = new Set<string>();
+    const nodes = graph.nodes.map((node): Node => {
+      const { operation } = node;
+      if (operation.kind !== 'decoding' || !operation.items || operation.items.count < 2) return node;
+      for (const port of Object.keys(node.outputs)) early.add(keyOf({ node: node.id, port }));
+      return { ...node, operation: { ...operation, kind: 'partial-decoding' } };
+    });
+    if (early.size === 0) return graph;
+    return splitNodes({ ...graph, nodes }, (_, elements) => {
+      const isEarly = refsIn(elements).some((ref) => early.has(keyOf(ref)));
+      return isEarly ? partsOf(elements, 1)?.map((part) => ({ elements: part, early: true })) : undefined;
+    });
+  },
+};
+
+/** Runs nodes over many elements in stages of an efficient batch, so that the next node begins with the first stage. */
+export const stageDecomposition: Pass = {
+  name: 'stage-decomposition',
+  apply(graph) {
+    // Stages help a reader that takes stages, and elements that come one after another.
+    const chained = new Set<string>();
+    for (const { each, inputs } of graph.nodes) {
+      const elements = each && inputs[each.port];
+      if (elements && 'from' in elements) chained.add(elements.from.node);
+    }
+    return splitNodes(graph, (node, elements) =>
+      chained.has(node.id) || refsIn(elements).length > 1
+        ? partsOf(elements, node.each?.batch ?? 1)?.map((part) => ({ elements: part, early: false }))
+        : undefined,
+    );
+  },
+};
+
+/** Computes the known parts of a prompt before the others exist. */
+export const prefillingSplit: Pass = { name: 'prefilling-split', apply: splitPrefills };
+
+/** Brings saved contexts to the device at the start, if the nodes that open them wait for others. */
+export const contextPrefetch: Pass = {
+  name: 'context-prefetch',
+  apply(graph) {
+    const nodes = graph.nodes.flatMap((node): Node[] => {
+      const { operation } = node;
+      if (operation.kind !== 'cached-context' || (node.after.length === 0 && needsOf(node).length === 0)) return [node];
+      const { name, model } = operation;
+      const fetch = { kind: 'prefetching', name, model } as const;
+      return [
+        { ...node, id: `${node.id}:prefetch`, operation: fetch, inputs: {}, outputs: {}, after: [], when: [] },
+        node,
+      ];
+    });
+    return { ...graph, nodes };
+  },
+};
+
+/** All passes of the library, in their order. */
+export const PASSES: readonly Pass[] = [
+  dependencyPruning,
+  decodingPipelining,
+  stageDecomposition,
+  prefillingSplit,
+  contextPrefetch,
+];
+
+/** Applies passes in turn, inside of loops, too. Checks the result, since users register passes of their own. */
+export function optimise(graph: Graph, passes: readonly Pass[] = PASSES): Graph {
+  if (passes.length === 0) return graph;
+  const inner = mapNodes(graph, (node) => {
+    const { operation } = node;
+    if (operation.kind !== 'loop') return node;
+    return { ...node, operation: { ...operation, body: optimise(operation.body, passes) } };
+  });
+  const result = passes.reduce((before, pass) => pass.apply(before), inner);
+  if (passes.every((pass) => PASSES.includes(pass))) return result;
+  validate(result);
+  return { ...result, nodes: sorted(result.nodes).nodes };
+}
+
+function mapNodes(graph: Graph, change: (node: Node) => Node): Graph {
+  return { ...graph, nodes: graph.nodes.map(change) };
+}

@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { TextEngine } from '../../testing/text-engine.ts';
+import { execute } from './execute.ts';
+import { optimise } from './passes.ts';
+import { choice, gen, type Program, type ProgramBody, programOn } from './program.ts';
+
+const DIMENSIONS = ['clear', 'exact', 'kind'];
+
+/** SGLang's judge: forks that look at one essay each in its own way, and a verdict over what they say. */
+const judge: ProgramBody<string> = (session, essay) => {
+  const text = session.state().add`Judge this essay. ${essay}\n`;
+  const views = DIMENSIONS.map((dimension) => {
+    const view = gen({ maxTokens: 6 });
+    text.fork().add`Is it ${dimension}? ${view}`;
+    return view;
+  });
+  for (const [i, view] of views.entries()) text.add`${DIMENSIONS[i] ?? ''}: ${view}\n`;
+  const [summary, grade] = [gen({ maxTokens: 8 }), choice([' A', ' B', ' C'])];
+  text.add`In short: ${summary} Grade:${grade}`;
+  return { views, summary, grade };
+};
+
+/** A conversation whose turns depend on what was said. */
+const turns: ProgramBody<string> = (session, start) => {
+  const state = session.state().add`${start}`;
+  const [first, last] = [gen({ maxTokens: 5 }), gen({ maxTokens: 4 })];
+  state.add` Then ${first}`;
+  const louder = session.call('louder', [first], 'text', ([text = '']) => text.toUpperCase());
+  const isLong = (text: string) => text.length > 18;
+  state.when(
+    first,
+    isLong,
+    (then) => then.add`long: ${gen({ maxTokens: 3 })}${louder}`,
+    (other) => other.add`short`,
+  );
+  const round = (body: typeof state) => {
+    const more = gen({ maxTokens: 2 });
+    body.add`more: ${more}`;
+    return more;
+  };
+  state.loop(4, round, (text) => text.includes('.'));
+  state.add`. So ${last}`;
+  return { first, louder, last };
+};
+
+/** A program that decides by a value itself. */
+const looks: ProgramBody<string> = async (session, start) => {
+  const state = session.state();
+  const answer = gen({ maxTokens: 3 });
+  state.add`${start}${answer}`;
+  const said = await session.read(answer);
+  const more = gen({ maxTokens: said.length > 8 ? 2 : 1 });
+  state.add`${more}`;
+  return { answer, more, said, again: `${answer}` };
+};
+
+const on = (body: ProgramBody<string>, told: string[] = [], engine = new TextEngine()): Program<string> =>
+  programOn(engine, (text) => told.push(text), 'program', body);
+
+describe('program', () => {
+  it('gives the same text traced, with and without passes, and interpreted', async () => {
+    for (const body of [judge, turns]) {
+      for (const input of ['Once upon a time.', 'The dog ran.', 'A cat', '', 'x', 'My essay']) {
+        const told: string[] = [];
+        const engine = new TextEngine(input.length);
+        const app = on(body, told, engine);
+        const traced = await app.run(input);
+        assert.deepEqual(traced, await app.run(input, { passes: [] }));
+        assert.deepEqual(traced, await app.run(input, { interpret: true }));
+        assert.deepEqual(told, []);
+        assert.equal(engine.live.size, 0);
+      }
+    }
+  });
+
+  it('runs forks of a traced program beside each other', async () => {
+    const graph = await on(judge).graph('An essay');
+    let [running, most] = [0, 0];
+    const onNode = ({ node, what }: { node: { operation: { kind: string } }; what: string }) => {
+      if (node.operation.kind !== 'decoding') return;
+      running += what === 'started' ? 1 : -1;
+      most = Math.max(most, running);
+    };
+    await execute(optimise(graph), { engine: new TextEngine(), onNode });
+    assert.equal(most, DIMENSIONS.length);
+  });
+
+  it('interprets a program that looks at a value, and says where', async () => {
+    const told: string[] = [];
+    const app = on(looks, told);
+    const { answer, more, said, again } = await app.run('Once');
+    assert.ok(typeof answer === 'string' && answer.length > 0 && typeof more === 'string');
+    assert.equal(said, answer);
+    assert.equal(again, answer);
+    assert.equal(told.length, 1);
+    assert.match(
+      told[0] ?? '',
+      /^The program "program" is interpreted: It reads a value .* at .*looks \(.*program\.test\.ts:\d+/,
+    );
+  });
+
+  it('refuses to turn a value into a string outside of a template, with the place', async () => {
+    const misuses: readonly ((value: ReturnType<typeof gen>) => unknown)[] = [
+      function concatenates(value) {
+        return `${value}!`;
+      },
+      function compares(value) {
+        return (value as unknown as number) > 3;
+      },
+      function writes(value) {
+        return JSON.stringify({ value });
+      },
+    ];
+    for (const misuse of misuses) {
+      const told: string[] = [];
+      const app = on((session) => {
+        const value = gen({ maxTokens: 2 });
+        session.state().add`Once ${value}`;
+        return { misused: misuse(value) };
+      }, told);
+      // Interpreted, the value is not there either, because nothing waited for it.
+      await assert.rejects(app.run(''), { code: 'unsupported' });
+      assert.match(
+        told[0] ?? '',
+        new RegExp(`outside of a template: use .* at (Object\\.)?${misuse.name} \\(.*program\\.test\\.ts:\\d+`),
+      );
+    }
+  });
+
+  it('refuses a value that no template holds', async () => {
+    const app = on(() => ({ lost: gen() }));
+    await assert.rejects(app.run(''), /A value is used.* before a template holds it/);
+  });
+});

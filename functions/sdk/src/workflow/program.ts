@@ -1,0 +1,226 @@
+import { aborter } from '../abort.ts';
+import { InferletError } from '../errors.ts';
+import type { SelectOptions } from '../select.ts';
+import { Builder, Prompt, prompt } from './builder.ts';
+import type { Engine } from './engine.ts';
+import type { CallContext, DecodeOptions, Graph, Ref, Type, Values } from './graph.ts';
+import { Interpreter } from './interpret.ts';
+import { validate } from './validate.ts';
+import { inputsOfResults, isVariable, outputOf, Untraceable, Variable } from './variable.ts';
+import { type Results, type RunOptions, runGraph, type Workflow } from './workflow.ts';
+
+/** What a state's template may hold. */
+export type StateValue = Variable | Prompt | string | number | Uint8Array;
+
+/** A text that the model generates where a state's template holds it first; later templates hold its value. */
+export const gen = (options: DecodeOptions = {}): Variable => new Variable({ kind: 'gen', options });
+
+/** Like {@link gen}, one of several texts: that which the model would rather say. */
+export const choice = (choices: readonly string[], options: SelectOptions = {}): Variable =>
+  new Variable({ kind: 'choice', choices, options });
+
+/** A growing text of a program. */
+export class State {
+  readonly #builder: Builder;
+  readonly #model: string | undefined;
+  #context: Ref<'context'> | undefined;
+  #pending: (Ref<'text'> | Prompt | string | number | Uint8Array)[] = [];
+
+  /** @internal */
+  constructor(builder: Builder, model: string | undefined, context?: Ref<'context'>) {
+    this.#builder = builder;
+    this.#model = model;
+    this.#context = context;
+  }
+
+  /**
+   * Appends a template: texts, values of variables, and texts that the model generates at their place.
+   *
+   * @example
+   * const answer = gen({ maxTokens: 32, stop: '\n' });
+   * state.add`Question: ${question}\nAnswer:${answer}\n`;
+   */
+  add(strings: TemplateStringsArray, ...values: readonly StateValue[]): this {
+    strings.forEach((text, i) => {
+      this.#pending.push(text);
+      const value = values[i];
+      if (value === undefined) return;
+      if (!isVariable(value)) this.#pending.push(value);
+      else if (value.recipe) this.#make(value);
+      else this.#pending.push(outputOf(value));
+    });
+    return this;
+  }
+
+  /** A state that goes its own way from here. */
+  fork(): State {
+    const context = this.#flush();
+    return new State(this.#builder, this.#model, context && this.#builder.fork(context));
+  }
+
+  /** Appends what was computed of another state, which ends (see `Context.append`). */
+  append(other: State): this {
+    const [own, added] = [this.#flush(), other.#flush()];
+    if (added) this.#context = own ? this.#builder.join(own, [added]) : added;
+    return this;
+  }
+
+  /** Goes on with one of two branches, by a value that may not exist yet. What a branch generates can be used in it alone. */
+  when(
+    value: Variable,
+    test: (text: string) => boolean,
+    then: (state: State) => void,
+    otherwise: (state: State) => void = () => undefined,
+  ): this {
+    const before = this.#begun();
+    const flag = this.#builder.call('test', { value: outputOf(value) }, 'flag', ({ value: text }) => test(text));
+    const branch = (body: (state: State) => void) => () => {
+      const state = new State(this.#builder, this.#model, this.#builder.fork(before));
+      body(state);
+      return state.#begun();
+    };
+    this.#context = this.#builder.condition(flag, branch(then), branch(otherwise));
+    return this;
+  }
+
+  /** Runs `body`, which returns a variable, until its value passes `done`, at most `most` times. */
+  loop(most: number, body: (state: State) => Variable, done: (text: string) => boolean): this {
+    const { context } = this.#builder.loop({ context: this.#begun() }, most, (builder, { context: start }) => {
+      const state = new State(builder, this.#model, start);
+      const value = outputOf(body(state));
+      const end = builder.call('done', { value }, 'flag', ({ value: text }) => done(text));
+      return { context: state.#begun(), done: end };
+    });
+    this.#context = context;
+    return this;
+  }
+
+  #make(variable: Variable): void {
+    const context = this.#begun();
+    const { recipe } = variable;
+    const made =
+      recipe?.kind === 'choice'
+        ? this.#builder.select(context, recipe.choices, recipe.options)
+        : this.#builder.decode(context, recipe?.options ?? {});
+    variable.bind(made.text);
+    this.#context = made.context;
+  }
+
+  /** The context with all that was appended, if there is any. */
+  #flush(): Ref<'context'> | undefined {
+    const parts = this.#pending.flatMap((value) => prompt`${value}`.parts);
+    this.#pending = [];
+    if (parts.length === 0) return this.#context;
+    const own = this.#context && { context: this.#context };
+    // One template merges the known texts that follow each other.
+    const whole = prompt`${new Prompt(parts)}`;
+    this.#context = this.#builder.prefill(whole, { ...own, model: this.#model });
+    return this.#context;
+  }
+
+  #begun(): Ref<'context'> {
+    const context = this.#flush() ?? this.#builder.prefill(new Prompt([]), { model: this.#model });
+    this.#context = context;
+    return context;
+  }
+}
+
+/** What a program is given. */
+export class Session {
+  readonly #builder: Builder;
+  readonly #interpreter: Interpreter | undefined;
+
+  /** @internal */
+  constructor(builder: Builder, interpreter?: Interpreter) {
+    this.#builder = builder;
+    this.#interpreter = interpreter;
+  }
+
+  /** An empty text for a model, the function's first by default. */
+  state({ model }: { readonly model?: string } = {}): State {
+    return new State(this.#builder, model);
+  }
+
+  /** Runs a function on values that may not exist yet; side effects of a program belong here. */
+  call<T extends 'text' | 'texts' | 'json'>(
+    name: string,
+    inputs: readonly Variable[],
+    type: T,
+    call: (inputs: readonly string[], context: CallContext) => Values[T] | Promise<Values[T]>,
+  ): Variable {
+    const values = inputs.map(outputOf);
+    const made = this.#builder.call(name, { values }, type as Type, (given, context) =>
+      call((given as { values: string[] }).values, context),
+    );
+    const variable = new Variable();
+    variable.bind(made as Ref<'text'>);
+    return variable;
+  }
+
+  /** Waits for a value and returns it. A traced program knows no values, so that a program with this call is interpreted. */
+  async read(variable: Variable): Promise<string> {
+    if (!this.#interpreter) throw new Untraceable('reads a value before the program is whole');
+    const value = (await this.#interpreter.valueOf(outputOf(variable))) as string;
+    variable.know(value);
+    return value;
+  }
+}
+
+export interface ProgramOptions extends RunOptions {
+  /** Interpret the program without tracing it. */
+  readonly interpret?: boolean;
+}
+
+export type ProgramBody<I> = (
+  session: Session,
+  input: I,
+) => Readonly<Record<string, unknown>> | Promise<Readonly<Record<string, unknown>>>;
+
+export interface Program<I> extends Workflow<I> {
+  run(input: I, options?: ProgramOptions): Promise<Results>;
+}
+
+/** A program whose nodes run on an engine; see `program` of the index. `tell` gets the reason for which a program is interpreted. */
+export function programOn<I>(
+  engine: Engine,
+  tell: (text: string) => void,
+  name: string,
+  body: ProgramBody<I>,
+): Program<I> {
+  const graph = async (input: I): Promise<Graph> => {
+    const builder = new Builder(name);
+    const session = new Session(builder);
+    const results = await body(session, input);
+    const made = builder.graph(inputsOfResults(results));
+    validate(made);
+    return made;
+  };
+  const interpret = async (input: I, signal: RunOptions['signal']): Promise<Results> => {
+    using abort = aborter(signal);
+    const interpreter = new Interpreter(engine, abort.signal);
+    const builder = new Builder(name, { onNode: (node) => interpreter.add(node) });
+    try {
+      const results = await body(new Session(builder, interpreter), input);
+      return await interpreter.results(inputsOfResults(results));
+    } finally {
+      abort.abort(new InferletError('cancelled', 'The program has ended.'));
+      await interpreter.release();
+    }
+  };
+  return {
+    name,
+    graph,
+    async run(input, options = {}) {
+      if (options.interpret) return interpret(input, options.signal);
+      let traced: Graph;
+      try {
+        traced = await graph(input);
+      } catch (thrown) {
+        if (!(thrown instanceof Untraceable)) throw thrown;
+        tell(`The program "${name}" is interpreted: ${thrown.message}`);
+        return interpret(input, options.signal);
+      }
+      return runGraph(engine, traced, options);
+    },
+  };
+}

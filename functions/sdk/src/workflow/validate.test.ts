@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Builder, prompt } from './builder.ts';
+import type { Graph, Node, Ref } from './graph.ts';
+import { validate } from './validate.ts';
+
+function chain(): Graph {
+  const g = new Builder('chain');
+  const first = g.component('first', () => g.generate('Once', { maxTokens: 2 }));
+  const second = g.component('second', () => g.generate(prompt`${first}`, { maxTokens: 2 }));
+  return g.graph({ second: { from: second } });
+}
+
+/** The graph with another node in place of the one with the id. */
+const withNode = (graph: Graph, id: string, change: Partial<Node>): Graph => ({
+  ...graph,
+  nodes: graph.nodes.map((node) => (node.id === id ? { ...node, ...change } : node)),
+});
+
+describe('validate', () => {
+  it('accepts what the builder makes', () => validate(chain()));
+
+  it('names what is wrong', () => {
+    const to = (node: string, port: string, type: Ref['type']) => ({
+      parts: { list: [{ from: { node, port, type } }] },
+    });
+    const cases: readonly [Partial<Node>, RegExp][] = [
+      [{ inputs: to('nowhere', 'text', 'text') }, /reads "nowhere.text", but there is no node "nowhere"/],
+      [{ inputs: to('second/decoding', 'words', 'text') }, /but the outputs of "second\/decoding" are: text, context/],
+      [{ inputs: to('second/decoding', 'context', 'text') }, /as text, but it is context/],
+      [
+        { inputs: to('second/decoding', 'text', 'text') },
+        /Nodes wait for each other: first\/prefilling → second\/decoding → second\/prefilling/,
+      ],
+      [{ after: ['second'] }, /Nodes wait for each other/],
+      [{ id: 'first/decoding' }, /Two nodes have the id "first\/decoding"/],
+      [{ retries: -1 }, /cannot be retried -1 times/],
+      [{ each: { port: 'words', batch: 2 } }, /has no input "words"/],
+    ];
+    for (const [change, expected] of cases) {
+      assert.throws(() => validate(withNode(chain(), 'first/prefilling', change)), expected);
+    }
+  });
+
+  it('refuses to read a branch from outside', () => {
+    const g = new Builder('branch');
+    const test = g.call('test', {}, 'flag', () => true);
+    let inside: Ref<'text'> | undefined;
+    const branch = () => {
+      inside = g.generate('Once');
+      return inside;
+    };
+    const result = g.condition(test, branch, branch);
+    validate(g.graph({ result: { from: result } }));
+    const outside = /"the result" reads "branch\/decoding-2", which runs only if "branch\/test.value" is false/;
+    assert.throws(() => validate(g.graph({ inside: { from: inside! } })), outside);
+  });
+
+  it('refuses components of one name, and one within another', () => {
+    const g = new Builder('components');
+    g.component('one', () => g.prefill('x'));
+    assert.throws(() => g.component('one', () => g.prefill('x')), /There is a component "one" already/);
+    assert.throws(() => g.component('two', () => g.component('three', () => 0)), /is made within "two"/);
+  });
+});

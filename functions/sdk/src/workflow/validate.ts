@@ -1,0 +1,96 @@
+import { InferletError } from '../errors.ts';
+import {
+  type Graph,
+  type Guard,
+  keyOf,
+  type Node,
+  needsOf,
+  type Ref,
+  refsIn,
+  resultsOf,
+  sorted,
+  type Type,
+} from './graph.ts';
+
+/**
+ * Checks that a graph can run: unique ids, outputs that exist and have the type that their readers expect, no cycle, and no value that is
+ * read where its node may have been skipped. Throws `invalid-argument` with the place.
+ */
+export function validate(graph: Graph): void {
+  const nodes = new Map<string, Node>();
+  for (const node of graph.nodes) {
+    if (nodes.has(node.id)) fail(graph, `Two nodes have the id "${node.id}".`);
+    nodes.set(node.id, node);
+  }
+  for (const node of graph.nodes) {
+    for (const ref of needsOf(node)) checkRef(graph, nodes, ref, `Node "${node.id}"`);
+    for (const [name, input] of Object.entries(node.inputs)) {
+      if (node.operation.kind === 'condition' && name !== 'test') continue;
+      for (const ref of refsIn(input)) checkGuards(graph, nodes.get(ref.node), node);
+    }
+    if (!(Number.isInteger(node.retries) && node.retries >= 0)) {
+      fail(graph, `Node "${node.id}" cannot be retried ${node.retries} times: give a whole number, 0 or more.`);
+    }
+    if (node.each && !(node.each.port in node.inputs)) {
+      fail(graph, `Node "${node.id}" has no input "${node.each.port}" to treat one by one.`);
+    }
+    if (node.operation.kind === 'loop') validate(node.operation.body);
+  }
+  for (const ref of resultsOf(graph)) {
+    checkRef(graph, nodes, ref, 'The result');
+    checkGuards(graph, nodes.get(ref.node), { id: 'the result', when: [] });
+  }
+  const { cycle } = sorted(graph.nodes);
+  if (cycle.length > 0) fail(graph, `Nodes wait for each other: ${[...cycle, cycle[0]].join(' → ')}.`);
+}
+
+/** Throws when a value is not of its declared type: functions of users make some values. */
+export function checkValue(value: unknown, type: Type, { id }: Pick<Node, 'id'>, port: string): void {
+  if (FITS[type](value)) return;
+  const shown = value === null ? 'null' : Array.isArray(value) ? 'a list' : `${typeof value}`;
+  throw new InferletError(
+    'invalid-argument',
+    `Node "${id}" must give "${port}" as ${type}, and gave ${shown}: correct its function or the declared type.`,
+  );
+}
+
+const FITS: Readonly<Record<Type, (value: unknown) => boolean>> = {
+  text: (value) => typeof value === 'string',
+  texts: (value) => Array.isArray(value) && value.every((each) => typeof each === 'string'),
+  vector: (value) => value instanceof Float32Array,
+  vectors: (value) => Array.isArray(value) && value.every((each) => each instanceof Float32Array),
+  number: (value) => typeof value === 'number',
+  numbers: (value) => Array.isArray(value) && value.every((each) => typeof each === 'number'),
+  flag: (value) => typeof value === 'boolean',
+  image: (value) => value instanceof Uint8Array,
+  json: (value) => value !== undefined,
+  list: (value) => Array.isArray(value),
+  context: (value) => typeof value === 'object' && value !== null,
+};
+
+function checkRef(graph: Graph, nodes: ReadonlyMap<string, Node>, ref: Ref, reader: string): void {
+  const node = nodes.get(ref.node);
+  if (!node) fail(graph, `${reader} reads "${keyOf(ref)}", but there is no node "${ref.node}".`);
+  const type = node.outputs[ref.port];
+  if (type === undefined) {
+    const ports = Object.keys(node.outputs).join(', ') || 'none';
+    fail(graph, `${reader} reads "${keyOf(ref)}", but the outputs of "${ref.node}" are: ${ports}.`);
+  }
+  if (type !== ref.type) fail(graph, `${reader} reads "${keyOf(ref)}" as ${ref.type}, but it is ${type}.`);
+}
+
+function checkGuards(graph: Graph, source: Node | undefined, reader: Pick<Node, 'id' | 'when'>): void {
+  for (const guard of source?.when ?? []) {
+    if (reader.when.some((own) => isSame(own, guard))) continue;
+    fail(
+      graph,
+      `"${reader.id}" reads "${source?.id}", which runs only if "${keyOf(guard.test)}" is ${guard.is}: join both cases with a condition.`,
+    );
+  }
+}
+
+const isSame = (one: Guard, other: Guard): boolean => keyOf(one.test) === keyOf(other.test) && one.is === other.is;
+
+function fail(graph: Graph, text: string): never {
+  throw new InferletError('invalid-argument', `The workflow "${graph.name}" cannot run. ${text}`);
+}

@@ -1,0 +1,90 @@
+import { InferletError } from '../errors.ts';
+import type { SelectOptions } from '../select.ts';
+import { inputOf } from './builder.ts';
+import type { DecodeOptions, Input, Ref } from './graph.ts';
+
+/** A program that cannot be traced: the place and the reason. */
+export class Untraceable extends InferletError {
+  constructor(what: string) {
+    super('unsupported', `It ${what}${placeOf(new Error())}.`);
+  }
+}
+
+/** How a variable gets its value. */
+export type Recipe =
+  | { readonly kind: 'gen'; readonly options: DecodeOptions }
+  | { readonly kind: 'choice'; readonly choices: readonly string[]; readonly options: SelectOptions };
+
+/** A value of a program that may not exist yet. It can stand in a state's template; anything else needs `await session.read(variable)`. */
+export class Variable {
+  #recipe: Recipe | undefined;
+  #output: Ref<'text'> | undefined;
+  #known: string | undefined;
+
+  /** @internal */
+  constructor(recipe?: Recipe) {
+    this.#recipe = recipe;
+  }
+
+  /** @internal Set until the value's node is made. */
+  get recipe(): Recipe | undefined {
+    return this.#recipe;
+  }
+
+  /** @internal */
+  bind(output: Ref<'text'>): void {
+    this.#output = output;
+    this.#recipe = undefined;
+  }
+
+  /** @internal */
+  know(value: string): void {
+    this.#known = value;
+  }
+
+  /** @internal */
+  get output(): Ref<'text'> | undefined {
+    return this.#output;
+  }
+
+  toString(): string {
+    if (this.#known !== undefined) return this.#known;
+    throw new Untraceable(
+      'turns a value that may not exist yet into a string, outside of a template: use await session.read(variable), or when() and loop(),',
+    );
+  }
+
+  toJSON(): string {
+    return this.toString();
+  }
+
+  [Symbol.toPrimitive](): string {
+    return this.toString();
+  }
+}
+
+export const isVariable = (value: unknown): value is Variable => value instanceof Variable;
+
+/** The node's output that gives a variable its value. */
+export function outputOf(variable: Variable): Ref<'text'> {
+  if (variable.output) return variable.output;
+  throw new InferletError('invalid-argument', `A value is used${placeOf(new Error())} before a template holds it.`);
+}
+
+/** A program's results as those of a graph. */
+export function inputsOfResults(results: Readonly<Record<string, unknown>>): Record<string, Input> {
+  const plain = (value: unknown): unknown =>
+    isVariable(value) ? outputOf(value) : Array.isArray(value) ? value.map(plain) : value;
+  return Object.fromEntries(Object.entries(results).map(([name, value]) => [name, inputOf(plain(value))]));
+}
+
+/** Functions of this library that a place is not in. */
+const OWN =
+  /\b(Untraceable|Variable|toString|toJSON|toPrimitive|Symbol\.toPrimitive|read|outputOf|placeOf|inputsOfResults|plain|map|String|add|call|when|loop|stringify|join|concat)\b/;
+
+/** ` at FUNCTION (FILE:LINE:COLUMN)`, of the first frame of a stack that is not this library's. */
+function placeOf({ stack = '' }: Error): string {
+  const frames = stack.split('\n').filter((line) => /:\d+(:\d+)?\)?$/.test(line.trim()));
+  const frame = frames.find((line) => !OWN.test(line.replace(/\(.*$/, ''))) ?? frames.at(-1);
+  return frame ? ` ${frame.trim()}` : '';
+}

@@ -1,0 +1,46 @@
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+/** A search engine that finds two texts for each query, after a while. `await using` closes it. */
+export class SearchEngine implements AsyncDisposable {
+  /** Queries in order of arrival. */
+  readonly queries: string[] = [];
+  readonly #server: http.Server;
+
+  private constructor(server: http.Server) {
+    this.#server = server;
+  }
+
+  /** Refuses the first `failures` requests; on any port if none is named. */
+  static async start({ delayMs = 0, failures = 0, port = 0 } = {}): Promise<SearchEngine> {
+    let left = failures;
+    const server = http.createServer((request, response) => {
+      const query = new URL(request.url ?? '/', 'http://engine').searchParams.get('q') ?? '';
+      engine.queries.push(query);
+      if (left-- > 0) {
+        response.writeHead(503).end();
+        return;
+      }
+      const found = [`They say about this: ${query}`, { text: 'Mom baked a cake with sweet apples.' }];
+      setTimeout(() => response.writeHead(200).end(JSON.stringify(found)), delayMs);
+    });
+    const engine = new SearchEngine(server);
+    await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
+    return engine;
+  }
+
+  /** `127.0.0.1:port`, as a manifest grants it. */
+  get host(): string {
+    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  /** What a query is appended to. */
+  get url(): string {
+    return `http://${this.host}/?q=`;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+}
