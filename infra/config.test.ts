@@ -58,10 +58,10 @@ test('running inferlets get half of the memory unless the file sets it', () => {
   assert.throws(() => withToml('[runtime]\ntotal_memory_mb = 1\n'), ConfigError);
 });
 
-test('the supervisor watches runtimes, gateway and GPU hosts, and not Redis', () => {
+test('the supervisor watches runtimes, gateway, GPU hosts and the index host, and not Redis', () => {
   const children = machineProcesses(withToml(''));
   const watched = children.filter(({ watch }) => watch !== undefined).map(({ name }) => name);
-  assert.deepEqual(watched.toSorted(), ['gateway', 'gpu-host-1', 'runtime-1']);
+  assert.deepEqual(watched.toSorted(), ['gateway', 'gpu-host-1', 'index-host', 'runtime-1']);
 });
 
 test('a machine has a name and roles; with a shared Redis its processes carry the name', () => {
@@ -80,7 +80,10 @@ test('a machine has a name and roles; with a shared Redis its processes carry th
   assert.equal(runtime.models.length, 2, 'the aliases and tokenizers of models are needed everywhere');
   assert.deepEqual(
     machineProcesses(runtime).map(({ name, env }) => [name, env?.PIE_RUNTIME_ID]),
-    [['runtime-1', 'runtime-1@west']],
+    [
+      ['index-host', undefined],
+      ['runtime-1', 'runtime-1@west'],
+    ],
   );
   const alone = withToml('');
   assert.match(alone.machine.name, /^[a-z0-9][a-z0-9.-]*$/);

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { parse as parseToml } from 'smol-toml';
 import { z } from 'zod';
 import { ConfigError } from './config-error.ts';
+import { type IndexSettings, indexSchema, indexSettings } from './index-settings.ts';
 import { defaultHome, ROOT } from './install.ts';
 import { type MachineSettings, machineEnvironment, machineSchema, machineSettings, ROLES } from './machine-settings.ts';
 import { buildsAtOnce, machineMemoryMb, redisShareMb, runtimeShareMb, sandboxesOf } from './machine-shares.ts';
@@ -84,6 +85,7 @@ export interface Config {
   /** GPU host of an invocation. `tenant`: one host for all of a tenant's invocations, which share saved state. `invocation`: any host. */
   readonly spread: 'tenant' | 'invocation';
   readonly runtime: RuntimeConfig;
+  readonly index: IndexSettings;
   readonly admission: {
     /** Ratio of admitted pages to existing pages; 1 admits only what is sure to fit. */
     readonly overcommit: number;
@@ -191,6 +193,7 @@ const fileSchema = z.strictObject({
       tokens: z.int().min(1).default(1_000_000),
     })
     .prefault({}),
+  index: indexSchema,
   admission: z
     .strictObject({
       overcommit: z.number().min(1).max(64).default(1),
@@ -311,6 +314,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
         tokens: file.runtime.tokens,
       },
     },
+    index: indexSettings(file.index, home, runDirectory),
     admission: {
       ...{ overcommit: file.admission.overcommit, reserve: file.admission.reserve },
       maxWaiting: file.admission.max_waiting,

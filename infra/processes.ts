@@ -2,6 +2,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Config, processName } from './config.ts';
+import { INDEX_HOST } from './index-settings.ts';
 import { connectRedis } from './redis.ts';
 import type { RedisSettings } from './redis-settings.ts';
 import { RUNTIME } from './runtimes.ts';
@@ -56,12 +57,14 @@ export function machineProcesses(config: Config): ChildSpec[] {
   const gpuHost = { readyTimeoutMs: GPU_HOST_READY_TIMEOUT_MS, stopTimeoutMs: STOP_MARGIN_MS, watch: WATCH_GPU_HOST };
   const runtime = { readyTimeoutMs: GPU_HOST_READY_TIMEOUT_MS, stopTimeoutMs: drainMs, watch: WATCH };
   const gateway = { readyTimeoutMs: READY_TIMEOUT_MS, stopTimeoutMs: drainMs, watch: WATCH };
+  const indexHost = { readyTimeoutMs: READY_TIMEOUT_MS, stopTimeoutMs: STOP_MARGIN_MS, watch: WATCH };
   const { roles } = config.machine;
   const named = (name: string) => processName(config, name);
   return [
     ...config.gpuHosts.map(({ name, localName }) =>
       node(localName, 'gpu-host/main.ts', gpuHost, { PIE_GPU_HOST_NAME: name }),
     ),
+    ...(roles.includes('runtime') ? [node(INDEX_HOST, 'index-host/main.ts', indexHost)] : []),
     ...(roles.includes('runtime')
       ? [node(RUNTIME, 'runtime/main.ts', runtime, { PIE_RUNTIME_ID: named(RUNTIME) })]
       : []),
@@ -73,7 +76,10 @@ export function machineProcesses(config: Config): ChildSpec[] {
 
 /** Stop order of {@link machineProcesses}: processes that serve clients stop first, processes that hold state last. */
 export function stopStages(config: Config): string[][] {
-  return [['gateway', RUNTIME], config.gpuHosts.map((host) => host.localName)];
+  return [
+    ['gateway', RUNTIME],
+    [INDEX_HOST, ...config.gpuHosts.map((host) => host.localName)],
+  ];
 }
 
 /**

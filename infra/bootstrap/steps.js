@@ -84,7 +84,7 @@ export const STEPS = [
     // Many of these tests wait for processes and deadlines: with three files at a time, two cores idle for a quarter of the step.
     args: tests(4),
     files: [
-      ...['wit', 'infra', 'functions/sdk/pack'].map((folder) => `${folder}/**/*.test.ts`),
+      ...['wit', 'infra', 'index-host', 'functions/sdk/pack'].map((folder) => `${folder}/**/*.test.ts`),
       'gateway/*.test.ts',
       'gateway/!(app|node)/**/*.test.ts',
       'gpu-host/*.test.ts',

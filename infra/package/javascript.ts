@@ -2,7 +2,7 @@ import { stripTypeScriptTypes } from 'node:module';
 import path from 'node:path';
 
 /** Folders that hold the programs' sources. */
-export const ROOMS: readonly string[] = ['gateway', 'runtime', 'scheduler', 'gpu-host', 'infra', 'wit'];
+export const ROOMS: readonly string[] = ['gateway', 'runtime', 'scheduler', 'gpu-host', 'index-host', 'infra', 'wit'];
 
 /** The guest library and the runtime share this module; the package holds it as JavaScript for the runtime. */
 const SHARED_WITH_GUESTS = 'functions/sdk/src/stop.ts';

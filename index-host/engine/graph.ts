@@ -1,0 +1,56 @@
+import { Index, MetricKind, ScalarKind } from 'usearch';
+import type { Metric } from './types.ts';
+
+/** Parameters of the graph (Malkov and Yashunin, HNSW, 2018): links of a node, and the width of the searches for them and for queries. */
+const CONNECTIVITY = 16;
+const WIDTH_ADD = 128;
+const WIDTH_SEARCH = 128;
+
+const KINDS: Readonly<Record<Metric, MetricKind>> = {
+  cosine: MetricKind.Cos,
+  'dot-product': MetricKind.IP,
+  euclidean: MetricKind.L2sq,
+};
+
+/** Approximate neighbours of a vector by key. It keeps deleted keys: the caller ignores them. */
+export class Graph {
+  readonly #index: Index;
+  readonly #dimensions: number;
+
+  constructor(dimensions: number, metric: Metric) {
+    this.#dimensions = dimensions;
+    this.#index = new Index({
+      ...{ dimensions, metric: KINDS[metric], quantization: ScalarKind.F16, multi: false },
+      ...{ connectivity: CONNECTIVITY, expansion_add: WIDTH_ADD, expansion_search: WIDTH_SEARCH },
+    });
+  }
+
+  /** Number of keys, deleted ones included. */
+  get size(): number {
+    return Number(this.#index.size());
+  }
+
+  /** Bytes of memory, about. */
+  get bytes(): number {
+    const links = 4 * CONNECTIVITY * 3;
+    return Number(this.#index.capacity()) * (2 * this.#dimensions + links);
+  }
+
+  add(key: number, vector: Float32Array): void {
+    this.#index.add(BigUint64Array.of(BigInt(key)), vector, 1);
+  }
+
+  /** Up to `count` keys near the vector. */
+  near(vector: Float32Array, count: number): number[] {
+    if (this.size === 0) return [];
+    return Array.from(this.#index.search(vector, Math.min(count, this.size), 1).keys, Number);
+  }
+
+  save(file: string): void {
+    this.#index.save(file);
+  }
+
+  load(file: string): void {
+    this.#index.load(file);
+  }
+}

@@ -1,0 +1,296 @@
+import { existsSync } from 'node:fs';
+import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
+import { IndexError } from '../errors.ts';
+import type { Ranked } from './fusion.ts';
+import { type Condition, type Entry, type FieldValue, METRICS, type Metadata, type Room, type Shape } from './types.ts';
+
+/** Format of the files; a file of another one is refused. */
+const FORMAT = 1;
+/** Bytes that an entry counts besides its content. */
+const ENTRY_BYTES = 128;
+const FLOAT_BYTES = 4;
+/** Most statements of conditions kept ready. */
+const MAX_KEPT = 64;
+
+/**
+ * Keys grow with every write and are never used again, so that a key means one vector for ever. The write-ahead log makes a committed call
+ * survive the death of the process.
+ */
+const SCHEMA = `
+  CREATE TABLE facts (name TEXT PRIMARY KEY, value ANY) STRICT;
+  CREATE TABLE entries (
+    key INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, bytes INTEGER NOT NULL,
+    metadata TEXT NOT NULL, vector BLOB NOT NULL, text TEXT) STRICT;
+  CREATE TABLE fields (
+    name TEXT NOT NULL, kind TEXT NOT NULL, value ANY NOT NULL, key INTEGER NOT NULL,
+    PRIMARY KEY (name, kind, value, key)) STRICT, WITHOUT ROWID;
+  CREATE VIRTUAL TABLE words USING fts5(
+    text, content='entries', content_rowid='key', tokenize='unicode61 remove_diacritics 2');`;
+
+/** A stored entry without its text. */
+export interface Row {
+  readonly key: number;
+  readonly id: string;
+  readonly metadata: Metadata;
+  readonly vector: Float32Array;
+}
+
+/** A graph file: the key up to which it has every entry, and its length. */
+export interface SavedGraph {
+  readonly key: number;
+  readonly bytes: number;
+}
+
+export interface Written {
+  /** Keys of the entries that the write replaced or deleted. */
+  readonly removed: readonly number[];
+  /** Keys of the new entries, in order. */
+  readonly added: readonly number[];
+}
+
+/** The entries of one index in SQLite: the truth, from which the graph can be made again. */
+export class Records {
+  readonly shape: Shape;
+  readonly #db: DatabaseSync;
+  readonly #statements: ReturnType<typeof statements>;
+  readonly #conditions = new Map<string, StatementSync>();
+  #entries: number;
+  #bytes: number;
+
+  /** Makes the file. */
+  static create(file: string, shape: Shape): Records {
+    const db = open(file);
+    db.exec(`BEGIN IMMEDIATE; ${SCHEMA}`);
+    const insert = db.prepare('INSERT INTO facts VALUES (?, ?)');
+    const facts = { format: FORMAT, ...shape, entries: 0, bytes: 0 };
+    for (const [name, value] of Object.entries(facts)) insert.run(name, value);
+    db.exec('COMMIT');
+    return new Records(db);
+  }
+
+  /** Opens a file; null when none was made completely. */
+  static open(file: string): Records | null {
+    if (!existsSync(file)) return null;
+    const db = open(file);
+    if (db.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'facts'").get()) return new Records(db);
+    db.close();
+    return null;
+  }
+
+  private constructor(db: DatabaseSync) {
+    this.#db = db;
+    const facts = new Map(
+      db
+        .prepare('SELECT name, value FROM facts')
+        .all()
+        .map(({ name, value }) => [name, value]),
+    );
+    const metric = METRICS.find((one) => one === facts.get('metric'));
+    if (facts.get('format') !== FORMAT || !metric) {
+      db.close();
+      throw new IndexError('internal', 'the index was written by another version of Pie: make it again');
+    }
+    this.shape = { name: String(facts.get('name')), dimensions: Number(facts.get('dimensions')), metric };
+    this.#entries = Number(facts.get('entries'));
+    this.#bytes = Number(facts.get('bytes'));
+    this.#statements = statements(db);
+  }
+
+  get size(): Room {
+    return { entries: this.#entries, bytes: this.#bytes };
+  }
+
+  /** Inserts entries, each over an earlier one with its id. All or none. @throws IndexError `limit-exceeded` when `room` has less */
+  upsert(entries: readonly Entry[], room: Room): Written {
+    const { insert, insertField, insertWords } = this.#statements;
+    return this.#transaction(() => {
+      const removed = entries.flatMap(({ id }) => this.#delete(id));
+      const added = entries.map((entry) => {
+        const metadata = JSON.stringify(entry.metadata);
+        const bytes = entryBytes(entry, metadata);
+        const { id, vector, text } = entry;
+        const key = Number(insert.run(id, bytes, metadata, bytesOf(vector), text).lastInsertRowid);
+        for (const [name, value] of entry.metadata) insertField.run(name, kindOf(value), stored(value), key);
+        if (text !== null) insertWords.run(key, text);
+        this.#count(1, bytes);
+        return key;
+      });
+      this.#check(room);
+      return { removed, added };
+    });
+  }
+
+  /** Deletes entries by id; an id without an entry is no error. */
+  delete(ids: readonly string[]): Written {
+    return this.#transaction(() => ({ removed: ids.flatMap((id) => this.#delete(id)), added: [] }));
+  }
+
+  row(key: number): Row | null {
+    const row = this.#statements.row.get(key);
+    return row ? rowOf(row) : null;
+  }
+
+  text(key: number): string | null {
+    const text = this.#statements.text.get(key)?.text;
+    return typeof text === 'string' ? text : null;
+  }
+
+  /** Up to `limit` entries behind a key, by key. */
+  after(key: number, limit: number): Row[] {
+    return this.#statements.after.all(key, limit).map(rowOf);
+  }
+
+  /** Largest key, 0 for an empty index. */
+  lastKey(): number {
+    return Number(this.#statements.lastKey.get()?.key ?? 0);
+  }
+
+  /** Keys of up to `limit` entries whose field fulfils a condition other than `not-equal`, in no order. */
+  keysWith(condition: Condition, limit: number): number[] {
+    const { field, comparison, values } = condition;
+    const [first] = values;
+    if (first === undefined) return [];
+    const operator = OPERATORS[comparison] ?? '=';
+    if (operator !== '=') {
+      const statement = this.#condition(`value ${operator} ?`);
+      return statement.all(field, kindOf(first), stored(first), limit).map(keyOf);
+    }
+    const keys: number[] = [];
+    for (const value of new Set(values)) {
+      const statement = this.#condition('value = ?');
+      keys.push(...statement.all(field, kindOf(value), stored(value), limit - keys.length).map(keyOf));
+    }
+    return keys;
+  }
+
+  /** Up to `limit` entries whose texts have words of the expression, by BM25; all when `limit` is negative. */
+  withWords(expression: string, limit: number): Ranked[] {
+    return this.#statements.withWords
+      .all(expression, limit)
+      .map(({ rowid, score }) => ({ key: Number(rowid), score: -Number(score) }));
+  }
+
+  get graph(): SavedGraph | null {
+    const key = this.#statements.fact.get('graphKey')?.value;
+    const bytes = this.#statements.fact.get('graphBytes')?.value;
+    return key === undefined || bytes === undefined ? null : { key: Number(key), bytes: Number(bytes) };
+  }
+
+  setGraph({ key, bytes }: SavedGraph): void {
+    this.#transaction(() => {
+      this.#statements.setFact.run('graphKey', key);
+      this.#statements.setFact.run('graphBytes', bytes);
+    });
+  }
+
+  close(): void {
+    this.#db.close();
+  }
+
+  #delete(id: string): number[] {
+    const { find, deleteEntry, deleteField, deleteWords } = this.#statements;
+    const row = find.get(id);
+    if (!row) return [];
+    const key = Number(row.key);
+    for (const [name, value] of JSON.parse(String(row.metadata)) as Metadata) {
+      deleteField.run(name, kindOf(value), stored(value), key);
+    }
+    if (typeof row.text === 'string') deleteWords.run(key, row.text);
+    deleteEntry.run(key);
+    this.#count(-1, -Number(row.bytes));
+    return [key];
+  }
+
+  #count(entries: number, bytes: number): void {
+    this.#entries += entries;
+    this.#bytes += bytes;
+  }
+
+  #check(room: Room): void {
+    if (this.#entries <= room.entries && this.#bytes <= room.bytes) return;
+    const text = `the tenant's indexes would have more than their limits allow: ${this.#entries} entries with ${this.#bytes} bytes in this one, where ${room.entries} and ${room.bytes} may be; delete what is not needed`;
+    throw new IndexError('limit-exceeded', text);
+  }
+
+  #transaction<T>(work: () => T): T {
+    const before = this.size;
+    this.#db.exec('BEGIN IMMEDIATE');
+    try {
+      const result = work();
+      this.#statements.setFact.run('entries', this.#entries);
+      this.#statements.setFact.run('bytes', this.#bytes);
+      this.#db.exec('COMMIT');
+      return result;
+    } catch (error) {
+      if (this.#db.isTransaction) this.#db.exec('ROLLBACK');
+      [this.#entries, this.#bytes] = [before.entries, before.bytes];
+      throw error;
+    }
+  }
+
+  #condition(test: string): StatementSync {
+    let statement = this.#conditions.get(test);
+    if (!statement) {
+      statement = this.#db.prepare(`SELECT key FROM fields WHERE name = ? AND kind = ? AND ${test} LIMIT ?`);
+      if (this.#conditions.size < MAX_KEPT) this.#conditions.set(test, statement);
+    }
+    return statement;
+  }
+}
+
+const OPERATORS: Readonly<Partial<Record<Condition['comparison'], string>>> = {
+  less: '<',
+  'at-most': '<=',
+  greater: '>',
+  'at-least': '>=',
+};
+
+function open(file: string): DatabaseSync {
+  const db = new DatabaseSync(file, { enableForeignKeyConstraints: false });
+  db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2000');
+  return db;
+}
+
+function statements(db: DatabaseSync) {
+  return {
+    insert: db.prepare('INSERT INTO entries (id, bytes, metadata, vector, text) VALUES (?, ?, ?, ?, ?)'),
+    insertField: db.prepare('INSERT INTO fields VALUES (?, ?, ?, ?)'),
+    insertWords: db.prepare('INSERT INTO words (rowid, text) VALUES (?, ?)'),
+    find: db.prepare('SELECT key, bytes, metadata, text FROM entries WHERE id = ?'),
+    deleteEntry: db.prepare('DELETE FROM entries WHERE key = ?'),
+    deleteField: db.prepare('DELETE FROM fields WHERE name = ? AND kind = ? AND value = ? AND key = ?'),
+    deleteWords: db.prepare("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"),
+    row: db.prepare('SELECT key, id, metadata, vector FROM entries WHERE key = ?'),
+    text: db.prepare('SELECT text FROM entries WHERE key = ?'),
+    after: db.prepare('SELECT key, id, metadata, vector FROM entries WHERE key > ? ORDER BY key LIMIT ?'),
+    lastKey: db.prepare('SELECT max(key) AS key FROM entries'),
+    withWords: db.prepare(
+      'SELECT rowid, bm25(words) AS score FROM words WHERE words MATCH ? ORDER BY score, rowid LIMIT ?',
+    ),
+    fact: db.prepare('SELECT value FROM facts WHERE name = ?'),
+    setFact: db.prepare('INSERT OR REPLACE INTO facts VALUES (?, ?)'),
+  };
+}
+
+function entryBytes({ id, vector, text }: Entry, metadata: string): number {
+  const texts = Buffer.byteLength(id) + Buffer.byteLength(text ?? '') + Buffer.byteLength(metadata);
+  return ENTRY_BYTES + texts + vector.length * FLOAT_BYTES;
+}
+
+/** SQLite has no booleans, so the kind keeps `true` apart from 1. */
+const kindOf = (value: FieldValue): string => typeof value;
+const stored = (value: FieldValue): SQLInputValue => (typeof value === 'boolean' ? Number(value) : value);
+const keyOf = ({ key }: Record<string, unknown>): number => Number(key);
+
+const bytesOf = (vector: Float32Array): Uint8Array =>
+  new Uint8Array(vector.buffer, vector.byteOffset, vector.byteLength);
+
+function rowOf({ key, id, metadata, vector }: Record<string, unknown>): Row {
+  const bytes = vector as Uint8Array;
+  // A view of floats needs an address that is a multiple of four.
+  const own = bytes.byteOffset % FLOAT_BYTES === 0 ? bytes : bytes.slice();
+  return {
+    ...{ key: Number(key), id: String(id), metadata: JSON.parse(String(metadata)) as Metadata },
+    vector: new Float32Array(own.buffer, own.byteOffset, own.byteLength / FLOAT_BYTES),
+  };
+}

@@ -1,0 +1,30 @@
+import type { Metric } from './types.ts';
+
+/** Similarity of two vectors; larger is nearer. `euclidean` answers the negative squared distance. */
+export function similarity(metric: Metric, one: Float32Array, other: Float32Array): number {
+  if (metric === 'euclidean') return -squaredDistance(one, other);
+  const product = dot(one, other, 0);
+  return metric === 'dot-product' ? product : product / (norm(one) * norm(other) || 1);
+}
+
+export const norm = (vector: Float32Array): number => Math.sqrt(dot(vector, vector, 0));
+
+/** Dot product of a vector with the part of `matrix` that begins at `at`. Four sums let the processor overlap the additions. */
+export function dot(vector: Float32Array, matrix: Float32Array, at: number): number {
+  let [a, b, c, d, i] = [0, 0, 0, 0, 0];
+  const whole = vector.length & ~3;
+  for (; i < whole; i += 4) {
+    a += (vector[i] as number) * (matrix[at + i] as number);
+    b += (vector[i + 1] as number) * (matrix[at + i + 1] as number);
+    c += (vector[i + 2] as number) * (matrix[at + i + 2] as number);
+    d += (vector[i + 3] as number) * (matrix[at + i + 3] as number);
+  }
+  for (; i < vector.length; i++) a += (vector[i] as number) * (matrix[at + i] as number);
+  return a + b + c + d;
+}
+
+function squaredDistance(one: Float32Array, other: Float32Array): number {
+  let sum = 0;
+  for (let i = 0; i < one.length; i++) sum += ((one[i] as number) - (other[i] as number)) ** 2;
+  return sum;
+}

@@ -1,0 +1,102 @@
+import { byScore, type Ranked } from './fusion.ts';
+import { dot, norm } from './similarity.ts';
+import type { Metric } from './types.ts';
+
+const FIRST_ROWS = 64;
+
+/** The newest vectors of an index, in the order of their keys, compared one by one: the graph does not have them yet. */
+export class Tail {
+  readonly #dimensions: number;
+  readonly #metric: Metric;
+  #matrix: Float32Array;
+  #norms: Float64Array;
+  #keys: number[] = [];
+  /** Rows of `#keys` that were handed to the graph. */
+  #taken = 0;
+  /** Rows by key, of entries that exist. */
+  readonly #rows = new Map<number, number>();
+
+  constructor(dimensions: number, metric: Metric) {
+    this.#dimensions = dimensions;
+    this.#metric = metric;
+    this.#matrix = new Float32Array(FIRST_ROWS * dimensions);
+    this.#norms = new Float64Array(FIRST_ROWS);
+  }
+
+  /** Number of vectors. */
+  get size(): number {
+    return this.#rows.size;
+  }
+
+  /** Bytes of memory. */
+  get bytes(): number {
+    return this.#matrix.byteLength + this.#norms.byteLength;
+  }
+
+  /** @param key larger than every earlier one */
+  push(key: number, vector: Float32Array): void {
+    const row = this.#keys.length;
+    if (row === this.#norms.length) this.#grow();
+    const at = this.#keys.length;
+    this.#matrix.set(vector, at * this.#dimensions);
+    this.#norms[at] = norm(vector);
+    this.#keys.push(key);
+    this.#rows.set(key, at);
+  }
+
+  /** Removes a vector; returns false when the tail has no such key. */
+  delete(key: number): boolean {
+    return this.#rows.delete(key);
+  }
+
+  /** Removes and returns the oldest vector. */
+  take(): { readonly key: number; readonly vector: Float32Array } | null {
+    while (this.#taken < this.#keys.length) {
+      const row = this.#taken++;
+      const key = this.#keys[row] as number;
+      if (!this.#rows.delete(key)) continue;
+      return { key, vector: this.#matrix.slice(row * this.#dimensions, (row + 1) * this.#dimensions) };
+    }
+    this.#compact();
+    return null;
+  }
+
+  /** Similarity of the vector to all, the best first. */
+  ranked(vector: Float32Array): Ranked[] {
+    const length = norm(vector);
+    const found: Ranked[] = [];
+    for (const [key, row] of this.#rows) {
+      const product = dot(vector, this.#matrix, row * this.#dimensions);
+      const own = this.#norms[row] as number;
+      let score = product;
+      if (this.#metric === 'cosine') score = product / (length * own || 1);
+      else if (this.#metric === 'euclidean') score = 2 * product - length * length - own * own;
+      found.push({ key, score });
+    }
+    return found.sort(byScore);
+  }
+
+  #grow(): void {
+    this.#compact();
+    if (this.#keys.length * 2 < this.#norms.length) return;
+    const matrix = new Float32Array(this.#matrix.length * 2);
+    matrix.set(this.#matrix);
+    const norms = new Float64Array(this.#norms.length * 2);
+    norms.set(this.#norms);
+    [this.#matrix, this.#norms] = [matrix, norms];
+  }
+
+  /** Moves the remaining rows to the front. */
+  #compact(): void {
+    const keys: number[] = [];
+    for (const [key, row] of this.#rows) {
+      const to = keys.length;
+      this.#matrix.copyWithin(to * this.#dimensions, row * this.#dimensions, (row + 1) * this.#dimensions);
+      this.#norms[to] = this.#norms[row] as number;
+      this.#rows.set(key, to);
+      keys.push(key);
+    }
+    this.#keys = keys;
+    this.#taken = 0;
+  }
+}

@@ -1,0 +1,68 @@
+/** `cosine` compares directions; `dot-product` is for vectors of any length; `euclidean` ranks by distance. */
+export const METRICS = ['cosine', 'dot-product', 'euclidean'] as const;
+export type Metric = (typeof METRICS)[number];
+
+export type FieldValue = string | number | boolean;
+
+/** Named values of an entry. A list, because a name such as `__proto__` must stay a plain name. */
+export type Metadata = readonly (readonly [name: string, value: FieldValue])[];
+
+export const COMPARISONS = ['equal', 'not-equal', 'less', 'at-most', 'greater', 'at-least'] as const;
+export type Comparison = (typeof COMPARISONS)[number];
+
+/**
+ * A condition on one field. `equal`: the field has one of the values. `not-equal`: it has none of them, or the entry has no such field. The
+ * others take one text or number, and hold for fields of the same kind; texts are in the order of their UTF-8 bytes.
+ */
+export interface Condition {
+  readonly field: string;
+  readonly comparison: Comparison;
+  readonly values: readonly FieldValue[];
+}
+
+export interface Entry {
+  readonly id: string;
+  readonly vector: Float32Array;
+  readonly text: string | null;
+  readonly metadata: Metadata;
+}
+
+/** A query by vector, by text, or by both. */
+export interface Query {
+  readonly vector: Float32Array | null;
+  readonly text: string | null;
+  /** Conditions that all hold for every match. */
+  readonly filter: readonly Condition[];
+  /** Most matches. */
+  readonly limit: number;
+}
+
+export interface Match {
+  readonly id: string;
+  /** Larger is better. By vector: the metric's similarity. By text: BM25. By both: the sum of the reciprocal ranks. */
+  readonly score: number;
+  readonly text: string | null;
+  readonly metadata: Metadata;
+}
+
+/** What an index is, as it was made. */
+export interface Shape {
+  readonly name: string;
+  readonly dimensions: number;
+  readonly metric: Metric;
+}
+
+export interface IndexStats extends Shape {
+  readonly entries: number;
+  /** Bytes that count for the tenant's limits. */
+  readonly bytes: number;
+}
+
+/** Bounds of a tenant's indexes together. */
+export interface Room {
+  readonly entries: number;
+  readonly bytes: number;
+}
+
+/** Work in short pieces: the scheduler of this process runs other tenants' pieces between them. */
+export type Pieces<T> = Generator<void, T, void>;

@@ -1,0 +1,153 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import { temporaryFolder } from '../testing/folder.ts';
+import { randomFrom, randomVector } from '../testing/random.ts';
+import type { Comparison, Condition, Entry, FieldValue, Match, Metric, Pieces } from './types.ts';
+import { COMPARISONS, METRICS } from './types.ts';
+import { type Sizes, VectorIndex } from './vector-index.ts';
+
+const SEEDS = process.env.PIE_TEST_ALL ? 60 : 8;
+const ACTS = 40;
+const DIMENSIONS = 5;
+const ROOM = () => ({ entries: 1e9, bytes: 1e12 });
+/** So small that the entries soon are in the graph, and that filters use every way. */
+const SMALL: Sizes = { tail: 8, exact: 4, width: 32 };
+
+const FIELDS = ['colour', 'year', 'draft', '__proto__'];
+const VALUES: readonly FieldValue[] = ['red', 'blue', 'Äpfel', '\u{1f600}', '\uffee', 1, 0, -2.5, 1e300, true, false];
+
+/** The oracle: all entries in a map, compared one by one in plain arithmetic. */
+class Plain {
+  readonly entries = new Map<string, Entry>();
+
+  near(metric: Metric, vector: Float32Array, filter: readonly Condition[], limit: number): [string, number][] {
+    return [...this.entries.values()]
+      .filter(({ metadata }) => filter.every((condition) => fulfils(new Map(metadata), condition)))
+      .map((entry): [string, number] => [entry.id, score(metric, vector, entry.vector)])
+      .sort(([, a], [, b]) => b - a)
+      .slice(0, limit);
+  }
+
+  all(filter: readonly Condition[]): Set<string> {
+    const left = [...this.entries.values()].filter(({ metadata }) =>
+      filter.every((condition) => fulfils(new Map(metadata), condition)),
+    );
+    return new Set(left.map(({ id }) => id));
+  }
+}
+
+function fulfils(metadata: ReadonlyMap<string, FieldValue>, { field, comparison, values }: Condition): boolean {
+  const value = metadata.get(field);
+  if (comparison === 'equal') return value !== undefined && values.includes(value);
+  if (comparison === 'not-equal') return value === undefined || !values.includes(value);
+  const bound = values[0]!;
+  if (typeof value !== typeof bound) return false;
+  const order =
+    typeof value === 'string' ? hex(value).localeCompare(hex(String(bound)), 'en') : Number(value) - Number(bound);
+  return { less: order < 0, 'at-most': order <= 0, greater: order > 0, 'at-least': order >= 0 }[comparison];
+}
+
+const hex = (text: string): string => Buffer.from(text).toString('hex');
+
+function score(metric: Metric, one: Float32Array, other: Float32Array): number {
+  const product = [...one].reduce((sum, value, i) => sum + value * other[i]!, 0);
+  if (metric === 'dot-product') return product;
+  if (metric === 'euclidean') return -[...one].reduce((sum, value, i) => sum + (value - other[i]!) ** 2, 0);
+  return product / (Math.hypot(...one) * Math.hypot(...other));
+}
+
+function finish<T>(pieces: Pieces<T>): T {
+  for (;;) {
+    const { done, value } = pieces.next();
+    if (done) return value as T;
+  }
+}
+
+function randomCondition(pick: <T>(list: readonly T[]) => T, random: () => number): Condition {
+  const comparison: Comparison = pick(COMPARISONS);
+  const isSet = comparison === 'equal' || comparison === 'not-equal';
+  const values = Array.from({ length: isSet ? 1 + Math.floor(random() * 3) : 1 }, () => pick(VALUES));
+  return {
+    field: pick(FIELDS),
+    comparison,
+    values: isSet
+      ? values
+      : values
+          .filter((one) => typeof one !== 'boolean')
+          .concat(1)
+          .slice(0, 1),
+  };
+}
+
+test('random upserts, deletes, restarts and filtered queries: the matches are those of a plain search', async () => {
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    using folder = temporaryFolder();
+    const random = randomFrom(seed);
+    const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
+    const metric = pick(METRICS);
+    const directory = path.join(folder.path, 'one');
+    mkdirSync(directory);
+    let index = VectorIndex.create(directory, { name: 'one', dimensions: DIMENSIONS, metric }, SMALL);
+    const plain = new Plain();
+    for (let act = 0; act < ACTS; act++) {
+      const what = `seed ${seed}, act ${act}, ${metric}`;
+      const chance = random();
+      if (chance < 0.4) {
+        const ids = new Set(
+          Array.from({ length: 1 + Math.floor(random() * 12) }, () => `e${Math.floor(random() * 60)}`),
+        );
+        const entries = [...ids].map(
+          (id): Entry => ({
+            id,
+            vector: randomVector(DIMENSIONS, random),
+            text: random() < 0.5 ? null : pick(['a red fox', 'the blue sea', 'red and blue']),
+            metadata: FIELDS.filter(() => random() < 0.6).map((field) => [field, pick(VALUES)] as const),
+          }),
+        );
+        finish(index.upsert(entries, ROOM));
+        for (const entry of entries) plain.entries.set(entry.id, entry);
+      } else if (chance < 0.5) {
+        const ids = Array.from({ length: 6 }, () => `e${Math.floor(random() * 60)}`);
+        const known = new Set(ids.filter((id) => plain.entries.delete(id)));
+        assert.equal(finish(index.delete(ids)), known.size, what);
+      } else if (chance < 0.56) {
+        finish(index.rebuild());
+      } else if (chance < 0.62) {
+        if (random() < 0.7) await index.save();
+        index.close();
+        // The graph's file may be lost: it can be made again.
+        const isLost = random() < 0.5;
+        for (const file of readdirSync(directory)) {
+          if (isLost && file.startsWith('graph')) rmSync(path.join(directory, file));
+        }
+        index = finish(VectorIndex.open(directory, SMALL))!;
+      } else {
+        const filter = Array.from({ length: Math.floor(random() * 3) }, () => randomCondition(pick, random));
+        const limit = 1 + Math.floor(random() * 8);
+        const vector = randomVector(DIMENSIONS, random);
+        const found = finish(index.query({ vector, text: null, filter, limit }));
+        compare(found, plain.near(metric, vector, filter, limit), `${what}: ${JSON.stringify(filter)}`);
+        const worded = finish(index.query({ vector: null, text: 'red', filter, limit: 100 }));
+        const expected = [...plain.all(filter)].filter((id) => plain.entries.get(id)!.text?.includes('red'));
+        assert.deepEqual(worded.map(({ id }) => id).sort(), expected.sort(), what);
+      }
+      assert.equal(index.stats.entries, plain.entries.size, what);
+    }
+    index.close();
+  }
+});
+
+/** So few entries that the graph's search is as wide as all of them: its matches must be exact. */
+function compare(found: readonly Match[], expected: readonly [string, number][], what: string): void {
+  assert.deepEqual(
+    found.map(({ id }) => id),
+    expected.map(([id]) => id),
+    what,
+  );
+  for (const [i, { score }] of found.entries()) {
+    const wanted = expected[i]![1];
+    assert.ok(Math.abs(score - wanted) <= 1e-5 * Math.max(1, Math.abs(wanted)), `${what}: ${score} for ${wanted}`);
+  }
+}

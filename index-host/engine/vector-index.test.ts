@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { IndexError } from '../errors.ts';
+import { temporaryFolder } from '../testing/folder.ts';
+import { randomFrom, randomVector } from '../testing/random.ts';
+import type { Entry, Pieces } from './types.ts';
+import { VectorIndex } from './vector-index.ts';
+
+const SIZES = { tail: 100, exact: 50, width: 400 };
+const ROOM = () => ({ entries: 1e9, bytes: 1e12 });
+
+function finish<T>(pieces: Pieces<T>): T {
+  for (;;) {
+    const { done, value } = pieces.next();
+    if (done) return value as T;
+  }
+}
+
+const entry = (id: string, vector: readonly number[], text: string | null = null): Entry => ({
+  ...{ id, text },
+  vector: Float32Array.from(vector),
+  metadata: [],
+});
+
+test('an index that a graph serves finds nine of ten neighbours, also after a restart', async () => {
+  using folder = temporaryFolder();
+  const random = randomFrom(7);
+  const dimensions = 16;
+  const vectors = Array.from({ length: 3000 }, () => randomVector(dimensions, random));
+  let index = VectorIndex.create(folder.path, { name: 'one', dimensions, metric: 'euclidean' }, SIZES);
+  for (let at = 0; at < vectors.length; at += 250) {
+    const some = vectors.slice(at, at + 250).map((vector, i) => ({ ...entry(String(at + i), []), vector }));
+    finish(index.upsert(some, ROOM));
+  }
+  const recall = () => {
+    let right = 0;
+    for (let query = 0; query < 50; query++) {
+      const vector = randomVector(dimensions, randomFrom(1000 + query));
+      const distances = vectors.map((own, i) => [own.reduce((sum, v, k) => sum + (v - vector[k]!) ** 2, 0), i]);
+      const nearest = new Set(
+        distances
+          .sort((a, b) => a[0]! - b[0]!)
+          .slice(0, 10)
+          .map(([, i]) => String(i)),
+      );
+      const found = finish(index.query({ vector, text: null, filter: [], limit: 10 }));
+      right += found.filter(({ id }) => nearest.has(id)).length;
+    }
+    return right / 500;
+  };
+  assert.ok(recall() >= 0.9, `${recall()}`);
+  await index.save();
+  index.close();
+  index = finish(VectorIndex.open(folder.path, SIZES))!;
+  assert.ok(recall() >= 0.9, `${recall()} after a restart`);
+  index.close();
+});
+
+test('a query by vector and text joins both rankings; a text with operators is plain words', () => {
+  using folder = temporaryFolder();
+  const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
+  const entries = [
+    entry('north', [0, 1], 'The compass points north'),
+    entry('east', [1, 0], 'The sun rises in the east'),
+    entry('north-east', [1, 1.1], 'A wind from the sea'),
+    entry('silent', [0.1, 1]),
+  ];
+  finish(index.upsert(entries, ROOM));
+  const ids = (vector: readonly number[] | null, text: string | null, limit = 4) =>
+    finish(index.query({ vector: vector && Float32Array.from(vector), text, filter: [], limit })).map(({ id }) => id);
+  assert.deepEqual(ids([0, 1], null), ['north', 'silent', 'north-east', 'east']);
+  assert.deepEqual(ids(null, 'SUN OR "compass"* NEAR(x'), ['north', 'east'].sort().reverse());
+  // North is second by its vector and first by its text; silent is first by its vector alone.
+  assert.deepEqual(ids([0.1, 1], 'which compass points north', 2), ['north', 'silent']);
+  assert.deepEqual(ids(null, '!?'), []);
+  const [best] = finish(index.query({ vector: Float32Array.of(1, 0), text: null, filter: [], limit: 1 }));
+  assert.deepEqual(
+    { ...best, score: Math.fround(best!.score) },
+    { id: 'east', score: 1, text: 'The sun rises in the east', metadata: [] },
+  );
+  index.close();
+});
+
+test('a write that the room does not allow leaves nothing behind', () => {
+  using folder = temporaryFolder();
+  const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
+  finish(index.upsert([entry('a', [1, 0], 'first')], ROOM));
+  const before = index.stats;
+  const two = [entry('a', [0, 1], 'second'), entry('b', [1, 1], 'third')];
+  const refused = (error: unknown) => error instanceof IndexError && error.code === 'limit-exceeded';
+  assert.throws(() => finish(index.upsert(two, () => ({ entries: 1, bytes: 1e9 }))), refused);
+  assert.throws(() => finish(index.upsert(two, () => ({ entries: 9, bytes: before.bytes + 10 }))), refused);
+  assert.deepEqual(index.stats, before);
+  const found = finish(index.query({ vector: Float32Array.of(1, 0), text: 'second third', filter: [], limit: 9 }));
+  assert.deepEqual(
+    found.map(({ id, text }) => [id, text]),
+    [['a', 'first']],
+  );
+  index.close();
+});
+
+test('the bytes of an index are those of its entries, whatever was written and deleted before', () => {
+  using folder = temporaryFolder();
+  const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
+  finish(index.upsert([entry('a', [1, 0], 'text')], ROOM));
+  const one = index.stats.bytes;
+  finish(index.upsert([entry('a', [0, 1], 'other, longer text'), entry('b', [1, 1])], ROOM));
+  finish(index.upsert([entry('a', [1, 0], 'text')], ROOM));
+  finish(index.delete(['b', 'unknown']));
+  assert.deepEqual([index.stats.entries, index.stats.bytes], [1, one]);
+  finish(index.delete(['a']));
+  assert.deepEqual([index.stats.entries, index.stats.bytes], [0, 0]);
+  index.close();
+});

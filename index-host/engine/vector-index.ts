@@ -1,0 +1,351 @@
+import { rmSync, statSync } from 'node:fs';
+import { open, readdir, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { IndexError } from '../errors.ts';
+import { isPositive, matches } from './filter.ts';
+import { byScore, fuse, type Ranked } from './fusion.ts';
+import { Graph } from './graph.ts';
+import { Records, type Row } from './records.ts';
+import { similarity } from './similarity.ts';
+import { Tail } from './tail.ts';
+import type { Condition, Entry, IndexStats, Match, Pieces, Query, Room, Shape } from './types.ts';
+import { wordsExpression } from './words.ts';
+
+/** Sizes at which an index changes its ways; tests make them small. */
+export interface Sizes {
+  /** Vectors that are compared one by one before the graph takes them. */
+  readonly tail: number;
+  /** Entries that a filter may leave for all of them to be compared. */
+  readonly exact: number;
+  /** Widest search of the graph for a filter; then all entries are compared. */
+  readonly width: number;
+}
+
+export const SIZES: Sizes = { tail: 1024, exact: 1000, width: 1024 };
+
+/** Rows between two turns of other tenants. A row takes about 5 µs, an addition to the graph about 0.5 ms. */
+const ROWS_AT_ONCE = 64;
+/** Candidates compared again with their whole vectors, per match; the graph holds vectors of 16 bits. */
+const CANDIDATES = 3;
+const LEAST_CANDIDATES = 32;
+/** Of a query by vector and text, the ranks that each list contributes. */
+const FUSED_RANKS = 4;
+const LEAST_FUSED = 64;
+/** The graph is written again after this part of it, and at least so many vectors, are new. */
+const SAVED_PART = 0.1;
+const SAVED_LEAST = 1000;
+/** The graph is made again when this part of it, and at least so many keys, are of deleted entries. */
+const STALE_PART = 0.25;
+const STALE_LEAST = 1000;
+
+const RECORDS = 'records.db';
+const graphFile = (key: number): string => `graph-${key}.usearch`;
+
+/**
+ * One index: entries in SQLite, the newest vectors in the tail, the older ones in the graph. The graph has every entry up to `#upTo` and keys
+ * of deleted ones. Methods that may take long are generators, which yield often.
+ */
+export class VectorIndex {
+  readonly shape: Shape;
+  readonly #directory: string;
+  readonly #records: Records;
+  readonly #sizes: Sizes;
+  readonly #tail: Tail;
+  #graph: Graph;
+  /** Largest key that the graph has been given. */
+  #upTo = 0;
+  /** False while the graph lacks entries up to `#upTo`, because its file was lost: they are compared one by one. */
+  #isWhole = true;
+  #savedUpTo = 0;
+  #closed = false;
+
+  static create(directory: string, shape: Shape, sizes = SIZES): VectorIndex {
+    return new VectorIndex(directory, Records.create(path.join(directory, RECORDS), shape), sizes);
+  }
+
+  /** Opens an index; null when the directory has none. */
+  static *open(directory: string, sizes = SIZES): Pieces<VectorIndex | null> {
+    const records = Records.open(path.join(directory, RECORDS));
+    if (!records) return null;
+    const index = new VectorIndex(directory, records, sizes);
+    yield* index.#load();
+    return index;
+  }
+
+  /** The size of an index that is not open; null when the directory has none. */
+  static stats(directory: string): IndexStats | null {
+    const records = Records.open(path.join(directory, RECORDS));
+    if (!records) return null;
+    try {
+      return { ...records.shape, ...records.size };
+    } finally {
+      records.close();
+    }
+  }
+
+  private constructor(directory: string, records: Records, sizes: Sizes) {
+    this.#directory = directory;
+    this.#records = records;
+    this.#sizes = sizes;
+    this.shape = records.shape;
+    this.#tail = new Tail(this.shape.dimensions, this.shape.metric);
+    this.#graph = this.#newGraph();
+  }
+
+  get stats(): IndexStats {
+    return { ...this.shape, ...this.#records.size };
+  }
+
+  /** Bytes of memory, about. */
+  get memoryBytes(): number {
+    return this.#graph.bytes + this.#tail.bytes;
+  }
+
+  /** Inserts entries, or replaces those with the same ids, all or none. They are stored from the first piece on. */
+  *upsert(entries: readonly Entry[], room: () => Room): Pieces<void> {
+    this.#checkOpen();
+    const { removed, added } = this.#records.upsert(entries, room());
+    for (const key of removed) this.#tail.delete(key);
+    for (const [i, key] of added.entries()) this.#tail.push(key, (entries[i] as Entry).vector);
+    // Those who write also pay for the graph, so a tenant that fills an index waits for its own work.
+    while (this.#tail.size > this.#sizes.tail) {
+      this.#absorb();
+      yield;
+      this.#checkOpen();
+    }
+  }
+
+  /** Deletes entries; returns how many there were. */
+  *delete(ids: readonly string[]): Pieces<number> {
+    this.#checkOpen();
+    const { removed } = this.#records.delete(ids);
+    for (const key of removed) this.#tail.delete(key);
+    yield;
+    return removed.length;
+  }
+
+  /** The best matches, the best one first. */
+  *query({ vector, text, filter, limit }: Query): Pieces<Match[]> {
+    this.#checkOpen();
+    const isHybrid = vector !== null && text !== null;
+    const depth = isHybrid ? Math.max(LEAST_FUSED, FUSED_RANKS * limit) : limit;
+    const near = vector === null ? null : yield* this.#nearest(vector, filter, depth);
+    const worded = text === null ? null : yield* this.#worded(text, filter, depth);
+    const ranked = near && worded ? fuse([near, worded]) : (near ?? worded ?? []);
+    const found: Match[] = [];
+    for (const { key, score } of ranked) {
+      if (found.length === limit) break;
+      const row = this.#records.row(key);
+      // An entry may have been deleted since another piece of this query.
+      if (row) found.push({ id: row.id, score, text: this.#records.text(key), metadata: row.metadata });
+    }
+    return found;
+  }
+
+  /** True when the graph is due to be made again, because it lacks entries or has too many of deleted ones. */
+  get needsRebuild(): boolean {
+    return !this.#isWhole || this.#stale > Math.max(STALE_LEAST, STALE_PART * this.#graph.size);
+  }
+
+  /** Makes the graph again from the entries. Queries use the old one meanwhile. */
+  *rebuild(): Pieces<void> {
+    this.#checkOpen();
+    const graph = this.#newGraph();
+    for (let last = 0; ; ) {
+      const rows = this.#records.after(last, ROWS_AT_ONCE).filter(({ key }) => key <= this.#upTo);
+      if (rows.length === 0) break;
+      for (const { key, vector } of rows) {
+        graph.add(key, vector);
+        last = key;
+        yield;
+        this.#checkOpen();
+      }
+    }
+    this.#graph = graph;
+    this.#isWhole = true;
+    this.#savedUpTo = 0;
+  }
+
+  get needsSave(): boolean {
+    return this.#isWhole && this.#upTo - this.#savedUpTo > Math.max(SAVED_LEAST, SAVED_PART * this.#graph.size);
+  }
+
+  /** Writes the graph to its file, unless it is there or lacks entries. */
+  async save(): Promise<void> {
+    const upTo = this.#upTo;
+    if (!this.#isWhole || this.#closed || upTo === this.#savedUpTo || this.#graph.size === 0) return;
+    const file = path.join(this.#directory, graphFile(upTo));
+    this.#graph.save(`${file}.new`);
+    const handle = await open(`${file}.new`, 'r+');
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await rename(`${file}.new`, file);
+    if (this.#closed) return;
+    this.#records.setGraph({ key: upTo, bytes: statSync(file).size });
+    this.#savedUpTo = upTo;
+    await this.#removeOldGraphs(graphFile(upTo));
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#records.close();
+  }
+
+  /** Closes the index and deletes its files. */
+  drop(): void {
+    this.close();
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+
+  /** Keys of the graph whose entries were deleted or replaced. */
+  get #stale(): number {
+    return this.#graph.size - (this.#records.size.entries - this.#tail.size);
+  }
+
+  #newGraph(): Graph {
+    return new Graph(this.shape.dimensions, this.shape.metric);
+  }
+
+  *#load(): Pieces<void> {
+    const saved = this.#records.graph;
+    if (saved) {
+      const file = path.join(this.#directory, graphFile(saved.key));
+      if (statSync(file, { throwIfNoEntry: false })?.size === saved.bytes) {
+        this.#graph.load(file);
+        [this.#upTo, this.#savedUpTo] = [saved.key, saved.key];
+      } else {
+        this.#upTo = this.#records.lastKey();
+        this.#isWhole = false;
+      }
+    }
+    for (let last = this.#upTo; ; yield) {
+      const rows = this.#records.after(last, ROWS_AT_ONCE);
+      for (const { key, vector } of rows) this.#tail.push(key, vector);
+      if (rows.length < ROWS_AT_ONCE) break;
+      last = rows.at(-1)?.key ?? last;
+    }
+  }
+
+  #absorb(): void {
+    const oldest = this.#tail.take();
+    if (!oldest) return;
+    this.#graph.add(oldest.key, oldest.vector);
+    this.#upTo = oldest.key;
+  }
+
+  *#nearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
+    const few = this.#fewKeys(filter);
+    if (few) return yield* this.#compared(vector, few, filter, limit);
+    const inTail = yield* this.#tailNearest(vector, filter, limit);
+    const older = this.#isWhole ? yield* this.#graphNearest(vector, filter, limit) : null;
+    const rest = older ?? (yield* this.#allNearest(vector, filter, limit));
+    // The tail may have given an entry to the graph between two pieces.
+    const merged = new Map([...inTail, ...rest].map((ranked) => [ranked.key, ranked]));
+    return [...merged.values()].sort(byScore).slice(0, limit);
+  }
+
+  /** Keys of the entries that one condition leaves, if these are few. */
+  #fewKeys(filter: readonly Condition[]): readonly number[] | null {
+    let fewest: readonly number[] | null = null;
+    for (const condition of filter.filter(isPositive)) {
+      const keys = this.#records.keysWith(condition, this.#sizes.exact + 1);
+      if (keys.length <= this.#sizes.exact && keys.length < (fewest?.length ?? Number.POSITIVE_INFINITY)) fewest = keys;
+    }
+    return fewest;
+  }
+
+  *#compared(
+    vector: Float32Array,
+    keys: readonly number[],
+    filter: readonly Condition[],
+    limit: number,
+  ): Pieces<Ranked[]> {
+    const found: Ranked[] = [];
+    for (const [i, key] of keys.entries()) {
+      const row = this.#records.row(key);
+      if (row && matches(filter, row.metadata)) found.push(this.#ranked(vector, row));
+      if (i % ROWS_AT_ONCE === ROWS_AT_ONCE - 1) yield* this.#pause();
+    }
+    return found.sort(byScore).slice(0, limit);
+  }
+
+  *#tailNearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
+    const ranked = this.#tail.ranked(vector);
+    return filter.length === 0 ? ranked.slice(0, limit) : yield* this.#filtered(ranked, filter, limit);
+  }
+
+  /** The first `limit` of a ranking that a filter leaves. */
+  *#filtered(ranked: readonly Ranked[], filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
+    const found: Ranked[] = [];
+    for (const [i, one] of ranked.entries()) {
+      if (found.length === limit) break;
+      const row = this.#records.row(one.key);
+      if (row && matches(filter, row.metadata)) found.push(one);
+      if (i % ROWS_AT_ONCE === ROWS_AT_ONCE - 1) yield* this.#pause();
+    }
+    return found;
+  }
+
+  /** Matches from the graph; null when a filter, or deleted entries, leave too few of those near the vector. */
+  *#graphNearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[] | null> {
+    const seen = new Set<number>();
+    const found: Ranked[] = [];
+    for (let width = Math.max(LEAST_CANDIDATES, CANDIDATES * limit); ; width *= 4) {
+      for (const key of this.#graph.near(vector, width)) {
+        if (seen.has(key)) continue;
+        seen.add(key);
+        const row = this.#records.row(key);
+        if (row && matches(filter, row.metadata)) found.push(this.#ranked(vector, row));
+        if (seen.size % ROWS_AT_ONCE === 0) yield* this.#pause();
+      }
+      if (found.length >= limit || width >= this.#graph.size) return found.sort(byScore).slice(0, limit);
+      if (width >= this.#sizes.width) return null;
+    }
+  }
+
+  /** Compares all entries that the tail does not have. */
+  *#allNearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
+    const upTo = this.#upTo;
+    let found: Ranked[] = [];
+    for (let last = 0; ; ) {
+      const rows = this.#records.after(last, ROWS_AT_ONCE);
+      for (const row of rows) {
+        if (row.key <= upTo && matches(filter, row.metadata)) found.push(this.#ranked(vector, row));
+      }
+      if (found.length > 4 * limit + ROWS_AT_ONCE) found = found.sort(byScore).slice(0, limit);
+      last = rows.at(-1)?.key ?? upTo;
+      if (rows.length < ROWS_AT_ONCE || last >= upTo) return found.sort(byScore).slice(0, limit);
+      yield* this.#pause();
+    }
+  }
+
+  *#worded(text: string, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
+    const expression = wordsExpression(text);
+    if (expression === null) return [];
+    if (filter.length === 0) return this.#records.withWords(expression, limit);
+    return yield* this.#filtered(this.#records.withWords(expression, -1), filter, limit);
+  }
+
+  #ranked(vector: Float32Array, { key, vector: own }: Row): Ranked {
+    return { key, score: similarity(this.shape.metric, vector, own) };
+  }
+
+  *#pause(): Pieces<void> {
+    yield;
+    this.#checkOpen();
+  }
+
+  #checkOpen(): void {
+    if (this.#closed) throw new IndexError('not-found', `the index "${this.shape.name}" was dropped meanwhile`);
+  }
+
+  async #removeOldGraphs(kept: string): Promise<void> {
+    const files = await readdir(this.#directory).catch(() => []);
+    const old = files.filter((file) => file.startsWith('graph-') && file !== kept);
+    await Promise.all(old.map((file) => rm(path.join(this.#directory, file), { force: true })));
+  }
+}

@@ -1,0 +1,50 @@
+import { mkdirSync } from 'node:fs';
+import { loadConfig } from '#infra/config.ts';
+import { INDEX_HOST } from '#infra/index-settings.ts';
+import { exitWithParent } from '#infra/lifeline.ts';
+import { announceReady } from '#infra/ready.ts';
+import { openTelemetry } from '#infra/telemetry/telemetry.ts';
+import { IndexHost } from './server.ts';
+
+const MIB = 2 ** 20;
+/** Time to save the open indexes. An index that is not saved adds its newest vectors again when it opens. */
+const STOP_DEADLINE_MS = 2500;
+
+/** The index host process: serves the tenants' indexes until it is told to stop or its supervisor is gone. */
+async function main(): Promise<void> {
+  const { index, telemetry: settings } = loadConfig();
+  mkdirSync(index.directory, { recursive: true, mode: 0o700 });
+  const host = new IndexHost({
+    directory: index.directory,
+    limits: {
+      indexes: index.tenantIndexes,
+      room: { entries: index.tenantEntries, bytes: index.tenantMb * MIB },
+      openBytes: index.memoryMb * MIB,
+    },
+    onError: (error) => console.error('index-host:', error),
+  });
+  const telemetry = await openTelemetry({
+    settings,
+    room: 'index-host',
+    process: INDEX_HOST,
+  });
+  await host.listen(index.socket);
+  let stopping: Promise<void> | undefined;
+  const stop = (): Promise<void> => {
+    setTimeout(() => process.exit(0), STOP_DEADLINE_MS).unref();
+    stopping ??= host
+      .close()
+      .then(() => telemetry.close())
+      .catch((error: unknown) => console.error('index-host:', error))
+      .finally(() => process.exit(0));
+    return stopping;
+  };
+  exitWithParent(stop);
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop());
+  announceReady({ address: index.socket });
+}
+
+main().catch((error: unknown) => {
+  console.error(error instanceof Error ? `index-host: ${error.message}` : error);
+  process.exit(1);
+});

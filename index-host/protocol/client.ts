@@ -1,0 +1,189 @@
+import net, { type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Condition, Entry, IndexStats, Match, Shape } from '../engine/types.ts';
+import { IndexError } from '../errors.ts';
+import { encodeFrame, FRAME, FrameReader } from './frames.ts';
+import { answerSchema, type IndexRequest } from './messages.ts';
+
+/** Time to reach an index host: as long as the supervisor may take to start it again. */
+const CONNECT_MS = 2000;
+const RETRY_MS = 50;
+
+interface Pending {
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: IndexError) => void;
+}
+
+export interface CallOptions {
+  readonly signal: AbortSignal;
+  /** Longest time for the call. */
+  readonly deadlineMs: number;
+}
+
+/**
+ * One tenant's connection to an index host. Calls throw `IndexError`: `unavailable` when the host dies or cannot be reached; the next call
+ * connects again.
+ */
+export class IndexClient {
+  readonly #path: string;
+  readonly #tenant: string;
+  readonly #pending = new Map<number, Pending>();
+  #socket: Promise<Socket> | null = null;
+  #closed = false;
+  #last = 0;
+
+  constructor(path: string, tenant: string) {
+    this.#path = path;
+    this.#tenant = tenant;
+  }
+
+  /** Number of calls under way. */
+  get pending(): number {
+    return this.#pending.size;
+  }
+
+  create({ name, dimensions, metric }: Shape, options: CallOptions): Promise<IndexStats> {
+    return this.#call({ op: 'create', name, dimensions, metric }, options) as Promise<IndexStats>;
+  }
+
+  /** @param vectors those of all entries, one after the other; @param maxBytes the tenant's own limit for all of its indexes */
+  async upsert(
+    name: string,
+    entries: readonly Omit<Entry, 'vector'>[],
+    vectors: Float32Array,
+    options: CallOptions & { readonly maxBytes?: number | undefined },
+  ): Promise<void> {
+    const { maxBytes } = options;
+    const list = entries.map(({ id, text, metadata }) => ({
+      ...{ id, text },
+      metadata: metadata.map(([field, value]): [string, typeof value] => [field, value]),
+    }));
+    const request = { op: 'upsert', name, entries: list, ...(maxBytes !== undefined && { maxBytes }) } as const;
+    await this.#call(request, options, vectors);
+  }
+
+  delete(name: string, ids: readonly string[], options: CallOptions): Promise<number> {
+    return this.#call({ op: 'delete', name, ids: [...ids] }, options) as Promise<number>;
+  }
+
+  query(
+    name: string,
+    query: {
+      readonly vector: Float32Array | null;
+      readonly text: string | null;
+      readonly filter: readonly Condition[];
+      readonly limit: number;
+    },
+    options: CallOptions,
+  ): Promise<Match[]> {
+    const { vector, text, limit } = query;
+    const filter = query.filter.map((condition) => ({ ...condition, values: [...condition.values] }));
+    return this.#call({ op: 'query', name, text, filter, limit }, options, vector ?? undefined) as Promise<Match[]>;
+  }
+
+  stats(name: string, options: CallOptions): Promise<IndexStats> {
+    return this.#call({ op: 'stats', name }, options) as Promise<IndexStats>;
+  }
+
+  list(options: CallOptions): Promise<IndexStats[]> {
+    return this.#call({ op: 'list' }, options) as Promise<IndexStats[]>;
+  }
+
+  drop(name: string, options: CallOptions): Promise<boolean> {
+    return this.#call({ op: 'drop', name }, options) as Promise<boolean>;
+  }
+
+  close(): void {
+    this.#closed = true;
+    void this.#socket?.then(
+      (socket) => socket.destroy(),
+      () => undefined,
+    );
+  }
+
+  async #call(request: IndexRequest, { signal, deadlineMs }: CallOptions, floats?: Float32Array): Promise<unknown> {
+    signal.throwIfAborted();
+    const from = performance.now();
+    // The connection may come later than the caller's views live.
+    const own = floats?.slice();
+    this.#socket ??= this.#connect();
+    const socket = await this.#socket;
+    signal.throwIfAborted();
+    if (socket.destroyed) throw LOST();
+    const left = Math.max(0, deadlineMs - (performance.now() - from));
+    this.#last = (this.#last + 1) % 2 ** 32;
+    const id = this.#last;
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const withdraw = () => {
+      if (this.#pending.delete(id)) socket.write(encodeFrame(FRAME.cancel, id, null));
+      reject(IndexError.from(signal.reason));
+    };
+    signal.addEventListener('abort', withdraw, { once: true });
+    this.#pending.set(id, { resolve, reject });
+    socket.write(encodeFrame(FRAME.request, id, { deadlineMs: left, request }, own));
+    try {
+      return await promise;
+    } finally {
+      signal.removeEventListener('abort', withdraw);
+    }
+  }
+
+  async #connect(): Promise<Socket> {
+    const deadline = performance.now() + CONNECT_MS;
+    for (;;) {
+      try {
+        const socket = await connected(this.#path);
+        if (this.#closed) socket.destroy();
+        this.#follow(socket);
+        socket.write(encodeFrame(FRAME.hello, 0, { tenant: this.#tenant }));
+        return socket;
+      } catch (cause) {
+        if (this.#closed || performance.now() > deadline) {
+          this.#socket = null;
+          throw new IndexError('unavailable', 'the index host cannot be reached now; try again', { cause });
+        }
+        await sleep(RETRY_MS);
+      }
+    }
+  }
+
+  #follow(socket: Socket): void {
+    const reader = new FrameReader();
+    socket.on('data', (chunk: Buffer) => {
+      try {
+        for (const { id, json } of reader.take(chunk)) this.#answered(id, json);
+      } catch (cause) {
+        socket.destroy(cause instanceof Error ? cause : undefined);
+      }
+    });
+    socket.on('error', () => undefined); // `close` follows.
+    socket.on('close', () => {
+      this.#socket = null;
+      for (const { reject } of this.#pending.values()) reject(LOST());
+      this.#pending.clear();
+    });
+  }
+
+  #answered(id: number, json: unknown): void {
+    const answer = answerSchema.parse(json);
+    const pending = this.#pending.get(id);
+    // The answer to a withdrawn call has no reader.
+    if (!pending) return;
+    this.#pending.delete(id);
+    if (answer.outcome === 'ok') pending.resolve(answer.value);
+    else pending.reject(new IndexError(answer.code, answer.message));
+  }
+}
+
+const LOST = (): IndexError =>
+  new IndexError('unavailable', 'the index host ended during the call, which may have had its effect; try again');
+
+function connected(path: string): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = net.connect(path, () => {
+      socket.off('error', reject);
+      resolve(socket);
+    });
+    socket.once('error', reject);
+  });
+}

@@ -1,0 +1,188 @@
+import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import net from 'node:net';
+import path from 'node:path';
+import { test } from 'node:test';
+import { IndexError, type IndexErrorCode } from './errors.ts';
+import { IndexClient } from './protocol/client.ts';
+import { encodeFrame, FRAME } from './protocol/frames.ts';
+import { IndexHost } from './server.ts';
+import type { Limits } from './service/catalog.ts';
+import { temporaryFolder } from './testing/folder.ts';
+import { randomFrom, randomVector } from './testing/random.ts';
+
+const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
+const DIMENSIONS = 8;
+const shape = (name: string) => ({ name, dimensions: DIMENSIONS, metric: 'cosine' }) as const;
+
+async function started(folder: string, limits: Partial<Limits> = {}) {
+  const errors: unknown[] = [];
+  const host = new IndexHost({
+    directory: path.join(folder, 'indexes'),
+    limits,
+    onError: (error) => errors.push(error),
+  });
+  const socket = path.join(folder, 'index.sock');
+  await host.listen(socket);
+  const clients: IndexClient[] = [];
+  return {
+    ...{ errors, socket },
+    client(tenant: string): IndexClient {
+      const client = new IndexClient(socket, tenant);
+      clients.push(client);
+      return client;
+    },
+    async [Symbol.asyncDispose]() {
+      for (const client of clients) client.close();
+      await host.close();
+    },
+  };
+}
+
+const refused = (code: IndexErrorCode) => (error: unknown) => error instanceof IndexError && error.code === code;
+
+const random = randomFrom(1);
+const some = (prefix: string, count: number) => ({
+  entries: Array.from({ length: count }, (_, i) => ({
+    id: `${prefix}${i}`,
+    text: `text of ${prefix}${i}`,
+    metadata: [],
+  })),
+  vectors: Float32Array.from(Array.from({ length: count }, () => [...randomVector(DIMENSIONS, random)]).flat()),
+});
+
+const any = { vector: Float32Array.of(1, 0, 0, 0, 0, 0, 0, 0), text: null, filter: [], limit: 100 } as const;
+
+test('tenants see nothing of each other, though their indexes have one name', async () => {
+  using folder = temporaryFolder();
+  await using host = await started(folder.path);
+  const [one, other] = [host.client('one'), host.client('other')];
+  const { entries, vectors } = some('secret-', 20);
+  await one.create(shape('notes'), OPTIONS);
+  await one.upsert('notes', entries, vectors, OPTIONS);
+  await assert.rejects(other.query('notes', any, OPTIONS), refused('not-found'));
+  await assert.rejects(other.stats('notes', OPTIONS), refused('not-found'));
+  assert.deepEqual(await other.list(OPTIONS), []);
+  assert.equal(await other.drop('notes', OPTIONS), false);
+  await other.create(shape('notes'), OPTIONS);
+  assert.deepEqual(await other.query('notes', any, OPTIONS), []);
+  assert.deepEqual(await other.query('notes', { ...any, vector: null, text: 'text secret' }, OPTIONS), []);
+  assert.equal(await other.delete('notes', ['secret-1'], OPTIONS), 0);
+  assert.equal(await other.drop('notes', OPTIONS), true);
+  assert.equal((await one.query('notes', any, OPTIONS)).length, 20);
+  assert.deepEqual(host.errors, []);
+});
+
+test('names that lead out of the folder, wrong vectors and wrong shapes are refused', async () => {
+  using folder = temporaryFolder();
+  await using host = await started(folder.path);
+  const client = host.client('one');
+  for (const name of ['../x', '..', '.', 'a/b', '', 'a'.repeat(129), 'a\0']) {
+    await assert.rejects(client.create(shape(name), OPTIONS), refused('invalid-argument'), name);
+  }
+  await client.create(shape('notes'), OPTIONS);
+  await client.create(shape('notes'), OPTIONS);
+  await assert.rejects(client.create({ ...shape('notes'), dimensions: 9 }, OPTIONS), refused('invalid-argument'));
+  const { entries } = some('a', 1);
+  const wrong = [new Float32Array(7).fill(1), new Float32Array(8), new Float32Array(8).fill(Number.NaN)];
+  for (const vectors of wrong) {
+    await assert.rejects(client.upsert('notes', entries, vectors, OPTIONS), refused('invalid-argument'));
+  }
+  const twice = [...entries, ...entries];
+  await assert.rejects(
+    client.upsert('notes', twice, new Float32Array(16).fill(1), OPTIONS),
+    refused('invalid-argument'),
+  );
+  await assert.rejects(client.query('notes', { ...any, vector: null }, OPTIONS), refused('invalid-argument'));
+  await assert.rejects(client.query('none', any, OPTIONS), refused('not-found'));
+  assert.equal((await client.stats('notes', OPTIONS)).entries, 0);
+});
+
+test('the limits hold for all indexes of a tenant together, and a refused write leaves nothing', async () => {
+  using folder = temporaryFolder();
+  await using host = await started(folder.path, { indexes: 2, room: { entries: 30, bytes: 1e9 } });
+  const client = host.client('one');
+  await client.create(shape('a'), OPTIONS);
+  await client.create(shape('b'), OPTIONS);
+  await assert.rejects(client.create(shape('c'), OPTIONS), refused('limit-exceeded'));
+  const twenty = some('x', 20);
+  await client.upsert('a', twenty.entries, twenty.vectors, OPTIONS);
+  const before = await client.list(OPTIONS);
+  await assert.rejects(client.upsert('b', twenty.entries, twenty.vectors, OPTIONS), refused('limit-exceeded'));
+  const byTenant = client.upsert('a', some('y', 1).entries, some('y', 1).vectors, { ...OPTIONS, maxBytes: 1000 });
+  await assert.rejects(byTenant, refused('limit-exceeded'));
+  assert.deepEqual(await client.list(OPTIONS), before);
+  assert.deepEqual(await client.query('b', any, OPTIONS), []);
+  // Entries that replace others need no room.
+  await client.upsert('a', twenty.entries, twenty.vectors, OPTIONS);
+  await host.client('other').create(shape('a'), OPTIONS);
+  await host.client('other').upsert('a', twenty.entries, twenty.vectors, OPTIONS);
+});
+
+test('more indexes than may be open serve all their calls', async () => {
+  using folder = temporaryFolder();
+  await using host = await started(folder.path, { open: 3 });
+  const client = host.client('one');
+  const names = Array.from({ length: 10 }, (_, i) => `index-${i}`);
+  await Promise.all(names.map((name) => client.create(shape(name), OPTIONS)));
+  for (let round = 0; round < 3; round++) {
+    const { entries, vectors } = some(`r${round}-`, 4);
+    for (const name of names) await client.upsert(name, entries, vectors, OPTIONS);
+    for (const name of names) assert.equal((await client.query(name, any, OPTIONS)).length, 4 * (round + 1));
+  }
+  assert.deepEqual(host.errors, []);
+});
+
+test('a withdrawn call, a late one and a dropped index end with their own errors', async () => {
+  using folder = temporaryFolder();
+  await using host = await started(folder.path);
+  const client = host.client('one');
+  await client.create(shape('notes'), OPTIONS);
+  const { entries, vectors } = some('a', 200);
+  for (let i = 0; i < 20; i++) {
+    const own = entries.map((entry) => ({ ...entry, id: `${i}-${entry.id}` }));
+    await client.upsert('notes', own, vectors, OPTIONS);
+  }
+  const withdrawn = new AbortController();
+  const query = client.query('notes', any, { ...OPTIONS, signal: withdrawn.signal });
+  withdrawn.abort(new IndexError('cancelled', 'no longer needed'));
+  await assert.rejects(query, refused('cancelled'));
+  await assert.rejects(client.query('notes', any, { ...OPTIONS, deadlineMs: 0 }), refused('deadline-exceeded'));
+  const queries = Array.from({ length: 30 }, () =>
+    client.query('notes', any, OPTIONS).catch((error: unknown) => (error as IndexError).code),
+  );
+  const dropped = client.drop('notes', OPTIONS);
+  for (const answer of await Promise.all(queries))
+    assert.ok(Array.isArray(answer) || answer === 'not-found', String(answer));
+  assert.equal(await dropped, true);
+  await client.create(shape('notes'), OPTIONS);
+  assert.deepEqual(await client.query('notes', any, OPTIONS), []);
+  const [tenant] = readdirSync(path.join(folder.path, 'indexes'));
+  assert.deepEqual(readdirSync(path.join(folder.path, 'indexes', tenant!)), ['notes']);
+  assert.deepEqual(host.errors, []);
+});
+
+test('a connection that breaks the protocol is closed, and the others go on', async () => {
+  using folder = temporaryFolder();
+  await using host = await started(folder.path);
+  const hello = encodeFrame(FRAME.hello, 0, { tenant: 'one' });
+  const huge = Buffer.alloc(13, 0xff);
+  const attacks = [
+    encodeFrame(FRAME.request, 1, { deadlineMs: 1, request: { op: 'list' } }),
+    Buffer.concat([hello, hello]),
+    Buffer.concat([hello, encodeFrame(77, 1, null)]),
+    huge,
+  ];
+  for (const bytes of attacks) {
+    const socket = net.connect(host.socket);
+    socket.write(bytes);
+    await new Promise((resolve) =>
+      socket
+        .on('close', resolve)
+        .on('error', () => undefined)
+        .resume(),
+    );
+  }
+  assert.equal(host.errors.length, attacks.length);
+  assert.deepEqual(await host.client('one').list(OPTIONS), []);
+});

@@ -1,0 +1,120 @@
+import { rmSync } from 'node:fs';
+import net, { type Socket } from 'node:net';
+import { IndexError } from './errors.ts';
+import { encodeFrame, FRAME, type Frame, FrameReader } from './protocol/frames.ts';
+import { callSchema, helloSchema } from './protocol/messages.ts';
+import { answer } from './service/calls.ts';
+import { Catalog, LIMITS, type Limits } from './service/catalog.ts';
+import { Turns } from './service/turns.ts';
+
+/** Requests of one connection that are under way; the host reads no more until some have ended. */
+const MAX_PENDING = 64;
+/** Answers that a connection does not read; the host reads no more requests meanwhile. */
+const MAX_UNREAD_BYTES = 8 * 2 ** 20;
+/** Longest time for one request. */
+const MAX_CALL_MS = 300_000;
+
+export interface IndexHostOptions {
+  readonly directory: string;
+  readonly limits?: Partial<Limits>;
+  readonly onError: (error: unknown) => void;
+}
+
+/** The index host: serves the indexes of a directory on a unix socket. A connection is a tenant's: its first frame names the tenant. */
+export class IndexHost {
+  readonly #catalog: Catalog;
+  readonly #server: net.Server;
+  readonly #sockets = new Set<Socket>();
+  readonly #onError: (error: unknown) => void;
+
+  constructor({ directory, limits, onError }: IndexHostOptions) {
+    this.#onError = onError;
+    this.#catalog = new Catalog(directory, new Turns(), { ...LIMITS, ...limits }, onError);
+    this.#server = net.createServer((socket) => this.#serve(socket));
+  }
+
+  async listen(socketPath: string): Promise<void> {
+    // A process that was killed left its socket behind.
+    rmSync(socketPath, { force: true });
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen(socketPath, resolve);
+    });
+  }
+
+  /** Ends all connections, and saves the open indexes. */
+  async close(): Promise<void> {
+    this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+    await this.#catalog.close();
+  }
+
+  #serve(socket: Socket): void {
+    const reader = new FrameReader();
+    const pending = new Map<number, AbortController>();
+    let tenant: string | null = null;
+    const pace = () => {
+      const isFull = pending.size >= MAX_PENDING || socket.writableLength > MAX_UNREAD_BYTES;
+      if (isFull) socket.pause();
+      else if (socket.isPaused()) socket.resume();
+    };
+    const take = ({ kind, id, json, floats }: Frame) => {
+      if (tenant === null) {
+        if (kind !== FRAME.hello) throw new Error('a connection without a tenant');
+        tenant = helloSchema.parse(json).tenant;
+      } else if (kind === FRAME.cancel) pending.get(id)?.abort(new IndexError('cancelled', 'the call was withdrawn'));
+      else if (kind === FRAME.request && !pending.has(id)) {
+        const withdrawn = new AbortController();
+        pending.set(id, withdrawn);
+        void this.#answer(tenant, json, floats, withdrawn.signal).then((reply) => {
+          pending.delete(id);
+          if (!socket.destroyed) socket.write(encodeFrame(FRAME.answer, id, reply));
+          pace();
+        });
+      } else throw new Error(`a frame of kind ${kind}, which is not allowed here`);
+    };
+    this.#sockets.add(socket);
+    socket.on('data', (chunk: Buffer) => {
+      try {
+        for (const frame of reader.take(chunk)) take(frame);
+        pace();
+      } catch (error) {
+        this.#onError(error);
+        socket.destroy();
+      }
+    });
+    socket.on('drain', pace);
+    socket.on('error', () => undefined); // `close` follows.
+    socket.on('close', () => {
+      this.#sockets.delete(socket);
+      for (const withdrawn of pending.values()) withdrawn.abort(new IndexError('cancelled', 'the caller is gone'));
+    });
+  }
+
+  async #answer(tenant: string, json: unknown, floats: Float32Array, withdrawn: AbortSignal): Promise<object> {
+    try {
+      const parsed = callSchema.safeParse(json);
+      if (!parsed.success) {
+        const [issue] = parsed.error.issues;
+        throw new IndexError('invalid-argument', `${issue?.path.slice(1).join('.')}: ${issue?.message}`);
+      }
+      const { deadlineMs, request } = parsed.data;
+      using deadline = deadlineAfter(Math.min(deadlineMs, MAX_CALL_MS));
+      const signal = AbortSignal.any([withdrawn, deadline.signal]);
+      return { outcome: 'ok', value: await answer(this.#catalog, tenant, request, floats, signal) };
+    } catch (thrown) {
+      const error = IndexError.from(thrown);
+      if (error.code === 'internal') this.#onError(thrown);
+      return { outcome: 'error', code: error.code, message: error.message };
+    }
+  }
+}
+
+function deadlineAfter(ms: number): Disposable & { readonly signal: AbortSignal } {
+  const late = new AbortController();
+  const text = `the call took longer than ${Math.round(ms)} ms`;
+  const end = () => late.abort(new IndexError('deadline-exceeded', text));
+  if (ms <= 0) end();
+  const timer = setTimeout(end, ms);
+  return { signal: late.signal, [Symbol.dispose]: () => clearTimeout(timer) };
+}

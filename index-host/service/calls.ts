@@ -1,0 +1,63 @@
+import type { Entry, IndexStats, Match } from '../engine/types.ts';
+import { IndexError } from '../errors.ts';
+import type { IndexRequest } from '../protocol/messages.ts';
+import type { Catalog } from './catalog.ts';
+
+/** Answers one request of a tenant. `floats` are the vectors of the request. */
+export async function answer(
+  catalog: Catalog,
+  tenant: string,
+  request: IndexRequest,
+  floats: Float32Array,
+  signal: AbortSignal,
+): Promise<IndexStats | IndexStats[] | Match[] | number | boolean | null> {
+  switch (request.op) {
+    case 'create': {
+      const { name, dimensions, metric } = request;
+      return catalog.create(tenant, { name, dimensions, metric });
+    }
+    case 'upsert': {
+      const { name, maxBytes } = request;
+      const vectors = vectorsOf(catalog.stats(tenant, name), floats, request.entries.length);
+      const entries = request.entries.map((entry, i): Entry => ({ ...entry, vector: vectors[i] as Float32Array }));
+      const room = () => catalog.room(tenant, name, maxBytes);
+      await catalog.use(tenant, name, (index) => index.upsert(entries, room), signal);
+      return null;
+    }
+    case 'delete':
+      return catalog.use(tenant, request.name, (index) => index.delete(request.ids), signal);
+    case 'query': {
+      const { name, text, filter, limit } = request;
+      if (floats.length === 0 && text === null) {
+        throw new IndexError('invalid-argument', 'a query needs a vector, a text, or both');
+      }
+      const stats = catalog.stats(tenant, name);
+      const vector = floats.length === 0 ? null : (vectorsOf(stats, floats, 1)[0] ?? null);
+      return catalog.use(tenant, name, (index) => index.query({ vector, text, filter, limit }), signal);
+    }
+    case 'stats':
+      return catalog.stats(tenant, request.name);
+    case 'list':
+      return catalog.list(tenant);
+    case 'drop':
+      return catalog.drop(tenant, request.name);
+  }
+}
+
+/** Cuts floats into vectors that the index can take. */
+function vectorsOf({ name, dimensions, metric }: IndexStats, floats: Float32Array, count: number): Float32Array[] {
+  if (floats.length !== count * dimensions) {
+    const text = `the vectors have ${floats.length} values; the index "${name}" of ${dimensions} dimensions takes ${count * dimensions} for ${count}`;
+    throw new IndexError('invalid-argument', text);
+  }
+  return Array.from({ length: count }, (_, i) => {
+    const vector = floats.subarray(i * dimensions, (i + 1) * dimensions);
+    if (!vector.every(Number.isFinite)) {
+      throw new IndexError('invalid-argument', `the vector ${i} has a value that is not a finite number`);
+    }
+    if (metric === 'cosine' && vector.every((value) => value === 0)) {
+      throw new IndexError('invalid-argument', `the vector ${i} is zero, and has no direction to compare`);
+    }
+    return vector;
+  });
+}

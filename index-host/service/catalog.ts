@@ -1,0 +1,277 @@
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import type { IndexStats, Pieces, Room, Shape } from '../engine/types.ts';
+import { VectorIndex } from '../engine/vector-index.ts';
+import { IndexError } from '../errors.ts';
+import type { Turns } from './turns.ts';
+
+/** Bounds of an index host. */
+export interface Limits {
+  /** Indexes of one tenant. */
+  readonly indexes: number;
+  /** All indexes of one tenant together. */
+  readonly room: Room;
+  /** Indexes that are open at once, and the memory that they take. */
+  readonly open: number;
+  readonly openBytes: number;
+}
+
+const MIB = 2 ** 20;
+
+/** Default bounds of a tenant's indexes. */
+export const MAX_INDEX_BYTES = 512 * MIB;
+export const MAX_INDEX_ENTRIES = 250_000;
+export const MAX_INDEXES = 64;
+
+export const LIMITS: Limits = {
+  indexes: MAX_INDEXES,
+  room: { entries: MAX_INDEX_ENTRIES, bytes: MAX_INDEX_BYTES },
+  open: 256,
+  openBytes: 1024 * MIB,
+};
+
+/** A directory of this prefix is not an index: a dropped one, which a dead process did not delete. */
+const DROPPED = '.dropped-';
+
+interface OpenIndex {
+  readonly tenant: string;
+  readonly index: VectorIndex;
+  /** Calls that use it now. */
+  users: number;
+  maintaining: boolean;
+}
+
+/** The indexes of all tenants: which exist, which are open, and the room that each tenant has left. */
+export class Catalog {
+  readonly #directory: string;
+  readonly #turns: Turns;
+  readonly #limits: Limits;
+  readonly #onError: (error: unknown) => void;
+  /** Sizes of all indexes of the tenants that called since the start. */
+  readonly #stats = new Map<string, Map<string, IndexStats>>();
+  /** Open indexes, or indexes that open, by path; the least recently used one first. */
+  readonly #open = new Map<string, Promise<OpenIndex | null>>();
+  readonly #opened = new Map<string, OpenIndex>();
+
+  constructor(directory: string, turns: Turns, limits: Limits, onError: (error: unknown) => void) {
+    this.#directory = directory;
+    this.#turns = turns;
+    this.#limits = limits;
+    this.#onError = onError;
+  }
+
+  get openIndexes(): number {
+    return this.#opened.size;
+  }
+
+  /** Makes an index, or finds the one with this shape. @throws IndexError `invalid-argument` when the one of that name has another shape */
+  create(tenant: string, shape: Shape): IndexStats {
+    const known = this.list(tenant);
+    const existing = known.find(({ name }) => name === shape.name);
+    if (existing) {
+      if (existing.dimensions === shape.dimensions && existing.metric === shape.metric) return existing;
+      const text = `the index "${shape.name}" has ${existing.dimensions} dimensions and the metric ${existing.metric}; drop it first, or take another name`;
+      throw new IndexError('invalid-argument', text);
+    }
+    if (known.length >= this.#limits.indexes) {
+      const text = `the tenant has ${known.length} indexes, and ${this.#limits.indexes} may be; drop one that is not needed`;
+      throw new IndexError('limit-exceeded', text);
+    }
+    const directory = this.#path(tenant, shape.name);
+    // A creation that the process did not survive leaves a directory without an index.
+    rmSync(directory, { recursive: true, force: true });
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    const index = VectorIndex.create(directory, shape);
+    const { stats } = index;
+    index.close();
+    this.#stats.get(tenant)?.set(shape.name, stats);
+    return stats;
+  }
+
+  /** Sizes of the tenant's indexes, by name. */
+  list(tenant: string): IndexStats[] {
+    let known = this.#stats.get(tenant);
+    if (!known) {
+      known = new Map(this.#read(tenant).map((stats) => [stats.name, stats]));
+      this.#stats.set(tenant, known);
+    }
+    const current = [...known].map(([name, stats]) => this.#opened.get(this.#path(tenant, name))?.index.stats ?? stats);
+    return current.sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  stats(tenant: string, name: string): IndexStats {
+    const stats = this.list(tenant).find((one) => one.name === name);
+    if (!stats) throw notFound(name);
+    return stats;
+  }
+
+  /** What the tenant's index may hold, beside the tenant's other indexes. */
+  room(tenant: string, name: string, maxBytes = Number.POSITIVE_INFINITY): Room {
+    const others = this.list(tenant).filter((stats) => stats.name !== name);
+    const { room } = this.#limits;
+    return {
+      entries: room.entries - others.reduce((sum, { entries }) => sum + entries, 0),
+      bytes: Math.min(room.bytes, maxBytes) - others.reduce((sum, { bytes }) => sum + bytes, 0),
+    };
+  }
+
+  /** Does some work with an open index; the index stays open until the work ends. */
+  async use<T>(
+    tenant: string,
+    name: string,
+    work: (index: VectorIndex) => Pieces<T>,
+    signal?: AbortSignal,
+  ): Promise<T> {
+    const opened = await this.#enter(tenant, name);
+    try {
+      return await this.#turns.run(tenant, work(opened.index), signal);
+    } finally {
+      opened.users--;
+      this.#settle(opened);
+    }
+  }
+
+  /** Deletes an index; returns false when there is none. Calls that use it end with `not-found`. */
+  async drop(tenant: string, name: string): Promise<boolean> {
+    this.list(tenant);
+    if (!this.#stats.get(tenant)?.has(name)) return false;
+    const directory = this.#path(tenant, name);
+    const dropped = path.join(path.dirname(directory), `${DROPPED}${randomUUID()}`);
+    const opening = this.#open.get(directory);
+    if (opening) (await opening)?.index.close();
+    this.#forget(directory);
+    // Another call may have dropped it during the wait.
+    if (this.#stats.get(tenant)?.delete(name) !== true) return false;
+    renameSync(directory, dropped);
+    rmSync(dropped, { recursive: true, force: true });
+    return true;
+  }
+
+  /** Saves what the open indexes have not saved, and closes them. */
+  async close(): Promise<void> {
+    for (const opened of [...this.#opened.values()]) {
+      await opened.index.save().catch(this.#onError);
+      opened.index.close();
+    }
+    this.#open.clear();
+    this.#opened.clear();
+  }
+
+  /** The open index, which one more call uses. The caller must subtract the call. */
+  async #enter(tenant: string, name: string): Promise<OpenIndex> {
+    const directory = this.#path(tenant, name);
+    for (;;) {
+      this.stats(tenant, name);
+      const opening = this.#open.get(directory) ?? this.#openNow(tenant, directory);
+      // Reinserting makes it the most recently used one.
+      this.#open.delete(directory);
+      this.#open.set(directory, opening);
+      const opened = await opening;
+      if (!opened) throw notFound(name);
+      // It may have been closed to make room before this call had its turn.
+      if (this.#opened.get(directory) !== opened) continue;
+      opened.users++;
+      return opened;
+    }
+  }
+
+  async #openNow(tenant: string, directory: string): Promise<OpenIndex | null> {
+    try {
+      this.#makeRoom(tenant);
+      const index = await this.#turns.run(tenant, VectorIndex.open(directory));
+      if (!index) {
+        this.#forget(directory);
+        return null;
+      }
+      const opened: OpenIndex = { tenant, index, users: 0, maintaining: false };
+      this.#opened.set(directory, opened);
+      return opened;
+    } catch (error) {
+      this.#forget(directory);
+      throw error;
+    }
+  }
+
+  /** Closes indexes while too many are open: those of the tenant with most of them first, the least recently used one first. */
+  #makeRoom(tenant: string): void {
+    while (this.#opened.size >= this.#limits.open || this.#memoryBytes > this.#limits.openBytes) {
+      const idle = [...this.#opened].filter(([, { users, maintaining }]) => users === 0 && !maintaining);
+      const victim = leastNeeded(idle, [...this.#open.keys()]);
+      if (!victim) {
+        if (this.#opened.size < this.#limits.open) return;
+        throw new IndexError('unavailable', `all open indexes are in use (${tenant} asked for another); try again`);
+      }
+      const [directory, { index }] = victim;
+      this.#stats.get(victim[1].tenant)?.set(index.shape.name, index.stats);
+      this.#forget(directory);
+      // What the graph's file lacks is added again from the entries when the index opens.
+      index.close();
+    }
+  }
+
+  get #memoryBytes(): number {
+    return [...this.#opened.values()].reduce((sum, { index }) => sum + index.memoryBytes, 0);
+  }
+
+  /** Begins what is due in the background after a call. */
+  #settle(opened: OpenIndex): void {
+    const { index } = opened;
+    if (opened.maintaining || !(index.needsRebuild || index.needsSave)) return;
+    opened.maintaining = true;
+    void this.#maintain(index)
+      .catch((error: unknown) => {
+        // An index that was dropped meanwhile needs none.
+        if (!(error instanceof IndexError && error.code === 'not-found')) this.#onError(error);
+      })
+      .finally(() => {
+        opened.maintaining = false;
+      });
+  }
+
+  async #maintain(index: VectorIndex): Promise<void> {
+    if (index.needsRebuild) await this.#turns.runBehind(index.rebuild());
+    if (index.needsSave) await index.save();
+  }
+
+  #forget(directory: string): void {
+    this.#open.delete(directory);
+    this.#opened.delete(directory);
+  }
+
+  #read(tenant: string): IndexStats[] {
+    const directory = this.#tenantPath(tenant);
+    const found: IndexStats[] = [];
+    for (const name of readdirSync(directory, { withFileTypes: true }).map((entry) => entry.name)) {
+      if (name.startsWith(DROPPED)) rmSync(path.join(directory, name), { recursive: true, force: true });
+      const stats = name.startsWith('.') ? null : VectorIndex.stats(path.join(directory, name));
+      if (stats?.name === name) found.push(stats);
+    }
+    return found;
+  }
+
+  #tenantPath(tenant: string): string {
+    const directory = path.join(this.#directory, createHash('sha256').update(tenant).digest('hex').slice(0, 32));
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    return directory;
+  }
+
+  #path(tenant: string, name: string): string {
+    return path.join(this.#tenantPath(tenant), name);
+  }
+}
+
+/** Of the given indexes, the least recently used one of the tenant that has most memory. */
+function leastNeeded(
+  idle: readonly [string, OpenIndex][],
+  byUse: readonly string[],
+): [directory: string, OpenIndex] | null {
+  const bytes = new Map<string, number>();
+  for (const [, { tenant, index }] of idle) bytes.set(tenant, (bytes.get(tenant) ?? 0) + index.memoryBytes);
+  const [most] = [...bytes].sort(([, a], [, b]) => b - a)[0] ?? [];
+  const own = idle.filter(([, { tenant }]) => tenant === most);
+  return own.sort(([a], [b]) => byUse.indexOf(a) - byUse.indexOf(b))[0] ?? null;
+}
+
+const notFound = (name: string): IndexError =>
+  new IndexError('not-found', `the tenant has no index "${name}": create it first`);

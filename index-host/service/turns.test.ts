@@ -1,0 +1,70 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Pieces } from '../engine/types.ts';
+import { IndexError } from '../errors.ts';
+import { Turns } from './turns.ts';
+
+/** A clock that only the pieces move, and jobs of pieces of a given length. */
+function arena() {
+  let now = 0;
+  const ran: string[] = [];
+  const turns = new Turns(() => now);
+  function* job(name: string, pieces: number, pieceMs: number): Pieces<string> {
+    for (let i = 0; i < pieces; i++) {
+      now += pieceMs;
+      ran.push(name);
+      yield;
+    }
+    return name;
+  }
+  return { turns, ran, job };
+}
+
+test("a tenant's query waits for a few turns of one that fills indexes, however many jobs that one has", async () => {
+  const { turns, ran, job } = arena();
+  const flood = Array.from({ length: 8 }, (_, i) => turns.run('flood', job(`flood ${i}`, 50, 3)));
+  const query = turns.run('small', job('query', 4, 1));
+  assert.equal(await query, 'query');
+  const before = ran.filter((name) => name !== 'query').length;
+  assert.ok(before <= 6, `${before} pieces of the flood went first`);
+  assert.deepEqual(
+    await Promise.all(flood),
+    Array.from({ length: 8 }, (_, i) => `flood ${i}`),
+  );
+});
+
+test('two busy tenants get equal time, whatever the length of their pieces', async () => {
+  const { turns, ran, job } = arena();
+  const works = [turns.run('a', job('a', 100, 1)), turns.run('b', job('b', 100, 5))];
+  await works[0];
+  const time = { a: ran.filter((name) => name === 'a').length, b: 5 * ran.filter((name) => name === 'b').length };
+  assert.ok(Math.abs(time.a - time.b) <= 15, JSON.stringify(time));
+  await works[1];
+});
+
+test('work in the background runs when no tenant waits', async () => {
+  const { turns, ran, job } = arena();
+  const behind = turns.runBehind(job('behind', 3, 5));
+  await Promise.all([turns.run('a', job('a', 3, 5)), turns.run('b', job('b', 3, 5)), behind]);
+  assert.deepEqual(ran.slice(-3), ['behind', 'behind', 'behind']);
+});
+
+test('an aborted job ends between two pieces, and a job that throws ends alone', async () => {
+  const { turns, ran, job } = arena();
+  const stopping = new AbortController();
+  const long = turns.run('a', job('long', 1000, 5), stopping.signal);
+  const other = turns.run('a', job('other', 3, 5));
+  await other;
+  stopping.abort(new IndexError('cancelled', 'enough'));
+  await assert.rejects(long, { code: 'cancelled' });
+  assert.ok(ran.filter((name) => name === 'long').length < 20);
+  const broken = turns.run(
+    'a',
+    (function* (): Pieces<never> {
+      yield;
+      throw new Error('broken');
+    })(),
+  );
+  await assert.rejects(broken, /broken/);
+  assert.equal(await turns.run('a', job('last', 1, 1)), 'last');
+});

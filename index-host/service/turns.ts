@@ -1,0 +1,105 @@
+import type { Pieces } from '../engine/types.ts';
+import { IndexError } from '../errors.ts';
+
+/** Time of one turn. A piece may take longer, never the next one of the same turn. */
+const TURN_MS = 4;
+
+interface Job {
+  /** Runs one piece; returns false when the job has ended. */
+  step(): boolean;
+}
+
+interface Line {
+  readonly jobs: Job[];
+  /** Milliseconds that the tenant has used, by the clock of start-time fair queueing. */
+  time: number;
+}
+
+/**
+ * Shares the thread among tenants: start-time fair queueing (Goyal, Vin and Cheng, 1996) by the time that their pieces take. A tenant that
+ * fills an index therefore delays another's query by a turn. Jobs of one tenant alternate. Work in the background runs while nothing else waits.
+ */
+export class Turns {
+  readonly #lines = new Map<string, Line>();
+  readonly #background: Job[] = [];
+  readonly #now: () => number;
+  #time = 0;
+  #scheduled = false;
+
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now;
+  }
+
+  /** Runs a job to its end. It ends between two pieces when the signal aborts, with the signal's reason. */
+  run<T>(tenant: string, work: Pieces<T>, signal?: AbortSignal): Promise<T> {
+    const line = this.#lines.get(tenant) ?? { jobs: [], time: this.#time };
+    this.#lines.set(tenant, line);
+    line.time = Math.max(line.time, this.#time);
+    return this.#begin(line.jobs, work, signal);
+  }
+
+  /** Runs a job while no tenant's job waits. */
+  runBehind<T>(work: Pieces<T>, signal?: AbortSignal): Promise<T> {
+    return this.#begin(this.#background, work, signal);
+  }
+
+  #begin<T>(jobs: Job[], work: Pieces<T>, signal: AbortSignal | undefined): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    jobs.push({
+      step() {
+        try {
+          if (signal?.aborted) {
+            work.return(undefined as T);
+            reject(IndexError.from(signal.reason));
+            return false;
+          }
+          const { done, value } = work.next();
+          if (done) resolve(value as T);
+          return !done;
+        } catch (error) {
+          reject(error);
+          return false;
+        }
+      },
+    });
+    this.#schedule();
+    return promise;
+  }
+
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      if (this.#turn()) this.#schedule();
+    });
+  }
+
+  /** Serves one job for one turn; returns false when there was none. */
+  #turn(): boolean {
+    const line = this.#next();
+    const jobs = line?.jobs ?? this.#background;
+    const job = jobs.shift();
+    if (!job) return false;
+    const from = this.#now();
+    let goesOn = job.step();
+    // The clock is read after each piece; most pieces are shorter than a turn.
+    while (goesOn && this.#now() - from < TURN_MS) goesOn = job.step();
+    if (line) {
+      this.#time = line.time;
+      line.time += this.#now() - from;
+    }
+    if (goesOn) jobs.push(job);
+    return true;
+  }
+
+  #next(): Line | null {
+    let next: Line | null = null;
+    for (const [tenant, line] of this.#lines) {
+      if (line.jobs.length > 0) {
+        if (next === null || line.time < next.time) next = line;
+      } else if (line.time <= this.#time) this.#lines.delete(tenant);
+    }
+    return next;
+  }
+}
