@@ -73,13 +73,13 @@ async function timed(run) {
 }
 
 /**
- * Prints the duration of a step, and why it failed.
+ * Prints the cost of a step, and why it failed.
  * @param {import('./steps.js').Step} step
- * @param {{ code: number, unfinished: string[] | null, seconds: number }} result
+ * @param {{ code: number, unfinished: string[] | null, seconds: number, cpuSeconds: number }} result
  * @returns {boolean} whether it passed
  */
-function report({ title, minutes }, { code, unfinished, seconds }) {
-  console.log(`${title}: ${seconds} s`);
+function report({ title, minutes }, { code, unfinished, seconds, cpuSeconds }) {
+  console.log(`${title}: ${seconds} s, ${Math.round(cpuSeconds)} s of processor time`);
   if (unfinished !== null) {
     console.error(`\n${title}: did not end within ${minutes} minutes, and was killed. Tests that still ran:`);
     console.error(unfinished.map((file) => `  ${file}`).join('\n') || '  none');

@@ -48,7 +48,7 @@ test('steps beside each other run at the same time, and their outputs do not mix
   assert.ok(passed);
   assert.match(
     stdout,
-    /^\n== First\nfirst met second\nFirst: \d+ s\n\n== Second\nsecond met first\nSecond: \d+ s\npassed true\n$/,
+    /^\n== First\nfirst met second\nFirst: \d+ s, \d+ s of processor time\n\n== Second\nsecond met first\nSecond: \d+ s, \d+ s of processor time\npassed true\n$/,
   );
 });
 

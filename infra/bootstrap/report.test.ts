@@ -27,7 +27,7 @@ function run(files: Readonly<Record<string, string>>, ...options: string[]) {
 const TEST = "import { test } from 'node:test';";
 
 for (const isolation of ['process', 'none']) {
-  test(`the report has the duration of each file and counts skip reasons (isolation: ${isolation})`, () => {
+  test(`the report has the cost of each file and counts skip reasons (isolation: ${isolation})`, () => {
     const { stdout, stderr, status } = run(
       {
         'one.test.mjs': `${TEST} test('a', { skip: 'no card' }, () => undefined); test('b', { skip: 'no card' }, () => undefined);`,
@@ -36,8 +36,11 @@ for (const isolation of ['process', 'none']) {
       `--test-isolation=${isolation}`,
     );
     assert.equal(status, 0, stderr);
-    assert.match(stdout, /^Test files by duration \(2 in \d+\.\d s\):$/m);
-    for (const file of ['one', 'two']) assert.match(stdout, new RegExp(`^ +\\d+\\.\\d s  ${file}\\.test\\.mjs$`, 'm'));
+    // Files that share a process also share its processor time.
+    const costs = isolation === 'none' ? '( +\\d+\\.\\d s)' : '( +\\d+\\.\\d s){2}';
+    assert.match(stdout, /^Test files by (processor time and )?duration:$/m);
+    for (const name of ['2 files', 'one\\.test\\.mjs', 'two\\.test\\.mjs'])
+      assert.match(stdout, new RegExp(`^${costs}  ${name}$`, 'm'));
     assert.match(stdout, /^Skipped tests: 3\n +2 {2}no card\n +1 {2}no time\n$/m);
   });
 }

@@ -1,33 +1,34 @@
-/** Reporter of Node's test runner: prints the duration of each file and the skipped tests, beside the runner's own report. */
+/** Reporter of Node's test runner: prints the cost of each file and the skipped tests, beside the runner's own report. */
 import path from 'node:path';
 import type { TestEvent } from 'node:test/reporters';
+import { endedCpuSeconds } from './cpu-time.js';
 
-/** The files that take longest get a line each; the others are added up. */
+/** The dearest files get a line each; the others are added up. */
 const LINES = 25;
 
 /**
- * Prints the slowest test files and the reasons of skipped tests. A test that is skipped without a reason fails the run: a reader could not
+ * Prints the dearest test files and the reasons of skipped tests. A test that is skipped without a reason fails the run: a reader could not
  * tell a machine without a tool from a test that no step runs.
  */
 export default async function* report(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
-  const durations = new Durations();
+  const costs = new Costs();
   const skipped: { reason: string | undefined; name: string; file: string }[] = [];
   for await (const { type, data } of events) {
-    if (type === 'test:complete') durations.add(data);
+    if (type === 'test:complete') costs.add(data);
     if ((type === 'test:pass' || type === 'test:fail') && data.skip !== undefined && data.skip !== false) {
       const reason = typeof data.skip === 'string' && data.skip !== '' ? data.skip : undefined;
       skipped.push({ reason, name: data.name, file: relative(data.file) });
     }
   }
-  yield* durations.lines();
+  yield* costs.lines();
   yield* skippedLines(skipped);
   if (skipped.some(({ reason }) => reason === undefined)) process.exitCode = 1;
 }
 
-/** Durations of files, in milliseconds. */
-class Durations {
+/** Durations of files in milliseconds, and their processor time in seconds. */
+class Costs {
   /** With a process per file, the runner reports each file as a test whose name is the file. */
-  readonly #processes = new Map<string, number>();
+  readonly #processes = new Map<string, { readonly ms: number; readonly cpuSeconds: number }>();
   /** Durations of each file's outermost tests: those of all files, when they share a process. */
   readonly #tests = new Map<string, number>();
 
@@ -44,19 +45,45 @@ class Durations {
   }) {
     if (nesting > 0 || file === undefined) return;
     const key = relative(file);
-    if (path.resolve(name) === file) this.#processes.set(key, details.duration_ms);
-    else this.#tests.set(key, (this.#tests.get(key) ?? 0) + details.duration_ms);
+    const ms = details.duration_ms;
+    // The runner reports a file when its process has ended.
+    if (path.resolve(name) === file) this.#processes.set(key, { ms, cpuSeconds: endedCpuSeconds() });
+    else this.#tests.set(key, (this.#tests.get(key) ?? 0) + ms);
   }
 
   *lines(): Generator<string> {
-    const all = [...new Map([...this.#tests, ...this.#processes])].sort(([, a], [, b]) => b - a);
-    if (all.length === 0) return;
-    const others = all.slice(LINES);
-    yield `\nTest files by duration (${all.length} in ${seconds(sum(all))}):\n`;
-    for (const [file, ms] of all.slice(0, LINES)) yield `${seconds(ms).padStart(9)}  ${file}\n`;
-    if (others.length > 0) yield `${seconds(sum(others)).padStart(9)}  ${others.length} others\n`;
+    if (this.#processes.size > 0) {
+      const files = [...this.#processes].sort(([, a], [, b]) => b.cpuSeconds - a.cpuSeconds);
+      yield* table(
+        'processor time and duration',
+        files.map(([file, { ms, cpuSeconds }]) => [file, [cpuSeconds, ms / 1000]]),
+      );
+    } else {
+      const files = [...this.#tests].sort(([, a], [, b]) => b - a);
+      yield* table(
+        'duration',
+        files.map(([file, ms]) => [file, [ms / 1000]]),
+      );
+    }
   }
 }
+
+/** The costs of the first files, a line each, and the sums of the others. */
+function* table(
+  costs: string,
+  files: readonly (readonly [file: string, seconds: readonly number[]])[],
+): Generator<string> {
+  if (files.length === 0) return;
+  const line = (seconds: readonly number[], name: string) =>
+    `${seconds.map((each) => `${each.toFixed(1)} s`.padStart(9)).join('')}  ${name}\n`;
+  yield `\nTest files by ${costs}:\n${line(sums(files), `${files.length} files`)}`;
+  const others = files.slice(LINES);
+  for (const [file, seconds] of files.slice(0, LINES)) yield line(seconds, file);
+  if (others.length > 0) yield line(sums(others), `${others.length} others`);
+}
+
+const sums = (files: readonly (readonly [string, readonly number[]])[]): number[] =>
+  files.reduce<number[]>((total, [, seconds]) => seconds.map((each, i) => each + (total[i] ?? 0)), []);
 
 function* skippedLines(
   skipped: readonly { reason: string | undefined; name: string; file: string }[],
@@ -70,6 +97,4 @@ function* skippedLines(
     if (reason === undefined) yield `           skipped without a reason, which is an error: ${name} (${file})\n`;
 }
 
-const sum = (files: readonly (readonly [string, number])[]): number => files.reduce((total, [, ms]) => total + ms, 0);
-const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
 const relative = (file: string | undefined): string => (file === undefined ? '' : path.relative(process.cwd(), file));

@@ -5,4 +5,4 @@ export function runStep(
   deadline: AbortSignal,
   /** File that takes its output, by default this process's own. */
   output?: number | 'inherit',
-): Promise<{ code: number; unfinished: string[] | null }>;
+): Promise<{ code: number; unfinished: string[] | null; cpuSeconds: number }>;

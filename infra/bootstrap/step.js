@@ -1,6 +1,7 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer).
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
+import { endedCpuSeconds } from './cpu-time.js';
 import { environment } from './run.js';
 
 /** Matches test files, and patterns for test files, on a command line. */
@@ -14,7 +15,7 @@ const TEST_FILE = /\.test\.[cm]?[jt]s$/;
  * @param {string[]} args
  * @param {AbortSignal} deadline
  * @param {number | 'inherit'} [output] file that takes its output, by default this process's own
- * @returns {Promise<{ code: number, unfinished: string[] | null }>} exit code, and the test files that still ran at the kill
+ * @returns {Promise<{ code: number, unfinished: string[] | null, cpuSeconds: number }>} exit code, and the test files that still ran at the kill
  */
 export async function runStep(root, node, args, deadline, output = 'inherit') {
   const child = spawn(node, args, {
@@ -44,11 +45,10 @@ export async function runStep(root, node, args, deadline, output = 'inherit') {
   });
   deadline.addEventListener('abort', late, { once: true });
   try {
-    const code = await new Promise((resolve, reject) => {
+    return await new Promise((resolve, reject) => {
       child.once('error', reject);
-      child.once('exit', (code) => resolve(code ?? 1));
+      child.once('exit', (code) => resolve({ code: code ?? 1, unfinished, cpuSeconds: endedCpuSeconds() }));
     });
-    return { code, unfinished };
   } finally {
     deadline.removeEventListener('abort', late);
     for (const off of handlers) off();

@@ -36,7 +36,11 @@ test('a step that hangs is killed at its deadline, and the report names its unfi
   server.close();
 });
 
-test('a step that ends returns its exit code and no unfinished files', async () => {
-  const step = runStep(directory, process.execPath, ['-e', 'process.exit(3)'], new AbortController().signal);
-  assert.deepEqual(await step, { code: 3, unfinished: null });
+test('a step that ends returns its exit code, no unfinished files, and the processor time of its processes', async () => {
+  const compute = 'while (process.cpuUsage().user < 300_000);';
+  const program = `require('node:child_process').execFileSync(process.execPath, ['-e', '${compute}']); ${compute} process.exit(3);`;
+  const step = runStep(directory, process.execPath, ['-e', program], new AbortController().signal);
+  const { cpuSeconds, ...ending } = await step;
+  assert.deepEqual(ending, { code: 3, unfinished: null });
+  assert.ok(cpuSeconds >= 0.6, `${cpuSeconds} s`);
 });

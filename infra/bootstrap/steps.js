@@ -19,14 +19,14 @@ const REPORTERS = [
 ];
 /** `npm run test:all` runs long tests too: its limits are this many times longer. */
 const LONGER = process.env.PIE_TEST_ALL ? 10 : 1;
-/** Limit for one file: the runner reports a file that hangs and continues with the others. */
-const FILE_TIMEOUT = `--test-timeout=${LONGER * 240_000}`;
+/** Limits for one file: the runner reports a test that hangs, and a file whose tests are over but whose process does not end fails. */
+const FILE_LIMITS = [`--test-timeout=${LONGER * 240_000}`, '--import=./infra/bootstrap/end-hanging.ts'];
 
 /**
  * @param {number} concurrency files at a time
  * @returns {readonly string[]}
  */
-const tests = (concurrency) => ['--test', `--test-concurrency=${concurrency}`, FILE_TIMEOUT, ...REPORTERS];
+const tests = (concurrency) => ['--test', `--test-concurrency=${concurrency}`, ...FILE_LIMITS, ...REPORTERS];
 
 /** Arguments for tests that share one platform in one process. */
 const SHARED = [...tests(1), '--test-isolation=none'];
