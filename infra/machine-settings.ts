@@ -1,7 +1,7 @@
 import os from 'node:os';
 import { z } from 'zod';
 
-/** What a machine runs. */
+/** The roles of a machine: the programs that it runs. */
 export const ROLES = ['gateway', 'runtime', 'gpu-host'] as const;
 export type Role = (typeof ROLES)[number];
 

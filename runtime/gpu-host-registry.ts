@@ -6,7 +6,7 @@ import { retrying } from './retrying.ts';
 
 const LOOK_EVERY_MS = 60_000;
 
-/** What a runtime's own configuration says. */
+/** A runtime's own configuration. */
 interface Own {
   readonly machine: { readonly name: string };
   readonly gpuHosts: readonly GpuHostAddress[];

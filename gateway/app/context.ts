@@ -12,7 +12,7 @@ export interface AppEnv {
   Variables: {
     requestId: string;
     traceparent: string;
-    /** Absent on routes that anyone may read. */
+    /** Absent on routes that need no key. */
     principal: Principal | undefined;
     /** Throws `unauthorized` or `tenant-suspended` once the request's key is no longer valid. */
     recheck: (() => Promise<void>) | undefined;

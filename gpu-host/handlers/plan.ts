@@ -36,7 +36,7 @@ export function uncutInputs(heads: number): number {
 
 const NO_SLOTS = new Uint32Array(0);
 
-/** Where a page was after a part of a call. */
+/** The place of a page after a part of a call. */
 interface Place {
   readonly mapping: Mapping;
   readonly frame: number;

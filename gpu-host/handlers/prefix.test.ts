@@ -265,7 +265,7 @@ test('calls that are no plain text neither take nor give', async () => {
   assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
 });
 
-test('the cache gives way before anybody else does', async () => {
+test('the cache gives way before any inferlet does', async () => {
   await using host = await startTestHost({ pageCount: 12 });
   const b = await bench(host);
   const { pages } = await prefill(b, TEXT);

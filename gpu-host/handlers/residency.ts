@@ -9,7 +9,7 @@ import type { NamedPages } from './named-pages.ts';
 import type { HostQueue } from './space.ts';
 
 /**
- * Where an export's pages are: the calls of `wit/allocate.wit` that pin, retain, prefetch and demote. They move pages between steps and take
+ * Control of where an export's pages are: the calls of `wit/allocate.wit` that pin, retain, prefetch and demote. They move pages between steps and take
  * no frame that an inferlet or another export holds, so they change no token and stop no inferlet.
  */
 export class ResidencyCall extends NamedPagesCall {

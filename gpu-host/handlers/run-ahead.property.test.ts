@@ -259,7 +259,7 @@ function isStart(a: readonly number[], b: readonly number[]): boolean {
   return a.every((token, i) => i >= b.length || token === b[i]);
 }
 
-test('steps ahead change nothing that anybody is told, nor what is in memory', async () => {
+test('steps ahead change no answer, and nothing in memory', async () => {
   let [stepsAhead, batches, failed, ended] = [0, 0, 0, 0];
   for (let seed = 0; seed < SEEDS; seed++) {
     const plot = plotOf(seed);

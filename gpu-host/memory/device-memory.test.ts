@@ -61,7 +61,7 @@ test('children stand at their root’s place, after it', () => {
   assert.deepEqual(ended, ['inferlet-1', 'inferlet-2'], 'and gives way to its root');
 });
 
-test('pages of those who wait go to swap before anybody is ended, and come back bit by bit', () => {
+test('pages of waiting inferlets go to swap before an inferlet is ended, and come back bit by bit', () => {
   const kit = makeMemory({ pages: 4, swapMemoryPages: 2, swapDiskPages: 4 });
   const [waiting, working] = [kit.open({ arrival: 9 }), kit.open({ arrival: 1 })];
   waiting.allocate(1, 4);
@@ -136,7 +136,7 @@ test('unmapped snapshots go first, and empty pages need no room in swap', () => 
   kit.memory.audit();
 });
 
-test('a full pool of exports that swap has no room for is no reason to end anybody', () => {
+test('a full pool of exports that swap has no room for is no reason to end an inferlet', () => {
   const kit = makeMemory({ pages: 3 });
   const [exporter, other] = [kit.open(), kit.open()];
   exporter.allocate(1, 2);

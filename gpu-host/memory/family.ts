@@ -7,7 +7,7 @@ export interface FamilyName {
   readonly maxPages: number;
 }
 
-/** What the members of one family hold on one model. */
+/** The holdings of a family on one model. */
 export interface Family extends FamilyName {
   held: number;
   members: number;

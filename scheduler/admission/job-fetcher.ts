@@ -32,7 +32,7 @@ export interface FetchedJob {
   readonly begun: AttemptOutcome | null;
 }
 
-/** What a fetch may take. */
+/** Limits of a fetch. */
 export interface FetchBounds {
   readonly jobs: number;
   /** Attempts that begin with the fetch. */

@@ -190,7 +190,7 @@ class Link {
     });
   }
 
-  /** Refuses the events of an invocation that nobody follows (yet): its reader has left, or has not heard of the attempt. */
+  /** Refuses the events of an invocation that has no follower (yet): its reader has left, or has not heard of the attempt. */
   #refuse(id: string): void {
     this.#ask('leave', id);
     this.#early.add(id);

@@ -209,7 +209,7 @@ describe('live events', () => {
       const attempt = new Attempt(server, when, 'gateway');
       if (when === 'after') {
         attempt.show('one');
-        await eventually(() => server.followed === 1, 'the client refuses what nobody follows');
+        await eventually(() => server.followed === 1, 'the client refuses events without a follower');
       }
       const follower = follow(client, when, 'r1', true);
       if (when === 'before') attempt.show('one');

@@ -1,4 +1,4 @@
-/** What a machine runs. */
+/** A role of a machine: a kind of process that it runs. */
 export type Role = 'gateway' | 'runtime' | 'gpu-host';
 
 /** A GPU host of a machine. */
