@@ -14,15 +14,18 @@ const ENVIRONMENT = { ...process.env, PATH: `${ROOT}node_modules/.bin${path.deli
 
 const HELLO = `import { Context, defineInferlet, type Piece, send } from '@pie/inferlet';
 import { fused } from '@pie/inferlet/raw';
+import { workflow } from '@pie/inferlet/workflow';
 
-export const run = defineInferlet(async ({ prompt }: { prompt: string }) => {
+const steps = workflow('steps', (g, { text }: { text: string }) => ({ next: g.generate(text, { maxTokens: 2 }) }));
+
+export const run = defineInferlet(async ({ start }: { start: string }) => {
   using ctx = new Context();
   const pieces: Piece[] = [];
-  for await (const piece of ctx.fill(prompt).generate({ maxTokens: 8 }).pieces()) {
+  for await (const piece of ctx.fill(start).generate({ maxTokens: 8 }).pieces()) {
     pieces.push(piece);
     await send(piece.text);
   }
-  return { pieces, runs: typeof fused.Run };
+  return { pieces, runs: typeof fused.Run, ...(await steps.run({ text: 'a' })) };
 });
 `;
 
@@ -59,7 +62,14 @@ describe('the packed library', () => {
 
   it('contains JavaScript, types and the WIT, and no tests', () => {
     const files = readdirSync(path.join(project, 'node_modules/@pie/inferlet'), { recursive: true }).map(String);
-    for (const file of ['dist/index.js', 'dist/index.d.ts', 'dist/raw.js', 'dist/guest.d.ts', 'dist/wit/world.wit']) {
+    for (const file of [
+      'dist/index.js',
+      'dist/index.d.ts',
+      'dist/raw.js',
+      'dist/workflow/index.js',
+      'dist/guest.d.ts',
+      'dist/wit/world.wit',
+    ]) {
       assert.ok(files.includes(file), file);
     }
     assert.deepEqual(
