@@ -132,6 +132,19 @@ describe('reading a function source', () => {
   });
 });
 
+describe('pie graph', () => {
+  it('draws a workflow for the example of its manifest, and says what has none', async () => {
+    const functions = fileURLToPath(new URL('../../functions', import.meta.url));
+    const { code, stdout } = await pie(['graph', path.join(functions, 'document-qa'), '--out', 'drawn.svg']);
+    assert.equal(code, EXIT.ok);
+    assert.match(stdout, /^document-qa: \d+ nodes\n[\s\S]*\nafter the passes\n\ndocument-qa: [\s\S]*\ndrawn\.svg\n$/);
+    assert.ok(existsSync(path.join(directory, 'drawn.svg')));
+    const refused = await pie(['graph', path.join(functions, 'rag')]);
+    assert.equal(refused.code, EXIT.refused);
+    assert.match(refused.stderr, /The source exports no workflow/);
+  });
+});
+
 describe('without a running platform', () => {
   it('the command exits with 4 and explains how to get credentials', async () => {
     const { code, stderr } = await pie(['list']);
