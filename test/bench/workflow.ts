@@ -1,7 +1,8 @@
 import path from 'node:path';
 import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
+import { call, deploySource } from '#test/harness/deploy.ts';
 import { invoke } from '#test/harness/events.ts';
-import { newHome, Platform } from '#test/harness/platform.ts';
+import { newHome, Platform, ROOT } from '#test/harness/platform.ts';
 import { PASSES } from '../../functions/sdk/src/workflow/passes.ts';
 import { SearchEngine } from '../../functions/search-generation/testing/search-engine.ts';
 import type { Bench } from './bench.ts';
@@ -28,6 +29,8 @@ const APPLICATIONS = [
   'contextual-retrieval',
   'search-generation',
 ];
+
+const NODES = 1000;
 
 /** One way to run an application: the names of its passes. */
 interface Way {
@@ -59,6 +62,7 @@ already. A round runs all ways, which take turns in going first.`,
     const functions = [...new Set(APPLICATIONS.map((name) => name.split('/')[0] as string))];
     await using platform = await Platform.start({ home, functions, config: configuration(weights) });
     const rounds = quick ? 1 : repetitions * 2;
+    const costs = await costOfNodes(platform);
     const rows: string[][] = [];
     const data: Record<string, unknown> = {};
     let query = 0;
@@ -93,12 +97,23 @@ already. A round runs all ways, which take turns in going first.`,
       rows,
       notes: [
         'Median (min–max) of the ratios within a round; aim on two cores: 1.1 or more, none below 0.98.',
+        `A node without work costs the guest ${costs}.`,
         `${rounds} rounds; encoders as large as MiniLM-L6; ${SEARCH_MS} ms for a search.`,
       ],
       data,
     };
   },
 };
+
+/** What the library itself costs for each node, by a graph of nodes that do nothing. */
+async function costOfNodes(platform: Platform): Promise<string> {
+  await deploySource(platform, path.join(ROOT, 'functions/sdk/fixtures/workflow.ts'), { name: 'empty-workflow' });
+  await call(platform, 'empty-workflow', { nodes: NODES });
+  const { times } = await call(platform, 'empty-workflow', { nodes: NODES });
+  const { make, optimise, makeAndRun } = times as Record<string, number>;
+  const micros = (elapsedMs = 0) => `${format((elapsedMs * 1000) / NODES, 0)} µs`;
+  return `${micros(make)} to make and check, ${micros(optimise)} for all passes, ${micros((makeAndRun ?? 0) - (make ?? 0))} to run`;
+}
 
 /** Mean time of queries that begin at once. */
 async function runAtOnce(
