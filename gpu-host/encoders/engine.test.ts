@@ -186,6 +186,29 @@ describe('encoders of a GPU host', () => {
     await Promise.all([greedy.close(), other.close()]);
   });
 
+  it('count the heap that many small calls take, and give it back', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    watched.gate = promise;
+    const inferlets = Array.from({ length: 8 }, (_, i) => open(`small-${i}`, 'small-calls'));
+    const modest = open('modest', 'modest');
+    const calls = inferlets.flatMap((inferlet) =>
+      Array.from({ length: 300 }, () => inferlet.encode('small', call([text(20)]))),
+    );
+    const soon = modest.encode('small', call([text(20)]));
+    // The host answers this one after it has read the calls above.
+    must(await modest.encode('small', call([])));
+    resolve();
+    must(await soon);
+    const isRefused = (outcome: Awaited<(typeof calls)[number]>) =>
+      outcome.tag === 'err' && outcome.val.tag === 'limit-exceeded';
+    const refused = (await Promise.all(calls)).filter(isRefused).length;
+    // The tenant has half of a heap of 1 MiB: 256 calls. Each inferlet may have 128 in any case.
+    assert.equal(refused, 300 - 256 + 7 * (300 - 128));
+    const again = Array.from({ length: 256 }, () => inferlets[0]!.encode('small', call([text(20)])));
+    for (const each of again) must(await each);
+    await Promise.all([...inferlets, modest].map((inferlet) => inferlet.close()));
+  });
+
   it('keep other models from the device while they compute, though no text waits', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;

@@ -35,8 +35,12 @@ export interface EncodePort {
   finished(): void;
 }
 
-/** Bytes of waiting calls that every inferlet may have, whatever its tenant's others have. */
+/** Bytes of waiting calls that every inferlet may have, on the heap and outside, whatever its tenant's others have. */
 const LEAST_BYTES = 256 * 1024;
+/** JavaScript heap of a waiting call; more than its few tokens take. */
+const CALL_HEAP_BYTES = 2048;
+/** Bytes of a waiting text besides its arguments: the four lists of {@link inOrder}. */
+const TEXT_BYTES = 4 * Uint32Array.BYTES_PER_ELEMENT;
 
 interface EncodeCall {
   readonly tenant: string;
@@ -52,13 +56,15 @@ interface EncodeCall {
   taken: number;
   /** Texts without a result. */
   left: number;
+  /** Bytes of arguments and results. */
   readonly bytes: number;
 }
 
 /** One inferlet's calls. */
 interface InferletCalls {
   readonly calls: Set<EncodeCall>;
-  readonly bytes: Taken;
+  readonly heap: Taken;
+  readonly values: Taken;
 }
 
 /**
@@ -101,18 +107,20 @@ export class EncoderEngine {
     const size = config.head.kind === 'reranker' ? 1 : config.hiddenSize;
     const resultBytes = operation.lengths.length * size * Float32Array.BYTES_PER_ELEMENT;
     const inferlet = this.#inferlets.get(port) ?? this.#newInferlet(port);
-    const held = bytes + resultBytes;
-    const refused = this.#refuse(operation) ?? (inferlet.bytes.fits(held) ? undefined : TOO_MANY);
+    const held = bytes + resultBytes + operation.lengths.length * TEXT_BYTES;
+    const fits = inferlet.heap.fits(CALL_HEAP_BYTES) && inferlet.values.fits(held);
+    const refused = this.#refuse(operation) ?? (fits ? undefined : TOO_MANY);
     if (refused) {
-      this.#answer(port, () => encodeError(port.writer, id, refused));
+      this.#answer(port, id, () => encodeError(port.writer, id, refused));
       return;
     }
     const results = new Float32Array(resultBytes / Float32Array.BYTES_PER_ELEMENT);
     if (results.length === 0) {
-      this.#answer(port, () => encodeFloats(port.writer, id, results));
+      this.#answer(port, id, () => encodeFloats(port.writer, id, results));
       return;
     }
-    inferlet.bytes.add(held);
+    inferlet.heap.add(CALL_HEAP_BYTES);
+    inferlet.values.add(held);
     this.#inferlets.set(port, inferlet);
     const { tenant } = port.owner;
     const left = operation.lengths.length;
@@ -126,12 +134,14 @@ export class EncoderEngine {
   drop(port: EncodePort, released: () => void, why?: HandlerError): void {
     const inferlet = this.#inferlets.get(port);
     this.#inferlets.delete(port);
-    inferlet?.bytes.close();
+    inferlet?.heap.close();
+    inferlet?.values.close();
     for (const call of inferlet?.calls ?? []) {
       this.#queue.remove(call);
-      if (why && call.id !== 0) encodeError(port.writer, call.id, why);
+      if (!why || call.id === 0) continue;
+      encodeError(port.writer, call.id, why);
+      port.touched();
     }
-    if (why) port.touched();
     if (this.#computing.has(port)) this.#ended.push(released);
     else released();
   }
@@ -164,8 +174,9 @@ export class EncoderEngine {
     for (const { owner } of this.#computing) yield owner.tenant;
   }
 
-  #newInferlet({ owner }: EncodePort): InferletCalls {
-    return { calls: new Set(), bytes: new Taken(this.#bytes.values, owner.tenant, LEAST_BYTES) };
+  #newInferlet({ owner: { tenant } }: EncodePort): InferletCalls {
+    const taken = (shares: HostBytes['heap']) => new Taken(shares, tenant, LEAST_BYTES);
+    return { calls: new Set(), heap: taken(this.#bytes.heap), values: taken(this.#bytes.values) };
   }
 
   #wake(): void {
@@ -218,7 +229,7 @@ export class EncoderEngine {
     call.left--;
     if (call.left > 0 || !this.#finish(call)) return;
     const { port, id, results } = call;
-    this.#answer(port, () => encodeFloats(port.writer, id, results));
+    this.#answer(port, id, () => encodeFloats(port.writer, id, results));
   }
 
   /** The texts were checked, so a failure is the device's, and that of the whole batch. */
@@ -228,7 +239,7 @@ export class EncoderEngine {
       this.#queue.remove(call);
       if (!this.#finish(call)) continue;
       this.#counts = { ...this.#counts, failedCalls: this.#counts.failedCalls + 1 };
-      this.#answer(call.port, () => encodeError(call.port.writer, call.id, FAILED));
+      this.#answer(call.port, call.id, () => encodeError(call.port.writer, call.id, FAILED));
     }
   }
 
@@ -236,12 +247,15 @@ export class EncoderEngine {
   #finish(call: EncodeCall): boolean {
     const inferlet = this.#inferlets.get(call.port);
     if (!inferlet?.calls.delete(call)) return false;
-    inferlet.bytes.add(-call.bytes);
+    inferlet.heap.add(-CALL_HEAP_BYTES);
+    inferlet.values.add(-call.bytes);
     if (inferlet.calls.size === 0) this.#inferlets.delete(call.port);
     return true;
   }
 
-  #answer(port: EncodePort, write: () => boolean): void {
+  /** Writes the answer of a call that wants one. */
+  #answer(port: EncodePort, id: number, write: () => boolean): void {
+    if (id === 0) return;
     write();
     port.touched();
     port.finished();
