@@ -84,8 +84,8 @@ async function main(): Promise<number> {
       signal: stopping.signal,
     });
     if (releaseMachine === null) return 130;
-    // A runtime reads the tokenizers of the models.
-    const models = serves('runtime') || serves('gpu-host') ? config.models : [];
+    // A runtime reads the tokenizers of the models and encoders.
+    const models = serves('runtime') || serves('gpu-host') ? [...config.models, ...config.encoders] : [];
     for (const model of new Set(models.map(({ source }) => source))) {
       const pulled = await runProgram(config, ['gpu-host/models/main.ts', 'pull', model], {
         output: flags.json ? 'progress' : 'inherit',

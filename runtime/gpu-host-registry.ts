@@ -11,7 +11,14 @@ interface Own {
   readonly machine: { readonly name: string };
   readonly gpuHosts: readonly GpuHostAddress[];
   /** The supervisor has pulled their sources. */
-  readonly models: readonly { readonly name: string; readonly source: string }[];
+  readonly models: readonly Named[];
+  readonly encoders: readonly Named[];
+}
+
+/** A model or an encoder. */
+interface Named {
+  readonly name: string;
+  readonly source: string;
 }
 
 /** The GPU hosts that a runtime uses: those of its own configuration, and those that other machines have registered. */
@@ -57,9 +64,10 @@ export class GpuHostRegistry {
     };
   }
 
-  /** Directories of this machine's copies of the models: another machine's directories are not here. */
+  /** Directories of this machine's copies of the models and encoders: another machine's directories are not here. */
   async #localModels(): Promise<ReadonlyMap<string, string>> {
-    const pulled = this.#own.models.map(
+    const { models, encoders } = this.#own;
+    const pulled = [...models, ...encoders].map(
       async ({ name, source }) => [name, (await pullModel(source)).directory] as const,
     );
     return new Map(await Promise.all(pulled));
