@@ -46,6 +46,8 @@ async function encode(
   if (refused !== null) return err(handlerError('limit-exceeded', refused));
   const encoded = await inferlet.services.texts.encode(inferlet.textUser, summary, texts, query);
   if (encoded.tag === 'err') return encoded;
+  // A worker finishes the texts of an inferlet that has ended. A device opened now would stay open.
+  if (inferlet.stopped) return err(inferlet.stopped);
   const { cut, ...inputs } = encoded.val;
   const tokens = inputs.tokens.length;
   const overLimit = inferlet.refuseTokens(tokens);

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { parseReadyLine } from '#infra/ready.ts';
 
@@ -22,6 +23,8 @@ export interface TestGpuHostOptions {
   readonly settings?: Readonly<Record<string, unknown>>;
   /** Gives the random model a random adapter of this name. */
   readonly adapter?: string;
+  /** Serves a random encoder of this name, which makes vectors. */
+  readonly encoder?: string;
 }
 
 /** A GPU host of a single test: a process, on a socket in a temporary directory. */
@@ -43,11 +46,16 @@ export class TestGpuHost {
       await randomAdapter(join(directory, 'adapter'), shape, 8);
       adapters.push({ name: options.adapter, source: `file:${join(directory, 'adapter')}` });
     }
+    const encoders = [];
+    if (options.encoder !== undefined) {
+      const { directory: source } = await randomEncoder(join(directory, 'encoder'), { kind: 'embedding' }, 9);
+      encoders.push({ name: options.encoder, kind: 'embedding', source: `file:${source}`, threads: 1 });
+    }
     const config = {
       name: 'gpu-host-1',
       address: join(directory, 'gpu.sock'),
       kvDirectory: join(directory, 'kv'),
-      encoders: [],
+      encoders,
       models: [
         {
           ...{ name: TEST_MODEL, source: `file:${model}`, backend: 'reference', bits: 32, headBits: 32 },

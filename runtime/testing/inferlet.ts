@@ -19,6 +19,8 @@ export interface TestInferletOptions {
   readonly tokens?: number;
   /** Replaces parts of the GPU host's description of its model. */
   readonly model?: Partial<GrantedModel>;
+  /** Names of the GPU host's encoders that it may use; by default none. */
+  readonly encoders?: readonly string[];
   readonly grants?: Partial<Grants>;
   /** The services that the test calls. */
   readonly services?: Partial<Services>;
@@ -53,6 +55,7 @@ export class TestInferlet {
             ],
           ]
         : [];
+    const encoders = (connection?.encoders ?? []).filter(({ name }) => options.encoders?.includes(name));
     const session = new Session(
       options.sink ?? { pendingBytes: 0, add: () => undefined, flushed: () => Promise.resolve(true) },
       { attach: () => () => undefined },
@@ -71,6 +74,7 @@ export class TestInferlet {
           ...(options.traceparent !== undefined && { traceparent: options.traceparent }),
         },
         ...{ limits: { pages, tokens }, models: new Map(granted) },
+        ...(connection && { encoders: new Map(encoders.map((each) => [each.name, { summary: each, connection }])) }),
       },
       session,
       only({ storeQueues: new StoreQueues(), bytes: inferletBytes(), ...options.services }, SERVICES),

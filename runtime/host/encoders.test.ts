@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Vectors } from '#wit/generated/host.ts';
+import { TestGpuHost } from '../testing/gpu-host.ts';
+import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
+import { failureOf, value } from '../testing/outcome.ts';
+import { TextService } from '../texts/service.ts';
+
+describe('encoding calls of an inferlet', () => {
+  const texts = new TextService({ maxWorkers: 1 });
+  let host: TestGpuHost;
+  let connection: GpuHostConnection;
+  before(async () => {
+    host = await TestGpuHost.start({ encoder: 'small' });
+    connection = await GpuHostConnection.connect(host.address);
+  });
+  after(async () => {
+    connection.close();
+    await host.stop();
+    await texts.close();
+  });
+
+  const open = (options: TestInferletOptions = {}) =>
+    new TestInferlet(connection, { services: { texts }, encoders: ['small'], ...options });
+  const embed = (guest: TestInferlet, words: readonly string[], name = '') =>
+    guest.call<Promise<Outcome<Vectors>>>('embedding', 'embed', name, words);
+  const textsEncoded = async () => (await connection.stats()).encoders[0]?.texts;
+
+  it('count the tokens of an answer', async () => {
+    const guest = open();
+    const { size, tokens, values } = value(await embed(guest, ['king', 'queen of france']));
+    assert.deepEqual([size, values.length, guest.inferlet.inputTokens], [32, 64, tokens]);
+    await guest.end();
+  });
+
+  it('stop at the limit of tokens', async () => {
+    const guest = open({ tokens: 5 });
+    const { tokens } = value(await embed(guest, ['king of france', 'queen']));
+    const before = await textsEncoded();
+    assert.equal(failureOf(await embed(guest, ['king'])), 'limit-exceeded');
+    assert.deepEqual([guest.inferlet.inputTokens, await textsEncoded()], [tokens, before]);
+    await guest.end();
+  });
+
+  it('do not reach the device when the inferlet ends while a worker tokenizes', async () => {
+    const guest = open();
+    const before = await textsEncoded();
+    const calling = embed(guest, ['king']);
+    await guest.end();
+    assert.equal(failureOf(await calling), 'terminated');
+    assert.deepEqual([guest.inferlet.inputTokens, await textsEncoded()], [0, before]);
+  });
+});
