@@ -263,7 +263,7 @@ export class InvocationRunner {
     const { job, outbox, startedAt, signal, family, depth, epoch, meter, observed } = attempt;
     const { run } = launched;
     const { models, encoders } = await this.#options.modelsOf(job, family);
-    using _served = this.#served.enter(models);
+    using _served = this.#served.enter(models, encoders);
     const [grants, variables] = await Promise.all([
       this.#options.grantsOf(job),
       untilStored(() => this.#options.variablesOf(job), signal),

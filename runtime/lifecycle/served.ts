@@ -1,4 +1,7 @@
-import type { GrantedModel } from '../host/inferlet.ts';
+/** A model or an encoder on a GPU host. */
+interface Placed {
+  readonly connection: { readonly name: string };
+}
 
 /** Counts the invocations that each GPU host serves now, by host name. */
 export class Served {
@@ -8,9 +11,9 @@ export class Served {
     return Object.fromEntries(this.#counts);
   }
 
-  /** Counts an invocation at each host of its models until the result is disposed of. */
-  enter(models: ReadonlyMap<string, Pick<GrantedModel, 'connection'>>): Disposable {
-    const hosts = new Set([...models.values()].map(({ connection }) => connection.name));
+  /** Counts an invocation at each host of its models and encoders until the result is disposed of. */
+  enter(...granted: readonly ReadonlyMap<string, Placed>[]): Disposable {
+    const hosts = new Set(granted.flatMap((each) => [...each.values()].map(({ connection }) => connection.name)));
     for (const host of hosts) this.#add(host, 1);
     return {
       [Symbol.dispose]: () => {
