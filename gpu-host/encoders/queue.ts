@@ -14,6 +14,9 @@ export interface PickedText<Call extends Waiting> {
   readonly index: number;
 }
 
+/** Padding of a batch, tokens, that is cheaper than a batch more. */
+const FREE_PADDING = 128;
+
 /**
  * Chooses which texts an encoder computes next. Tenants have equal parts of a batch by tokens, and what they leave goes to the others; a
  * tenant's texts go first come, first served. Pure: no clock, no I/O.
@@ -45,18 +48,21 @@ export class EncodeQueue<Call extends Waiting> {
 
   /**
    * Takes the texts of the next batch: at least one, and of more so many that their number times the longest is at most `maxTokens`, because
-   * a batch is padded to its longest text.
+   * a batch is padded to its longest text. A text that would make most of the batch padding waits: others would pay for it.
    */
   take(maxTokens: number): PickedText<Call>[] {
     const batch: PickedText<Call>[] = [];
-    let width = 0;
+    let [width, tokens] = [0, 0];
     const takeOne = (calls: Set<Call>): number => {
       const [call] = calls;
       if (!call) return 0;
       const length = call.lengths[call.taken] ?? 0;
       const wider = Math.max(width, length);
-      if (batch.length > 0 && (batch.length + 1) * wider > maxTokens) return 0;
+      const padded = (batch.length + 1) * wider;
+      const padding = padded - tokens - length;
+      if (batch.length > 0 && (padded > maxTokens || padding > Math.max(FREE_PADDING, padded / 2))) return 0;
       width = wider;
+      tokens += length;
       batch.push({ call, index: call.taken });
       call.taken++;
       if (call.taken === call.lengths.length) calls.delete(call);
