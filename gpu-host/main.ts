@@ -14,6 +14,7 @@ import { OnnxEncoder } from './backends/onnx/encoder.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
 import type { HostedEncoder } from './encoders/engine.ts';
+import { measured } from './encoders/measure.ts';
 import { DEFAULT_ADAPTER_BYTES } from './handlers/model.ts';
 import { uncutInputs } from './handlers/plan.ts';
 import { type LoadedAdapter, loadAdapter } from './models/adapter.ts';
@@ -116,7 +117,7 @@ async function openEncoder({ name, source, kind, threads }: EncoderEntry): Promi
   const { directory } = await pullModel(source, { kind });
   const model = await loadEncoder(directory, kind);
   const encoder = await OnnxEncoder.open(model, threads > 0 ? { threads } : {});
-  return { name, encoder, device: { name: 'CPU' }, directory: model.directory };
+  return { name, encoder, device: { name: 'CPU' }, directory: model.directory, profile: await measured(encoder) };
 }
 
 const MIB = 1024 * 1024;

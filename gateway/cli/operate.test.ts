@@ -199,6 +199,7 @@ describe('operator commands:', () => {
         {
           ...{ encoder: 'minilm', kind: 'embedding', hostId: 'a', device: { name: 'CPU' }, batchSize: 8 },
           ...{ utilisation: 0.3, textsPerSecond: 90, tokensPerSecond: 900, waitingCalls: 1 },
+          ...{ maxBatchTokens: 250, latency: [{ tokens: 128, msPerToken: 0.1 }] },
         },
       ],
     }));
@@ -241,6 +242,7 @@ describe('operator commands:', () => {
       .map((line) => JSON.parse(line));
     assert.deepEqual([first.name, first.load[0].gpuHost, second.connected], ['gpu-host-1', 'gpu-host-1', false]);
     assert.deepEqual([first.encoders[0].encoder, first.encoders[0].textsPerSecond], ['minilm', 90]);
+    assert.deepEqual(first.encoders[0].latency, [{ tokens: 128, msPerToken: 0.1 }]);
     const { stdout } = await pie(['doctor']);
     assert.match(
       stdout,

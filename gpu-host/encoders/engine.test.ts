@@ -110,7 +110,7 @@ describe('encoders of a GPU host', () => {
     assert.ok(inferlet.usage.gpuUs > 0);
     const [small] = host.stats().encoders;
     assert.deepEqual([small?.texts, small?.tokens, small?.waitingCalls], [4, 20, 0]);
-    assert.ok((small?.deviceBusyMs ?? 0) > 0 && (small?.msPerToken ?? 0) > 0);
+    assert.ok((small?.deviceBusyMs ?? 0) > 0 && (small?.latency[0]?.msPerToken ?? 0) > 0);
   });
 
   it('return a score for each pair', async () => {

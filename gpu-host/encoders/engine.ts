@@ -11,7 +11,7 @@ import type { Operation } from '../protocol/operations.ts';
 import { encodeError, encodeFloats } from '../protocol/results.ts';
 import { MAX_ENCODED_TEXTS, MAX_RESULT_FLOATS } from '../protocol/wire.ts';
 import type { FrameWriter } from '../protocol/words.ts';
-import { Pace } from './pace.ts';
+import { LatencyProfile } from './latency-profile.ts';
 import { EncodeQueue, type PickedText } from './queue.ts';
 
 /** An encoder that a host serves. */
@@ -21,6 +21,8 @@ export interface HostedEncoder {
   readonly device: Device;
   /** Hugging Face directory, sent to runtimes for the tokenizer. */
   readonly directory: string;
+  /** Measured before; the engine goes on measuring. */
+  readonly profile?: LatencyProfile;
 }
 
 /** Destination of one inferlet's results. */
@@ -75,7 +77,7 @@ export class EncoderEngine {
   readonly model: HostedEncoder;
   readonly #queue = new EncodeQueue<EncodeCall>();
   readonly #inferlets = new Map<EncodePort, InferletCalls>();
-  readonly #pace = new Pace();
+  readonly #profile: LatencyProfile;
   readonly #time = new DeviceTime();
   readonly #turns: DeviceTurns;
   readonly #pause = new Pause();
@@ -93,6 +95,7 @@ export class EncoderEngine {
   /** @param flush sends the written results */
   constructor(model: HostedEncoder, bytes: HostBytes, share: DeviceShare, flush: () => void) {
     this.model = model;
+    this.#profile = model.profile ?? new LatencyProfile();
     this.#bytes = bytes;
     this.#flush = flush;
     this.#turns = share.join(
@@ -148,12 +151,11 @@ export class EncoderEngine {
 
   get stats(): EncoderStats {
     const { name, device, encoder } = this.model;
-    const msPerToken = this.#pace.msPerToken;
     return {
       ...{ name, kind: encoder.config.head.kind, device, ...this.#counts },
       waitingCalls: [...this.#inferlets.values()].reduce((sum, { calls }) => sum + calls.size, 0),
       deviceBusyMs: (this.#time.spentNs - this.#earlierNs) / 1e6,
-      ...(msPerToken !== undefined && { msPerToken }),
+      ...{ maxBatchTokens: this.#profile.maxTokens, latency: this.#profile.curve },
     };
   }
 
@@ -193,7 +195,7 @@ export class EncoderEngine {
         else await nextTurn();
         continue;
       }
-      await this.#compute(this.#queue.take(this.#pace.maxTokens));
+      await this.#compute(this.#queue.take(this.#profile.maxTokens));
       this.#flush();
       await nextTurn();
     }
@@ -214,7 +216,7 @@ export class EncoderEngine {
     if ('error' in outcome) this.#fail(batch, outcome.error);
     else {
       const width = Math.max(...batch.map(lengthOf));
-      this.#pace.note(width * batch.length, ms);
+      this.#profile.note(width * batch.length, ms);
       for (const [i, pick] of batch.entries()) this.#accept(pick, outcome.values[i] ?? EMPTY);
     }
     const tokens = batch.reduce((sum, pick) => sum + lengthOf(pick), 0);

@@ -164,8 +164,10 @@ export interface EncoderStats {
   readonly failedCalls: number;
   /** Milliseconds that the device computed. */
   readonly deviceBusyMs: number;
-  /** Measured milliseconds per token of a batch, padding included, by which batches are sized; absent before the first. */
-  readonly msPerToken?: number;
+  /** Most tokens of the next batch, padding included: as many as take about 25 ms by `latency`. */
+  readonly maxBatchTokens: number;
+  /** Measured time of batches by their size, smallest first. */
+  readonly latency: readonly { readonly tokens: number; readonly msPerToken: number }[];
 }
 
 /** Share of a model's device steps that were handed over ahead. */

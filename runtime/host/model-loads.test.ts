@@ -55,14 +55,29 @@ describe('the recent load of GPU hosts', () => {
   it('includes encoders', async () => {
     const stats = await connection.stats();
     const counts = { batches: 2, texts: 10, tokens: 100, failedCalls: 0, deviceBusyMs: 50, waitingCalls: 0 };
-    const encoder: EncoderStats = { name: 'minilm', kind: 'embedding', device: { name: 'CPU' }, ...counts };
+    const latency = [{ tokens: 128, msPerToken: 0.1 }];
+    const encoder: EncoderStats = {
+      name: 'minilm',
+      kind: 'embedding',
+      device: { name: 'CPU' },
+      ...counts,
+      maxBatchTokens: 250,
+      latency,
+    };
     const before = { ...stats, elapsedMs: 1000, encoders: [encoder] };
     const busy = { ...encoder, batches: 4, texts: 20, tokens: 300, deviceBusyMs: 300, waitingCalls: 3 };
     const now = { ...stats, elapsedMs: 1500, encoders: [busy] };
     assert.deepEqual(loadsOf('h', 1, now, before).encoders, [
       {
         ...{ encoder: 'minilm', kind: 'embedding', hostId: 'h', device: { name: 'CPU' }, batchSize: 5 },
-        ...{ utilisation: 0.5, textsPerSecond: 20, tokensPerSecond: 400, waitingCalls: 3 },
+        ...{
+          utilisation: 0.5,
+          textsPerSecond: 20,
+          tokensPerSecond: 400,
+          waitingCalls: 3,
+          maxBatchTokens: 250,
+          latency,
+        },
       },
     ]);
   });

@@ -116,6 +116,8 @@ export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, bef
       textsPerSecond: ratio(texts * 1000, elapsedMs),
       tokensPerSecond: ratio(change((one) => one.tokens) * 1000, elapsedMs),
       waitingCalls: encoder.waitingCalls,
+      maxBatchTokens: encoder.maxBatchTokens,
+      latency: encoder.latency,
     };
   });
   return { models, encoders };

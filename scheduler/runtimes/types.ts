@@ -172,6 +172,9 @@ export interface EncoderLoad {
   readonly tokensPerSecond: number;
   /** Calls that wait for the device, or are computed. */
   readonly waitingCalls: number;
+  /** Most tokens of the next batch, and the measured time of batches by their size, both with padding. */
+  readonly maxBatchTokens: number;
+  readonly latency: readonly { readonly tokens: number; readonly msPerToken: number }[];
 }
 
 /** Outcome of the recovery of a dead runtime's jobs, as counts. */

@@ -63,6 +63,13 @@ const EncoderLoadSchema = z.object({
   textsPerSecond: z.number(),
   tokensPerSecond: z.number(),
   waitingCalls: z.int().openapi({ description: 'Calls that wait for the device, or are computed' }),
+  maxBatchTokens: z
+    .int()
+    .openapi({ description: 'Most tokens of the next batch, padding included: as many as take about 25 ms' }),
+  latency: z
+    .array(z.object({ tokens: z.int(), msPerToken: z.number() }))
+    .readonly()
+    .openapi({ description: 'Measured time of batches of more than half of `tokens`, padding included' }),
 });
 
 const HostedModelSchema = z.object({

@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { seeded } from '../memory/testing/random.ts';
+import { LatencyProfile } from './latency-profile.ts';
+
+/** A device that takes a fixed time for a batch, and a time for each token, give or take a tenth. */
+function simulated(seed: number) {
+  const below = seeded(seed);
+  const fixedMs = below(10);
+  const tokenMs = 10 ** -(1 + below(3));
+  const time = (tokens: number) => (fixedMs + tokens * tokenMs) * (0.9 + below(200) / 1000);
+  return { below, time, fits: Math.min(2 ** 14, Math.max(1, (25 - fixedMs) / tokenMs)) };
+}
+
+test('batches grow to the target of time, whatever small batches come between', () => {
+  for (let seed = 1; seed <= 200; seed++) {
+    const { below, time, fits } = simulated(seed);
+    const profile = new LatencyProfile();
+    assert.equal(profile.maxTokens, 128);
+    for (let round = 0; round < 40; round++) {
+      const { maxTokens } = profile;
+      profile.note(maxTokens, time(maxTokens));
+      for (let i = below(30); i > 0; i--) {
+        const tokens = 1 + below(20);
+        profile.note(tokens, time(tokens));
+      }
+    }
+    const { maxTokens } = profile;
+    assert.ok(maxTokens > 0.4 * fits && maxTokens < 1.4 * fits, `seed ${seed}: ${maxTokens} of ${fits}`);
+  }
+});
+
+test('batches shrink when the device becomes slower, and grow again', () => {
+  const profile = new LatencyProfile();
+  const settle = (tokenMs: number) => {
+    for (let i = 0; i < 60; i++) profile.note(profile.maxTokens, 2 + tokenMs * profile.maxTokens);
+    return profile.maxTokens;
+  };
+  const fast = settle(0.01);
+  const slow = settle(0.2);
+  assert.ok(fast > 1500 && fast < 2600 && slow > 64 && slow < 160, `${fast}, ${slow}`);
+  assert.ok(settle(0.01) > 1500);
+});
+
+test('the curve has the sizes that were measured', () => {
+  const profile = new LatencyProfile();
+  for (const [tokens, ms] of [
+    [1, 2],
+    [5, 4],
+    [8, 4],
+    [1 << 20, 2 ** 14],
+  ] as const)
+    profile.note(tokens, ms);
+  assert.deepEqual(
+    profile.curve.map(({ tokens }) => tokens),
+    [1, 8, 2 ** 14],
+  );
+});

@@ -1,0 +1,56 @@
+/** Time of a batch, ms. A longer one would hold up the steps of causal models on the same device. */
+const TARGET_MS = 25;
+/** Tokens of the first batch, before any was measured. */
+const FIRST_TOKENS = 128;
+/** The sizes of the curve are powers of two up to this exponent. */
+const LARGEST = 14;
+/** Least time of a batch, ms: what a coarse clock takes for none. */
+const LEAST_MS = 1e-3;
+/** Weight of the latest batch in the measured time of its size. */
+const WEIGHT = 0.2;
+
+/** A measured point of the curve: batches of more than half of `tokens`, padding included. */
+export interface LatencyPoint {
+  readonly tokens: number;
+  /** Mean time per token, padding included. */
+  readonly msPerToken: number;
+}
+
+/**
+ * An encoder's time for a batch by its size, measured on line; each size doubles the one before. A single mean over all sizes would mistake the
+ * fixed time of small batches for a slow device. Pure.
+ */
+export class LatencyProfile {
+  readonly #msPerToken: (number | undefined)[] = [];
+
+  /** The measured sizes, smallest first. */
+  get curve(): readonly LatencyPoint[] {
+    return this.#msPerToken.flatMap((msPerToken, exponent) =>
+      msPerToken === undefined ? [] : [{ tokens: 2 ** exponent, msPerToken }],
+    );
+  }
+
+  /** Most tokens of the next batch, padding included: as many as take {@link TARGET_MS}, but at most the next size above the measured ones. */
+  get maxTokens(): number {
+    const { curve } = this;
+    const fitting = curve.findLastIndex(({ tokens, msPerToken }) => tokens * msPerToken <= TARGET_MS);
+    const [last, next] = [curve[fitting], curve[fitting + 1]];
+    if (!last) return next ? Math.max(1, Math.floor(TARGET_MS / next.msPerToken)) : FIRST_TOKENS;
+    const most = Math.floor(TARGET_MS / (next ?? last).msPerToken);
+    return Math.max(last.tokens, Math.min(most, last.tokens * 2, 2 ** LARGEST));
+  }
+
+  /** Notes a batch of so many tokens, padding included. */
+  note(tokens: number, ms: number): void {
+    const exponent = Math.min(LARGEST, Math.ceil(Math.log2(tokens)));
+    const now = Math.max(ms, LEAST_MS) / tokens;
+    const before = this.#msPerToken[exponent];
+    if (before === undefined) {
+      this.#msPerToken[exponent] = now;
+      return;
+    }
+    // A device that has become slower or faster has become so for all sizes; the others may not be measured for long.
+    const change = 1 + WEIGHT * (now / before - 1);
+    for (const [i, other] of this.#msPerToken.entries()) if (other !== undefined) this.#msPerToken[i] = other * change;
+  }
+}

@@ -1,0 +1,26 @@
+import type { Encoder } from '../backends/encoder.ts';
+import { LatencyProfile } from './latency-profile.ts';
+
+/** Tokens of a measured text, and tokens of the measured batches. */
+const TEXT_TOKENS = 16;
+const SIZES = [16, 64, 256, 1024, 4096];
+/** Measuring ends at the first batch that takes so long, ms. */
+const ENOUGH_MS = 12;
+
+/** Measures batches of an encoder before it serves, so that its first batches have a fitting size. */
+export async function measured(encoder: Encoder): Promise<LatencyProfile> {
+  const profile = new LatencyProfile();
+  const length = Math.min(TEXT_TOKENS, encoder.config.contextLength);
+  const text = { tokens: new Uint32Array(length), types: new Uint8Array(length) };
+  for (const size of SIZES) {
+    const texts = new Array<typeof text>(Math.ceil(size / length)).fill(text);
+    // The first run of a size allocates its memory.
+    await encoder.encode(texts);
+    const startedMs = performance.now();
+    await encoder.encode(texts);
+    const ms = performance.now() - startedMs;
+    profile.note(texts.length * length, ms);
+    if (ms > ENOUGH_MS) break;
+  }
+  return profile;
+}
