@@ -41,12 +41,12 @@ export type EncoderKind = EncoderHead['kind'];
 /** The `model_type`s that are computed here. */
 export const ENCODER_TYPES = ['bert', 'roberta', 'xlm-roberta'] as const;
 
-const ACTIVATIONS: Readonly<Record<string, EncoderActivation>> = {
-  gelu: 'gelu',
-  gelu_new: 'gelu-tanh',
-  gelu_pytorch_tanh: 'gelu-tanh',
-  relu: 'relu',
-};
+const ACTIVATIONS: ReadonlyMap<string, EncoderActivation> = new Map([
+  ['gelu', 'gelu'],
+  ['gelu_new', 'gelu-tanh'],
+  ['gelu_pytorch_tanh', 'gelu-tanh'],
+  ['relu', 'relu'],
+]);
 
 // Far above any real model, as in `../config.ts`.
 const size = z
@@ -80,14 +80,22 @@ export interface SentenceFiles {
   readonly pooling?: unknown;
   /** `sentence_bert_config.json`. */
   readonly sentence?: unknown;
+  /** `config_sentence_transformers.json`. */
+  readonly library?: unknown;
 }
 
 /** The files beside `config.json` that sentence-transformers writes. */
-export const SENTENCE_FILES = ['modules.json', '1_Pooling/config.json', 'sentence_bert_config.json'] as const;
+export const SENTENCE_FILES = [
+  'modules.json',
+  '1_Pooling/config.json',
+  'sentence_bert_config.json',
+  'config_sentence_transformers.json',
+] as const;
 
-const modulesSchema = z.array(z.looseObject({ type: z.string() })).max(16);
-const poolingSchema = z.record(z.string(), z.unknown());
-const sentenceSchema = z.looseObject({ max_seq_length: size.nullish() });
+const modulesSchema = z.array(z.looseObject({ type: z.string(), path: z.string().nullish() })).max(16);
+const poolingSchema = z.looseObject({ pooling_mode: z.string().nullish() });
+const sentenceSchema = z.looseObject({ max_seq_length: size.nullish(), do_lower_case: z.boolean().nullish() });
+const librarySchema = z.looseObject({ default_prompt_name: z.string().nullish() });
 
 /**
  * Reads the parsed JSON of an encoder's files.
@@ -98,30 +106,34 @@ export function parseEncoderConfig(json: unknown, kind: EncoderKind, files: Sent
   const type = z.looseObject({ model_type: z.string() }).safeParse(json);
   if (!type.success) throw malformed('config.json', type.error);
   if (!(ENCODER_TYPES as readonly string[]).includes(type.data.model_type)) {
-    throw refused(`encoders of type "${type.data.model_type}"`);
+    throw refused(`encoders with "model_type": "${type.data.model_type}"`);
   }
   const parsed = configSchema.safeParse(json);
   if (!parsed.success) throw malformed('config.json', parsed.error);
   const file = parsed.data;
-  if (file.is_decoder) throw refused('a decoder of the BERT family');
-  if (file.quantization_config !== undefined) throw refused('quantised weights');
+  if (file.is_decoder) throw refused('"is_decoder": true');
+  if ((file.quantization_config ?? null) !== null) throw refused('weights with a "quantization_config"');
   if ((file.position_embedding_type ?? 'absolute') !== 'absolute')
     throw refused(`"position_embedding_type": "${file.position_embedding_type}"`);
   if (file.hidden_size % file.num_attention_heads !== 0) {
     throw new ModelError(
       'malformed-config',
-      `config.json: ${file.num_attention_heads} heads cannot share ${file.hidden_size} values`,
+      `config.json: "num_attention_heads": ${file.num_attention_heads} heads cannot share the ${file.hidden_size} values of "hidden_size"`,
     );
   }
-  const activation = ACTIVATIONS[file.hidden_act];
+  const activation = ACTIVATIONS.get(file.hidden_act);
   if (activation === undefined) throw refused(`"hidden_act": "${file.hidden_act}"`);
   const family = file.model_type === 'bert' ? 'bert' : 'roberta';
   // RoBERTa counts positions from the row after that of padding.
   const firstPosition = family === 'bert' ? 0 : (file.pad_token_id ?? 1) + 1;
   const usable = file.max_position_embeddings - firstPosition;
-  if (usable < MIN_CONTEXT) throw new ModelError('malformed-config', `config.json: room for ${usable} tokens`);
+  if (usable < MIN_CONTEXT) {
+    const names = family === 'bert' ? '"max_position_embeddings"' : '"max_position_embeddings" less "pad_token_id"';
+    throw new ModelError('malformed-config', `config.json: ${names}: room for ${usable} tokens`);
+  }
   const sentence = sentenceSchema.safeParse(files.sentence ?? {});
   if (!sentence.success) throw malformed('sentence_bert_config.json', sentence.error);
+  if (sentence.data.do_lower_case) throw refused('"do_lower_case" of sentence_bert_config.json');
   return {
     family,
     hiddenSize: file.hidden_size,
@@ -144,38 +156,56 @@ const MIN_CONTEXT = 6;
 
 function rerankerHead(labels: Readonly<Record<string, unknown>>): EncoderHead {
   const count = Object.keys(labels).length;
-  if (count > 1) throw refused(`a classifier with ${count} labels; a reranker has one`);
+  if (count > 1) throw refused(`"id2label": a classifier with ${count} labels; a reranker has one`);
   return { kind: 'reranker' };
 }
 
-function embeddingHead({ modules: modulesFile, pooling: poolingFile }: SentenceFiles): EncoderHead {
+function embeddingHead(files: SentenceFiles): EncoderHead {
+  const library = librarySchema.safeParse(files.library ?? {});
+  if (!library.success) throw malformed('config_sentence_transformers.json', library.error);
+  const { default_prompt_name: prompt } = library.data;
+  if (prompt)
+    throw refused(
+      `the prompt "${prompt}" before each text, "default_prompt_name" of config_sentence_transformers.json`,
+    );
   // Without sentence-transformers' files nothing says how the states become one vector; the mean is what such models do most.
-  if (modulesFile === undefined && poolingFile === undefined)
+  if (files.modules === undefined && files.pooling === undefined)
     return { kind: 'embedding', pooling: 'mean', normalizes: true };
-  const modules = modulesSchema.safeParse(modulesFile ?? []);
+  const modules = modulesSchema.safeParse(files.modules ?? []);
   if (!modules.success) throw malformed('modules.json', modules.error);
   const steps = modules.data.map(({ type }) => type.slice(type.lastIndexOf('.') + 1));
   const unknown = steps.find((step) => !['Transformer', 'Pooling', 'Normalize'].includes(step));
   if (unknown !== undefined) throw refused(`the step "${unknown}" of modules.json`);
-  const pooling = poolingSchema.safeParse(poolingFile ?? {});
-  if (!pooling.success) throw malformed('1_Pooling/config.json', pooling.error);
-  const modes = Object.entries(pooling.data)
-    .filter(([name, value]) => name.startsWith('pooling_mode_') && value === true)
-    .map(([name]) => name.slice('pooling_mode_'.length));
-  const named = pooling.data.pooling_mode;
-  const [mode = typeof named === 'string' ? named : 'mean_tokens', ...more] = modes;
-  if (more.length > 0) throw refused(`several poolings at once (${modes.join(', ')})`);
-  const kind = POOLINGS[mode];
-  if (kind === undefined) throw refused(`the pooling "${mode}"`);
-  return { kind: 'embedding', pooling: kind, normalizes: steps.includes('Normalize') };
+  const step = modules.data[steps.indexOf('Pooling')];
+  if (files.modules !== undefined && !step) throw refused('modules.json without the step Pooling');
+  const path = step?.path ?? '';
+  if (path !== '' && path !== '1_Pooling') throw refused(`the folder "${path}" of the step Pooling in modules.json`);
+  return { kind: 'embedding', pooling: poolingOf(files.pooling), normalizes: steps.includes('Normalize') };
 }
 
-const POOLINGS: Readonly<Record<string, 'first' | 'mean'>> = {
-  cls_token: 'first',
-  cls: 'first',
-  mean_tokens: 'mean',
-  mean: 'mean',
-};
+function poolingOf(json: unknown): 'first' | 'mean' {
+  if (json === undefined) {
+    const hint = 'copy the model with its folders';
+    throw new ModelError('missing-file', '1_Pooling/config.json, which modules.json needs, is missing', { hint });
+  }
+  const file = poolingSchema.safeParse(json);
+  if (!file.success) throw malformed('1_Pooling/config.json', file.error);
+  const modes = Object.entries(file.data)
+    .filter(([name, value]) => name.startsWith('pooling_mode_') && value === true)
+    .map(([name]) => name.slice('pooling_mode_'.length));
+  const [mode = file.data.pooling_mode ?? 'mean_tokens', ...more] = modes;
+  if (more.length > 0) throw refused(`several poolings at once (${modes.join(', ')})`);
+  const pooling = POOLINGS.get(mode);
+  if (pooling === undefined) throw refused(`the pooling "${mode}"`);
+  return pooling;
+}
+
+const POOLINGS: ReadonlyMap<string, 'first' | 'mean'> = new Map([
+  ['cls_token', 'first'],
+  ['cls', 'first'],
+  ['mean_tokens', 'mean'],
+  ['mean', 'mean'],
+]);
 
 function refused(what: string): ModelError {
   return new ModelError('unsupported-model', `${what}: Pie does not compute this`, {

@@ -19,16 +19,29 @@ const CONFIG = {
   vocab_size: 100,
 };
 
+const CLS = { pooling_mode_cls_token: true };
+const step = (name: string) => ({ type: `sentence_transformers.models.${name}` });
+
 describe('the config of an encoder', () => {
   const refused: Readonly<Record<string, readonly [change: object, kind?: EncoderKind, files?: SentenceFiles]>> = {
-    'another family': [{ model_type: 'modernbert' }],
+    'another family': [{ model_type: 'deberta-v2' }],
     'a decoder': [{ is_decoder: true }],
     'relative positions': [{ position_embedding_type: 'relative_key' }],
     'another activation': [{ hidden_act: 'silu' }],
+    "an activation with the name of an object's member": [{ hidden_act: 'constructor' }],
     'quantised weights': [{ quantization_config: {} }],
     'a classifier with three labels': [{ id2label: { 0: 'a', 1: 'b', 2: 'c' } }, 'reranker'],
     'another step': [{}, 'embedding', { modules: [{ type: 'sentence_transformers.models.Dense' }] }],
     'another pooling': [{}, 'embedding', { pooling: { pooling_mode_max_tokens: true } }],
+    "a pooling with the name of an object's member": [{}, 'embedding', { pooling: { pooling_mode: 'toString' } }],
+    'a pooling in another folder': [
+      {},
+      'embedding',
+      { modules: [step('Transformer'), { ...step('Pooling'), path: '2_Pooling' }], pooling: CLS },
+    ],
+    'no pooling': [{}, 'embedding', { modules: [step('Transformer')], pooling: CLS }],
+    'a prompt before each text': [{}, 'embedding', { library: { prompts: {}, default_prompt_name: 'query' } }],
+    'lower case that the tokenizer does not make': [{}, 'embedding', { sentence: { do_lower_case: true } }],
     'two poolings': [{}, 'embedding', { pooling: { pooling_mode_cls_token: true, pooling_mode_mean_tokens: true } }],
   };
   for (const [what, [change, kind = 'embedding', files = {}]] of Object.entries(refused)) {
@@ -44,6 +57,26 @@ describe('the config of an encoder', () => {
     assert.throws(() => parseEncoderConfig({ ...CONFIG, max_position_embeddings: 3 }, 'embedding'), /3 tokens/);
   });
 
+  it('names the field of every value of a wrong kind', () => {
+    const wrong = [null, true, 'x', '', -1, 0, 1.5, 2 ** 31, Number.NaN, [], {}, ['x']];
+    const fields = [
+      ...Object.keys(CONFIG),
+      ...['type_vocab_size', 'pad_token_id', 'hidden_act', 'layer_norm_eps', 'position_embedding_type', 'is_decoder'],
+      ...['quantization_config', 'id2label'],
+    ];
+    for (const model_type of ['bert', 'xlm-roberta'])
+      for (const field of fields)
+        for (const value of wrong) {
+          const config = { ...CONFIG, model_type, [field]: value };
+          try {
+            parseEncoderConfig(config, 'reranker');
+          } catch (error) {
+            assert.ok(error instanceof ModelError, `${field}: ${error}`);
+            assert.ok(error.message.includes(field), `${field}, ${JSON.stringify(value)}: ${error.message}`);
+          }
+        }
+  });
+
   it('takes the length of a text from the model or from sentence-transformers, whichever is less', () => {
     const length = (change: object, sentence?: object) =>
       parseEncoderConfig({ ...CONFIG, ...change }, 'embedding', { sentence }).contextLength;
@@ -56,8 +89,17 @@ describe('the config of an encoder', () => {
   it('pools by the mean, to length 1, where no file says otherwise', () => {
     const head = (files?: SentenceFiles) => parseEncoderConfig(CONFIG, 'embedding', files).head;
     assert.deepEqual(head(), { kind: 'embedding', pooling: 'mean', normalizes: true });
-    const modules = ['Transformer', 'Pooling'].map((type) => ({ type: `sentence_transformers.models.${type}` }));
-    assert.deepEqual(head({ modules }), { kind: 'embedding', pooling: 'mean', normalizes: false });
+    const modules = ['Transformer', 'Pooling'].map(step);
+    const pooling = { word_embedding_dimension: 32 };
+    assert.deepEqual(head({ modules, pooling }), { kind: 'embedding', pooling: 'mean', normalizes: false });
+  });
+
+  it('needs the file of the pooling that modules.json names', () => {
+    const modules = ['Transformer', 'Pooling', 'Normalize'].map(step);
+    assert.throws(() => parseEncoderConfig(CONFIG, 'embedding', { modules }), {
+      code: 'missing-file',
+      message: /1_Pooling\/config\.json/,
+    });
   });
 });
 

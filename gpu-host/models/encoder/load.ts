@@ -23,6 +23,7 @@ export async function loadEncoder(directory: string, kind: EncoderKind): Promise
     modules: await readOptionalJson(root, 'modules.json'),
     pooling: await readOptionalJson(root, join('1_Pooling', 'config.json')),
     sentence: await readOptionalJson(root, 'sentence_bert_config.json'),
+    library: await readOptionalJson(root, 'config_sentence_transformers.json'),
   });
   const tensors = encoderTensors(await openTensors(root));
   checkTensors(expectedEncoderTensors(config), tensors);

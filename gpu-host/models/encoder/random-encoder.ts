@@ -80,6 +80,7 @@ export async function randomEncoder(
       'modules.json',
       steps.map((step, idx) => ({ idx, name: String(idx), type: `sentence_transformers.models.${step}` })),
     );
+    await write('config_sentence_transformers.json', { prompts: { query: 'query: ' }, default_prompt_name: null });
     if (pooling.maxTokens !== undefined) {
       await write('sentence_bert_config.json', { max_seq_length: pooling.maxTokens });
     }
