@@ -27,11 +27,22 @@ const CASES = read('encoder-cases.json') as Cases;
 /** Results of transformers for the same weights in float64 (`fixtures/encoder-golden.py`), to eight digits after the point. */
 const GOLDEN = read('encoder-golden.json') as Record<string, readonly { tokens: number[]; values: number[] }[]>;
 
+/** A window that is shorter than most texts, and layers of both kinds. */
+const MODERN = {
+  ...{ model_type: 'modernbert', num_hidden_layers: 4, local_attention: 8, norm_eps: 1e-5 },
+  ...{ bos_token_id: 2, cls_token_id: 2, eos_token_id: 3, sep_token_id: 3 },
+};
+
 /** Options that the golden's table lacks: names of weights, and settings that are not the default. */
 const WRITTEN: Readonly<Record<string, Omit<RandomEncoderOptions, 'kind'>>> = {
   bert: {},
   first: { prefix: 'bert.', oldNorms: true, config: { hidden_act: 'gelu_new', layer_norm_eps: 1e-5 } },
   roberta: { config: { model_type: 'xlm-roberta', type_vocab_size: 1, pad_token_id: 1, hidden_act: 'relu' } },
+  modern: { config: MODERN },
+  'modern-reranker': {
+    prefix: 'model.',
+    config: { ...MODERN, global_attn_every_n_layers: 2, classifier_pooling: 'mean', hidden_activation: 'gelu_new' },
+  },
   'bert-reranker': { prefix: 'bert.' },
   'roberta-reranker': {
     prefix: 'roberta.',

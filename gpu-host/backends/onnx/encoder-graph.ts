@@ -1,7 +1,8 @@
-import type { EncoderConfig } from '#gpu-host/models/encoder/config.ts';
+import type { EncoderActivation, EncoderConfig } from '#gpu-host/models/encoder/config.ts';
 import type { LoadedEncoder } from '#gpu-host/models/encoder/load.ts';
 import { headNames } from '#gpu-host/models/encoder/tensors.ts';
 import { ElementType, GraphBuilder } from './graph-builder.ts';
+import { modernScore, modernStates } from './modern-bert-graph.ts';
 import { WeightNodes } from './weights.ts';
 
 /**
@@ -15,26 +16,65 @@ export function buildEncoder({ config, tensors }: LoadedEncoder): Uint8Array {
   graph.input('tokens', ElementType.int32, ['B', 'T']);
   graph.input('types', ElementType.int32, ['B', 'T']);
   graph.input('lengths', ElementType.int32, ['B', 1]);
-  const encoder = new EncoderNodes(graph, new WeightNodes(graph, { tensors }, new Map()), config);
-  let rows = encoder.embedded();
-  for (let layer = 0; layer < config.layers; layer++) rows = encoder.layer(`encoder.layer.${layer}`, rows);
+  const nodes = new EncoderNodes(graph, new WeightNodes(graph, { tensors }, new Map()), config);
   const { head, hiddenSize } = config;
-  const results = head.kind === 'reranker' ? encoder.scored(rows) : encoder.pooled(rows, head);
+  const rows = config.family === 'modernbert' ? modernStates(graph, nodes, config) : bertStates(graph, nodes, config);
+  const results = head.kind === 'reranker' ? scored(graph, nodes, rows, config) : nodes.vector(rows, head);
   graph.node('Identity', [results], 'results');
   graph.output('results', ElementType.float32, ['B', head.kind === 'reranker' ? 1 : hiddenSize]);
   return graph.encode();
 }
 
-class EncoderNodes {
+type Bert = Extract<EncoderConfig, { family: 'bert' | 'roberta' }>;
+
+/** Adds BERT from the tokens to the last states, [B, T, hiddenSize]. */
+function bertStates(graph: GraphBuilder, nodes: EncoderNodes, config: Bert): string {
+  const { hiddenSize, intermediateSize, activation, firstPosition } = config;
+  const table = (name: string) => nodes.weight(`embeddings.${name}.weight`);
+  const words = graph.node('Gather', [table('word_embeddings'), 'tokens'], 'words', { axis: 0 });
+  const types = graph.node('Gather', [table('token_type_embeddings'), 'types'], 'segments', { axis: 0 });
+  const places = graph.node('Add', [nodes.places, graph.integer32(firstPosition)], 'position-rows');
+  const positions = graph.node('Gather', [table('position_embeddings'), places], 'positions', { axis: 0 });
+  const sum = graph.node('Add', [graph.node('Add', [words, types], 'words-segments'), positions], 'embedded');
+  let rows = nodes.norm('embeddings.LayerNorm', sum);
+  for (let layer = 0; layer < config.layers; layer++) {
+    const name = `encoder.layer.${layer}`;
+    const attention = `${name}.attention`;
+    const parts = ['query', 'key', 'value'].map((part) =>
+      nodes.linear(`${attention}.self.${part}`, rows, hiddenSize, hiddenSize),
+    );
+    const states = nodes.attend(`${attention}:states`, parts, nodes.mask);
+    const output = nodes.linear(`${attention}.output.dense`, states, hiddenSize, hiddenSize);
+    const attended = graph.node('Add', [rows, output], `${name}:attended`);
+    const between = nodes.norm(`${attention}.output.LayerNorm`, attended);
+    const inner = nodes.linear(`${name}.intermediate.dense`, between, intermediateSize, hiddenSize);
+    const active = nodes.activated(inner, activation);
+    const outer = nodes.linear(`${name}.output.dense`, active, hiddenSize, intermediateSize);
+    rows = nodes.norm(`${name}.output.LayerNorm`, graph.node('Add', [between, outer], `${name}:added`));
+  }
+  return rows;
+}
+
+/** [B, 1]: the logit of the reranker's only label. */
+function scored(graph: GraphBuilder, nodes: EncoderNodes, rows: string, config: EncoderConfig): string {
+  if (config.family === 'modernbert') return modernScore(nodes, nodes.pooled(rows, config.scorePooling), config);
+  const { family, hiddenSize } = config;
+  const { dense, score } = headNames(family);
+  const inner = nodes.linear(dense, nodes.pooled(rows, 'first'), hiddenSize, hiddenSize);
+  return nodes.linear(score, graph.node('Tanh', [inner], 'head-activated'), 1, hiddenSize);
+}
+
+/** The parts that the encoders have in common. */
+export class EncoderNodes {
+  /** int32 [T]: 0, 1, … */
+  readonly places: string;
+  /** boolean [B, 1, T, T]: the keys that each token may see. */
+  readonly mask: string;
   readonly #graph: GraphBuilder;
   readonly #weights: WeightNodes;
   readonly #config: EncoderConfig;
-  /** int32 [T]: 0, 1, … */
-  readonly #places: string;
   /** boolean [B, T]: true at the tokens of the input, false at padding. */
   readonly #isToken: string;
-  /** boolean [B, 1, T, T]: the keys that each token may see. */
-  readonly #mask: string;
 
   constructor(graph: GraphBuilder, weights: WeightNodes, config: EncoderConfig) {
     this.#graph = graph;
@@ -48,54 +88,27 @@ class EncoderNodes {
       string,
       string,
     ];
-    this.#places = graph.node('Range', [zero, end, one], 'places');
-    this.#isToken = graph.node('Less', [this.#places, 'lengths'], 'is-token');
+    this.places = graph.node('Range', [zero, end, one], 'places');
+    this.#isToken = graph.node('Less', [this.places, 'lengths'], 'is-token');
     const count = graph.node('Shape', ['tokens'], 'count', { start: 0, end: 1 });
     const shape = graph.node('Concat', [count, graph.integers([1]), width, width], 'mask-shape', { axis: 0 });
     const keys = graph.node('Unsqueeze', [this.#isToken, graph.integers([1, 2])], 'visible-keys');
-    this.#mask = graph.node('Expand', [keys, shape], 'mask');
+    this.mask = graph.node('Expand', [keys, shape], 'mask');
   }
 
-  /** The sum of each token's word, segment and position embeddings, normalised. */
-  embedded(): string {
-    const graph = this.#graph;
-    const table = (name: string) => this.#weights.tensor(`embeddings.${name}.weight`);
-    const words = graph.node('Gather', [table('word_embeddings'), 'tokens'], 'words', { axis: 0 });
-    const types = graph.node('Gather', [table('token_type_embeddings'), 'types'], 'segments', { axis: 0 });
-    const rows = graph.node('Add', [this.#places, graph.integer32(this.#config.firstPosition)], 'position-rows');
-    const places = graph.node('Gather', [table('position_embeddings'), rows], 'positions', { axis: 0 });
-    const sum = graph.node('Add', [graph.node('Add', [words, types], 'words-segments'), places], 'embedded');
-    return this.#norm('embeddings.LayerNorm', sum);
-  }
-
-  layer(name: string, rows: string): string {
-    const graph = this.#graph;
-    const { hiddenSize, intermediateSize, activation } = this.#config;
-    const attended = graph.node('Add', [rows, this.#attention(`${name}.attention`, rows)], `${name}:attended`);
-    const between = this.#norm(`${name}.attention.output.LayerNorm`, attended);
-    const inner = this.#linear(`${name}.intermediate.dense`, between, intermediateSize, hiddenSize);
-    const activated =
-      activation === 'relu'
-        ? graph.node('Relu', [inner], `${name}:activated`)
-        : graph.node('Gelu', [inner], `${name}:activated`, {
-            ...(activation === 'gelu-tanh' && { approximate: 'tanh' }),
-          });
-    const outer = this.#linear(`${name}.output.dense`, activated, hiddenSize, intermediateSize);
-    return this.#norm(`${name}.output.LayerNorm`, graph.node('Add', [between, outer], `${name}:added`));
+  weight(name: string): string {
+    return this.#weights.tensor(name);
   }
 
   /** [B, hiddenSize] from the states of all tokens. */
-  pooled(rows: string, { pooling, normalizes }: Extract<EncoderConfig['head'], { kind: 'embedding' }>): string {
-    const vector = pooling === 'first' ? this.#first(rows) : this.#mean(rows);
+  vector(rows: string, { pooling, normalizes }: Extract<EncoderConfig['head'], { kind: 'embedding' }>): string {
+    const vector = this.pooled(rows, pooling);
     return normalizes ? this.#graph.node('LpNormalization', [vector], 'unit-vectors', { axis: -1, p: 2 }) : vector;
   }
 
-  /** [B, 1]: the logit of the reranker's only label. */
-  scored(rows: string): string {
-    const { family, hiddenSize } = this.#config;
-    const { dense, score } = headNames(family);
-    const inner = this.#linear(dense, this.#first(rows), hiddenSize, hiddenSize);
-    return this.#linear(score, this.#graph.node('Tanh', [inner], 'head-activated'), 1, hiddenSize);
+  /** [B, hiddenSize]: the first token's state, or the mean of all. */
+  pooled(rows: string, pooling: 'first' | 'mean'): string {
+    return pooling === 'first' ? this.#first(rows) : this.#mean(rows);
   }
 
   #first(rows: string): string {
@@ -126,27 +139,40 @@ class EncoderNodes {
     return graph.node('Div', [sum, count], 'mean');
   }
 
-  #attention(name: string, rows: string): string {
+  /** States that each token gathers from those that it sees: of queries, keys and values, [B, T, hiddenSize]. */
+  attend(name: string, parts: readonly string[], mask: string): string {
     const { heads, hiddenSize } = this.#config;
-    const parts = ['query', 'key', 'value'].map((part) =>
-      this.#linear(`${name}.self.${part}`, rows, hiddenSize, hiddenSize),
-    );
-    const attended = this.#graph.node('Attention', [...parts, this.#mask], `${name}:states`, {
+    return this.#graph.node('Attention', [...parts, mask], name, {
       q_num_heads: heads,
       kv_num_heads: heads,
       scale: { float: 1 / Math.sqrt(hiddenSize / heads) },
     });
-    return this.#linear(`${name}.output.dense`, attended, hiddenSize, hiddenSize);
   }
 
-  #norm(name: string, rows: string): string {
-    const parts = [rows, this.#weights.tensor(`${name}.weight`), this.#weights.tensor(`${name}.bias`)];
+  activated(x: string, activation: EncoderActivation): string {
+    const name = `${x}:activated`;
+    if (activation === 'relu') return this.#graph.node('Relu', [x], name);
+    return this.#graph.node('Gelu', [x], name, activation === 'gelu-tanh' ? { approximate: 'tanh' } : {});
+  }
+
+  /** A norm with the bias that BERT has and ModernBERT has not. */
+  norm(name: string, rows: string): string {
+    const bias = this.#config.family === 'modernbert' ? [] : [this.weight(`${name}.bias`)];
     const epsilon = { float: this.#config.layerNormEpsilon };
+    const parts = [rows, this.weight(`${name}.weight`), ...bias];
     return this.#graph.node('LayerNormalization', parts, `${name}:normalised`, { axis: -1, epsilon });
   }
 
-  #linear(name: string, x: string, rows: number, columns: number): string {
-    const product = this.#weights.multiply(x, { name, parts: [`${name}.weight`], rows, columns, bits: 32 });
-    return this.#graph.node('Add', [product, this.#weights.tensor(`${name}.bias`)], `${name}:biased`);
+  /** A multiplication without bias. */
+  multiply(name: string, x: string, rows: number, columns: number): string {
+    return this.#weights.multiply(x, { name, parts: [`${name}.weight`], rows, columns, bits: 32 });
+  }
+
+  linear(name: string, x: string, rows: number, columns: number): string {
+    return this.#graph.node(
+      'Add',
+      [this.multiply(name, x, rows, columns), this.weight(`${name}.bias`)],
+      `${name}:biased`,
+    );
   }
 }

@@ -1,21 +1,27 @@
 import { z } from 'zod';
 import { ModelError } from '../errors.ts';
+import { type ModernBertParts, parseModernBert } from './modern-bert.ts';
 
 /**
  * Parameters of an encoder of the BERT family (Devlin et al., 2019), read from a Hugging Face `config.json`: BERT, MiniLM, BGE and E5
- * (`bert`), RoBERTa and the multilingual models on XLM-RoBERTa (`roberta`).
+ * (`bert`), RoBERTa and the multilingual models on XLM-RoBERTa (`roberta`), ModernBERT (`modernbert`).
  */
-export interface EncoderConfig {
-  /** The families differ in the first position and in the head of a reranker. */
+export type EncoderConfig = CommonParts & (BertParts | ModernBertParts);
+
+/** The part of BERT and RoBERTa, which differ in the first position and in the head of a reranker. */
+interface BertParts {
   readonly family: 'bert' | 'roberta';
+  /** Rows of the table of position embeddings, and the row of a text's first token. */
+  readonly positions: number;
+  readonly firstPosition: number;
+}
+
+interface CommonParts {
   readonly hiddenSize: number;
   readonly intermediateSize: number;
   readonly layers: number;
   readonly heads: number;
   readonly vocabularySize: number;
-  /** Rows of the table of position embeddings, and the row of a text's first token. */
-  readonly positions: number;
-  readonly firstPosition: number;
   /** Rows of the table of segment embeddings: 2 for models that tell the texts of a pair apart. */
   readonly tokenTypes: number;
   /** Most tokens of one input, special tokens included. */
@@ -39,7 +45,7 @@ export type EncoderHead =
 export type EncoderKind = EncoderHead['kind'];
 
 /** The `model_type`s that are computed here. */
-export const ENCODER_TYPES = ['bert', 'roberta', 'xlm-roberta'] as const;
+export const ENCODER_TYPES = ['bert', 'roberta', 'xlm-roberta', 'modernbert'] as const;
 
 const ACTIVATIONS: ReadonlyMap<string, EncoderActivation> = new Map([
   ['gelu', 'gelu'],
@@ -64,8 +70,11 @@ const configSchema = z.looseObject({
   max_position_embeddings: size,
   type_vocab_size: size.max(16).default(2),
   pad_token_id: z.int().min(0).nullish(),
-  hidden_act: z.string().default('gelu'),
+  /** ModernBERT has other names for these two. */
+  hidden_act: z.string().optional(),
+  hidden_activation: z.string().optional(),
   layer_norm_eps: z.number().positive().max(1).default(1e-12),
+  norm_eps: z.number().positive().max(1).default(1e-5),
   position_embedding_type: z.string().nullish(),
   is_decoder: z.boolean().nullish(),
   quantization_config: z.unknown().optional(),
@@ -121,34 +130,42 @@ export function parseEncoderConfig(json: unknown, kind: EncoderKind, files: Sent
       `config.json: "num_attention_heads": ${file.num_attention_heads} heads cannot share the ${file.hidden_size} values of "hidden_size"`,
     );
   }
-  const activation = ACTIVATIONS.get(file.hidden_act);
-  if (activation === undefined) throw refused(`"hidden_act": "${file.hidden_act}"`);
-  const family = file.model_type === 'bert' ? 'bert' : 'roberta';
-  // RoBERTa counts positions from the row after that of padding.
-  const firstPosition = family === 'bert' ? 0 : (file.pad_token_id ?? 1) + 1;
-  const usable = file.max_position_embeddings - firstPosition;
+  if (file.model_type === 'modernbert' && (file.hidden_size / file.num_attention_heads) % 2 !== 0)
+    throw new ModelError('malformed-config', 'config.json: "hidden_size" per head is odd: values turn in pairs');
+  const isModern = file.model_type === 'modernbert';
+  const activationName = isModern ? 'hidden_activation' : 'hidden_act';
+  const activation = ACTIVATIONS.get(file[activationName] ?? 'gelu');
+  if (activation === undefined) throw refused(`"${activationName}": "${file[activationName]}"`);
+  const family = isModern ? parseModernBert(json) : bertParts(file);
+  const usable = file.max_position_embeddings - ('positions' in family ? family.firstPosition : 0);
   if (usable < MIN_CONTEXT) {
-    const names = family === 'bert' ? '"max_position_embeddings"' : '"max_position_embeddings" less "pad_token_id"';
+    const names = `"max_position_embeddings"${file.model_type.endsWith('roberta') ? ' less "pad_token_id"' : ''}`;
     throw new ModelError('malformed-config', `config.json: ${names}: room for ${usable} tokens`);
   }
   const sentence = sentenceSchema.safeParse(files.sentence ?? {});
   if (!sentence.success) throw malformed('sentence_bert_config.json', sentence.error);
   if (sentence.data.do_lower_case) throw refused('"do_lower_case" of sentence_bert_config.json');
   return {
-    family,
+    ...family,
     hiddenSize: file.hidden_size,
     intermediateSize: file.intermediate_size,
     layers: file.num_hidden_layers,
     heads: file.num_attention_heads,
     vocabularySize: file.vocab_size,
-    positions: file.max_position_embeddings,
-    firstPosition,
-    tokenTypes: file.type_vocab_size,
+    tokenTypes: isModern ? 1 : file.type_vocab_size,
     contextLength: Math.min(usable, Math.max(MIN_CONTEXT, sentence.data.max_seq_length ?? usable)),
     activation,
-    layerNormEpsilon: file.layer_norm_eps,
+    layerNormEpsilon: isModern ? file.norm_eps : file.layer_norm_eps,
     head: kind === 'reranker' ? rerankerHead(file.id2label ?? {}) : embeddingHead(files),
   };
+}
+
+function bertParts(file: z.output<typeof configSchema>): BertParts {
+  const positions = file.max_position_embeddings;
+  // RoBERTa counts positions from the row after that of padding.
+  return file.model_type === 'bert'
+    ? { family: 'bert', positions, firstPosition: 0 }
+    : { family: 'roberta', positions, firstPosition: (file.pad_token_id ?? 1) + 1 };
 }
 
 /** The special tokens of a pair, and one token of each text. */
@@ -209,7 +226,7 @@ const POOLINGS: ReadonlyMap<string, 'first' | 'mean'> = new Map([
 
 function refused(what: string): ModelError {
   return new ModelError('unsupported-model', `${what}: Pie does not compute this`, {
-    hint: `supported encoders: ${ENCODER_TYPES.join(', ')} with absolute positions, pooled by the mean or the first token`,
+    hint: `supported encoders: ${ENCODER_TYPES.join(', ')} with absolute or ModernBERT's positions, pooled by the mean or the first token`,
   });
 }
 

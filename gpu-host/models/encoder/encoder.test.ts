@@ -63,8 +63,10 @@ describe('the config of an encoder', () => {
       ...Object.keys(CONFIG),
       ...['type_vocab_size', 'pad_token_id', 'hidden_act', 'layer_norm_eps', 'position_embedding_type', 'is_decoder'],
       ...['quantization_config', 'id2label'],
+      ...['hidden_activation', 'norm_eps', 'local_attention', 'global_attn_every_n_layers', 'layer_types', 'norm_bias'],
+      ...['global_rope_theta', 'local_rope_theta', 'rope_scaling', 'rope_parameters', 'classifier_pooling'],
     ];
-    for (const model_type of ['bert', 'xlm-roberta'])
+    for (const model_type of ['bert', 'xlm-roberta', 'modernbert'])
       for (const field of fields)
         for (const value of wrong) {
           const config = { ...CONFIG, model_type, [field]: value };
@@ -84,6 +86,25 @@ describe('the config of an encoder', () => {
     assert.equal(length({}, { max_seq_length: 32 }), 32);
     assert.equal(length({}, { max_seq_length: 128 }), 64);
     assert.equal(length({ model_type: 'xlm-roberta', pad_token_id: 1 }), 62);
+  });
+
+  it("reads ModernBERT's layers in both ways of writing them", () => {
+    const modern = (change: object) =>
+      parseEncoderConfig({ ...CONFIG, model_type: 'modernbert', num_hidden_layers: 4, ...change }, 'embedding');
+    const near = { window: 64, thetas: { all: 160_000, near: 10_000 } };
+    const read = (change: object) => {
+      const config = modern(change);
+      assert.ok(config.family === 'modernbert');
+      return { seesAll: config.seesAll, window: config.window, thetas: config.thetas };
+    };
+    assert.deepEqual(read({}), { ...near, seesAll: [true, false, false, true] });
+    const layer_types = ['sliding_attention', 'full_attention', 'sliding_attention', 'full_attention'];
+    const rope_parameters = { full_attention: { rope_type: 'default', rope_theta: 5 }, sliding_attention: null };
+    assert.deepEqual(read({ layer_types, rope_parameters, local_attention: 9 }), {
+      ...{ seesAll: [false, true, false, true], window: 4, thetas: { all: 5, near: 10_000 } },
+    });
+    assert.throws(() => modern({ layer_types: ['full_attention'] }), /"layer_types" has 1 of 4 layers/);
+    assert.throws(() => modern({ num_attention_heads: 32 }), /"hidden_size" per head is odd/);
   });
 
   it('pools by the mean, to length 1, where no file says otherwise', () => {

@@ -18,7 +18,7 @@ export interface RandomEncoderOptions {
     readonly maxTokens?: number;
   };
   /** Names of the written weights: with this prefix, and with TensorFlow's names of a norm's parameters. */
-  readonly prefix?: '' | 'bert.' | 'roberta.';
+  readonly prefix?: '' | 'bert.' | 'roberta.' | 'model.';
   readonly oldNorms?: boolean;
 }
 
@@ -45,10 +45,11 @@ export async function randomEncoder(
   seed: number,
 ): Promise<LoadedEncoder> {
   const { kind, pooling, prefix = '', oldNorms = false } = options;
-  const isBert = (options.config?.model_type ?? 'bert') === 'bert';
-  const tokenizer = isBert ? wordPieces() : unigrams();
+  const type = options.config?.model_type ?? 'bert';
+  const architecture = type === 'modernbert' ? 'ModernBert' : type === 'bert' ? 'Bert' : 'XLMRoberta';
+  const tokenizer = architecture === 'XLMRoberta' ? unigrams() : wordPieces();
   const json = {
-    architectures: [`${isBert ? 'Bert' : 'XLMRoberta'}${kind === 'reranker' ? 'ForSequenceClassification' : 'Model'}`],
+    architectures: [`${architecture}${kind === 'reranker' ? 'ForSequenceClassification' : 'Model'}`],
     ...TINY,
     vocab_size: tokenizer.size,
     ...(kind === 'reranker' && { id2label: { 0: 'LABEL_0' }, label2id: { LABEL_0: 0 } }),
@@ -59,7 +60,7 @@ export async function randomEncoder(
     const plain = oldNorms
       ? name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta')
       : name;
-    return (name.startsWith('classifier') ? '' : prefix) + plain;
+    return (/^(classifier|head)\./.test(name) ? '' : prefix) + plain;
   };
   const tensors = expectedEncoderTensors(parseEncoderConfig(json, kind)).map(([name, shape]) => ({
     name: written(name),

@@ -3,6 +3,7 @@ import type { EncoderConfig } from './config.ts';
 
 /** Every tensor of an encoder with this config, in the order of the forward pass. Names are those that BertModel writes, without a prefix. */
 export function expectedEncoderTensors(config: EncoderConfig): [name: string, shape: readonly number[]][] {
+  if (config.family === 'modernbert') return modernTensors(config);
   const { family, hiddenSize: hidden, intermediateSize: intermediate } = config;
   const expected: [string, readonly number[]][] = [];
   const norm = (name: string): void => void expected.push([`${name}.weight`, [hidden]], [`${name}.bias`, [hidden]]);
@@ -31,8 +32,38 @@ export function expectedEncoderTensors(config: EncoderConfig): [name: string, sh
   return expected;
 }
 
+function modernTensors(config: EncoderConfig): [name: string, shape: readonly number[]][] {
+  const { hiddenSize: hidden, intermediateSize: intermediate } = config;
+  const expected: [string, readonly number[]][] = [
+    ['embeddings.tok_embeddings.weight', [config.vocabularySize, hidden]],
+    ['embeddings.norm.weight', [hidden]],
+  ];
+  for (let layer = 0; layer < config.layers; layer++) {
+    const prefix = `layers.${layer}`;
+    // The embeddings are normalised already.
+    if (layer > 0) expected.push([`${prefix}.attn_norm.weight`, [hidden]]);
+    expected.push(
+      [`${prefix}.attn.Wqkv.weight`, [3 * hidden, hidden]],
+      [`${prefix}.attn.Wo.weight`, [hidden, hidden]],
+      [`${prefix}.mlp_norm.weight`, [hidden]],
+      [`${prefix}.mlp.Wi.weight`, [2 * intermediate, hidden]],
+      [`${prefix}.mlp.Wo.weight`, [hidden, intermediate]],
+    );
+  }
+  expected.push(['final_norm.weight', [hidden]]);
+  if (config.head.kind === 'reranker') {
+    expected.push(
+      ['head.dense.weight', [hidden, hidden]],
+      ['head.norm.weight', [hidden]],
+      ['classifier.weight', [1, hidden]],
+      ['classifier.bias', [1]],
+    );
+  }
+  return expected;
+}
+
 /** The two layers of a reranker's head: a dense layer with a tanh, and the score. */
-export function headNames(family: EncoderConfig['family']): { readonly dense: string; readonly score: string } {
+export function headNames(family: 'bert' | 'roberta'): { readonly dense: string; readonly score: string } {
   return family === 'bert'
     ? { dense: 'pooler.dense', score: 'classifier' }
     : { dense: 'classifier.dense', score: 'classifier.out_proj' };
@@ -46,7 +77,7 @@ export function encoderTensors(stored: TensorStore): TensorStore {
       name,
       name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta'),
     ];
-    const candidates = names.flatMap((each) => ['', 'bert.', 'roberta.'].map((prefix) => prefix + each));
+    const candidates = names.flatMap((each) => ['', 'bert.', 'roberta.', 'model.'].map((prefix) => prefix + each));
     return candidates.find((candidate) => stored.has(candidate)) ?? name;
   };
   return {

@@ -1,0 +1,70 @@
+import { z } from 'zod';
+import { ModelError } from '../errors.ts';
+
+/**
+ * The part of an encoder's config that ModernBERT has for itself (Warner et al., 2024): it normalises before each part, turns queries and keys
+ * by their positions, gates its inner layer, and lets most layers see only near tokens.
+ */
+export interface ModernBertParts {
+  readonly family: 'modernbert';
+  /** For each layer: true when a token sees all others, false when it sees those up to `window` away. */
+  readonly seesAll: readonly boolean[];
+  readonly window: number;
+  /** Bases of the rotation in layers that see all, and in the others. */
+  readonly thetas: { readonly all: number; readonly near: number };
+  /** A reranker scores the first token's state, or the mean of all. */
+  readonly scorePooling: 'first' | 'mean';
+}
+
+const absent = z.literal(false).default(false);
+const theta = z.number().positive().max(1e12);
+const rotation = z.looseObject({ rope_type: z.literal('default').default('default'), rope_theta: theta.optional() });
+
+const schema = z.looseObject({
+  num_hidden_layers: z.int().min(1).max(1024),
+  global_attn_every_n_layers: z.int().min(1).max(1024).default(3),
+  layer_types: z.array(z.enum(['full_attention', 'sliding_attention'])).nullish(),
+  local_attention: z
+    .int()
+    .min(1)
+    .max(1 << 24)
+    .default(128),
+  global_rope_theta: theta.default(160_000),
+  local_rope_theta: theta.nullish(),
+  rope_scaling: z.null().optional(),
+  rope_parameters: z
+    .looseObject({ full_attention: rotation.nullish(), sliding_attention: rotation.nullish() })
+    .nullish(),
+  classifier_pooling: z.enum(['cls', 'mean']).default('cls'),
+  // The models that exist have none of these; their activation is that of the layers.
+  norm_bias: absent,
+  attention_bias: absent,
+  mlp_bias: absent,
+  classifier_bias: absent,
+  classifier_activation: z.literal('gelu').default('gelu'),
+});
+
+/** Reads ModernBERT's own fields of a `config.json`. @throws ModelError `malformed-config` with the field */
+export function parseModernBert(json: unknown): ModernBertParts {
+  const parsed = schema.safeParse(json);
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues;
+    throw new ModelError('malformed-config', `config.json: "${issue?.path.join('.')}": ${issue?.message}`);
+  }
+  const file = parsed.data;
+  const { num_hidden_layers: layers, layer_types: types, rope_parameters: rotations } = file;
+  if (types && types.length !== layers) {
+    throw new ModelError('malformed-config', `config.json: "layer_types" has ${types.length} of ${layers} layers`);
+  }
+  const every = file.global_attn_every_n_layers;
+  return {
+    family: 'modernbert',
+    seesAll: Array.from({ length: layers }, (_, i) => (types ? types[i] === 'full_attention' : i % every === 0)),
+    window: Math.floor(file.local_attention / 2),
+    thetas: {
+      all: rotations?.full_attention?.rope_theta ?? file.global_rope_theta,
+      near: rotations?.sliding_attention?.rope_theta ?? file.local_rope_theta ?? 10_000,
+    },
+    scorePooling: file.classifier_pooling === 'cls' ? 'first' : 'mean',
+  };
+}
