@@ -153,7 +153,11 @@ export function parseEncoderConfig(json: unknown, kind: EncoderKind, files: Sent
     heads: file.num_attention_heads,
     vocabularySize: file.vocab_size,
     tokenTypes: isModern ? 1 : file.type_vocab_size,
-    contextLength: Math.min(usable, Math.max(MIN_CONTEXT, sentence.data.max_seq_length ?? usable)),
+    contextLength: Math.min(
+      usable,
+      Math.max(MIN_CONTEXT, sentence.data.max_seq_length ?? usable),
+      Math.max(MIN_CONTEXT, Math.floor(Math.sqrt(MAX_SCORES / file.num_attention_heads))),
+    ),
     activation,
     layerNormEpsilon: isModern ? file.norm_eps : file.layer_norm_eps,
     head: kind === 'reranker' ? rerankerHead(file.id2label ?? {}) : embeddingHead(files),
@@ -167,6 +171,9 @@ function bertParts(file: z.output<typeof configSchema>): BertParts {
     ? { family: 'bert', positions, firstPosition: 0 }
     : { family: 'roberta', positions, firstPosition: (file.pad_token_id ?? 1) + 1 };
 }
+
+/** Most attention scores of a text, over all heads: 1 GiB. A backend may hold all of a layer at once, and any client may send a long text. */
+const MAX_SCORES = 2 ** 28;
 
 /** The special tokens of a pair, and one token of each text. */
 const MIN_CONTEXT = 6;

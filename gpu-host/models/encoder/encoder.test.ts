@@ -86,6 +86,9 @@ describe('the config of an encoder', () => {
     assert.equal(length({}, { max_seq_length: 32 }), 32);
     assert.equal(length({}, { max_seq_length: 128 }), 64);
     assert.equal(length({ model_type: 'xlm-roberta', pad_token_id: 1 }), 62);
+    // The scores of 16 heads for so many tokens take 1 GiB.
+    assert.equal(length({ max_position_embeddings: 8192, num_attention_heads: 16 }), 4096);
+    assert.equal(length({ max_position_embeddings: 8192, num_attention_heads: 4 }), 8192);
   });
 
   it("reads ModernBERT's layers in both ways of writing them", () => {
