@@ -44,6 +44,20 @@ describe('encoding calls of an inferlet', () => {
     await guest.end();
   });
 
+  it('answer unavailable when the GPU host dies, and other inferlets go on after its restart', async () => {
+    const guest = open();
+    value(await embed(guest, ['king']));
+    const calling = embed(guest, new Array<string>(256).fill('the king of france '.repeat(8)));
+    await host.restart();
+    assert.equal(failureOf(await calling), 'unavailable');
+    assert.notEqual(guest.inferlet.lostDevice, undefined);
+    await guest.end();
+    while (!connection.connected) await new Promise((resolve) => setTimeout(resolve, 10));
+    const next = open();
+    value(await embed(next, ['queen']));
+    await next.end();
+  });
+
   it('do not reach the device when the inferlet ends while a worker tokenizes', async () => {
     const guest = open();
     const before = await textsEncoded();
