@@ -122,7 +122,10 @@ export interface Keys {
   reply(token: string): string;
   /** Set: names of all tenants. */
   readonly tenants: string;
-  /** Hash: a tenant: `createdAt`, `weight` (1 to 1,000; 100 when absent), `suspended` (`1`, else not). */
+  /**
+   * Hash: a tenant: `createdAt`, `weight` (1 to 1,000; 100 when absent), `suspended` (`1`, else not), `latency` (JSON of its targets; none
+   * when empty or absent).
+   */
   tenant(name: string): string;
   /** Hash: the record of an API key, by the sha256 of the key. */
   apiKey(sha256: string): string;

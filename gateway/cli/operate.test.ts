@@ -103,6 +103,22 @@ describe('operator commands:', () => {
     assert.match(state, /^ID +FUNCTION[\s\S]*begun 2 times[\s\S]*outputTokens 5/);
   });
 
+  it('tenants set and tenants list show weight and latency targets', async () => {
+    assert.match(await ok(['tenants', 'create', 'acme', '--latency', '300,40']), /Created acme/);
+    const changed = await pie(['tenants', 'set', 'acme', '--latency', '1500,40', '--weight', '7']);
+    assert.match(changed.stdout, /weight 7 and the latency targets 1\.5 s, then 40 ms a token/);
+    assert.match(changed.stderr, /pie quota set latency-invocations 16 --tenant acme/);
+    assert.match(await ok(['tenants', 'list']), /^acme +7 +1\.5 s, then 40 ms a token +active/m);
+    const without = JSON.parse(await ok(['tenants', 'set', 'acme', '--latency', 'none', '--json']));
+    assert.deepEqual([without.weight, without.latency], [7, null]);
+    const [nothing, wrong] = await Promise.all([
+      pie(['tenants', 'set', 'acme']),
+      pie(['tenants', 'set', 'acme', '--latency', 'fast']),
+    ]);
+    assert.match(nothing.stderr, /--weight or --latency/);
+    assert.deepEqual([nothing.code, wrong.code], [EXIT.usage, EXIT.usage]);
+  });
+
   it('cancel takes ids, a function or all, and asks before it cancels several', async () => {
     const client = platform.client();
     const ids: string[] = [];

@@ -81,6 +81,26 @@ describe('releases on the command line:', () => {
     );
   });
 
+  it('deploy --latency states targets in place of the manifest’s', async () => {
+    const stated = async (...flags: string[]) => {
+      const latency = { firstTokenMs: 700, perTokenMs: 70 };
+      const { version } = JSON.parse(await ok('deploy', source('1', { latency }), '--json', ...flags));
+      return (await platform.client().function(`story@${version}`)).manifest.latency;
+    };
+    assert.deepEqual(await stated(), { firstTokenMs: 700, perTokenMs: 70 });
+    assert.deepEqual(await stated('--latency', '300,40'), { firstTokenMs: 300, perTokenMs: 40 });
+    assert.equal(await stated('--latency', 'none'), false);
+    const wrong = await Promise.all(
+      ['300', '300,40,5', '1.5,2', '0,40'].map((targets) => pie('deploy', folder, '--latency', targets)),
+    );
+    for (const { code, stderr } of wrong.slice(0, 3)) {
+      assert.equal(code, EXIT.usage);
+      assert.match(stderr, /two numbers of milliseconds/);
+    }
+    assert.match(wrong[3]?.stderr ?? '', /latency\.firstTokenMs must be .* from 1 to 60000/);
+    await ok('remove', 'story');
+  });
+
   it('deploy prints the warnings of several functions, one per line', async () => {
     const folders = ['one', 'two'].map((name) => {
       const of = path.join(folder, name);

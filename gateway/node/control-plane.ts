@@ -314,7 +314,7 @@ export class NodeControlPlane implements ControlPlane {
       limits,
       models: manifestModels(manifest),
       ...(manifest.limits?.memoryMb !== undefined && { expectedMemoryMb: manifest.limits.memoryMb }),
-      ...(manifest.latency && { latency: manifest.latency }),
+      ...(manifest.latency !== undefined && { latency: manifest.latency }),
       ...(manifest.expectedPages === undefined ? {} : { expectedPages: manifest.expectedPages }),
       traceparent: call.traceparent,
       ...(idempotencyKey === undefined ? {} : { idempotencyKey, fingerprint: fingerprintOf(name, input) }),

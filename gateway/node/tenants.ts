@@ -1,3 +1,4 @@
+import { areLatencyTargets, LATENCY_BOUNDS } from '#scheduler/quotas/latency.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { Authentication, ApiKey as StoredKey } from '#scheduler/tenants/api-keys.ts';
 import type { Act } from '#scheduler/tenants/audit.ts';
@@ -65,7 +66,7 @@ export class NodeTenants implements Tenants {
       requireScope(call, 'operator');
       checkChange(change);
       const { tenants, audit } = this.#scheduler;
-      const { weight, suspended } = change;
+      const { weight, suspended, latency } = change;
       if (suspended === true && name === call.principal.tenant) {
         throw new GatewayError('conflict', 'This is the tenant of your own key, which would be refused from now on.', {
           hint: 'Suspend it with an operator’s key of another tenant.',
@@ -76,6 +77,7 @@ export class NodeTenants implements Tenants {
       if (weight !== undefined) await audit.record(keyId, name, 'tenant.weight', name, { weight });
       if (suspended !== undefined)
         await audit.record(keyId, name, suspended ? 'tenant.suspend' : 'tenant.resume', name);
+      if (latency !== undefined) await audit.record(keyId, name, 'tenant.latency', name, { latency });
       await this.#scheduler.pokeAdmission(name);
       return this.#found(name);
     });
@@ -202,10 +204,16 @@ function valid(holds: boolean, field: string, message: string): void {
   if (!holds) throw new GatewayError('invalid-input', message, { field: `/${field}` });
 }
 
-function checkChange({ weight }: TenantChange): void {
+function checkChange({ weight, latency }: TenantChange): void {
   const { least, most } = WEIGHT;
   const fits = weight === undefined || (Number.isInteger(weight) && weight >= least && weight <= most);
   valid(fits, 'weight', `A weight is a whole number from ${least} to ${most}.`);
+  const { firstTokenMs, perTokenMs } = LATENCY_BOUNDS;
+  valid(
+    !latency || areLatencyTargets(latency),
+    'latency',
+    `Latency targets are whole milliseconds: ${firstTokenMs.join(' to ')} for the first token, ${perTokenMs.join(' to ')} for each later one.`,
+  );
 }
 
 function isAhead(at: number): boolean {

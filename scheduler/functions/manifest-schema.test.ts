@@ -24,6 +24,8 @@ it('the schema for editors accepts and refuses the same manifests as the platfor
     { expectedPages: 12 },
     { expectedPages: { tiny: 4 }, limits: { priority: 3 } },
     { secrets: ['API_KEY'], environment: { MODE: 'fast' } },
+    { latency: { firstTokenMs: 300, perTokenMs: 40 } },
+    { latency: false },
   ];
   for (const more of right)
     assert.deepEqual(validator.validate({ ...manifest, ...more }).errors, [], JSON.stringify(more));
@@ -35,6 +37,8 @@ it('the schema for editors accepts and refuses the same manifests as the platfor
     { expectedPages: { tiny: 'many' } },
     { colour: 'red' },
     { grants: { store: 'all' } },
+    { latency: { firstTokenMs: 300 } },
+    { latency: true },
   ];
   for (const more of wrong)
     assert.equal(validator.validate({ ...manifest, ...more }).valid, false, JSON.stringify(more));
@@ -46,6 +50,7 @@ it('the schema describes every field, also nested ones', () => {
     for (const [name, inner] of Object.entries((schema.properties ?? {}) as Record<string, Schema>)) {
       if (!inner.description) missing.push(`${path}${name}`);
       look(inner, `${path}${name}.`);
+      for (const choice of inner.anyOf ?? []) look(choice as Schema, `${path}${name}.`);
     }
   };
   look(manifestJsonSchema() as Schema, '');

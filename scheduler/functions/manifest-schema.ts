@@ -17,7 +17,7 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
   'limits.tokens': 'Tokens that it may embed and sample, its children included',
   'limits.priority': 'Its queues may have priorities from minus this to this',
   latency:
-    "Latency targets: its calls on the GPU go before those that would still meet theirs, or have none, within the tenant's quota latency-invocations",
+    "Latency targets: its calls on the GPU go before those that would still meet theirs, or have none, within the tenant's quota latency-invocations. Those of the tenant without them; false: none",
   'latency.firstTokenMs': 'Time from the arrival of a prompt on the GPU host to its first token, milliseconds',
   'latency.perTokenMs': 'Time of each later token, milliseconds',
   expectedPages:
@@ -43,6 +43,7 @@ const MANIFEST_SCHEMA_ID = 'urn:pie:pie.schema.json';
 
 interface Described {
   readonly properties?: Readonly<Record<string, object>>;
+  readonly anyOf?: readonly object[];
 }
 
 /**
@@ -62,11 +63,17 @@ export function manifestJsonSchema(): Record<string, unknown> {
 }
 
 function described(schema: object, path: string): object {
-  const { properties } = schema as Described;
   const description = path === '' ? undefined : DESCRIPTIONS[path];
   return {
     ...(description === undefined ? {} : { description }),
     ...(path === 'input' ? { type: 'object' } : {}),
+    ...withFieldsDescribed(schema, path),
+  };
+}
+
+function withFieldsDescribed(schema: object, path: string): object {
+  const { properties, anyOf } = schema as Described;
+  return {
     ...schema,
     ...(properties && {
       properties: Object.fromEntries(
@@ -76,6 +83,7 @@ function described(schema: object, path: string): object {
         ]),
       ),
     }),
+    ...(anyOf && { anyOf: anyOf.map((each) => withFieldsDescribed(each, path)) }),
   };
 }
 

@@ -41,6 +41,8 @@ describe('manifest', () => {
     assert.deepEqual(manifestModels(manifest as Manifest), manifest.model);
     assert.deepEqual(manifestModels({ name: 'a', model: 'm' }), ['m']);
     assert.deepEqual(manifestModels({ name: 'a' }), []);
+    const without = { name: 'a', latency: false };
+    assert.deepEqual(parseManifest(without), { ok: true, manifest: without });
   });
 
   const faults: [what: string, manifest: unknown, field: string, message: RegExp][] = [
@@ -67,7 +69,8 @@ describe('manifest', () => {
       'latency.firstTokenMs',
       /from 1 to 60000/,
     ],
-    ['a latency class', { name: 'a', latency: 'interactive' }, 'latency', /firstTokenMs and perTokenMs/],
+    ['a latency class', { name: 'a', latency: 'interactive' }, 'latency', /firstTokenMs and perTokenMs, or false/],
+    ['latency targets without end', { name: 'a', latency: true }, 'latency', /or false/],
     ['a bad model name', { name: 'a', model: ['ok', 'not ok'] }, 'model.1', /no name of a model/],
     ['a model of a wrong type', { name: 'a', model: 5 }, 'model', /the name of a model/],
     ['no models', { name: 'a', model: [] }, 'model', /at least one/],

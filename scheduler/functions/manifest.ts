@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { InvocationLimits } from '../invocations/types.ts';
+import { LATENCY_BOUNDS } from '../quotas/latency.ts';
 import {
   MAX_ENVIRONMENT_CHARACTERS,
   MAX_NAMED_SECRETS,
@@ -31,8 +32,6 @@ export const DEFAULT_LIMITS: InvocationLimits = {
 
 /** Highest and, negated, lowest priority that a function may give its queues. */
 export const MAX_PRIORITY = 3;
-/** Bounds of the latency targets that a manifest may state, milliseconds: `[least, most]`. */
-export const LATENCY_BOUNDS = { firstTokenMs: [1, 60_000], perTokenMs: [1, 10_000] } as const;
 /** Most ready instances that a function may request. */
 export const MAX_POOL = 256;
 const MAX_DESCRIPTION = 1000;
@@ -159,9 +158,12 @@ export const manifestSchema = z
         )
         .optional(),
       latency: z
-        .strictObject(
-          { firstTokenMs: target('firstTokenMs'), perTokenMs: target('perTokenMs') },
-          'must be an object with firstTokenMs and perTokenMs',
+        .union(
+          [
+            z.strictObject({ firstTokenMs: target('firstTokenMs'), perTokenMs: target('perTokenMs') }),
+            z.literal(false),
+          ],
+          { error: 'must be an object with firstTokenMs and perTokenMs, or false' },
         )
         .optional(),
       expectedPages: z

@@ -15,8 +15,11 @@ export interface Submission
   readonly expectedPages?: number | Readonly<Record<string, number>>;
   /** Expected memory, MiB, until it is learned from past runs of the version; {@link FIRST_MEMORY_MB} when absent. */
   readonly expectedMemoryMb?: number;
-  /** Targets that the function states. The invocation gets them while the tenant's quota `latency-invocations` has room. */
-  readonly latency?: LatencyTargets;
+  /**
+   * Targets that the function states; those of the tenant when absent, none when false. The invocation gets them while the tenant's quota
+   * `latency-invocations` has room.
+   */
+  readonly latency?: LatencyTargets | false;
   /** Models that the function names; admission expects it to use the first. */
   readonly models?: readonly string[];
   /** The invocation is stored only while its version follows from this; without it, while its version is deployed. */

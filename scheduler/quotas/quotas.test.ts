@@ -177,6 +177,34 @@ describe('quotas', () => {
     assert.deepEqual(await granted((await create({ latency })).id), [latency, 1], 'the first place');
   });
 
+  test('a tenant’s latency targets go to functions that state none, within the same quota', async () => {
+    const { keys, redis: commands } = scheduler.store;
+    const [own, tenants] = [
+      { firstTokenMs: 200, perTokenMs: 40 },
+      { firstTokenMs: 900, perTokenMs: 90 },
+    ];
+    const granted = async (options: Parameters<typeof create>[0] = {}) => {
+      const { id } = await create(options);
+      const job = JSON.parse((await commands.hget(`${keys.jobs}:${id}`, 'data')) ?? '{}');
+      const record = await commands.hget(keys.invocation(id), 'latency');
+      assert.deepEqual(JSON.parse(record ?? 'null'), job.latency ?? null);
+      return job.latency ?? null;
+    };
+    await scheduler.tenants.create('acme', { latency: tenants });
+    assert.equal(await granted(), null, 'without a limit none is granted');
+    await set('latency-invocations', 4);
+    assert.deepEqual(await granted(), tenants);
+    assert.deepEqual(await granted({ latency: own }), own);
+    assert.equal(await granted({ latency: false }), null, 'a function may state that it has none');
+    assert.deepEqual(await granted(), tenants);
+    await scheduler.tenants.change('acme', { latency: null });
+    assert.equal(await granted(), null);
+    assert.deepEqual(await granted({ latency: own }), own);
+    await scheduler.tenants.change('acme', { latency: tenants });
+    assert.equal(await granted(), null, 'beyond the quota');
+    assert.equal(await used('latency-invocations'), 4);
+  });
+
   test('large limits and counters lose no digits', async () => {
     const large = 999_999_999_999_999;
     await set('tokens-per-day', large - 1);

@@ -35,7 +35,7 @@ describe('tenants and their keys', () => {
     assert.equal(await tenants.create('first', { weight: 7 }), 'created');
     assert.equal(await tenants.create('first'), 'exists');
     assert.deepEqual(await tenants.get('first'), {
-      ...{ name: 'first', createdAt: new Date(now).toISOString(), weight: 7, suspended: false },
+      ...{ name: 'first', createdAt: new Date(now).toISOString(), weight: 7, suspended: false, latency: null },
     });
     assert.equal(await tenants.change('first', { suspended: true }), true);
     assert.equal(await tenants.change('nobody', { suspended: true }), false);
@@ -48,7 +48,18 @@ describe('tenants and their keys', () => {
       assert.equal(await tenants.get(name), null);
     }
     for (const weight of [0, 1001, 1.5, Number.NaN]) await assert.rejects(tenants.create('x', { weight }), StoreError);
+    for (const latency of [
+      { firstTokenMs: 0, perTokenMs: 1 },
+      { firstTokenMs: 1, perTokenMs: 10_001 },
+      { firstTokenMs: 1.5, perTokenMs: 1 },
+    ])
+      await assert.rejects(tenants.create('x', { latency }), StoreError);
     assert.equal(await tenants.get('x'), null);
+    const latency = { firstTokenMs: 60_000, perTokenMs: 1 };
+    await tenants.change('first', { latency });
+    assert.deepEqual((await tenants.get('first'))?.latency, latency);
+    await tenants.change('first', { latency: null });
+    assert.equal((await tenants.get('first'))?.latency, null);
   });
 
   it('a key authenticates by its hash', async () => {

@@ -1,4 +1,6 @@
 import { randomUUID } from 'node:crypto';
+import type { LatencyTargets } from '../invocations/types.ts';
+import { areLatencyTargets } from '../quotas/latency.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -18,11 +20,14 @@ export interface Tenant {
   /** See `WEIGHT`. */
   readonly weight: number;
   readonly suspended: boolean;
+  /** Latency targets for invocations of functions that state none. */
+  readonly latency: LatencyTargets | null;
 }
 
 export interface TenantSettings {
   readonly weight?: number | undefined;
   readonly suspended?: boolean | undefined;
+  readonly latency?: LatencyTargets | null | undefined;
 }
 
 export type CreateTenantOutcome = 'created' | 'exists' | 'full';
@@ -70,7 +75,7 @@ export class Tenants {
     return records.filter((tenant) => tenant !== null);
   }
 
-  /** False when there is no such tenant. Admission applies weight and suspension from its next round on. */
+  /** False when there is no such tenant. Admission applies weight and suspension from its next round on; new invocations get new targets. */
   async change(name: string, settings: TenantSettings): Promise<boolean> {
     if (!TENANT_NAME.test(name)) return false;
     const fields = Object.entries(toFields(settings)).flat();
@@ -78,13 +83,17 @@ export class Tenants {
   }
 }
 
-function toFields({ weight, suspended }: TenantSettings): Record<string, string> {
+function toFields({ weight, suspended, latency }: TenantSettings): Record<string, string> {
   if (weight !== undefined && !(Number.isInteger(weight) && weight >= WEIGHT.least && weight <= WEIGHT.most)) {
     throw new StoreError('invalid-argument', `A weight is a whole number from ${WEIGHT.least} to ${WEIGHT.most}.`);
+  }
+  if (latency && !areLatencyTargets(latency)) {
+    throw new StoreError('invalid-argument', 'Latency targets are whole numbers of milliseconds within their bounds.');
   }
   return {
     ...(weight !== undefined && { weight: String(weight) }),
     ...(suspended !== undefined && { suspended: suspended ? '1' : '0' }),
+    ...(latency !== undefined && { latency: latency === null ? '' : targetsText(latency) }),
   };
 }
 
@@ -95,5 +104,10 @@ function toTenant(name: string, fields: Record<string, string>): Tenant | null {
     createdAt: fields.createdAt,
     weight: Number(fields.weight ?? WEIGHT.usual),
     suspended: fields.suspended === '1',
+    latency: fields.latency ? (JSON.parse(fields.latency) as LatencyTargets) : null,
   };
+}
+
+function targetsText({ firstTokenMs, perTokenMs }: LatencyTargets): string {
+  return JSON.stringify({ firstTokenMs, perTokenMs });
 }

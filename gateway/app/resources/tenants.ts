@@ -6,6 +6,7 @@ export type { ApiKey, AuditEntry, CreatedKey, Tenant };
 export interface TenantChange {
   readonly weight?: number | undefined;
   readonly suspended?: boolean | undefined;
+  readonly latency?: Tenant['latency'] | undefined;
 }
 
 export interface NewKey {

@@ -1,4 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
+import { LATENCY_BOUNDS } from '#scheduler/quotas/latency.ts';
 import { TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
@@ -18,6 +19,8 @@ export const tenantParam = z.object({
   tenant: tenantName.openapi({ description: 'Name of the tenant', example: 'acme' }),
 });
 
+const target = ([least, most]: readonly [number, number]) => z.int().min(least).max(most);
+
 const settings = {
   weight: z
     .int()
@@ -30,6 +33,17 @@ const settings = {
   suspended: z.boolean().optional().meta({
     description: 'Gateways refuse its keys, and none of its invocations start; running invocations continue',
   }),
+  latency: z
+    .strictObject({
+      firstTokenMs: target(LATENCY_BOUNDS.firstTokenMs),
+      perTokenMs: target(LATENCY_BOUNDS.perTokenMs),
+    })
+    .nullable()
+    .optional()
+    .meta({
+      description:
+        'Latency targets for new invocations of functions that state none, within the quota `latency-invocations`; null: none',
+    }),
 };
 const NewTenantSchema = z.strictObject({ name: tenantName, ...settings });
 const TenantChangeSchema = z.strictObject(settings);
@@ -102,7 +116,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       path: '/v1/tenants/{tenant}',
       operationId: 'changeTenant',
       tags: ['Tenants'],
-      summary: 'Change the weight of a tenant, suspend or resume it',
+      summary: 'Change the weight or latency targets of a tenant, suspend or resume it',
       description: 'Operators only. The change takes effect everywhere within 2 s.',
       security: SECURITY,
       request: { params: tenantParam, body: jsonBody(TenantChangeSchema) },

@@ -8,6 +8,13 @@ export const TenantSchema = z
     createdAt: timestamp,
     weight: z.int().openapi({ description: 'Weight in the fair share between waiting tenants', example: 100 }),
     suspended: z.boolean().openapi({ description: 'Gateways refuse its keys, and none of its invocations start' }),
+    latency: z
+      .object({ firstTokenMs: z.int(), perTokenMs: z.int() })
+      .nullable()
+      .openapi({
+        description: 'Latency targets for invocations of functions that state none; null: none',
+        example: { firstTokenMs: 300, perTokenMs: 40 },
+      }),
   })
   .openapi('Tenant');
 

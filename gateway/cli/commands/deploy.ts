@@ -7,6 +7,7 @@ import { type Deployment, deployFunction, planFunction } from '../deployment.ts'
 import { EXIT, Failure, toFailure } from '../failure.ts';
 import { bytes, counted, duration, quoted } from '../format.ts';
 import { exampleInput, type FunctionSource, findFunction } from '../function-source.ts';
+import { latency, type Targets } from '../latency.ts';
 
 /** Stands for no alias: the deploy leaves the traffic alone. */
 const NO_ALIAS = 'none';
@@ -35,6 +36,7 @@ export const deploy: Command = {
       help: `alias to point at the version (default: live); "${NO_ALIAS}" changes no alias`,
     },
     { flags: '-t, --tag <tag>', help: 'tag of the version, such as v1.2' },
+    latency('latency targets in place of the manifest’s'),
     { flags: '--dry-run', help: 'check, and show what would change; store nothing' },
     { flags: '--if-new', help: 'change no alias if this content was deployed before' },
     {
@@ -49,21 +51,26 @@ export const deploy: Command = {
     { line: 'pie deploy hello.wasm --name greeter', does: 'deploys a component from any language' },
     { line: 'pie deploy story --message "shorter" --tag v1.2', does: 'adds a description and a tag' },
     { line: 'pie deploy story --alias canary', does: 'leaves the live version; invoke the new one as story@canary' },
+    { line: 'pie deploy story --latency 300,40', does: 'states latency targets, within the quota of its tenant' },
     { line: 'pie deploy story --dry-run', does: 'shows what would change, and what would fail' },
     { line: 'pie deploy functions/tree-of-thought functions/rag', does: 'deploys two functions' },
   ],
   async run(call) {
     const { args, options } = call;
     const name = text(options, 'name');
-    if (args.length <= 1) return deployOne(call, findFunction(args[0] ?? '.', name));
+    const sourceOf = (target: string) => stating(findFunction(target, name), options.latency as Targets | undefined);
+    if (args.length <= 1) return deployOne(call, sourceOf(args[0] ?? '.'));
     if (name !== undefined)
       throw new Failure('Several functions cannot have one name.', { advice: 'Leave --name out.' });
-    return deployAll(
-      call,
-      args.map((target) => findFunction(target, undefined)),
-    );
+    return deployAll(call, args.map(sourceOf));
   },
 };
+
+/** The function with other latency targets than its manifest's, if there are any. */
+function stating(source: FunctionSource, targets: Targets | undefined): FunctionSource {
+  if (targets === undefined) return source;
+  return { ...source, manifest: { ...source.manifest, latency: targets } };
+}
 
 async function deployOne(call: Call, source: FunctionSource): Promise<number> {
   const { terminal, connect, signal, options } = call;

@@ -1,7 +1,8 @@
-import type { Tenant } from '../../app/resources/tenants.ts';
-import { type Command, type Option, text } from '../command.ts';
+import type { Tenant, TenantChange } from '../../app/resources/tenants.ts';
+import { type Call, type Command, type Option, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago } from '../format.ts';
+import { latency, type Targets, targetsText } from '../latency.ts';
 import type { Terminal } from '../terminal.ts';
 
 const name = { name: 'tenant', help: 'name of the tenant', required: true } as const;
@@ -10,6 +11,7 @@ const weight: Option = {
   help: 'weight in the fair share between waiting tenants: 1 to 1000 (100 for a new tenant)',
   parse: wholeNumber,
 };
+const targets = latency('latency targets for invocations of functions that state none');
 const DEFAULT_ENTRIES = 50;
 
 export const tenantsList: Command = {
@@ -29,13 +31,13 @@ export const tenantsCreate: Command = {
   name: 'tenants create',
   summary: 'Create a tenant',
   arguments: [name],
-  options: [weight],
+  options: [weight, targets],
   examples: [
     { line: 'pie tenants create acme', does: 'creates it; next: pie keys create first --tenant acme --scopes admin' },
   ],
   async run({ args: [tenant = ''], options, terminal, signal, connect }) {
     const { client } = await connect();
-    const made = await client.tenants.create(tenant, { weight: options.weight as number | undefined }, { signal });
+    const made = await client.tenants.create(tenant, changeOf(options), { signal });
     terminal.value(made);
     terminal.print(`Created ${tenant}.`);
     terminal.note(`Next, its first key: pie keys create first --tenant ${tenant} --scopes admin`);
@@ -47,7 +49,7 @@ export const tenantsShow: Command = {
   name: 'tenants show',
   summary: 'Show a tenant',
   arguments: [name],
-  examples: [{ line: 'pie tenants show acme', does: 'shows its weight and whether it is suspended' }],
+  examples: [{ line: 'pie tenants show acme', does: 'shows its weight, its targets and whether it is suspended' }],
   async run({ args: [tenant = ''], terminal, signal, connect }) {
     const { client } = await connect();
     const found = await client.tenants.get(tenant, { signal });
@@ -59,17 +61,27 @@ export const tenantsShow: Command = {
 
 export const tenantsSet: Command = {
   name: 'tenants set',
-  summary: 'Change the weight of a tenant',
+  summary: 'Change the weight or the latency targets of a tenant',
   arguments: [name],
-  options: [weight],
-  examples: [{ line: 'pie tenants set acme --weight 200', does: 'doubles its share' }],
+  options: [weight, targets],
+  examples: [
+    { line: 'pie tenants set acme --weight 200', does: 'doubles its share' },
+    { line: 'pie tenants set acme --latency 300,40', does: 'gives targets to its functions that state none' },
+  ],
   run: async ({ args: [tenant = ''], options, terminal, signal, connect }) => {
-    const weight = options.weight as number | undefined;
-    if (weight === undefined) throw new Failure('There is nothing to set.', { advice: 'Give --weight.' });
+    const change = changeOf(options);
+    if (Object.values(change).every((value) => value === undefined))
+      throw new Failure('There is nothing to set.', { advice: 'Give --weight or --latency.' });
     const { client } = await connect();
-    const changed = await client.tenants.change(tenant, { weight }, { signal });
+    const changed = await client.tenants.change(tenant, change, { signal });
     terminal.value(changed);
-    terminal.print(`${tenant} has the weight ${changed.weight} now.`);
+    terminal.print(
+      `${tenant} has the weight ${changed.weight} and the latency targets ${targetsText(changed.latency)} now.`,
+    );
+    if (change.latency)
+      terminal.note(
+        `The quota latency-invocations grants them: pie quota set latency-invocations 16 --tenant ${tenant}`,
+      );
     return EXIT.ok;
   },
 };
@@ -141,10 +153,18 @@ async function suspend(
   return EXIT.ok;
 }
 
+function changeOf(options: Call['options']): TenantChange {
+  const latency = options.latency as Targets | undefined;
+  return { weight: options.weight as number | undefined, latency: latency === false ? null : latency };
+}
+
 function table(terminal: Terminal, tenants: readonly Tenant[]): void {
   terminal.table(
-    ['NAME', 'WEIGHT', 'STATE', 'CREATED'],
-    tenants.map((t) => [t.name, String(t.weight), t.suspended ? 'suspended' : 'active', ago(t.createdAt)]),
+    ['NAME', 'WEIGHT', 'TARGETS', 'STATE', 'CREATED'],
+    tenants.map((t) => [
+      ...[t.name, String(t.weight), targetsText(t.latency)],
+      ...[t.suspended ? 'suspended' : 'active', ago(t.createdAt)],
+    ]),
     'There are none.',
   );
 }

@@ -34,6 +34,21 @@ export function describeTenants(get: () => Harness): void {
       h.refused(await h.ask('/v1/tenants/nobody', post({}, {}, 'PATCH')), 'unknown-tenant');
     });
 
+    it('have latency targets for functions that state none, set and taken back by operators', async () => {
+      const h = get();
+      const latency = { firstTokenMs: 300, perTokenMs: 40 };
+      assert.deepEqual((await h.ask('/v1/tenants', post({ name: 'prompt', latency }))).body.latency, latency);
+      const key = await keyOf(['admin'], 'prompt');
+      const change = async (body: object, headers = {}) => h.ask('/v1/tenants/prompt', post(body, headers, 'PATCH'));
+      assert.deepEqual((await change({ weight: 9 })).body.latency, latency, 'another change keeps them');
+      assert.deepEqual((await change({ latency: null })).body.latency, null);
+      h.refused(await change({ latency }, key), 'forbidden');
+      assert.deepEqual((await h.ask('/v1/tenants/prompt', { headers: key })).body.latency, null);
+      const { entries } = (await h.ask('/v1/audit?tenant=prompt')).body;
+      const [last] = entries.filter(({ action }: { action: string }) => action === 'tenant.latency');
+      assert.deepEqual(last.details, { latency: null });
+    });
+
     it('are refused with the field of the fault, and nothing is stored', async () => {
       const h = get();
       const before = (await h.ask('/v1/tenants')).body;
@@ -45,6 +60,8 @@ export function describeTenants(get: () => Harness): void {
         [{ name: 'fine', weight: 0 }, '/weight'],
         [{ name: 'fine', weight: 1.5 }, '/weight'],
         [{ name: 'fine', suspended: 'yes' }, '/suspended'],
+        [{ name: 'fine', latency: { firstTokenMs: 300 } }, '/latency/perTokenMs'],
+        [{ name: 'fine', latency: { firstTokenMs: 0, perTokenMs: 40 } }, '/latency/firstTokenMs'],
         [{ name: 'fine', color: 'red' }, '/color'],
         [7, '/'],
       ] as const) {

@@ -15,7 +15,8 @@
   ARGV[6...] for each invocation: id; submitted at, ms; deadline, ms after submission; hash of function and body, which distinguishes
     requests with the same idempotency key, or '' without a key; number of the following fields and values; number of the texts of the
     basis, 0 without one; further fields and values of the record, including `prefix` (prefix of every key) and
-    `latency` (JSON text: wanted latency targets; kept, and added to the job, when the tenant's quota has room); the basis: text on which the
+    `latency` (JSON text: the function's latency targets, or `false` for none; without it, those of the tenant's record apply. The granted
+    ones become part of the record and the job); the basis: text on which the
     choice of the version is based, its reference, and the keys of the functions that were searched, the found one last (see
     ../../functions/scripts/include/serving.lua); the job as JSON text, without its arrival
 
@@ -70,6 +71,15 @@ local function isCurrent(first, last)
   return i == #functions and basis == ARGV[first]
 end
 
+-- The granted latency targets of an invocation as JSON text, or nil.
+local function latencyOf(given, now)
+  if given.latency == 'false' or not grantsLatency(given.account, now) then
+    return nil
+  end
+  local wanted = given.latency or redis.call('HGET', given.prefix .. ':tenant:' .. given.tenant, 'latency')
+  return wanted and wanted ~= '' and wanted or nil
+end
+
 -- Stores one invocation; `place` is the index of its first key, `at` that of its first argument.
 local function create(place, at)
   local record, listing, idempotency, waiting, job = unpack(KEYS, place, place + KEYS_OF_ONE - 1)
@@ -121,15 +131,17 @@ local function create(place, at)
   end
   -- The first write must be one that a Redis at its memory limit refuses.
   local arrival = redis.call('INCR', arrivals)
-  local latency = given.latency and grantsLatency(account, now) and given.latency
+  local latency = latencyOf(given, now)
   local fields = {}
   for i = first, last, 2 do
-    if latency or ARGV[i] ~= 'latency' then
+    if ARGV[i] ~= 'latency' then
       fields[#fields + 1] = ARGV[i]
       fields[#fields + 1] = ARGV[i + 1]
     end
   end
   if latency then
+    fields[#fields + 1] = 'latency'
+    fields[#fields + 1] = latency
     arrival = math.max(1, arrival - PLACES_AHEAD)
     redis.call('SADD', account .. ':latency', id)
   end

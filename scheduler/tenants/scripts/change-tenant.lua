@@ -1,5 +1,5 @@
 --[[
-  Changes fields of an existing tenant. Admission reads the fields `weight` and `suspended`.
+  Changes fields of an existing tenant. Admission reads the fields `weight` and `suspended`, create.lua reads `latency`.
 
   KEYS[1] the tenant's record (hash)
 

@@ -1,7 +1,7 @@
 import { backendText, deviceText, hostState } from '../../resources/hosted-model.ts';
 import type { GpuHostState, HostedModel, PlatformLoad } from '../../resources/operations.ts';
 import type { Tenant } from '../../resources/tenants.ts';
-import { bytes, number, percent } from '../html/format.ts';
+import { bytes, duration, number, percent } from '../html/format.ts';
 import { type Html, html } from '../html/html.ts';
 import { badge, bar, empty, table, tile, tiles } from '../html/parts.ts';
 import { demand, once, type Page, type Visit } from '../page.ts';
@@ -74,13 +74,15 @@ function tenantTable(tenants: readonly Tenant[], { tenants: busy }: PlatformLoad
       { head: 'Running', numeric: true },
       { head: 'Waiting', numeric: true },
       { head: 'Weight', numeric: true },
+      { head: 'Latency targets' },
     ],
-    tenants.map(({ name, suspended, weight }) => [
+    tenants.map(({ name, suspended, weight, latency }) => [
       html`<a href="/dashboard?${new URLSearchParams({ tenant: name }).toString()}">${name}</a>`,
       suspended ? badge('suspended', 'bad') : badge('active', 'good'),
       number(loads.get(name)?.running ?? 0),
       number(loads.get(name)?.waiting ?? 0),
       number(weight),
+      latency === null ? '–' : `${duration(latency.firstTokenMs)}, ${duration(latency.perTokenMs)} a token`,
     ]),
   );
 }

@@ -1,0 +1,28 @@
+import type { Tenant } from '../app/resources/tenants.ts';
+import type { Option } from './command.ts';
+import { Failure } from './failure.ts';
+import { duration } from './format.ts';
+
+/** Latency targets; false for none, since the parser of options takes null for no value. */
+export type Targets = NonNullable<Tenant['latency']> | false;
+
+export const latency = (help: string): Option => ({
+  flags: '--latency <targets>',
+  help: `${help}: milliseconds to the first token and for each later one (such as 300,40), or none`,
+  parse: parseTargets,
+});
+
+/** `300 ms, then 40 ms a token`. */
+export function targetsText(targets: Tenant['latency']): string {
+  if (targets === null) return 'none';
+  return `${duration(targets.firstTokenMs)}, then ${duration(targets.perTokenMs)} a token`;
+}
+
+/** The gateway checks the bounds. */
+function parseTargets(text: string): Targets {
+  if (text === 'none') return false;
+  const [, first, each] = /^(\d{1,6}),(\d{1,6})$/.exec(text) ?? [];
+  if (first === undefined || each === undefined)
+    throw new Failure(`"${text}" is neither two numbers of milliseconds, such as 300,40, nor "none".`);
+  return { firstTokenMs: Number(first), perTokenMs: Number(each) };
+}
