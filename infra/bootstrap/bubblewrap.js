@@ -7,32 +7,38 @@ const PACKAGES = ['bubblewrap'];
 /** Longest time for one command of a package manager. */
 const INSTALL_TIMEOUT_MS = 120_000;
 
+/** @type {import('./packages.js').Wanted} */
+const BUBBLEWRAP = {
+  name: 'bubblewrap',
+  reason: 'it confines untrusted work in namespaces',
+  packages: { 'apt-get': PACKAGES, dnf: PACKAGES, yum: PACKAGES, apk: PACKAGES, pacman: PACKAGES, zypper: PACKAGES },
+  isThere: () => runs('bwrap'),
+  timeoutMs: INSTALL_TIMEOUT_MS,
+};
+
+/**
+ * What {@link ensureBubblewrap} would install now.
+ * @param {string} root the clone
+ * @returns {readonly import('./packages.js').Wanted[]}
+ */
+export function wantedBubblewrap(root) {
+  return process.platform !== 'linux' || existsSync(triedFile(root)) ? [] : [BUBBLEWRAP];
+}
+
 /**
  * Finds bubblewrap, which confines untrusted work in namespaces, or tries once to install it with the system's package manager. The
  * platform also starts without bubblewrap and reports the missing layers, so a failure here only prints a note.
  * @param {string} root the clone
  */
 export function ensureBubblewrap(root) {
-  if (process.platform !== 'linux' || runs('bwrap')) return;
-  const tried = path.join(root, 'node_modules', '.pie-bubblewrap-tried');
-  if (existsSync(tried)) return;
-  writeFileSync(tried, '');
+  if (wantedBubblewrap(root).length === 0 || BUBBLEWRAP.isThere()) return;
+  writeFileSync(triedFile(root), '');
   try {
-    ensureInstalled({
-      name: 'bubblewrap',
-      reason: 'it confines untrusted work in namespaces',
-      packages: {
-        'apt-get': PACKAGES,
-        dnf: PACKAGES,
-        yum: PACKAGES,
-        apk: PACKAGES,
-        pacman: PACKAGES,
-        zypper: PACKAGES,
-      },
-      isThere: () => runs('bwrap'),
-      timeoutMs: INSTALL_TIMEOUT_MS,
-    });
+    ensureInstalled(BUBBLEWRAP);
   } catch (error) {
     console.log(`${error instanceof Error ? error.message : error}\nPie starts without it.`);
   }
 }
+
+/** @param {string} root the clone */
+const triedFile = (root) => path.join(root, 'node_modules', '.pie-bubblewrap-tried');

@@ -4,20 +4,23 @@ import { ensureInstalled, runs } from './packages.js';
 
 const PACKAGES = ['clang', 'lld', 'wasi-libc'];
 
+/** @type {import('./packages.js').Wanted} */
+export const CLANG = {
+  name: 'clang, wasm-ld or wasi-libc',
+  reason: 'the tests compile inferlets in C',
+  packages: {
+    'apt-get': PACKAGES,
+    dnf: ['clang', 'lld', 'wasi-libc-devel'],
+    apk: PACKAGES,
+    pacman: PACKAGES,
+    brew: ['llvm', 'lld', 'wasi-libc'],
+  },
+  isThere,
+};
+
 /** Finds the C compiler and linker for the tests, or installs them with the system's package manager. The platform needs none. */
 export function ensureClang() {
-  ensureInstalled({
-    name: 'clang, wasm-ld or wasi-libc',
-    reason: 'the tests compile inferlets in C',
-    packages: {
-      'apt-get': PACKAGES,
-      dnf: ['clang', 'lld', 'wasi-libc-devel'],
-      apk: PACKAGES,
-      pacman: PACKAGES,
-      brew: ['llvm', 'lld', 'wasi-libc'],
-    },
-    isThere,
-  });
+  ensureInstalled(CLANG);
 }
 
 /** True when clang compiles and links for WebAssembly with a C library. */

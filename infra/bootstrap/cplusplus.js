@@ -2,24 +2,27 @@
 import { spawnSync } from 'node:child_process';
 import { ensureInstalled } from './packages.js';
 
+/** @type {import('./packages.js').Wanted} */
+export const COMPILER = {
+  name: 'A C++ compiler',
+  reason: 'the tests compile the CUDA kernels for the CPU',
+  packages: {
+    'apt-get': ['g++', 'libc6-dev'],
+    dnf: ['gcc-c++', 'libubsan'],
+    apk: ['g++', 'linux-headers'],
+    pacman: ['gcc'],
+    zypper: ['gcc-c++'],
+    brew: ['llvm'],
+  },
+  isThere,
+};
+
 /**
  * Finds a C++ compiler or installs one with the system's package manager: the tests compile the CUDA kernels for the CPU. The platform
  * itself needs no compiler.
  */
 export function ensureCplusplus() {
-  ensureInstalled({
-    name: 'A C++ compiler',
-    reason: 'the tests compile the CUDA kernels for the CPU',
-    packages: {
-      'apt-get': ['g++', 'libc6-dev'],
-      dnf: ['gcc-c++', 'libubsan'],
-      apk: ['g++', 'linux-headers'],
-      pacman: ['gcc'],
-      zypper: ['gcc-c++'],
-      brew: ['llvm'],
-    },
-    isThere,
-  });
+  ensureInstalled(COMPILER);
 }
 
 /** True when g++, clang++ or the compiler that CXX names compiles a program with the standard library. */

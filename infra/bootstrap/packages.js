@@ -24,6 +24,25 @@ const MANAGERS = [
  */
 
 /**
+ * Says what {@link ensureInstalled} will install, with which commands, and why; null when nothing is missing. To be shown before the first
+ * installation, since these commands run with elevated rights.
+ * @param {readonly Wanted[]} wanted
+ * @returns {string | null}
+ */
+export function installStatement(wanted) {
+  const missing = wanted.filter(({ isThere }) => !isThere());
+  const lines = missing.flatMap((one) => {
+    const commands = commandsFor(one);
+    if (commands.length === 0) return [];
+    return [`  ${one.name}: ${one.reason}`, `    ${commandText(commands)}`];
+  });
+  if (lines.length === 0) return null;
+  const elevated = missing.some((one) => commandsFor(one).some(({ isElevated }) => isElevated));
+  const rights = elevated ? " with administrator's rights" : '';
+  return `Programs are missing. Pie installs them now${rights}, by these commands:\n\n${lines.join('\n')}\n`;
+}
+
+/**
  * Finds something, or installs it with the system's package manager.
  * @param {Wanted} wanted
  * @throws {Error} that says what the user should do
@@ -57,17 +76,28 @@ export function ensureInstalled(wanted) {
  */
 export function installAdvice(wanted) {
   const { name, alternative } = wanted;
-  const commands = commandsFor(wanted).map(({ sudo, program, args }) =>
-    [...(sudo ? ['sudo'] : []), program, ...args].join(' '),
-  );
+  const commands = commandsFor(wanted);
   const byHand =
-    commands.length > 0 ? `Type this, then try again:\n\n  ${commands.join(' && ')}\n` : `Install ${name}.`;
+    commands.length > 0 ? `Type this, then try again:\n\n  ${commandText(commands)}\n` : `Install ${name}.`;
   return alternative === undefined ? byHand : `${byHand}\n${alternative}`;
 }
 
 /**
+ * A command of a package manager. It is elevated when it runs as the superuser, by sudo or because this process does.
+ * @typedef {object} Command
+ * @property {boolean} isElevated
+ * @property {boolean} sudo
+ * @property {string} program
+ * @property {readonly string[]} args
+ */
+
+/** @param {readonly Command[]} commands */
+const commandText = (commands) =>
+  commands.map(({ sudo, program, args }) => [...(sudo ? ['sudo'] : []), program, ...args].join(' ')).join(' && ');
+
+/**
  * @param {Pick<Wanted, 'packages'>} wanted
- * @returns {readonly { sudo: boolean, program: string, args: readonly string[] }[]} empty without a package manager
+ * @returns {readonly Command[]} empty without a package manager
  */
 function commandsFor({ packages }) {
   const manager = MANAGERS.find(({ program }) => program in packages && runs(program));
@@ -75,6 +105,7 @@ function commandsFor({ packages }) {
   const { program, before, install, asUser = false } = manager;
   const sudo = !asUser && process.getuid?.() !== 0;
   return [...(before ? [before] : []), [...install, ...(packages[program] ?? [])]].map((args) => ({
+    isElevated: !asUser,
     sudo,
     program,
     args,

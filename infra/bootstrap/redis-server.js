@@ -1,6 +1,7 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer).
 import { ensureInstalled, installAdvice, runs } from './packages.js';
 
+/** @type {import('./packages.js').Wanted} */
 const REDIS = {
   name: 'redis-server',
   reason: 'it keeps the queue and the events of this platform',
@@ -20,7 +21,12 @@ export function missingRedisServer() {
   return REDIS.isThere() ? null : `${REDIS.name} is missing: ${REDIS.reason}. ${installAdvice(REDIS)}`;
 }
 
-/** Finds redis-server or installs it with the system's package manager. Does nothing when REDIS_URL names a server. */
+/** What {@link ensureRedisServer} looks for: nothing when REDIS_URL names a server. */
+export function wantedRedisServer() {
+  return process.env.REDIS_URL ? [] : [REDIS];
+}
+
+/** Finds redis-server or installs it with the system's package manager. */
 export function ensureRedisServer() {
-  if (!process.env.REDIS_URL) ensureInstalled(REDIS);
+  for (const wanted of wantedRedisServer()) ensureInstalled(wanted);
 }

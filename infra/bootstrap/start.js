@@ -1,13 +1,16 @@
 // `npm start`: installs what is missing, then hands over to the supervisor. Plain JavaScript for Node 20 or newer.
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { ensureBubblewrap } from './bubblewrap.js';
+import { ensureBubblewrap, wantedBubblewrap } from './bubblewrap.js';
 import { ensureDependencies } from './dependencies.js';
-import { ensureRedisServer } from './redis-server.js';
+import { installStatement } from './packages.js';
+import { ensureRedisServer, wantedRedisServer } from './redis-server.js';
 import { runPinned } from './run.js';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 try {
+  const statement = installStatement([...wantedRedisServer(), ...wantedBubblewrap(root)]);
+  if (statement !== null) console.log(statement);
   const node = ensureDependencies(root);
   ensureRedisServer();
   ensureBubblewrap(root);

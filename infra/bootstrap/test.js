@@ -1,19 +1,23 @@
 // `npm test`: the same bootstrap as `npm start`, then types, lint and every test. Plain JavaScript for Node 20 or newer.
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { ensureBubblewrap } from './bubblewrap.js';
-import { ensureChromium } from './chromium.js';
-import { ensureClang } from './clang.js';
-import { ensureCplusplus } from './cplusplus.js';
+import { ensureBubblewrap, wantedBubblewrap } from './bubblewrap.js';
+import { CHROMIUM, ensureChromium } from './chromium.js';
+import { CLANG, ensureClang } from './clang.js';
+import { COMPILER, ensureCplusplus } from './cplusplus.js';
 import { ensureDependencies } from './dependencies.js';
 import { runLanes } from './lanes.js';
-import { ensureRedisServer } from './redis-server.js';
+import { installStatement } from './packages.js';
+import { ensureRedisServer, wantedRedisServer } from './redis-server.js';
 import { chosenTests, STEPS } from './steps.js';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 const only = process.argv.slice(2);
 
 try {
+  const wanted = [...wantedRedisServer(), ...wantedBubblewrap(root), CLANG, COMPILER, CHROMIUM];
+  const statement = installStatement(wanted);
+  if (statement !== null) console.log(statement);
   const node = ensureDependencies(root);
   ensureRedisServer();
   ensureBubblewrap(root);

@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+
+const SCRIPT = `
+import { writeFileSync } from 'node:fs';
+const { ensureInstalled, installStatement, runs } = await import(process.argv[1]);
+const wanted = {
+  name: 'a server',
+  reason: 'it serves',
+  packages: { 'apt-get': ['the-server'] },
+  isThere: () => runs('the-server'),
+};
+const there = { ...wanted, name: 'a shell', isThere: () => true };
+console.log(installStatement([wanted, there]));
+console.log('--');
+ensureInstalled(wanted);
+console.log(installStatement([wanted, there]));
+`;
+
+/** Stands in for the system's package manager: writes its arguments down, and the program that it is to install. */
+const APT_GET = `#!/bin/sh
+echo "apt-get $*" >> "$FOLDER/log"
+if [ "$1" = install ]; then printf '#!/bin/sh\\n' > "$FOLDER/the-server"; /bin/chmod +x "$FOLDER/the-server"; fi
+`;
+
+test('the commands that run with elevated rights are stated, with their reason, before they run', async () => {
+  const folder = await mkdtemp(path.join(os.tmpdir(), 'pie-packages-'));
+  try {
+    await writeFile(path.join(folder, 'apt-get'), APT_GET, { mode: 0o755 });
+    const sudo = '#!/bin/sh\nshift\nif [ "$1" = true ]; then exit 0; fi\n"$@"\n';
+    await writeFile(path.join(folder, 'sudo'), sudo, { mode: 0o755 });
+    const module = new URL('./packages.js', import.meta.url).href;
+    const run = spawnSync(process.execPath, ['--input-type=module', '-e', SCRIPT, module], {
+      encoding: 'utf8',
+      env: { PATH: folder, FOLDER: folder },
+    });
+    assert.equal(run.status, 0, run.stderr);
+    const [statement = '', rest] = run.stdout.split('--\n');
+    const as = process.getuid?.() === 0 ? '' : 'sudo ';
+    const stated = `${as}apt-get update -qq && ${as}apt-get install -y -qq --no-install-recommends the-server`;
+    assert.match(statement, /with administrator's rights/);
+    assert.ok(statement.includes(`  a server: it serves\n    ${stated}\n`), statement);
+    assert.doesNotMatch(statement, /a shell/, 'nothing is said of what is there');
+    assert.equal(rest, 'Installing a server with apt-get …\nnull\n');
+    const ran = (await readFile(path.join(folder, 'log'), 'utf8'))
+      .split('\n')
+      .filter((line) => !/--version|^$/.test(line));
+    assert.equal(ran.join(' && '), stated.replaceAll('sudo ', ''), 'what ran is what was stated');
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
