@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { awaitedFunctions } from '#infra/awaited-functions.ts';
 import { type Config, loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { announceReady } from '#infra/ready.ts';
@@ -46,6 +47,7 @@ async function main(): Promise<void> {
   const control = new NodeControlPlane(scheduler, {
     limits: config.runtime.limits,
     modelAliases: modelAliases(config),
+    awaitedFunctions: () => awaitedFunctions(config),
     reach,
     onError,
   });

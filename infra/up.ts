@@ -5,6 +5,7 @@
 import net from 'node:net';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
+import { noteAwaited } from './awaited-functions.ts';
 import { missingRedisServer } from './bootstrap/redis-server.js';
 import { bundledFunctions, deployBundled, deployRest, firstFunctions } from './bundled.ts';
 import { type Config, loadConfig } from './config.ts';
@@ -94,12 +95,14 @@ async function main(): Promise<number> {
       if (stopping.signal.aborted) return 130;
       if (pulled !== 0) throw new ConfigError(`The model ${model} could not be had.`);
     }
-    if (!(await start(machineProcesses(config)))) return 130;
     const wanted = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
     const isWhole = serves('gateway') && serves('runtime');
     const first = isWhole ? (wanted ?? firstFunctions(config)) : [];
+    const areDeployed = noteAwaited(config, first);
+    if (!(await start(machineProcesses(config)))) return 130;
     await deployBundled(config, first, stopping.signal);
+    if (!stopping.signal.aborted) areDeployed();
     const story = isWhole && !flags['no-story'] && !flags.json && !stopping.signal.aborted;
     if (story) await streamStory(config, stopping.signal, say);
     const url = `http://${config.host}:${config.port}`;

@@ -2,7 +2,7 @@ import { Reach } from '#scheduler/addresses/reach.ts';
 import { SHARED_FUNCTIONS } from '#scheduler/functions/functions.ts';
 import { FUNCTION_NAME, manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { Resolved } from '#scheduler/functions/resolutions.ts';
-import { ownerOf } from '#scheduler/functions/types.ts';
+import { ownerOf, PLATFORM_TENANT } from '#scheduler/functions/types.ts';
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import {
   MAX_FAMILY_FILES_BYTES,
@@ -49,7 +49,7 @@ import type { Draining, Releases } from '../app/resources/releases.ts';
 import type { Secrets } from '../app/resources/secrets.ts';
 import type { Tenants } from '../app/resources/tenants.ts';
 import { NodeFunctions } from './functions.ts';
-import { runningChecks } from './health.ts';
+import { functionsCheck, runningChecks } from './health.ts';
 import { type LogSource, readLogs } from './logs.ts';
 import { NodeOperations } from './operations.ts';
 import { shownUrl, toInvocationState, toModels, withOutput } from './present.ts';
@@ -66,6 +66,8 @@ export interface NodeControlPlaneOptions {
   readonly queueMs?: number;
   /** Model aliases: alias to model. */
   readonly modelAliases?: ReadonlyMap<string, string>;
+  /** Names of the functions that the platform's start still deploys: the platform is not ready before they are there. */
+  readonly awaitedFunctions?: () => readonly string[];
   /** Allowed addresses of webhooks; the public internet by default. */
   readonly reach?: Reach;
   /** Receives errors whose details clients do not see. */
@@ -94,6 +96,7 @@ export class NodeControlPlane implements ControlPlane {
   readonly #limits: InvocationLimits;
   readonly #queueMs: number;
   readonly #modelAliases: ReadonlyMap<string, string>;
+  readonly #awaited: () => readonly string[];
   readonly #reach: Reach;
   readonly #onError: ((error: unknown) => void) | undefined;
   /** The store's last fault that was logged; empty while the store is well. */
@@ -110,6 +113,7 @@ export class NodeControlPlane implements ControlPlane {
     this.#limits = options.limits;
     this.#queueMs = options.queueMs ?? DEFAULT_QUEUE_MS;
     this.#modelAliases = options.modelAliases ?? new Map();
+    this.#awaited = options.awaitedFunctions ?? (() => []);
     this.#reach = options.reach ?? new Reach();
     this.#onError = options.onError;
   }
@@ -280,7 +284,11 @@ export class NodeControlPlane implements ControlPlane {
     try {
       await this.#scheduler.store.ping(HEALTH_DEADLINE_MS);
       const { runtimes, store } = this.#scheduler;
-      const checks = [{ name: 'store', ok: true }, ...runningChecks(await runtimes.list(), store.clock())];
+      const checks = [
+        { name: 'store', ok: true },
+        ...runningChecks(await runtimes.list(), store.clock()),
+        ...(await this.#functionChecks()),
+      ];
       this.#storeFault = '';
       return { ready: checks.every(({ ok }) => ok), checks };
     } catch (error) {
@@ -289,6 +297,13 @@ export class NodeControlPlane implements ControlPlane {
       this.#storeFault = String(error);
       return { ready: false, checks: [{ name: 'store', ok: false, detail: 'does not answer' }] };
     }
+  }
+
+  async #functionChecks(): Promise<Health['checks']> {
+    const awaited = this.#awaited();
+    if (awaited.length === 0) return [];
+    const deployed = new Set(await this.#scheduler.functions.names(PLATFORM_TENANT));
+    return [functionsCheck(awaited.filter((name) => !deployed.has(name)))];
   }
 
   async #submit(call: Call, request: InvokeRequest, { version: stored, basis }: Resolved): Promise<Invoked> {

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
-import { GPU_HOST_GRACE_MS, runningChecks } from './health.ts';
+import type { Health } from '../app/control.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { functionsCheck, GPU_HOST_GRACE_MS, runningChecks } from './health.ts';
 
 const NOW = 1_000_000;
 const there = (name: string): RuntimeGpuHost => ({ name, connected: true, connectedAt: 1, models: [] });
@@ -41,4 +43,34 @@ test('each accepting runtime must reach a GPU host or have lost its last one onl
     'gpu-hosts ok: 1 of 1 there',
     'a runtime that accepts no work gets none',
   );
+});
+
+test('the platform is not ready while its start has functions to deploy', () => {
+  assert.deepEqual(functionsCheck([]), { name: 'functions', ok: true });
+  assert.equal(functionsCheck(['story']).detail, 'story not deployed yet');
+  assert.deepEqual(functionsCheck(['story', 'chat', 'echo']), {
+    ...{ name: 'functions', ok: false, detail: 'story and 2 more not deployed yet' },
+  });
+});
+
+test('a gateway answers 503 until the awaited functions are deployed, and 200 from then on', async () => {
+  let awaited = ['story', 'chat'];
+  const platform = await TestPlatform.start({ control: { awaitedFunctions: () => awaited } });
+  try {
+    const ready = async () => {
+      const response = await fetch(`${platform.url}/readyz`);
+      const { checks } = (await response.json()) as Health;
+      return [response.status, checks.find(({ name }) => name === 'functions')?.detail];
+    };
+    assert.deepEqual(await ready(), [503, 'story and 1 more not deployed yet']);
+    await platform.register({ name: 'story' });
+    assert.deepEqual(await ready(), [503, 'chat not deployed yet']);
+    await platform.register({ name: 'chat' });
+    assert.deepEqual(await ready(), [200, undefined]);
+    awaited = [];
+    await platform.scheduler.removals.removeFunction('default', 'chat', false);
+    assert.deepEqual(await ready(), [200, undefined], 'an operator may remove a function later');
+  } finally {
+    await platform.stop();
+  }
 });

@@ -33,6 +33,14 @@ function hostCheck(hosts: readonly RuntimeGpuHost[], now: number): Health['check
   return { name: 'gpu-hosts', ok: there > 0 || awayMs <= GPU_HOST_GRACE_MS, detail };
 }
 
+/** @param missing functions that the platform's start has not deployed yet */
+export function functionsCheck(missing: readonly string[]): Health['checks'][number] {
+  const [first] = missing;
+  if (first === undefined) return { name: 'functions', ok: true };
+  const others = missing.length > 1 ? ` and ${missing.length - 1} more` : '';
+  return { name: 'functions', ok: false, detail: `${first}${others} not deployed yet` };
+}
+
 function sinceText(awayMs: number): string {
   return Number.isFinite(awayMs) ? ` for ${Math.max(0, Math.round(awayMs / 1000))} s` : ' yet';
 }

@@ -47,7 +47,7 @@ test('npm start serves a bundled function, and Ctrl-C ends all its processes', a
           headers: { authorization: `Bearer ${apiKey}`, ...(init.headers as Record<string, string>) },
         }),
     };
-    await until('the function is deployed', async () => (await client.fetch('/v1/functions/text-completion')).ok);
+    assert.equal((await client.fetch('/v1/functions/text-completion')).status, 200, 'ready means deployed');
     const end = terminal(await invoke(client, 'text-completion', { prompt: 'Once', maxTokens: 8, temperature: 0 }));
     assert.equal(end?.event, 'result', JSON.stringify(end?.data));
     assert.match(output, new RegExp(`:${port}`), 'the output has the port');

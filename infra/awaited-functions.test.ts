@@ -1,0 +1,23 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { awaitedFunctions, noteAwaited } from './awaited-functions.ts';
+
+test('a start notes the functions that it deploys, and each later start replaces the note', async () => {
+  const runDirectory = await mkdtemp(path.join(os.tmpdir(), 'pie-awaited-'));
+  try {
+    assert.deepEqual(awaitedFunctions({ runDirectory }), []);
+    const areDeployed = noteAwaited({ runDirectory }, ['story', 'chat']);
+    assert.deepEqual(awaitedFunctions({ runDirectory }), ['story', 'chat']);
+    areDeployed();
+    areDeployed();
+    assert.deepEqual(awaitedFunctions({ runDirectory }), []);
+    noteAwaited({ runDirectory }, ['story']);
+    noteAwaited({ runDirectory }, []);
+    assert.deepEqual(awaitedFunctions({ runDirectory }), [], 'a start that was killed left its note');
+  } finally {
+    await rm(runDirectory, { recursive: true, force: true });
+  }
+});

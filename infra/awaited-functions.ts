@@ -1,0 +1,29 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Config } from './config.ts';
+
+/**
+ * Notes the functions that a start deploys before it serves, for its gateway. Returns a function that removes the note once they are
+ * deployed: a gateway that starts again later must not wait for a function that an operator has removed.
+ */
+export function noteAwaited(config: Pick<Config, 'runDirectory'>, names: readonly string[]): () => void {
+  const file = fileOf(config);
+  const remove = () => rmSync(file, { force: true });
+  if (names.length === 0) remove();
+  else writeFileSync(file, JSON.stringify(names));
+  return remove;
+}
+
+/** The functions that the running start still deploys; none when it has deployed them. */
+export function awaitedFunctions(config: Pick<Config, 'runDirectory'>): readonly string[] {
+  try {
+    return JSON.parse(readFileSync(fileOf(config), 'utf8')) as string[];
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
+  }
+}
+
+function fileOf({ runDirectory }: Pick<Config, 'runDirectory'>): string {
+  return path.join(runDirectory, 'awaited-functions.json');
+}
