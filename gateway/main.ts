@@ -20,6 +20,7 @@ import { ensureCredentials } from './node/credentials.ts';
 import { defaultShares } from './node/default-limits.ts';
 import { countWebhooks, platformMetrics, watchPlatform, watchRequests } from './node/platform-metrics.ts';
 import { observeRequests } from './node/request-observer.ts';
+import { scheduledRuns } from './node/scheduled-runs.ts';
 import { serve } from './node/server.ts';
 import { sessionSecret } from './node/session-secret.ts';
 import { webhookPayload } from './node/webhook-payload.ts';
@@ -84,11 +85,14 @@ async function main(): Promise<void> {
     onAttempt: countWebhooks(meter),
   });
   webhooks.start();
+  const schedules = scheduler.createScheduleWorker({ run: scheduledRuns(control, scheduler.tenants) });
+  schedules.start();
 
   const drain = async () => {
     stopPublishing();
     await server.close(config.drainMs);
     await webhooks.stop();
+    await schedules.stop();
     await telemetry.close();
     await scheduler.close();
     process.exit(0);

@@ -49,6 +49,8 @@ export interface Keys {
   listing(tenant: string): string;
   /** String with a TTL: how an invocation ended (event, a space, data), when it is kept longer than the invocation's events. */
   outcome(id: string): string;
+  /** String with a TTL: the job of an ended invocation, which has its input; of a large one or a child there is none. */
+  input(id: string): string;
   /** Sorted set: ended invocations whose webhook is not yet in its queue, by end (ms since the epoch). */
   readonly webhooks: string;
   /** Channel: an end was added to the set of webhooks. */
@@ -172,6 +174,10 @@ export interface Keys {
   messageQueuesUsage(tenant: string): string;
   /** Sorted set: keys of a tenant's message queues, by expiry (ms since the epoch). */
   messageQueuesExpiries(tenant: string): string;
+  /** Hash: a tenant's schedules, name to JSON text. */
+  schedules(tenant: string): string;
+  /** Set: tenants that have or had schedules. */
+  readonly scheduledTenants: string;
   /** Hash: the last metrics of each process, process to JSON text. */
   readonly metrics: string;
   /** Sorted set: processes with metrics, by the expiry of those metrics (ms since the epoch). */
@@ -184,6 +190,8 @@ export interface Keys {
 export const INVOCATION_QUEUE = 'invocations';
 /** Name of the BullMQ queue of build requests. */
 export const BUILD_QUEUE = 'builds';
+/** Name of the BullMQ queue of schedules. */
+export const SCHEDULE_QUEUE = 'schedules';
 /** Name of the BullMQ queue of webhook deliveries. */
 export const WEBHOOK_QUEUE = 'webhooks';
 
@@ -212,6 +220,7 @@ export function createKeys(prefix = 'pie'): Keys {
     idempotency: (tenant, key) => at('idempotency', tenant, key),
     listing: (tenant) => at('listing', tenant),
     outcome: (id) => at('invocation', id, 'outcome'),
+    input: (id) => at('invocation', id, 'input'),
     webhooks: at('webhooks'),
     webhooksChannel: at('webhooks', 'channel'),
     webhookSecret: (tenant) => at('webhook-secret', tenant),
@@ -268,6 +277,8 @@ export function createKeys(prefix = 'pie'): Keys {
     messageQueueState: (tenant, name) => at('line', tenant, name, 'state'),
     messageQueuesUsage: (tenant) => at('lines', tenant, 'usage'),
     messageQueuesExpiries: (tenant) => at('lines', tenant, 'expiries'),
+    schedules: (tenant) => at('schedules', tenant),
+    scheduledTenants: at('scheduled-tenants'),
     metrics: at('metrics'),
     metricsExpiries: at('metrics', 'expiries'),
     messageQueueChannel: (tenant, name) => at('line', tenant, name, 'channel'),

@@ -32,6 +32,8 @@ import type { QuotaUse } from './quotas/exceeded.ts';
 import { Quotas } from './quotas/quotas.ts';
 import { Reaper } from './runtimes/reaper.ts';
 import { Runtimes } from './runtimes/runtimes.ts';
+import { Schedules } from './schedules/schedules.ts';
+import { ScheduleWorker, type ScheduleWorkerOptions } from './schedules/worker.ts';
 import { Environments } from './secrets/environments.ts';
 import type { MasterKeys } from './secrets/master-keys.ts';
 import { Secrets } from './secrets/secrets.ts';
@@ -104,6 +106,7 @@ export class Scheduler {
   readonly deployments: Deployments;
   readonly keyValues: KeyValues;
   readonly quotas: Quotas;
+  readonly schedules: Schedules;
   readonly usage: UsageCounters;
   readonly messaging: Messaging;
   readonly metrics: MetricsBoard;
@@ -162,6 +165,7 @@ export class Scheduler {
     this.builds = new Builds(store, channels, this.runtimes, options.connect);
     this.keyValues = new KeyValues(store);
     this.quotas = new Quotas(store);
+    this.schedules = new Schedules(store, this.quotas, options.connect);
     this.usage = new UsageCounters(store);
     this.tenants = new Tenants(store);
     this.apiKeys = new ApiKeys(store);
@@ -219,6 +223,12 @@ export class Scheduler {
     return new Webhooks({ store, channels: this.#channels, invocations, secrets, connect, onError, ...options });
   }
 
+  /** Makes the invocations of schedules. Every gateway runs one; see `ScheduleWorkerOptions`. */
+  createScheduleWorker({ run }: Pick<ScheduleWorkerOptions, 'run'>): ScheduleWorker {
+    const { connect, onError } = this.#options;
+    return new ScheduleWorker({ store: this.store, schedules: this.schedules, connect, run, onError });
+  }
+
   /** A worker that answers build requests; see `BuildWorkerOptions`. */
   createBuildWorker(options: Omit<BuildWorkerOptions, Own>): BuildWorker {
     return new BuildWorker({ ...this.#parts(), ...options });
@@ -237,6 +247,7 @@ export class Scheduler {
     this.#channels.close();
     this.#vital.close();
     await this.builds.close();
+    await this.schedules.close();
     for (const connection of this.#connections) connection.disconnect();
   }
 

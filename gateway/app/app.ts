@@ -30,6 +30,7 @@ import { type MetricsPage, metricsRoutes } from './routes/metrics.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { quotaRoutes } from './routes/quotas.ts';
 import { releaseRoutes } from './routes/releases.ts';
+import { scheduleRoutes } from './routes/schedules.ts';
 import { secretRoutes } from './routes/secrets.ts';
 import { systemRoutes } from './routes/system.ts';
 import { tenantRoutes } from './routes/tenants.ts';
@@ -147,6 +148,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   openAiRoutes(app, control, settings);
   tenantRoutes(app, control);
   keyRoutes(app, control);
+  scheduleRoutes(app, control);
   secretRoutes(app, control);
   quotaRoutes(app, control);
   systemRoutes(app, control, settings);

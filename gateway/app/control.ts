@@ -2,6 +2,12 @@ import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
+import type { Operations } from './resources/operations.ts';
+import type { Quotas } from './resources/quotas.ts';
+import type { Alias, DeployReport, DeployTarget, Draining, Releases } from './resources/releases.ts';
+import type { Schedules } from './resources/schedules.ts';
+import type { Secrets } from './resources/secrets.ts';
+import type { Tenants } from './resources/tenants.ts';
 import type { Memory } from './http/bodies.ts';
 import type { Operations } from './resources/operations.ts';
 import type { Quotas } from './resources/quotas.ts';
@@ -24,6 +30,7 @@ export interface ControlPlane {
   readonly tenants: Tenants;
   readonly quotas: Quotas;
   readonly operations: Operations;
+  readonly schedules: Schedules;
 
   /** Resolves to the key's principal, or null for an unknown key. Throws `tenant-suspended`, and `unauthorized` for an expired key. */
   authenticate(apiKey: string): Promise<Principal | null>;
@@ -48,6 +55,8 @@ export interface ControlPlane {
    */
   invoke(call: Call, request: InvokeRequest): Promise<Invoked | null>;
   invocation(call: Call, id: string): Promise<HeldInvocation | null>;
+  /** The input, JSON text. Null for an unknown invocation; throws `unknown-input` when the input is not kept (any more). */
+  input(call: Call, id: string): Promise<string | null>;
   /**
    * The events after a place: stored events, then live ones. Ends after `result` or `error`. `take` throws when the store stays away for
    * longer than a client should wait; the caller may then retry after the last event that it saw. `call.signal` does not end the feed.
@@ -157,6 +166,8 @@ export interface InvokeRequest {
   readonly webhookUrl?: string | undefined;
   /** Invocations of the tenant with the same affinity prefer the same GPU host. */
   readonly affinity?: string | undefined;
+  /** Name of the schedule that makes the invocation; the platform sets it, never a client. */
+  readonly schedule?: string | undefined;
 }
 
 /** `replayed`: an earlier request with the same idempotency key made the invocation. */

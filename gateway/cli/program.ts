@@ -15,6 +15,7 @@ const GROUPS: Readonly<Record<string, string>> = {
   alias: 'Which version a name means',
   quota: 'Limits and what is used of them',
   quarantine: 'Versions that take their sandboxes with them',
+  schedule: 'Functions invoked at set times',
   secrets: 'Secrets that functions use',
   webhooks: 'Notifications of ends',
   keys: 'API keys of a tenant',

@@ -1,4 +1,12 @@
-import type { FileContent, Health, InvocationFile, InvocationState, LogEntry, ModelInfo } from '../app/control.ts';
+import type {
+  FileContent,
+  Health,
+  InvocationFile,
+  InvocationState,
+  Json,
+  LogEntry,
+  ModelInfo,
+} from '../app/control.ts';
 import { type CallOptions, common } from './calls.ts';
 import { FunctionsClient, functionPath } from './functions.ts';
 import { type ClientOptions, Http } from './http.ts';
@@ -14,6 +22,7 @@ import {
 import { followLogs, type LogQuery, readLogs } from './logs.ts';
 import { OperationsClient } from './operations.ts';
 import { QuotasClient } from './quotas.ts';
+import { SchedulesClient } from './schedules.ts';
 import { SecretsClient } from './secrets.ts';
 import { TenantsClient } from './tenants.ts';
 
@@ -40,6 +49,7 @@ export class PieClient extends FunctionsClient {
   readonly secrets: SecretsClient;
   /** Lists of invocations, the platform's load, the webhooks' secret. */
   readonly operations: OperationsClient;
+  readonly schedules: SchedulesClient;
   readonly #http: Http;
 
   constructor(options: ClientOptions) {
@@ -50,6 +60,7 @@ export class PieClient extends FunctionsClient {
     this.tenants = new TenantsClient(this.#http);
     this.secrets = new SecretsClient(this.#http);
     this.operations = new OperationsClient(this.#http);
+    this.schedules = new SchedulesClient(this.#http);
   }
 
   /** Invokes a function and streams its events. Resolves once the invocation exists. */
@@ -69,6 +80,11 @@ export class PieClient extends FunctionsClient {
 
   async invocation(id: string, options: CallOptions = {}): Promise<InvocationState> {
     return this.#http.json(invocationPath(id), common(options));
+  }
+
+  /** The input of an invocation. Throws `unknown-input` when it is not kept (any more). */
+  async input(id: string, options: CallOptions = {}): Promise<Json> {
+    return this.#http.json(`${invocationPath(id)}/input`, common(options));
   }
 
   /** The events of an invocation after the one with the id (or number) `lastEventId`, past and live. */

@@ -18,6 +18,12 @@ import { QuotaExceeded, type QuotaUse } from '#scheduler/quotas/exceeded.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import { webhookFault } from '#scheduler/webhooks/url.ts';
+import type { Operations } from '../app/resources/operations.ts';
+import type { Quotas } from '../app/resources/quotas.ts';
+import type { Draining, Releases } from '../app/resources/releases.ts';
+import type { Schedules } from '../app/resources/schedules.ts';
+import type { Secrets } from '../app/resources/secrets.ts';
+import type { Tenants } from '../app/resources/tenants.ts';
 import type {
   Call,
   ControlPlane,
@@ -55,6 +61,7 @@ import { NodeOperations } from './operations.ts';
 import { shownUrl, toInvocationState, toModels, withOutput } from './present.ts';
 import { NodeQuotas } from './quotas.ts';
 import { NodeReleases } from './releases.ts';
+import { NodeSchedules } from './schedules.ts';
 import { NodeSecrets } from './secrets.ts';
 import { translating, translatingFeed, translatingStream } from './store-errors.ts';
 import { NodeTenants, toPrincipal } from './tenants.ts';
@@ -91,6 +98,7 @@ export class NodeControlPlane implements ControlPlane {
   readonly tenants: Tenants;
   readonly quotas: Quotas;
   readonly operations: Operations;
+  readonly schedules: Schedules;
   readonly #scheduler: Scheduler;
   readonly #functions: NodeFunctions;
   readonly #limits: InvocationLimits;
@@ -109,6 +117,7 @@ export class NodeControlPlane implements ControlPlane {
     this.tenants = new NodeTenants(scheduler);
     this.quotas = new NodeQuotas(scheduler);
     this.operations = new NodeOperations(scheduler);
+    this.schedules = new NodeSchedules(scheduler);
     this.#scheduler = scheduler;
     this.#limits = options.limits;
     this.#queueMs = options.queueMs ?? DEFAULT_QUEUE_MS;
@@ -155,6 +164,18 @@ export class NodeControlPlane implements ControlPlane {
 
   invocation(call: Call, id: string): Promise<HeldInvocation | null> {
     return translating(() => this.#state(call, id));
+  }
+
+  input({ principal, memory }: Call, id: string): Promise<string | null> {
+    return translating(async () => {
+      const record = await this.#record(principal, id);
+      if (record === null) return null;
+      await this.#audited(principal, record, 'read');
+      const input = await this.#scheduler.invocations.input(id);
+      if (input === null) throw new GatewayError('unknown-input', `The input of ${id} is not kept (any more).`);
+      if (input.length > LARGE_BYTES) memory?.hold(HELD_FACTOR * input.length);
+      return input;
+    });
   }
 
   events({ principal }: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
@@ -307,7 +328,7 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   async #submit(call: Call, request: InvokeRequest, { version: stored, basis }: Resolved): Promise<Invoked> {
-    const { input, idempotencyKey, cancelAfterMs, webhookUrl, affinity } = request;
+    const { input, idempotencyKey, cancelAfterMs, webhookUrl, affinity, schedule } = request;
     const { tenant } = call.principal;
     const fault = webhookUrl === undefined ? null : webhookFault(webhookUrl, tenant, this.#reach);
     if (fault !== null)
@@ -335,6 +356,7 @@ export class NodeControlPlane implements ControlPlane {
       ...(idempotencyKey === undefined ? {} : { idempotencyKey, fingerprint: fingerprintOf(name, input) }),
       ...(webhookUrl === undefined ? {} : { webhookUrl }),
       ...(affinity === undefined ? {} : { affinity }),
+      ...(schedule === undefined ? {} : { schedule }),
       ...(basis === undefined ? {} : { basis }),
       ...(request.isFollowed === true && submitter.expect(id) && { submitter: submitter.name }),
     };

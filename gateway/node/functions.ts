@@ -138,8 +138,9 @@ export class NodeFunctions {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
       requireOwn(principal, name);
-      const { removals, audit } = this.#scheduler;
+      const { removals, audit, schedules } = this.#scheduler;
       const left = await removals.removeFunction(principal.tenant, name, now);
+      if (left !== null) await schedules.removeOf(principal.tenant, name);
       if (left !== null) await audit.record(principal.keyId, principal.tenant, 'function.remove', name, { now });
       return left;
     });

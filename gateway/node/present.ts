@@ -77,6 +77,7 @@ export function toInvocationState(record: Invocation): InvocationState {
     version: record.version,
     status: record.status,
     ...(record.parent === null ? {} : { parent: record.parent }),
+    ...(record.schedule === null ? {} : { schedule: record.schedule }),
     createdAt: new Date(record.submittedAt).toISOString(),
     ...(record.startedAt === null ? {} : { startedAt: new Date(record.startedAt).toISOString() }),
     ...(record.endedAt === null ? {} : { endedAt: new Date(record.endedAt).toISOString() }),

@@ -1,5 +1,11 @@
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
+import type { Operations } from '../app/resources/operations.ts';
+import type { Quotas } from '../app/resources/quotas.ts';
+import type { Draining, Releases } from '../app/resources/releases.ts';
+import type { Schedules } from '../app/resources/schedules.ts';
+import type { Secrets } from '../app/resources/secrets.ts';
+import type { Tenants } from '../app/resources/tenants.ts';
 import type {
   Call,
   ControlPlane,
@@ -37,6 +43,7 @@ import { OriginOperations } from './operations.ts';
 import { options, orNull, translate, translating } from './origin.ts';
 import { OriginQuotas } from './quotas.ts';
 import { OriginReleases } from './releases.ts';
+import { OriginSchedules } from './schedules.ts';
 import { OriginSecrets } from './secrets.ts';
 import { OriginTenants } from './tenants.ts';
 
@@ -66,6 +73,7 @@ export class OriginControlPlane implements ControlPlane {
   readonly tenants: Tenants;
   readonly quotas: Quotas;
   readonly operations: Operations;
+  readonly schedules: Schedules;
   readonly #options: OriginOptions;
   /** Keeps keys out of principals: only the principal object leads to its key. */
   readonly #origins = new WeakMap<Principal, Origin>();
@@ -77,6 +85,7 @@ export class OriginControlPlane implements ControlPlane {
     this.tenants = new OriginTenants((call) => this.#of(call).client);
     this.quotas = new OriginQuotas((call) => this.#of(call).client);
     this.operations = new OriginOperations((call) => this.#of(call).client);
+    this.schedules = new OriginSchedules((call) => this.#of(call).client);
     this.#options = options;
   }
 
@@ -160,6 +169,12 @@ export class OriginControlPlane implements ControlPlane {
 
   invocation(call: Call, id: string): Promise<InvocationState | null> {
     return orNull('unknown-invocation', () => this.#of(call).client.invocation(id, options(call)));
+  }
+
+  input(call: Call, id: string): Promise<string | null> {
+    return orNull('unknown-invocation', async () =>
+      JSON.stringify(await this.#of(call).client.input(id, options(call))),
+    );
   }
 
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {

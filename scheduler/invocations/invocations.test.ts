@@ -36,6 +36,28 @@ describe('invocations', () => {
     await redis.stop();
   });
 
+  test('the input of an ended invocation is kept as long as its events, unless it is large', async () => {
+    const { invocations, store } = scheduler;
+    for (const [characters, isKept] of [
+      [10, true],
+      [20_000, false],
+    ] as const) {
+      const input = JSON.stringify('é"'.repeat(characters / 2));
+      const record = submission({ input });
+      await invocations.create(record);
+      assert.equal(await invocations.input(record.id), input);
+      const attempt = await beginAttempt(scheduler, record.id, 'r1');
+      assert.ok('epoch' in attempt);
+      await invocations.finish(record.id, attempt.epoch, 1, RESULT, null);
+      assert.equal(await invocations.input(record.id), isKept ? input : null);
+      const [ofInput, ofEvents] = await Promise.all(
+        [store.keys.input(record.id), store.keys.events(record.id)].map((key) => store.redis.pttl(key)),
+      );
+      if (isKept) assert.ok(Math.abs((ofInput ?? 0) - (ofEvents ?? 0)) < 1000);
+    }
+    assert.equal(await invocations.input('inv-nothing'), null);
+  });
+
   test('a tenant has at most its quota of waiting invocations under concurrent submissions', async () => {
     const { invocations } = scheduler;
     const { tenant } = submission();

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { InvocationJob } from '../admission/job.ts';
 import type { Peak } from '../admission/learned.ts';
 import { type Metered, throwBytesQuota } from '../quotas/exceeded.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -77,6 +78,19 @@ export class Invocations {
   async get(id: string): Promise<Invocation | null> {
     const fields = await this.#store.call((redis) => redis.hgetall(this.#store.keys.invocation(id)));
     return Object.keys(fields).length === 0 ? null : parseRecord(fields);
+  }
+
+  /**
+   * The input of an invocation, JSON text. Null when it is not kept: of a child, and of an ended invocation whose job had more than
+   * 16 KiB or whose events are kept no more.
+   */
+  async input(id: string): Promise<string | null> {
+    const { keys } = this.#store;
+    const [job, kept] = await this.#store.call((redis) =>
+      Promise.all([redis.hget(`${keys.jobs}:${id}`, 'data'), redis.get(keys.input(id))]),
+    );
+    const text = job ?? kept;
+    return text === null ? null : (JSON.parse(text) as Pick<InvocationJob, 'input'>).input;
   }
 
   /** The states of invocations, in order; null for an invocation without a record (any more). One round trip. */

@@ -47,6 +47,7 @@ export function parseRecord(fields: Readonly<Record<string, string>>): Invocatio
     submittedAt: integer('submittedAt'),
     deadlineMs: integer('deadlineMs'),
     restartable: fields.restartable === '1',
+    schedule: fields.schedule ?? null,
     parent: fields.parent ?? null,
     root: fields.root ?? null,
     placement: fields.placement ?? null,

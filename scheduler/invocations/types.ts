@@ -107,11 +107,16 @@ export interface NewInvocation {
   readonly webhookUrl?: string;
   /** Invocations of the tenant with the same affinity run on the same GPU host while it has room. */
   readonly affinity?: string;
+  /** Name of the schedule that made the invocation; absent for one of a client. */
+  readonly schedule?: string;
 }
 
 /** A child of a running invocation. The parent's runtime runs it at once, without a queue. */
 export interface NewChild
-  extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'restartable'> {
+  extends Omit<
+    NewInvocation,
+    'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'schedule' | 'restartable'
+  > {
   readonly parent: string;
   /** Epoch of the parent's running attempt; the store refuses a child of an older attempt. */
   readonly parentEpoch: number;
@@ -124,7 +129,10 @@ export interface NewChild
 }
 
 /** The record of an invocation. */
-export interface Invocation extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity'> {
+export interface Invocation
+  extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'schedule'> {
+  /** Name of the schedule that made the invocation; null when none did. */
+  readonly schedule: string | null;
   /** Parent invocation; null when a client launched this one. */
   readonly parent: string | null;
   /** Topmost ancestor; null when a client launched this invocation. */

@@ -52,6 +52,9 @@ const KEPT: Readonly<Partial<Record<QuotaName, string>>> = {
   'disk-bytes': "the compiled versions of the tenant's functions. Remove versions that are not needed.",
 };
 
+/** Quotas on things that stay until they are removed: waiting does not help. */
+const AS_LONG_AS_KEPT: readonly QuotaName[] = ['storage-bytes', 'disk-bytes', 'schedules'];
+
 /** Held amounts may be released soon, at an unknown time. */
 const HELD_RETRY_MS = 1000;
 
@@ -74,7 +77,7 @@ export class QuotaExceeded extends StoreError {
     this.use = use;
     this.counted = counted;
     this.retryAfterMs =
-      use.limit === 0 || use.quota === 'storage-bytes' || use.quota === 'disk-bytes'
+      use.limit === 0 || AS_LONG_AS_KEPT.includes(use.quota)
         ? null
         : use.resetsAt === null
           ? HELD_RETRY_MS

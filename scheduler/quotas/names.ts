@@ -28,6 +28,7 @@ const HELD_AMOUNTS = {
   'concurrent-invocations': { code: 'quota-concurrency', label: 'Running at once', unit: 'count' },
   'waiting-invocations': { code: 'quota-concurrency', label: 'Waiting in the queue', unit: 'count' },
   'latency-invocations': { code: 'quota-concurrency', label: 'With latency targets', unit: 'count' },
+  schedules: { code: 'quota-schedules', label: 'Schedules', unit: 'count' },
   'kv-pages': { code: 'quota-pages', label: 'KV pages held', unit: 'count' },
   'storage-bytes': { code: 'quota-storage', label: 'Storage', unit: 'bytes' },
   'redis-bytes': { code: 'quota-storage', label: 'Kept in Redis', unit: 'bytes' },

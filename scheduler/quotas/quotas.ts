@@ -179,6 +179,7 @@ export class Quotas {
 
   async #holdings(tenant: string, fn: string | null, now: number): Promise<Used['held']> {
     const { keys } = this.#store;
+    const schedules = await this.#store.call((redis) => redis.hlen(keys.schedules(tenant)));
     const reply = await this.#store.script(
       SCRIPTS.use,
       [
@@ -196,6 +197,7 @@ export class Quotas {
       'concurrent-invocations': fn === null ? Math.max(0, open - waiting) : openOne,
       'waiting-invocations': waiting * whole,
       'latency-invocations': latency * whole,
+      schedules: schedules * whole,
       'kv-pages': pages * whole,
       'storage-bytes': bytes * whole,
       'redis-bytes': redisBytes * whole,

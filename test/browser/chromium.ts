@@ -90,7 +90,7 @@ export function barriers(page: Page): Promise<string[]> {
     if (count('h1') !== 1) found.push(count('h1') + ' h1');
     for (const landmark of ['main', 'header', 'footer']) if (count(landmark) !== 1) found.push('no one ' + landmark);
     if (document.documentElement.lang === '') found.push('no language');
-    for (const field of document.querySelectorAll('input:not([type=hidden]), select'))
+    for (const field of document.querySelectorAll('input:not([type=hidden]), select, textarea'))
       if (field.labels.length === 0) found.push('no label for ' + field.name);
     for (const thing of document.querySelectorAll('a, button, summary'))
       if (thing.textContent.trim() === '') found.push('nameless ' + thing.outerHTML);

@@ -19,6 +19,8 @@ const PAGES = [
   '/functions',
   '/functions/story',
   '/functions/story/rollback',
+  '/playground',
+  '/playground?function=story',
   '/usage',
   '/platform',
 ];
@@ -227,13 +229,65 @@ for (const [look, options] of [
         assert.ok((await excessWidth(page)) <= 0, `${path} scrolls sideways`);
         await shoot(
           page,
-          `${path === '' ? 'overview' : path.startsWith('/invocations/') ? 'invocation' : path.slice(1).replaceAll('/', '-')}-${look}`,
+          `${path === '' ? 'overview' : path.startsWith('/invocations/') ? 'invocation' : path.slice(1).replaceAll(/[/?=]/g, '-')}-${look}`,
         );
       }
       assert.equal(titles.size, pages.length, 'every page has its own title');
       const scheme = await page.evaluate('getComputedStyle(document.body).backgroundColor');
       assert.equal(scheme === 'rgb(20, 19, 17)', look === 'dark', String(scheme));
     }));
+
+test('the playground runs a function by keyboard alone, streams its text, and shows tokens and device time', () =>
+  open({}, async (page) => {
+    await page.getByRole('link', { name: 'Playground', exact: true }).press('Enter');
+    await page.getByLabel('Function').selectOption('story');
+    await page.getByRole('button', { name: 'Choose' }).press('Enter');
+    await page.getByRole('heading', { name: 'Input of story' }).waitFor();
+    await page.getByLabel('prompt').fill('Once upon a time');
+    await page.getByLabel('maxTokens').fill('400');
+    await page.getByLabel('temperature').fill('0');
+    await page.getByRole('button', { name: 'Run' }).press('Enter');
+    const output = page.locator('#output');
+    await output.getByText(/there was/).waitFor();
+    await page.locator('#run .badge', { hasText: 'succeeded' }).waitFor();
+    const tile = (name: string) => page.locator('#run .tile', { hasText: name }).locator('dd').textContent();
+    assert.ok(Number(await tile('Output tokens')) > 20, 'tokens');
+    assert.match((await tile('Device time')) ?? '', /[1-9].* m?s$/);
+    assert.equal(await page.getByLabel('prompt').inputValue(), 'Once upon a time', 'the form keeps its input');
+    assert.deepEqual(await barriers(page), []);
+    await shoot(page, 'playground-succeeded');
+
+    await page.locator('#run').getByRole('link').press('Enter');
+    await page.getByRole('heading', { name: 'Where the time went' }).waitFor();
+    const steps = await page.locator('.waterfall strong').allTextContents();
+    assert.deepEqual(steps.slice(0, 4), ['Queue', 'Instance', 'Program', 'Device']);
+    await shoot(page, 'invocation-waterfall');
+    await page.getByRole('link', { name: 'Run again…' }).press('Enter');
+    await page.getByRole('heading', { name: 'Input of story' }).waitFor();
+    assert.equal(await page.getByLabel('maxTokens').inputValue(), '400');
+  }));
+
+test('the playground names the field of a wrong input and keeps what was entered', () =>
+  open({ mayComplain: true, viewport: PHONE, isMobile: true, hasTouch: true }, async (page) => {
+    await page.goto(`${platform.url}/dashboard/playground?function=story`);
+    await page.getByLabel('prompt').fill('Once');
+    await page.getByLabel('seed').evaluate('(field) => field.setAttribute("type", "text")');
+    await page.getByLabel('seed').fill('many');
+    await page.getByRole('button', { name: 'Run' }).tap();
+    await page.getByText('must be a number').waitFor();
+    assert.equal(await page.getByLabel('seed').getAttribute('aria-invalid'), 'true');
+    assert.equal(await page.getByLabel('prompt').inputValue(), 'Once');
+    assert.ok((await excessWidth(page)) <= 0, 'the form fits a phone');
+    await shoot(page, 'playground-fault-phone');
+    await page.getByRole('link', { name: 'As JSON' }).tap();
+    const input = page.getByLabel('Input (JSON)');
+    await input.fill('{"prompt": "Once", "maxTokens": -1}');
+    await page.getByRole('button', { name: 'Run' }).tap();
+    await page.locator('.fault', { hasText: /maxTokens|minimum/ }).waitFor();
+    await input.fill('{"prompt": "Once", "maxTokens": 4}');
+    await page.getByRole('button', { name: 'Run' }).tap();
+    await page.locator('#run .badge', { hasText: 'succeeded' }).waitFor();
+  }));
 
 test('without JavaScript the pages show their content and their buttons work', () =>
   open({ javaScriptEnabled: false }, async (page) => {

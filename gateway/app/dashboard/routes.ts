@@ -9,6 +9,7 @@ import { OpenStreams } from '../http/open-streams.ts';
 import { feedOf } from '../http/pulled-feed.ts';
 import { placeOf } from '../invocations/event-id.ts';
 import type { App } from '../routes/define.ts';
+import { InputChecker } from '../validation/input.ts';
 import { assetRoutes } from './assets/routes.ts';
 import { type Html, html, textOf } from './html/html.ts';
 import { layout } from './html/layout.ts';
@@ -21,6 +22,7 @@ import { cancelInvocation, invocationPage } from './pages/invocation.ts';
 import { invocationsPage } from './pages/invocations.ts';
 import { overviewPage } from './pages/overview.ts';
 import { platformPage } from './pages/platform.ts';
+import { playgroundPage, runPlayground } from './pages/playground.ts';
 import { problemPage } from './pages/problem.ts';
 import { rollBack, rollbackPage } from './pages/rollback.ts';
 import { safeNext, signInPage } from './pages/sign-in.ts';
@@ -42,6 +44,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   const dashboard = new Hono<AppEnv>();
   const visits = new Visits(control, settings);
   const streams = new OpenStreams({ streamsPerKey: MAX_PAGES_OF_KEY, streams: MAX_PAGES }, 'pages of the dashboard');
+  const inputs = new InputChecker();
   const visitOf = new WeakMap<Request, Visit>();
 
   dashboard.use(async function pageHeaders(c, next) {
@@ -152,6 +155,15 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   show('/functions/:name', (visit, c) => functionPage(visit, c.req.param('name') ?? ''));
   show('/functions/:name/rollback', (visit, c) => rollbackPage(visit, c.req.param('name') ?? ''));
   act('/functions/:name/rollback', (visit, form, c) => rollBack(visit, c.req.param('name') ?? '', form));
+  show('/playground', (visit) => playgroundPage(visit));
+  dashboard.post('/playground', async (c) => {
+    const visit = await enter(c);
+    if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
+    const done = await runPlayground(visit, await visits.formOf(c, visit), inputs);
+    if (typeof done === 'string') return c.redirect(done, 303);
+    const page = { ...(await playgroundPage(visit, done)), live: false };
+    return htmlAnswer(c, await textOf(wholePage({ ...page, body: await bodyOf(visit, page, report(c)) }, visit)), 422);
+  });
   show('/usage', usagePage);
   show('/platform', platformPage);
   dashboard.all('/*', (c) => {
@@ -218,7 +230,9 @@ function signInAddress(c: Context<AppEnv>): string {
 
 function liveAddress({ pathname, search }: URL, stream: Page['stream']): string {
   if (stream === undefined) return `${pathname}${search}`;
-  return `${pathname}?after=${stream.after}`;
+  const query = new URLSearchParams(search);
+  query.set('after', stream.after);
+  return `${pathname}?${query}`;
 }
 
 /** Place of the last event that the browser has: in a header when it reconnects, in the address when it first connects. */

@@ -119,6 +119,19 @@ export const CODES = {
     explanation:
       'The invocation has no file of that name (any more): files are kept as long as the events of their invocation.',
   },
+  'unknown-schedule': {
+    status: 404,
+    title: 'No such schedule',
+    hint: '`pie schedule list` (`GET /v1/schedules`) shows those of the tenant.',
+    explanation: 'The tenant has no schedule of that name (any more): the removal of a function removes its schedules.',
+  },
+  'unknown-input': {
+    status: 404,
+    title: 'The input is not kept',
+    hint: 'Give an input of your own: `pie replay ID --input JSON`.',
+    explanation:
+      'The input of an ended invocation is kept as long as its events, if it has at most 16 KiB. The input of a child is not kept.',
+  },
   unauthorized: {
     status: 401,
     title: 'The API key is missing or wrong',
@@ -319,6 +332,12 @@ export const CODES = {
     title: 'The quota of KV pages is used up',
     hint: 'Hold fewer pages at once, or run fewer invocations at a time.',
     explanation: 'The invocations of the tenant would hold more KV pages at once than it may.',
+  },
+  'quota-schedules': {
+    status: 429,
+    title: 'The quota of schedules is used up',
+    hint: 'Remove schedules that are not needed: `pie schedule list` shows them.',
+    explanation: 'The tenant has as many schedules as it may (`schedules`; 100 unless its operator set another limit).',
   },
   'quota-storage': {
     status: 429,

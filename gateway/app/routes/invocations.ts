@@ -2,6 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi';
 import { type AppSettings, callOf } from '../context.ts';
 import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { textAnswer } from '../http/answer.ts';
 import { preferencesOf } from '../http/preferences.ts';
 import { BEGINNING, EVENT_ID, hasUpTo, placeOf } from '../invocations/event-id.ts';
 import { jsonResponse, Responder } from '../invocations/respond.ts';
@@ -36,6 +37,31 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       responses: { 200: json(InvocationSchema, 'The invocation'), ...problems('unknown-invocation') },
     }),
     async (c) => jsonResponse(c, await findInvocation(control, callOf(c), c.req.valid('param').id), 200),
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/invocations/{id}/input',
+      operationId: 'getInput',
+      tags: ['Invocations'],
+      summary: 'Input of an invocation',
+      description:
+        'With it and `{function}@{version}`, the invocation can be run again. Of an ended invocation it is kept as long as the events, if it has at most 16 KiB.',
+      security: SECURITY,
+      request: { params: idParam },
+      responses: {
+        200: json(z.unknown(), 'The input'),
+        ...problems('unknown-invocation', 'unknown-input', 'too-many-requests'),
+      },
+    }),
+    async (c) => {
+      const { id } = c.req.valid('param');
+      const input = await control.input(callOf(c), id);
+      if (input === null) throw unknownInvocation(id);
+      return textAnswer(c, input, 200, { 'content-type': 'application/json' });
+    },
   );
 
   define(

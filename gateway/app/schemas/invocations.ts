@@ -28,6 +28,7 @@ export const InvocationSchema = z
     version: z.string(),
     status: z.enum(STATUSES),
     parent: z.string().optional().openapi({ description: 'The invocation that launched it, when no client did' }),
+    schedule: z.string().optional().openapi({ description: 'The schedule that made it, when no client did' }),
     createdAt: timestamp,
     startedAt: timestamp.optional(),
     endedAt: timestamp.optional(),

@@ -20,6 +20,8 @@ import { ps } from './ps.ts';
 import { quarantineLift } from './quarantine.ts';
 import { quotaList, quotaSet } from './quota.ts';
 import { aliasList, aliasRemove, aliasSet, remove, rollback } from './releases.ts';
+import { replay } from './replay.ts';
+import { scheduleCreate, scheduleList, scheduleRemove } from './schedule.ts';
 import { secretsList, secretsRemove, secretsSet } from './secrets.ts';
 import {
   audit,
@@ -47,6 +49,7 @@ export const commands: readonly Command[] = [
   attach,
   status,
   cancel,
+  replay,
   filesList,
   filesGet,
   filesPut,
@@ -60,6 +63,9 @@ export const commands: readonly Command[] = [
   quotaList,
   quotaSet,
   usage,
+  scheduleList,
+  scheduleCreate,
+  scheduleRemove,
   secretsList,
   secretsSet,
   secretsRemove,

@@ -54,6 +54,7 @@ export const status: Command = {
 
 function details({
   parent,
+  schedule,
   createdAt,
   startedAt,
   endedAt,
@@ -64,6 +65,7 @@ function details({
 }: InvocationState): string[] {
   const lines: string[] = [];
   if (parent !== undefined) lines.push(`child of ${parent}`);
+  if (schedule !== undefined) lines.push(`made by the schedule ${schedule}`);
   if (startedAt !== undefined) {
     const waited = duration(Date.parse(startedAt) - Date.parse(createdAt));
     const ran = duration((endedAt === undefined ? Date.now() : Date.parse(endedAt)) - Date.parse(startedAt));

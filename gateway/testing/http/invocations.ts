@@ -61,6 +61,23 @@ export function describeInvocations(get: () => Harness): void {
       h.refused(await h.ask('/v1/invocations/nothing', { method: 'DELETE' }), 'unknown-invocation');
     });
 
+    it('tells its input while it waits, while it runs, and after its end', async () => {
+      const h = get();
+      const given = { prompt: 'Hé "x"', maxTokens: 3 };
+      const headers = { ...JSON_TYPE, ...ASYNC };
+      const body = JSON.stringify(given);
+      const { id } = (await h.ask('/v1/functions/echo/invocations', { method: 'POST', body, headers })).body;
+      const read = () => h.ask(`/v1/invocations/${id}/input`);
+      assert.deepEqual((await read()).body, given);
+      const attempt = await h.platform.attempt(id);
+      assert.deepEqual((await read()).body, given);
+      await attempt.succeed(null);
+      assert.deepEqual((await read()).body, given);
+      await h.platform.scheduler.store.redis.del(h.platform.scheduler.store.keys.input(id));
+      h.refused(await read(), 'unknown-input');
+      h.refused(await h.ask('/v1/invocations/nothing/input'), 'unknown-invocation');
+    });
+
     it('receives messages of its client', async () => {
       const h = get();
       const id = await h.submit();

@@ -28,6 +28,7 @@ export async function recount(
       for (let i = 3; i < fields.length; i += 4) bytes += COST.event + lengthOf(fields[i] ?? '');
     }
     for (const message of await redis.lrangeBuffer(keys.inbox(id), 0, -1)) bytes += message.length;
+    bytes += await redis.strlen(keys.input(id));
     const outcome = await redis.strlen(keys.outcome(id));
     if (outcome > 0) bytes += COST.event + outcome;
     const contents = await redis.hgetallBuffer(keys.fileContents(id));

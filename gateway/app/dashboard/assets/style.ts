@@ -76,6 +76,8 @@ th:last-child, td:last-child { padding-right: 0; }
 .number { text-align: right; } td.number { white-space: nowrap; }
 .bar { display: block; min-width: 5rem; margin: .3rem 0; border-radius: 4px; overflow: hidden; }
 .track { fill: var(--track); } .bar .fill { fill: var(--busy); } .bar.wait .fill { fill: var(--wait); } .bar.bad .fill { fill: var(--bad); }
+.bar.sum .fill { fill: var(--accent); }
+.waterfall { list-style: none; margin: 0; padding: 0; display: grid; gap: .7rem; } .waterfall .step { display: flex; justify-content: space-between; gap: 1rem; font-variant-numeric: tabular-nums; } .waterfall strong { font-weight: 550; }
 .quota { display: grid; gap: 1.1rem 2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19.5rem), 1fr)); list-style: none; margin: 0; padding: 0; }
 .quota .line { display: flex; justify-content: space-between; gap: 1rem; font-variant-numeric: tabular-nums; }
 .quota .line > :last-child { flex: none; white-space: nowrap; }
@@ -116,8 +118,10 @@ pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.
 .card > .notice { margin: 0; }
 
 form { margin: 0; } label { display: block; font-size: .85rem; color: var(--muted); margin-bottom: .25rem; }
-input, select, button, .button { font: inherit; color: var(--text); background: var(--card); border: 1px solid light-dark(#8f877b, #6d665c); border-radius: 7px; padding: .42rem .75rem; min-height: 2.4rem; max-width: 100%; }
-input { width: 100%; }
+input, select, textarea, button, .button { font: inherit; color: var(--text); background: var(--card); border: 1px solid light-dark(#8f877b, #6d665c); border-radius: 7px; padding: .42rem .75rem; min-height: 2.4rem; max-width: 100%; }
+input, textarea { width: 100%; } textarea { display: block; resize: vertical; line-height: 1.45; } textarea.mono { font-family: var(--mono); font-size: .88em; }
+.fields { display: grid; gap: 1rem 1.5rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 18rem), 1fr)); align-items: start; } .fields > div { min-width: 0; } .fields select { width: 100%; } .fields > div:only-child { grid-column: 1 / -1; }
+.fields small { display: block; margin-top: .25rem; } .fields label small { display: inline; } .fault { color: var(--bad); } [aria-invalid] { border-color: var(--bad); }
 button, .button { cursor: pointer; display: inline-flex; align-items: center; justify-content: center; text-decoration: none; font-weight: 550; font-size: .95rem; width: fit-content; }
 button:hover, .button:hover { background: var(--soft); }
 .primary, .primary:hover { background: var(--accent); border-color: var(--accent); color: var(--on-accent); }

@@ -16,12 +16,13 @@ export interface Frame {
   readonly body: Html;
 }
 
-export type Place = 'overview' | 'invocations' | 'functions' | 'usage' | 'platform';
+export type Place = 'overview' | 'invocations' | 'functions' | 'playground' | 'usage' | 'platform';
 
 const PLACES: readonly { place: Place; href: string; name: string }[] = [
   { place: 'overview', href: '/dashboard', name: 'Overview' },
   { place: 'invocations', href: '/dashboard/invocations', name: 'Invocations' },
   { place: 'functions', href: '/dashboard/functions', name: 'Functions' },
+  { place: 'playground', href: '/dashboard/playground', name: 'Playground' },
   { place: 'usage', href: '/dashboard/usage', name: 'Usage' },
   { place: 'platform', href: '/dashboard/platform', name: 'Platform' },
 ];

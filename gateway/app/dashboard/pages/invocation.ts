@@ -10,6 +10,7 @@ import { badge, code, empty, facts, notice, tokenField } from '../html/parts.ts'
 import { demand, may, once, type Page, type Visit } from '../page.ts';
 import { lasted } from './invocation-table.ts';
 import { MAX_TEXT, type Transcript, transcript } from './transcript.ts';
+import { stepsOf, waterfall } from './waterfall.ts';
 
 /** Most past events that the page begins with. Their text is also bounded by `MAX_TEXT`, except for a single event. */
 const PAST_EVENTS = 500;
@@ -59,6 +60,7 @@ export async function invocationPage(visit: Visit, id: string): Promise<Page> {
                     html`<a class="mono" href="/dashboard/invocations/${encodeURIComponent(state.parent)}">${state.parent}</a>`,
                   ] as const,
                 ]),
+            ...(state.schedule === undefined ? [] : [['Schedule', state.schedule] as const]),
             ...(state.webhook === undefined ? [] : [['Webhook', state.webhook.status] as const]),
           ])}${
             state.error === undefined
@@ -68,6 +70,11 @@ export async function invocationPage(visit: Visit, id: string): Promise<Page> {
       },
       { id: 'written', look: 'wide card', render: async () => outputCard(state, await written()), fixed: true },
       { id: 'result', look: 'wide card', render: () => resultCard(state) },
+      {
+        id: 'steps',
+        look: 'wide card',
+        render: async () => (open ? NONE : waterfall(stepsOf(state, (await written()).events))),
+      },
       { id: 'usage', look: 'wide card', render: () => usageCard(state) },
       { id: 'happened', look: 'wide card', render: async () => eventsCard(await written()), fixed: true },
     ],
@@ -82,7 +89,7 @@ export async function cancelInvocation(visit: Visit, id: string): Promise<string
   return `/dashboard/invocations/${encodeURIComponent(id)}?done=cancelled`;
 }
 
-function isOpen({ status }: HeldInvocation): boolean {
+export function isOpen({ status }: HeldInvocation): boolean {
   return status === 'queued' || status === 'running';
 }
 
@@ -92,7 +99,11 @@ function stateHead(visit: Visit, state: HeldInvocation, open: boolean): Html {
       ? html`<details class="confirm"><summary class="button danger">Cancel…</summary><div class="panel"><p>It stops soon. What it has written so far is kept.</p>
 <form method="post" action="/dashboard/invocations/${encodeURIComponent(state.id)}/cancel">${tokenField(visit.formToken)}<button class="danger">Cancel this invocation</button></form></div></details>`
       : NONE;
-  return html`<div class="head"><div class="titles"><h1 class="mono">${state.id}</h1></div>${badge(state.status)}${cancel}</div>`;
+  const again = new URLSearchParams({ function: state.function, version: state.version, from: state.id }).toString();
+  const replay = may(visit, 'invoke')
+    ? html`<a class="button" href="/dashboard/playground?${again}">Run again…</a>`
+    : NONE;
+  return html`<div class="head"><div class="titles"><h1 class="mono">${state.id}</h1></div>${badge(state.status)}${cancel}${replay}</div>`;
 }
 
 function usageCard({ usage, status }: HeldInvocation): Html {
@@ -107,7 +118,7 @@ function usageCard({ usage, status }: HeldInvocation): Html {
   )}`;
 }
 
-function resultCard({ output }: HeldInvocation): Html {
+export function resultCard({ output }: HeldInvocation): Html {
   if (output === undefined) return NONE;
   const text = textOf(output);
   const shown = text.length > MAX_RESULT ? `${text.slice(0, MAX_RESULT)}\n…` : text;
@@ -120,12 +131,13 @@ function textOf(output: unknown): string {
   return output.text.length > MAX_RESULT ? output.text : jsonText(output.value);
 }
 
-interface Past extends Transcript {
+export interface Past extends Transcript {
   /** Number of the first event shown; the page leaves out earlier ones. */
   readonly first: number;
+  readonly events: readonly InvocationEvent[];
 }
 
-function outputCard(state: HeldInvocation, { text, first }: Past): Html {
+export function outputCard(state: HeldInvocation, { text, first }: Past): Html {
   const left =
     first > 1
       ? html`<p class="muted">This begins with event ${first}: <code>pie attach ${state.id}</code> shows all.</p>`
@@ -137,12 +149,12 @@ function outputCard(state: HeldInvocation, { text, first }: Past): Html {
   return html`<h2 id="h-output">Output</h2>${left}<pre id="output" class="console output" tabindex="0" role="log" aria-live="off" aria-labelledby="h-output">${text}</pre>${nothing}`;
 }
 
-function eventsCard({ rows }: Past): Html {
+export function eventsCard({ rows }: Past): Html {
   return html`<h2 id="h-events">Events</h2><ol id="events" class="console rows" tabindex="0" role="log" aria-live="off" aria-labelledby="h-events">${raw(rows)}</ol>`;
 }
 
 /** The output up to now. */
-async function past({ control, call }: Visit, { id, lastEventId }: HeldInvocation): Promise<Past> {
+export async function past({ control, call }: Visit, { id, lastEventId }: HeldInvocation): Promise<Past> {
   const last = placeOf(lastEventId) ?? BEGINNING;
   const after = { epoch: null, seq: Math.max(0, last.seq - PAST_EVENTS) };
   const events: InvocationEvent[] = [];
@@ -164,10 +176,10 @@ async function past({ control, call }: Visit, { id, lastEventId }: HeldInvocatio
   } finally {
     reading.abort();
   }
-  return { ...(await transcript(events)), first: events[0]?.seq ?? 1 };
+  return { ...(await transcript(events)), first: events[0]?.seq ?? 1, events };
 }
 
-function unknownInvocation(id: string): GatewayError {
+export function unknownInvocation(id: string): GatewayError {
   return new GatewayError('unknown-invocation', `There is no invocation "${id}" (any more).`, {
     hint: 'The list of invocations shows those that are kept.',
   });

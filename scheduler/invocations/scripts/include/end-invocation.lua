@@ -50,8 +50,26 @@ local function holdUntilLater(account, bytes, at)
   gather('ZADD', account .. ':redis-ends', step * LIFETIME_STEP_MS, holder)
 end
 
--- Gives the bytes of the record, the events and the outcome their expiry, and releases the bytes of the input and the unread messages.
-local function settleBytes(a, record, outcomeBytes)
+-- Most bytes of a job whose input outlives the invocation, so that a client can invoke with it again.
+local KEPT_INPUT_BYTES = 16384
+
+-- Keeps the job of an ended invocation, which has the input, for as long as its events. A child (without `prefix`) has none. Returns the
+-- kept bytes.
+local function keepInput(a, record)
+  local inputBytes = tonumber(record.inputBytes or 0)
+  if not record.prefix or inputBytes == 0 or inputBytes > KEPT_INPUT_BYTES then
+    return 0
+  end
+  local job = redis.call('HGET', record.prefix .. ':bull:invocations:' .. a.id, 'data')
+  if not job then
+    return 0
+  end
+  redis.call('SET', a.record .. ':input', job, 'PX', a.eventsMs)
+  return #job
+end
+
+-- Gives the bytes of the record, the events, the kept input and the outcome their expiry, and releases the bytes of the job and the unread messages.
+local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   local account, holder = record.account, 'i:' .. a.id
   local held = account and tonumber(redis.call('HGET', accountKey(account), holder) or nil)
   if not held then
@@ -60,7 +78,7 @@ local function settleBytes(a, record, outcomeBytes)
   gather('HDEL', accountKey(account), holder)
   addLater(accountKey(account), 'bytes', -held)
   local events = held - RECORD_BYTES - tonumber(record.inputBytes or 0) - tonumber(record.inboxBytes or 0) + EVENT_BYTES + #a.data
-  holdUntilLater(account, events, a.now + a.eventsMs)
+  holdUntilLater(account, events + keptInputBytes, a.now + a.eventsMs)
   holdUntilLater(account, RECORD_BYTES, a.now + a.recordMs)
   if outcomeBytes > 0 then
     holdUntilLater(account, outcomeBytes, a.now + a.resultsMs)
@@ -91,7 +109,7 @@ local function endInvocation(a, record)
   if outcome then
     redis.call('SET', a.record .. ':outcome', outcome, 'PX', a.resultsMs)
   end
-  settleBytes(a, record, outcome and EVENT_BYTES + #outcome or 0)
+  settleBytes(a, record, outcome and EVENT_BYTES + #outcome or 0, keepInput(a, record))
   if record.listing then
     listEnded(record.listing, record['function'], a.id, record.submittedAt, a.recordMs)
   end

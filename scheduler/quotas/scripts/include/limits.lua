@@ -22,7 +22,7 @@ end
 
 -- Settings that nearly every script reads, by name. Cached per script run: a script that reads them must not change them.
 local OFTEN_READ = {'#counted', 'concurrent-invocations', 'waiting-invocations', 'kv-pages', 'storage-bytes', 'redis-bytes',
-  'disk-bytes', 'latency-invocations'}
+  'disk-bytes', 'latency-invocations', 'schedules'}
 local quotasRead = {}
 
 local function oftenRead(settings)

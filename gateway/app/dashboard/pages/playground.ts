@@ -1,0 +1,178 @@
+import type { FunctionVersion, HeldInvocation, Json } from '../../control.ts';
+import { GatewayError } from '../../errors/gateway-error.ts';
+import type { InputChecker } from '../../validation/input.ts';
+import { jsonText } from '../html/format.ts';
+import { type Html, html, NONE } from '../html/html.ts';
+import { badge, code, empty, notice, tile, tiles, tokenField } from '../html/parts.ts';
+import { demand, may, once, type Page, type Visit } from '../page.ts';
+import { exampleOf, FieldFault, fieldsOf, inputOf, textsOf } from '../playground/fields.ts';
+import { FIELD_PREFIX, type Filled, fieldList, jsonField, usageTiles } from '../playground/form.ts';
+import { eventsCard, isOpen, outputCard, past, resultCard, unknownInvocation } from './invocation.ts';
+
+const PATH = '/dashboard/playground';
+const REFERENCE = /^[\w.-]{1,64}$/;
+
+/** A form for the input of a function, and the run that it began: output as it arrives, tokens and device time. */
+export async function playgroundPage(visit: Visit, left?: Filled): Promise<Page> {
+  const { control, call, url } = visit;
+  const name = url.searchParams.get('function') ?? '';
+  const id = url.searchParams.get('invocation');
+  const state = id === null ? null : await control.invocation(call, id);
+  if (id !== null && state === null) throw unknownInvocation(id);
+  const fn = name === '' ? null : await functionOf(visit, name);
+  const written = once(() => past(visit, state ?? never()));
+  const run = state === null ? [] : runFragments(state, written);
+
+  return {
+    title: fn === null ? 'Playground' : `Playground: ${fn.name}`,
+    place: 'playground',
+    head: html`<div class="head"><div class="titles"><h1>Playground</h1><p>Choose a function, fill in its input, and watch it run.</p></div></div>`,
+    live: state !== null && isOpen(state),
+    ...(state !== null && { stream: { id: state.id, after: state.lastEventId } }),
+    fragments: [
+      { id: 'choose', look: 'wide card', fixed: true, render: () => chooser(visit, name) },
+      ...(fn === null
+        ? []
+        : [{ id: 'form', look: 'wide card', fixed: true as const, render: () => formCard(visit, fn, left) }]),
+      ...run,
+    ],
+  };
+}
+
+/** Starts the invocation of that page's form. Returns the address to redirect to, or the form with its fault. */
+export async function runPlayground(
+  visit: Visit,
+  form: URLSearchParams,
+  inputs: InputChecker,
+): Promise<string | Filled> {
+  demand(visit, 'invoke');
+  const name = visit.url.searchParams.get('function') ?? '';
+  const fn = await functionOf(visit, name);
+  const mode = form.get('mode') === 'json' ? 'json' : 'form';
+  const texts = Object.fromEntries(
+    mode === 'json'
+      ? [['input', form.get('input') ?? '']]
+      : [...form].flatMap(([key, text]) =>
+          key.startsWith(FIELD_PREFIX) ? [[key.slice(FIELD_PREFIX.length), text.replaceAll('\r\n', '\n')]] : [],
+        ),
+  );
+  try {
+    const input = mode === 'json' ? parsed(texts.input ?? '') : inputOf(fieldsOf(fn.manifest.input) ?? [], texts);
+    const invoked = await visit.control.invoke(visit.call, {
+      function: { name: fn.name, version: fn.version },
+      check: (version) => inputs.check(version, input),
+      input: JSON.stringify(input),
+    });
+    if (invoked === null) throw new GatewayError('unknown-function', `There is no function "${name}".`);
+    // The form sends no messages: a function that waits for some must not wait for ever. It may have ended already.
+    await visit.control.sendMessage(visit.call, invoked.id, { close: true }).catch(() => false);
+    return `${PATH}?${query(fn, visit, { invocation: invoked.id })}#run`;
+  } catch (error) {
+    if (error instanceof FieldFault) return { mode, texts, fault: error };
+    if (!(error instanceof GatewayError) || error.code !== 'invalid-input') throw error;
+    // A pointer into the input: its first part is a field.
+    const [, field = ''] = (error.field ?? '').split('/');
+    return { mode, texts, fault: { message: error.message, field } };
+  }
+}
+
+async function functionOf(visit: Visit, name: string): Promise<FunctionVersion> {
+  const version = visit.url.searchParams.get('version') ?? undefined;
+  if (version !== undefined && !REFERENCE.test(version))
+    throw new GatewayError('invalid-input', 'The version in the address is not valid.');
+  const fn = await visit.control.function(visit.call, { name, version });
+  if (fn !== null) return fn;
+  throw new GatewayError(
+    'unknown-function',
+    `There is no function "${name}"${version === undefined ? '' : ` of that version`}.`,
+    {
+      hint: 'Choose one from the list of the playground.',
+    },
+  );
+}
+
+async function chooser({ control, call }: Visit, chosen: string): Promise<Html> {
+  const functions = await control.functions(call);
+  if (functions.length === 0)
+    return html`<h2>Function</h2>${empty('There is no function.', html`Deploy one with <code>pie deploy</code>.`)}`;
+  const options = functions.map(
+    ({ name }) => html`<option value="${name}"${name === chosen ? html` selected` : NONE}>${name}</option>`,
+  );
+  return html`<h2 class="unseen">Function</h2><form class="row" method="get" action="${PATH}">
+<div><label for="function">Function</label><select id="function" name="function">${options}</select></div><button>Choose</button></form>`;
+}
+
+async function formCard(visit: Visit, fn: FunctionVersion, left: Filled | undefined): Promise<Html> {
+  const fields = fieldsOf(fn.manifest.input);
+  const filled = left ?? (await filledFor(visit, fn));
+  const asJson = fields === null || filled.mode === 'json';
+  const other = asJson
+    ? fields === null
+      ? NONE
+      : html`<a href="${PATH}?${query(fn, visit)}">As a form</a>`
+    : html`<a href="${PATH}?${query(fn, visit, { as: 'json' })}">As JSON</a>`;
+  const general = filled.fault !== undefined && !(fields ?? []).some(({ name }) => name === filled.fault?.field);
+  return html`<div class="card-head"><h2>Input of ${fn.name}</h2>${other}</div>${fn.manifest.description === undefined ? NONE : html`<p class="muted">${fn.manifest.description}</p>`}
+${general && !asJson ? notice('bad', filled.fault?.message) : NONE}
+<form method="post" action="${PATH}?${query(fn, visit)}">${tokenField(visit.formToken)}<input type="hidden" name="mode" value="${asJson ? 'json' : 'form'}">
+${asJson || fields === null ? jsonField(filled) : fieldList(fields, filled)}
+<div class="actions">${may(visit, 'invoke') ? html`<button class="primary">Run</button>` : html`<p class="muted">Your key lacks the scope "invoke".</p>`}</div></form>`;
+}
+
+/** The form's first state: the input of an earlier invocation, else the schema's example. */
+async function filledFor(visit: Visit, { manifest }: FunctionVersion): Promise<Filled> {
+  const { searchParams } = visit.url;
+  const earlier = searchParams.get('from') ?? searchParams.get('invocation');
+  const input = (earlier === null ? undefined : await inputOfEarlier(visit, earlier)) ?? exampleOf(manifest.input);
+  const fields = fieldsOf(manifest.input);
+  const texts = fields === null || searchParams.get('as') === 'json' ? null : textsOf(fields, input);
+  return texts === null ? { mode: 'json', texts: { input: jsonText(input) } } : { mode: 'form', texts };
+}
+
+async function inputOfEarlier({ control, call }: Visit, id: string): Promise<Json | undefined> {
+  try {
+    const text = await control.input(call, id);
+    return text === null ? undefined : (JSON.parse(text) as Json);
+  } catch (error) {
+    if (error instanceof GatewayError && error.code === 'unknown-input') return undefined;
+    throw error;
+  }
+}
+
+function runFragments(state: HeldInvocation, written: () => ReturnType<typeof past>): Page['fragments'] {
+  const { id, status, startedAt, endedAt, usage, error } = state;
+  const ranMs = startedAt === undefined || endedAt === undefined ? null : Date.parse(endedAt) - Date.parse(startedAt);
+  return [
+    {
+      id: 'run',
+      look: 'wide bare',
+      render: () =>
+        html`<div class="head"><div class="titles"><h2>Run <a class="mono" href="/dashboard/invocations/${encodeURIComponent(id)}">${id}</a></h2></div>${badge(status)}</div>${tiles(
+          ...usageTiles(usage, ranMs).map(([label, value]) => tile(label, value)),
+        )}${error === undefined ? NONE : notice('bad', html`${code(error.code)} ${error.message}`)}`,
+    },
+    { id: 'written', look: 'wide card', fixed: true, render: async () => outputCard(state, await written()) },
+    { id: 'result', look: 'wide card', render: () => resultCard(state) },
+    { id: 'happened', look: 'wide card', fixed: true, render: async () => eventsCard(await written()) },
+  ];
+}
+
+/** The query of an address of this page. A version in the address stays: a replay runs the version of its invocation. */
+function query({ name }: FunctionVersion, { url }: Visit, more: Readonly<Record<string, string>> = {}): string {
+  const version = url.searchParams.get('version');
+  const from = url.searchParams.get('from');
+  const kept = { function: name, ...(version !== null && { version }), ...(from !== null && { from }) };
+  return new URLSearchParams({ ...kept, ...more }).toString();
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new FieldFault('input', `This is no JSON: ${error instanceof Error ? error.message : error}`);
+  }
+}
+
+function never(): never {
+  throw new GatewayError('internal', 'The page has no run.');
+}

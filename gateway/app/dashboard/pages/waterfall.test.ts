@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import type { HeldInvocation, InvocationEvent } from '../../control.ts';
+import { textOf } from '../html/html.ts';
+import { stepsOf, waterfall } from './waterfall.ts';
+
+const AT = Date.UTC(2026, 10, 24);
+const iso = (ms: number) => new Date(AT + ms).toISOString();
+const state = (more: Partial<HeldInvocation> = {}): HeldInvocation => ({
+  ...{ id: 'inv_1', function: 'story', version: 'v', status: 'succeeded', attempts: 1, lastEventId: '1-3' },
+  ...{ createdAt: iso(0), startedAt: iso(10), endedAt: iso(100) },
+  ...more,
+});
+const event = (seq: number, name: 'start' | 'metric', data: object): InvocationEvent => ({
+  ...{ seq, epoch: 1, event: name, data: JSON.stringify(data) },
+});
+const events = [
+  event(1, 'start', { coldStart: true }),
+  event(2, 'metric', { buildMs: 0, compileMs: 4, instantiateMs: 1, firstCallMs: 2 }),
+];
+
+test('the steps follow each other, and sums lie within the program', () => {
+  const usage = { calls: 1234, gpuMs: 40, cpuMs: 500 };
+  assert.deepEqual(
+    stepsOf(state({ usage }), events).map(({ name, fromMs, toMs, note }) => [name, fromMs, toMs, note]),
+    [
+      ['Queue', 0, 10, ''],
+      ['Instance', 10, 15, 'cold, compile 4 ms, instantiate 1 ms'],
+      ['Program', 15, 100, '1,234 calls, the first after 2 ms'],
+      ['Device', 15, 55, 'its share of the batches, in all'],
+      ['CPU', 15, 100, 'its own code, in all'],
+    ],
+  );
+  assert.deepEqual(stepsOf(state({ usage }), []), [], 'its events are kept no more');
+});
+
+test('whatever the clocks of gateway and runtime say, no bar leaves the axis', async () => {
+  const ms = fc.integer({ min: -1000, max: 100_000 });
+  const times = fc.record({ buildMs: fc.nat(1e5), compileMs: fc.nat(1e5), instantiateMs: fc.nat(1e5) });
+  await fc.assert(
+    fc.asyncProperty(ms, fc.nat(100_000), times, fc.nat(1e6), async (started, ended, metric, gpuMs) => {
+      const invocation = state({ startedAt: iso(started), endedAt: iso(ended), usage: { gpuMs } });
+      const steps = stepsOf(invocation, [event(1, 'metric', metric)]);
+      for (const { fromMs, toMs } of steps) assert.ok(0 <= fromMs && fromMs <= toMs && toMs <= ended);
+      const [queue, instance, program] = steps;
+      assert.deepEqual([queue?.toMs, instance?.toMs, program?.toMs], [instance?.fromMs, program?.fromMs, ended]);
+      assert.doesNotMatch(await textOf(waterfall(steps)), /NaN|Infinity/);
+    }),
+  );
+});

@@ -1,0 +1,128 @@
+/** How a field of the form is shown and read. `json` takes any value as JSON text. */
+export type FieldKind = 'text' | 'number' | 'choice' | 'flag' | 'json';
+
+/** One field of a form, from a property of an input schema. */
+export interface Field {
+  readonly name: string;
+  readonly kind: FieldKind;
+  readonly required: boolean;
+  readonly description: string;
+  /** JSON texts of the values of a choice. */
+  readonly choices: readonly string[];
+  /** JSON text of the value that the function takes without one; empty for none. */
+  readonly fallback: string;
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly whole: boolean;
+}
+
+/** A value by the name of its field: the text of a form. Fields without text are left out of the input. */
+export type Texts = Readonly<Record<string, string>>;
+
+/** A text that is no value of its field. */
+export class FieldFault extends Error {
+  override readonly name = 'FieldFault';
+  readonly field: string;
+
+  constructor(field: string, message: string) {
+    super(message);
+    this.field = field;
+  }
+}
+
+/** Schemas with more properties are edited as JSON. */
+const MAX_FIELDS = 40;
+const MAX_CHOICES = 200;
+
+/** The fields for an input schema; null when a form cannot describe it, so that the whole input is edited as JSON. */
+export function fieldsOf(schema: unknown): readonly Field[] | null {
+  if (!isObject(schema) || schema.type !== 'object' || !isObject(schema.properties)) return null;
+  const properties = Object.entries(schema.properties);
+  if (properties.length === 0 || properties.length > MAX_FIELDS) return null;
+  const required = Array.isArray(schema.required) ? schema.required : [];
+  return properties.map(([name, property]) =>
+    fieldOf(name, isObject(property) ? property : {}, required.includes(name)),
+  );
+}
+
+function fieldOf(name: string, property: Record<string, unknown>, required: boolean): Field {
+  const { type, description, minimum, maximum } = property;
+  const choices = Array.isArray(property.enum) && property.enum.length <= MAX_CHOICES ? property.enum : [];
+  const kind: FieldKind =
+    choices.length > 0
+      ? 'choice'
+      : type === 'string'
+        ? 'text'
+        : type === 'integer' || type === 'number'
+          ? 'number'
+          : type === 'boolean'
+            ? 'flag'
+            : 'json';
+  return {
+    ...{ name, kind, required, description: typeof description === 'string' ? description : '' },
+    choices: choices.map((choice) => JSON.stringify(choice)),
+    fallback: property.default === undefined ? '' : JSON.stringify(property.default),
+    ...(typeof minimum === 'number' && { minimum }),
+    ...(typeof maximum === 'number' && { maximum }),
+    whole: type === 'integer',
+  };
+}
+
+/** The input of a filled form. A required text field may be empty. @throws FieldFault */
+export function inputOf(fields: readonly Field[], texts: Texts): Record<string, unknown> {
+  const entries = fields.flatMap((field): [string, unknown][] => {
+    const text = texts[field.name] ?? '';
+    if (text === '' && !(field.required && field.kind === 'text')) return [];
+    return [[field.name, parsedValue(field, text)]];
+  });
+  // Not by assignment, which would set the prototype for a property of the name `__proto__`.
+  return Object.fromEntries(entries);
+}
+
+function parsedValue({ name, kind }: Field, text: string): unknown {
+  if (kind === 'text') return text;
+  if (kind === 'number') {
+    const value = Number(text);
+    if (text.trim() === '' || !Number.isFinite(value)) throw new FieldFault(name, 'must be a number');
+    return value;
+  }
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new FieldFault(name, 'must be JSON: texts stand in quotation marks');
+  }
+}
+
+/** The texts with which a form gives `input`; null when no texts do, so that the input is edited as JSON. */
+export function textsOf(fields: readonly Field[], input: unknown): Texts | null {
+  if (!isObject(input)) return null;
+  const texts: Record<string, string> = {};
+  for (const { name, kind } of fields) {
+    if (!Object.hasOwn(input, name)) continue;
+    const value = input[name];
+    texts[name] = kind === 'text' && typeof value === 'string' ? value : (JSON.stringify(value) ?? '');
+  }
+  try {
+    return canonical(inputOf(fields, texts)) === canonical(input) ? texts : null;
+  } catch (error) {
+    if (error instanceof FieldFault) return null;
+    throw error;
+  }
+}
+
+/** An input to begin with: the schema's example, else the required fields without values. */
+export function exampleOf(schema: unknown): unknown {
+  if (isObject(schema) && Array.isArray(schema.examples) && schema.examples.length > 0) return schema.examples[0];
+  return {};
+}
+
+/** JSON text that is the same for objects with the same members. */
+function canonical(value: unknown): string {
+  return JSON.stringify(value, (_name, inner: unknown) =>
+    isObject(inner) ? Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1))) : inner,
+  );
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,28 @@
+import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
+import type { Timing } from '#scheduler/schedules/rules.ts';
+import type { Call, FunctionReference } from '../control.ts';
+import type { Schedule } from '../schemas/schedules.ts';
+
+export type { Schedule, Timing };
+
+export interface NewSchedule {
+  readonly name: string;
+  readonly function: FunctionReference;
+  /** JSON text. */
+  readonly input: string;
+  readonly timing: Timing;
+  /** Throws when the version that the reference names now does not take the input. */
+  readonly check: (version: CheckedFunction) => void;
+}
+
+export interface Schedules {
+  /** The schedules of the caller's tenant, by name. */
+  list(call: Call): Promise<readonly Schedule[]>;
+  /**
+   * Stores a schedule, or replaces the one of its name. Null when the reference leads to no version; throws `quota-schedules`, and
+   * `invalid-input` for a pattern without times.
+   */
+  put(call: Call, schedule: NewSchedule): Promise<Schedule | null>;
+  /** False when there was no such schedule. */
+  remove(call: Call, name: string): Promise<boolean>;
+}

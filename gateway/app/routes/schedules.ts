@@ -1,0 +1,140 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
+import { MAX_INPUT_BYTES, SCHEDULE_NAME, type Timing, timingFault } from '#scheduler/schedules/rules.ts';
+import { callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonAnswer } from '../http/answer.ts';
+import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { ScheduleSchema } from '../schemas/schedules.ts';
+import { InputChecker } from '../validation/input.ts';
+import { type App, define, json, problems, SECURITY } from './define.ts';
+import { missing } from './functions.ts';
+
+/** JSON may escape a byte as six characters. */
+const MAX_BODY_BYTES = MAX_INPUT_BYTES * 6 + 1024;
+
+const nameParam = z.object({
+  name: z
+    .string()
+    .regex(SCHEDULE_NAME, 'must be a lower-case letter, then lower-case letters, digits and "-"')
+    .openapi({ description: 'Name of the schedule', example: 'nightly' }),
+});
+
+const SettingsSchema = z.strictObject({
+  function: z.string().min(1).max(200).meta({ description: 'A name, `name@alias` or `name@version`' }),
+  input: z
+    .unknown()
+    .optional()
+    .meta({ description: `The function's input; at most ${MAX_INPUT_BYTES} bytes of JSON` }),
+  cron: z.string().optional().meta({ description: 'Five fields: minute, hour, day, month, day of the week' }),
+  timezone: z.string().optional().meta({ description: 'Time zone of the pattern; UTC by default' }),
+  everyMs: z
+    .int()
+    .optional()
+    .meta({ description: 'Interval, instead of a pattern: the first invocation is made at once' }),
+});
+
+/** Schedules of the caller's tenant. */
+export function scheduleRoutes(app: App, control: ControlPlane): void {
+  const inputs = new InputChecker();
+
+  define(
+    app,
+    createRoute({
+      method: 'get',
+      path: '/v1/schedules',
+      operationId: 'listSchedules',
+      tags: ['Schedules'],
+      summary: 'List schedules',
+      security: SECURITY,
+      responses: {
+        200: json(z.object({ schedules: z.array(ScheduleSchema) }), 'The schedules, by name'),
+        ...problems(),
+      },
+    }),
+    async (c) => jsonAnswer(c, { schedules: await control.schedules.list(callOf(c)) }),
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'put',
+      path: '/v1/schedules/{name}',
+      operationId: 'setSchedule',
+      tags: ['Schedules'],
+      summary: 'Set a schedule',
+      description:
+        'The platform then invokes the function at these times, as an ordinary invocation that names the schedule. A time whose invocation is refused (by a quota, or because the function does not take the input any more) is not made up for; `last` tells the reason. Times that pass while the platform is stopped are made up for once. The removal of the function removes its schedules.',
+      security: SECURITY,
+      request: { params: nameParam, body: jsonBody(SettingsSchema) },
+      responses: {
+        200: json(ScheduleSchema, 'The schedule'),
+        ...problems(
+          ...(['unknown-function', 'unknown-alias', 'quota-schedules', 'invalid-input', 'malformed-json'] as const),
+          ...(['body-too-large', 'unsupported-media-type'] as const),
+        ),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'deploy');
+      const { name } = c.req.valid('param');
+      const {
+        function: reference,
+        input = {},
+        ...times
+      } = await readChecked(c.get('body'), SettingsSchema, MAX_BODY_BYTES);
+      const timing = timingOf(times);
+      const text = JSON.stringify(input);
+      if (new TextEncoder().encode(text).byteLength > MAX_INPUT_BYTES)
+        throw new GatewayError('invalid-input', `The input has more than ${MAX_INPUT_BYTES} bytes.`, {
+          field: '/input',
+        });
+      const [fn = '', version] = reference.split('@', 2);
+      const schedule =
+        !FUNCTION_NAME.test(fn) || version === ''
+          ? null
+          : await control.schedules.put(call, {
+              ...{ name, timing, input: text, function: { name: fn, version } },
+              check: (found) => inputs.check(found, input),
+            });
+      return c.json(schedule ?? (await missing(control, call, fn, version)), 200);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'delete',
+      path: '/v1/schedules/{name}',
+      operationId: 'removeSchedule',
+      tags: ['Schedules'],
+      summary: 'Remove a schedule',
+      description: 'Invocations that it has made go on.',
+      security: SECURITY,
+      request: { params: nameParam },
+      responses: { 204: { description: 'Removed' }, ...problems('unknown-schedule', 'invalid-input') },
+    }),
+    async (c) => {
+      const { name } = c.req.valid('param');
+      if (!(await control.schedules.remove(callOf(c, 'deploy'), name)))
+        throw new GatewayError('unknown-schedule', `There is no schedule "${name}".`);
+      return c.body(null, 204);
+    },
+  );
+}
+
+function timingOf({
+  cron,
+  timezone,
+  everyMs,
+}: Partial<Record<'cron' | 'timezone', string>> & { everyMs?: number }): Timing {
+  if ((cron === undefined) === (everyMs === undefined))
+    throw new GatewayError('invalid-input', 'A schedule has either a pattern (`cron`) or an interval (`everyMs`).', {
+      field: cron === undefined ? '/cron' : '/everyMs',
+    });
+  const timing: Timing = cron === undefined ? { everyMs: everyMs ?? 0 } : { cron, timezone: timezone ?? 'UTC' };
+  const fault = timingFault(timing);
+  if (fault === null) return timing;
+  throw new GatewayError('invalid-input', fault.message, { field: `/${fault.field}` });
+}

@@ -1,0 +1,46 @@
+import { type Command, text } from '../command.ts';
+import { EXIT } from '../failure.ts';
+import { follow } from './follow.ts';
+import { readInput } from './input.ts';
+import { withCancel } from './invoke.ts';
+
+export const replay: Command = {
+  name: 'replay',
+  summary: 'Run the function version of an invocation again',
+  description:
+    'Invokes the version that an earlier invocation ran, with its input or another one, and streams the output. Ctrl-C cancels the new invocation.',
+  arguments: [{ name: 'invocation', help: 'id of the earlier invocation', required: true }],
+  options: [
+    { flags: '-i, --input <json>', help: 'input instead of the earlier one: JSON, @file, or - for standard input' },
+    { flags: '--logs', help: 'also show the log lines of the function' },
+    { flags: '--async', help: 'only start the invocation, and print its id' },
+  ],
+  examples: [
+    { line: 'pie replay inv_4f1c', does: 'runs it again' },
+    { line: `pie replay inv_4f1c --input '{"prompt":"Once"}'`, does: 'runs the same version with another input' },
+  ],
+  async run(call) {
+    const { args, options, terminal, signal } = call;
+    const [id = ''] = args;
+    const given = text(options, 'input');
+    const other = given === undefined ? undefined : readInput(given);
+    const { client } = await call.connect();
+    const { function: name, version } = await client.invocation(id, { signal });
+    const input = given === undefined ? await client.input(id, { signal }) : other;
+    const reference = `${name}@${version}`;
+    if (options.async === true) {
+      const state = await client.submit(reference, input, { signal });
+      terminal.print(state.id);
+      terminal.value(state);
+      terminal.note(`Next: pie attach ${state.id}`);
+      return EXIT.ok;
+    }
+    // Without the signal: Ctrl-C asks for cancellation, and the stream then reports the invocation's end.
+    const stream = await client.invoke(reference, input);
+    terminal.note(`${reference} runs as ${stream.id}`);
+    return withCancel(client, stream.id, call, async () => {
+      await client.closeSession(stream.id).catch(() => undefined);
+      return follow(stream, { terminal, logs: options.logs === true, lines: false });
+    });
+  },
+};

@@ -1,0 +1,98 @@
+import { durationMs } from '../../app/http/durations.ts';
+import { type Command, text } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { ago, duration } from '../format.ts';
+import { readInput } from './input.ts';
+
+const name = { name: 'name', help: 'name of the schedule', required: true } as const;
+
+export const scheduleList: Command = {
+  name: 'schedule list',
+  summary: 'List the schedules of the tenant',
+  byDefault: true,
+  examples: [{ line: 'pie schedule', does: 'shows times, and what became of the last one' }],
+  async run({ terminal, signal, connect }) {
+    const { client } = await connect();
+    const schedules = await client.schedules.list({ signal });
+    terminal.value(schedules);
+    terminal.table(
+      ['NAME', 'FUNCTION', 'TIMES', 'NEXT', 'LAST'],
+      schedules.map((schedule) => [
+        schedule.name,
+        schedule.function,
+        timesOf(schedule),
+        schedule.nextAt ?? '–',
+        schedule.last === null
+          ? '–'
+          : `${ago(schedule.last.at)}: ${schedule.last.invocation ?? schedule.last.error?.code ?? ''}`,
+      ]),
+      'There are none. Next: pie schedule create NAME FUNCTION --cron "0 3 * * *"',
+    );
+    return EXIT.ok;
+  },
+};
+
+export const scheduleCreate: Command = {
+  name: 'schedule create',
+  summary: 'Invoke a function at set times',
+  description:
+    'Stores a schedule, or replaces the one of its name. Its invocations are ordinary ones of the tenant: the same quotas bound them, and they name the schedule.',
+  arguments: [name, { name: 'function', help: 'name of the function, or name@version', required: true }],
+  options: [
+    { flags: '--cron <pattern>', help: 'minute, hour, day, month and day of the week: "0 3 * * *"' },
+    { flags: '--timezone <zone>', help: 'time zone of the pattern (default: UTC)' },
+    { flags: '--every <time>', help: 'now and then after each such time, at least a minute: 15m, 6h', parse: interval },
+    { flags: '-i, --input <json>', help: 'input: JSON, @file, or - for standard input (default: {})' },
+  ],
+  examples: [
+    {
+      line: `pie schedule create nightly text-completion --cron "0 3 * * *" --timezone Europe/Berlin --input '{"prompt":"Good night"}'`,
+      does: 'runs it at three every night',
+    },
+    { line: 'pie schedule create check probe --every 15m', does: 'runs it now and every 15 minutes' },
+  ],
+  async run({ args: [schedule = '', fn = ''], options, terminal, signal, connect }) {
+    const cron = text(options, 'cron');
+    const timezone = text(options, 'timezone');
+    const everyMs = typeof options.every === 'number' ? options.every : undefined;
+    if ((cron === undefined) === (everyMs === undefined))
+      throw new Failure('A schedule has either --cron or --every.', { advice: 'Give one of them.' });
+    const input = readInput(text(options, 'input'));
+    const { client } = await connect();
+    const times = { ...(cron !== undefined && { cron }), ...(timezone !== undefined && { timezone }) };
+    const settings = { function: fn, input, ...times, ...(everyMs !== undefined && { everyMs }) };
+    const set = await client.schedules.put(schedule, settings, { signal });
+    terminal.value(set);
+    terminal.print(`${set.name}: ${set.function} ${timesOf(set)}; next at ${set.nextAt ?? 'once'}`);
+    return EXIT.ok;
+  },
+};
+
+export const scheduleRemove: Command = {
+  name: 'schedule remove',
+  summary: 'Remove a schedule',
+  arguments: [name],
+  examples: [{ line: 'pie schedule remove nightly', does: 'ends it; what it has started goes on' }],
+  async run({ args: [schedule = ''], terminal, signal, connect }) {
+    const { client } = await connect();
+    await client.schedules.remove(schedule, { signal });
+    terminal.value({ removed: schedule });
+    terminal.print(`Removed ${schedule}.`);
+    return EXIT.ok;
+  },
+};
+
+function timesOf(schedule: {
+  cron?: string | undefined;
+  timezone?: string | undefined;
+  everyMs?: number | undefined;
+}): string {
+  const { cron, timezone, everyMs } = schedule;
+  return everyMs === undefined ? `at ${cron} ${timezone}` : `every ${duration(everyMs)}`;
+}
+
+function interval(value: string): number {
+  const ms = durationMs(value);
+  if (ms !== null && ms > 0) return ms;
+  throw new Failure('It must be seconds (900), or a number with a unit: 15m, 6h, 1d.');
+}

@@ -1,0 +1,72 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { after, before, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { TestPlatform } from '../testing/platform.ts';
+import { EXIT } from './failure.ts';
+
+const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
+
+describe('pie replay and pie schedule', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start();
+  });
+  after(() => platform.stop());
+
+  function pie(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
+    const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
+    const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'], timeout: 60_000 });
+    let [stdout, stderr] = ['', ''];
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      stdout += text;
+    });
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      stderr += text;
+    });
+    return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
+  }
+
+  it('replay runs the version of an invocation again, with its input or another', async () => {
+    const client = platform.client();
+    const version = await platform.register({ name: 'story', description: 'first' });
+    const { id } = await client.submit('story', { prompt: 'Hé' });
+    await (await platform.attempt(id)).succeed('first');
+    const known = new Set([id]);
+    const newer = await platform.register({ name: 'story', description: 'second' });
+    assert.notEqual(newer, version);
+    const again = pie('replay', id);
+    const repeated = await platform.submitted('story', known);
+    known.add(repeated);
+    assert.equal((await client.invocation(repeated)).version, version);
+    assert.deepEqual(await client.input(repeated), { prompt: 'Hé' });
+    await (await platform.attempt(repeated)).succeed('second');
+    const { code, stdout, stderr } = await again;
+    assert.deepEqual([code, stdout], [EXIT.ok, '"second"\n'], stderr);
+    assert.match(stderr, new RegExp(`story@${version} runs as ${repeated}`));
+
+    const other = await pie('replay', id, '--input', '{"prompt":"other"}', '--async', '--json');
+    const { id: third, version: its } = JSON.parse(other.stdout);
+    assert.equal(its, version);
+    assert.deepEqual(await client.input(third), { prompt: 'other' });
+    assert.equal((await pie('replay', 'inv_nothing')).code, EXIT.refused);
+    assert.equal((await pie('replay', id, '--input', '{')).code, EXIT.usage);
+  });
+
+  it('schedule creates, lists and removes', async () => {
+    await platform.register({ name: 'story' });
+    const times = ['--cron', '0 3 * * *', '--timezone', 'Europe/Berlin'];
+    const created = await pie('schedule', 'create', 'nightly', 'story', ...times, '--input', '{"prompt":"x"}');
+    assert.match(created.stdout, /^nightly: story at 0 3 \* \* \* Europe\/Berlin; next at .*T0[12]:00/);
+    assert.equal((await pie('schedule', 'create', 'often', 'story', '--every', '6h')).code, EXIT.ok);
+    const table = (await pie('schedule')).stdout;
+    assert.match(table, /^NAME +FUNCTION +TIMES +NEXT +LAST\n/);
+    assert.match(table, /^often +story +every 6 h +\S+ +–$/m);
+    const [first] = JSON.parse((await pie('schedule', 'list', '--json')).stdout);
+    assert.deepEqual([first.name, first.input], ['nightly', { prompt: 'x' }]);
+    assert.equal((await pie('schedule', 'create', 'both', 'story', '--every', '6h', ...times)).code, EXIT.usage);
+    assert.equal((await pie('schedule', 'create', 'fast', 'story', '--every', '5s')).code, EXIT.refused);
+    assert.equal((await pie('schedule', 'remove', 'nightly')).stdout, 'Removed nightly.\n');
+    assert.equal((await pie('schedule', 'remove', 'nightly')).code, EXIT.refused);
+  });
+});

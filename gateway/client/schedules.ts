@@ -1,0 +1,42 @@
+import type { Schedule } from '../app/resources/schedules.ts';
+import { type CallOptions, common, withBody } from './calls.ts';
+import type { Http } from './http.ts';
+
+export interface ScheduleSettings {
+  /** A name, `name@alias` or `name@version`. */
+  readonly function: string;
+  readonly input?: unknown;
+  /** Five fields: minute, hour, day, month, day of the week. Either this or `everyMs`. */
+  readonly cron?: string;
+  /** Of the pattern; UTC by default. */
+  readonly timezone?: string;
+  /** At least a minute; the first invocation is made at once. */
+  readonly everyMs?: number;
+}
+
+/** Schedules of the key's tenant. */
+export class SchedulesClient {
+  readonly #http: Http;
+
+  constructor(http: Http) {
+    this.#http = http;
+  }
+
+  /** Lists schedules by name. */
+  async list(options: CallOptions = {}): Promise<readonly Schedule[]> {
+    return (await this.#http.json<{ schedules: Schedule[] }>('/v1/schedules', common(options))).schedules;
+  }
+
+  /** Stores a schedule, or replaces the one of its name. */
+  async put(name: string, settings: ScheduleSettings, options: CallOptions = {}): Promise<Schedule> {
+    return this.#http.json(schedulePath(name), withBody(options, 'PUT', settings));
+  }
+
+  async remove(name: string, options: CallOptions = {}): Promise<void> {
+    await this.#http.request(schedulePath(name), { ...common(options), method: 'DELETE' });
+  }
+}
+
+function schedulePath(name: string): string {
+  return `/v1/schedules/${encodeURIComponent(name)}`;
+}

@@ -1,0 +1,46 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import type { LastTime, Schedule } from '#scheduler/schedules/types.ts';
+import type { Call, ControlPlane } from '../app/control.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
+import { InputChecker } from '../app/validation/input.ts';
+
+/** Limit on making one invocation. */
+const DEADLINE_MS = 10_000;
+/** Refusals that another try soon may overcome. */
+const PASSING: readonly string[] = ['store-unavailable', 'gateway-busy', 'internal'];
+
+/** Makes the invocations of schedules, as ordinary ones of their tenants: the same quotas, the same check of the input. */
+export function scheduledRuns(
+  control: Pick<ControlPlane, 'invoke'>,
+  tenants: Scheduler['tenants'],
+): (schedule: Schedule, key: string) => Promise<Omit<LastTime, 'at'>> {
+  const inputs = new InputChecker();
+  return async ({ tenant, name, function: fn, reference, input }, idempotencyKey) => {
+    try {
+      const owner = await tenants.get(tenant);
+      if (owner === null || owner.suspended)
+        throw new GatewayError('tenant-suspended', `The tenant "${tenant}" is suspended.`);
+      const invoked = await control.invoke(callOf(tenant), {
+        function: { name: fn, ...(reference !== '' && { version: reference }) },
+        check: (version) => inputs.check(version, JSON.parse(input)),
+        ...{ input, idempotencyKey, join: true, schedule: name },
+      });
+      if (invoked === null) throw new GatewayError('unknown-function', `There is no ${fn}@${reference || 'live'}.`);
+      return { invocation: invoked.id };
+    } catch (caught) {
+      const error = GatewayError.from(caught);
+      if (PASSING.includes(error.code)) throw caught;
+      return { error: { code: error.code, message: error.message } };
+    }
+  };
+}
+
+function callOf(tenant: string): Call {
+  return {
+    principal: { tenant, keyId: 'schedule', scopes: ['invoke'] },
+    requestId: randomUUID(),
+    traceparent: `00-${randomBytes(16).toString('hex')}-${randomBytes(8).toString('hex')}-00`,
+    signal: AbortSignal.timeout(DEADLINE_MS),
+  };
+}

@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { ScheduleWorker } from '#scheduler/schedules/worker.ts';
+import { definedScripts, eventually } from '#scheduler/testing/fixture.ts';
+import type { PieClient } from '../client/client.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { scheduledRuns } from './scheduled-runs.ts';
+
+const MINUTE_MS = 60_000;
+const INPUT_SCHEMA = { type: 'object', properties: { prompt: { type: 'string' } }, required: ['prompt'] };
+
+describe('schedules', () => {
+  let platform: TestPlatform;
+  let worker: ScheduleWorker;
+  let client: PieClient;
+  const start = () => {
+    const { control, scheduler } = platform;
+    worker = scheduler.createScheduleWorker({ run: scheduledRuns(control, scheduler.tenants) });
+    worker.start();
+  };
+  const made = async (name: string) => {
+    const { invocations } = await client.operations.invocations({ function: name });
+    return invocations;
+  };
+  const last = async (name: string) => (await client.schedules.list()).find((one) => one.name === name)?.last ?? null;
+
+  before(async () => {
+    platform = await TestPlatform.start();
+    client = platform.client();
+    start();
+  });
+  after(async () => {
+    await worker.stop();
+    await platform.stop();
+  });
+
+  it('make ordinary invocations that name them', async () => {
+    await platform.register({ name: 'story', input: INPUT_SCHEMA });
+    const set = await client.schedules.put('often', { function: 'story', input: { prompt: 'Hé' }, everyMs: MINUTE_MS });
+    assert.deepEqual([set.function, set.input, set.everyMs, set.last], ['story', { prompt: 'Hé' }, MINUTE_MS, null]);
+    await eventually(async () => (await made('story')).length === 1, 'an interval begins at once');
+    const [invocation] = await made('story');
+    assert.deepEqual([invocation?.status, invocation?.schedule], ['queued', 'often']);
+    assert.deepEqual(await client.input(invocation?.id ?? ''), { prompt: 'Hé' });
+    await eventually(async () => (await last('often'))?.invocation === invocation?.id, 'the last time is noted');
+    const attempt = await platform.attempt(invocation?.id ?? '');
+    await attempt.succeed('done');
+    assert.equal((await client.invocation(attempt.id)).schedule, 'often', 'the source outlives the end');
+    const next = Date.parse((await client.schedules.list())[0]?.nextAt ?? '');
+    assert.ok(next > Date.now() - MINUTE_MS && next <= Date.now() + 2 * MINUTE_MS);
+  });
+
+  it('are replaced, listed by name, removed, and written into the audit log', async () => {
+    await platform.register({ name: 'story', input: INPUT_SCHEMA });
+    const times = { cron: '0 3 1 1 *', timezone: 'Europe/Berlin' };
+    await client.schedules.put('b-yearly', { function: 'story@live', input: { prompt: 'x' }, ...times });
+    await client.schedules.put('a-yearly', { function: 'story', input: { prompt: 'x' }, cron: '0 0 1 1 *' });
+    const replaced = await client.schedules.put('a-yearly', {
+      function: 'story',
+      input: { prompt: 'y' },
+      cron: '0 0 1 2 *',
+    });
+    assert.deepEqual(
+      [replaced.cron, replaced.timezone, replaced.nextAt?.slice(4, 16)],
+      ['0 0 1 2 *', 'UTC', '-02-01T00:00'],
+    );
+    const yearly = (await client.schedules.list()).filter(({ name }) => name.endsWith('yearly'));
+    assert.deepEqual(
+      yearly.map(({ name, function: fn, nextAt }) => [name, fn, nextAt?.slice(4, 16)]),
+      [
+        ['a-yearly', 'story', '-02-01T00:00'],
+        ['b-yearly', 'story@live', '-01-01T02:00'],
+      ],
+    );
+    await client.schedules.remove('a-yearly');
+    await assert.rejects(client.schedules.remove('a-yearly'), { code: 'unknown-schedule' });
+    const acts = (await platform.scheduler.audit.read({ tenant: 'default', limit: 20 })).filter(
+      ({ target }) => target === 'a-yearly',
+    );
+    assert.deepEqual(
+      acts.map(({ action }) => action),
+      ['schedule.remove', 'schedule.set', 'schedule.set'],
+    );
+  });
+
+  it('are refused with the field at fault, without a function, and above the quota', async () => {
+    await platform.register({ name: 'story', input: INPUT_SCHEMA });
+    const good = { function: 'story', input: { prompt: 'x' }, cron: '0 3 * * *' };
+    const put = (more: object, name = 'refused') => client.schedules.put(name, { ...good, ...more });
+    const refused = async (more: object, code: string, field?: string) =>
+      assert.rejects(put(more), { code, ...(field !== undefined && { field }) }, JSON.stringify(more));
+    await refused({ cron: '0 3 * *' }, 'invalid-input', '/cron');
+    await refused({ timezone: 'Nowhere' }, 'invalid-input', '/timezone');
+    await refused({ everyMs: MINUTE_MS }, 'invalid-input', '/everyMs');
+    await refused({ cron: undefined }, 'invalid-input', '/cron');
+    await refused({ cron: undefined, everyMs: 1000 }, 'invalid-input', '/everyMs');
+    await refused({ input: { prompt: 1 } }, 'invalid-input', '/prompt');
+    await refused({ input: { prompt: 'x'.repeat(17_000) } }, 'invalid-input', '/input');
+    await refused({ function: 'nothing' }, 'unknown-function');
+    await refused({ function: 'story@nothing' }, 'unknown-alias');
+    await refused({ other: 1 }, 'invalid-input', '/other');
+    await assert.rejects(put({}, 'Not a name'), { code: 'invalid-input' });
+    const reader = platform.client(await platform.key(['invoke']));
+    await assert.rejects(reader.schedules.put('refused', good), { code: 'forbidden' });
+    assert.equal(
+      (await client.schedules.list()).some(({ name }) => name === 'refused'),
+      false,
+    );
+
+    const used = (await client.schedules.list()).length;
+    await platform.scheduler.quotas.setDefaults({ schedules: used + 1 });
+    await put({}, 'last-one');
+    await put({ cron: '0 4 * * *' }, 'last-one');
+    await refused({}, 'quota-schedules');
+    await client.schedules.remove('last-one');
+    await platform.scheduler.quotas.setDefaults({});
+  });
+
+  it('tell why a time made no invocation', async () => {
+    const owner = platform.client(await platform.key(['deploy', 'invoke'], 'paused'));
+    await platform.register({ name: 'paused-story' }, 'paused');
+    await platform.scheduler.tenants.change('paused', { suspended: true });
+    await platform.scheduler.schedules.put(
+      'paused',
+      { name: 'never', function: 'paused-story', reference: '', input: '{}', timing: { everyMs: MINUTE_MS } },
+      'key_test',
+    );
+    const told = async () => (await platform.scheduler.schedules.get('paused', 'never'))?.last?.error?.code;
+    await eventually(async () => (await told()) === 'tenant-suspended', 'the refusal is noted');
+    await platform.scheduler.tenants.change('paused', { suspended: false });
+    assert.equal((await owner.operations.invocations({})).invocations.length, 0);
+  });
+
+  it('go with their function, and a missing job scheduler comes back', async () => {
+    await platform.register({ name: 'short-lived' });
+    await client.schedules.put('of-short-lived', { function: 'short-lived', cron: '0 3 * * *' });
+    const { schedules } = platform.scheduler;
+    await schedules.stop('default', 'of-short-lived');
+    assert.equal((await schedules.list('default')).find(({ name }) => name === 'of-short-lived')?.nextAt, null);
+    assert.equal(await schedules.repair(), 1);
+    assert.equal(await schedules.repair(), 0);
+    assert.notEqual((await schedules.list('default')).find(({ name }) => name === 'of-short-lived')?.nextAt, null);
+    await client.removeFunction('short-lived');
+    assert.equal(
+      (await client.schedules.list()).some(({ name }) => name === 'of-short-lived'),
+      false,
+    );
+  });
+
+  it('fire after a restart of the gateway, and define no scripts on the store of the platform', async () => {
+    await platform.register({ name: 'later' });
+    await worker.stop();
+    await client.schedules.put('restarted', { function: 'later', everyMs: MINUTE_MS });
+    start();
+    await eventually(async () => (await made('later')).length === 1, 'the time that passed is made up for');
+    assert.deepEqual(definedScripts(platform.scheduler.store), []);
+  });
+});

@@ -1,0 +1,71 @@
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { cronFault } from '#scheduler/schedules/cron.ts';
+import type { TimedSchedule } from '#scheduler/schedules/types.ts';
+import type { NewSchedule, Schedule, Schedules } from '../app/resources/schedules.ts';
+import type { Call } from '../app/control.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
+import { translating } from './store-errors.ts';
+
+/** The schedules of the caller's tenant, in Redis. */
+export class NodeSchedules implements Schedules {
+  readonly #scheduler: Pick<Scheduler, 'schedules' | 'functions' | 'audit'>;
+
+  constructor(scheduler: Pick<Scheduler, 'schedules' | 'functions' | 'audit'>) {
+    this.#scheduler = scheduler;
+  }
+
+  list({ principal }: Call): Promise<readonly Schedule[]> {
+    return translating(async () => (await this.#scheduler.schedules.list(principal.tenant)).map(shown));
+  }
+
+  put({ principal }: Call, { name, function: fn, input, timing, check }: NewSchedule): Promise<Schedule | null> {
+    return translating(async () => {
+      const { schedules, functions, audit } = this.#scheduler;
+      const { tenant, keyId } = principal;
+      const version = await functions.find(tenant, fn.name, fn.version);
+      if (version === null) return null;
+      check(version);
+      const fault = 'cron' in timing ? cronFault(timing, Date.now()) : null;
+      if (fault !== null) throw new GatewayError('invalid-input', fault, { field: '/cron' });
+      const settings = { name, function: fn.name, reference: fn.version ?? '', input, timing };
+      const schedule = await schedules.put(tenant, settings, keyId);
+      // The function was removed meanwhile.
+      if (schedule === null) return null;
+      await audit.record(keyId, tenant, 'schedule.set', name, { function: fn.name, ...timing });
+      return shown(schedule);
+    });
+  }
+
+  remove({ principal: { tenant, keyId } }: Call, name: string): Promise<boolean> {
+    return translating(async () => {
+      const { schedules, audit } = this.#scheduler;
+      const removed = await schedules.remove(tenant, name);
+      if (removed) await audit.record(keyId, tenant, 'schedule.remove', name);
+      return removed;
+    });
+  }
+}
+
+function shown({
+  name,
+  function: fn,
+  reference,
+  input,
+  timing,
+  createdAt,
+  createdBy,
+  nextAt,
+  last,
+}: TimedSchedule): Schedule {
+  const iso = (ms: number) => new Date(ms).toISOString();
+  return {
+    name,
+    function: reference === '' ? fn : `${fn}@${reference}`,
+    input: JSON.parse(input) as unknown,
+    ...timing,
+    createdAt: iso(createdAt),
+    createdBy,
+    nextAt: nextAt === null ? null : iso(nextAt),
+    last: last === null ? null : { ...last, at: iso(last.at) },
+  };
+}

@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { cronFault, nextAt } from './cron.ts';
+import { LEAST_INTERVAL_MS, type Timing, timingFault } from './rules.ts';
+
+const NOW = Date.UTC(2026, 10, 24, 12, 30, 15);
+const faultOf = (timing: Extract<Timing, { cron: string }>) =>
+  timingFault(timing)?.field ?? (cronFault(timing, NOW) === null ? null : 'cron');
+const fault = (cron: string, timezone = 'UTC') => faultOf({ cron, timezone });
+
+test('a cron pattern has five fields, a time zone, and a time', () => {
+  for (const cron of ['0 3 * * *', '*/15 * * * *', '0 0 1 jan *', '30 8 * * mon-fri', '0 0 29 2 *'])
+    assert.equal(fault(cron), null, cron);
+  for (const cron of [
+    '',
+    '* * * *',
+    '* * * * * *',
+    '61 * * * *',
+    '* 25 * * *',
+    'a b c d e',
+    '0 0 30 2 *',
+    '@daily',
+    `${'1,'.repeat(70)}1 * * * *`,
+  ])
+    assert.equal(fault(cron), 'cron', cron);
+  assert.equal(fault('0 3 * * *', 'Europe/Berlin'), null);
+  for (const timezone of ['', 'Nowhere/Land', 'x'.repeat(100)]) assert.equal(fault('0 3 * * *', timezone), 'timezone');
+  assert.equal(nextAt({ cron: '0 3 * * *', timezone: 'UTC' }, NOW), Date.UTC(2026, 10, 25, 3));
+  assert.equal(nextAt({ cron: '0 3 * * *', timezone: 'Europe/Berlin' }, NOW), Date.UTC(2026, 10, 25, 2));
+});
+
+test('an interval has at least a minute', () => {
+  for (const everyMs of [0, -1, 1.5, LEAST_INTERVAL_MS - 1, Number.NaN, Number.POSITIVE_INFINITY])
+    assert.equal(timingFault({ everyMs })?.field, 'everyMs');
+  assert.equal(timingFault({ everyMs: LEAST_INTERVAL_MS }), null);
+});
+
+test('no text makes the check throw, and no accepted pattern fires twice within a minute', () => {
+  const field = fc.stringMatching(/^[\d*,/-]{1,6}$/);
+  const pattern = fc.oneof(
+    fc.string(),
+    fc.tuple(field, field, field, field, field).map((fields) => fields.join(' ')),
+  );
+  fc.assert(
+    fc.property(pattern, (cron) => {
+      const timing = { cron, timezone: 'UTC' };
+      if (faultOf(timing) !== null) return;
+      const first = nextAt(timing, NOW) ?? assert.fail();
+      const second = nextAt(timing, first);
+      assert.ok(first > NOW && (second === null || second - first >= LEAST_INTERVAL_MS), cron);
+    }),
+  );
+});

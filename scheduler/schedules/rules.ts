@@ -1,0 +1,39 @@
+/** Rules for schedules; nothing here touches Redis, or needs Node. */
+
+/** A schedule's name appears in URLs and commands. */
+export const SCHEDULE_NAME = /^[a-z][a-z0-9-]{0,62}$/;
+/** Least time between two invocations of a schedule. */
+export const LEAST_INTERVAL_MS = 60_000;
+export const MOST_INTERVAL_MS = 366 * 86_400_000;
+/** Most bytes of a schedule's input, JSON text. */
+export const MAX_INPUT_BYTES = 16_384;
+/** Schedules that a tenant may have unless its quota says otherwise. */
+export const DEFAULT_SCHEDULES = 100;
+
+const MAX_CRON_CHARACTERS = 128;
+/** Minute, hour, day of the month, month, day of the week; no seconds, so that a schedule never fires more than once a minute. */
+const CRON = /^[\dA-Za-z*,/?#-]+(?: [\dA-Za-z*,/?#-]+){4}$/;
+
+/** When a schedule fires: at the times of a cron pattern in a time zone, or at once and then at an interval. */
+export type Timing = { readonly cron: string; readonly timezone: string } | { readonly everyMs: number };
+
+/** Why a timing is refused; null for one of the right form, whose pattern `cronFault` checks. `field` is the member at fault. */
+export function timingFault(timing: Timing): { readonly field: string; readonly message: string } | null {
+  if ('everyMs' in timing) {
+    const { everyMs } = timing;
+    const fits = Number.isInteger(everyMs) && everyMs >= LEAST_INTERVAL_MS && everyMs <= MOST_INTERVAL_MS;
+    return fits ? null : { field: 'everyMs', message: 'An interval has from one minute to 366 days.' };
+  }
+  if (!isTimeZone(timing.timezone)) return { field: 'timezone', message: `"${timing.timezone}" is no time zone.` };
+  if (timing.cron.length > MAX_CRON_CHARACTERS || !CRON.test(timing.cron))
+    return { field: 'cron', message: 'A cron pattern has five fields: minute, hour, day, month, day of the week.' };
+  return null;
+}
+
+function isTimeZone(name: string): boolean {
+  try {
+    return name.length <= 64 && new Intl.DateTimeFormat('en', { timeZone: name }).resolvedOptions().timeZone !== '';
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,168 @@
+import { randomUUID } from 'node:crypto';
+import { Queue } from 'bullmq';
+import type { Redis } from 'ioredis';
+import { SHARED_FUNCTIONS } from '../functions/functions.ts';
+import { SCHEDULE_QUEUE } from '../keys.ts';
+import { QuotaExceeded } from '../quotas/exceeded.ts';
+import type { Quotas } from '../quotas/quotas.ts';
+import { loadScript } from '../store/lua-script.ts';
+import type { Store } from '../store/store.ts';
+import { DEFAULT_SCHEDULES } from './rules.ts';
+import type { LastTime, Schedule, ScheduleSettings, TimedSchedule } from './types.ts';
+
+const SCRIPTS = {
+  put: loadScript(new URL('./scripts/put-schedule.lua', import.meta.url)),
+  note: loadScript(new URL('./scripts/note-time.lua', import.meta.url)),
+};
+
+/** Tries of a time at which the store is away. */
+const ATTEMPTS = 5;
+const RETRY_MS = 5000;
+const BULL_EVENTS = 100;
+
+/** The data of a job of BullMQ: the schedule that fires. */
+export interface FiringJob {
+  readonly tenant: string;
+  readonly name: string;
+  readonly id: string;
+}
+
+/** The schedules of all tenants. */
+export class Schedules {
+  readonly #store: Store;
+  readonly #quotas: Pick<Quotas, 'limit'>;
+  readonly #connect: () => Redis;
+  /** Opened by the first use: a runtime has none. */
+  #queue: Queue<FiringJob> | undefined;
+  #connection: Redis | undefined;
+
+  /** @param connect opens a connection for the queue alone: each pipeline of ioredis copies the scripts that BullMQ defines on a connection */
+  constructor(store: Store, quotas: Pick<Quotas, 'limit'>, connect: () => Redis) {
+    this.#store = store;
+    this.#quotas = quotas;
+    this.#connect = connect;
+  }
+
+  /**
+   * Stores a schedule, or replaces the one of its name. Its timing must be valid (`timingFault`, `cronFault`). Null when the tenant has no such function.
+   *
+   * @throws QuotaExceeded when the tenant may have no more schedules.
+   */
+  async put(tenant: string, settings: ScheduleSettings, by: string): Promise<TimedSchedule | null> {
+    const { keys, clock } = this.#store;
+    const limit = (await this.#quotas.limit(tenant, 'schedules')) ?? DEFAULT_SCHEDULES;
+    const entry = { ...settings, id: randomUUID(), createdAt: clock(), createdBy: by };
+    const { name, function: fn } = settings;
+    const owned = SHARED_FUNCTIONS.includes(fn) ? '' : keys.function(tenant, fn);
+    const reply = await this.#store.script(
+      SCRIPTS.put,
+      [keys.schedules(tenant), owned],
+      [name, JSON.stringify(entry), limit],
+    );
+    if (reply === 0)
+      throw new QuotaExceeded({ quota: 'schedules', function: null, limit, used: limit, resetsAt: null }, clock());
+    if (reply !== 1) return null;
+    const schedule = { ...entry, tenant, last: null };
+    await this.#start(schedule);
+    await this.#store.call((redis) => redis.sadd(keys.scheduledTenants, tenant));
+    return this.#timed(schedule);
+  }
+
+  /** Null when there is no such schedule. */
+  async get(tenant: string, name: string): Promise<Schedule | null> {
+    const text = await this.#store.call((redis) => redis.hget(this.#store.keys.schedules(tenant), name));
+    return text === null ? null : parse(tenant, text);
+  }
+
+  /** A tenant's schedules by name. */
+  async list(tenant: string): Promise<TimedSchedule[]> {
+    return Promise.all((await this.#all(tenant)).map((schedule) => this.#timed(schedule)));
+  }
+
+  /** False when there is no such schedule. Invocations that it has made go on. */
+  async remove(tenant: string, name: string): Promise<boolean> {
+    const removed = await this.#store.call((redis) => redis.hdel(this.#store.keys.schedules(tenant), name));
+    await this.stop(tenant, name);
+    return removed === 1;
+  }
+
+  /** Removes the schedules of a function. Returns their names. */
+  async removeOf(tenant: string, fn: string): Promise<string[]> {
+    const names = (await this.#all(tenant)).filter((one) => one.function === fn).map(({ name }) => name);
+    for (const name of names) await this.remove(tenant, name);
+    return names;
+  }
+
+  /** Removes the job scheduler of a schedule, so that it fires no more. */
+  async stop(tenant: string, name: string): Promise<void> {
+    await this.#store.call(() => this.#opened().removeJobScheduler(schedulerId(tenant, name)));
+  }
+
+  /** Notes what became of a time of a schedule. */
+  async note({ tenant, name, id }: FiringJob, last: LastTime): Promise<void> {
+    await this.#store.script(SCRIPTS.note, [this.#store.keys.schedules(tenant)], [name, id, JSON.stringify(last)]);
+  }
+
+  /** Gives every schedule without a job scheduler its own again. Returns how many there were. */
+  async repair(): Promise<number> {
+    const { keys } = this.#store;
+    let repaired = 0;
+    for (const tenant of await this.#store.call((redis) => redis.smembers(keys.scheduledTenants)))
+      for (const schedule of await this.list(tenant)) {
+        if (schedule.nextAt !== null) continue;
+        await this.#start(schedule);
+        repaired++;
+      }
+    return repaired;
+  }
+
+  async close(): Promise<void> {
+    await this.#queue?.close();
+    this.#connection?.disconnect();
+  }
+
+  async #all(tenant: string): Promise<Schedule[]> {
+    const texts = await this.#store.call((redis) => redis.hvals(this.#store.keys.schedules(tenant)));
+    return texts.map((text) => parse(tenant, text)).sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  async #start({ tenant, name, id, timing }: Schedule): Promise<void> {
+    const repeat = 'cron' in timing ? { pattern: timing.cron, tz: timing.timezone } : { every: timing.everyMs };
+    const opts = { attempts: ATTEMPTS, backoff: RETRY_MS, removeOnComplete: true, removeOnFail: true };
+    await this.#store.call(() =>
+      this.#opened().upsertJobScheduler(schedulerId(tenant, name), repeat, {
+        name: 'fire',
+        data: { tenant, name, id },
+        opts,
+      }),
+    );
+  }
+
+  async #timed(schedule: Schedule): Promise<TimedSchedule> {
+    const id = schedulerId(schedule.tenant, schedule.name);
+    const scheduler = await this.#store.call(() => this.#opened().getJobScheduler(id));
+    return { ...schedule, nextAt: scheduler?.next ?? null };
+  }
+
+  #opened(): Queue<FiringJob> {
+    if (this.#queue !== undefined) return this.#queue;
+    this.#connection = this.#connect();
+    this.#connection.on('error', () => undefined);
+    this.#queue = new Queue(SCHEDULE_QUEUE, {
+      connection: this.#connection,
+      prefix: this.#store.keys.bull,
+      streams: { events: { maxLen: BULL_EVENTS } },
+    });
+    // The call that uses the connection reports its error.
+    this.#queue.on('error', () => undefined);
+    return this.#queue;
+  }
+}
+
+/** Neither name contains a slash. */
+const schedulerId = (tenant: string, name: string): string => `${tenant}/${name}`;
+
+function parse(tenant: string, text: string): Schedule {
+  const { last = null, ...entry } = JSON.parse(text) as Omit<Schedule, 'tenant' | 'last'> & { last?: LastTime };
+  return { ...entry, tenant, last };
+}

@@ -1,0 +1,20 @@
+--[[
+  Notes what became of a schedule's last time. A schedule that was removed or replaced meanwhile stays as it is.
+
+  KEYS[1] the tenant's schedules (hash)
+
+  ARGV[1] name
+  ARGV[2] id of the schedule that fired
+  ARGV[3] the last time, JSON text
+
+  Returns 1 noted, 0 not.
+]]
+local text = redis.call('HGET', KEYS[1], ARGV[1])
+local entry = text and cjson.decode(text)
+if not entry or entry.id ~= ARGV[2] then
+  return 0
+end
+-- The entry's text stays, since a decoded empty list would come back as an object.
+local last = string.find(text, ',"last":', 1, true)
+redis.call('HSET', KEYS[1], ARGV[1], string.sub(text, 1, (last or #text) - 1) .. ',"last":' .. ARGV[3] .. '}')
+return 1

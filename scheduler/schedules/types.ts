@@ -1,0 +1,34 @@
+import type { Timing } from './rules.ts';
+
+/** What a schedule does. */
+export interface ScheduleSettings {
+  readonly name: string;
+  readonly function: string;
+  /** A version or an alias of the function; empty for `live`. */
+  readonly reference: string;
+  /** JSON text. */
+  readonly input: string;
+  readonly timing: Timing;
+}
+
+/** What became of a time: an invocation, or the error with which it was refused. */
+export interface LastTime {
+  /** Milliseconds since the Unix epoch. */
+  readonly at: number;
+  readonly invocation?: string;
+  readonly error?: { readonly code: string; readonly message: string };
+}
+
+export interface Schedule extends ScheduleSettings {
+  readonly tenant: string;
+  /** Names this state of the schedule; a replacement has another. */
+  readonly id: string;
+  /** Milliseconds since the Unix epoch. */
+  readonly createdAt: number;
+  /** Id of the key that set it. */
+  readonly createdBy: string;
+  readonly last: LastTime | null;
+}
+
+/** A schedule with its next time, ms since the epoch; null while its job scheduler is missing. */
+export type TimedSchedule = Schedule & { readonly nextAt: number | null };

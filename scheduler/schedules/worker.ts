@@ -1,0 +1,76 @@
+import { type Job, Worker } from 'bullmq';
+import type { Redis } from 'ioredis';
+import { SCHEDULE_QUEUE } from '../keys.ts';
+import { isConnectionError, StoreError } from '../store/errors.ts';
+import type { Store } from '../store/store.ts';
+import type { FiringJob, Schedules } from './schedules.ts';
+import type { LastTime, Schedule } from './types.ts';
+
+/** Times of all schedules that one gateway serves at once. */
+const CONCURRENCY = 16;
+/** Time for which a firing stays locked after its gateway died. */
+const LOCK_MS = 30_000;
+
+export interface ScheduleWorkerOptions {
+  readonly store: Store;
+  readonly schedules: Schedules;
+  /** Opens a connection for the worker alone, with `maxRetriesPerRequest: null` and no command timeout. */
+  readonly connect: () => Redis;
+  /**
+   * Makes the invocation of a schedule, with an idempotency key that names schedule and time. Resolves to what came of it; throws only when
+   * another try may succeed.
+   */
+  readonly run: (schedule: Schedule, key: string) => Promise<Omit<LastTime, 'at'>>;
+  /** Receives errors that no caller sees. */
+  readonly onError?: ((error: unknown) => void) | undefined;
+}
+
+/** Makes the invocations of schedules when their times come. Every gateway runs one. */
+export class ScheduleWorker {
+  readonly #options: ScheduleWorkerOptions;
+  readonly #connection: Redis;
+  readonly #worker: Worker<FiringJob>;
+  #isStopping = false;
+
+  constructor(options: ScheduleWorkerOptions) {
+    const { store, connect } = options;
+    this.#options = options;
+    this.#connection = connect();
+    this.#connection.on('error', () => undefined);
+    this.#worker = new Worker<FiringJob>(SCHEDULE_QUEUE, (job) => this.#fire(job), {
+      connection: this.#connection,
+      prefix: store.keys.bull,
+      autorun: false,
+      concurrency: CONCURRENCY,
+      lockDuration: LOCK_MS,
+    });
+    this.#worker.on('error', (error) => this.#report(error));
+  }
+
+  start(): void {
+    this.#worker.run().catch((error) => this.#report(error));
+    this.#options.schedules.repair().catch((error) => this.#report(error));
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await this.#worker.close();
+    this.#connection.disconnect();
+  }
+
+  async #fire(job: Job<FiringJob>): Promise<void> {
+    const { schedules, run, store } = this.#options;
+    const { tenant, name, id } = job.data;
+    const schedule = await schedules.get(tenant, name);
+    if (schedule === null) return schedules.stop(tenant, name);
+    // The job of an earlier state of the schedule.
+    if (schedule.id !== id) return;
+    const outcome = await run(schedule, `schedule ${tenant}/${name} ${job.id}`);
+    await schedules.note(job.data, { at: store.clock(), ...outcome });
+  }
+
+  #report(error: unknown): void {
+    const isOutage = isConnectionError(error) || StoreError.from(error).code === 'store-unavailable';
+    if (!this.#isStopping && !isOutage) this.#options.onError?.(error);
+  }
+}
