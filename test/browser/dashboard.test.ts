@@ -22,6 +22,8 @@ const PAGES = [
   '/playground',
   '/playground?function=story',
   '/usage',
+  '/usage?by=hour',
+  '/administration',
   '/platform',
 ];
 
@@ -287,6 +289,32 @@ test('the playground names the field of a wrong input and keeps what was entered
     await input.fill('{"prompt": "Once", "maxTokens": 4}');
     await page.getByRole('button', { name: 'Run' }).tap();
     await page.locator('#run .badge', { hasText: 'succeeded' }).waitFor();
+  }));
+
+test('an operator creates a key and changes a limit by keyboard', () =>
+  open({ viewport: PHONE }, async (page) => {
+    await page.getByRole('link', { name: 'Administration', exact: true }).press('Enter');
+    const key = page.locator('#new-key');
+    await key.getByLabel('Name').fill('from a form');
+    await key.getByLabel('Lasts').selectOption('a day');
+    await key.getByLabel('deploy').press('Space');
+    await key.getByRole('button', { name: 'Create key' }).press('Enter');
+    await page.getByRole('heading', { name: 'The new key from a form' }).waitFor();
+    assert.match((await page.getByLabel('The new key').textContent()) ?? '', /^pie_/);
+    await page
+      .getByRole('row', { name: /from a form/ })
+      .getByText('invoke, deploy')
+      .waitFor();
+    const limit = page.locator('#new-limit');
+    await limit.getByLabel('Quota').selectOption('Running at once');
+    await limit.getByLabel(/^Limit/).fill('500');
+    await limit.getByLabel('Lasts').selectOption('for an hour');
+    await limit.getByLabel('Reason').fill('a visit');
+    await limit.getByRole('button', { name: 'Change limit' }).press('Enter');
+    await page.getByText('The limit has changed.').waitFor();
+    await page.locator('#limits').getByText('a visit').waitFor();
+    assert.ok((await excessWidth(page)) <= 0);
+    await shoot(page, 'administration-phone');
   }));
 
 test('without JavaScript the pages show their content and their buttons work', () =>

@@ -16,6 +16,7 @@ import { layout } from './html/layout.ts';
 import { follow } from './live/follow.ts';
 import { frameText } from './live/frames.ts';
 import { may, orNotice, type Page, type Visit } from './page.ts';
+import { administrationPage, changeLimit, createKey } from './pages/administration.ts';
 import { functionPage } from './pages/function.ts';
 import { functionsPage } from './pages/functions.ts';
 import { cancelInvocation, invocationPage } from './pages/invocation.ts';
@@ -89,9 +90,11 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
       if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
       if (asksForStream(c)) return stream(c, visit, render);
       const counted = { ...visit, call: { ...visit.call, memory: c.get('answer') } };
-      const page = await render(counted, c);
-      return htmlAnswer(c, await textOf(wholePage({ ...page, body: await bodyOf(visit, page, report(c)) }, visit)));
+      return answer(c, visit, await render(counted, c), 200);
     });
+
+  const answer = async (c: Context<AppEnv>, visit: Visit, page: Page, status: 200 | 201 | 422) =>
+    htmlAnswer(c, await textOf(wholePage({ ...page, body: await bodyOf(visit, page, report(c)) }, visit)), status);
 
   const act = (path: string, perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string>) =>
     dashboard.post(path, async (c) => {
@@ -161,10 +164,17 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
     const done = await runPlayground(visit, await visits.formOf(c, visit), inputs);
     if (typeof done === 'string') return c.redirect(done, 303);
-    const page = { ...(await playgroundPage(visit, done)), live: false };
-    return htmlAnswer(c, await textOf(wholePage({ ...page, body: await bodyOf(visit, page, report(c)) }, visit)), 422);
+    return answer(c, visit, { ...(await playgroundPage(visit, done)), live: false }, 422);
   });
   show('/usage', usagePage);
+  show('/administration', (visit) => administrationPage(visit));
+  dashboard.post('/administration/keys', async (c) => {
+    const visit = await enter(c);
+    if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
+    const created = await createKey(visit, await visits.formOf(c, visit));
+    return answer(c, visit, administrationPage(visit, created), 201);
+  });
+  act('/administration/limits', (visit, form) => changeLimit(visit, form));
   show('/platform', platformPage);
   dashboard.all('/*', (c) => {
     throw new GatewayError('not-found', `Nothing is at ${c.req.path}.`, {
@@ -209,7 +219,7 @@ function wholePage({ title, place, live, stream, body }: Shown, visit?: Visit): 
 
 function signedIn(visit: Visit) {
   const { tenant, keyId } = visit.call.principal;
-  return { tenant, keyId, operator: may(visit, 'operator'), formToken: visit.formToken };
+  return { tenant, keyId, admin: may(visit, 'admin'), operator: may(visit, 'operator'), formToken: visit.formToken };
 }
 
 function asksForStream(c: Context<AppEnv>): boolean {
@@ -218,7 +228,7 @@ function asksForStream(c: Context<AppEnv>): boolean {
 
 /** The page that contains the form of this action. */
 function pageOf(path: string): string {
-  return path.endsWith('/sign-out') ? '/dashboard' : path.replace(/\/cancel$/, '');
+  return path.endsWith('/sign-out') ? '/dashboard' : path.replace(/\/(cancel|keys|limits)$/, '');
 }
 
 /** The sign-in address, with the requested page as the target after sign-in. */

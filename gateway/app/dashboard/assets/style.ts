@@ -128,6 +128,9 @@ button:hover, .button:hover { background: var(--soft); }
 .danger { color: var(--bad); border-color: var(--bad); }
 .link, .link:hover { background: none; border: 0; padding: 0; min-height: 0; color: var(--accent); font-weight: 400; text-decoration: underline; text-underline-offset: .18em; text-decoration-thickness: 1px; white-space: nowrap; }
 .row { display: flex; flex-wrap: wrap; gap: .75rem; align-items: flex-end; } .row > div { flex: 0 1 14rem; min-width: 0; } .row select { width: 100%; }
+.charts { display: grid; gap: 1rem 2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 15rem), 1fr)); margin-bottom: 1.25rem; } .charts h3 { margin: 0; }
+fieldset { border: 0; margin: .9rem 0 0; padding: 0; display: flex; flex-wrap: wrap; gap: .35rem 1.25rem; } legend { padding: 0; font-size: .85rem; color: var(--muted); }
+.check { display: inline-flex; align-items: center; gap: .45rem; margin: 0; color: var(--text); } .check input { width: auto; min-height: 0; }
 .actions { display: flex; flex-wrap: wrap; gap: .75rem; align-items: center; margin-top: 1rem; }
 details.confirm { margin: 0; position: relative; } details.confirm > summary { list-style: none; } details.confirm > summary::-webkit-details-marker { display: none; }
 details.confirm[open] > .panel { margin-top: .5rem; }

@@ -8,6 +8,7 @@ export interface Frame {
   readonly signedIn?: {
     readonly tenant: string;
     readonly keyId: string;
+    readonly admin: boolean;
     readonly operator: boolean;
     readonly formToken: string;
   };
@@ -16,7 +17,7 @@ export interface Frame {
   readonly body: Html;
 }
 
-export type Place = 'overview' | 'invocations' | 'functions' | 'playground' | 'usage' | 'platform';
+export type Place = 'overview' | 'invocations' | 'functions' | 'playground' | 'usage' | 'administration' | 'platform';
 
 const PLACES: readonly { place: Place; href: string; name: string }[] = [
   { place: 'overview', href: '/dashboard', name: 'Overview' },
@@ -24,6 +25,7 @@ const PLACES: readonly { place: Place; href: string; name: string }[] = [
   { place: 'functions', href: '/dashboard/functions', name: 'Functions' },
   { place: 'playground', href: '/dashboard/playground', name: 'Playground' },
   { place: 'usage', href: '/dashboard/usage', name: 'Usage' },
+  { place: 'administration', href: '/dashboard/administration', name: 'Administration' },
   { place: 'platform', href: '/dashboard/platform', name: 'Platform' },
 ];
 
@@ -58,8 +60,13 @@ ${body}
 `;
 }
 
-function navigation(place: Place | undefined, { tenant, keyId, operator, formToken }: NonNullable<Frame['signedIn']>) {
-  const links = PLACES.filter((entry) => operator || entry.place !== 'platform').map(
+function navigation(
+  place: Place | undefined,
+  { tenant, keyId, admin, operator, formToken }: NonNullable<Frame['signedIn']>,
+) {
+  const links = PLACES.filter(({ place }) =>
+    place === 'platform' ? operator : place !== 'administration' || admin,
+  ).map(
     (entry) =>
       html`<li><a href="${entry.href}"${entry.place === place ? html` aria-current="page"` : NONE}>${entry.name}</a></li>`,
   );

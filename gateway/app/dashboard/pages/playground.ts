@@ -125,8 +125,9 @@ async function filledFor(visit: Visit, { manifest }: FunctionVersion): Promise<F
   const earlier = searchParams.get('from') ?? searchParams.get('invocation');
   const input = (earlier === null ? undefined : await inputOfEarlier(visit, earlier)) ?? exampleOf(manifest.input);
   const fields = fieldsOf(manifest.input);
+  if (input === undefined && fields !== null && searchParams.get('as') !== 'json') return { mode: 'form', texts: {} };
   const texts = fields === null || searchParams.get('as') === 'json' ? null : textsOf(fields, input);
-  return texts === null ? { mode: 'json', texts: { input: jsonText(input) } } : { mode: 'form', texts };
+  return texts === null ? { mode: 'json', texts: { input: jsonText(input ?? {}) } } : { mode: 'form', texts };
 }
 
 async function inputOfEarlier({ control, call }: Visit, id: string): Promise<Json | undefined> {

@@ -6,9 +6,9 @@ import { type Html, html, NONE } from '../html/html.ts';
 import { empty, table } from '../html/parts.ts';
 import { type Page, tenantOf, type Visit, withTenant } from '../page.ts';
 import { quotaBars } from './usage-bars.ts';
+import { type Span, usageCharts } from './usage-charts.ts';
 
-const SPANS = ['hour', 'day', 'month'] as const;
-type Span = (typeof SPANS)[number];
+const SPANS = ['hour', 'day', 'month'] as const satisfies readonly Span[];
 
 const NAMES: Readonly<Record<Span, string>> = {
   hour: 'The last 24 hours',
@@ -67,7 +67,7 @@ ${tenant === call.principal.tenant ? NONE : html`<input type="hidden" name="tena
                   'Nothing was used.',
                   html`Look at the <a href="${withTenant('/dashboard/invocations', visit, tenant)}">invocations</a>.`,
                 )
-              : usageTable(rows, by, perFunction)
+              : html`${usageCharts(rows, by, now)}${usageTable(rows, by, perFunction)}`
           }<p class="muted hint"><code>pie usage --csv</code> exports these numbers.</p>`;
         },
       },

@@ -98,7 +98,7 @@ test('the example of each bundled function fills its form', () => {
     if (own === null) continue;
     forms++;
     const example = exampleOf(manifest.input);
-    if (JSON.stringify(example) !== '{}') assert.ok(textsOf(own, example), name);
+    if (example !== undefined) assert.ok(textsOf(own, example), name);
   }
   assert.ok(forms > 20, `${forms} forms`);
 });

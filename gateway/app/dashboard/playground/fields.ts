@@ -110,10 +110,10 @@ export function textsOf(fields: readonly Field[], input: unknown): Texts | null 
   }
 }
 
-/** An input to begin with: the schema's example, else the required fields without values. */
+/** The schema's first example; undefined without one. */
 export function exampleOf(schema: unknown): unknown {
   if (isObject(schema) && Array.isArray(schema.examples) && schema.examples.length > 0) return schema.examples[0];
-  return {};
+  return undefined;
 }
 
 /** JSON text that is the same for objects with the same members. */

@@ -1,0 +1,167 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { Browser } from '../../testing/browser.ts';
+import { startWorker } from '../../testing/miniflare.ts';
+import { TestPlatform } from '../../testing/platform.ts';
+
+const HOSTILE = `</textarea><script>alert(1)</script>"'&`;
+const SCHEMA = {
+  type: 'object',
+  properties: { prompt: { type: 'string' }, count: { type: 'integer', minimum: 1 }, list: { type: 'array' } },
+  required: ['prompt'],
+  additionalProperties: false,
+};
+
+describeForms('forms of the dashboard on Node', async (platform) => ({
+  url: platform.url,
+  stop: async () => undefined,
+}));
+describeForms('forms of the dashboard in workerd, on a Node origin', (platform) => startWorker(platform.url));
+
+function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: string; stop(): Promise<void> }>) {
+  describe(name, () => {
+    let platform: TestPlatform;
+    let gateway: { url: string; stop(): Promise<void> };
+    const signedIn = async (key = platform.apiKey) => new Browser(gateway.url).signIn(key);
+    const run = async (browser: Browser, fields: Record<string, string>, query = 'function=story') =>
+      browser.post(`/dashboard/playground?${query}`, { token: await browser.token(), ...fields });
+
+    before(async () => {
+      platform = await TestPlatform.start();
+      await platform.register({ name: 'story', input: SCHEMA, description: HOSTILE });
+      gateway = await open(platform);
+    });
+    after(async () => {
+      await gateway?.stop();
+      await platform?.stop();
+    });
+
+    it('the playground runs a function with the input of its form and shows the run', async () => {
+      const browser = await signedIn();
+      const shown = await browser.page('/dashboard/playground?function=story');
+      for (const field of ['prompt', 'count', 'list']) assert.match(shown, new RegExp(`name="field\\.${field}"`));
+      assert.equal(shown.includes('<script>alert'), false);
+      const answer = await run(browser, {
+        mode: 'form',
+        'field.prompt': HOSTILE,
+        'field.count': '2',
+        'field.list': '["a"]',
+      });
+      assert.equal(answer.status, 303, await answer.text());
+      const address = answer.headers.get('location') ?? '';
+      const id = /invocation=([\w-]+)/.exec(address)?.[1] ?? '';
+      const client = platform.client();
+      assert.deepEqual(await client.input(id), { prompt: HOSTILE, count: 2, list: ['a'] });
+      const attempt = await platform.attempt(id);
+      await attempt.start();
+      await attempt.say('It said this.');
+      await attempt.succeed(null, { inputTokens: 7, outputTokens: 31, gpuMs: 4 });
+      const page = await browser.page(address.replace('#run', ''));
+      for (const text of ['It said this.', '31', '4 ms', 'succeeded']) assert.ok(page.includes(text), text);
+      assert.match(page, /name="field\.count"[^>]*value="2"/, 'the form keeps its input');
+      assert.equal(page.includes('<script>alert'), false);
+      const frames = browser.follow(`${address.replace('#run', '')}&after=0`);
+      for await (const frame of frames) if (frame.event === 'end') break;
+    });
+
+    it('the playground shows a fault beside its field, with all that was entered', async () => {
+      const browser = await signedIn();
+      const faults = [
+        [{ mode: 'form', 'field.prompt': HOSTILE, 'field.count': 'two' }, 'field.count-fault'],
+        [{ mode: 'form', 'field.prompt': HOSTILE, 'field.count': '0' }, 'field.count-fault'],
+        [{ mode: 'form', 'field.prompt': HOSTILE, 'field.list': '[' }, 'field.list-fault'],
+        [{ mode: 'json', input: `{"prompt": ${JSON.stringify(HOSTILE)}` }, 'input-fault'],
+        [{ mode: 'json', input: JSON.stringify({ prompt: HOSTILE, other: 1 }) }, 'input-fault'],
+      ] as const;
+      for (const [fields, id] of faults) {
+        const answer = await run(browser, fields);
+        const page = await answer.text();
+        assert.equal(answer.status, 422, page);
+        assert.ok(page.includes(`id="${id}"`), `${id}: ${page}`);
+        assert.ok(page.includes('&lt;/textarea&gt;') && !page.includes('<script>alert'));
+      }
+      assert.equal((await run(browser, { mode: 'form' }, 'function=nothing')).status, 404);
+      assert.equal((await browser.post('/dashboard/playground?function=story', { token: 'x' })).status, 403);
+      const reader = await signedIn(await platform.key(['deploy']));
+      assert.equal((await run(reader, { mode: 'form', 'field.prompt': 'x' })).status, 403);
+      assert.equal((await browser.get('/dashboard/playground?function=story&invocation=nothing')).status, 404);
+      assert.equal((await browser.get('/dashboard/playground?function=story&version=%2F')).status, 422);
+    });
+
+    it('an admin creates a key, which is shown once and works', async () => {
+      const browser = await signedIn(await platform.key(['admin', 'invoke'], 'acme'));
+      const token = await browser.token();
+      const fields: string[][] = [
+        ['token', token],
+        ['name', 'ci'],
+        ['scope', 'invoke'],
+        ['lasts', '30d'],
+      ];
+      const answer = await browser.post('/dashboard/administration/keys', fields);
+      const page = await answer.text();
+      assert.equal(answer.status, 201, page);
+      assert.equal(answer.headers.get('cache-control'), 'no-store');
+      const key = /pie_[A-Za-z0-9_-]+/.exec(page)?.[0] ?? '';
+      const self = await platform.client(key).self();
+      assert.deepEqual([self.tenant, self.scopes], ['acme', ['invoke']]);
+      const again = await browser.page('/dashboard/administration');
+      assert.ok(!again.includes(key) && again.includes(self.keyId) && again.includes('ci'));
+      assert.equal(again.includes('Change a limit'), false, 'only operators change limits');
+      const wider: string[][] = [
+        ['token', token],
+        ['name', 'x'],
+        ['scope', 'operator'],
+        ['lasts', ''],
+      ];
+      assert.equal((await browser.post('/dashboard/administration/keys', wider)).status, 403);
+      for (const more of [{ name: '' }, { scope: 'root' }, { lasts: 'ever' }])
+        assert.equal(
+          (
+            await browser.post('/dashboard/administration/keys', {
+              token,
+              name: 'x',
+              scope: 'invoke',
+              lasts: '',
+              ...more,
+            })
+          ).status,
+          422,
+        );
+      const limit = { token, quota: 'kv-pages', limit: '1', function: '', lasts: '', reason: '' };
+      assert.equal((await browser.post('/dashboard/administration/limits', limit)).status, 403);
+      const other = await signedIn(await platform.key(['invoke'], 'acme'));
+      assert.equal((await other.get('/dashboard/administration')).status, 403);
+    });
+
+    it('an operator changes a limit with an end and a reason, and takes it back', async () => {
+      const browser = await signedIn();
+      const token = await browser.token();
+      const change = (more: Record<string, string>) =>
+        browser.post('/dashboard/administration/limits?tenant=acme', {
+          ...{ token, quota: 'requests-per-minute', limit: '60', function: '', lasts: '1d', reason: 'launch' },
+          ...more,
+        });
+      const done = await change({});
+      assert.equal(done.headers.get('location'), '/dashboard/administration?tenant=acme&done=limit', await done.text());
+      const page = await browser.page('/dashboard/administration?tenant=acme&done=limit');
+      for (const text of ['The limit has changed.', '0 of 60', 'launch', 'Tenant acme'])
+        assert.ok(page.includes(text), text);
+      const status = () => platform.scheduler.quotas.status('acme');
+      const found = (await status()).find(({ quota }) => quota === 'requests-per-minute');
+      assert.deepEqual([found?.limit, found?.source, found?.override?.reason], [60, 'override', 'launch']);
+      assert.equal((await change({ limit: '', lasts: '' })).status, 303);
+      assert.equal(
+        (await status()).some(({ quota }) => quota === 'requests-per-minute'),
+        false,
+      );
+      const wrongs: Record<string, string>[] = [
+        { quota: 'x' },
+        { limit: '-1' },
+        { limit: '1.5' },
+        { lasts: 'ever' },
+        { function: 'No name' },
+      ];
+      for (const wrong of wrongs) assert.equal((await change(wrong)).status, 422, JSON.stringify(wrong));
+    });
+  });
+}

@@ -1,0 +1,176 @@
+import { z } from '@hono/zod-openapi';
+import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
+import { MAX_REASON_LENGTH } from '#scheduler/quotas/limits.ts';
+import { QUOTA_NAMES, quotaLabel } from '#scheduler/quotas/names.ts';
+import { KEY_NAME } from '#scheduler/tenants/rules.ts';
+import { includesScope, SCOPES } from '#scheduler/tenants/scopes.ts';
+import type { ApiKey, CreatedKey } from '../../resources/tenants.ts';
+import { GatewayError } from '../../errors/gateway-error.ts';
+import { moment } from '../html/format.ts';
+import { type Html, html, NONE } from '../html/html.ts';
+import { empty, notice, table, tokenField } from '../html/parts.ts';
+import { demand, may, type Page, tenantOf, type Visit, withTenant } from '../page.ts';
+import { quotaBars } from './usage-bars.ts';
+
+const PATH = '/dashboard/administration';
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+/** Choices of a duration: the value of the form, its words, its length; null for no end. */
+const LIFETIMES = [
+  ['', 'does not expire', null],
+  ['1d', 'a day', DAY_MS],
+  ['30d', '30 days', 30 * DAY_MS],
+  ['90d', '90 days', 90 * DAY_MS],
+  ['365d', 'a year', 365 * DAY_MS],
+] as const;
+const OVERRIDES = [
+  ['', 'from now on', null],
+  ['1h', 'for an hour', HOUR_MS],
+  ['1d', 'for a day', DAY_MS],
+  ['7d', 'for a week', 7 * DAY_MS],
+  ['30d', 'for 30 days', 30 * DAY_MS],
+] as const;
+type Choices = readonly (readonly [value: string, words: string, ms: number | null])[];
+
+const keyForm = z.object({
+  name: z.string().trim().regex(KEY_NAME),
+  scopes: z.array(z.enum(SCOPES)).min(1),
+  lasts: z.enum(LIFETIMES.map(([value]) => value)),
+});
+const limitForm = z.object({
+  quota: z.enum(QUOTA_NAMES),
+  function: z.union([z.literal(''), z.string().regex(FUNCTION_NAME)]),
+  limit: z.union([z.literal('').transform(() => null), z.coerce.number().int().min(0)]),
+  lasts: z.enum(OVERRIDES.map(([value]) => value)),
+  reason: z.string().max(MAX_REASON_LENGTH),
+});
+
+/** API keys and limits of a tenant, with the forms that change them. `created` is a key that this answer shows once. */
+export function administrationPage(visit: Visit, created?: CreatedKey): Page {
+  demand(visit, 'admin');
+  const { control, call, now, url } = visit;
+  const tenant = tenantOf(visit);
+  return {
+    title: 'Administration',
+    place: 'administration',
+    head: html`<div class="head"><div class="titles"><h1>Administration</h1><p>Tenant ${tenant}</p></div></div>${
+      url.searchParams.get('done') === 'limit' ? notice('good', 'The limit has changed.') : NONE
+    }${created === undefined ? NONE : newKey(created)}`,
+    live: false,
+    fragments: [
+      {
+        id: 'keys',
+        look: 'wide card',
+        render: async () => html`<h2>API keys</h2>${keyTable(await control.tenants.keys(call, tenant), now)}`,
+      },
+      { id: 'new-key', look: 'wide card', render: () => keyCard(visit, tenant) },
+      {
+        id: 'limits',
+        look: 'wide card',
+        render: async () => html`<h2>Limits</h2>${quotaBars(await control.quotas.status(call, tenant), now)}`,
+      },
+      ...(may(visit, 'operator')
+        ? [{ id: 'new-limit', look: 'wide card', render: () => limitCard(visit, tenant) }]
+        : []),
+    ],
+  };
+}
+
+/** Creates the key of that page's form. The caller shows it at once, since nothing returns it again. */
+export async function createKey(visit: Visit, form: URLSearchParams): Promise<CreatedKey> {
+  demand(visit, 'admin');
+  const parsed = keyForm.safeParse({
+    name: form.get('name') ?? '',
+    scopes: form.getAll('scope'),
+    lasts: form.get('lasts') ?? '',
+  });
+  if (!parsed.success)
+    throw new GatewayError('invalid-input', 'The key needs a name of at most 64 characters and a scope.');
+  const { name, scopes, lasts } = parsed.data;
+  const expiresAt = endOf(LIFETIMES, lasts, visit.now);
+  return visit.control.tenants.createKey(visit.call, tenantOf(visit), { name, scopes, expiresAt });
+}
+
+/** Changes the limit of that page's form. Returns the address to redirect to. */
+export async function changeLimit(visit: Visit, form: URLSearchParams): Promise<string> {
+  demand(visit, 'operator');
+  const entries = ['quota', 'function', 'limit', 'lasts', 'reason'].map((name) => [
+    name,
+    (form.get(name) ?? '').trim(),
+  ]);
+  const parsed = limitForm.safeParse(Object.fromEntries(entries));
+  if (!parsed.success)
+    throw new GatewayError(
+      'invalid-input',
+      `The field "${parsed.error.issues[0]?.path.join('.')}" of the limit is not valid.`,
+    );
+  const { quota, function: fn, limit, lasts, reason } = parsed.data;
+  const tenant = tenantOf(visit);
+  await visit.control.quotas.set(visit.call, tenant, {
+    ...{ quota, limit, expiresAt: endOf(OVERRIDES, lasts, visit.now) },
+    ...(fn !== '' && { function: fn }),
+    ...(reason !== '' && { reason }),
+  });
+  return withTenant(PATH, visit, tenant, { done: 'limit' });
+}
+
+function endOf(choices: Choices, chosen: string, now: number): string | undefined {
+  const ms = choices.find(([value]) => value === chosen)?.[2] ?? null;
+  return ms === null ? undefined : new Date(now + ms).toISOString();
+}
+
+function newKey({ name, apiKey, id }: CreatedKey): Html {
+  return html`<div class="card section"><h2>The new key ${name}</h2><p class="muted">Copy it now: it is not shown again. Its id is <code>${id}</code>.</p><pre class="console" tabindex="0" role="region" aria-label="The new key">${apiKey}</pre></div>`;
+}
+
+function keyTable(keys: readonly ApiKey[], now: number): Html {
+  if (keys.length === 0) return empty('There is no key.');
+  return table(
+    'API keys, oldest first',
+    [
+      { head: 'Name' },
+      { head: 'Id' },
+      { head: 'Scopes' },
+      { head: 'Created' },
+      { head: 'Expires' },
+      { head: 'Last used' },
+    ],
+    keys.map(({ name, id, scopes, createdAt, expiresAt, lastUsedAt }) => [
+      name === '' ? '–' : name,
+      html`<code>${id}</code>`,
+      scopes.join(', '),
+      moment(createdAt, now),
+      expiresAt === null ? 'never' : moment(expiresAt, now),
+      lastUsedAt === null ? 'never' : moment(lastUsedAt, now),
+    ]),
+  );
+}
+
+function keyCard(visit: Visit, tenant: string): Html {
+  const own = visit.call.principal.scopes;
+  const scopes = SCOPES.filter((scope) => includesScope(own, scope)).map(
+    (scope) =>
+      html`<label class="check"><input type="checkbox" name="scope" value="${scope}"${scope === 'invoke' ? html` checked` : NONE}> ${scope}</label>`,
+  );
+  return html`<h2>Create a key</h2><form method="post" action="${withTenant(`${PATH}/keys`, visit, tenant)}">${tokenField(visit.formToken)}
+<div class="row"><div><label for="key-name">Name</label><input id="key-name" name="name" required maxlength="64" autocomplete="off"></div>
+<div>${select('key-lasts', 'Lasts', LIFETIMES)}</div></div>
+<fieldset><legend>Scopes</legend>${scopes}</fieldset>
+<div class="actions"><button class="primary">Create key</button></div></form>`;
+}
+
+function limitCard(visit: Visit, tenant: string): Html {
+  const quotas = QUOTA_NAMES.map((name) => html`<option value="${name}">${quotaLabel(name)}</option>`);
+  return html`<h2>Change a limit</h2><form method="post" action="${withTenant(`${PATH}/limits`, visit, tenant)}">${tokenField(visit.formToken)}
+<div class="row"><div><label for="quota">Quota</label><select id="quota" name="quota">${quotas}</select></div>
+<div><label for="limit">Limit (empty: the platform's default)</label><input id="limit" name="limit" type="number" min="0" step="1"></div>
+<div><label for="limit-function">Function (empty: the whole tenant)</label><input id="limit-function" name="function" maxlength="63" autocomplete="off"></div>
+<div>${select('limit-lasts', 'Lasts', OVERRIDES)}</div>
+<div><label for="reason">Reason</label><input id="reason" name="reason" maxlength="${MAX_REASON_LENGTH}" autocomplete="off"></div></div>
+<div class="actions"><button class="primary">Change limit</button></div></form>`;
+}
+
+function select(id: string, label: string, choices: Choices): Html {
+  return html`<label for="${id}">${label}</label><select id="${id}" name="lasts">${choices.map(([value, words]) => html`<option value="${value}">${words}</option>`)}</select>`;
+}

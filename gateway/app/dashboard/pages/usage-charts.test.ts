@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import type { UsageRow } from '../../resources/quotas.ts';
+import { textOf } from '../html/html.ts';
+import { bySpan, type Span, usageCharts } from './usage-charts.ts';
+
+const row = (at: string, outputTokens: number): UsageRow => ({
+  ...{ at, tenant: 'default', function: null, requests: 0, invocations: 1, succeeded: 0, failed: 0, cancelled: 0 },
+  ...{ inputTokens: 0, outputTokens, cachedTokens: 0, gpuMs: 0, cpuMs: 0, wallMs: 0, queuedMs: 0, pageSeconds: 0 },
+});
+const NOW = Date.parse('2026-03-01T10:30:00Z');
+
+test('each span has its place, and spans without rows are 0', () => {
+  const hours = bySpan([row('2026-03-01T10:00:00Z', 5), row('2026-02-28T11:00:00Z', 7)], 'hour', 'outputTokens', NOW);
+  assert.deepEqual([hours.length, hours.at(-1), hours[0], hours[1]], [24, 5, 7, 0]);
+  const days = bySpan([row('2026-02-28T00:00:00Z', 3), row('2026-01-30T00:00:00Z', 9)], 'day', 'outputTokens', NOW);
+  assert.deepEqual([days.length, days.at(-2), days[0]], [31, 3, 9]);
+  const months = bySpan([row('2025-04-01T00:00:00Z', 2), row('2025-03-01T00:00:00Z', 4)], 'month', 'outputTokens', NOW);
+  assert.deepEqual([months.length, months[0], months.at(-1)], [12, 2, 0], 'March of last year is out of the chart');
+});
+
+test('the sum of the shown spans is that of the rows in them, and no number breaks the markup', async () => {
+  const minutes = fc.integer({ min: 0, max: 20 * 60 });
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.tuple(minutes, fc.nat(1e9))), async (list) => {
+      const rows = list.map(([back, tokens]) => row(new Date(NOW - back * 60_000).toISOString(), tokens));
+      const sum = list.reduce((total, [, tokens]) => total + tokens, 0);
+      for (const by of ['hour', 'day', 'month'] satisfies Span[]) {
+        const values = bySpan(rows, by, 'outputTokens', NOW);
+        assert.equal(
+          values.reduce((total, value) => total + value, 0),
+          sum,
+        );
+        assert.doesNotMatch(await textOf(usageCharts(rows, by, NOW)), /NaN|Infinity|undefined/);
+      }
+    }),
+  );
+});

@@ -1,0 +1,49 @@
+import type { UsageRow } from '../../resources/quotas.ts';
+import { columns } from '../html/chart.ts';
+import { compact, duration } from '../html/format.ts';
+import { type Html, html } from '../html/html.ts';
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+export type Span = 'hour' | 'day' | 'month';
+
+/** Spans that the charts show, and their ends in words. */
+const AXES: Readonly<Record<Span, { readonly count: number; readonly from: string; readonly to: string }>> = {
+  hour: { count: 24, from: '23 h ago', to: 'this hour' },
+  day: { count: 31, from: '30 days ago', to: 'today' },
+  month: { count: 12, from: '11 months ago', to: 'this month' },
+};
+
+/** Number of the span that a time belongs to, counted from the Unix epoch, in UTC. */
+function spanOf(at: number, by: Span): number {
+  if (by === 'hour') return Math.floor(at / HOUR_MS);
+  if (by === 'day') return Math.floor(at / DAY_MS);
+  const date = new Date(at);
+  return date.getUTCFullYear() * 12 + date.getUTCMonth();
+}
+
+/** The sums of a member over all rows of each span, oldest first, up to the present one; 0 for a span without a row. */
+export function bySpan(
+  rows: readonly UsageRow[],
+  by: Span,
+  member: 'invocations' | 'failed' | 'outputTokens' | 'gpuMs',
+  now: number,
+): readonly number[] {
+  const { count } = AXES[by];
+  const first = spanOf(now, by) - count + 1;
+  const sums = Array<number>(count).fill(0);
+  for (const row of rows) {
+    const index = spanOf(Date.parse(row.at), by) - first;
+    if (index >= 0 && index < count) sums[index] = (sums[index] ?? 0) + row[member];
+  }
+  return sums;
+}
+
+/** Invocations, failures, tokens and device time over a day, a month or a year. */
+export function usageCharts(rows: readonly UsageRow[], by: Span, now: number): Html {
+  const { from, to } = AXES[by];
+  const chart = (name: string, member: Parameters<typeof bySpan>[2], format: (value: number) => string) =>
+    html`<div><h3>${name}</h3>${columns({ name, values: bySpan(rows, by, member, now) }, { label: `${name} by ${by}`, format, from, to })}</div>`;
+  return html`<div class="charts">${chart('Invocations', 'invocations', compact)}${chart('Failed', 'failed', compact)}${chart('Output tokens', 'outputTokens', compact)}${chart('GPU time', 'gpuMs', duration)}</div>`;
+}
