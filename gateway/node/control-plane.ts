@@ -18,12 +18,6 @@ import { QuotaExceeded, type QuotaUse } from '#scheduler/quotas/exceeded.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
 import { webhookFault } from '#scheduler/webhooks/url.ts';
-import type { Operations } from '../app/resources/operations.ts';
-import type { Quotas } from '../app/resources/quotas.ts';
-import type { Draining, Releases } from '../app/resources/releases.ts';
-import type { Schedules } from '../app/resources/schedules.ts';
-import type { Secrets } from '../app/resources/secrets.ts';
-import type { Tenants } from '../app/resources/tenants.ts';
 import type {
   Call,
   ControlPlane,
@@ -52,6 +46,7 @@ import { rateLimitHeaders } from '../app/http/rate-limit.ts';
 import type { Operations } from '../app/resources/operations.ts';
 import type { Quotas } from '../app/resources/quotas.ts';
 import type { Draining, Releases } from '../app/resources/releases.ts';
+import type { Schedules } from '../app/resources/schedules.ts';
 import type { Secrets } from '../app/resources/secrets.ts';
 import type { Tenants } from '../app/resources/tenants.ts';
 import { NodeFunctions } from './functions.ts';

@@ -1,9 +1,9 @@
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { cronFault } from '#scheduler/schedules/cron.ts';
 import type { TimedSchedule } from '#scheduler/schedules/types.ts';
-import type { NewSchedule, Schedule, Schedules } from '../app/resources/schedules.ts';
 import type { Call } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
+import type { NewSchedule, Schedule, Schedules } from '../app/resources/schedules.ts';
 import { translating } from './store-errors.ts';
 
 /** The schedules of the caller's tenant, in Redis. */

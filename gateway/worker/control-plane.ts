@@ -1,11 +1,5 @@
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
-import type { Operations } from '../app/resources/operations.ts';
-import type { Quotas } from '../app/resources/quotas.ts';
-import type { Draining, Releases } from '../app/resources/releases.ts';
-import type { Schedules } from '../app/resources/schedules.ts';
-import type { Secrets } from '../app/resources/secrets.ts';
-import type { Tenants } from '../app/resources/tenants.ts';
 import type {
   Call,
   ControlPlane,
@@ -33,6 +27,7 @@ import { eventId } from '../app/invocations/event-id.ts';
 import type { Operations } from '../app/resources/operations.ts';
 import type { Quotas } from '../app/resources/quotas.ts';
 import type { Draining, Releases } from '../app/resources/releases.ts';
+import type { Schedules } from '../app/resources/schedules.ts';
 import type { Secrets } from '../app/resources/secrets.ts';
 import type { Tenants } from '../app/resources/tenants.ts';
 import { PieClient } from '../client/client.ts';

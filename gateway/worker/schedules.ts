@@ -1,5 +1,5 @@
-import type { NewSchedule, Schedule, Schedules } from '../app/resources/schedules.ts';
 import type { Call } from '../app/control.ts';
+import type { NewSchedule, Schedule, Schedules } from '../app/resources/schedules.ts';
 import { type ClientOf, options, orNull, translating } from './origin.ts';
 
 /** Schedules by HTTP: the origin stores them and makes their invocations. */
