@@ -7,8 +7,8 @@ import readline from 'node:readline';
 import { test } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
 import { ROOT } from '#infra/install.ts';
-import { IndexError } from './errors.ts';
 import { IndexClient } from './protocol/client.ts';
+import { IndexError } from './protocol/errors.ts';
 import { temporaryFolder } from './testing/folder.ts';
 import { randomFrom, randomVector } from './testing/random.ts';
 

@@ -3,8 +3,8 @@ import { readdirSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import { test } from 'node:test';
-import { IndexError, type IndexErrorCode } from './errors.ts';
 import { IndexClient } from './protocol/client.ts';
+import { IndexError, type IndexErrorCode } from './protocol/errors.ts';
 import { encodeFrame, FRAME } from './protocol/frames.ts';
 import { IndexHost } from './server.ts';
 import type { Limits } from './service/catalog.ts';
@@ -63,12 +63,12 @@ test('tenants see nothing of each other, though their indexes have one name', as
   await assert.rejects(other.query('notes', any, OPTIONS), refused('not-found'));
   await assert.rejects(other.stats('notes', OPTIONS), refused('not-found'));
   assert.deepEqual(await other.list(OPTIONS), []);
-  assert.equal(await other.drop('notes', OPTIONS), false);
+  assert.equal((await other.drop('notes', OPTIONS)).count, 0);
   await other.create(shape('notes'), OPTIONS);
   assert.deepEqual(await other.query('notes', any, OPTIONS), []);
   assert.deepEqual(await other.query('notes', { ...any, vector: null, text: 'text secret' }, OPTIONS), []);
-  assert.equal(await other.delete('notes', ['secret-1'], OPTIONS), 0);
-  assert.equal(await other.drop('notes', OPTIONS), true);
+  assert.equal((await other.delete('notes', ['secret-1'], OPTIONS)).count, 0);
+  assert.equal((await other.drop('notes', OPTIONS)).count, 1);
   assert.equal((await one.query('notes', any, OPTIONS)).length, 20);
   assert.deepEqual(host.errors, []);
 });
@@ -154,7 +154,7 @@ test('a withdrawn call, a late one and a dropped index end with their own errors
   const dropped = client.drop('notes', OPTIONS);
   for (const answer of await Promise.all(queries))
     assert.ok(Array.isArray(answer) || answer === 'not-found', String(answer));
-  assert.equal(await dropped, true);
+  assert.equal((await dropped).count, 1);
   await client.create(shape('notes'), OPTIONS);
   assert.deepEqual(await client.query('notes', any, OPTIONS), []);
   const [tenant] = readdirSync(path.join(folder.path, 'indexes'));

@@ -1,6 +1,6 @@
 import { rmSync } from 'node:fs';
 import net, { type Socket } from 'node:net';
-import { IndexError } from './errors.ts';
+import { IndexError } from './protocol/errors.ts';
 import { encodeFrame, FRAME, type Frame, FrameReader } from './protocol/frames.ts';
 import { callSchema, helloSchema } from './protocol/messages.ts';
 import { answer } from './service/calls.ts';

@@ -51,6 +51,7 @@ export async function runProcess(): Promise<void> {
     spread: config.spread,
     artifactsDirectory: config.artifactsDirectory,
     liveSocket: liveSocket(config, name),
+    indexSocket: config.index.socket,
     concurrency,
     isolation: config.runtime.isolation,
     sandboxes,

@@ -27,6 +27,7 @@ import { variablesOf } from './host/environment/variables.ts';
 import { followHosts } from './host/follow-hosts.ts';
 import { describeHosts, type HostSource } from './host/gpu-hosts.ts';
 import { HttpClient } from './host/http/client.ts';
+import { Indexes } from './host/indexes.ts';
 import { inferletBytes } from './host/inferlet-bytes.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
@@ -59,6 +60,8 @@ export interface RuntimeOptions {
   readonly artifactsDirectory: string;
   /** Socket on which the runtime shows events before they are in the log; without it, events are written at once and published. */
   readonly liveSocket?: string;
+  /** Socket of the machine's index host; without it, calls of indexes fail. */
+  readonly indexSocket?: string;
   /** Most invocations at once; fewer while their work fills the thread. */
   readonly concurrency: number;
   readonly sandboxes: SandboxSettings;
@@ -151,6 +154,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const grammars = new GrammarService();
   const images = new ImageService();
   const texts = new TextService();
+  const indexes = new Indexes({
+    socket: options.indexSocket ?? null,
+    sums: scheduler.indexBytes,
+    machine: options.sharesWork === true ? (options.machine ?? null) : null,
+  });
   const models = new Models(hosts, grammars, onError, draining);
   const describe = () =>
     lease.describe({
@@ -220,6 +228,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       messaging: scheduler.messaging,
       storeQueues: new StoreQueues(),
       bytes: inferletBytes(),
+      indexes,
       http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
       images,
       texts,
@@ -310,6 +319,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       await grammars.close();
       await images.close();
       await texts.close();
+      indexes.close();
       await lease.release();
       live?.abandon();
     },

@@ -146,12 +146,16 @@ export interface Keys {
   /**
    * Prefix of the keys of a tenant's quotas and usage; the scripts append the rest. Hashes: `:quotas` limits by quota, `:quota-notes`
    * author and reason of each, `:open` unfinished client invocations by function (`*` for all), `:components`, `:records` and `:disk` bytes by
-   * version, `:redis` and `:redis-ends` bytes in Redis (`quotas/scripts/include/account.lua`), and `:usage:…` counters
+   * version, `:indexes` the bytes of its vector indexes, `:redis` and `:redis-ends` bytes in Redis (`quotas/scripts/include/account.lua`), and `:usage:…` counters
    * (`usage/scripts/include/counters.lua`). The tenant `*` holds the defaults of all tenants.
    */
   account(tenant: string): string;
   /** Hash: time of the last repair of accounts, and the cursor at which the next one starts. */
   readonly accountRepairs: string;
+  /** Hash: `bytes` of a tenant's vector indexes, and when the index host knew them (`at`, microseconds since the epoch). */
+  indexSum(tenant: string): string;
+  /** Name of the machine that has the vector indexes. */
+  readonly indexOwner: string;
   /** Hash: a tenant's stored values by key; each value follows its version (8 bytes, big-endian). */
   storedValues(tenant: string): string;
   /** Sorted set: the keys of a tenant's stored values, all with score 0, so that they sort by their bytes. */
@@ -266,6 +270,8 @@ export function createKeys(prefix = 'pie'): Keys {
     secretPins: (tenant) => at('secrets', tenant, 'pins'),
     account: (tenant) => at('account', tenant),
     accountRepairs: at('account-repairs'),
+    indexSum: (tenant) => `${at('account', tenant)}:indexes`,
+    indexOwner: at('index-owner'),
     storedValues: (tenant) => at('store', tenant, 'values'),
     storedNames: (tenant) => at('store', tenant, 'names'),
     storedExpiries: (tenant) => at('store', tenant, 'expiries'),

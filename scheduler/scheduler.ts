@@ -13,6 +13,7 @@ import { Releases } from './functions/releases.ts';
 import { Removals } from './functions/removals.ts';
 import { Resolutions } from './functions/resolutions.ts';
 import { Drains } from './gpu-hosts/drains.ts';
+import { IndexBytes } from './indexes/index-bytes.ts';
 import { type CancelOutcome, Control } from './invocations/control.ts';
 import { EventLog } from './invocations/event-log.ts';
 import { Files } from './invocations/files.ts';
@@ -105,6 +106,7 @@ export class Scheduler {
   readonly builds: Builds;
   readonly deployments: Deployments;
   readonly keyValues: KeyValues;
+  readonly indexBytes: IndexBytes;
   readonly quotas: Quotas;
   readonly schedules: Schedules;
   readonly usage: UsageCounters;
@@ -164,6 +166,7 @@ export class Scheduler {
     this.blobs = new Blobs(store);
     this.builds = new Builds(store, channels, this.runtimes, options.connect);
     this.keyValues = new KeyValues(store);
+    this.indexBytes = new IndexBytes(store);
     this.quotas = new Quotas(store);
     this.schedules = new Schedules(store, this.quotas, options.connect);
     this.usage = new UsageCounters(store);

@@ -1,4 +1,4 @@
-import type { Condition, FieldValue, Metadata } from './types.ts';
+import type { Condition, FieldValue, Metadata } from '../protocol/types.ts';
 
 /** True when all conditions hold for the metadata. */
 export function matches(filter: readonly Condition[], metadata: Metadata): boolean {

@@ -1,5 +1,5 @@
 import { Index, MetricKind, ScalarKind } from 'usearch';
-import type { Metric } from './types.ts';
+import type { Metric } from '../protocol/types.ts';
 
 /** Parameters of the graph (Malkov and Yashunin, HNSW, 2018): links of a node, and the width of the searches for them and for queries. */
 const CONNECTIVITY = 16;

@@ -1,8 +1,9 @@
 import { existsSync } from 'node:fs';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
-import { IndexError } from '../errors.ts';
+import { IndexError } from '../protocol/errors.ts';
+import { type Condition, type Entry, type FieldValue, METRICS, type Metadata, type Shape } from '../protocol/types.ts';
 import type { Ranked } from './fusion.ts';
-import { type Condition, type Entry, type FieldValue, METRICS, type Metadata, type Room, type Shape } from './types.ts';
+import type { Room } from './room.ts';
 
 /** Format of the files; a file of another one is refused. */
 const FORMAT = 1;

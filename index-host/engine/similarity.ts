@@ -1,4 +1,4 @@
-import type { Metric } from './types.ts';
+import type { Metric } from '../protocol/types.ts';
 
 /** Similarity of two vectors; larger is nearer. `euclidean` answers the negative squared distance. */
 export function similarity(metric: Metric, one: Float32Array, other: Float32Array): number {

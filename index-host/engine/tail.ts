@@ -1,6 +1,6 @@
+import type { Metric } from '../protocol/types.ts';
 import { byScore, type Ranked } from './fusion.ts';
 import { dot, norm } from './similarity.ts';
-import type { Metric } from './types.ts';
 
 const FIRST_ROWS = 64;
 

@@ -2,10 +2,11 @@ import assert from 'node:assert/strict';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
+import type { Comparison, Condition, Entry, FieldValue, Match, Metric } from '../protocol/types.ts';
+import { COMPARISONS, METRICS } from '../protocol/types.ts';
 import { temporaryFolder } from '../testing/folder.ts';
 import { randomFrom, randomVector } from '../testing/random.ts';
-import type { Comparison, Condition, Entry, FieldValue, Match, Metric, Pieces } from './types.ts';
-import { COMPARISONS, METRICS } from './types.ts';
+import type { Pieces } from './pieces.ts';
 import { type Sizes, VectorIndex } from './vector-index.ts';
 
 const SEEDS = process.env.PIE_TEST_ALL ? 60 : 8;

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { IndexError } from '../errors.ts';
+import { IndexError } from '../protocol/errors.ts';
+import type { Entry } from '../protocol/types.ts';
 import { temporaryFolder } from '../testing/folder.ts';
 import { randomFrom, randomVector } from '../testing/random.ts';
-import type { Entry, Pieces } from './types.ts';
+import type { Pieces } from './pieces.ts';
 import { VectorIndex } from './vector-index.ts';
 
 const SIZES = { tail: 100, exact: 50, width: 400 };

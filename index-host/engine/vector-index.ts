@@ -1,14 +1,16 @@
 import { rmSync, statSync } from 'node:fs';
 import { open, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { IndexError } from '../errors.ts';
+import { IndexError } from '../protocol/errors.ts';
+import type { Condition, Entry, IndexStats, Match, Query, Shape } from '../protocol/types.ts';
 import { isPositive, matches } from './filter.ts';
 import { byScore, fuse, type Ranked } from './fusion.ts';
 import { Graph } from './graph.ts';
+import type { Pieces } from './pieces.ts';
 import { Records, type Row } from './records.ts';
+import type { Room } from './room.ts';
 import { similarity } from './similarity.ts';
 import { Tail } from './tail.ts';
-import type { Condition, Entry, IndexStats, Match, Pieces, Query, Room, Shape } from './types.ts';
 import { wordsExpression } from './words.ts';
 
 /** Sizes at which an index changes its ways; tests make them small. */

@@ -1,9 +1,9 @@
 import net, { type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Condition, Entry, IndexStats, Match, Shape } from '../engine/types.ts';
-import { IndexError } from '../errors.ts';
+import { IndexError } from './errors.ts';
 import { encodeFrame, FRAME, FrameReader } from './frames.ts';
 import { answerSchema, type IndexRequest } from './messages.ts';
+import type { Changed, Condition, Entry, IndexStats, Match, Shape } from './types.ts';
 
 /** Time to reach an index host: as long as the supervisor may take to start it again. */
 const CONNECT_MS = 2000;
@@ -47,23 +47,23 @@ export class IndexClient {
   }
 
   /** @param vectors those of all entries, one after the other; @param maxBytes the tenant's own limit for all of its indexes */
-  async upsert(
+  upsert(
     name: string,
     entries: readonly Omit<Entry, 'vector'>[],
     vectors: Float32Array,
     options: CallOptions & { readonly maxBytes?: number | undefined },
-  ): Promise<void> {
+  ): Promise<Changed> {
     const { maxBytes } = options;
     const list = entries.map(({ id, text, metadata }) => ({
       ...{ id, text },
       metadata: metadata.map(([field, value]): [string, typeof value] => [field, value]),
     }));
     const request = { op: 'upsert', name, entries: list, ...(maxBytes !== undefined && { maxBytes }) } as const;
-    await this.#call(request, options, vectors);
+    return this.#call(request, options, vectors) as Promise<Changed>;
   }
 
-  delete(name: string, ids: readonly string[], options: CallOptions): Promise<number> {
-    return this.#call({ op: 'delete', name, ids: [...ids] }, options) as Promise<number>;
+  delete(name: string, ids: readonly string[], options: CallOptions): Promise<Changed> {
+    return this.#call({ op: 'delete', name, ids: [...ids] }, options) as Promise<Changed>;
   }
 
   query(
@@ -89,8 +89,8 @@ export class IndexClient {
     return this.#call({ op: 'list' }, options) as Promise<IndexStats[]>;
   }
 
-  drop(name: string, options: CallOptions): Promise<boolean> {
-    return this.#call({ op: 'drop', name }, options) as Promise<boolean>;
+  drop(name: string, options: CallOptions): Promise<Changed> {
+    return this.#call({ op: 'drop', name }, options) as Promise<Changed>;
   }
 
   close(): void {

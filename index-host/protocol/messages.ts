@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { COMPARISONS, METRICS } from '../engine/types.ts';
-import { INDEX_ERROR_CODES } from '../errors.ts';
+import { INDEX_ERROR_CODES } from './errors.ts';
+import { COMPARISONS, METRICS } from './types.ts';
 
 /** Bounds of one call. The runtime checks them for guests; the index host checks them again. */
 export const MAX_NAME = 128;

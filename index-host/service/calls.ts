@@ -1,6 +1,6 @@
-import type { Entry, IndexStats, Match } from '../engine/types.ts';
-import { IndexError } from '../errors.ts';
+import { IndexError } from '../protocol/errors.ts';
 import type { IndexRequest } from '../protocol/messages.ts';
+import type { Changed, Entry, IndexStats, Match } from '../protocol/types.ts';
 import type { Catalog } from './catalog.ts';
 
 /** Answers one request of a tenant. `floats` are the vectors of the request. */
@@ -10,7 +10,7 @@ export async function answer(
   request: IndexRequest,
   floats: Float32Array,
   signal: AbortSignal,
-): Promise<IndexStats | IndexStats[] | Match[] | number | boolean | null> {
+): Promise<IndexStats | IndexStats[] | Match[] | Changed> {
   switch (request.op) {
     case 'create': {
       const { name, dimensions, metric } = request;
@@ -22,10 +22,12 @@ export async function answer(
       const entries = request.entries.map((entry, i): Entry => ({ ...entry, vector: vectors[i] as Float32Array }));
       const room = () => catalog.room(tenant, name, maxBytes);
       await catalog.use(tenant, name, (index) => index.upsert(entries, room), signal);
-      return null;
+      return changed(catalog, tenant, entries.length);
     }
-    case 'delete':
-      return catalog.use(tenant, request.name, (index) => index.delete(request.ids), signal);
+    case 'delete': {
+      const deleted = await catalog.use(tenant, request.name, (index) => index.delete(request.ids), signal);
+      return changed(catalog, tenant, deleted);
+    }
     case 'query': {
       const { name, text, filter, limit } = request;
       if (floats.length === 0 && text === null) {
@@ -40,8 +42,13 @@ export async function answer(
     case 'list':
       return catalog.list(tenant);
     case 'drop':
-      return catalog.drop(tenant, request.name);
+      return changed(catalog, tenant, Number(await catalog.drop(tenant, request.name)));
   }
+}
+
+function changed(catalog: Catalog, tenant: string, count: number): Changed {
+  const bytes = catalog.list(tenant).reduce((sum, stats) => sum + stats.bytes, 0);
+  return { count, bytes, at: Math.round((performance.timeOrigin + performance.now()) * 1000) };
 }
 
 /** Cuts floats into vectors that the index can take. */

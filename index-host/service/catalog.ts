@@ -1,9 +1,11 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import type { IndexStats, Pieces, Room, Shape } from '../engine/types.ts';
+import type { Pieces } from '../engine/pieces.ts';
+import type { Room } from '../engine/room.ts';
 import { VectorIndex } from '../engine/vector-index.ts';
-import { IndexError } from '../errors.ts';
+import { IndexError } from '../protocol/errors.ts';
+import type { IndexStats, Shape } from '../protocol/types.ts';
 import type { Turns } from './turns.ts';
 
 /** Bounds of an index host. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Pieces } from '../engine/types.ts';
-import { IndexError } from '../errors.ts';
+import type { Pieces } from '../engine/pieces.ts';
+import { IndexError } from '../protocol/errors.ts';
 import { Turns } from './turns.ts';
 
 /** A clock that only the pieces move, and jobs of pieces of a given length. */

@@ -1,5 +1,5 @@
-import type { Pieces } from '../engine/types.ts';
-import { IndexError } from '../errors.ts';
+import type { Pieces } from '../engine/pieces.ts';
+import { IndexError } from '../protocol/errors.ts';
 
 /** Time of one turn. A piece may take longer, never the next one of the same turn. */
 const TURN_MS = 4;

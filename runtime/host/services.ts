@@ -4,6 +4,7 @@ import type { Shares } from '#scheduler/policies/shares.ts';
 import type { ImageService } from '../images/service.ts';
 import type { TextService } from '../texts/service.ts';
 import type { HttpClient } from './http/client.ts';
+import type { Indexes } from './indexes.ts';
 import type { StoreQueues } from './store-queues.ts';
 
 /** Services of a runtime for all its inferlets, besides devices. */
@@ -14,6 +15,7 @@ export interface Services {
   readonly storeQueues: StoreQueues;
   /** The bytes that all inferlets hold in this process. */
   readonly bytes: Shares;
+  readonly indexes: Indexes;
   readonly http: HttpClient;
   /** Decodes and resizes images. */
   readonly images: Pick<ImageService, 'prepare'>;

@@ -8,7 +8,8 @@ import { fileExchange } from './file-exchange.ts';
 import { forward } from './forward.ts';
 import { fused } from './fused.ts';
 import { grammar } from './grammar.ts';
-import { http } from './http/calls.ts';
+import { http } from './http.ts';
+import { index } from './index.ts';
 import { inputImage } from './input-image.ts';
 import { inputText } from './input-text.ts';
 import { introspect } from './introspect.ts';
@@ -40,6 +41,7 @@ const own: HostTable = {
   adapter,
   embedding,
   rerank,
+  index,
   store,
   messaging,
   http,

@@ -124,6 +124,7 @@ const SERVICES = [
   'messaging',
   'storeQueues',
   'bytes',
+  'indexes',
   'http',
   'images',
   'texts',

@@ -4,7 +4,7 @@ import { z } from 'zod';
 export interface Grants {
   /** Allowed hosts: `api.example.com`, `*.example.com`. `:port` allows another port than the scheme's own, `:*` any port. */
   readonly hosts: readonly string[];
-  /** The tenant's key-value store. */
+  /** The tenant's key-value store and vector indexes. */
   readonly store: 'none' | 'read' | 'write';
   /** Broadcasts and lines among the tenant's inferlets. */
   readonly messaging: boolean;

@@ -27,7 +27,7 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
   grants: 'What it may do besides computing',
   'grants.hosts':
     'Hosts that it may send requests to: api.example.com, *.example.com, localhost:8080 (:* for any port)',
-  'grants.store': 'The tenant\'s key-value store: true to read and write, "read" to read',
+  'grants.store': 'The tenant\'s key-value store and vector indexes: true to read and write, "read" to read',
   'grants.messaging': "Broadcasts and lines among the tenant's inferlets",
   'grants.launch': 'Functions that it may launch as children; "*" for all of the tenant',
   restartable:

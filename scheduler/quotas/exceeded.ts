@@ -45,7 +45,7 @@ export interface Metered<Outcome> {
 
 /** For each quota of bytes: the content that counts, and the tenant's ways to free some. */
 const KEPT: Readonly<Partial<Record<QuotaName, string>>> = {
-  'storage-bytes': "the tenant's stored values, files and components. Delete what is not needed.",
+  'storage-bytes': "the tenant's stored values, files, indexes and components. Delete what is not needed.",
   'redis-bytes':
     "the tenant's waiting inputs, events, logs, messages, stored values, files and components. Let what runs end, delete stored values and versions " +
     'that are not needed, or wait until events and files of ended invocations are forgotten.',

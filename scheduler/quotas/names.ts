@@ -23,7 +23,7 @@ const COUNTED = {
 } as const satisfies Record<string, Described>;
 export type Counted = keyof typeof COUNTED;
 
-/** Held amounts. `latency-invocations` are open ones with granted latency targets; no limit grants none. `storage-bytes` are stored values, files and components; `redis-bytes` these, inputs, events, messages and logs. */
+/** Held amounts. `latency-invocations` are open ones with granted latency targets; no limit grants none. `storage-bytes` are stored values, files, vector indexes and components; `redis-bytes` these without the indexes, inputs, events, messages and logs. */
 const HELD_AMOUNTS = {
   'concurrent-invocations': { code: 'quota-concurrency', label: 'Running at once', unit: 'count' },
   'waiting-invocations': { code: 'quota-concurrency', label: 'Waiting in the queue', unit: 'count' },

@@ -175,6 +175,8 @@ describe('every function of the contract, from a guest', () => {
 
   test('embedding and rerank', () => part('encoders'));
 
+  test('index', () => part('search'));
+
   test('store, messaging, http and children', () => part('platform'));
 
   test('store, messaging, http and children, without a grant', () => part('denied', { function: 'contract-denied' }));

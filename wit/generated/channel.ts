@@ -1,6 +1,6 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
 import type { ChannelCall, ValueReader, ValueWriter } from '../generate/channel-io.ts';
-import type { Outcome, Access, AdapterInfo, ChatMessage, Dimensions, Distribution, EncoderInfo, EncoderKind, Ending, Entry, Envelope, ExportInfo, Failure, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, KvFilesFileInfo, LeaseEnd, LogLevel, Mask, MatchStatus, Message, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Request, Residency, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Scores, Source, SpecialTokenIds, StepRequest, StepResult, Tier, Vectors } from './host.ts';
+import type { Outcome, Access, AdapterInfo, ChatMessage, Comparison, Condition, Dimensions, Distribution, EncoderInfo, EncoderKind, Ending, Entry, Envelope, ExportInfo, Failure, Field, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, IndexEntry, IndexInfo, KvFilesFileInfo, LeaseEnd, LogLevel, Mask, Match, MatchStatus, Message, Metric, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Request, Residency, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Scores, Source, SpecialTokenIds, StepRequest, StepResult, Tier, Value, Vectors } from './host.ts';
 
 /** One model that the invocation may use. */
 export interface LifecycleGrantedModel {
@@ -584,6 +584,102 @@ export function readRerankScores(r: ValueReader): Scores {
     values: r.f32List(),
     tokens: r.u32(),
     cut: r.u32(),
+  };
+}
+const indexMetricCases: readonly Metric[] = ['cosine', 'dot-product', 'euclidean'];
+export function writeIndexMetric(w: ValueWriter, v: Metric): void {
+  w.case(indexMetricCases.indexOf(v));
+}
+export function readIndexMetric(r: ValueReader): Metric {
+  return r.pick(indexMetricCases);
+}
+export function writeIndexValue(w: ValueWriter, v: Value): void {
+  switch (v.tag) {
+    case 'text':
+      w.case(0); w.string(v.val);
+      return;
+    case 'number':
+      w.case(1); w.f64(v.val);
+      return;
+    case 'boolean':
+      w.case(2); w.bool(v.val);
+      return;
+    default:
+      w.case(-1);
+  }
+}
+export function readIndexValue(r: ValueReader): Value {
+  switch (r.case(3)) {
+    case 0: return { tag: 'text', val: r.string() };
+    case 1: return { tag: 'number', val: r.f64() };
+    default: return { tag: 'boolean', val: r.bool() };
+  }
+}
+export function writeIndexField(w: ValueWriter, v: Field): void {
+  w.string(v.name);
+  writeIndexValue(w, v.value);
+}
+export function readIndexField(r: ValueReader): Field {
+  return {
+    name: r.string(),
+    value: readIndexValue(r),
+  };
+}
+export function writeIndexIndexEntry(w: ValueWriter, v: IndexEntry): void {
+  w.string(v.id);
+  if (v.text === undefined) w.case(0); else { w.case(1); w.string(v.text); }
+  w.count(v.fields.length); for (const e of v.fields) { writeIndexField(w, e); }
+}
+export function readIndexIndexEntry(r: ValueReader): IndexEntry {
+  return {
+    id: r.string(),
+    text: (r.case(2) === 0 ? undefined : r.string()),
+    fields: r.list(6, () => readIndexField(r)),
+  };
+}
+const indexComparisonCases: readonly Comparison[] = ['equal', 'not-equal', 'less', 'at-most', 'greater', 'at-least'];
+export function writeIndexComparison(w: ValueWriter, v: Comparison): void {
+  w.case(indexComparisonCases.indexOf(v));
+}
+export function readIndexComparison(r: ValueReader): Comparison {
+  return r.pick(indexComparisonCases);
+}
+export function writeIndexCondition(w: ValueWriter, v: Condition): void {
+  w.string(v.field);
+  writeIndexComparison(w, v.comparison);
+  w.count(v.values.length); for (const e of v.values) { writeIndexValue(w, e); }
+}
+export function readIndexCondition(r: ValueReader): Condition {
+  return {
+    field: r.string(),
+    comparison: readIndexComparison(r),
+    values: r.list(2, () => readIndexValue(r)),
+  };
+}
+export function writeIndexMatch(w: ValueWriter, v: Match): void {
+  writeIndexIndexEntry(w, v.entry);
+  w.f64(v.score);
+}
+export function readIndexMatch(r: ValueReader): Match {
+  return {
+    entry: readIndexIndexEntry(r),
+    score: r.f64(),
+  };
+}
+export function writeIndexIndexInfo(w: ValueWriter, v: IndexInfo): void {
+  w.string(v.name);
+  w.u32(v.dimensions);
+  writeIndexMetric(w, v.metric);
+  w.u64(v.entries);
+  w.u64(v.bytes);
+}
+export function readIndexIndexInfo(r: ValueReader): IndexInfo {
+  return {
+    name: r.string(),
+    dimensions: r.u32(),
+    metric: readIndexMetric(r),
+    entries: r.u64(),
+    bytes: r.u64(),
   };
 }
 export function writeStoreEntry(w: ValueWriter, v: Entry): void {
@@ -1423,6 +1519,55 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readArguments(r) { return [r.string(), r.string(), r.list(4, () => r.string())]; },
     writeResult(w, v: Outcome<Scores, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeRerankScores(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
     readResult(r): Outcome<Scores, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readRerankScores(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'index', name: 'create', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1, a2]: readonly [string, number, Metric]) { w.string(a0); w.u32(a1); writeIndexMetric(w, a2); },
+    readArguments(r) { return [r.string(), r.u32(), readIndexMetric(r)]; },
+    writeResult(w, v: Outcome<IndexInfo, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeIndexIndexInfo(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<IndexInfo, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readIndexIndexInfo(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'index', name: 'upsert', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1, a2]: readonly [string, readonly IndexEntry[], Float32Array]) { w.string(a0); w.count(a1.length); for (const e of a1) { writeIndexIndexEntry(w, e); } w.numbers(a2); },
+    readArguments(r) { return [r.string(), r.list(9, () => readIndexIndexEntry(r)), r.f32List()]; },
+    writeResult(w, v: Outcome<undefined, HandlerError>) { if (v.tag === 'ok') { w.case(0);  } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<undefined, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: undefined } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'index', name: 'delete-entries', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1]: readonly [string, readonly string[]]) { w.string(a0); w.count(a1.length); for (const e of a1) { w.string(e); } },
+    readArguments(r) { return [r.string(), r.list(4, () => r.string())]; },
+    writeResult(w, v: Outcome<number, HandlerError>) { if (v.tag === 'ok') { w.case(0); w.u32(v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<number, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.u32() } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'index', name: 'query', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1, a2, a3, a4]: readonly [string, Float32Array | undefined, string | undefined, readonly Condition[], number]) { w.string(a0); if (a1 === undefined) w.case(0); else { w.case(1); w.numbers(a1); } if (a2 === undefined) w.case(0); else { w.case(1); w.string(a2); } w.count(a3.length); for (const e of a3) { writeIndexCondition(w, e); } w.u32(a4); },
+    readArguments(r) { return [r.string(), (r.case(2) === 0 ? undefined : r.f32List()), (r.case(2) === 0 ? undefined : r.string()), r.list(9, () => readIndexCondition(r)), r.u32()]; },
+    writeResult(w, v: Outcome<readonly Match[], HandlerError>) { if (v.tag === 'ok') { w.case(0); w.count(v.val.length); for (const e of v.val) { writeIndexMatch(w, e); } } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<readonly Match[], HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.list(17, () => readIndexMatch(r)) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'index', name: 'stats', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0]: readonly [string]) { w.string(a0); },
+    readArguments(r) { return [r.string()]; },
+    writeResult(w, v: Outcome<IndexInfo, HandlerError>) { if (v.tag === 'ok') { w.case(0); writeIndexIndexInfo(w, v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<IndexInfo, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readIndexIndexInfo(r) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'index', name: 'list-indexes', answering: 'future', resource: -1, fallible: true,
+    writeArguments() {  },
+    readArguments() { return []; },
+    writeResult(w, v: Outcome<readonly IndexInfo[], HandlerError>) { if (v.tag === 'ok') { w.case(0); w.count(v.val.length); for (const e of v.val) { writeIndexIndexInfo(w, e); } } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<readonly IndexInfo[], HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.list(25, () => readIndexIndexInfo(r)) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'index', name: 'drop-index', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0]: readonly [string]) { w.string(a0); },
+    readArguments(r) { return [r.string()]; },
+    writeResult(w, v: Outcome<boolean, HandlerError>) { if (v.tag === 'ok') { w.case(0); w.bool(v.val); } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<boolean, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.bool() } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
     interface: 'store', name: 'get', answering: 'future', resource: -1, fallible: true,

@@ -827,6 +827,91 @@ declare module 'pie:inferlet/rerank@0.1.0' {
 }
 
 /**
+ * Finds entries by meaning, by words, or by both, in indexes that belong to the tenant and last. Functions with the grant `store` share them
+ * (manifest: `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, the calls that write do. A name has 1
+ * to 128 letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call
+ * again later; a write may have had its effect.
+ */
+declare module 'pie:inferlet/index@0.1.0' {
+  import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+  /** Nearness of two vectors: the cosine of their angle, their dot product, or the negative square of their distance. */
+  export type Metric = 'cosine' | 'dot-product' | 'euclidean';
+  export type Value =
+    | { readonly tag: 'text'; readonly val: string }
+    | { readonly tag: 'number'; readonly val: number }
+    | { readonly tag: 'boolean'; readonly val: boolean };
+  export interface Field {
+    readonly name: string;
+    readonly value: Value;
+  }
+  /**
+   * An entry without its vector. The id has 1 to 512 bytes, the text at most 64 KiB. At most 32 fields, with names of 1 to 64 bytes and texts of
+   * at most 1,024 bytes.
+   */
+  export interface IndexEntryInput {
+    readonly id: string;
+    /** Found by its words; not part of the vector. */
+    readonly text?: string | null | undefined;
+    readonly fields: readonly Field[];
+  }
+  /**
+   * An entry without its vector. The id has 1 to 512 bytes, the text at most 64 KiB. At most 32 fields, with names of 1 to 64 bytes and texts of
+   * at most 1,024 bytes.
+   */
+  export interface IndexEntry {
+    readonly id: string;
+    /** Found by its words; not part of the vector. */
+    readonly text: string | null;
+    readonly fields: Field[];
+  }
+  /**
+   * Of the comparisons, `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The others
+   * take one text or number, and hold for fields of its kind; texts are in the order of their bytes.
+   */
+  export type Comparison = 'equal' | 'not-equal' | 'less' | 'at-most' | 'greater' | 'at-least';
+  export interface Condition {
+    readonly field: string;
+    readonly comparison: Comparison;
+    readonly values: readonly Value[];
+  }
+  export interface Match {
+    readonly entry: IndexEntry;
+    /** Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum of 1 / (60 + rank) in either ranking. */
+    readonly score: number;
+  }
+  export interface IndexInfo {
+    readonly name: string;
+    readonly dimensions: number;
+    readonly metric: Metric;
+    readonly entries: number;
+    /** Bytes that count for the tenant's limits and its quota of storage. */
+    readonly bytes: number;
+  }
+  /** Makes an index for vectors of 1 to 4,096 values. An index of that name and shape is kept; with another shape it is an `invalid-argument`. */
+  export function create(name: string, dimensions: number, metric: Metric): Future<Outcome<IndexInfo>>;
+  /**
+   * Stores up to 256 entries, each over an earlier one with its id: all or none. `vectors` has one vector for each, one after the other. The
+   * entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room.
+   */
+  export function upsert(name: string, entries: readonly IndexEntryInput[], vectors: Float32Array | readonly number[]): Future<Outcome<undefined>>;
+  /** Deletes up to 256 entries. Completes with their number; ids without an entry are no error. */
+  export function deleteEntries(name: string, ids: readonly string[]): Future<Outcome<number>>;
+  /**
+   * The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
+   * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words. Nearest vectors of large indexes are found
+   * approximately: about one of a hundred is missed.
+   */
+  export function query(name: string, vector: Float32Array | readonly number[] | null | undefined, text: string | null | undefined, filter: readonly Condition[], limit: number): Future<Outcome<Match[]>>;
+  /** The size of an index. */
+  export function stats(name: string): Future<Outcome<IndexInfo>>;
+  /** The tenant's indexes, by name. */
+  export function listIndexes(): Future<Outcome<IndexInfo[]>>;
+  /** Deletes an index with its entries. Completes with false when there was none. */
+  export function dropIndex(name: string): Future<Outcome<boolean>>;
+  export {};
+}
+
+/**
  * Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call
  * fails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
  * `limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.

@@ -5,7 +5,9 @@ import type {
   AdapterInfo,
   ChatMessage,
   Child,
+  Comparison,
   Compiled,
+  Condition,
   Detokenizer,
   Dimensions,
   Distribution,
@@ -17,6 +19,7 @@ import type {
   Exchange,
   ExportInfo,
   Failure,
+  Field,
   File,
   FileExchangeFile,
   FileExchangeFileInfo,
@@ -25,13 +28,17 @@ import type {
   HandlerError,
   Header,
   Imported,
+  IndexEntry,
+  IndexInfo,
   KvFilesFileInfo,
   LeaseEnd,
   LogLevel,
   Mask,
+  Match,
   MatchStatus,
   Matcher,
   Message,
+  Metric,
   ModelInfo,
   ModelMetadata,
   Outcome,
@@ -54,6 +61,7 @@ import type {
   StepResult,
   Subscription,
   Tier,
+  Value,
   Vectors,
 } from './host.ts';
 
@@ -196,6 +204,15 @@ export interface HostFunctions {
   };
   readonly 'rerank': {
     readonly 'rerank': (context: unknown, a0: string, a1: string, a2: readonly string[]) => Promise<Outcome<Scores, HandlerError>>;
+  };
+  readonly 'index': {
+    readonly 'create': (context: unknown, a0: string, a1: number, a2: Metric) => Promise<Outcome<IndexInfo, HandlerError>>;
+    readonly 'upsert': (context: unknown, a0: string, a1: readonly IndexEntry[], a2: Float32Array) => Promise<Outcome<undefined, HandlerError>>;
+    readonly 'delete-entries': (context: unknown, a0: string, a1: readonly string[]) => Promise<Outcome<number, HandlerError>>;
+    readonly 'query': (context: unknown, a0: string, a1: Float32Array | undefined, a2: string | undefined, a3: readonly Condition[], a4: number) => Promise<Outcome<readonly Match[], HandlerError>>;
+    readonly 'stats': (context: unknown, a0: string) => Promise<Outcome<IndexInfo, HandlerError>>;
+    readonly 'list-indexes': (context: unknown) => Promise<Outcome<readonly IndexInfo[], HandlerError>>;
+    readonly 'drop-index': (context: unknown, a0: string) => Promise<Outcome<boolean, HandlerError>>;
   };
   readonly 'store': {
     readonly 'get': (context: unknown, a0: string) => Promise<Outcome<Entry | undefined, HandlerError>>;
@@ -350,6 +367,13 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['embedding', 'encoders'],
   ['embedding', 'embed'],
   ['rerank', 'rerank'],
+  ['index', 'create'],
+  ['index', 'upsert'],
+  ['index', 'delete-entries'],
+  ['index', 'query'],
+  ['index', 'stats'],
+  ['index', 'list-indexes'],
+  ['index', 'drop-index'],
   ['store', 'get'],
   ['store', 'set'],
   ['store', 'compare-and-set'],
@@ -491,37 +515,44 @@ export function lower(host: HostFunctions): Lowering {
   const h103 = host['embedding']['encoders'];
   const h104 = host['embedding']['embed'];
   const h105 = host['rerank']['rerank'];
-  const h106 = host['store']['get'];
-  const h107 = host['store']['set'];
-  const h108 = host['store']['compare-and-set'];
-  const h109 = host['store']['delete-key'];
-  const h110 = host['store']['exists'];
-  const h111 = host['store']['list-keys'];
-  const h112 = host['messaging']['broadcast'];
-  const h113 = host['messaging']['push'];
-  const h114 = host['messaging']['pull'];
-  const h115 = host['messaging']['[constructor]subscription'];
-  const h116 = host['messaging']['[method]subscription.ready'];
-  const h117 = host['messaging']['[method]subscription.next'];
-  const h118 = host['messaging']['[method]subscription.unsubscribe'];
-  const h119 = host['messaging']['[resource-drop]subscription'];
-  const h120 = host['http']['[constructor]exchange'];
-  const h121 = host['http']['[method]exchange.head'];
-  const h122 = host['http']['[method]exchange.read'];
-  const h123 = host['http']['[resource-drop]exchange'];
-  const h124 = host['children']['[constructor]child'];
-  const h125 = host['children']['[method]child.started'];
-  const h126 = host['children']['[method]child.send'];
-  const h127 = host['children']['[method]child.close'];
-  const h128 = host['children']['[method]child.receive'];
-  const h129 = host['children']['[method]child.wait'];
-  const h130 = host['children']['[method]child.cancel'];
-  const h131 = host['children']['[resource-drop]child'];
-  const h132 = host['file-exchange']['send-file'];
-  const h133 = host['file-exchange']['receive-file'];
-  const h134 = host['file-exchange']['list-files'];
-  const h135 = host['environment']['get-variable'];
-  const h136 = host['environment']['list-variables'];
+  const h106 = host['index']['create'];
+  const h107 = host['index']['upsert'];
+  const h108 = host['index']['delete-entries'];
+  const h109 = host['index']['query'];
+  const h110 = host['index']['stats'];
+  const h111 = host['index']['list-indexes'];
+  const h112 = host['index']['drop-index'];
+  const h113 = host['store']['get'];
+  const h114 = host['store']['set'];
+  const h115 = host['store']['compare-and-set'];
+  const h116 = host['store']['delete-key'];
+  const h117 = host['store']['exists'];
+  const h118 = host['store']['list-keys'];
+  const h119 = host['messaging']['broadcast'];
+  const h120 = host['messaging']['push'];
+  const h121 = host['messaging']['pull'];
+  const h122 = host['messaging']['[constructor]subscription'];
+  const h123 = host['messaging']['[method]subscription.ready'];
+  const h124 = host['messaging']['[method]subscription.next'];
+  const h125 = host['messaging']['[method]subscription.unsubscribe'];
+  const h126 = host['messaging']['[resource-drop]subscription'];
+  const h127 = host['http']['[constructor]exchange'];
+  const h128 = host['http']['[method]exchange.head'];
+  const h129 = host['http']['[method]exchange.read'];
+  const h130 = host['http']['[resource-drop]exchange'];
+  const h131 = host['children']['[constructor]child'];
+  const h132 = host['children']['[method]child.started'];
+  const h133 = host['children']['[method]child.send'];
+  const h134 = host['children']['[method]child.close'];
+  const h135 = host['children']['[method]child.receive'];
+  const h136 = host['children']['[method]child.wait'];
+  const h137 = host['children']['[method]child.cancel'];
+  const h138 = host['children']['[resource-drop]child'];
+  const h139 = host['file-exchange']['send-file'];
+  const h140 = host['file-exchange']['receive-file'];
+  const h141 = host['file-exchange']['list-files'];
+  const h142 = host['environment']['get-variable'];
+  const h143 = host['environment']['list-variables'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -1046,23 +1077,84 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function lift66(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift66(g: LoweredGuest, f0: number): Metric {
     const d = f0 >>> 0;
     switch (d) {
+      case 0: return 'cosine';
+      case 1: return 'dot-product';
+      case 2: return 'euclidean';
+      default: return g.trap(`${d} is no case of metric`);
+    }
+  }
+  function list67(g: LoweredGuest, p: number, n: number): readonly IndexEntry[] {
+    n >>>= 0;
+    const a = g.items(p, n, 28, 4);
+    const v: IndexEntry[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 28;
+      v[i] = load68(g, e);
+    }
+    return v;
+  }
+  function load68(g: LoweredGuest, p: number): IndexEntry {
+    return {
+      id: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
+      text: load69(g, p + 8),
+      fields: list70(g, g.u32[(p + 20) >>> 2], g.u32[(p + 20 + 4) >>> 2]),
+    };
+  }
+  function load69(g: LoweredGuest, p: number): string | undefined {
+    const d = g.u8[p];
+    switch (d) {
       case 0: return undefined;
-      case 1: return (f1 >>> 0);
+      case 1: return g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift67(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
+  function list70(g: LoweredGuest, p: number, n: number): readonly Field[] {
+    n >>>= 0;
+    const a = g.items(p, n, 24, 8);
+    const v: Field[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 24;
+      v[i] = load71(g, e);
+    }
+    return v;
+  }
+  function load71(g: LoweredGuest, p: number): Field {
+    return {
+      name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
+      value: load72(g, p + 8),
+    };
+  }
+  function load72(g: LoweredGuest, p: number): Value {
+    const d = g.u8[p];
+    switch (d) {
+      case 0: return { tag: 'text', val: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]) };
+      case 1: return { tag: 'number', val: g.f64[(p + 8) >>> 3] };
+      case 2: return { tag: 'boolean', val: (g.u8[p + 8] !== 0) };
+      default: return g.trap(`${d} is no case of value`);
+    }
+  }
+  function list73(g: LoweredGuest, p: number, n: number): readonly string[] {
+    n >>>= 0;
+    const a = g.items(p, n, 8, 4);
+    const v: string[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 8;
+      v[i] = g.string(g.u32[(e) >>> 2], g.u32[(e + 4) >>> 2]);
+    }
+    return v;
+  }
+  function lift74(g: LoweredGuest, f0: number, f1: number, f2: number): Float32Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
-      case 1: return BigInt.asUintN(64, f1);
+      case 1: return g.listF32(f1, f2);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift68(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift75(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1070,41 +1162,46 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift69(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
-    return {
-      method: g.string(f0, f1),
-      url: g.string(f2, f3),
-      headers: list70(g, f4, f5),
-      body: lift72(g, f6, f7, f8),
-      timeoutMs: lift73(g, f9, f10),
-      redirects: (f11 >>> 0),
-    };
-  }
-  function list70(g: LoweredGuest, p: number, n: number): readonly Header[] {
+  function list76(g: LoweredGuest, p: number, n: number): readonly Condition[] {
     n >>>= 0;
-    const a = g.items(p, n, 16, 4);
-    const v: Header[] = new Array(n);
+    const a = g.items(p, n, 20, 4);
+    const v: Condition[] = new Array(n);
     for (let i = 0; i < n; i++) {
-      const e = a + i * 16;
-      v[i] = load71(g, e);
+      const e = a + i * 20;
+      v[i] = load77(g, e);
     }
     return v;
   }
-  function load71(g: LoweredGuest, p: number): Header {
+  function load77(g: LoweredGuest, p: number): Condition {
     return {
-      name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
-      value: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
+      field: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
+      comparison: load78(g, p + 8),
+      values: list79(g, g.u32[(p + 12) >>> 2], g.u32[(p + 12 + 4) >>> 2]),
     };
   }
-  function lift72(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
-    const d = f0 >>> 0;
+  function load78(g: LoweredGuest, p: number): Comparison {
+    const d = g.u8[p];
     switch (d) {
-      case 0: return undefined;
-      case 1: return g.listU8(f1, f2);
-      default: return g.trap(`${d} is no case of option`);
+      case 0: return 'equal';
+      case 1: return 'not-equal';
+      case 2: return 'less';
+      case 3: return 'at-most';
+      case 4: return 'greater';
+      case 5: return 'at-least';
+      default: return g.trap(`${d} is no case of comparison`);
     }
   }
-  function lift73(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function list79(g: LoweredGuest, p: number, n: number): readonly Value[] {
+    n >>>= 0;
+    const a = g.items(p, n, 16, 8);
+    const v: Value[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 16;
+      v[i] = load72(g, e);
+    }
+    return v;
+  }
+  function lift80(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1112,14 +1209,72 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function store74(g: LoweredGuest, p: number, v: string | undefined): void {
+  function lift81(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
+    const d = f0 >>> 0;
+    switch (d) {
+      case 0: return undefined;
+      case 1: return BigInt.asUintN(64, f1);
+      default: return g.trap(`${d} is no case of option`);
+    }
+  }
+  function lift82(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+    const d = f0 >>> 0;
+    switch (d) {
+      case 0: return undefined;
+      case 1: return g.string(f1, f2);
+      default: return g.trap(`${d} is no case of option`);
+    }
+  }
+  function lift83(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
+    return {
+      method: g.string(f0, f1),
+      url: g.string(f2, f3),
+      headers: list84(g, f4, f5),
+      body: lift86(g, f6, f7, f8),
+      timeoutMs: lift87(g, f9, f10),
+      redirects: (f11 >>> 0),
+    };
+  }
+  function list84(g: LoweredGuest, p: number, n: number): readonly Header[] {
+    n >>>= 0;
+    const a = g.items(p, n, 16, 4);
+    const v: Header[] = new Array(n);
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 16;
+      v[i] = load85(g, e);
+    }
+    return v;
+  }
+  function load85(g: LoweredGuest, p: number): Header {
+    return {
+      name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
+      value: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
+    };
+  }
+  function lift86(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
+    const d = f0 >>> 0;
+    switch (d) {
+      case 0: return undefined;
+      case 1: return g.listU8(f1, f2);
+      default: return g.trap(`${d} is no case of option`);
+    }
+  }
+  function lift87(g: LoweredGuest, f0: number, f1: number): number | undefined {
+    const d = f0 >>> 0;
+    switch (d) {
+      case 0: return undefined;
+      case 1: return (f1 >>> 0);
+      default: return g.trap(`${d} is no case of option`);
+    }
+  }
+  function store88(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store75(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store89(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1129,7 +1284,7 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function lift76(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
+  function lift90(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(f1, f2) };
@@ -1137,7 +1292,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function load77(g: LoweredGuest, p: number): Outcome<string, string> {
+  function load91(g: LoweredGuest, p: number): Outcome<string, string> {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
@@ -1145,83 +1300,83 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function store78(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store92(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store79(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
+  function store93(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store80(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store94(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store80(g: LoweredGuest, p: number, v: Message): void {
+  function store94(g: LoweredGuest, p: number, v: Message): void {
     switch (v.tag) {
       case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store81(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
+  function store95(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store82(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store96(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store82(g: LoweredGuest, p: number, v: Imported): void {
+  function store96(g: LoweredGuest, p: number, v: Imported): void {
     g.putU32(p + 0, v.pages);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
   }
-  function store83(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+  function store97(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store84(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store98(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store84(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
+  function store98(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store85(g, e, (v[i] as ExportInfo));
+      store99(g, e, (v[i] as ExportInfo));
     }
   }
-  function store85(g: LoweredGuest, p: number, v: ExportInfo): void {
+  function store99(g: LoweredGuest, p: number, v: ExportInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.pages;
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.nextPosition;
     g.u8[p + 20] = v.persistent ? 1 : 0;
   }
-  function store86(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
+  function store100(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store87(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store101(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store87(g: LoweredGuest, p: number, v: Residency): void {
-    store88(g, p + 0, v.tier);
+  function store101(g: LoweredGuest, p: number, v: Residency): void {
+    store102(g, p + 0, v.tier);
     g.u32[(p + 4) >>> 2] = v.devicePages;
     g.u32[(p + 8) >>> 2] = v.memoryPages;
     g.u32[(p + 12) >>> 2] = v.diskPages;
     g.u64[(p + 16) >>> 3] = BigInt(v.bytes);
     g.u32[(p + 24) >>> 2] = v.leaseMs;
-    store90(g, p + 28, v.leaseEnded);
+    store104(g, p + 28, v.leaseEnded);
   }
-  function store88(g: LoweredGuest, p: number, v: Tier): void {
-    g.u8[p] = case89(v);
+  function store102(g: LoweredGuest, p: number, v: Tier): void {
+    g.u8[p] = case103(v);
   }
-  function case89(v: Tier): number {
+  function case103(v: Tier): number {
     switch (v) {
       case 'device': return 0;
       case 'memory': return 1;
@@ -1229,91 +1384,91 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store90(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
+  function store104(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store91(g, p + 1, v);
+      store105(g, p + 1, v);
     }
   }
-  function store91(g: LoweredGuest, p: number, v: LeaseEnd): void {
-    g.u8[p] = case92(v);
+  function store105(g: LoweredGuest, p: number, v: LeaseEnd): void {
+    g.u8[p] = case106(v);
   }
-  function case92(v: LeaseEnd): number {
+  function case106(v: LeaseEnd): number {
     switch (v) {
       case 'expired': return 0;
       case 'pressure': return 1;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store93(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+  function store107(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store94(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store108(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store94(g: LoweredGuest, p: number, v: Distribution): void {
+  function store108(g: LoweredGuest, p: number, v: Distribution): void {
     g.putU32(p + 0, v.tokens);
     g.putF32(p + 8, v.logProbabilities);
   }
-  function store95(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
+  function store109(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putF32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store96(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store110(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.f32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store97(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
+  function store111(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store98(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store112(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store98(g: LoweredGuest, p: number, v: StepResult): void {
+  function store112(g: LoweredGuest, p: number, v: StepResult): void {
     g.putU32(p + 0, v.tokens);
-    store99(g, p + 8, v.distributions);
+    store113(g, p + 8, v.distributions);
   }
-  function store99(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store113(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store94(g, e, (v[i] as Distribution));
+      store108(g, e, (v[i] as Distribution));
     }
   }
-  function store100(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
+  function store114(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store101(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store115(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store101(g: LoweredGuest, p: number, v: RunChunk): void {
+  function store115(g: LoweredGuest, p: number, v: RunChunk): void {
     g.putU32(p + 0, v.tokens);
-    store102(g, p + 8, v.finished);
+    store116(g, p + 8, v.finished);
   }
-  function store102(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store116(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store103(g, p + 1, v);
+      store117(g, p + 1, v);
     }
   }
-  function store103(g: LoweredGuest, p: number, v: FinishReason): void {
-    g.u8[p] = case104(v);
+  function store117(g: LoweredGuest, p: number, v: FinishReason): void {
+    g.u8[p] = case118(v);
   }
-  function case104(v: FinishReason): number {
+  function case118(v: FinishReason): number {
     switch (v) {
       case 'stop-token': return 0;
       case 'max-tokens': return 1;
@@ -1321,89 +1476,89 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store105(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
+  function store119(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store106(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store120(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store106(g: LoweredGuest, p: number, v: Piped): void {
+  function store120(g: LoweredGuest, p: number, v: Piped): void {
     g.putU32(p + 0, v.tokens);
     g.putString(p + 8, v.text);
     g.putString(p + 16, v.held);
-    store107(g, p + 24, v.stop);
-    store108(g, p + 36, v.finished);
+    store121(g, p + 24, v.stop);
+    store122(g, p + 36, v.finished);
   }
-  function store107(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store121(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store108(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store122(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store103(g, p + 1, v);
+      store117(g, p + 1, v);
     }
   }
-  function store109(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
+  function store123(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store110(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store124(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store111(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
+  function store125(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store112(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store126(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store112(g: LoweredGuest, p: number, v: MatchStatus): void {
+  function store126(g: LoweredGuest, p: number, v: MatchStatus): void {
     g.u8[p + 0] = v.mayEnd ? 1 : 0;
     g.u8[p + 1] = v.mustEnd ? 1 : 0;
   }
-  function store113(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+  function store127(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store114(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store128(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store114(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
+  function store128(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store115(g, e, (v[i] as KvFilesFileInfo));
+      store129(g, e, (v[i] as KvFilesFileInfo));
     }
   }
-  function store115(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
+  function store129(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
     g.u8[p + 16] = v.persistent ? 1 : 0;
-    store116(g, p + 17, v.rights);
+    store130(g, p + 17, v.rights);
     g.putString(p + 20, v.owner);
     g.u8[p + 28] = v.locked ? 1 : 0;
   }
-  function store116(g: LoweredGuest, p: number, v: Rights): void {
-    g.u8[p] = case117(v);
+  function store130(g: LoweredGuest, p: number, v: Rights): void {
+    g.u8[p] = case131(v);
   }
-  function case117(v: Rights): number {
+  function case131(v: Rights): number {
     switch (v) {
       case 'private': return 0;
       case 'readable': return 1;
@@ -1411,117 +1566,221 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store118(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
+  function store132(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store119(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store133(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store119(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store133(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store94(g, e, (v[i] as Distribution));
+      store108(g, e, (v[i] as Distribution));
     }
   }
-  function store120(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+  function store134(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store121(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store135(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store121(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+  function store135(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store122(g, e, (v[i] as AdapterInfo));
+      store136(g, e, (v[i] as AdapterInfo));
     }
   }
-  function store122(g: LoweredGuest, p: number, v: AdapterInfo): void {
+  function store136(g: LoweredGuest, p: number, v: AdapterInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.rank;
     g.u8[p + 12] = v.loaded ? 1 : 0;
   }
-  function store123(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
+  function store137(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store124(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store138(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store124(g: LoweredGuest, p: number, v: Vectors): void {
+  function store138(g: LoweredGuest, p: number, v: Vectors): void {
     g.u32[(p + 0) >>> 2] = v.size;
     g.putF32(p + 4, v.values);
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.cut;
   }
-  function store125(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
+  function store139(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store126(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store140(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store126(g: LoweredGuest, p: number, v: Scores): void {
+  function store140(g: LoweredGuest, p: number, v: Scores): void {
     g.putF32(p + 0, v.values);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.cut;
   }
-  function store127(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+  function store141(g: LoweredGuest, p: number, v: Outcome<IndexInfo, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store128(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store142(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store128(g: LoweredGuest, p: number, v: Entry | undefined): void {
+  function store142(g: LoweredGuest, p: number, v: IndexInfo): void {
+    g.putString(p + 0, v.name);
+    g.u32[(p + 8) >>> 2] = v.dimensions;
+    store143(g, p + 12, v.metric);
+    g.u64[(p + 16) >>> 3] = BigInt(v.entries);
+    g.u64[(p + 24) >>> 3] = BigInt(v.bytes);
+  }
+  function store143(g: LoweredGuest, p: number, v: Metric): void {
+    g.u8[p] = case144(v);
+  }
+  function case144(v: Metric): number {
+    switch (v) {
+      case 'cosine': return 0;
+      case 'dot-product': return 1;
+      case 'euclidean': return 2;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store145(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store146(g: LoweredGuest, p: number, v: Outcome<readonly Match[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store147(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store147(g: LoweredGuest, p: number, v: readonly Match[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 40, 8);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 40;
+      store148(g, e, (v[i] as Match));
+    }
+  }
+  function store148(g: LoweredGuest, p: number, v: Match): void {
+    store149(g, p + 0, v.entry);
+    g.f64[(p + 32) >>> 3] = v.score;
+  }
+  function store149(g: LoweredGuest, p: number, v: IndexEntry): void {
+    g.putString(p + 0, v.id);
+    store150(g, p + 8, v.text);
+    store151(g, p + 20, v.fields);
+  }
+  function store150(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store129(g, p + 8, v);
+      g.putString(p + 4, v);
     }
   }
-  function store129(g: LoweredGuest, p: number, v: Entry): void {
+  function store151(g: LoweredGuest, p: number, v: readonly Field[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 24, 8);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 24;
+      store152(g, e, (v[i] as Field));
+    }
+  }
+  function store152(g: LoweredGuest, p: number, v: Field): void {
+    g.putString(p + 0, v.name);
+    store153(g, p + 8, v.value);
+  }
+  function store153(g: LoweredGuest, p: number, v: Value): void {
+    switch (v.tag) {
+      case 'text': g.u8[p] = 0; g.putString(p + 8, v.val); return;
+      case 'number': g.u8[p] = 1; g.f64[(p + 8) >>> 3] = v.val; return;
+      case 'boolean': g.u8[p] = 2; g.u8[p + 8] = v.val ? 1 : 0; return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store154(g: LoweredGuest, p: number, v: Outcome<readonly IndexInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store155(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store155(g: LoweredGuest, p: number, v: readonly IndexInfo[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 32, 8);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 32;
+      store142(g, e, (v[i] as IndexInfo));
+    }
+  }
+  function store156(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store157(g, p + 8, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store157(g: LoweredGuest, p: number, v: Entry | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      store158(g, p + 8, v);
+    }
+  }
+  function store158(g: LoweredGuest, p: number, v: Entry): void {
     g.putU8(p + 0, v.value);
     g.u64[(p + 8) >>> 3] = BigInt(v.version);
   }
-  function store130(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
+  function store159(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store131(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
+  function store160(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store132(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store161(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store132(g: LoweredGuest, p: number, v: bigint | undefined): void {
+  function store161(g: LoweredGuest, p: number, v: bigint | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.u64[(p + 8) >>> 3] = BigInt(v);
     }
   }
-  function store133(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+  function store162(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store134(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store163(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store134(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store163(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1531,154 +1790,150 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function store135(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store164(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
+      case 'ok': g.u8[p] = 0; store165(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store136(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store137(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store137(g: LoweredGuest, p: number, v: Envelope): void {
+  function store165(g: LoweredGuest, p: number, v: Envelope): void {
     g.putString(p + 0, v.sender);
-    store80(g, p + 8, v.message);
+    store94(g, p + 8, v.message);
   }
-  function store138(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
+  function store166(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store139(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store167(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store139(g: LoweredGuest, p: number, v: ResponseHead): void {
+  function store167(g: LoweredGuest, p: number, v: ResponseHead): void {
     g.u16[(p + 0) >>> 1] = v.status;
-    store140(g, p + 4, v.headers);
+    store168(g, p + 4, v.headers);
     g.putString(p + 12, v.url);
   }
-  function store140(g: LoweredGuest, p: number, v: readonly Header[]): void {
+  function store168(g: LoweredGuest, p: number, v: readonly Header[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store141(g, e, (v[i] as Header));
+      store169(g, e, (v[i] as Header));
     }
   }
-  function store141(g: LoweredGuest, p: number, v: Header): void {
+  function store169(g: LoweredGuest, p: number, v: Header): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.value);
   }
-  function store142(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
+  function store170(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store143(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store171(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store143(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
+  function store171(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putU8(p + 4, v);
     }
   }
-  function store144(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store172(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store145(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
+  function store173(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store146(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store174(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store146(g: LoweredGuest, p: number, v: Ending): void {
+  function store174(g: LoweredGuest, p: number, v: Ending): void {
     switch (v.tag) {
       case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'failure': g.u8[p] = 1; store147(g, p + 4, v.val); return;
+      case 'failure': g.u8[p] = 1; store175(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store147(g: LoweredGuest, p: number, v: Failure): void {
+  function store175(g: LoweredGuest, p: number, v: Failure): void {
     g.putString(p + 0, v.code);
     g.putString(p + 8, v.message);
   }
-  function store148(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
+  function store176(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store149(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store177(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store149(g: LoweredGuest, p: number, v: FileExchangeFile): void {
+  function store177(g: LoweredGuest, p: number, v: FileExchangeFile): void {
     g.putString(p + 0, v.mediaType);
     g.putU8(p + 8, v.content);
   }
-  function store150(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+  function store178(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store151(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store179(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store151(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
+  function store179(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store152(g, e, (v[i] as FileExchangeFileInfo));
+      store180(g, e, (v[i] as FileExchangeFileInfo));
     }
   }
-  function store152(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
+  function store180(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.mediaType);
     g.u64[(p + 16) >>> 3] = BigInt(v.size);
   }
   const F: LoweredFuture[] = [
-    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store78(g, p, v); } },
-    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store79(g, p, v); } },
-    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store81(g, p, v); } },
-    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store83(g, p, v); } },
-    { id: 4, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store86(g, p, v); } },
-    { id: 5, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store93(g, p, v); } },
-    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store95(g, p, v); } },
-    { id: 7, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store96(g, p, v); } },
-    { id: 8, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store97(g, p, v); } },
-    { id: 9, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store100(g, p, v); } },
-    { id: 10, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store105(g, p, v); } },
-    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store109(g, p, v); } },
-    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store110(g, p, v); } },
-    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store111(g, p, v); } },
-    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store113(g, p, v); } },
-    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store118(g, p, v); } },
-    { id: 16, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store120(g, p, v); } },
-    { id: 17, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store123(g, p, v); } },
-    { id: 18, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store125(g, p, v); } },
-    { id: 19, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store127(g, p, v); } },
-    { id: 20, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store130(g, p, v); } },
-    { id: 21, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store131(g, p, v); } },
-    { id: 22, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store133(g, p, v); } },
-    { id: 23, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store135(g, p, v); } },
-    { id: 24, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store136(g, p, v); } },
-    { id: 25, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store138(g, p, v); } },
-    { id: 26, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store142(g, p, v); } },
-    { id: 27, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store144(g, p, v); } },
-    { id: 28, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store145(g, p, v); } },
-    { id: 29, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store148(g, p, v); } },
-    { id: 30, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store150(g, p, v); } },
+    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store92(g, p, v); } },
+    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store93(g, p, v); } },
+    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store95(g, p, v); } },
+    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store97(g, p, v); } },
+    { id: 4, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store100(g, p, v); } },
+    { id: 5, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store107(g, p, v); } },
+    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store109(g, p, v); } },
+    { id: 7, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store110(g, p, v); } },
+    { id: 8, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store111(g, p, v); } },
+    { id: 9, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store114(g, p, v); } },
+    { id: 10, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store119(g, p, v); } },
+    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store123(g, p, v); } },
+    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store124(g, p, v); } },
+    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store125(g, p, v); } },
+    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store127(g, p, v); } },
+    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store132(g, p, v); } },
+    { id: 16, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store134(g, p, v); } },
+    { id: 17, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store137(g, p, v); } },
+    { id: 18, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store139(g, p, v); } },
+    { id: 19, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<IndexInfo, HandlerError>; store141(g, p, v); } },
+    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store145(g, p, v); } },
+    { id: 21, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Match[], HandlerError>; store146(g, p, v); } },
+    { id: 22, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly IndexInfo[], HandlerError>; store154(g, p, v); } },
+    { id: 23, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store156(g, p, v); } },
+    { id: 24, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store159(g, p, v); } },
+    { id: 25, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store160(g, p, v); } },
+    { id: 26, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store162(g, p, v); } },
+    { id: 27, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store164(g, p, v); } },
+    { id: 28, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store166(g, p, v); } },
+    { id: 29, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store170(g, p, v); } },
+    { id: 30, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store172(g, p, v); } },
+    { id: 31, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store173(g, p, v); } },
+    { id: 32, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store176(g, p, v); } },
+    { id: 33, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store178(g, p, v); } },
   ];
   const functions: readonly (readonly [string, Trampoline])[] = [
     ['pie:inferlet/runtime@0.1#version', (g) => (r: number) => {
@@ -2449,10 +2704,65 @@ export function lower(host: HostFunctions): Lowering {
       g.leave();
       return v;
     }],
+    ['pie:inferlet/index@0.1#create', (g) => (a0_0: number, a0_1: number, a1_0: number, a2_0: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      const v1 = (a1_0 >>> 0);
+      const v2 = lift66(g, a2_0);
+      const v = g.addFuture(h106(g.context, v0, v1, v2), F[19]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/index@0.1#upsert', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      const v1 = list67(g, a1_0, a1_1);
+      const v2 = g.listF32(a2_0, a2_1);
+      const v = g.addFuture(h107(g.context, v0, v1, v2), F[0]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/index@0.1#delete-entries', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      const v1 = list73(g, a1_0, a1_1);
+      const v = g.addFuture(h108(g.context, v0, v1), F[20]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/index@0.1#query', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number, a2_1: number, a2_2: number, a3_0: number, a3_1: number, a4_0: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      const v1 = lift74(g, a1_0, a1_1, a1_2);
+      const v2 = lift75(g, a2_0, a2_1, a2_2);
+      const v3 = list76(g, a3_0, a3_1);
+      const v4 = (a4_0 >>> 0);
+      const v = g.addFuture(h109(g.context, v0, v1, v2, v3, v4), F[21]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/index@0.1#stats', (g) => (a0_0: number, a0_1: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      const v = g.addFuture(h110(g.context, v0), F[19]);
+      g.leave();
+      return v;
+    }],
+    ['pie:inferlet/index@0.1#list-indexes', (g) => () => {
+      g.enter();
+      return g.addFuture(h111(g.context), F[22]);
+    }],
+    ['pie:inferlet/index@0.1#drop-index', (g) => (a0_0: number, a0_1: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      const v = g.addFuture(h112(g.context, v0), F[11]);
+      g.leave();
+      return v;
+    }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h106(g.context, v0), F[19]);
+      const v = g.addFuture(h113(g.context, v0), F[23]);
       g.leave();
       return v;
     }],
@@ -2460,40 +2770,40 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
-      const v2 = lift66(g, a2_0, a2_1);
-      const v = g.addFuture(h107(g.context, v0, v1, v2), F[20]);
+      const v2 = lift80(g, a2_0, a2_1);
+      const v = g.addFuture(h114(g.context, v0, v1, v2), F[24]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#compare-and-set', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: bigint, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift67(g, a1_0, a1_1);
+      const v1 = lift81(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h108(g.context, v0, v1, v2), F[21]);
+      const v = g.addFuture(h115(g.context, v0, v1, v2), F[25]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h109(g.context, v0), F[11]);
+      const v = g.addFuture(h116(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h110(g.context, v0), F[11]);
+      const v = g.addFuture(h117(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#list-keys', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift68(g, a1_0, a1_1, a1_2);
+      const v1 = lift82(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h111(g.context, v0, v1, v2), F[22]);
+      const v = g.addFuture(h118(g.context, v0, v1, v2), F[26]);
       g.leave();
       return v;
     }],
@@ -2501,7 +2811,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h112(g.context, v0, v1), F[23]);
+      const v = g.addFuture(h119(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
@@ -2509,142 +2819,142 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h113(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h120(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h114(g.context, v0), F[24]);
+      const v = g.addFuture(h121(g.context, v0), F[27]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h115(g.context, v0));
+      const v = g.addResource(6, h122(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h116(g.context, v0), F[0]);
+      return g.addFuture(h123(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h117(g.context, v0), F[24]);
+      return g.addFuture(h124(g.context, v0), F[27]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h118(g.context, v0);
+      h125(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h119(g.context, g.takeResource(h, 6) as Subscription);
+      h126(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
-      const v0 = lift69(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h120(g.context, v0));
+      const v0 = lift83(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
+      const v = g.addResource(7, h127(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h121(g.context, v0), F[25]);
+      return g.addFuture(h128(g.context, v0), F[28]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h122(g.context, v0), F[26]);
+      return g.addFuture(h129(g.context, v0), F[29]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h123(g.context, g.takeResource(h, 7) as Exchange);
+      h130(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h124(g.context, v0, v1));
+      const v = g.addResource(8, h131(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h125(g.context, v0), F[27]);
+      return g.addFuture(h132(g.context, v0), F[30]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h126(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h133(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h127(g.context, v0);
+      h134(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h128(g.context, v0), F[1]);
+      return g.addFuture(h135(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h129(g.context, v0), F[28]);
+      return g.addFuture(h136(g.context, v0), F[31]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h130(g.context, v0);
+      h137(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h131(g.context, g.takeResource(h, 8) as Child);
+      h138(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h132(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h139(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h133(g.context, v0), F[29]);
+      const v = g.addFuture(h140(g.context, v0), F[32]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h134(g.context), F[30]);
+      return g.addFuture(h141(g.context), F[33]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h135(g.context, v0);
-      store74(g, r, v);
+      const v = h142(g.context, v0);
+      store88(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h136(g.context);
-      store75(g, r, v);
+      const v = h143(g.context);
+      store89(g, r, v);
       g.leave();
     }],
   ];
@@ -2691,33 +3001,40 @@ export function lower(host: HostFunctions): Lowering {
     ['pie:inferlet/adapter@0.1#step', [F[8]]],
     ['pie:inferlet/embedding@0.1#embed', [F[17]]],
     ['pie:inferlet/rerank@0.1#rerank', [F[18]]],
-    ['pie:inferlet/store@0.1#get', [F[19]]],
-    ['pie:inferlet/store@0.1#set', [F[20]]],
-    ['pie:inferlet/store@0.1#compare-and-set', [F[21]]],
+    ['pie:inferlet/index@0.1#create', [F[19]]],
+    ['pie:inferlet/index@0.1#upsert', [F[0]]],
+    ['pie:inferlet/index@0.1#delete-entries', [F[20]]],
+    ['pie:inferlet/index@0.1#query', [F[21]]],
+    ['pie:inferlet/index@0.1#stats', [F[19]]],
+    ['pie:inferlet/index@0.1#list-indexes', [F[22]]],
+    ['pie:inferlet/index@0.1#drop-index', [F[11]]],
+    ['pie:inferlet/store@0.1#get', [F[23]]],
+    ['pie:inferlet/store@0.1#set', [F[24]]],
+    ['pie:inferlet/store@0.1#compare-and-set', [F[25]]],
     ['pie:inferlet/store@0.1#delete-key', [F[11]]],
     ['pie:inferlet/store@0.1#exists', [F[11]]],
-    ['pie:inferlet/store@0.1#list-keys', [F[22]]],
-    ['pie:inferlet/messaging@0.1#broadcast', [F[23]]],
+    ['pie:inferlet/store@0.1#list-keys', [F[26]]],
+    ['pie:inferlet/messaging@0.1#broadcast', [F[20]]],
     ['pie:inferlet/messaging@0.1#push', [F[0]]],
-    ['pie:inferlet/messaging@0.1#pull', [F[24]]],
+    ['pie:inferlet/messaging@0.1#pull', [F[27]]],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', [F[0]]],
-    ['pie:inferlet/messaging@0.1#[method]subscription.next', [F[24]]],
-    ['pie:inferlet/http@0.1#[method]exchange.head', [F[25]]],
-    ['pie:inferlet/http@0.1#[method]exchange.read', [F[26]]],
-    ['pie:inferlet/children@0.1#[method]child.started', [F[27]]],
+    ['pie:inferlet/messaging@0.1#[method]subscription.next', [F[27]]],
+    ['pie:inferlet/http@0.1#[method]exchange.head', [F[28]]],
+    ['pie:inferlet/http@0.1#[method]exchange.read', [F[29]]],
+    ['pie:inferlet/children@0.1#[method]child.started', [F[30]]],
     ['pie:inferlet/children@0.1#[method]child.send', [F[0]]],
     ['pie:inferlet/children@0.1#[method]child.receive', [F[1]]],
-    ['pie:inferlet/children@0.1#[method]child.wait', [F[28]]],
+    ['pie:inferlet/children@0.1#[method]child.wait', [F[31]]],
     ['pie:inferlet/file-exchange@0.1#send-file', [F[0]]],
-    ['pie:inferlet/file-exchange@0.1#receive-file', [F[29]]],
-    ['pie:inferlet/file-exchange@0.1#list-files', [F[30]]],
+    ['pie:inferlet/file-exchange@0.1#receive-file', [F[32]]],
+    ['pie:inferlet/file-exchange@0.1#list-files', [F[33]]],
   ];
   return {
     functions: new Map(functions),
     futures: new Map(futures),
     deviceFutures: [F[2], F[3], F[4], F[5], F[6], F[7], F[8], F[9], F[10], F[14], F[15], F[16]],
-    liftResult: (g, f0, f1, f2) => lift76(g, f0, f1, f2),
-    loadResult: (g, p) => load77(g, p),
+    liftResult: (g, f0, f1, f2) => lift90(g, f0, f1, f2),
+    loadResult: (g, p) => load91(g, p),
     resultLayout: { size: 12, align: 4 },
   };
 }

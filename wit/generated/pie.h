@@ -1686,6 +1686,192 @@ static inline pie_rerank_future pie_rerank(pie_string model, pie_string query, p
   return (pie_rerank_future){pie_raw_rerank((int32_t)model.data, (int32_t)model.length, (int32_t)query.data, (int32_t)query.length, (int32_t)documents.data, (int32_t)documents.length)};
 }
 
+/* ---- index --------------------------------------------------------------------------------------------------------- */
+/* Finds entries by meaning, by words, or by both, in indexes that belong to the tenant and last. Functions with the grant `store` share them
+ * (manifest: `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, the calls that write do. A name has 1
+ * to 128 letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call
+ * again later; a write may have had its effect. */
+
+/* Nearness of two vectors: the cosine of their angle, their dot product, or the negative square of their distance. */
+enum {
+  PIE_INDEX_METRIC_COSINE = 0,
+  PIE_INDEX_METRIC_DOT_PRODUCT = 1,
+  PIE_INDEX_METRIC_EUCLIDEAN = 2,
+};
+typedef uint8_t pie_index_metric;
+enum {
+  PIE_INDEX_VALUE_TEXT = 0,
+  PIE_INDEX_VALUE_NUMBER = 1,
+  PIE_INDEX_VALUE_BOOLEAN = 2,
+};
+typedef struct { uint8_t tag; union { pie_string text; double number; bool boolean; }; } pie_index_value;
+typedef struct {
+  pie_string name;
+  pie_index_value value;
+} pie_index_field;
+typedef struct { const pie_index_field *data; uint32_t length; } pie_list_index_field;
+/* An entry without its vector. The id has 1 to 512 bytes, the text at most 64 KiB. At most 32 fields, with names of 1 to 64 bytes and texts of
+ * at most 1,024 bytes. */
+typedef struct {
+  pie_string id;
+  /* Found by its words; not part of the vector. */
+  pie_option_string text;
+  pie_list_index_field fields;
+} pie_index_entry;
+/* Of the comparisons, `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The others
+ * take one text or number, and hold for fields of its kind; texts are in the order of their bytes. */
+enum {
+  PIE_INDEX_COMPARISON_EQUAL = 0,
+  PIE_INDEX_COMPARISON_NOT_EQUAL = 1,
+  PIE_INDEX_COMPARISON_LESS = 2,
+  PIE_INDEX_COMPARISON_AT_MOST = 3,
+  PIE_INDEX_COMPARISON_GREATER = 4,
+  PIE_INDEX_COMPARISON_AT_LEAST = 5,
+};
+typedef uint8_t pie_index_comparison;
+typedef struct { const pie_index_value *data; uint32_t length; } pie_list_index_value;
+typedef struct {
+  pie_string field;
+  pie_index_comparison comparison;
+  pie_list_index_value values;
+} pie_index_condition;
+typedef struct {
+  pie_index_entry entry;
+  /* Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum of 1 / (60 + rank) in either ranking. */
+  double score;
+} pie_index_match;
+typedef struct {
+  pie_string name;
+  uint32_t dimensions;
+  pie_index_metric metric;
+  uint64_t entries;
+  /* Bytes that count for the tenant's limits and its quota of storage. */
+  uint64_t bytes;
+} pie_index_info;
+typedef struct { bool failed; union { pie_index_info ok; pie_error err; }; } pie_result_index_info;
+typedef struct { const pie_index_entry *data; uint32_t length; } pie_list_index_entry;
+typedef struct { bool some; pie_list_f32 value; } pie_option_list_f32;
+typedef struct { const pie_index_condition *data; uint32_t length; } pie_list_index_condition;
+typedef struct { const pie_index_match *data; uint32_t length; } pie_list_index_match;
+typedef struct { bool failed; union { pie_list_index_match ok; pie_error err; }; } pie_result_list_index_match;
+typedef struct { const pie_index_info *data; uint32_t length; } pie_list_index_info;
+typedef struct { bool failed; union { pie_list_index_info ok; pie_error err; }; } pie_result_list_index_info;
+
+PIE_IMPORT("pie:inferlet/index@0.1.0", "create") int32_t pie_raw_index_create(int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-read-0]create") int32_t pie_raw_index_create_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-drop-readable-0]create") void pie_raw_index_create_forget(int32_t);
+typedef struct { int32_t handle; } pie_index_create_future;
+static inline pie_result_index_info pie_index_create_wait(pie_index_create_future future) {
+  pie_result_index_info result;
+  pie_raw_index_create_read(future.handle, &result);
+  pie_raw_index_create_forget(future.handle);
+  return result;
+}
+static inline void pie_index_create_forget(pie_index_create_future future) { pie_raw_index_create_forget(future.handle); }
+/* Makes an index for vectors of 1 to 4,096 values. An index of that name and shape is kept; with another shape it is an `invalid-argument`. */
+static inline pie_index_create_future pie_index_create(pie_string name, uint32_t dimensions, pie_index_metric metric) {
+  return (pie_index_create_future){pie_raw_index_create((int32_t)name.data, (int32_t)name.length, dimensions, metric)};
+}
+
+PIE_IMPORT("pie:inferlet/index@0.1.0", "upsert") int32_t pie_raw_index_upsert(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-read-0]upsert") int32_t pie_raw_index_upsert_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-drop-readable-0]upsert") void pie_raw_index_upsert_forget(int32_t);
+typedef struct { int32_t handle; } pie_index_upsert_future;
+static inline pie_result pie_index_upsert_wait(pie_index_upsert_future future) {
+  pie_result result;
+  pie_raw_index_upsert_read(future.handle, &result);
+  pie_raw_index_upsert_forget(future.handle);
+  return result;
+}
+static inline void pie_index_upsert_forget(pie_index_upsert_future future) { pie_raw_index_upsert_forget(future.handle); }
+/* Stores up to 256 entries, each over an earlier one with its id: all or none. `vectors` has one vector for each, one after the other. The
+ * entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room. */
+static inline pie_index_upsert_future pie_index_upsert(pie_string name, pie_list_index_entry entries, pie_list_f32 vectors) {
+  return (pie_index_upsert_future){pie_raw_index_upsert((int32_t)name.data, (int32_t)name.length, (int32_t)entries.data, (int32_t)entries.length, (int32_t)vectors.data, (int32_t)vectors.length)};
+}
+
+PIE_IMPORT("pie:inferlet/index@0.1.0", "delete-entries") int32_t pie_raw_index_delete_entries(int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-read-0]delete-entries") int32_t pie_raw_index_delete_entries_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-drop-readable-0]delete-entries") void pie_raw_index_delete_entries_forget(int32_t);
+typedef struct { int32_t handle; } pie_index_delete_entries_future;
+static inline pie_result_u32 pie_index_delete_entries_wait(pie_index_delete_entries_future future) {
+  pie_result_u32 result;
+  pie_raw_index_delete_entries_read(future.handle, &result);
+  pie_raw_index_delete_entries_forget(future.handle);
+  return result;
+}
+static inline void pie_index_delete_entries_forget(pie_index_delete_entries_future future) { pie_raw_index_delete_entries_forget(future.handle); }
+/* Deletes up to 256 entries. Completes with their number; ids without an entry are no error. */
+static inline pie_index_delete_entries_future pie_index_delete_entries(pie_string name, pie_list_string ids) {
+  return (pie_index_delete_entries_future){pie_raw_index_delete_entries((int32_t)name.data, (int32_t)name.length, (int32_t)ids.data, (int32_t)ids.length)};
+}
+
+PIE_IMPORT("pie:inferlet/index@0.1.0", "query") int32_t pie_raw_index_query(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-read-0]query") int32_t pie_raw_index_query_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-drop-readable-0]query") void pie_raw_index_query_forget(int32_t);
+typedef struct { int32_t handle; } pie_index_query_future;
+static inline pie_result_list_index_match pie_index_query_wait(pie_index_query_future future) {
+  pie_result_list_index_match result;
+  pie_raw_index_query_read(future.handle, &result);
+  pie_raw_index_query_forget(future.handle);
+  return result;
+}
+static inline void pie_index_query_forget(pie_index_query_future future) { pie_raw_index_query_forget(future.handle); }
+/* The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
+ * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words. Nearest vectors of large indexes are found
+ * approximately: about one of a hundred is missed. */
+static inline pie_index_query_future pie_index_query(pie_string name, const pie_list_f32 *vector, const pie_string *text, pie_list_index_condition filter, uint32_t limit) {
+  return (pie_index_query_future){pie_raw_index_query((int32_t)name.data, (int32_t)name.length, vector != 0, vector ? (int32_t)(*vector).data : 0, vector ? (int32_t)(*vector).length : 0, text != 0, text ? (int32_t)(*text).data : 0, text ? (int32_t)(*text).length : 0, (int32_t)filter.data, (int32_t)filter.length, limit)};
+}
+
+PIE_IMPORT("pie:inferlet/index@0.1.0", "stats") int32_t pie_raw_index_stats(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-read-0]stats") int32_t pie_raw_index_stats_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-drop-readable-0]stats") void pie_raw_index_stats_forget(int32_t);
+typedef struct { int32_t handle; } pie_index_stats_future;
+static inline pie_result_index_info pie_index_stats_wait(pie_index_stats_future future) {
+  pie_result_index_info result;
+  pie_raw_index_stats_read(future.handle, &result);
+  pie_raw_index_stats_forget(future.handle);
+  return result;
+}
+static inline void pie_index_stats_forget(pie_index_stats_future future) { pie_raw_index_stats_forget(future.handle); }
+/* The size of an index. */
+static inline pie_index_stats_future pie_index_stats(pie_string name) {
+  return (pie_index_stats_future){pie_raw_index_stats((int32_t)name.data, (int32_t)name.length)};
+}
+
+PIE_IMPORT("pie:inferlet/index@0.1.0", "list-indexes") int32_t pie_raw_index_list_indexes(void);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-read-0]list-indexes") int32_t pie_raw_index_list_indexes_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-drop-readable-0]list-indexes") void pie_raw_index_list_indexes_forget(int32_t);
+typedef struct { int32_t handle; } pie_index_list_indexes_future;
+static inline pie_result_list_index_info pie_index_list_indexes_wait(pie_index_list_indexes_future future) {
+  pie_result_list_index_info result;
+  pie_raw_index_list_indexes_read(future.handle, &result);
+  pie_raw_index_list_indexes_forget(future.handle);
+  return result;
+}
+static inline void pie_index_list_indexes_forget(pie_index_list_indexes_future future) { pie_raw_index_list_indexes_forget(future.handle); }
+/* The tenant's indexes, by name. */
+static inline pie_index_list_indexes_future pie_index_list_indexes(void) {
+  return (pie_index_list_indexes_future){pie_raw_index_list_indexes()};
+}
+
+PIE_IMPORT("pie:inferlet/index@0.1.0", "drop-index") int32_t pie_raw_index_drop_index(int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-read-0]drop-index") int32_t pie_raw_index_drop_index_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/index@0.1.0", "[future-drop-readable-0]drop-index") void pie_raw_index_drop_index_forget(int32_t);
+typedef struct { int32_t handle; } pie_index_drop_index_future;
+static inline pie_result_bool pie_index_drop_index_wait(pie_index_drop_index_future future) {
+  pie_result_bool result;
+  pie_raw_index_drop_index_read(future.handle, &result);
+  pie_raw_index_drop_index_forget(future.handle);
+  return result;
+}
+static inline void pie_index_drop_index_forget(pie_index_drop_index_future future) { pie_raw_index_drop_index_forget(future.handle); }
+/* Deletes an index with its entries. Completes with false when there was none. */
+static inline pie_index_drop_index_future pie_index_drop_index(pie_string name) {
+  return (pie_index_drop_index_future){pie_raw_index_drop_index((int32_t)name.data, (int32_t)name.length)};
+}
+
 /* ---- store --------------------------------------------------------------------------------------------------------- */
 /* Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call
  * fails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.

@@ -2009,6 +2009,267 @@ export const reference: ContractReference = {
    ]
   },
   {
+   "name": "index",
+   "id": "pie:inferlet/index@0.1.0",
+   "docs": "Finds entries by meaning, by words, or by both, in indexes that belong to the tenant and last. Functions with the grant `store` share them\n(manifest: `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, the calls that write do. A name has 1\nto 128 letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call\nagain later; a write may have had its effect.",
+   "needs": "Grant `store` of the manifest.",
+   "types": [
+    {
+     "name": "metric",
+     "kind": "enum",
+     "docs": "Nearness of two vectors: the cosine of their angle, their dot product, or the negative square of their distance.",
+     "members": [
+      {
+       "name": "cosine",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "dot-product",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "euclidean",
+       "type": "",
+       "docs": ""
+      }
+     ]
+    },
+    {
+     "name": "value",
+     "kind": "variant",
+     "docs": "",
+     "members": [
+      {
+       "name": "text",
+       "type": "string",
+       "docs": ""
+      },
+      {
+       "name": "number",
+       "type": "f64",
+       "docs": ""
+      },
+      {
+       "name": "boolean",
+       "type": "bool",
+       "docs": ""
+      }
+     ]
+    },
+    {
+     "name": "field",
+     "kind": "record",
+     "docs": "",
+     "members": [
+      {
+       "name": "name",
+       "type": "string",
+       "docs": ""
+      },
+      {
+       "name": "value",
+       "type": "value",
+       "docs": ""
+      }
+     ]
+    },
+    {
+     "name": "index-entry",
+     "kind": "record",
+     "docs": "An entry without its vector. The id has 1 to 512 bytes, the text at most 64 KiB. At most 32 fields, with names of 1 to 64 bytes and texts of\nat most 1,024 bytes.",
+     "members": [
+      {
+       "name": "id",
+       "type": "string",
+       "docs": ""
+      },
+      {
+       "name": "text",
+       "type": "option<string>",
+       "docs": "Found by its words; not part of the vector."
+      },
+      {
+       "name": "fields",
+       "type": "list<field>",
+       "docs": ""
+      }
+     ]
+    },
+    {
+     "name": "comparison",
+     "kind": "enum",
+     "docs": "Of the comparisons, `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The others\ntake one text or number, and hold for fields of its kind; texts are in the order of their bytes.",
+     "members": [
+      {
+       "name": "equal",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "not-equal",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "less",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "at-most",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "greater",
+       "type": "",
+       "docs": ""
+      },
+      {
+       "name": "at-least",
+       "type": "",
+       "docs": ""
+      }
+     ]
+    },
+    {
+     "name": "condition",
+     "kind": "record",
+     "docs": "",
+     "members": [
+      {
+       "name": "field",
+       "type": "string",
+       "docs": ""
+      },
+      {
+       "name": "comparison",
+       "type": "comparison",
+       "docs": ""
+      },
+      {
+       "name": "values",
+       "type": "list<value>",
+       "docs": ""
+      }
+     ]
+    },
+    {
+     "name": "match",
+     "kind": "record",
+     "docs": "",
+     "members": [
+      {
+       "name": "entry",
+       "type": "index-entry",
+       "docs": ""
+      },
+      {
+       "name": "score",
+       "type": "f64",
+       "docs": "Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum of 1 / (60 + rank) in either ranking."
+      }
+     ]
+    },
+    {
+     "name": "index-info",
+     "kind": "record",
+     "docs": "",
+     "members": [
+      {
+       "name": "name",
+       "type": "string",
+       "docs": ""
+      },
+      {
+       "name": "dimensions",
+       "type": "u32",
+       "docs": ""
+      },
+      {
+       "name": "metric",
+       "type": "metric",
+       "docs": ""
+      },
+      {
+       "name": "entries",
+       "type": "u64",
+       "docs": ""
+      },
+      {
+       "name": "bytes",
+       "type": "u64",
+       "docs": "Bytes that count for the tenant's limits and its quota of storage."
+      }
+     ]
+    }
+   ],
+   "calls": [
+    {
+     "name": "create",
+     "signature": "create: func(name: string, dimensions: u32, metric: metric) -> future<result<index-info, error>>",
+     "docs": "Makes an index for vectors of 1 to 4,096 values. An index of that name and shape is kept; with another shape it is an `invalid-argument`.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [
+      "invalid-argument"
+     ],
+     "c": "pie_index_create"
+    },
+    {
+     "name": "upsert",
+     "signature": "upsert: func(name: string, entries: list<index-entry>, vectors: list<f32>) -> future<result<_, error>>",
+     "docs": "Stores up to 256 entries, each over an earlier one with its id: all or none. `vectors` has one vector for each, one after the other. The\nentries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [
+      "limit-exceeded"
+     ],
+     "c": "pie_index_upsert"
+    },
+    {
+     "name": "delete-entries",
+     "signature": "delete-entries: func(name: string, ids: list<string>) -> future<result<u32, error>>",
+     "docs": "Deletes up to 256 entries. Completes with their number; ids without an entry are no error.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_index_delete_entries"
+    },
+    {
+     "name": "query",
+     "signature": "query: func(name: string, vector: option<list<f32>>, text: option<string>, filter: list<condition>, limit: u32) -> future<result<list<match>, error>>",
+     "docs": "The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text\nof at most 8,192 bytes, or both. A text finds entries with any of its first 16 words. Nearest vectors of large indexes are found\napproximately: about one of a hundred is missed.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_index_query"
+    },
+    {
+     "name": "stats",
+     "signature": "stats: func(name: string) -> future<result<index-info, error>>",
+     "docs": "The size of an index.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_index_stats"
+    },
+    {
+     "name": "list-indexes",
+     "signature": "list-indexes: func() -> future<result<list<index-info>, error>>",
+     "docs": "The tenant's indexes, by name.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_index_list_indexes"
+    },
+    {
+     "name": "drop-index",
+     "signature": "drop-index: func(name: string) -> future<result<bool, error>>",
+     "docs": "Deletes an index with its entries. Completes with false when there was none.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_index_drop_index"
+    }
+   ]
+  },
+  {
    "name": "store",
    "id": "pie:inferlet/store@0.1.0",
    "docs": "Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call\nfails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.\n`limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.",

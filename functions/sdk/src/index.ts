@@ -118,3 +118,15 @@ export {
 export { type ParsedCall, ToolCallParser, type ToolFormat } from './tools-parser.ts';
 export { type ToolOutcome, ToolRunner, type ToolRunnerOptions } from './tools-runner.ts';
 export { typed } from './typed.ts';
+export {
+  type FieldCondition,
+  type FieldValue,
+  type Filter,
+  type IndexEntry,
+  type IndexMatch,
+  type IndexOptions,
+  type IndexQuery,
+  type IndexStats,
+  type Metric,
+  VectorIndex,
+} from './vector-index.ts';

@@ -19,6 +19,7 @@ import * as forward from 'pie:inferlet/forward@0.1.0';
 import * as fused from 'pie:inferlet/fused@0.1.0';
 import * as wireGrammar from 'pie:inferlet/grammar@0.1.0';
 import * as wireHttp from 'pie:inferlet/http@0.1.0';
+import * as wireIndex from 'pie:inferlet/index@0.1.0';
 import * as inputImage from 'pie:inferlet/input-image@0.1.0';
 import * as inputText from 'pie:inferlet/input-text@0.1.0';
 import * as introspect from 'pie:inferlet/introspect@0.1.0';
@@ -50,6 +51,7 @@ export const environment: typeof wireEnvironment = /* @__PURE__ */ wellFormed(wi
 export const fileExchange: typeof wireFileExchange = /* @__PURE__ */ wellFormed(wireFileExchange);
 export const grammar: typeof wireGrammar = /* @__PURE__ */ wellFormed(wireGrammar);
 export const http: typeof wireHttp = /* @__PURE__ */ wellFormed(wireHttp);
+export const index: typeof wireIndex = /* @__PURE__ */ wellFormed(wireIndex);
 export const kvFiles: typeof wireKvFiles = /* @__PURE__ */ wellFormed(wireKvFiles);
 export const messaging: typeof wireMessaging = /* @__PURE__ */ wellFormed(wireMessaging);
 export const rerank: typeof wireRerank = /* @__PURE__ */ wellFormed(wireRerank);

@@ -34,6 +34,8 @@ export function arbitraryOf(type: WitType): fc.Arbitrary<unknown> {
       return u64;
     case 'f32':
       return float;
+    case 'f64':
+      return fc.double();
     case 'string':
       return text;
     case 'list':

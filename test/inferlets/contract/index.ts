@@ -17,6 +17,7 @@ import {
   messagingCases,
   storeCases,
 } from './platform.ts';
+import { indexCases } from './search.ts';
 
 export const run = defineInferlet(async (input: { part: string; origin?: string }) => {
   const { origin = '' } = input;
@@ -29,6 +30,7 @@ export const run = defineInferlet(async (input: { part: string; origin?: string 
     adapter: [adapterCases],
     image: [imageCases],
     encoders: [encoderCases],
+    search: [indexCases],
     platform: [storeCases, messagingCases, httpCases(origin), childCases],
     files: [exchangeCases, closedExchange],
     denied: [deniedCases(origin)],

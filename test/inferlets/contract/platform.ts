@@ -1,6 +1,16 @@
 /** Cases of `store`, `messaging`, `http`, `children` and `file-exchange`. */
 import { invocation } from '@pie/inferlet';
-import { Child, Exchange, fileExchange, messaging, Subscription, session, settle, store } from '@pie/inferlet/raw';
+import {
+  Child,
+  Exchange,
+  fileExchange,
+  index,
+  messaging,
+  Subscription,
+  session,
+  settle,
+  store,
+} from '@pie/inferlet/raw';
 import { type Cases, on } from './case.ts';
 
 const unique = (what: string): string => `contract/${what}/${invocation().id}`;
@@ -307,6 +317,7 @@ export const closedExchange: Cases = {
 /** Cases for a function without grants: every interface refuses its calls. */
 export const deniedCases = (origin: string): Cases => ({
   'store.get': { ok: () => true, fails: { unsupported: () => settle(store.get('key')) } },
+  'index.list-indexes': { ok: () => true, fails: { unsupported: () => settle(index.listIndexes()) } },
   'messaging.broadcast': { ok: () => true, fails: { unsupported: () => settle(messaging.broadcast('topic', hello)) } },
   'http.[constructor]exchange': {
     ok: () => true,

@@ -1,13 +1,18 @@
 --- @include "./bytes-limit.lua"
 
--- A tenant's stored content counts as one number: its stored values, the files of its invocations, and the versions of its functions (each
+-- A tenant's stored content counts as one number: its stored values, the files of its invocations, its vector indexes, and the versions of its functions (each
 -- one's record with manifest, and its whole component, even when two versions share it). The hash `<account>:components` counts the
 -- versions: `bytes` in all, and by `<function>@<version>`.
+
+-- Bytes of the tenant's vector indexes, which are on the disk of the index host.
+local function indexBytes(account)
+  return tonumber(redis.call('HGET', account .. ':indexes', 'bytes') or 0)
+end
 
 local function storedBytes(account, storedUsage, fileUsage, fileExpiries, now)
   forgetFilesOf(account, fileUsage, fileExpiries, now)
   return tonumber(redis.call('HGET', storedUsage, 'bytes') or 0) + tonumber(redis.call('HGET', fileUsage, 'bytes') or 0)
-    + tonumber(redis.call('HGET', account .. ':components', 'bytes') or 0)
+    + tonumber(redis.call('HGET', account .. ':components', 'bytes') or 0) + indexBytes(account)
 end
 
 -- nil when the tenant may store `added` more bytes, else {quota, limit, used}.

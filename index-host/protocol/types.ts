@@ -58,11 +58,10 @@ export interface IndexStats extends Shape {
   readonly bytes: number;
 }
 
-/** Bounds of a tenant's indexes together. */
-export interface Room {
-  readonly entries: number;
+/** Outcome of a write: how many entries or indexes it was about, and then the bytes of all indexes of the tenant. */
+export interface Changed {
+  readonly count: number;
   readonly bytes: number;
+  /** Microseconds since the epoch by the clock of the index host, which only grows. */
+  readonly at: number;
 }
-
-/** Work in short pieces: the scheduler of this process runs other tenants' pieces between them. */
-export type Pieces<T> = Generator<void, T, void>;

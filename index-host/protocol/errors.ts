@@ -4,6 +4,7 @@ export const INDEX_ERROR_CODES = [
   'not-found',
   'limit-exceeded',
   'cancelled',
+  'unsupported',
   'deadline-exceeded',
   'unavailable',
   'internal',

@@ -1,0 +1,208 @@
+import { settle, index as wire } from './raw.ts';
+
+/** Most entries, and most bytes of them, in one call of the platform. */
+const CALL_ENTRIES = 256;
+const CALL_BYTES = 3 * 2 ** 20;
+const DELETED_AT_ONCE = 256;
+/** Bytes of a character at most, and of a value of a vector. */
+const CHARACTER_BYTES = 3;
+const FLOAT_BYTES = 4;
+const OTHER_BYTES = 256;
+
+/** `cosine` compares directions, `euclidean` distances; `dot-product` is for vectors whose length matters. */
+export type Metric = 'cosine' | 'dot-product' | 'euclidean';
+
+export type FieldValue = string | number | boolean;
+
+/** An entry as it is stored. */
+export interface IndexEntry {
+  /** 1 to 512 bytes. A later entry of the same id replaces it. */
+  readonly id: string;
+  readonly vector: ArrayLike<number>;
+  /** Found by its words; at most 64 KiB. */
+  readonly text?: string | undefined;
+  /** Up to 32 named values for filters. */
+  readonly fields?: Readonly<Record<string, FieldValue>>;
+}
+
+/** A condition on a field: a value that it equals, several of which it equals one, or comparisons that all hold. */
+export type FieldCondition =
+  | FieldValue
+  | readonly FieldValue[]
+  | {
+      readonly not?: FieldValue | readonly FieldValue[];
+      readonly below?: string | number;
+      readonly atMost?: string | number;
+      readonly above?: string | number;
+      readonly atLeast?: string | number;
+    };
+
+/** Conditions by the field's name; all must hold. */
+export type Filter = Readonly<Record<string, FieldCondition>>;
+
+/** A vector, a text, or both: then the rankings by either are joined. */
+export interface IndexQuery {
+  readonly vector?: ArrayLike<number> | undefined;
+  readonly text?: string | undefined;
+  readonly filter?: Filter;
+  /** Most matches, 1 to 256; 10 by default. */
+  readonly limit?: number;
+}
+
+export interface IndexMatch {
+  readonly id: string;
+  /** Larger is better. By vector the metric's nearness, by text BM25, by both the sum of 1 / (60 + rank) over the two rankings. */
+  readonly score: number;
+  readonly text?: string | undefined;
+  readonly fields: Readonly<Record<string, FieldValue>>;
+}
+
+export interface IndexStats {
+  readonly name: string;
+  readonly dimensions: number;
+  readonly metric: Metric;
+  readonly entries: number;
+  /** Bytes that count for the tenant's limits. */
+  readonly bytes: number;
+}
+
+export interface IndexOptions {
+  /** Values of a vector, 1 to 4,096. */
+  readonly dimensions: number;
+  /** `cosine` by default. */
+  readonly metric?: Metric;
+}
+
+/**
+ * A durable index of vectors with texts and fields, shared by the tenant's functions that were granted `store` (manifest: `grants.store`);
+ * `unsupported` without it. Nearest vectors of large indexes are found approximately.
+ *
+ * @example
+ * const index = await VectorIndex.open('notes', { dimensions: 384 });
+ * await index.upsert([{ id: 'a', vector, text: 'The cat sleeps.', fields: { year: 2026 } }]);
+ * const matches = await index.query({ vector: asked, text: 'cat', filter: { year: { atLeast: 2025 } }, limit: 5 });
+ */
+export class VectorIndex {
+  readonly name: string;
+
+  /** An index that exists already: calls fail with `not-found` when it does not. */
+  constructor(name: string) {
+    this.name = name;
+  }
+
+  /** Makes the index, unless it exists. @throws InferletError `invalid-argument` when it exists with another shape */
+  static async open(name: string, { dimensions, metric = 'cosine' }: IndexOptions): Promise<VectorIndex> {
+    await settle(wire.create(name, dimensions, metric));
+    return new VectorIndex(name);
+  }
+
+  /** The tenant's indexes. */
+  static async list(): Promise<IndexStats[]> {
+    return (await settle(wire.listIndexes())).map(statsOf);
+  }
+
+  /**
+   * Stores entries, each over an earlier one with its id. Many entries take several calls, of which each stores all of its entries or none.
+   *
+   * @throws InferletError `limit-exceeded` when the tenant's indexes have no room
+   */
+  async upsert(entries: readonly IndexEntry[]): Promise<void> {
+    for (const part of partsOf(entries)) {
+      const vectors = new Float32Array(part.reduce((sum, { vector }) => sum + vector.length, 0));
+      let at = 0;
+      for (const { vector } of part) {
+        vectors.set(vector, at);
+        at += vector.length;
+      }
+      const list = part.map(({ id, text, fields = {} }) => ({
+        ...{ id, text },
+        fields: Object.entries(fields).map(([name, value]) => ({ name, value: wireValue(value) })),
+      }));
+      await settle(wire.upsert(this.name, list, vectors));
+    }
+  }
+
+  /** Deletes entries. @returns how many there were */
+  async delete(ids: readonly string[]): Promise<number> {
+    let deleted = 0;
+    for (let at = 0; at < ids.length; at += DELETED_AT_ONCE) {
+      deleted += await settle(wire.deleteEntries(this.name, ids.slice(at, at + DELETED_AT_ONCE)));
+    }
+    return deleted;
+  }
+
+  /** The best matches, the best one first. */
+  async query({ vector, text, filter = {}, limit = 10 }: IndexQuery): Promise<IndexMatch[]> {
+    const own = vector && Float32Array.from(vector);
+    const found = await settle(wire.query(this.name, own, text, conditionsOf(filter), limit));
+    return found.map(({ entry, score }) => ({
+      ...{ id: entry.id, score, text: entry.text ?? undefined },
+      fields: Object.fromEntries(entry.fields.map(({ name, value }) => [name, value.val])),
+    }));
+  }
+
+  async stats(): Promise<IndexStats> {
+    return statsOf(await settle(wire.stats(this.name)));
+  }
+
+  /** Deletes the index with its entries. @returns true if there was one */
+  drop(): Promise<boolean> {
+    return settle(wire.dropIndex(this.name));
+  }
+}
+
+type WireCondition = Parameters<typeof wire.query>[3][number];
+type WireValue = WireCondition['values'][number];
+
+const COMPARISONS = { below: 'less', atMost: 'at-most', above: 'greater', atLeast: 'at-least' } as const;
+
+function conditionsOf(filter: Filter): WireCondition[] {
+  return Object.entries(filter).flatMap(([field, wanted]): WireCondition[] => {
+    if (typeof wanted !== 'object' || Array.isArray(wanted)) {
+      return [{ field, comparison: 'equal', values: valuesOf(wanted as FieldValue | readonly FieldValue[]) }];
+    }
+    const { not, ...bounds } = wanted as Exclude<FieldCondition, FieldValue | readonly FieldValue[]>;
+    const ordered = Object.entries(bounds).flatMap(([name, bound]): WireCondition[] =>
+      bound === undefined
+        ? []
+        : [{ field, comparison: COMPARISONS[name as keyof typeof COMPARISONS], values: [wireValue(bound)] }],
+    );
+    return not === undefined ? ordered : [{ field, comparison: 'not-equal', values: valuesOf(not) }, ...ordered];
+  });
+}
+
+const valuesOf = (values: FieldValue | readonly FieldValue[]): WireValue[] =>
+  (Array.isArray(values) ? (values as readonly FieldValue[]) : [values as FieldValue]).map(wireValue);
+
+function wireValue(val: FieldValue): WireValue {
+  if (typeof val === 'string') return { tag: 'text', val };
+  return typeof val === 'number' ? { tag: 'number', val } : { tag: 'boolean', val };
+}
+
+const statsOf = ({ name, dimensions, metric, entries, bytes }: IndexStats): IndexStats => ({
+  ...{ name, dimensions, metric },
+  ...{ entries: Number(entries), bytes: Number(bytes) },
+});
+
+/** Parts that fit one call each. An entry that does not fit alone is a part of its own, which the platform refuses with the limit. */
+function partsOf(entries: readonly IndexEntry[]): IndexEntry[][] {
+  const parts: IndexEntry[][] = [];
+  let [part, bytes]: [IndexEntry[], number] = [[], 0];
+  for (const entry of entries) {
+    const size = sizeOf(entry);
+    if (part.length === CALL_ENTRIES || (part.length > 0 && bytes + size > CALL_BYTES)) {
+      parts.push(part);
+      [part, bytes] = [[], 0];
+    }
+    part.push(entry);
+    bytes += size;
+  }
+  if (part.length > 0) parts.push(part);
+  return parts;
+}
+
+function sizeOf({ id, vector, text = '', fields = {} }: IndexEntry): number {
+  let characters = id.length + text.length;
+  for (const [name, value] of Object.entries(fields)) characters += name.length + String(value).length;
+  return characters * CHARACTER_BYTES + vector.length * FLOAT_BYTES + OTHER_BYTES;
+}

@@ -1,0 +1,187 @@
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { CallOptions, IndexClient } from '#index-host/protocol/client.ts';
+import { IndexError } from '#index-host/protocol/errors.ts';
+import {
+  MAX_CALL_BYTES,
+  MAX_CONDITION_VALUES,
+  MAX_CONDITIONS,
+  MAX_DIMENSIONS,
+  MAX_ENTRIES_PER_CALL,
+  MAX_FIELDS,
+} from '#index-host/protocol/messages.ts';
+import type * as Wire from '#index-host/protocol/types.ts';
+import type { Condition, Field, IndexEntry, IndexInfo, Match, Metric, Value } from '#wit/generated/host.ts';
+import { ask, fromStore } from './ask.ts';
+import type { Inferlet } from './inferlet.ts';
+
+/** Longest time for one call; the invocation's deadline may be sooner. */
+const MAX_CALL_MS = 60_000;
+const VALUE_BYTES = 8;
+const NO_VECTOR = new Float32Array(0);
+
+/** `wit/index.wit`. The index host checks names, ids and values; here are the bounds on what a call may carry. */
+export const index = {
+  create: (inferlet: Inferlet, name: string, dimensions: number, metric: Metric): Promise<Outcome<IndexInfo>> =>
+    call(inferlet, 'write', name.length, async (client, options) =>
+      infoOf(await client.create({ name, dimensions, metric }, options)),
+    ),
+
+  upsert: (
+    inferlet: Inferlet,
+    name: string,
+    entries: readonly IndexEntry[],
+    vectors: Float32Array,
+  ): Promise<Outcome<undefined>> => {
+    const bytes = vectors.byteLength + entries.reduce((sum, entry) => sum + entryBytes(entry), name.length);
+    const refused =
+      tooMany('entries', entries.length, MAX_ENTRIES_PER_CALL) ??
+      tooMany('bytes', bytes, MAX_CALL_BYTES) ??
+      tooMany(
+        'fields of an entry',
+        mostOf(entries, ({ fields }) => fields.length),
+        MAX_FIELDS,
+      );
+    // `vectors` may be a view of the guest's memory.
+    const own = refused ? NO_VECTOR : vectors.slice();
+    const write = async (client: IndexClient, options: CallOptions) => {
+      const { tenant } = inferlet.description;
+      const maxBytes = (await inferlet.services.indexes.sums.room(tenant)) ?? undefined;
+      const list = entries.map(({ id, text, fields }) => ({ id, text: text ?? null, metadata: metadataOf(fields) }));
+      await note(inferlet, await client.upsert(name, list, own, { ...options, maxBytes }));
+      return undefined;
+    };
+    return call(inferlet, 'write', bytes, write, refused);
+  },
+
+  'delete-entries': (inferlet: Inferlet, name: string, ids: readonly string[]): Promise<Outcome<number>> => {
+    const bytes = ids.reduce((sum, id) => sum + Buffer.byteLength(id), name.length);
+    const refused = tooMany('ids', ids.length, MAX_ENTRIES_PER_CALL) ?? tooMany('bytes', bytes, MAX_CALL_BYTES);
+    const write = async (client: IndexClient, options: CallOptions) =>
+      note(inferlet, await client.delete(name, ids, options));
+    return call(inferlet, 'write', bytes, write, refused);
+  },
+
+  query: (
+    inferlet: Inferlet,
+    name: string,
+    vector: Float32Array | undefined,
+    text: string | undefined,
+    filter: readonly Condition[],
+    limit: number,
+  ): Promise<Outcome<readonly Match[]>> => {
+    const bytes = (vector?.byteLength ?? 0) + Buffer.byteLength(text ?? '') + filterBytes(filter) + name.length;
+    const refused =
+      tooMany('values of a vector', vector?.length ?? 0, MAX_DIMENSIONS) ??
+      tooMany('conditions', filter.length, MAX_CONDITIONS) ??
+      tooMany(
+        'values of a condition',
+        mostOf(filter, ({ values }) => values.length),
+        MAX_CONDITION_VALUES,
+      ) ??
+      tooMany('bytes', bytes, MAX_CALL_BYTES);
+    const own = refused ? null : (vector?.slice() ?? null);
+    const read = async (client: IndexClient, options: CallOptions) => {
+      const conditions = filter.map(({ field, comparison, values }) => ({
+        ...{ field, comparison },
+        values: values.map(({ val }) => val),
+      }));
+      const found = await client.query(name, { vector: own, text: text ?? null, filter: conditions, limit }, options);
+      return found.map(matchOf);
+    };
+    return inferlet.unread.kept(call(inferlet, 'read', bytes, read, refused), (matches) =>
+      matches.reduce((sum, { entry }) => sum + entryBytes(entry), 0),
+    );
+  },
+
+  stats: (inferlet: Inferlet, name: string): Promise<Outcome<IndexInfo>> =>
+    call(inferlet, 'read', name.length, async (client, options) => infoOf(await client.stats(name, options))),
+
+  'list-indexes': (inferlet: Inferlet): Promise<Outcome<readonly IndexInfo[]>> =>
+    call(inferlet, 'read', 0, async (client, options) => (await client.list(options)).map(infoOf)),
+
+  'drop-index': (inferlet: Inferlet, name: string): Promise<Outcome<boolean>> =>
+    call(inferlet, 'write', name.length, async (client, options) => {
+      const count = await note(inferlet, await client.drop(name, options));
+      return count > 0;
+    }),
+};
+
+function call<T>(
+  inferlet: Inferlet,
+  needs: 'read' | 'write',
+  bytes: number,
+  make: (client: IndexClient, options: CallOptions) => Promise<T>,
+  fault: HandlerError | null = null,
+): Promise<Outcome<T>> {
+  const { description, services, stopping } = inferlet;
+  const refused = checkGrant(description.grants.store, needs) ?? fault;
+  if (refused) return Promise.resolve(err(refused));
+  const work = async (): Promise<Outcome<T>> => {
+    const deadlineMs = Math.min(MAX_CALL_MS, Math.max(0, description.deadline.at - Date.now()));
+    const withdrawn = new AbortController();
+    const withdraw = () => withdrawn.abort(new IndexError('cancelled', 'the inferlet was stopped'));
+    stopping.addEventListener('abort', withdraw, { once: true });
+    try {
+      const options = { signal: withdrawn.signal, deadlineMs };
+      return ok(await services.indexes.during(description.tenant, bytes, (client) => make(client, options)));
+    } catch (error) {
+      return err(error instanceof IndexError ? handlerError(error.code, error.message) : fromStore(error));
+    } finally {
+      stopping.removeEventListener('abort', withdraw);
+    }
+  };
+  return ask(inferlet, work, bytes);
+}
+
+/** Tells Redis the tenant's bytes after a write. When that fails, the next write tells them. */
+async function note({ description, services }: Inferlet, changed: Wire.Changed): Promise<number> {
+  await services.indexes.sums.note(description.tenant, changed).catch(() => undefined);
+  return changed.count;
+}
+
+function checkGrant(granted: 'none' | 'read' | 'write', needs: 'read' | 'write'): HandlerError | null {
+  if (granted === 'write' || granted === needs) return null;
+  const text =
+    granted === 'none'
+      ? 'the function was not granted the store, to which indexes belong (manifest: "grants": {"store": true})'
+      : 'the function may only read the store and the indexes (manifest: "grants": {"store": "read"})';
+  return handlerError('unsupported', text);
+}
+
+function tooMany(what: string, count: number, most: number): HandlerError | null {
+  return count <= most ? null : handlerError('limit-exceeded', `${count} ${what} in one call; ${most} is the limit`);
+}
+
+const mostOf = <T>(list: readonly T[], count: (one: T) => number): number =>
+  list.reduce((most, one) => Math.max(most, count(one)), 0);
+
+const valueBytes = ({ tag, val }: Value): number => (tag === 'text' ? Buffer.byteLength(val) : VALUE_BYTES);
+
+const entryBytes = ({ id, text = '', fields }: IndexEntry): number =>
+  fields.reduce(
+    (sum, { name, value }) => sum + Buffer.byteLength(name) + valueBytes(value),
+    Buffer.byteLength(id) + Buffer.byteLength(text),
+  );
+
+const filterBytes = (filter: readonly Condition[]): number =>
+  filter.reduce(
+    (sum, { field, values }) => values.reduce((all, value) => all + valueBytes(value), sum + Buffer.byteLength(field)),
+    0,
+  );
+
+const metadataOf = (fields: readonly Field[]): Wire.Metadata => fields.map(({ name, value }) => [name, value.val]);
+
+function matchOf({ id, score, text, metadata }: Wire.Match): Match {
+  const fields = metadata.map(([name, value]) => ({ name, value: wireValue(value) }));
+  return { entry: { id, text: text ?? undefined, fields }, score };
+}
+
+function wireValue(val: Wire.FieldValue): Value {
+  if (typeof val === 'string') return { tag: 'text', val };
+  return typeof val === 'number' ? { tag: 'number', val } : { tag: 'boolean', val };
+}
+
+const infoOf = ({ name, dimensions, metric, entries, bytes }: Wire.IndexStats): IndexInfo => ({
+  ...{ name, dimensions, metric },
+  ...{ entries: BigInt(entries), bytes: BigInt(bytes) },
+});

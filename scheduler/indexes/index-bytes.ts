@@ -1,0 +1,43 @@
+import { loadScript } from '../store/lua-script.ts';
+import type { Store } from '../store/store.ts';
+
+const SCRIPTS = {
+  room: loadScript(new URL('./scripts/room.lua', import.meta.url)),
+  note: loadScript(new URL('./scripts/note.lua', import.meta.url)),
+};
+
+/** The sum of the bytes of a tenant's indexes at one time. */
+export interface IndexSum {
+  readonly bytes: number;
+  /** Time by the clock of the index host, microseconds since the epoch. */
+  readonly at: number;
+}
+
+/** What Redis knows of the tenants' indexes. Every method throws `StoreError`. */
+export class IndexBytes {
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  /** Bytes that the tenant's indexes may have together under its quota of storage; null without a limit. */
+  async room(tenant: string): Promise<number | null> {
+    const { keys, clock } = this.#store;
+    const read = [keys.storedUsage(tenant), keys.fileUsage(tenant), keys.fileExpiries(tenant)];
+    const bytes = Number(await this.#store.script(SCRIPTS.room, read, [keys.account(tenant), clock()]));
+    return bytes < 0 ? null : bytes;
+  }
+
+  /** Stores a sum; an earlier one than the known one changes nothing. */
+  async note(tenant: string, { bytes, at }: IndexSum): Promise<void> {
+    await this.#store.script(SCRIPTS.note, [this.#store.keys.indexSum(tenant)], [bytes, Math.round(at)]);
+  }
+
+  /** Name of the machine whose index host has the indexes: the first one that asked. */
+  async owner(machine: string): Promise<string> {
+    const { indexOwner } = this.#store.keys;
+    await this.#store.call((redis) => redis.set(indexOwner, machine, 'NX'));
+    return (await this.#store.call((redis) => redis.get(indexOwner))) ?? machine;
+  }
+}
