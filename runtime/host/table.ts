@@ -8,7 +8,7 @@ import { fileExchange } from './file-exchange.ts';
 import { forward } from './forward.ts';
 import { fused } from './fused.ts';
 import { grammar } from './grammar.ts';
-import { http } from './http.ts';
+import { http } from './http/calls.ts';
 import { index } from './index.ts';
 import { inputImage } from './input-image.ts';
 import { inputText } from './input-text.ts';
