@@ -52,6 +52,7 @@ const some = (prefix: string, count: number) => ({
 });
 
 const any = { vector: Float32Array.of(1, 0, 0, 0, 0, 0, 0, 0), text: null, filter: [], limit: 100 } as const;
+const SOME = [{ field: 'none', comparison: 'not-equal', values: [1] }] as const;
 
 test('tenants see nothing of each other, though their indexes have one name', async () => {
   using folder = temporaryFolder();
@@ -148,8 +149,10 @@ test('a withdrawn call, a late one and a dropped index end with their own errors
   withdrawn.abort(new IndexError('cancelled', 'no longer needed'));
   await assert.rejects(query, refused('cancelled'));
   await assert.rejects(client.query('notes', any, { ...OPTIONS, deadlineMs: 0 }), refused('deadline-exceeded'));
-  const queries = Array.from({ length: 30 }, () =>
-    client.query('notes', any, OPTIONS).catch((error: unknown) => (error as IndexError).code),
+  const queries = Array.from({ length: 30 }, (_, i) =>
+    client
+      .query('notes', i % 2 ? any : { ...any, text: 'text', filter: SOME }, OPTIONS)
+      .catch((error: unknown) => (error as IndexError).code),
   );
   const dropped = client.drop('notes', OPTIONS);
   for (const answer of await Promise.all(queries))

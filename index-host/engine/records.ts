@@ -164,11 +164,23 @@ export class Records {
     return keys;
   }
 
-  /** Up to `limit` entries whose texts have words of the expression, by BM25; all when `limit` is negative. */
-  withWords(expression: string, limit: number): Ranked[] {
-    return this.#statements.withWords
-      .all(expression, limit)
-      .map(({ rowid, score }) => ({ key: Number(rowid), score: -Number(score) }));
+  /** Number of entries whose texts have a word, up to `most`. */
+  countWord(word: string, most: number): number {
+    return Number(this.#statements.countWord.get(word, most)?.count ?? 0);
+  }
+
+  /** Key of the newest entry but `newer` whose text has a word; 0 when there are fewer. */
+  keyWithWord(word: string, newer: number): number {
+    return Number(this.#statements.keyWithWord.get(word, newer)?.key ?? 0);
+  }
+
+  /** Entries behind the key `after` whose texts fulfil the expression, by BM25. SQLite has sorted them when the first one comes. */
+  *withWords(expression: string, after: number): Generator<Ranked, void, void> {
+    // A statement has one cursor, and several queries may read at once.
+    const statement = this.#db.prepare(WITH_WORDS);
+    for (const { key, score } of statement.iterate(expression, after)) {
+      yield { key: Number(key), score: -Number(score) };
+    }
   }
 
   get graph(): SavedGraph | null {
@@ -239,6 +251,9 @@ export class Records {
   }
 }
 
+const WITH_WORDS =
+  'SELECT rowid AS key, bm25(words) AS score FROM words WHERE words MATCH ? AND rowid > ? ORDER BY score, rowid';
+
 const OPERATORS: Readonly<Partial<Record<Condition['comparison'], string>>> = {
   less: '<',
   'at-most': '<=',
@@ -265,9 +280,8 @@ function statements(db: DatabaseSync) {
     text: db.prepare('SELECT text FROM entries WHERE key = ?'),
     after: db.prepare('SELECT key, id, metadata, vector FROM entries WHERE key > ? ORDER BY key LIMIT ?'),
     lastKey: db.prepare('SELECT max(key) AS key FROM entries'),
-    withWords: db.prepare(
-      'SELECT rowid, bm25(words) AS score FROM words WHERE words MATCH ? ORDER BY score, rowid LIMIT ?',
-    ),
+    countWord: db.prepare('SELECT count(*) AS count FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)'),
+    keyWithWord: db.prepare('SELECT rowid AS key FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?'),
     fact: db.prepare('SELECT value FROM facts WHERE name = ?'),
     setFact: db.prepare('INSERT OR REPLACE INTO facts VALUES (?, ?)'),
   };

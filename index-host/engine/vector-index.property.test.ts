@@ -14,7 +14,7 @@ const ACTS = 40;
 const DIMENSIONS = 5;
 const ROOM = () => ({ entries: 1e9, bytes: 1e12 });
 /** So small that the entries soon are in the graph, and that filters use every way. */
-const SMALL: Sizes = { tail: 8, exact: 4, width: 32 };
+const SMALL: Sizes = { tail: 8, exact: 4, width: 32, worded: 1000 };
 
 const FIELDS = ['colour', 'year', 'draft', '__proto__'];
 const VALUES: readonly FieldValue[] = ['red', 'blue', 'Äpfel', '\u{1f600}', '\uffee', 1, 0, -2.5, 1e300, true, false];

@@ -7,7 +7,7 @@ import { randomFrom, randomVector } from '../testing/random.ts';
 import type { Pieces } from './pieces.ts';
 import { VectorIndex } from './vector-index.ts';
 
-const SIZES = { tail: 100, exact: 50, width: 400 };
+const SIZES = { tail: 100, exact: 50, width: 400, worded: 6 };
 const ROOM = () => ({ entries: 1e9, bytes: 1e12 });
 
 function finish<T>(pieces: Pieces<T>): T {
@@ -79,6 +79,23 @@ test('a query by vector and text joins both rankings; a text with operators is p
     { ...best, score: Math.fround(best!.score) },
     { id: 'east', score: 1, text: 'The sun rises in the east', metadata: [] },
   );
+  index.close();
+});
+
+test('rare words of a query decide; a word that most entries have finds the newest ones', () => {
+  using folder = temporaryFolder();
+  const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' }, SIZES);
+  const entries = Array.from({ length: 20 }, (_, i) =>
+    entry(`e${i}`, [1, i], `the ${i % 5 === 0 ? 'fox' : 'sea'} ${i}`),
+  );
+  finish(index.upsert(entries, ROOM));
+  const ids = (text: string) =>
+    finish(index.query({ vector: null, text, filter: [], limit: 9 }))
+      .map(({ id }) => id)
+      .sort();
+  assert.deepEqual(ids('the fox'), ['e0', 'e10', 'e15', 'e5']);
+  assert.deepEqual(ids('the fox 7 unknown'), ['e0', 'e10', 'e15', 'e5', 'e7']);
+  assert.deepEqual(ids('The'), ['e14', 'e15', 'e16', 'e17', 'e18', 'e19']);
   index.close();
 });
 

@@ -898,8 +898,8 @@ declare module 'pie:inferlet/index@0.1.0' {
   export function deleteEntries(name: string, ids: readonly string[]): Future<Outcome<number>>;
   /**
    * The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
-   * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words. Nearest vectors of large indexes are found
-   * approximately: about one of a hundred is missed.
+   * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words, in a large index with the rarer of them. Nearest
+   * vectors of large indexes are found approximately: about one of a hundred is missed.
    */
   export function query(name: string, vector: Float32Array | readonly number[] | null | undefined, text: string | null | undefined, filter: readonly Condition[], limit: number): Future<Outcome<Match[]>>;
   /** The size of an index. */

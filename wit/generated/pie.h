@@ -1818,8 +1818,8 @@ static inline pie_result_list_index_match pie_index_query_wait(pie_index_query_f
 }
 static inline void pie_index_query_forget(pie_index_query_future future) { pie_raw_index_query_forget(future.handle); }
 /* The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
- * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words. Nearest vectors of large indexes are found
- * approximately: about one of a hundred is missed. */
+ * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words, in a large index with the rarer of them. Nearest
+ * vectors of large indexes are found approximately: about one of a hundred is missed. */
 static inline pie_index_query_future pie_index_query(pie_string name, const pie_list_f32 *vector, const pie_string *text, pie_list_index_condition filter, uint32_t limit) {
   return (pie_index_query_future){pie_raw_index_query((int32_t)name.data, (int32_t)name.length, vector != 0, vector ? (int32_t)(*vector).data : 0, vector ? (int32_t)(*vector).length : 0, text != 0, text ? (int32_t)(*text).data : 0, text ? (int32_t)(*text).length : 0, (int32_t)filter.data, (int32_t)filter.length, limit)};
 }

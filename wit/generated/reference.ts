@@ -2238,7 +2238,7 @@ export const reference: ContractReference = {
     {
      "name": "query",
      "signature": "query: func(name: string, vector: option<list<f32>>, text: option<string>, filter: list<condition>, limit: u32) -> future<result<list<match>, error>>",
-     "docs": "The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text\nof at most 8,192 bytes, or both. A text finds entries with any of its first 16 words. Nearest vectors of large indexes are found\napproximately: about one of a hundred is missed.",
+     "docs": "The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text\nof at most 8,192 bytes, or both. A text finds entries with any of its first 16 words, in a large index with the rarer of them. Nearest\nvectors of large indexes are found approximately: about one of a hundred is missed.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_index_query"
