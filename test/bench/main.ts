@@ -12,6 +12,7 @@ import { forks } from './forks.ts';
 import { generate } from './generate.ts';
 import { http } from './http.ts';
 import { idle } from './idle.ts';
+import { indexSearch } from './index-search.ts';
 import { isolation } from './isolation.ts';
 import { launch } from './launch.ts';
 import { prefix } from './prefix.ts';
@@ -29,6 +30,7 @@ const BENCHES: readonly Bench[] = [
   concurrency,
   forks,
   isolation,
+  indexSearch,
   engine,
   batching,
   prefix,

@@ -17,6 +17,7 @@ export const bench: Command = {
     { line: 'pie bench flood', does: "measures another tenant's time to the first token beside a flood" },
     { line: 'pie bench idle', does: 'measures memory, CPU and wake-ups of the idle platform' },
     { line: 'pie bench soak', does: 'measures Redis memory while invocations arrive and expire' },
+    { line: 'pie bench index', does: 'measures recall and time of searches in a vector index' },
     { line: 'pie bench engine', does: 'compares the engine with node-llama-cpp, transformers.js and the floor' },
     { line: 'pie bench generate --help', does: 'explains what a benchmark measures, and its baseline' },
   ],

@@ -1,0 +1,159 @@
+import path from 'node:path';
+import { IndexClient } from '#index-host/protocol/client.ts';
+import { loadConfig } from '#infra/config.ts';
+import { INDEX_HOST } from '#infra/index-settings.ts';
+import { ROOT } from '#infra/install.ts';
+import { deploySource } from '#test/harness/deploy.ts';
+import { invoke } from '#test/harness/events.ts';
+import { Platform } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { outputOf } from './clients.ts';
+import { format, median, quantile } from './statistics.ts';
+import { nearest, vectorSource } from './vectors.ts';
+
+const DIMENSIONS = 384;
+const LIMIT = 10;
+const BATCH = 256;
+const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
+/** Tenant of the platform's own key, whose functions the guest's queries come from. */
+const TENANT = 'default';
+
+/** Kinds of vectors; `rank` is the dimension of the space that they lie about. */
+const KINDS = [
+  { name: 'like embeddings', rank: 32 },
+  { name: 'independent values', rank: null },
+] as const;
+
+interface Measured {
+  readonly vectors: string;
+  readonly where: string;
+  readonly times: readonly number[];
+  readonly recall: number | null;
+}
+
+/** Recall and time of the nearest ten among 100,000 vectors: at the index host's socket, and in a guest. */
+export const indexSearch: Bench = {
+  name: 'index',
+  summary: 'nearest vectors of an index: recall, time at the index host and in a guest, against a search of all',
+  help: `Fills an index with 100,000 vectors of ${DIMENSIONS} values (10,000 with --quick) and asks for the ${LIMIT} nearest of others, one query at a time. The
+baseline compares all vectors in plain JavaScript: it is the truth of the recall, and its time the denominator of the ratio. Times are those at the
+socket of the index host, the same while another tenant fills an index, the same after the process was killed and started again, and those of a guest,
+with its call's way through sandbox and runtime. Vectors like those of encoders lie about a space of 32 dimensions; vectors of independent values are
+the worst case.`,
+  async run({ repetitions, quick, progress }) {
+    const [count, queries] = quick ? [10_000, 50] : [100_000, 40 * repetitions];
+    const measured: Measured[] = [];
+    const fills: string[] = [];
+    await using platform = await Platform.start({ functions: false });
+    const { index } = loadConfig({ ...process.env, PIE_HOME: platform.home });
+    const client = new IndexClient(index.socket, TENANT);
+    const neighbour = new IndexClient(index.socket, 'neighbour');
+    try {
+      await deploySource(platform, path.join(ROOT, 'test/inferlets/index-search'));
+      for (const { name, rank } of KINDS) {
+        const index = `bench-${rank ?? 'all'}`;
+        const next = vectorSource(DIMENSIONS, { rank });
+        const matrix = new Float32Array(count * DIMENSIONS);
+        for (let row = 0; row < count; row++) matrix.set(next(), row * DIMENSIONS);
+        const asked = Array.from({ length: queries }, next);
+        const began = performance.now();
+        await fill(client, index, matrix);
+        fills.push(`${name} ${format((performance.now() - began) / 1000, 0)} s`);
+        progress(`${name}: filled`);
+        const exact: number[] = [];
+        const truth = asked.map((vector) => {
+          const from = performance.now();
+          const rows = nearest(matrix, vector, LIMIT);
+          exact.push(performance.now() - from);
+          return new Set(rows.map(String));
+        });
+        measured.push({ vectors: name, where: 'all compared', times: exact, recall: 1 });
+        const add = (where: string, result: Pick<Measured, 'times' | 'recall'>) => {
+          measured.push({ vectors: name, where, ...result });
+          progress(`${name}, ${where}: p50 ${format(median(result.times))} ms`);
+        };
+        add('index host', await ask(client, index, asked, truth));
+        const filling = new AbortController();
+        const beside = fillFor(neighbour, next, filling.signal);
+        add('index host, another tenant fills', await ask(client, index, asked, truth));
+        filling.abort();
+        await beside;
+        add('guest', await askInGuest(platform, index, asked));
+        const restarted = platform.restarted(INDEX_HOST);
+        process.kill(platform.pid(INDEX_HOST), 'SIGKILL');
+        await restarted;
+        const first = await ask(client, index, asked.slice(0, 1), truth);
+        add('index host, first after a kill', first);
+        add('index host, after a kill', await ask(client, index, asked, truth));
+        await client.drop(index, OPTIONS);
+      }
+    } finally {
+      client.close();
+      neighbour.close();
+    }
+    const baseline = (kind: string) =>
+      median(measured.find(({ vectors, where }) => vectors === kind && where === 'all compared')?.times ?? []);
+    return {
+      title: `Index: the ${LIMIT} nearest of ${count} vectors of ${DIMENSIONS} values, in ms`,
+      header: ['vectors', 'where', 'n', `recall@${LIMIT}`, 'p50', 'p95', 'all compared ÷ p50'],
+      rows: measured.map(({ vectors, where, times, recall }) => [
+        ...[vectors, where, String(times.length), recall === null ? '' : format(recall, 4)],
+        ...[format(median(times)), format(quantile(times, 0.95)), format(baseline(vectors) / median(times), 1)],
+      ]),
+      notes: [
+        `One query at a time. Filling the index by calls of ${BATCH} entries took: ${fills.join(', ')}.`,
+        'The first query after a kill opens the index. A time in a guest is the mean of 20 queries, since its clock counts whole milliseconds.',
+      ],
+      data: measured,
+    };
+  },
+};
+
+async function fill(client: IndexClient, name: string, matrix: Float32Array): Promise<void> {
+  await client.create({ name, dimensions: DIMENSIONS, metric: 'cosine' }, OPTIONS);
+  for (let row = 0; row < matrix.length / DIMENSIONS; row += BATCH) {
+    const vectors = matrix.subarray(row * DIMENSIONS, (row + BATCH) * DIMENSIONS);
+    const entries = Array.from({ length: vectors.length / DIMENSIONS }, (_, i) => ({
+      ...{ id: `${row + i}`, text: null, metadata: [] },
+    }));
+    await client.upsert(name, entries, vectors, OPTIONS);
+  }
+}
+
+/** Fills an index of another tenant until the signal aborts. */
+async function fillFor(client: IndexClient, next: () => Float32Array, signal: AbortSignal): Promise<void> {
+  await client.create({ name: 'other', dimensions: DIMENSIONS, metric: 'cosine' }, OPTIONS);
+  const vectors = Float32Array.from(Array.from({ length: BATCH }, () => [...next()]).flat());
+  for (let call = 0; !signal.aborted; call++) {
+    const entries = Array.from({ length: BATCH }, (_, i) => ({ id: `${call}-${i}`, text: null, metadata: [] }));
+    await client.upsert('other', entries, vectors, OPTIONS);
+  }
+  await client.drop('other', OPTIONS);
+}
+
+async function ask(
+  client: IndexClient,
+  name: string,
+  asked: readonly Float32Array[],
+  truth: readonly ReadonlySet<string>[],
+): Promise<Pick<Measured, 'times' | 'recall'>> {
+  const times: number[] = [];
+  let right = 0;
+  for (const [i, vector] of asked.entries()) {
+    const from = performance.now();
+    const found = await client.query(name, { vector, text: null, filter: [], limit: LIMIT }, OPTIONS);
+    times.push(performance.now() - from);
+    right += found.filter(({ id }) => truth[i]?.has(id)).length;
+  }
+  return { times, recall: right / (LIMIT * asked.length) };
+}
+
+async function askInGuest(
+  platform: Platform,
+  name: string,
+  asked: readonly Float32Array[],
+): Promise<Pick<Measured, 'times' | 'recall'>> {
+  const input = { name, vectors: asked.map((vector) => [...vector]), limit: LIMIT };
+  const { times } = outputOf<{ times: number[] }>(await invoke(platform, 'index-search', input));
+  return { times, recall: null };
+}

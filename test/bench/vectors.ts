@@ -1,0 +1,50 @@
+import { randomFrom, randomVector } from '#index-host/testing/random.ts';
+
+/**
+ * Makes vectors of length 1 like those of an encoder: `topics` clusters in a space of `rank` dimensions, and noise in all. Embeddings of texts
+ * have a low intrinsic dimension; with `rank` null, values are independent, which is the hardest case for any approximate search.
+ */
+export function vectorSource(
+  dimensions: number,
+  { rank, topics = 500, seed = 1 }: { rank: number | null; topics?: number; seed?: number },
+): () => Float32Array {
+  const random = randomFrom(seed);
+  const normals = (count: number) => randomVector(count, random);
+  if (rank === null) return () => unit(normals(dimensions));
+  const basis = Array.from({ length: rank }, () => normals(dimensions));
+  const centres = Array.from({ length: topics }, () => normals(rank));
+  return () => {
+    const centre = centres[Math.floor(random() * topics)] as Float32Array;
+    const vector = normals(dimensions).map((value) => value * NOISE * Math.sqrt(rank));
+    const own = normals(rank);
+    for (const [i, direction] of basis.entries()) {
+      const weight = (centre[i] as number) + (own[i] as number);
+      for (let k = 0; k < dimensions; k++) (vector[k] as number) += weight * (direction[k] as number);
+    }
+    return unit(vector);
+  };
+}
+
+/** Noise of each value beside the signal. */
+const NOISE = 0.1;
+
+function unit(vector: Float32Array): Float32Array {
+  const length = Math.hypot(...vector);
+  return vector.map((value) => value / length);
+}
+
+/** The numbers of the `count` vectors of a matrix nearest to a vector of length 1, compared one by one. */
+export function nearest(matrix: Float32Array, vector: Float32Array, count: number): number[] {
+  const best: { row: number; score: number }[] = [];
+  const dimensions = vector.length;
+  for (let row = 0; row < matrix.length / dimensions; row++) {
+    const at = row * dimensions;
+    let score = 0;
+    for (let k = 0; k < dimensions; k++) score += (vector[k] as number) * (matrix[at + k] as number);
+    if (best.length === count && score <= (best.at(-1)?.score ?? 0)) continue;
+    const place = best.findIndex((other) => other.score < score);
+    best.splice(place < 0 ? best.length : place, 0, { row, score });
+    if (best.length > count) best.pop();
+  }
+  return best.map(({ row }) => row);
+}

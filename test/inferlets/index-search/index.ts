@@ -1,0 +1,19 @@
+/** Times queries by given vectors, one after another. */
+import { defineInferlet, VectorIndex } from '@pie/inferlet';
+
+/** The clock counts whole milliseconds, so each time is the mean of so many queries. */
+const GROUP = 20;
+
+export const run = defineInferlet(
+  async ({ name, vectors, limit }: { name: string; vectors: readonly (readonly number[])[]; limit: number }) => {
+    const index = new VectorIndex(name);
+    const asked = vectors.map((values) => Float32Array.from(values));
+    const times: number[] = [];
+    for (let at = 0; at + GROUP <= asked.length; at += GROUP) {
+      const from = performance.now();
+      for (const vector of asked.slice(at, at + GROUP)) await index.query({ vector, limit });
+      times.push((performance.now() - from) / GROUP);
+    }
+    return { times };
+  },
+);
