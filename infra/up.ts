@@ -87,8 +87,9 @@ async function main(): Promise<number> {
     if (releaseMachine === null) return 130;
     // A runtime reads the tokenizers of the models and encoders.
     const models = serves('runtime') || serves('gpu-host') ? [...config.models, ...config.encoders] : [];
-    for (const model of new Set(models.map(({ source }) => source))) {
-      const pulled = await runProgram(config, ['gpu-host/models/main.ts', 'pull', model], {
+    const kinds = new Map(models.map((entry) => [entry.source, 'kind' in entry ? ['--kind', entry.kind] : []]));
+    for (const [model, kind] of kinds) {
+      const pulled = await runProgram(config, ['gpu-host/models/main.ts', 'pull', model, ...kind], {
         output: flags.json ? 'progress' : 'inherit',
         signal: stopping.signal,
       });

