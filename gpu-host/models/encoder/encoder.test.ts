@@ -180,6 +180,29 @@ describe('the tokenizer of an encoder', () => {
     assert.deepEqual([[...word.tokens], word.isCut], [[2, 1, 3], true]);
   });
 
+  it('reads a long text only as far as the model takes tokens, with the same tokens', async () => {
+    const config = { model_type: 'xlm-roberta', type_vocab_size: 1, pad_token_id: 1, max_position_embeddings: 16_386 };
+    const models = [
+      await randomEncoder(join(root, 'long-bert'), { kind: 'embedding', config: { max_position_embeddings: 8192 } }, 1),
+      await randomEncoder(join(root, 'long-roberta'), { kind: 'embedding', config }, 1),
+    ];
+    const texts = [
+      'the king of france, un king. '.repeat(200),
+      'kingqueen'.repeat(400),
+      `${' '.repeat(700)}paris king`,
+    ];
+    for (const { directory } of models) {
+      const [short, long] = await Promise.all(
+        [64, 8192].map((contextLength) => loadEncoderTokenizer(directory, { contextLength, tokenTypes: 1 })),
+      );
+      for (const text of texts)
+        assert.deepEqual(short!.encode(text).tokens.slice(0, 63), long!.encode(text).tokens.slice(0, 63));
+      // The library's stack overflows with so many tokens.
+      const { tokens, isCut } = long!.encode('. '.repeat(131_072));
+      assert.deepEqual([tokens.length, isCut], [8192, true]);
+    }
+  });
+
   it('takes tokens from the longer text', () => {
     const cases = [
       ...[

@@ -27,10 +27,12 @@ export interface EncoderTokenizer {
 }
 
 /**
- * Characters of a text that are read, per token that the model takes. The library takes half a second, and fails, for a text of some hundred
- * thousand characters, of which a model takes a few thousand.
+ * Characters of a text that are read at first, and at most, per token that the model takes. The library takes seconds for a text of some
+ * hundred thousand characters, and its stack overflows with as many tokens.
  */
-const CHARACTERS_PER_TOKEN = 64;
+const CHARACTERS_PER_TOKEN = { first: 8, most: 64 };
+/** Tokens beyond those that the model takes: the last ones before the end of what is read may be those of a part of a word. */
+const MARGIN = 64;
 
 /** A place of a template: a special token, or the tokens of the first or second text. */
 type Piece = { readonly type: number } & ({ readonly ids: readonly number[] } | { readonly text: 0 | 1 });
@@ -89,14 +91,22 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
   const special = new Set(added.filter((token) => token.special).map(({ id }) => id));
   const unknown = model.unk_id ?? library.token_to_id(model.unk_token ?? '');
   // The library knows no special tokens now, but the vocabulary may have their names as pieces.
-  const idsOf = (text: string): number[] =>
+  const idsOfAll = (text: string): number[] =>
     (library.encode(text, { add_special_tokens: false }).ids as number[])
       .map((id) => (special.has(id) ? unknown : id))
       .filter((id) => id !== undefined);
   const { contextLength, tokenTypes } = config;
-  const maxCharacters = contextLength * CHARACTERS_PER_TOKEN;
+  const maxCharacters = contextLength * CHARACTERS_PER_TOKEN.most;
+  /** Reads twice as much until there are enough tokens. */
+  const idsOf = (text: string): number[] => {
+    const last = Math.min(text.length, maxCharacters);
+    for (let end = contextLength * CHARACTERS_PER_TOKEN.first; ; end *= 2) {
+      const ids = idsOfAll(text.slice(0, Math.min(end, last)));
+      if (end >= last || ids.length >= contextLength + MARGIN) return ids;
+    }
+  };
   const build = (pieces: readonly Piece[], ...written: readonly string[]): EncodedText => {
-    const texts = written.map((text) => idsOf(text.slice(0, maxCharacters)));
+    const texts = written.map((text) => idsOf(text));
     const room = contextLength - pieces.reduce((sum, piece) => sum + ('ids' in piece ? piece.ids.length : 0), 0);
     const [first = [], second = []] = texts;
     const kept = fitPair(first.length, second.length, room);
