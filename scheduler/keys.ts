@@ -178,6 +178,8 @@ export interface Keys {
   messageQueuesUsage(tenant: string): string;
   /** Sorted set: keys of a tenant's message queues, by expiry (ms since the epoch). */
   messageQueuesExpiries(tenant: string): string;
+  /** Set: a tenant's invocations with a concurrency key that have not ended. */
+  concurrency(tenant: string, key: string): string;
   /** Hash: a tenant's schedules, name to JSON text. */
   schedules(tenant: string): string;
   /** Set: tenants that have or had schedules. */
@@ -283,6 +285,7 @@ export function createKeys(prefix = 'pie'): Keys {
     messageQueueState: (tenant, name) => at('line', tenant, name, 'state'),
     messageQueuesUsage: (tenant) => at('lines', tenant, 'usage'),
     messageQueuesExpiries: (tenant) => at('lines', tenant, 'expiries'),
+    concurrency: (tenant, key) => at('concurrency', tenant, key),
     schedules: (tenant) => at('schedules', tenant),
     scheduledTenants: at('scheduled-tenants'),
     metrics: at('metrics'),

@@ -161,6 +161,8 @@ export interface InvokeRequest {
   readonly webhookUrl?: string | undefined;
   /** Invocations of the tenant with the same affinity prefer the same GPU host. */
   readonly affinity?: string | undefined;
+  /** At most so many invocations of the tenant with this key wait or run at once; another one is refused (`concurrency-key-busy`). */
+  readonly concurrency?: { readonly key: string; readonly limit: number } | undefined;
   /** Name of the schedule that makes the invocation; the platform sets it, never a client. */
   readonly schedule?: string | undefined;
 }

@@ -19,6 +19,11 @@ export interface InvokeOptions extends CallOptions {
   readonly webhook?: string;
   /** Invocations with the same affinity prefer the same GPU host, which has their prefixes: 1 to 256 visible ASCII characters. */
   readonly affinity?: string;
+  /**
+   * At most `limit` (1 by default) of the tenant's invocations with this key wait or run at once; another one is refused with
+   * `concurrency-key-busy`. The key has 1 to 256 visible ASCII characters.
+   */
+  readonly concurrency?: { readonly key: string; readonly limit?: number };
 }
 
 export interface Outcome {
@@ -116,7 +121,7 @@ function attaching<T>(
 }
 
 function requestOf(input: unknown, options: InvokeOptions, headers: Record<string, string>): RequestOptions {
-  const { cancelAfterMs, webhook, affinity, idempotencyKey = crypto.randomUUID() } = options;
+  const { cancelAfterMs, webhook, affinity, concurrency, idempotencyKey = crypto.randomUUID() } = options;
   return {
     method: 'POST',
     signal: options.signal,
@@ -129,6 +134,9 @@ function requestOf(input: unknown, options: InvokeOptions, headers: Record<strin
       ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${Math.max(1, Math.round(cancelAfterMs))}ms` }),
       ...(webhook === undefined ? {} : { 'webhook-url': webhook }),
       ...(affinity === undefined ? {} : { 'x-session-affinity': affinity }),
+      ...(concurrency === undefined
+        ? {}
+        : { 'concurrency-key': concurrency.key, 'concurrency-limit': String(concurrency.limit ?? 1) }),
     },
   };
 }

@@ -323,7 +323,7 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   async #submit(call: Call, request: InvokeRequest, { version: stored, basis }: Resolved): Promise<Invoked> {
-    const { input, idempotencyKey, cancelAfterMs, webhookUrl, affinity, schedule } = request;
+    const { input, idempotencyKey, cancelAfterMs, webhookUrl, affinity, concurrency, schedule } = request;
     const { tenant } = call.principal;
     const fault = webhookUrl === undefined ? null : webhookFault(webhookUrl, tenant, this.#reach);
     if (fault !== null)
@@ -351,6 +351,7 @@ export class NodeControlPlane implements ControlPlane {
       ...(idempotencyKey === undefined ? {} : { idempotencyKey, fingerprint: fingerprintOf(name, input) }),
       ...(webhookUrl === undefined ? {} : { webhookUrl }),
       ...(affinity === undefined ? {} : { affinity }),
+      ...(concurrency === undefined ? {} : { concurrency }),
       ...(schedule === undefined ? {} : { schedule }),
       ...(basis === undefined ? {} : { basis }),
       ...(request.isFollowed === true && submitter.expect(id) && { submitter: submitter.name }),

@@ -5,12 +5,21 @@ import { StoreError } from '#scheduler/store/errors.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { retryHeaders } from '../app/http/rate-limit.ts';
 
+/** An invocation may end soon, at an unknown time. */
+const CONCURRENCY_RETRY_MS = 1000;
+
 /** Converts errors of the scheduler to gateway errors. */
 function translate(error: unknown): unknown {
   if (!(error instanceof StoreError)) return error;
   if (error instanceof QuotaExceeded) return quotaError(error);
   if (error.code === 'not-deployed') return new GatewayError('unknown-function', error.message, { cause: error });
   if (error.code === 'quarantined') return new GatewayError('quarantined', error.message, { cause: error });
+  if (error.code === 'concurrency-key-busy')
+    return new GatewayError('concurrency-key-busy', error.message, {
+      headers: retryHeaders(CONCURRENCY_RETRY_MS),
+      field: 'concurrency-key',
+      cause: error,
+    });
   if (error.code === 'above-memory') return new GatewayError('memory-unavailable', error.message, { cause: error });
   if (error.code === 'idempotency-key-reused') {
     return new GatewayError('idempotency-key-reused', 'The key was used before, for another function or body.', {

@@ -129,7 +129,7 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   invoke(call: Call, request: InvokeRequest): Promise<Invoked> {
-    const { function: fn, input, idempotencyKey, join, cancelAfterMs, webhookUrl, affinity } = request;
+    const { function: fn, input, idempotencyKey, join, cancelAfterMs, webhookUrl, affinity, concurrency } = request;
     return translating(async () => {
       const { http, client } = this.#of(call);
       // The origin chooses the version and checks the input.
@@ -147,6 +147,9 @@ export class OriginControlPlane implements ControlPlane {
             ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${cancelAfterMs}ms` }),
             ...(webhookUrl === undefined ? {} : { 'webhook-url': webhookUrl }),
             ...(affinity === undefined ? {} : { 'x-session-affinity': affinity }),
+            ...(concurrency === undefined
+              ? {}
+              : { 'concurrency-key': concurrency.key, 'concurrency-limit': String(concurrency.limit) }),
           },
         });
         call.answerHeaders?.(limitHeadersOf(response.headers));

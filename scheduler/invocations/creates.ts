@@ -95,6 +95,11 @@ function outcomeOf({ function: name, version, limits }: Submission, reply: unkno
         'idempotency-key-reused',
         `The key was used for ${String(value)}, of another function or body.`,
       );
+    case -10:
+      throw new StoreError(
+        'concurrency-key-busy',
+        `As many invocations with this concurrency key as may be have not ended: ${Number(value)}.`,
+      );
     case -5:
       throw new StoreError('not-deployed', `${name}@${version} is deployed no more.`);
     case -6:

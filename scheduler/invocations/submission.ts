@@ -40,7 +40,7 @@ export function jobText(submission: Submission): string {
 
 /** Fields and values of the record of a new invocation, besides its progress. */
 export function recordFields(keys: Keys, submission: Submission): string[] {
-  const { tenant, function: name, version, restartable, affinity, schedule, submitter } = submission;
+  const { tenant, function: name, version, restartable, affinity, concurrency, schedule, submitter } = submission;
   return [
     ...['tenant', tenant, 'function', name, 'version', version],
     ...versionFields(keys, submission),
@@ -48,6 +48,9 @@ export function recordFields(keys: Keys, submission: Submission): string[] {
     ...webhookFields(keys, submission.webhookUrl),
     ...placeFields(keys, tenant, name),
     ...(affinity === undefined ? [] : ['affinity', affinityKey(tenant, affinity)]),
+    ...(concurrency === undefined
+      ? []
+      : ['concurrencyKey', keys.concurrency(tenant, concurrency.key), 'concurrencyLimit', String(concurrency.limit)]),
     ...(schedule === undefined ? [] : ['schedule', schedule]),
     ...(submitter === undefined ? [] : ['submitter', submitter]),
     ...admissionFields(keys, submission),

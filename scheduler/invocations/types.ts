@@ -107,6 +107,8 @@ export interface NewInvocation {
   readonly webhookUrl?: string;
   /** Invocations of the tenant with the same affinity run on the same GPU host while it has room. */
   readonly affinity?: string;
+  /** At most `limit` invocations of the tenant with this key wait or run at once; the store refuses another one. */
+  readonly concurrency?: { readonly key: string; readonly limit: number };
   /** Name of the schedule that made the invocation; absent for one of a client. */
   readonly schedule?: string;
 }
@@ -115,7 +117,7 @@ export interface NewInvocation {
 export interface NewChild
   extends Omit<
     NewInvocation,
-    'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'schedule' | 'restartable'
+    'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'concurrency' | 'schedule' | 'restartable'
   > {
   readonly parent: string;
   /** Epoch of the parent's running attempt; the store refuses a child of an older attempt. */
@@ -130,7 +132,10 @@ export interface NewChild
 
 /** The record of an invocation. */
 export interface Invocation
-  extends Omit<NewInvocation, 'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'schedule'> {
+  extends Omit<
+    NewInvocation,
+    'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'concurrency' | 'schedule'
+  > {
   /** Name of the schedule that made the invocation; null when none did. */
   readonly schedule: string | null;
   /** Parent invocation; null when a client launched this one. */

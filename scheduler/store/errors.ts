@@ -11,6 +11,7 @@
  * `stale-attempt`: the attempt that made the call is over, or another one has begun; nothing was stored.
  * `quarantined`: the version crashed its sandbox repeatedly; nothing was stored.
  * `above-memory`: admission could never admit the invocation, since its memory limit exceeds the platform's memory; nothing was stored.
+ * `concurrency-key-busy`: as many invocations with the concurrency key as it allows have not ended; nothing was stored.
  * `idempotency-key-reused`: the key was used before, for another function or body; nothing was stored.
  */
 export type StoreErrorCode =
@@ -24,6 +25,7 @@ export type StoreErrorCode =
   | 'stale-attempt'
   | 'quarantined'
   | 'above-memory'
+  | 'concurrency-key-busy'
   | 'idempotency-key-reused';
 
 /** Error replies of a Redis that cannot serve now but may later. */

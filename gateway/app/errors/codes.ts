@@ -294,6 +294,13 @@ export const CODES = {
     hint: 'Send less in headers; all together may have 16 KiB.',
     explanation: 'The headers of the request pass the limit of the server. Nothing was read beyond them.',
   },
+  'concurrency-key-busy': {
+    status: 429,
+    title: 'Enough invocations with this concurrency key are open',
+    hint: 'Wait until one of them ends, or allow more with `Concurrency-Limit`.',
+    explanation:
+      'The request names a `Concurrency-Key`, and as many invocations of the tenant with this key as its `Concurrency-Limit` allows (one by default) wait or run. Nothing was stored.',
+  },
   'quota-requests': {
     status: 429,
     title: 'The quota of requests is used up',

@@ -1,7 +1,8 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { FAILURE_CODES } from '#scheduler/invocations/types.ts';
 import { type AppSettings, callOf } from '../context.ts';
-import type { ControlPlane } from '../control.ts';
+import type { ControlPlane, InvokeRequest } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
 import { preferencesOf, wantsEventStream } from '../http/preferences.ts';
 import { cancelAfterOf } from '../http/request-options.ts';
@@ -43,12 +44,36 @@ const invokeHeaders = z.object({
     example: '5m',
   }),
   'x-session-affinity': sessionAffinity,
+  'concurrency-key': z
+    .string()
+    .min(1)
+    .max(256)
+    .regex(/^[\x21-\x7e]+$/)
+    .optional()
+    .openapi({
+      description:
+        'At most `Concurrency-Limit` invocations of your tenant with the same key wait or run at once; another one is refused with `concurrency-key-busy`. 1 to 256 visible ASCII characters.',
+      example: 'user-4711',
+    }),
+  'concurrency-limit': z
+    .string()
+    .regex(/^[1-9]\d{0,2}$|^1000$/, 'must be a whole number from 1 to 1000')
+    .optional()
+    .openapi({ description: 'Of the `Concurrency-Key`; 1 by default' }),
   'webhook-url': z.string().optional().openapi({
     description:
       'Where the end is told: a POST as Standard Webhooks has it, signed with the secret of `GET /v1/webhooks/secret` and sent again for a day until it is answered with 2xx. https, of a public host, without credentials, 2,048 bytes at most.',
     example: 'https://example.com/hooks/pie',
   }),
 });
+
+function concurrencyOf(key: string | undefined, limit: string | undefined): InvokeRequest['concurrency'] {
+  if (key !== undefined) return { key, limit: Number(limit ?? 1) };
+  if (limit === undefined) return undefined;
+  throw new GatewayError('invalid-input', 'Concurrency-Limit is the limit of a Concurrency-Key, which is missing.', {
+    field: 'concurrency-key',
+  });
+}
 
 export function invokingRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   const inputs = new InputChecker();
@@ -91,6 +116,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
           'body-too-large',
           'unsupported-media-type',
           'too-many-requests',
+          'concurrency-key-busy',
           'quota-requests',
           'quota-concurrency',
           'runtime-unavailable',
@@ -115,6 +141,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
           cancelAfterMs,
           webhookUrl: headers['webhook-url'],
           affinity: headers['x-session-affinity'],
+          concurrency: concurrencyOf(headers['concurrency-key'], headers['concurrency-limit']),
           isFollowed: !respondAsync || waitMs !== null,
         });
       };

@@ -23,6 +23,11 @@ export const invoke: Command = {
     { flags: '--cancel-after <time>', help: 'end the invocation after this time: 90, 30s, 5m, 1h', parse: duration },
     { flags: '--webhook <url>', help: 'notify this https URL when the invocation ends' },
     { flags: '--session-affinity <key>', help: 'prefer the GPU host of earlier invocations with this key' },
+    {
+      flags: '--concurrency-key <key>',
+      help: 'refuse it while --concurrency-limit invocations with this key are open',
+    },
+    { flags: '--concurrency-limit <count>', help: 'of --concurrency-key (default: 1)', parse: limit },
     { flags: '--idempotency-key <key>', help: 'a repeated request with this key returns the first invocation' },
   ],
   examples: [
@@ -77,7 +82,10 @@ function invokeOptions(options: Call['options']): InvokeOptions {
   const webhook = text(options, 'webhook');
   const affinity = text(options, 'sessionAffinity');
   const idempotencyKey = text(options, 'idempotencyKey');
+  const key = text(options, 'concurrencyKey');
+  const most = typeof options.concurrencyLimit === 'number' ? { limit: options.concurrencyLimit } : {};
   return {
+    ...(key === undefined ? {} : { concurrency: { key, ...most } }),
     ...(typeof options.cancelAfter === 'number' ? { cancelAfterMs: options.cancelAfter } : {}),
     ...(webhook === undefined ? {} : { webhook }),
     ...(affinity === undefined ? {} : { affinity }),
@@ -89,6 +97,12 @@ function duration(value: string): number {
   const ms = durationMs(value);
   if (ms !== null && ms > 0) return ms;
   throw new Failure('It must be seconds (90), or a number with a unit: 30s, 5m, 1h.');
+}
+
+function limit(value: string): number {
+  const count = Number(value);
+  if (Number.isInteger(count) && count >= 1 && count <= 1000) return count;
+  throw new Failure('It must be a whole number from 1 to 1000.');
 }
 
 /** Cancels the invocation at Ctrl-C, or when the reader of the output leaves; still waits for its end. */

@@ -230,6 +230,41 @@ export function describeInvoking(get: () => Harness): void {
       await other.close();
     });
 
+    it('bounds the open invocations with a concurrency key', async () => {
+      const h = get();
+      const invoke = (key: string, limit?: string) =>
+        h.ask('/v1/functions/echo/invocations', {
+          ...{ method: 'POST', body: '{"prompt":"x"}' },
+          headers: {
+            ...{ ...JSON_TYPE, ...ASYNC, 'concurrency-key': key },
+            ...(limit !== undefined && { 'concurrency-limit': limit }),
+          },
+        });
+      const first = await invoke('user-1');
+      assert.equal(first.status, 202, JSON.stringify(first.body));
+      const refused = await invoke('user-1');
+      h.refused(refused, 'concurrency-key-busy', 'concurrency-key');
+      assert.equal(refused.headers.get('retry-after'), '1');
+      const second = await invoke('user-1', '2');
+      assert.equal(second.status, 202, 'another request may allow more');
+      const other = await invoke('user-2');
+      assert.equal(other.status, 202, 'another key has its own bound');
+      await (await h.platform.attempt(first.body.id)).succeed(null);
+      h.refused(await invoke('user-1'), 'concurrency-key-busy', 'concurrency-key');
+      await h.ask(`/v1/invocations/${second.body.id}`, { method: 'DELETE' });
+      const { redis, keys } = h.platform.scheduler.store;
+      assert.equal(await redis.exists(keys.concurrency('default', 'user-1')), 0, 'ends leave nothing behind');
+      await redis.sadd(keys.concurrency('default', 'user-1'), 'inv_lost');
+      const third = await invoke('user-1');
+      assert.equal(third.status, 202, 'an invocation that the store has lost does not count');
+      for (const { id } of [third.body, other.body]) await h.ask(`/v1/invocations/${id}`, { method: 'DELETE' });
+      for (const limit of ['0', '1001', 'x', '1.5'])
+        h.refused(await invoke('user-1', limit), 'invalid-input', 'concurrency-limit');
+      const alone = { ...JSON_TYPE, ...ASYNC, 'concurrency-limit': '2' };
+      const without = { method: 'POST', body: '{"prompt":"x"}', headers: alone };
+      h.refused(await h.ask('/v1/functions/echo/invocations', without), 'invalid-input', 'concurrency-key');
+    });
+
     it('keeps a session affinity of the tenant, and refuses what no header should carry', async () => {
       const h = get();
       const { redis, keys } = h.platform.scheduler.store;

@@ -29,6 +29,7 @@
           {-5} when the version is not deployed (any more); nothing was stored.
           {-9} when the reference leads elsewhere by now; nothing was stored.
           {-7} when the version is quarantined; nothing was stored.
+          {-10, limit} when as many invocations with its concurrency key as it allows have not ended; nothing was stored.
           {-6, MiB} when the instance may take more memory than all runtimes together have; nothing was stored.
           {-8, text of the error}
           A quota is four texts: name, function or '', limit, used; `quotas` are the quotas that limit this request.
@@ -80,6 +81,19 @@ local function latencyOf(given, now)
   return wanted and wanted ~= '' and wanted or nil
 end
 
+-- True when the open invocations with a concurrency key leave room for one more. Those whose records Redis has lost count no longer.
+local function hasConcurrency(key, limit, prefix)
+  if redis.call('SCARD', key) < limit then
+    return true
+  end
+  for _, id in ipairs(redis.call('SMEMBERS', key)) do
+    if redis.call('EXISTS', prefix .. ':invocation:' .. id) == 0 then
+      redis.call('SREM', key, id)
+    end
+  end
+  return redis.call('SCARD', key) < limit
+end
+
 -- Stores one invocation; `place` is the index of its first key, `at` that of its first argument.
 local function create(place, at)
   local record, listing, idempotency, waiting, job = unpack(KEYS, place, place + KEYS_OF_ONE - 1)
@@ -120,6 +134,9 @@ local function create(place, at)
   if memory and tonumber(given.memoryMb or 0) > memory then
     return {-6, memory}
   end
+  if given.concurrencyKey and not hasConcurrency(given.concurrencyKey, tonumber(given.concurrencyLimit), given.prefix) then
+    return {-10, tonumber(given.concurrencyLimit)}
+  end
   -- Those stored before may leave the queue at once, and then do not count against this limit.
   if quotaLimit(account, 'waiting-invocations', '', now) then
     enterQueues()
@@ -157,6 +174,9 @@ local function create(place, at)
     end
   end
   redis.call('HSET', record, unpack(fields))
+  if given.concurrencyKey then
+    redis.call('SADD', given.concurrencyKey, id)
+  end
   holdBytes(account, 'i:' .. id, RECORD_BYTES + #data)
   addUnfinished(given, id)
   gather('ZADD', deadlines, submittedAt + deadlineMs, id)

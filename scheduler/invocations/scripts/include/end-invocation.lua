@@ -13,7 +13,8 @@
 local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChannel', 'fileUsageKey', 'fileExpiriesKey', 'storedUsageKey',
   'listing', 'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'childrenKey', 'unfinishedKey', 'functionKey', 'account',
   'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'shortAt', 'bytes', 'inboxClosed', 'inboxKept',
-  'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'requeuedAt', 'shown', 'submitter'}
+  'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'requeuedAt', 'shown', 'submitter',
+  'concurrencyKey', 'concurrencyLimit'}
 
 -- Invocations that this script has ended and that admission has not let go yet: lists of {tenant, id, holder}, by prefix of every key.
 local letGo = {}
@@ -99,6 +100,9 @@ local function endInvocation(a, record)
   redis.call('DEL', a.inbox)
   if record.unfinishedKey then
     removeUnfinished(record.unfinishedKey, a.id)
+  end
+  if record.concurrencyKey then
+    gather('SREM', record.concurrencyKey, a.id)
   end
   if record.latency then
     gather('SREM', record.account .. ':latency', a.id)
