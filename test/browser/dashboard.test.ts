@@ -22,7 +22,6 @@ const PAGES = [
   '/playground',
   '/playground?function=story',
   '/usage',
-  '/usage?by=hour',
   '/administration',
   '/platform',
 ];
@@ -273,11 +272,10 @@ test('the playground names the field of a wrong input and keeps what was entered
   open({ mayComplain: true, viewport: PHONE, isMobile: true, hasTouch: true }, async (page) => {
     await page.goto(`${platform.url}/dashboard/playground?function=story`);
     await page.getByLabel('prompt').fill('Once');
-    await page.getByLabel('seed').evaluate('(field) => field.setAttribute("type", "text")');
-    await page.getByLabel('seed').fill('many');
+    await page.getByLabel('stop').fill('[');
     await page.getByRole('button', { name: 'Run' }).tap();
-    await page.getByText('must be a number').waitFor();
-    assert.equal(await page.getByLabel('seed').getAttribute('aria-invalid'), 'true');
+    await page.getByText('must be JSON').waitFor();
+    assert.equal(await page.getByLabel('stop').getAttribute('aria-invalid'), 'true');
     assert.equal(await page.getByLabel('prompt').inputValue(), 'Once');
     assert.ok((await excessWidth(page)) <= 0, 'the form fits a phone');
     await shoot(page, 'playground-fault-phone');

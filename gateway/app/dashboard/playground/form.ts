@@ -70,9 +70,11 @@ function limits({ kind, minimum, maximum, fallback }: Field): string {
         : maximum !== undefined
           ? [`at most ${number(maximum)}`]
           : []),
-    ...(fallback === '' ? [] : [`default ${fallback}`]),
+    // Without a text, the hint would end with a pair of quotation marks.
+    ...(fallback === '' || fallback === '""' ? [] : [`default ${fallback}`]),
   ];
-  return parts.join(', ');
+  const text = parts.join(', ');
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 const problem = (isBad: boolean, id: string): Html =>
