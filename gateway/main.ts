@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { awaitedFunctions } from '#infra/awaited-functions.ts';
-import { type Config, loadConfig } from '#infra/config.ts';
+import { type Config, loadConfig, settingsForOthers } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
+import { openLinkSecurity } from '#infra/links/security.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { publishMetrics } from '#infra/telemetry/publisher.ts';
@@ -18,6 +19,7 @@ import { OpenStreams } from './app/http/open-streams.ts';
 import { NodeControlPlane } from './node/control-plane.ts';
 import { ensureCredentials } from './node/credentials.ts';
 import { defaultShares } from './node/default-limits.ts';
+import type { JoinSource } from './node/joining.ts';
 import { countWebhooks, platformMetrics, watchPlatform, watchRequests } from './node/platform-metrics.ts';
 import { observeRequests } from './node/request-observer.ts';
 import { scheduledRuns } from './node/scheduled-runs.ts';
@@ -42,7 +44,10 @@ async function main(): Promise<void> {
   });
   const { retention } = config;
   const machine = config.machine.name;
-  const scheduler = openScheduler({ connect: () => connectRedis(config), masterKeys, retention, machine, onError });
+  const scheduler = openScheduler({
+    ...{ connect: () => connectRedis(config), masterKeys, retention, machine, onError },
+    links: openLinkSecurity(config),
+  });
   await agreeOnMasterKey(scheduler, masterKeys, machine);
   const reach = new Reach({ ...config.webhooks, option: '[webhooks] private_hosts' });
   const control = new NodeControlPlane(scheduler, {
@@ -50,6 +55,7 @@ async function main(): Promise<void> {
     modelAliases: modelAliases(config),
     awaitedFunctions: () => awaitedFunctions(config),
     reach,
+    joining: { redis: sharedRedis(config), masterKeys, settings: settingsForOthers },
     onError,
   });
   await scheduler.quotas.setDefaults({
@@ -79,6 +85,7 @@ async function main(): Promise<void> {
   });
   await ensureCredentials(config.home, server.url, scheduler);
   scheduler.reaper.start();
+  const stopUsers = await scheduler.redisUsers.follow(onError);
   void resealSecrets(scheduler, onError);
   const webhooks = scheduler.createWebhooks({
     ...{ reach, payload: webhookPayload(scheduler), version: platformVersion() },
@@ -90,6 +97,7 @@ async function main(): Promise<void> {
 
   const drain = async () => {
     stopPublishing();
+    stopUsers();
     await server.close(config.drainMs);
     await webhooks.stop();
     await schedules.stop();
@@ -139,6 +147,12 @@ function log({ level, message, requestId, error }: LogRecord): void {
 
 function modelAliases({ models }: Config): Map<string, string> {
   return new Map(models.flatMap(({ name, aliases = [] }) => aliases.map((alias): [string, string] => [alias, name])));
+}
+
+/** The Redis as other machines may reach it; null when it has no network address. */
+function sharedRedis({ redis }: Config): JoinSource['redis'] {
+  if (redis.kind === 'private' || new URL(redis.url).protocol === 'unix:') return null;
+  return { url: redis.url, ...(redis.ca !== undefined && { ca: readFileSync(redis.ca, 'utf8') }) };
 }
 
 function platformVersion(): string {

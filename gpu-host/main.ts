@@ -8,6 +8,7 @@ import type { EncoderEntry, ModelEntry } from '#infra/model-entry.ts';
 import { announceReady } from '#infra/ready.ts';
 import type { TelemetrySettings } from '#infra/telemetry/settings.ts';
 import { openTelemetry, type Telemetry } from '#infra/telemetry/telemetry.ts';
+import type { LinkSecurity } from '#scheduler/links/security.ts';
 import type { Backend } from './backends/backend.ts';
 import { createCudaBackend, type DeviceFailure } from './backends/cuda/index.ts';
 import { OnnxEncoder } from './backends/onnx/encoder.ts';
@@ -25,7 +26,6 @@ import { type LoadedModel, loadModel } from './models/load.ts';
 import { pullModel } from './models/pull.ts';
 import { parseSource } from './models/source.ts';
 import { hostFamilies } from './protocol/host-metrics.ts';
-import type { LinkSecurity } from './protocol/security.ts';
 import { GpuHost, type HostedModel } from './server/gpu-host.ts';
 
 /** The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. */

@@ -97,6 +97,13 @@ test('a machine has a name and roles; with a shared Redis its processes carry th
     /PIE_GPU_HOST: must have a port below 65536/,
   );
   assert.equal(withToml(shared, { PIE_GPU_HOST: '[fe80::1]:7400' }).gpuHosts[0]?.address, '[fe80::1]:7400');
+  const reached = withToml(shared, { PIE_ADDRESS: 'fd00::5' });
+  assert.deepEqual([reached.gpuHosts[0]?.address, reached.runtime.address], ['[fd00::5]:7400', '[fd00::5]:7500']);
+  const own = withToml(`${shared}\n[gpu_host]\ncount = 2\n[runtime]\naddress = "b:2"\n[machine]\naddress = "a"`);
+  assert.deepEqual([...own.gpuHosts.map(({ address }) => address), own.runtime.address], ['a:7400', 'a:7401', 'b:2']);
+  assert.equal(withToml(shared).runtime.address, undefined);
+  for (const wrong of ['0.0.0.0', '::', 'a:7400', 'http://a'])
+    assert.throws(() => withToml(shared, { PIE_ADDRESS: wrong }), /PIE_ADDRESS: must be/);
   assert.throws(() => withToml(shared, { PIE_MACHINE: 'East 1' }), /PIE_MACHINE: must consist of/);
 });
 

@@ -7,6 +7,7 @@ import { z } from 'zod';
 import { ConfigError } from './config-error.ts';
 import { type IndexSettings, indexSchema, indexSettings } from './index-settings.ts';
 import { defaultHome, ROOT } from './install.ts';
+import { type Settings, sharedSettings } from './joined-settings.ts';
 import { type MachineSettings, machineEnvironment, machineSchema, machineSettings, ROLES } from './machine-settings.ts';
 import { buildsAtOnce, machineMemoryMb, redisShareMb, runtimeShareMb, sandboxesOf } from './machine-shares.ts';
 import { cardSpan, encoderEntries, modelEntries, onCard } from './model-entries.ts';
@@ -30,6 +31,8 @@ export interface GpuHostConfig {
 }
 
 export interface RuntimeConfig {
+  /** `host:port` at which it shows events to gateways of other machines; absent when only those of this machine see them at once. */
+  readonly address?: string;
   /** Invocations that one runtime runs at once. */
   readonly concurrency: number;
   /** Memory for the instances of all running invocations together; admission counts the memory that it expects each to use. */
@@ -119,8 +122,8 @@ const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https U
 /** The headers that report limits hold at most 15 digits. */
 const quota = z.int().min(0).max(999_999_999_999_999).optional();
 
-/** Other machines connect to the address that a GPU host listens on. */
-const hostAddress = z
+/** Other machines connect to the address that a process listens on. */
+const linkAddress = z
   .string()
   .min(1)
   .refine((address) => !/^(tcp:\/\/)?(0\.0\.0\.0|\[?::\]?|\*)?:\d+$/.test(address), {
@@ -165,7 +168,7 @@ const fileSchema = z.strictObject({
     .prefault({}),
   gpu_host: z
     .strictObject({
-      address: hostAddress.optional(),
+      address: linkAddress.optional(),
       count: z.int().min(1).max(64).default(1),
       spread: z.enum(['tenant', 'invocation']).default('tenant'),
     })
@@ -176,6 +179,7 @@ const fileSchema = z.strictObject({
     .prefault({}),
   runtime: z
     .strictObject({
+      address: linkAddress.optional(),
       concurrency: z.int().min(1).max(100_000).default(1024),
       total_memory_mb: z.int().min(16).max(16_777_216).optional(),
       max_sandboxes: z.int().min(1).max(4096).optional(),
@@ -227,7 +231,8 @@ const environmentSchema = z.object({
   PIE_MODEL: z.string().min(1).optional(),
   PIE_BITS: z.enum(['32', '8', '4']).optional(),
   PIE_THREADS: z.coerce.number().int().min(0).max(256).optional(),
-  PIE_GPU_HOST: hostAddress.optional(),
+  PIE_GPU_HOST: linkAddress.optional(),
+  PIE_RUNTIME: linkAddress.optional(),
   REDIS_URL: redisUrl.optional(),
   ...machineEnvironment,
   OTEL_EXPORTER_OTLP_ENDPOINT: httpUrl.optional(),
@@ -235,6 +240,16 @@ const environmentSchema = z.object({
   OTEL_SERVICE_NAME: z.string().min(1).max(100).optional(),
   OTEL_SDK_DISABLED: z.string().optional(),
 });
+
+/** Ports at the machine's address: that of the first GPU host, those of the others follow, and that of the runtime. */
+const GPU_HOST_PORT = 7400;
+const RUNTIME_PORT = 7500;
+
+/** `host:port` at the machine's address; undefined when it has none. */
+function linkAt({ address }: MachineSettings, port: number): string | undefined {
+  if (address === undefined) return undefined;
+  return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
+}
 
 /** Longest directory that leaves room for a socket's name. */
 const MAX_RUN_DIRECTORY_BYTES = 80;
@@ -244,8 +259,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
   const root = ROOT;
   const env = check(environmentSchema, withoutEmpty(environment), 'the environment');
   const home = path.resolve(env.PIE_HOME ?? defaultHome());
-  const source =
-    env.PIE_CONFIG ?? [path.join(home, 'pie.toml'), path.join(root, 'pie.toml')].find((file) => existsSync(file));
+  const source = sourceOf(env, home);
   const file = check(fileSchema, source === undefined ? {} : readToml(source), source ?? 'the defaults');
 
   const runDirectory = shortDirectory(path.join(home, 'run'), home);
@@ -263,6 +277,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     throw new ConfigError(
       `The roles ${machine.roles.join(', ')} need a Redis that the machines share. Set REDIS_URL, or url below [redis] in pie.toml.`,
     );
+  const liveAddress = env.PIE_RUNTIME ?? file.runtime.address ?? linkAt(machine, RUNTIME_PORT);
   return {
     root,
     home,
@@ -281,7 +296,8 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     encoders,
     gpuHosts: Array.from({ length: machine.roles.includes('gpu-host') ? file.gpu_host.count : 0 }, (_, i) => {
       const localName = `gpu-host-${i + 1}`;
-      const address = i === 0 ? (env.PIE_GPU_HOST ?? file.gpu_host.address) : undefined;
+      const own = i === 0 ? (env.PIE_GPU_HOST ?? file.gpu_host.address) : undefined;
+      const address = own ?? linkAt(machine, GPU_HOST_PORT + i);
       return {
         name: processName({ redis, machine }, localName),
         localName,
@@ -294,6 +310,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     }),
     spread: file.gpu_host.spread,
     runtime: {
+      ...(liveAddress !== undefined && { address: liveAddress }),
       concurrency: file.runtime.concurrency,
       memoryMb: file.runtime.total_memory_mb ?? runtimeShareMb(machineMemoryMb()),
       sandboxes: {
@@ -331,6 +348,18 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
   };
 }
 
+/** What other machines of the platform have in common of this one's settings. Throws {@link ConfigError}. */
+export function settingsForOthers(environment: NodeJS.ProcessEnv = process.env): Settings {
+  const env = check(environmentSchema, withoutEmpty(environment), 'the environment');
+  const source = sourceOf(env, path.resolve(env.PIE_HOME ?? defaultHome()));
+  return sharedSettings(source === undefined ? {} : readToml(source), env);
+}
+
+/** The file of the settings: the one that the environment names, else the one in the home or the clone. */
+function sourceOf({ PIE_CONFIG }: Environment, home: string): string | undefined {
+  return PIE_CONFIG ?? [path.join(home, 'pie.toml'), path.join(ROOT, 'pie.toml')].find((file) => existsSync(file));
+}
+
 /** Name of a process of this machine among the processes of all machines: `runtime-1@east`. With a private Redis there is one machine. */
 export function processName({ redis, machine }: Pick<Config, 'redis' | 'machine'>, localName: string): string {
   return redis.kind === 'private' ? localName : `${localName}@${machine.name}`;
@@ -351,7 +380,7 @@ function telemetrySettings({ telemetry }: File, env: Environment): TelemetrySett
   };
 }
 
-function readToml(file: string): unknown {
+function readToml(file: string): Settings {
   try {
     return parseToml(readFileSync(file, 'utf8'));
   } catch (cause) {

@@ -1,14 +1,22 @@
 import { readFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { MACHINE_LEASE_MS, MachineLease, MachineNameTaken, MachineRemoved } from '#scheduler/machines/lease.ts';
-import { listMachines } from '#scheduler/machines/machines.ts';
+import {
+  CertificateTaken,
+  type ClaimRefusal,
+  MACHINE_LEASE_MS,
+  MachineLease,
+  MachineNameTaken,
+  MachineRemoved,
+} from '#scheduler/machines/lease.ts';
+import { listMachines, removedCertificates } from '#scheduler/machines/machines.ts';
+import { Channels } from '#scheduler/store/channels.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { Store } from '#scheduler/store/store.ts';
 import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { ensureCertificate } from './links/certificate.ts';
-import { PeerList, writePeers } from './links/peers.ts';
+import { PeerList, type Peers, writePeers } from './links/peers.ts';
 import { connectRedis } from './redis.ts';
 import { shownRedis } from './redis-settings.ts';
 
@@ -62,20 +70,27 @@ export async function claimMachine(
   } catch (error) {
     redis.disconnect();
     if (signal.aborted) return null;
-    throw error instanceof MachineNameTaken || error instanceof MachineRemoved ? refusal(error, config) : error;
+    throw isRefusal(error) ? refusal(error, config) : error;
   }
 }
 
-/** Keeps the file of accepted certificates. Resolves, when it is first written, to a function that ends it. While Redis is away, it stays. */
+/**
+ * Keeps the file of accepted certificates, which changes at once when an operator removes a machine. Resolves, when it is first written, to a
+ * function that ends it. While Redis is away, it stays.
+ */
 async function followPeers(config: Config, store: Store): Promise<() => void> {
   const peers = new PeerList(MACHINE_LEASE_MS);
   let written: string | undefined;
   const follow = async () => {
-    const registered = (await listMachines(store)).flatMap(({ certificate }) => certificate ?? []);
-    const accepted = peers.update(registered, performance.now());
-    if (accepted.join() === written) return;
+    const [machines, removed] = await Promise.all([listMachines(store), removedCertificates(store)]);
+    const registered = machines.flatMap(({ name, certificate }) =>
+      certificate === undefined ? [] : [[certificate, name] as const],
+    );
+    const accepted: Peers = peers.update(registered, removed, performance.now());
+    const text = JSON.stringify(accepted);
+    if (text === written) return;
     writePeers(config, accepted);
-    written = accepted.join();
+    written = text;
   };
   await follow();
   let saidWhy = '';
@@ -84,14 +99,32 @@ async function followPeers(config: Config, store: Store): Promise<() => void> {
     saidWhy = String(error);
     console.error('The list of machines could not be written, so the last one counts:', error);
   };
-  const timer = setInterval(() => void follow().catch(failed), READ_PEERS_MS);
-  return () => clearInterval(timer);
+  const again = () => void follow().catch(failed);
+  const subscriber = connectRedis(config);
+  subscriber.on('error', () => undefined);
+  const channels = new Channels(subscriber);
+  await channels.listen(store.keys.machinesChannel, { message: again, resumed: again });
+  const timer = setInterval(again, READ_PEERS_MS);
+  return () => {
+    clearInterval(timer);
+    channels.close();
+    subscriber.disconnect();
+  };
 }
 
-function refusal(taken: MachineNameTaken | MachineRemoved, { home }: Config): ConfigError {
+const isRefusal = (error: unknown): error is ClaimRefusal =>
+  error instanceof MachineNameTaken || error instanceof MachineRemoved || error instanceof CertificateTaken;
+
+function refusal(taken: ClaimRefusal, { home }: Config): ConfigError {
+  const file = path.join(home, 'machine.pem');
   if (taken instanceof MachineRemoved)
     return new ConfigError(
-      `${taken.message} Delete ${path.join(home, 'machine.pem')} if it may join again: the next start makes a new certificate.`,
+      `${taken.message} Delete ${file} if it may join again: the next start makes a new certificate.`,
+      { cause: taken },
+    );
+  if (taken instanceof CertificateTaken)
+    return new ConfigError(
+      `${taken.message} Delete ${file} if this home is a copy of that machine's: the next start makes a certificate of its own.`,
       { cause: taken },
     );
   return new ConfigError(

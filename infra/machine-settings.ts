@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import os from 'node:os';
 import { z } from 'zod';
 
@@ -9,6 +10,8 @@ export interface MachineSettings {
   /** Unique among the machines on one Redis. */
   readonly name: string;
   readonly roles: readonly Role[];
+  /** Host at which the other machines reach this one; absent when its processes serve this machine alone. */
+  readonly address?: string;
 }
 
 const LONGEST_NAME = 63;
@@ -21,11 +24,25 @@ const machineName = z
 
 const roles = z.array(z.enum(ROLES)).min(1);
 
-export const machineSchema = z.strictObject({ name: machineName.optional(), roles: roles.optional() }).prefault({});
+/** A wildcard address would let a process listen, but no machine connect. */
+const address = z
+  .string()
+  .max(253)
+  .refine((text) => isIP(text) > 0 || NAME.test(text.toLowerCase()), {
+    error: 'must be an address or a name without a port, such as 10.0.0.5',
+  })
+  .refine((text) => text !== '0.0.0.0' && text !== '::', {
+    error: 'must be the address at which other machines reach this one, such as 10.0.0.5',
+  });
 
-/** The environment's part: the name, and the roles separated by commas. */
+export const machineSchema = z
+  .strictObject({ name: machineName.optional(), roles: roles.optional(), address: address.optional() })
+  .prefault({});
+
+/** The environment's part: the name, the address, and the roles separated by commas. */
 export const machineEnvironment = {
   PIE_MACHINE: machineName.optional(),
+  PIE_ADDRESS: address.optional(),
   PIE_ROLES: z
     .string()
     .transform((text) => text.split(',').map((role) => role.trim()))
@@ -36,10 +53,19 @@ export const machineEnvironment = {
 /** The machine's name and roles; by default the host's name and all roles. */
 export function machineSettings(
   file: z.output<typeof machineSchema>,
-  env: { readonly PIE_MACHINE?: string | undefined; readonly PIE_ROLES?: readonly Role[] | undefined },
+  env: {
+    readonly PIE_MACHINE?: string | undefined;
+    readonly PIE_ADDRESS?: string | undefined;
+    readonly PIE_ROLES?: readonly Role[] | undefined;
+  },
 ): MachineSettings {
   const wanted = env.PIE_ROLES ?? file.roles ?? ROLES;
-  return { name: env.PIE_MACHINE ?? file.name ?? hostName(), roles: ROLES.filter((role) => wanted.includes(role)) };
+  const reached = env.PIE_ADDRESS ?? file.address;
+  return {
+    name: env.PIE_MACHINE ?? file.name ?? hostName(),
+    roles: ROLES.filter((role) => wanted.includes(role)),
+    ...(reached !== undefined && { address: reached }),
+  };
 }
 
 function hostName(): string {

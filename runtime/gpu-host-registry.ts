@@ -1,6 +1,6 @@
 import { pullModel } from '#gpu-host/models/pull.ts';
 import type { GpuHostAddress } from '#gpu-host/protocol/connections.ts';
-import type { LinkSecurity } from '#gpu-host/protocol/security.ts';
+import { type LinkSecurity, toMachine } from '#scheduler/links/security.ts';
 import type { Machines } from '#scheduler/machines/machines.ts';
 import { retrying } from './retrying.ts';
 
@@ -38,14 +38,21 @@ export class GpuHostRegistry {
 
   async hosts(): Promise<GpuHostAddress[]> {
     const { gpuHosts, machine } = this.#own;
-    const security = this.#security;
-    const hosts = gpuHosts.map(({ name, address }): GpuHostAddress => ({ name, address, security }));
+    const securityOf = (owner: string) => this.#security && toMachine(this.#security, owner);
+    const hosts = gpuHosts.map(
+      ({ name, address }): GpuHostAddress => ({ name, address, security: securityOf(machine.name) }),
+    );
     const known = new Set(hosts.map(({ name }) => name));
     const others = (await this.#machines.gpuHosts(machine.name)).filter(({ name }) => !known.has(name));
     if (others.length === 0) return hosts;
     this.#directories ??= await this.#localModels();
     const directories = this.#directories;
-    return [...hosts, ...others.map(({ name, address, alive }) => ({ name, address, alive, directories, security }))];
+    return [
+      ...hosts,
+      ...others.map(({ name, address, alive, machine: owner }) => ({
+        ...{ name, address, alive, directories, security: securityOf(owner) },
+      })),
+    ];
   }
 
   /** Calls `changed` with the hosts now, and after every change of the registry. Resolves to a function that stops it. */

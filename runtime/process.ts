@@ -23,6 +23,7 @@ const PING_EVERY_MS = 200;
 /** The runtime process: takes invocations from the line and runs them, until it gets a stop signal or its supervisor is gone. */
 export async function runProcess(): Promise<void> {
   const config = loadConfig();
+  const security = openLinkSecurity(config);
   const report = (error: unknown): void =>
     console.error('runtime:', error instanceof Error ? (error.stack ?? error.message) : error);
   const masterKeys = openMasterKeys(config.home, { create: false });
@@ -40,7 +41,7 @@ export async function runProcess(): Promise<void> {
   const name = runtimeName();
   const { concurrency, sandboxes } = config.runtime;
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
-  const registry = new GpuHostRegistry(scheduler.machines, config, openLinkSecurity(config));
+  const registry = new GpuHostRegistry(scheduler.machines, config, security);
   const runtime = await startRuntime({
     name,
     scheduler,
@@ -52,6 +53,7 @@ export async function runProcess(): Promise<void> {
     artifactsDirectory: config.artifactsDirectory,
     liveSocket: liveSocket(config, name),
     indexSocket: config.index.socket,
+    liveAt: config.runtime.address === undefined ? undefined : { address: config.runtime.address, security },
     concurrency,
     isolation: config.runtime.isolation,
     sandboxes,

@@ -8,6 +8,7 @@ import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
 import { manifestModels } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
+import type { LinkSecurity } from '#scheduler/links/security.ts';
 import { LiveServer } from '#scheduler/live/server.ts';
 import { MACHINE_LEASE_MS } from '#scheduler/machines/lease.ts';
 import { placementKey, type Spread } from '#scheduler/policies/placement.ts';
@@ -62,6 +63,8 @@ export interface RuntimeOptions {
   readonly liveSocket?: string;
   /** Socket of the machine's index host; without it, calls of indexes fail. */
   readonly indexSocket?: string;
+  /** `host:port` on which it shows them to gateways of other machines, with the machine's part in connections to those. */
+  readonly liveAt?: { readonly address: string; readonly security: LinkSecurity | undefined } | undefined;
   /** Most invocations at once; fewer while their work fills the thread. */
   readonly concurrency: number;
   readonly sandboxes: SandboxSettings;
@@ -125,6 +128,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   draining.set(await scheduler.drains.names(), Date.now());
   const live = options.liveSocket === undefined ? undefined : new LiveServer();
   if (options.liveSocket !== undefined) await live?.listen(options.liveSocket);
+  if (options.liveAt) await live?.listen(options.liveAt.address, options.liveAt.security);
   // Register first, so that a predecessor's unfinished invocations fail at once, however long a GPU host takes to load.
   const lease = await scheduler.runtimes.acquire({
     ...{ name: options.name, slots: options.concurrency, pid: process.pid },
@@ -135,6 +139,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     isolation: { layers: layers.isolation, ...(layers.notice !== null && { notice: layers.notice }) },
     limits: active,
     ...(options.liveSocket !== undefined && { live: options.liveSocket }),
+    ...(options.liveAt && { liveAt: options.liveAt.address }),
     gpuHosts: describeHosts(options.gpuHosts.map(notYetThere), draining),
   });
   if (live) scheduler.live.serve(lease.id, live);
@@ -250,6 +255,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     hosts,
     draining,
     drains: scheduler.drains,
+    machine: options.machine,
     worker,
     sharesWork: options.sharesWork ?? false,
     describe,

@@ -73,6 +73,12 @@ export interface Keys {
   machineLease(name: string): string;
   /** Set: fingerprints of the certificates of machines that an operator has removed. */
   readonly removedMachines: string;
+  /** String with a TTL: name of the machine that has the certificate with this fingerprint. */
+  machineCertificate(fingerprint: string): string;
+  /** Hash: machines that have joined with a token, name to JSON with the hash of their Redis password and their certificate. */
+  readonly joinedMachines: string;
+  /** String with a TTL: the key of a token with which one machine may join. */
+  joinToken(id: string): string;
   /** Channel: a machine has come, changed or gone; its name. */
   readonly machinesChannel: string;
   /** String: id of the master key that the gateways use. */
@@ -238,6 +244,9 @@ export function createKeys(prefix = 'pie'): Keys {
     machine: (name) => at('machine', name),
     machineLease: (name) => at('machine', name, 'lease'),
     removedMachines: at('machines', 'removed'),
+    machineCertificate: (fingerprint) => at('machines', 'certificate', fingerprint),
+    joinedMachines: at('machines', 'joined'),
+    joinToken: (id) => at('machines', 'token', id),
     machinesChannel: at('machines', 'channel'),
     masterKey: at('master-key'),
     runtimes: at('runtimes'),
@@ -295,10 +304,12 @@ export function createKeys(prefix = 'pie'): Keys {
 }
 
 /** The keys that the scripts of a machine's registration take, in their order. */
-export const machineKeys = (keys: Keys, name: string): string[] => [
+export const machineKeys = (keys: Keys, name: string, fingerprint = ''): string[] => [
   keys.machines,
   keys.machine(name),
   keys.machineLease(name),
   keys.machinesChannel,
   keys.removedMachines,
+  keys.machineCertificate(fingerprint),
+  keys.joinedMachines,
 ];

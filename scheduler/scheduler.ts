@@ -24,8 +24,11 @@ import { DEFAULT_RETENTION, type Retention } from './invocations/retention.ts';
 import type { Submission } from './invocations/submission.ts';
 import { Submitter } from './invocations/submitter.ts';
 import { KeyValues } from './key-values/key-values.ts';
+import type { LinkSecurity } from './links/security.ts';
 import { LiveClient } from './live/client.ts';
+import { JoinTokens } from './machines/join-tokens.ts';
 import { Machines } from './machines/machines.ts';
+import { RedisUsers } from './machines/redis-users.ts';
 import { Messaging } from './messaging/messaging.ts';
 import { MetricsBoard } from './metrics/board.ts';
 import { Quarantine } from './quarantine/quarantine.ts';
@@ -61,6 +64,8 @@ export interface SchedulerOptions extends StoreOptions {
   readonly leaseMs?: number;
   /** Name of the machine of this process, which alone reaches the sockets of its runtimes; see `machines/`. */
   readonly machine?: string;
+  /** The machine's part in connections to other machines; without it, events of their runtimes come from the log. */
+  readonly links?: LinkSecurity | undefined;
   /** Keys that seal and open the tenants' secrets, see `openMasterKeys`. Without them, secrets can neither be stored nor used. */
   readonly masterKeys?: MasterKeys;
   /** Receives errors that no caller sees. */
@@ -96,6 +101,8 @@ export class Scheduler {
   readonly runtimes: Runtimes;
   readonly drains: Drains;
   readonly machines: Machines;
+  readonly joinTokens: JoinTokens;
+  readonly redisUsers: RedisUsers;
   /** Every gateway and runtime starts it with `reaper.start()`. */
   readonly reaper: Reaper;
   readonly functions: Functions;
@@ -142,6 +149,7 @@ export class Scheduler {
     this.live = new LiveClient(
       (runtimeId) => this.runtimes.liveAddress(runtimeId, options.machine),
       this.submitter.name,
+      options.links,
     );
     this.events = new EventLog(store, channels, this.live, this.submitter, options.outageMs);
     this.logs = new FunctionLogs(store, channels);
@@ -154,6 +162,8 @@ export class Scheduler {
     this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options.leaseMs);
     this.drains = new Drains(store, channels);
     this.machines = new Machines(store, channels);
+    this.joinTokens = new JoinTokens(store);
+    this.redisUsers = new RedisUsers(store, channels);
     this.functions = new Functions(store);
     this.resolutions = new Resolutions(store, this.functions);
     this.releases = new Releases(store, this.functions, channels);

@@ -24,6 +24,7 @@ import { fileRoutes } from './routes/files.ts';
 import { functionRoutes } from './routes/functions.ts';
 import { invocationRoutes } from './routes/invocations.ts';
 import { invokingRoutes } from './routes/invoking.ts';
+import { joiningRoutes } from './routes/joining.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { logRoutes } from './routes/logs.ts';
 import { type MetricsPage, metricsRoutes } from './routes/metrics.ts';
@@ -141,6 +142,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   releaseRoutes(app, control);
   invokingRoutes(app, control, settings);
   operationRoutes(app, control);
+  joiningRoutes(app, control);
   invocationRoutes(app, control, settings);
   fileRoutes(app, control, settings);
   logRoutes(app, control, settings);

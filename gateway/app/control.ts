@@ -77,6 +77,12 @@ export interface ControlPlane {
    */
   logs(call: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry>;
 
+  /**
+   * Takes a machine into the platform: the answer to its request, both sealed under a token. Throws `join-refused` and `conflict`. Absent where
+   * no machine can join.
+   */
+  join?(token: string, sealed: string): Promise<string>;
+
   models(call: Call): Promise<readonly ModelInfo[]>;
   /** Reports for each part of the platform whether it can do work. Never throws. */
   health(): Promise<Health>;

@@ -195,8 +195,12 @@ describe('operator commands:', () => {
     const lease = await MachineLease.claim(store, machine, { onTaken: () => assert.fail('no other supervisor') });
     assert.match(
       await ok(['machines']),
-      /^MACHINE +STATE +ROLES +HOST +VERSION +STARTED\neast +there +gateway +h +1\.2\.3 /,
+      /^MACHINE +STATE +ROLES +RUNNING +HOST +VERSION +STARTED\neast +there +gateway +0 +h +1\.2\.3 /,
     );
+    assert.equal(await ok(['machines', 'drain', 'east']), 'Drained east. Nothing runs there.\n');
+    assert.match(await ok(['machines']), /\neast +drained /);
+    assert.equal(await ok(['machines', 'undrain', 'east']), 'east takes new invocations.\n');
+    assert.match((await pie(['machines', 'token'])).stderr, /Redis of this platform is private to its machine/);
     await lease.release();
   });
 

@@ -1,5 +1,13 @@
 import type { InvocationStatus } from '../app/control.ts';
-import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '../app/resources/operations.ts';
+import type {
+  GpuHostChange,
+  GpuHostState,
+  InvocationPage,
+  JoinToken,
+  MachineChange,
+  MachineState,
+  PlatformLoad,
+} from '../app/resources/operations.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
@@ -43,6 +51,16 @@ export class OperationsClient {
   /** Drains a GPU host, or ends its drain; operators only. Answers when all runtimes know of it. */
   async changeGpuHost(name: string, change: GpuHostChange, options: CallOptions = {}): Promise<GpuHostState> {
     return this.#http.json(`/v1/gpu-hosts/${encodeURIComponent(name)}`, withBody(options, 'PATCH', change));
+  }
+
+  /** Drains a machine, or ends its drain; operators only. Answers when its runtime knows of it. */
+  async changeMachine(name: string, change: MachineChange, options: CallOptions = {}): Promise<MachineState> {
+    return this.#http.json(`/v1/machines/${encodeURIComponent(name)}`, withBody(options, 'PATCH', change));
+  }
+
+  /** Makes a token with which one machine may join; operators only. */
+  async createJoinToken(ttlSeconds?: number, options: CallOptions = {}): Promise<JoinToken> {
+    return this.#http.json('/v1/machines/tokens', withBody(options, 'POST', { ttlSeconds }));
   }
 
   /** Removes a machine for good; operators only. */

@@ -51,6 +51,7 @@ import type { Secrets } from '../app/resources/secrets.ts';
 import type { Tenants } from '../app/resources/tenants.ts';
 import { NodeFunctions } from './functions.ts';
 import { functionsCheck, runningChecks } from './health.ts';
+import { Joining, type JoinSource } from './joining.ts';
 import { type LogSource, readLogs } from './logs.ts';
 import { NodeOperations } from './operations.ts';
 import { shownUrl, toInvocationState, toModels, withOutput } from './present.ts';
@@ -72,6 +73,8 @@ export interface NodeControlPlaneOptions {
   readonly awaitedFunctions?: () => readonly string[];
   /** Allowed addresses of webhooks; the public internet by default. */
   readonly reach?: Reach;
+  /** What machines that join get; none can join without it. */
+  readonly joining?: JoinSource;
   /** Receives errors whose details clients do not see. */
   readonly onError?: (error: unknown) => void;
 }
@@ -95,6 +98,7 @@ export class NodeControlPlane implements ControlPlane {
   readonly operations: Operations;
   readonly schedules: Schedules;
   readonly #scheduler: Scheduler;
+  readonly #joining: Joining;
   readonly #functions: NodeFunctions;
   readonly #limits: InvocationLimits;
   readonly #queueMs: number;
@@ -111,8 +115,9 @@ export class NodeControlPlane implements ControlPlane {
     this.secrets = new NodeSecrets(scheduler);
     this.tenants = new NodeTenants(scheduler);
     this.quotas = new NodeQuotas(scheduler);
-    this.operations = new NodeOperations(scheduler);
     this.schedules = new NodeSchedules(scheduler);
+    this.#joining = new Joining(scheduler, options.joining);
+    this.operations = new NodeOperations(scheduler, this.#joining);
     this.#scheduler = scheduler;
     this.#limits = options.limits;
     this.#queueMs = options.queueMs ?? DEFAULT_QUEUE_MS;
@@ -124,6 +129,10 @@ export class NodeControlPlane implements ControlPlane {
 
   authenticate(apiKey: string): Promise<Principal | null> {
     return translating(async () => toPrincipal(await this.#scheduler.apiKeys.authenticate(apiKey)));
+  }
+
+  join(token: string, sealed: string): Promise<string> {
+    return this.#joining.join(token, sealed);
   }
 
   functions(call: Call): Promise<readonly FunctionVersion[]> {

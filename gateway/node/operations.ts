@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
+import { machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import type { Invocation } from '#scheduler/invocations/types.ts';
+import type { MachineInfo } from '#scheduler/machines/types.ts';
 import { isDrained, servingHost } from '#scheduler/policies/placement.ts';
 import { LEASE_MS } from '#scheduler/runtimes/lease.ts';
 import type { EncoderLoad as HostEncoderLoad, ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
@@ -13,10 +15,14 @@ import type {
   GpuHostState,
   InvocationPage,
   InvocationQuery,
+  JoinToken,
+  MachineChange,
+  MachineState,
   Operations,
   PlatformLoad,
 } from '../app/resources/operations.ts';
 import { gpuHostsOf } from './gpu-hosts.ts';
+import type { Joining } from './joining.ts';
 import { toInvocationState } from './present.ts';
 import { translating } from './store-errors.ts';
 
@@ -27,9 +33,11 @@ const HEARD_POLL_MS = 20;
 /** Lists of invocations, load and GPU hosts, from Redis. */
 export class NodeOperations implements Operations {
   readonly #scheduler: Scheduler;
+  readonly #joining: Joining;
 
-  constructor(scheduler: Scheduler) {
+  constructor(scheduler: Scheduler, joining: Joining) {
     this.#scheduler = scheduler;
+    this.#joining = joining;
   }
 
   invocations(call: Call, query: InvocationQuery): Promise<InvocationPage> {
@@ -57,15 +65,15 @@ export class NodeOperations implements Operations {
   load(call: Call): Promise<PlatformLoad> {
     return translating(async () => {
       requireScope(call, 'operator');
-      const { machines, runtimes, admission } = this.#scheduler;
-      const [all, tenants, running] = await Promise.all([runtimes.list(), admission.tenants(), machines.list()]);
+      const { machines, runtimes, admission, drains } = this.#scheduler;
+      const [all, tenants, registered, drained] = await Promise.all([
+        ...([runtimes.list(), admission.tenants(), machines.list(), drains.names()] as const),
+      ]);
       const sum = (of: 'waiting' | 'running') => tenants.reduce((total, tenant) => total + tenant[of], 0);
       return {
-        machines: running.map(({ name, roles, alive, host, version, startedAt }) => ({
-          ...{ name, roles, alive, host, version, startedAt: new Date(startedAt).toISOString() },
-        })),
-        runtimes: all.map(({ name, alive, slots, isolation, limits, load }) => ({
-          ...{ name, alive, slots },
+        machines: registered.map((machine) => machineOf(machine, all, drained)),
+        runtimes: all.map(({ name, machine = null, alive, slots, isolation, limits, load }) => ({
+          ...{ name, machine, alive, slots },
           isolation: isolation?.layers ?? null,
           isolationNotice: isolation?.notice ?? null,
           limits: limits ? { ...limits, notice: limits.notice ?? null } : null,
@@ -131,12 +139,44 @@ export class NodeOperations implements Operations {
     }
   }
 
+  changeMachine(call: Call, name: string, { drained, force = false }: MachineChange): Promise<MachineState | null> {
+    return translating(async () => {
+      requireScope(call, 'operator');
+      const { keyId, tenant } = call.principal;
+      const { drains, machines, audit } = this.#scheduler;
+      const machine = (await machines.list()).find((each) => each.name === name);
+      if (!machine) return null;
+      if (drained) {
+        const outcome = await drains.drainMachine(machine, { by: keyId, force });
+        if (outcome === 'last')
+          throw new GatewayError('conflict', 'No other runtime with a GPU host would be left that is not drained.', {
+            hint: `Take another machine back first (\`pie machines undrain\`), or force it (\`pie machines drain ${name} --force\`): what comes then waits in the queue until one is there.`,
+          });
+        if (outcome === 'drained') await audit.record(keyId, tenant, 'machine.drain', name, force ? { force } : {});
+      } else if (await drains.undrainMachine(machine)) await audit.record(keyId, tenant, 'machine.undrain', name);
+      for (const host of machine.gpuHosts) await this.#heard(host.name, drained);
+      return machineOf(machine, await this.#scheduler.runtimes.list(), await drains.names());
+    });
+  }
+
+  createJoinToken(call: Call, ttlSeconds: number): Promise<JoinToken> {
+    return translating(async () => {
+      requireScope(call, 'operator');
+      const { keyId, tenant } = call.principal;
+      const token = await this.#joining.createToken(ttlSeconds * 1000);
+      await this.#scheduler.audit.record(keyId, tenant, 'machine.token', 'machines', { ttlSeconds });
+      return { token, expiresAt: new Date(Date.now() + ttlSeconds * 1000).toISOString() };
+    });
+  }
+
   removeMachine(call: Call, name: string): Promise<boolean> {
     return translating(async () => {
       requireScope(call, 'operator');
       const { keyId, tenant } = call.principal;
-      const { machines, audit } = this.#scheduler;
+      const { machines, redisUsers, audit } = this.#scheduler;
       const removed = await machines.remove(name);
+      // Another gateway, which hears of the removal, does it where this one may not.
+      if (removed && (await redisUsers.mayChange())) await redisUsers.compare();
       if (removed) await audit.record(keyId, tenant, 'machine.remove', name);
       return removed;
     });
@@ -152,6 +192,24 @@ export class NodeOperations implements Operations {
       return secret;
     });
   }
+}
+
+function machineOf(
+  { name, roles, alive, host, version, startedAt, gpuHosts }: MachineInfo,
+  runtimes: readonly RuntimeInfo[],
+  drained: ReadonlySet<string>,
+): MachineState {
+  const own = new Set(gpuHosts.map((each) => each.name));
+  const sum = (of: readonly { readonly running: number }[]) => of.reduce((total, { running }) => total + running, 0);
+  const here = runtimes.flatMap(({ machine, alive: isThere, load }) =>
+    machine === name && isThere && load ? [load] : [],
+  );
+  const served = gpuHostsOf(runtimes).filter((each) => own.has(each.name));
+  return {
+    ...{ name, roles, alive, host, version, startedAt: new Date(startedAt).toISOString() },
+    drained: drained.has(machineEntry(name)),
+    running: Math.max(sum(here), sum(served)),
+  };
 }
 
 /** Lists each model and encoder of each GPU host once, although all runtimes that use the host report it. */

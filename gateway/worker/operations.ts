@@ -4,6 +4,9 @@ import type {
   GpuHostState,
   InvocationPage,
   InvocationQuery,
+  JoinToken,
+  MachineChange,
+  MachineState,
   Operations,
   PlatformLoad,
 } from '../app/resources/operations.ts';
@@ -27,6 +30,14 @@ export class OriginOperations implements Operations {
 
   changeGpuHost(call: Call, name: string, change: GpuHostChange): Promise<GpuHostState | null> {
     return orNull('unknown-gpu-host', () => this.#client(call).operations.changeGpuHost(name, change, options(call)));
+  }
+
+  changeMachine(call: Call, name: string, change: MachineChange): Promise<MachineState | null> {
+    return orNull('unknown-machine', () => this.#client(call).operations.changeMachine(name, change, options(call)));
+  }
+
+  createJoinToken(call: Call, ttlSeconds: number): Promise<JoinToken> {
+    return translating(() => this.#client(call).operations.createJoinToken(ttlSeconds, options(call)));
   }
 
   async removeMachine(call: Call, name: string): Promise<boolean> {

@@ -1,10 +1,10 @@
 import { randomInt } from 'node:crypto';
+import type { LinkSecurity } from '#scheduler/links/security.ts';
 import { DeviceClient } from './device-client.ts';
 import { handlerError } from './errors.ts';
 import type { EncoderSummary, GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
 import { DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
 import { Link, type LinkEvents } from './link.ts';
-import type { LinkSecurity } from './security.ts';
 import { TenantLinks } from './tenant-links.ts';
 import { FRAME, STATS } from './wire.ts';
 import { within } from './within.ts';

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { type LinkSecurity, linkSocket } from '#scheduler/links/security.ts';
 import { type HandlerError, handlerError, ProtocolFault } from './errors.ts';
 import { FrameReader } from './frames.ts';
 import type { HostHello } from './host.ts';
@@ -12,7 +13,6 @@ import {
   decodeUsage,
   type Termination,
 } from './results.ts';
-import { type LinkSecurity, linkSocket } from './security.ts';
 import { FRAME, MAX_JSON_BYTES } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
@@ -73,7 +73,7 @@ export class Link {
       this.#isReady = true;
       this.flush();
     };
-    this.#socket = linkSocket(address, ready, security);
+    this.#socket = linkSocket('GPU host', address, ready, security);
     this.#socket.setNoDelay(true);
     this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
     this.#socket.on('error', (error) => this.close(`the connection to the GPU host failed: ${error.message}`));

@@ -6,45 +6,18 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { connect as connectTls } from 'node:tls';
-import { ensureCertificate, type MachineCertificate } from '#infra/links/certificate.ts';
+import { ensureCertificate } from '#infra/links/certificate.ts';
 import { PeerList } from '#infra/links/peers.ts';
+import { type LinkSecurity, toMachine } from '#scheduler/links/security.ts';
+import { TestMachine } from '#scheduler/links/testing/machine.ts';
 import { GpuHost } from '../server/gpu-host.ts';
 import { generate, startTestHost, type TestHost } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
-import type { LinkSecurity } from './security.ts';
 
 const DAY_MS = 86_400_000;
 
-/** A machine whose accepted peers a test changes. */
-class Machine implements LinkSecurity {
-  readonly key: string;
-  readonly certificate: string;
-  readonly fingerprint: string;
-  readonly said: string[] = [];
-  peers: readonly string[] = [];
-  readonly listeners = new Set<() => void>();
-
-  constructor(own: MachineCertificate) {
-    ({ key: this.key, certificate: this.certificate, fingerprint: this.fingerprint } = own);
-  }
-  trusts(fingerprint: string): boolean {
-    return this.peers.includes(fingerprint);
-  }
-  onChange(listener: () => void): () => void {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
-  }
-  refused(why: string): void {
-    this.said.push(why);
-  }
-  accept(...machines: Machine[]): void {
-    this.peers = machines.map(({ fingerprint }) => fingerprint);
-    for (const listener of [...this.listeners]) listener();
-  }
-}
-
 let directory: string;
-let machines: Machine[];
+let machines: TestMachine[];
 let model: TestHost;
 let tcp: GpuHost;
 let address: string;
@@ -53,10 +26,10 @@ before(async () => {
   machines = [];
   for (const name of ['host', 'runtime', 'stranger']) {
     mkdirSync(path.join(directory, name));
-    machines.push(new Machine(await ensureCertificate(path.join(directory, name), name, Date.now())));
+    machines.push(new TestMachine(name, await ensureCertificate(path.join(directory, name), name, Date.now())));
   }
   model = await startTestHost();
-  const [host] = machines as [Machine];
+  const [host] = machines as [TestMachine];
   tcp = new GpuHost([model.host.engines[0]!.model], { security: host });
   address = await tcp.listen('127.0.0.1:0');
 });
@@ -68,8 +41,8 @@ after(async () => {
 });
 
 /** All machines accept one another, and have said nothing. */
-function joined(): [Machine, Machine, Machine] {
-  const [host, runtime, stranger] = machines as [Machine, Machine, Machine];
+function joined(): [TestMachine, TestMachine, TestMachine] {
+  const [host, runtime, stranger] = machines as [TestMachine, TestMachine, TestMachine];
   host.accept(host, runtime);
   for (const each of [runtime, stranger]) each.accept(host, runtime);
   for (const each of machines) each.said.length = 0;
@@ -118,6 +91,13 @@ test('a runtime ends its connection to a removed machine, and accepts no other G
   assert.equal(runtime.said.at(0), `the GPU host at ${address} shows a certificate of no registered machine`);
 });
 
+test('only the certificate of the machine that registered the GPU host is accepted from it', async () => {
+  const [, runtime] = joined();
+  await opened(toMachine(runtime, 'host'));
+  await assert.rejects(opened(toMachine(runtime, 'runtime')), /no GPU host answered/);
+  assert.equal(runtime.said.at(0), `the GPU host at ${address} shows the certificate of host, not of runtime`);
+});
+
 test('strangers, peers without a certificate and plain TCP are refused, and the log says why', async () => {
   const [host, , stranger] = joined();
   await assert.rejects(opened(stranger), /no GPU host answered/);
@@ -151,9 +131,12 @@ test('a certificate is its owner’s alone, stays over starts, and is made anew 
   assert.notEqual((await ensureCertificate(home, 'host', now + 336 * DAY_MS)).fingerprint, first.fingerprint);
 });
 
-test('the registry must lack a certificate for a while before it is refused', () => {
+test('the registry must lack a certificate for a while before it is refused, unless an operator has removed it', () => {
   const peers = new PeerList(5000);
-  assert.deepEqual(peers.update(['b', 'a'], 0), ['a', 'b']);
-  assert.deepEqual(peers.update(['a'], 4999), ['a', 'b']);
-  assert.deepEqual(peers.update(['a'], 5000), ['a']);
+  const [east, west] = [['a', 'east'] as const, ['b', 'west'] as const];
+  assert.deepEqual(peers.update([west, east], [], 0), { a: 'east', b: 'west' });
+  assert.deepEqual(peers.update([east], [], 4999), { a: 'east', b: 'west' });
+  assert.deepEqual(peers.update([east], [], 5000), { a: 'east' });
+  assert.deepEqual(peers.update([east, west], ['a'], 5001), { b: 'west' });
+  assert.deepEqual(peers.update([], ['a'], 5002), { b: 'west' });
 });

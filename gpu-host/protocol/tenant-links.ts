@@ -1,5 +1,5 @@
+import type { LinkSecurity } from '#scheduler/links/security.ts';
 import { Link } from './link.ts';
-import type { LinkSecurity } from './security.ts';
 
 /** Interval of the looks that close links on which no inferlet was open since the last look, in milliseconds. */
 const SWEEP_MS = 15_000;

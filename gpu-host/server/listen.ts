@@ -1,6 +1,6 @@
 import { rmSync } from 'node:fs';
 import { connect, type Server } from 'node:net';
-import { socketAddress } from '../protocol/socket-address.ts';
+import { socketAddress } from '#scheduler/links/socket-address.ts';
 
 /**
  * Listens on a unix socket's path or `host:port` (port 0 picks one); resolves with the address to connect to. Replaces the socket file of a

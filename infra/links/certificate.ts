@@ -29,10 +29,16 @@ export async function ensureCertificate(home: string, machine: string, nowMs: nu
   const known = readCertificate(home);
   if (known && new X509Certificate(known.certificate).validToDate.getTime() - nowMs >= RENEW_DAYS * DAY_MS)
     return known;
+  const made = await newCertificate(machine, nowMs);
+  writeCertificate(home, made);
+  return made;
+}
+
+/** Keeps a certificate in the machine's home. */
+export function writeCertificate(home: string, { key, certificate }: MachineCertificate): void {
   const file = fileOf(home);
-  writeFileSync(`${file}.new`, await newCertificate(machine, nowMs), { mode: 0o600 });
+  writeFileSync(`${file}.new`, `${key}${certificate}`, { mode: 0o600 });
   renameSync(`${file}.new`, file);
-  return readCertificate(home) ?? Promise.reject(new Error(`${file} was removed while it was made.`));
 }
 
 /** The machine's certificate; null when the home has none. */
@@ -45,12 +51,15 @@ export function readCertificate(home: string): MachineCertificate | null {
     throw error;
   }
   const at = text.indexOf('-----BEGIN CERTIFICATE-----');
-  const [key, certificate] = [text.slice(0, at), text.slice(at)];
+  return ofPem(text.slice(0, at), text.slice(at));
+}
+
+function ofPem(key: string, certificate: string): MachineCertificate {
   return { key, certificate, fingerprint: new X509Certificate(certificate).fingerprint256 };
 }
 
-/** A new key and certificate, as PEM. */
-async function newCertificate(machine: string, nowMs: number): Promise<string> {
+/** A new key and certificate. @param nowMs milliseconds since the Unix epoch */
+export async function newCertificate(machine: string, nowMs: number): Promise<MachineCertificate> {
   // Only a start without a usable certificate loads the library.
   await import('reflect-metadata');
   const { PemConverter, X509CertificateGenerator } = await import('@peculiar/x509');
@@ -66,5 +75,5 @@ async function newCertificate(machine: string, nowMs: number): Promise<string> {
     webcrypto as Crypto,
   );
   const key = await webcrypto.subtle.exportKey('pkcs8', keys.privateKey);
-  return `${PemConverter.encode(key, 'PRIVATE KEY')}\n${certificate.toString('pem')}\n`;
+  return ofPem(`${PemConverter.encode(key, 'PRIVATE KEY')}\n`, `${certificate.toString('pem')}\n`);
 }

@@ -4,26 +4,29 @@ import type { Config } from '../config.ts';
 
 const fileOf = ({ runDirectory }: Pick<Config, 'runDirectory'>): string => path.join(runDirectory, 'peers.json');
 
-/** Fingerprints of the certificates of all registered machines, as the supervisor read them last. Empty without a file. */
-export function readPeers(config: Pick<Config, 'runDirectory'>): string[] {
+/** Names of machines by the fingerprints of their certificates. */
+export type Peers = Readonly<Record<string, string>>;
+
+/** All registered machines, as the supervisor read them last. None without a file. */
+export function readPeers(config: Pick<Config, 'runDirectory'>): Peers {
   try {
-    return JSON.parse(readFileSync(fileOf(config), 'utf8')) as string[];
+    return JSON.parse(readFileSync(fileOf(config), 'utf8')) as Peers;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return {};
     throw error;
   }
 }
 
-/** Replaces the fingerprints for the processes of this machine. */
-export function writePeers(config: Pick<Config, 'runDirectory'>, fingerprints: readonly string[]): void {
+/** Replaces the machines for the processes of this one. */
+export function writePeers(config: Pick<Config, 'runDirectory'>, peers: Peers): void {
   const file = fileOf(config);
-  writeFileSync(`${file}.new`, JSON.stringify(fingerprints), { mode: 0o600 });
+  writeFileSync(`${file}.new`, JSON.stringify(peers), { mode: 0o600 });
   renameSync(`${file}.new`, file);
 }
 
-/** The accepted fingerprints over time. Pure: the caller passes what the registry says and the time. */
+/** The accepted certificates over time. Pure: the caller passes what the registry says and the time. */
 export class PeerList {
-  readonly #seenMs = new Map<string, number>();
+  readonly #seen = new Map<string, { readonly machine: string; readonly seenMs: number }>();
   readonly #keptMs: number;
 
   /** @param keptMs for how long the registry must lack a certificate before it is refused: Redis may restart empty, and be filled by renewals */
@@ -32,12 +35,17 @@ export class PeerList {
   }
 
   /**
-   * Takes the registered fingerprints, and returns the accepted ones in order.
+   * Takes the registered machines by fingerprint, and returns the accepted ones in the order of the fingerprints.
+   * @param removed fingerprints that an operator has removed: they are refused at once
    * @param nowMs time of a monotonic clock
    */
-  update(registered: Iterable<string>, nowMs: number): string[] {
-    for (const each of registered) this.#seenMs.set(each, nowMs);
-    for (const [each, seenMs] of this.#seenMs) if (nowMs - seenMs >= this.#keptMs) this.#seenMs.delete(each);
-    return [...this.#seenMs.keys()].sort();
+  update(registered: Iterable<readonly [string, string]>, removed: Iterable<string>, nowMs: number): Peers {
+    for (const [fingerprint, machine] of registered) this.#seen.set(fingerprint, { machine, seenMs: nowMs });
+    for (const [fingerprint, { seenMs }] of this.#seen)
+      if (nowMs - seenMs >= this.#keptMs) this.#seen.delete(fingerprint);
+    for (const fingerprint of removed) this.#seen.delete(fingerprint);
+    return Object.fromEntries(
+      [...this.#seen].map(([fingerprint, { machine }]) => [fingerprint, machine] as const).sort(),
+    );
   }
 }

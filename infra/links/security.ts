@@ -2,8 +2,8 @@ import type { Config } from '../config.ts';
 import { readCertificate } from './certificate.ts';
 import { readPeers } from './peers.ts';
 
-/** Interval at which a process reads the accepted certificates, in milliseconds. */
-const READ_EVERY_MS = 500;
+/** Interval at which a process reads the accepted certificates, in milliseconds: a removed machine keeps its connections that long. */
+const READ_EVERY_MS = 200;
 /** A reason is logged at most once in this time, in milliseconds: an outsider must not fill the disk. */
 const SAY_AGAIN_MS = 60_000;
 /** Reasons remembered; beyond them all are forgotten. */
@@ -21,7 +21,7 @@ export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) 
   let peers = readPeers(config);
   const read = () => {
     const now = readPeers(config);
-    if (now.join() === peers.join()) return;
+    if (JSON.stringify(now) === JSON.stringify(peers)) return;
     peers = now;
     for (const listener of [...listeners]) listener();
   };
@@ -35,7 +35,7 @@ export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) 
   return {
     key: own.key,
     certificate: own.certificate,
-    trusts: (fingerprint: string): boolean => peers.includes(fingerprint),
+    machineOf: (fingerprint: string): string | undefined => peers[fingerprint],
     onChange: (listener: () => void) => {
       listeners.add(listener);
       return () => void listeners.delete(listener);

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { Draining } from './draining.ts';
 import { followHosts } from './follow-hosts.ts';
@@ -18,6 +19,23 @@ test('a runtime that shares the work takes none while no host is connected', asy
     });
     stop();
     assert.deepEqual(pauses, [sharesWork]);
+  }
+});
+
+test('a runtime of a drained machine takes none, although GPU hosts of others are connected', async () => {
+  for (const machine of ['east', 'west']) {
+    const pauses: boolean[] = [];
+    const stop = await followHosts({
+      hosts: { list: [{ name: 'gpu-host-1@west', connected: true }], onChange: () => () => undefined },
+      draining: new Draining(),
+      drains: { names: async () => new Set([machineEntry('east')]), onChange: async () => () => undefined },
+      machine,
+      worker: { pause: async (paused) => void pauses.push(paused) },
+      describe: async () => undefined,
+      onError: (error) => assert.fail(String(error)),
+    });
+    stop();
+    assert.deepEqual(pauses, [machine === 'east']);
   }
 });
 

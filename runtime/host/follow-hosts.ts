@@ -1,6 +1,6 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { AdmissionWorker } from '#scheduler/admission/worker.ts';
-import type { Drains } from '#scheduler/gpu-hosts/drains.ts';
+import { type Drains, machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import { retrying } from '../retrying.ts';
 import type { Draining } from './draining.ts';
 
@@ -11,6 +11,8 @@ export interface FollowedHosts {
   };
   readonly draining: Draining;
   readonly drains: Pick<Drains, 'names' | 'onChange'>;
+  /** The machine of this runtime, which may be drained as a whole. */
+  readonly machine?: string | undefined;
   readonly worker: Pick<AdmissionWorker, 'pause'>;
   /** True when runtimes of other machines can take the invocations that this one leaves in the queue. */
   readonly sharesWork?: boolean;
@@ -21,16 +23,17 @@ export interface FollowedHosts {
 
 /**
  * Follows the GPU hosts: a host may come, return with other models or more pages, disconnect, go, be drained, or be put back in service. While only
- * drained hosts are connected, the runtime takes no invocations: they waits in the queue. A runtime that shares the work takes none without any
+ * drained hosts are connected, or its own machine is drained, the runtime takes no invocations: they wait in the queue. A runtime that shares the work takes none without any
  * connected host either: its invocations would fail at once, and it would take the next ones from the others. Answers a function that stops it.
  */
 export async function followHosts(followed: FollowedHosts): Promise<() => void> {
-  const { hosts, draining, drains, worker, sharesWork = false, describe, onError } = followed;
+  const { hosts, draining, drains, machine, worker, sharesWork = false, describe, onError } = followed;
   const say = async (): Promise<void> => {
     const drained = hosts.list.filter(({ name }) => draining.isDrained(name));
     const open = hosts.list.some((connection) => connection.connected && !drained.includes(connection));
     // Pause first: a reader that sees a host as drained relies on the pause.
-    await worker.pause(!open && (sharesWork || drained.length > 0));
+    const isLeaving = machine !== undefined && draining.isDrained(machineEntry(machine));
+    await worker.pause(isLeaving || (!open && (sharesWork || drained.length > 0)));
     await describe();
   };
   const reading = retrying(async () => {

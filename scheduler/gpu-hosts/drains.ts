@@ -3,6 +3,7 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
 const DRAIN = loadScript(new URL('./scripts/drain.lua', import.meta.url));
+const DRAIN_MACHINE = loadScript(new URL('./scripts/drain-machine.lua', import.meta.url));
 const UNDRAIN = loadScript(new URL('./scripts/undrain.lua', import.meta.url));
 
 /** `unchanged`: already drained. `unknown`: no living runtime knows the host. `last`: no other host would take new invocations. */
@@ -15,7 +16,12 @@ const OUTCOMES: ReadonlyMap<unknown, DrainOutcome> = new Map<unknown, DrainOutco
   [-1, 'last'],
 ]);
 
-/** Drained GPU hosts by name in the configuration. They take no new invocations until undrained; running ones continue. */
+/** A machine's entry among the drained; no GPU host has such a name. */
+export const machineEntry = (machine: string): string => `machine/${machine}`;
+
+/**
+ * Drained GPU hosts by name in the configuration, and drained machines. They take no new invocations until undrained; running ones continue.
+ */
 export class Drains {
   readonly #store: Store;
   readonly #channels: Channels;
@@ -35,6 +41,28 @@ export class Drains {
     const args = [keys.prefix, name, force ? '1' : '0', JSON.stringify({ by, at: clock() })];
     const told = await this.#store.script(DRAIN, [keys.drained, keys.runtimes, keys.drainedChannel], args);
     return OUTCOMES.get(told) ?? 'unknown';
+  }
+
+  /** Drains a machine with its GPU hosts. @param force drain even the last one */
+  async drainMachine(
+    { name, gpuHosts }: { readonly name: string; readonly gpuHosts: readonly { readonly name: string }[] },
+    { by, force }: { readonly by: string; readonly force: boolean },
+  ): Promise<DrainOutcome> {
+    const { keys, clock } = this.#store;
+    const note = JSON.stringify({ by, at: clock() });
+    const hosts = gpuHosts.map((host) => host.name);
+    const args = [keys.prefix, name, machineEntry(name), force ? '1' : '0', note, ...hosts];
+    const told = await this.#store.script(DRAIN_MACHINE, [keys.drained, keys.runtimes, keys.drainedChannel], args);
+    return OUTCOMES.get(told) ?? 'unknown';
+  }
+
+  /** Ends the drain of a machine and of its GPU hosts. Returns true when it was drained. */
+  async undrainMachine(machine: {
+    readonly name: string;
+    readonly gpuHosts: readonly { readonly name: string }[];
+  }): Promise<boolean> {
+    for (const { name } of machine.gpuHosts) await this.undrain(name);
+    return this.undrain(machineEntry(machine.name));
   }
 
   /** Returns true when the host was drained. */

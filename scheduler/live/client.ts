@@ -1,7 +1,8 @@
-import { connect, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import type { EventName, InvocationEvent } from '../invocations/types.ts';
+import { type LinkSecurity, linkSocket, toMachine } from '../links/security.ts';
 import { encodeFrame, FrameReader } from './frames.ts';
-import type { LiveFollower, LiveSource, Unfollow } from './live.ts';
+import type { LiveAddress, LiveFollower, LiveSource, Unfollow } from './live.ts';
 import type { LiveServer } from './server.ts';
 
 /** Pause before another attempt to reach a runtime. */
@@ -12,18 +13,25 @@ const RETRY_MS = 250;
  * Invocations of this process need no connection.
  */
 export class LiveClient implements LiveSource {
-  readonly #addressOf: (runtimeId: string) => Promise<string | null>;
+  readonly #addressOf: (runtimeId: string) => Promise<LiveAddress | null>;
   readonly #submitter: string;
+  readonly #security: LinkSecurity | undefined;
   readonly #links = new Map<string, Link>();
   readonly #local = new Map<string, LiveServer>();
 
   /**
-   * @param addressOf path of a runtime's socket; null when it has none
+   * @param addressOf where a runtime shows events; null when it does not
    * @param submitter name of this process in the jobs that it submits
+   * @param security this machine's part in connections to other machines; without it their runtimes are out of reach
    */
-  constructor(addressOf: (runtimeId: string) => Promise<string | null>, submitter: string) {
+  constructor(
+    addressOf: (runtimeId: string) => Promise<LiveAddress | null>,
+    submitter: string,
+    security?: LinkSecurity,
+  ) {
     this.#addressOf = addressOf;
     this.#submitter = submitter;
+    this.#security = security;
   }
 
   /** Registers a runtime of this process. */
@@ -36,7 +44,7 @@ export class LiveClient implements LiveSource {
     if (local) return local.follow(id, follower);
     let link = this.#links.get(runtimeId);
     if (!link) {
-      link = new Link(() => this.#addressOf(runtimeId), this.#submitter);
+      link = new Link(() => this.#addressOf(runtimeId), this.#submitter, this.#security);
       this.#links.set(runtimeId, link);
     }
     const { follow } = link;
@@ -76,8 +84,9 @@ interface Followed {
 
 /** The connection to one runtime; reconnects while it is needed. */
 class Link {
-  readonly #addressOf: () => Promise<string | null>;
+  readonly #addressOf: () => Promise<LiveAddress | null>;
   readonly #submitter: string;
+  readonly #security: LinkSecurity | undefined;
   /** True once the runtime has acknowledged the submitter: it shows the events of its later attempts without being asked. */
   #pushes = false;
   /** Invocations whose events the runtime showed before they were followed. */
@@ -91,9 +100,10 @@ class Link {
   #idle: NodeJS.Timeout | undefined;
   #retry: NodeJS.Timeout | undefined;
 
-  constructor(addressOf: () => Promise<string | null>, submitter: string) {
+  constructor(addressOf: () => Promise<LiveAddress | null>, submitter: string, security: LinkSecurity | undefined) {
     this.#addressOf = addressOf;
     this.#submitter = submitter;
+    this.#security = security;
   }
 
   get size(): number {
@@ -154,18 +164,21 @@ class Link {
 
   async #connect(): Promise<void> {
     this.#connecting = true;
-    const path = await this.#addressOf().catch(() => null);
+    const where = await this.#addressOf().catch(() => null);
     this.#connecting = false;
     if (this.#closed) return;
-    if (path === null) return this.#again();
+    // Nothing is sent to another machine without certificates.
+    if (where === null || (where.machine !== undefined && !this.#security)) return this.#again();
     const reader = new FrameReader();
-    const socket = connect(path);
-    this.#socket = socket;
-    socket.on('connect', () => {
+    const security =
+      where.machine === undefined ? undefined : this.#security && toMachine(this.#security, where.machine);
+    const opened = () => {
       this.#connected = true;
       this.#ask('submitter', this.#submitter);
       for (const id of this.#followed.keys()) this.#ask('follow', id);
-    });
+    };
+    const socket = linkSocket('runtime', where.address, opened, security);
+    this.#socket = socket;
     socket.on('data', (chunk: Buffer) => {
       try {
         reader.push(chunk, (fields) => this.#received(fields));

@@ -84,7 +84,7 @@ describe('live events', () => {
   beforeEach(async () => {
     server = new LiveServer();
     await server.listen(socket);
-    client = new LiveClient(async (runtimeId) => (runtimeId === 'r1' ? socket : null), 'gateway');
+    client = new LiveClient(async (runtimeId) => (runtimeId === 'r1' ? { address: socket } : null), 'gateway');
   });
   afterEach(async () => {
     client.close();

@@ -13,6 +13,14 @@ export interface LiveFollower {
   lost(): void;
 }
 
+/** Where a runtime shows events. */
+export interface LiveAddress {
+  /** A unix socket's path, or `host:port`. */
+  readonly address: string;
+  /** The machine that must answer; absent on this machine. */
+  readonly machine?: string;
+}
+
 /** Stops following. @param isOver true when the attempt has ended */
 export type Unfollow = (isOver?: boolean) => void;
 

@@ -1,6 +1,8 @@
 import { rmSync } from 'node:fs';
-import { createServer, type Server, type Socket } from 'node:net';
+import type { Server, Socket } from 'node:net';
 import type { InvocationEvent, NewEvent } from '../invocations/types.ts';
+import { type LinkSecurity, linkServer } from '../links/security.ts';
+import { socketAddress } from '../links/socket-address.ts';
 import { encodeFrame, FrameReader } from './frames.ts';
 import type { LiveFollower } from './live.ts';
 
@@ -37,10 +39,10 @@ const LINGER_MS = 10;
 const MAX_FOLLOWED = 100_000;
 
 /**
- * Shows the events of this process's attempts to gateways, on a socket, before they are in the log. A gateway names the invocations that it
+ * Shows the events of this process's attempts to gateways, on sockets, before they are in the log. A gateway names the invocations that it
  * follows, including ones that have not begun. It gets all their events of one turn of the event loop in one write. A gateway that gives
- * its name as a submitter follows the attempts of its own invocations without asking. The permissions of the socket file control access: a
- * process that can connect may follow every invocation.
+ * its name as a submitter follows the attempts of its own invocations without asking. The permissions of the socket file, and at a network
+ * address the certificates of registered machines, control access: a process that can connect may follow every invocation.
  */
 export class LiveServer {
   readonly #attempts = new Map<string, Attempt>();
@@ -48,33 +50,47 @@ export class LiveServer {
   readonly #connections = new Set<Connection>();
   /** Connections of processes that submit invocations, by the submitter's name. */
   readonly #submitters = new Map<string, Connection>();
-  #server: Server | undefined;
+  #servers: Server[] = [];
+  #isAbandoned = false;
 
   /** Number of followed invocations. */
   get followed(): number {
     return this.#followers.size;
   }
 
-  /** @param path of the socket; replaces a file that an earlier process left there */
-  async listen(path: string): Promise<void> {
-    rmSync(path, { force: true });
-    const server = createServer((socket) => {
-      const connection = new Connection(socket, this);
-      this.#connections.add(connection);
-      socket.on('close', () => {
-        this.#connections.delete(connection);
-        if (this.#submitters.get(connection.submitter) === connection) this.#submitters.delete(connection.submitter);
-      });
-    });
-    this.#server = server;
+  /**
+   * Listens on one more address: the path of a unix socket, where it replaces a file that an earlier process left there, or `host:port`. Resolves
+   * to the port of the latter.
+   * @throws Error when it cannot listen, or other machines reach the address and there is no `security`
+   */
+  async listen(address: string, security?: LinkSecurity): Promise<number | undefined> {
+    const where = socketAddress(address);
+    if ('path' in where) rmSync(where.path, { force: true });
+    const server = linkServer(address, (socket) => this.#accept(socket), security);
+    this.#servers.push(server);
     await new Promise<void>((resolve, reject) => {
       server.once('error', reject);
-      server.listen(path, () => {
+      server.listen(where, () => {
         server.off('error', reject);
         // When the kernel cannot accept a connection (no descriptors left), the gateway reads the log instead.
         server.on('error', () => undefined);
         resolve();
       });
+    });
+    const bound = server.address();
+    return typeof bound === 'object' ? bound?.port : undefined;
+  }
+
+  #accept(socket: Socket): void {
+    if (this.#isAbandoned) {
+      socket.destroy();
+      return;
+    }
+    const connection = new Connection(socket, this);
+    this.#connections.add(connection);
+    socket.on('close', () => {
+      this.#connections.delete(connection);
+      if (this.#submitters.get(connection.submitter) === connection) this.#submitters.delete(connection.submitter);
     });
   }
 
@@ -131,15 +147,15 @@ export class LiveServer {
 
   /** Closes all connections and accepts no more. The socket file stays, since a successor may have put its own there already. */
   abandon(): void {
-    this.#server?.removeAllListeners('connection').on('connection', (socket: Socket) => socket.destroy());
-    this.#server?.unref();
+    this.#isAbandoned = true;
+    for (const server of this.#servers) server.unref();
     for (const connection of this.#connections) connection.close();
   }
 
   async close(): Promise<void> {
     for (const connection of this.#connections) connection.close();
-    const server = this.#server;
-    if (server) await new Promise<void>((resolve) => server.close(() => resolve()));
+    const servers = this.#servers.splice(0);
+    await Promise.all(servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))));
   }
 }
 

@@ -39,11 +39,25 @@ export class MachineRemoved extends Error {
   }
 }
 
+/** Another machine has the certificate. */
+export class CertificateTaken extends Error {
+  override readonly name = 'CertificateTaken';
+
+  constructor(machine: string, owner: string) {
+    super(`The certificate of the machine "${machine}" is that of the machine "${owner}".`);
+  }
+}
+
+export type ClaimRefusal = MachineNameTaken | MachineRemoved | CertificateTaken;
+
 export interface ClaimOptions {
   /** Takes the name even from a supervisor whose lease holds: right when no other supervisor can reach this Redis. */
   readonly force?: boolean;
-  /** Called once when another supervisor has taken the name after this one's lease had run out, or an operator has removed the machine. */
-  readonly onTaken: (taken: MachineNameTaken | MachineRemoved) => void;
+  /**
+   * Called once when another supervisor has taken the name, or the certificate, after this one's lease had run out, or an operator has removed
+   * the machine.
+   */
+  readonly onTaken: (taken: ClaimRefusal) => void;
   /** Length of the lease; 5,000 ms by default. */
   readonly leaseMs?: number;
   readonly signal?: AbortSignal;
@@ -57,7 +71,7 @@ export class MachineLease {
   readonly #text: string;
   readonly #leaseMs: number;
   readonly #certificate: string;
-  readonly #onTaken: (taken: MachineNameTaken | MachineRemoved) => void;
+  readonly #onTaken: (taken: ClaimRefusal) => void;
   #timer: NodeJS.Timeout | undefined;
   #isReleased = false;
 
@@ -75,6 +89,7 @@ export class MachineLease {
    * Claims the machine's name and begins to renew the lease. Waits until the lease of a supervisor that died without a release has run out.
    * @throws MachineNameTaken as soon as another supervisor renews its lease
    * @throws MachineRemoved when an operator has removed the machine
+   * @throws CertificateTaken when another machine has the certificate
    */
   static async claim(store: Store, machine: MachineDescription, options: ClaimOptions): Promise<MachineLease> {
     const lease = new MachineLease(store, machine, options);
@@ -113,13 +128,13 @@ export class MachineLease {
       const held = await this.#claim(false);
       if (held !== null) this.#lost(new MachineNameTaken(this.#name, held.holder));
     } catch (error) {
-      if (error instanceof MachineRemoved) this.#lost(error);
+      if (error instanceof MachineRemoved || error instanceof CertificateTaken) this.#lost(error);
       // Redis is away. No other supervisor can claim the name meanwhile, and the next renewal tries again.
     }
     this.#schedule();
   }
 
-  #lost(why: MachineNameTaken | MachineRemoved): void {
+  #lost(why: ClaimRefusal): void {
     if (this.#isReleased) return;
     this.#isReleased = true;
     this.#onTaken(why);
@@ -131,6 +146,7 @@ export class MachineLease {
     const held = await this.#store.script(CLAIM, this.#keys(), args);
     if (held === null) return null;
     if (held === 'removed') throw new MachineRemoved(this.#name);
+    if (typeof held === 'string') throw new CertificateTaken(this.#name, held.slice('owned '.length));
     const [text, leftMs] = Array.isArray(held) ? held : [];
     try {
       return { holder: JSON.parse(String(text)) as Partial<MachineInfo>, leftMs: Number(leftMs) };
@@ -140,6 +156,6 @@ export class MachineLease {
   }
 
   #keys(): string[] {
-    return machineKeys(this.#store.keys, this.#name);
+    return machineKeys(this.#store.keys, this.#name, this.#certificate);
   }
 }

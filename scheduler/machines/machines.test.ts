@@ -5,7 +5,7 @@ import type { MasterKey, MasterKeys } from '../secrets/master-keys.ts';
 import { agreeOnMasterKey, assertMasterKey, keyOfOthers } from '../secrets/shared-key.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { MachineLease, MachineNameTaken } from './lease.ts';
+import { CertificateTaken, MachineLease, MachineNameTaken } from './lease.ts';
 import type { MachineDescription } from './types.ts';
 
 const description = (name: string, more: Partial<MachineDescription> = {}): MachineDescription => ({
@@ -84,6 +84,23 @@ describe('the registry of machines', () => {
     await again.release();
   });
 
+  it('gives a certificate to one machine: a copied home cannot claim another name with it', async () => {
+    const certificate = 'CC';
+    const east = await claim(description('east', { certificate }));
+    await assert.rejects(
+      claim(description('west', { certificate })),
+      (error) =>
+        error instanceof CertificateTaken &&
+        error.message === 'The certificate of the machine "west" is that of the machine "east".',
+    );
+    await east.release();
+    const west = await claim(description('west', { certificate }));
+    west.abandon();
+    const renewed = await claim(description('west', { certificate: 'DD' }), { force: true });
+    assert.deepEqual(await names(), ['west true'], 'a machine may renew its certificate');
+    await renewed.release();
+  });
+
   it('keeps its name over a restart of Redis that has lost it', async () => {
     const lease = await claim(description('east'), { leaseMs: 100 });
     const { keys, redis: connection } = scheduler.store;
@@ -131,6 +148,7 @@ describe('the master key of several machines', () => {
   const key = (id: string): MasterKey => ({ id, key: createSecretKey(randomBytes(32)) });
   const keys = (...ids: string[]): MasterKeys => ({
     first: async () => key(ids[0] ?? assert.fail('no key')),
+    all: async () => ids.map(key),
     byId: async (id) => (ids.includes(id) ? key(id) : null),
   });
 

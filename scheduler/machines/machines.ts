@@ -34,7 +34,9 @@ export class Machines {
   async gpuHosts(machine: string): Promise<ReachableGpuHost[]> {
     const machines = await this.list();
     return machines.flatMap(({ name, alive, gpuHosts }) =>
-      gpuHosts.filter(({ address }) => name === machine || !isSocketPath(address)).map((host) => ({ ...host, alive })),
+      gpuHosts
+        .filter(({ address }) => name === machine || !isSocketPath(address))
+        .map((host) => ({ ...host, machine: name, alive })),
     );
   }
 
@@ -61,6 +63,11 @@ export async function listMachines(store: Store): Promise<MachineInfo[]> {
   const forgotten = names.filter((_, i) => values[2 * i] === null);
   if (forgotten.length > 0) await store.call((redis) => redis.srem(keys.machines, forgotten));
   return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+}
+
+/** Fingerprints of the certificates of machines that an operator has removed. */
+export function removedCertificates(store: Store): Promise<string[]> {
+  return store.call((redis) => redis.smembers(store.keys.removedMachines));
 }
 
 /** True for the path of a unix socket, false for `host:port`. */

@@ -11,6 +11,8 @@ export interface RegisteredGpuHost {
 
 /** A GPU host that processes of a machine can reach. */
 export interface ReachableGpuHost extends RegisteredGpuHost {
+  /** The machine that registered it, whose certificate it shows. */
+  readonly machine: string;
   /** True while the lease of the host's machine holds. */
   readonly alive: boolean;
 }

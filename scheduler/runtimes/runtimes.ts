@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { ActiveJobs } from '../admission/active-jobs.ts';
 import type { Invocations } from '../invocations/invocations.ts';
+import type { LiveAddress } from '../live/live.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { Vital } from '../store/vital.ts';
@@ -64,14 +65,17 @@ export class Runtimes {
   }
 
   /**
-   * Socket at which a runtime sends events before they are in the log; null when the runtime has none, is not registered, or runs on another
-   * machine than `machine`, where the same path may be another runtime's socket.
+   * Address at which a runtime sends events before they are in the log: its socket for processes of `machine`, if it runs there, else its network
+   * address. Null when it has none, or is not registered.
    */
-  async liveAddress(runtimeId: string, machine?: string): Promise<string | null> {
+  async liveAddress(runtimeId: string, machine?: string): Promise<LiveAddress | null> {
     const text = await this.#store.call((redis) => redis.hget(this.#store.keys.runtimes, runtimeId));
     if (text === null) return null;
     const runtime = parse<StoredRuntime>(text);
-    return runtime.machine === machine ? (runtime.live ?? null) : null;
+    const isHere = runtime.machine === machine;
+    const address = isHere ? runtime.live : runtime.liveAt;
+    if (address === undefined) return null;
+    return { address, ...(!isHere && runtime.machine !== undefined && { machine: runtime.machine }) };
   }
 
   /** Runtimes whose lease holds. */

@@ -96,6 +96,8 @@ export interface RuntimeDescription {
   readonly pid?: number;
   /** Path of the socket on which the runtime sends events before they are in the log; absent when it has none. */
   readonly live?: string;
+  /** `host:port` at which it sends them to gateways of other machines; absent when it has none. */
+  readonly liveAt?: string;
   /** True while the runtime takes invocations: from its worker's start until it drains. Its slots and pages count only then. */
   readonly accepting?: boolean;
   /** MiB that the instances of all its invocations may take together; memory is not limited when absent. */

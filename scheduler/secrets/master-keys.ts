@@ -19,6 +19,8 @@ export interface MasterKey {
 export interface MasterKeys {
   /** The sealing key. Creates it when there is none and `create` is set; throws when values are already sealed under another. */
   first(): Promise<MasterKey>;
+  /** All keys, the sealing one first. */
+  all(): Promise<readonly MasterKey[]>;
   /** Null for an unknown id. */
   byId(id: string): Promise<MasterKey | null>;
 }
@@ -47,6 +49,11 @@ export function openMasterKeys(home: string, options: MasterKeysOptions): Master
     : new FixedKeys(parseKeys(given, VARIABLE));
 }
 
+/** The text of `master.key`, or of the variable. */
+export function masterKeyText(keys: readonly MasterKey[]): string {
+  return keys.map(({ key }) => `${key.export().toString('base64')}\n`).join('');
+}
+
 class FixedKeys implements MasterKeys {
   readonly #keys: readonly MasterKey[];
 
@@ -56,6 +63,10 @@ class FixedKeys implements MasterKeys {
 
   async first(): Promise<MasterKey> {
     return firstOf(this.#keys, VARIABLE);
+  }
+
+  async all(): Promise<readonly MasterKey[]> {
+    return this.#keys;
   }
 
   async byId(id: string): Promise<MasterKey | null> {
@@ -84,6 +95,11 @@ class KeyFile implements MasterKeys {
       await this.#read();
     }
     return firstOf(this.#keys, this.#file);
+  }
+
+  async all(): Promise<readonly MasterKey[]> {
+    await this.first();
+    return this.#keys;
   }
 
   async byId(id: string): Promise<MasterKey | null> {

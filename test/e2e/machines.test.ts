@@ -28,7 +28,10 @@ let shared: NodeJS.ProcessEnv;
 before(async () => {
   first = await Platform.start({
     ...{ functions: ['text-completion'], config: CONFIG },
-    env: { PIE_MASTER_KEY: masterKey, PIE_GPU_HOST: `127.0.0.1:${await freePort()}` },
+    env: {
+      PIE_MASTER_KEY: masterKey,
+      ...{ PIE_GPU_HOST: `127.0.0.1:${await freePort()}`, PIE_RUNTIME: `127.0.0.1:${await freePort()}` },
+    },
   });
   const { redis } = loadConfig(first.environment);
   assert.equal(redis.kind, 'private');
@@ -94,7 +97,8 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
     ...{ functions: false, config: CONFIG },
     env: {
       ...shared,
-      ...{ PIE_MACHINE: 'second', PIE_MASTER_KEY: masterKey, PIE_GPU_HOST: `127.0.0.1:${await freePort()}` },
+      ...{ PIE_MACHINE: 'second', PIE_MASTER_KEY: masterKey },
+      ...{ PIE_GPU_HOST: `127.0.0.1:${await freePort()}`, PIE_RUNTIME: `127.0.0.1:${await freePort()}` },
     },
   });
   assert.deepEqual(await statuses(alone), ['running'], 'the new runtime took no invocation of the first one');

@@ -145,6 +145,13 @@ export const CODES = {
     hint: 'Use a key with the named scope: `invoke`, `deploy`, `admin` or `operator`.',
     explanation: 'The key is known, but lacks the scope that this route asks for.',
   },
+  'join-refused': {
+    status: 403,
+    title: 'The machine may not join',
+    hint: 'Make another token with `pie machines token`: each is for one machine, and short-lived.',
+    explanation:
+      'The token is not one of this platform, was used by another machine, or has expired. Nothing of the machine was kept.',
+  },
   'malformed-json': {
     status: 400,
     title: 'The body is not JSON',
@@ -311,7 +318,7 @@ export const CODES = {
     status: 429,
     title: 'Too many invocations at once',
     hint: 'Wait for some of them to end; `pie ps` shows them.',
-    explanation: 'As many invocations of the tenant (or of this function) run and waits in the queue as may.',
+    explanation: 'As many invocations of the tenant (or of this function) run and wait in the queue as may.',
   },
   'quota-tokens': {
     status: 429,

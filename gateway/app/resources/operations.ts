@@ -1,12 +1,14 @@
 import type { Call, InvocationStatus } from '../control.ts';
 import type { ListedInvocation } from '../schemas/invocations.ts';
-import type { GpuHostChange, GpuHostState, PlatformLoad } from '../schemas/platform.ts';
+import type { GpuHostChange, GpuHostState, MachineChange, MachineState, PlatformLoad } from '../schemas/platform.ts';
 
 export type {
   EncoderLoad,
   GpuHostChange,
   GpuHostState,
   HostedModel,
+  MachineChange,
+  MachineState,
   ModelLoad,
   PlatformLoad,
   RuntimeLimits,
@@ -30,6 +32,12 @@ export interface InvocationPage {
   readonly cursor: string | null;
 }
 
+/** A token with which one machine may join. */
+export interface JoinToken {
+  readonly token: string;
+  readonly expiresAt: string;
+}
+
 /** State of the platform, for operators and for tenants about themselves. */
 export interface Operations {
   invocations(call: Call, query: InvocationQuery): Promise<InvocationPage>;
@@ -37,6 +45,10 @@ export interface Operations {
   load(call: Call): Promise<PlatformLoad>;
   /** Drains a GPU host, or ends its drain; null when no host has that name. Operators only. */
   changeGpuHost(call: Call, name: string, change: GpuHostChange): Promise<GpuHostState | null>;
+  /** Drains a machine, or ends its drain; null when no machine has that name. Operators only. */
+  changeMachine(call: Call, name: string, change: MachineChange): Promise<MachineState | null>;
+  /** Makes a token with which one machine may join. Throws `conflict` where none can. Operators only. */
+  createJoinToken(call: Call, ttlSeconds: number): Promise<JoinToken>;
   /** Removes a machine for good; false when no machine has that name. Operators only. */
   removeMachine(call: Call, name: string): Promise<boolean>;
   /** The secret that signs the webhooks of the caller's tenant (`whsec_…`). Made on first use, and anew with `rotate`. */

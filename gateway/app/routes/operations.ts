@@ -5,7 +5,13 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { ListedInvocationSchema, STATUSES } from '../schemas/invocations.ts';
-import { GpuHostChangeSchema, GpuHostSchema, LoadSchema } from '../schemas/platform.ts';
+import {
+  GpuHostChangeSchema,
+  GpuHostSchema,
+  LoadSchema,
+  MachineChangeSchema,
+  MachineSchema,
+} from '../schemas/platform.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { tenantName } from './tenants.ts';
 
@@ -97,6 +103,33 @@ export function operationRoutes(app: App, control: ControlPlane): void {
 }
 
 function machineRoute(app: App, control: ControlPlane): void {
+  define(
+    app,
+    createRoute({
+      method: 'patch',
+      path: '/v1/machines/{machine}',
+      operationId: 'changeMachine',
+      tags: ['Platform'],
+      summary: 'Drain a machine, or use it again',
+      description:
+        'Operators only. The runtime and the GPU hosts of a drained machine get no new invocations; what runs there, and the children of that, end in peace, and its gateway serves on. It holds over restarts until it is taken back. Refused (`conflict`) when no other runtime with a GPU host would be left that is there and not drained, unless it is forced. The answer comes when all runtimes have heard of it.',
+      security: SECURITY,
+      request: { params: machineParam, body: jsonBody(MachineChangeSchema) },
+      responses: {
+        200: json(MachineSchema, 'The machine'),
+        ...problems('unknown-machine', 'conflict', 'invalid-input', 'malformed-json', 'body-too-large'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'operator');
+      const { machine: name } = c.req.valid('param');
+      const change = await readChecked(c.get('body'), MachineChangeSchema);
+      const machine = await control.operations.changeMachine(call, name, change);
+      if (machine === null) throw new GatewayError('unknown-machine', `There is no machine "${name}".`);
+      return c.json(machine);
+    },
+  );
+
   define(
     app,
     createRoute({

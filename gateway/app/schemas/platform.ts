@@ -98,17 +98,24 @@ const RuntimeLimitsSchema = z.object({
   notice: z.string().nullable().openapi({ description: 'Limits that the machine lacks, and how to get them' }),
 });
 
-const MachineSchema = z.object({
-  name: z.string(),
-  roles: z.array(z.enum(['gateway', 'runtime', 'gpu-host'])).readonly(),
-  alive: z.boolean().openapi({ description: 'True while its supervisor renews its lease' }),
-  host: z.string().openapi({ description: 'Name of its operating system’s host' }),
-  version: z.string().openapi({ description: 'Version of Pie' }),
-  startedAt: z.string(),
-});
+export const MachineSchema = z
+  .object({
+    name: z.string(),
+    roles: z.array(z.enum(['gateway', 'runtime', 'gpu-host'])).readonly(),
+    alive: z.boolean().openapi({ description: 'True while its supervisor renews its lease' }),
+    host: z.string().openapi({ description: 'Name of its operating system’s host' }),
+    version: z.string().openapi({ description: 'Version of Pie' }),
+    startedAt: z.string(),
+    drained: z.boolean().openapi({ description: 'True while an operator drains it: it takes no new invocations' }),
+    running: z.int().openapi({
+      description: 'Invocations in its runtime, or on its GPU hosts where those are more; 0 when nothing runs there',
+    }),
+  })
+  .openapi('Machine');
 
 const RuntimeSchema = z.object({
   name: z.string(),
+  machine: z.string().nullable().openapi({ description: 'The machine that it runs on; null without a supervisor' }),
   alive: z.boolean(),
   slots: z.int(),
   isolation: z.enum(['namespaces', 'process']).nullable().openapi({
@@ -142,6 +149,16 @@ export const GpuHostChangeSchema = z
     path: ['force'],
   });
 
+export const MachineChangeSchema = z
+  .strictObject({
+    drained: z.boolean().meta({ description: 'True to give it no new invocations' }),
+    force: z.boolean().optional().meta({ description: 'Drain even the last machine; new invocations then wait' }),
+  })
+  .refine(({ drained, force }) => drained || force !== true, {
+    error: 'goes with `drained: true`',
+    path: ['force'],
+  });
+
 export const LoadSchema = z
   .object({
     machines: z.array(MachineSchema).readonly().openapi({ description: 'Those that share the Redis' }),
@@ -165,6 +182,8 @@ export type HostedModel = z.infer<typeof HostedModelSchema>;
 export type RuntimeLimits = z.infer<typeof RuntimeLimitsSchema>;
 export type GpuHostState = z.infer<typeof GpuHostSchema>;
 export type GpuHostChange = z.infer<typeof GpuHostChangeSchema>;
+export type MachineState = z.infer<typeof MachineSchema>;
+export type MachineChange = z.infer<typeof MachineChangeSchema>;
 export type PlatformLoad = z.infer<typeof LoadSchema>;
 export type Health = z.infer<typeof HealthSchema>;
 /** An RFC 9457 problem with the members that OpenAI-style clients read. */

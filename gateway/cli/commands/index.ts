@@ -11,9 +11,10 @@ import { gpuHostsDrain, gpuHostsList, gpuHostsUndrain } from './gpu-hosts.ts';
 import { graph } from './graph.ts';
 import { attach, cancel, status } from './invocations.ts';
 import { invoke } from './invoke.ts';
+import { join } from './join.ts';
 import { keysCreate, keysList, keysRemove, keysRotate } from './keys.ts';
 import { logs } from './logs.ts';
-import { machinesList, machinesRemove } from './machines.ts';
+import { machinesDrain, machinesList, machinesRemove, machinesToken, machinesUndrain } from './machines.ts';
 import { modelsList, modelsPull } from './models.ts';
 import { create } from './new.ts';
 import { ps } from './ps.ts';
@@ -39,6 +40,7 @@ import { webhooksSecret } from './webhooks.ts';
 /** All commands, in the order of the help. */
 export const commands: readonly Command[] = [
   up,
+  join,
   create,
   dev,
   deploy,
@@ -82,6 +84,9 @@ export const commands: readonly Command[] = [
   tenantsResume,
   audit,
   machinesList,
+  machinesToken,
+  machinesDrain,
+  machinesUndrain,
   machinesRemove,
   gpuHostsList,
   gpuHostsDrain,

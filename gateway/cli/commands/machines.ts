@@ -1,6 +1,13 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { MachineState } from '../../app/resources/operations.ts';
+import type { PieClient } from '../../client/client.ts';
 import type { Command } from '../command.ts';
-import { EXIT } from '../failure.ts';
-import { ago } from '../format.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { ago, number } from '../format.ts';
+import { parseSpan } from '../span.ts';
+
+const machine = { name: 'machine', help: 'name of the machine, as `pie machines` shows it', required: true } as const;
+const POLL_MS = 1000;
 
 export const machinesList: Command = {
   name: 'machines list',
@@ -15,11 +22,12 @@ export const machinesList: Command = {
   async run({ terminal, signal, connect }) {
     const { client } = await connect();
     const { machines } = await client.operations.load({ signal });
-    for (const machine of machines) terminal.value(machine);
+    for (const each of machines) terminal.value(each);
     terminal.table(
-      ['MACHINE', 'STATE', 'ROLES', 'HOST', 'VERSION', 'STARTED'],
-      machines.map(({ name, alive, roles, host, version, startedAt }) => [
-        ...[name, alive ? 'there' : 'gone', roles.join(', '), host, version, ago(startedAt)],
+      ['MACHINE', 'STATE', 'ROLES', 'RUNNING', 'HOST', 'VERSION', 'STARTED'],
+      machines.map(({ name, alive, drained, roles, running, host, version, startedAt }) => [
+        ...[name, alive ? (drained ? 'drained' : 'there') : 'gone', roles.join(', '), number(running), host, version],
+        ago(startedAt),
       ]),
       'No machine is registered: this gateway runs without a supervisor (`pie up`).',
     );
@@ -27,18 +35,92 @@ export const machinesList: Command = {
   },
 };
 
+export const machinesDrain: Command = {
+  name: 'machines drain',
+  summary: 'Start nothing new on a machine, and let its invocations end (operators)',
+  description:
+    'Its runtime and its GPU hosts take no new invocations; what runs there, and the children of that, end in peace, at the latest after their wall time. Its gateway serves on. It holds over restarts until `pie machines undrain`.',
+  arguments: [machine],
+  options: [
+    { flags: '--wait', help: 'wait until nothing runs there' },
+    { flags: '--force', help: 'drain even the last machine: new invocations then wait' },
+  ],
+  examples: [{ line: 'pie machines drain east-1 --wait', does: 'drains the machine, for example before a restart' }],
+  async run({ args: [name = ''], options, terminal, signal, connect }) {
+    const { client } = await connect();
+    const change = { drained: true, ...(options.force === true && { force: true }) };
+    let state = await client.operations.changeMachine(name, change, { signal });
+    if (options.wait === true && state.running > 0) {
+      terminal.note(`${runningText(state)}; waiting for that …`);
+      state = await emptied(client, state, signal);
+    }
+    terminal.value(state);
+    terminal.print(`Drained ${name}. ${runningText(state)}.`);
+    return EXIT.ok;
+  },
+};
+
+export const machinesUndrain: Command = {
+  name: 'machines undrain',
+  summary: 'Let a drained machine take new invocations again (operators)',
+  description: 'Ends the drains of its GPU hosts as well.',
+  arguments: [machine],
+  examples: [{ line: 'pie machines undrain east-1', does: 'uses the machine again' }],
+  async run({ args: [name = ''], terminal, signal, connect }) {
+    const { client } = await connect();
+    const state = await client.operations.changeMachine(name, { drained: false }, { signal });
+    terminal.value(state);
+    terminal.print(`${name} takes new invocations${state.alive ? '' : ' once it is there'}.`);
+    return EXIT.ok;
+  },
+};
+
+const runningText = ({ running }: MachineState): string =>
+  running === 0 ? 'Nothing runs there' : `${number(running)} invocation${running === 1 ? '' : 's'} still run there`;
+
+/** Waits until nothing runs on the machine. Throws {@link Failure} when its drain ends meanwhile. */
+async function emptied(client: PieClient, state: MachineState, signal: AbortSignal): Promise<MachineState> {
+  for (let now: MachineState | undefined = state; ; ) {
+    if (now === undefined || now.running === 0) return now ?? { ...state, running: 0 };
+    if (!now.drained)
+      throw new Failure(`${state.name} is not drained any more.`, {
+        advice: 'Another operator took it back: see `pie audit`.',
+      });
+    await sleep(POLL_MS, undefined, { signal });
+    now = (await client.operations.load({ signal })).machines.find(({ name }) => name === state.name);
+  }
+}
+
 export const machinesRemove: Command = {
   name: 'machines remove',
   summary: 'Remove a machine for good (operators)',
   description:
-    'Its supervisor stops it, other machines end their links to it within seconds, and a start with its certificate is refused. To let it join again, delete machine.pem in its home.',
-  arguments: [{ name: 'machine', help: 'name of the machine, as `pie machines` shows it', required: true }],
+    'Its supervisor stops it, other machines end their links to it at once, and a start with its certificate is refused. The Redis user of a machine that has joined with a token is removed, too. To let it come back, give it a new home and a new token; without tokens, delete machine.pem in its home.',
+  arguments: [machine],
   examples: [{ line: 'pie machines remove east-1', does: 'removes the machine east-1' }],
-  async run({ args: [machine = ''], terminal, signal, connect }) {
+  async run({ args: [name = ''], terminal, signal, connect }) {
     const { client } = await connect();
-    await client.operations.removeMachine(machine, { signal });
-    terminal.value({ removed: machine });
-    terminal.print(`Removed ${machine}.`);
+    await client.operations.removeMachine(name, { signal });
+    terminal.value({ removed: name });
+    terminal.print(`Removed ${name}.`);
+    return EXIT.ok;
+  },
+};
+
+export const machinesToken: Command = {
+  name: 'machines token',
+  summary: 'Make a token with which one machine may join (operators)',
+  description:
+    'Prints the command for the new machine. The token works once, until it expires. The gateway needs a Redis that other machines reach, and a Redis user that may make others.',
+  options: [{ flags: '--expires <span>', help: 'time until it expires, 1m to 1d (default: 15m)', parse: parseSpan }],
+  examples: [{ line: 'pie machines token', does: 'prints the command to run on the new machine' }],
+  async run({ options, terminal, signal, connect }) {
+    const { client, credentials } = await connect();
+    const span = options.expires as number | undefined;
+    const made = await client.operations.createJoinToken(span === undefined ? undefined : span / 1000, { signal });
+    terminal.value({ ...made, url: credentials.url });
+    terminal.print(`pie join ${credentials.url} --token ${made.token}`);
+    terminal.note(`For one machine, until ${made.expiresAt}. It must reach this gateway at ${credentials.url}.`);
     return EXIT.ok;
   },
 };

@@ -96,11 +96,56 @@ export function describeOperations(get: () => Harness): void {
     const [{ startedAt }] = machines;
     assert.ok(Math.abs(Date.now() - Date.parse(startedAt)) < 60_000);
     assert.deepEqual(machines, [
-      { name: 'east', alive: true, ...shown, startedAt },
-      { name: 'west', alive: false, ...shown, startedAt: machines[1].startedAt },
+      { name: 'east', alive: true, ...shown, startedAt, drained: false, running: 0 },
+      { name: 'west', alive: false, ...shown, startedAt: machines[1].startedAt, drained: false, running: 0 },
     ]);
     await lease.release();
     await store.redis.del(store.keys.machine('west'));
+  });
+
+  it('a machine is drained with its GPU hosts while another one is left, and taken back', async () => {
+    const h = get();
+    const { store, drains } = h.platform.scheduler;
+    const host = { name: 'gpu-host-1@east', address: '10.0.0.1:7400' };
+    const machine = {
+      name: 'east',
+      roles: ['runtime'],
+      host: 'h',
+      pid: 1,
+      version: '1.2.3',
+      gpuHosts: [host],
+    } as const;
+    const lease = await MachineLease.claim(store, machine, { onTaken: () => assert.fail('no other supervisor') });
+    const change = (body: object, name = 'east') =>
+      h.ask(`/v1/machines/${name}`, { method: 'PATCH', headers: JSON_TYPE, body: JSON.stringify(body) });
+    await h.platform.lease.describe({ gpuHosts: [{ name: host.name, connected: true, models: [] }] });
+    h.refused(await change({ drained: true }), 'conflict');
+    assert.deepEqual(await drains.names(), new Set());
+    const other = { name: 'gpu-host-1@west', connected: true, models: [] };
+    await h.platform.lease.describe({ gpuHosts: [{ name: host.name, connected: false, models: [] }, other] });
+    const drained = await change({ drained: true });
+    assert.deepEqual([drained.status, drained.body.drained, drained.body.running], [200, true, 0]);
+    assert.deepEqual(await drains.names(), new Set([host.name, 'machine/east']));
+    assert.equal((await change({ drained: false })).body.drained, false);
+    assert.deepEqual(await drains.names(), new Set());
+    assert.equal((await change({ drained: true, force: true })).status, 200);
+    h.refused(await change({ drained: false, force: true }), 'invalid-input', '/force');
+    await change({ drained: false });
+    h.refused(await change({ drained: true }, 'nowhere'), 'unknown-machine');
+    await lease.release();
+    await h.platform.lease.describe({ gpuHosts: [] });
+  });
+
+  it('tokens for machines need a Redis that these can reach, and strangers cannot join', async () => {
+    const h = get();
+    const post = (path: string, body: object) =>
+      h.ask(path, { method: 'POST', headers: JSON_TYPE, body: JSON.stringify(body) });
+    h.refused(await post('/v1/machines/tokens', {}), 'conflict');
+    h.refused(await post('/v1/machines/tokens', { ttlSeconds: 1 }), 'invalid-input', '/ttlSeconds');
+    h.refused(await post('/join', { token: 'x', sealed: 'y' }), 'invalid-input', '/token');
+    const { body, status } = await post('/join', { token: 'abcdefghijkl', sealed: 'y' });
+    // A gateway in workerd takes no machines.
+    assert.ok(['join-refused', 'not-found'].includes(body.code) && [403, 404].includes(status), JSON.stringify(body));
   });
 
   it('the load names the kernel limits of each runtime and their notice', async () => {

@@ -6,6 +6,7 @@
   KEYS[3] the lease: the life of the supervisor that holds it (string with a TTL)
   KEYS[4] channel of changes
   KEYS[5] fingerprints of the certificates of removed machines (set)
+  KEYS[6] name of the machine that has this certificate (string with a TTL)
   ARGV[1] name
   ARGV[2] life of the supervisor
   ARGV[3] how long the lease holds, ms
@@ -14,12 +15,18 @@
   ARGV[6] '1': take the name even from a supervisor whose lease holds
   ARGV[7] fingerprint of the machine's certificate, or empty
 
-  Returns false when the name is claimed, 'removed' when an operator has removed the machine, else {description of the machine that holds
-  the name as JSON text, how long its lease holds yet in ms}.
+  Returns false when the name is claimed, 'removed' when an operator has removed the machine, 'owned NAME' when the certificate is another
+  machine's, else {description of the machine that holds the name as JSON text, how long its lease holds yet in ms}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 if redis.call('SISMEMBER', KEYS[5], ARGV[7]) == 1 then
   return 'removed'
+end
+if ARGV[7] ~= '' then
+  local owner = redis.call('GET', KEYS[6])
+  if owner and owner ~= ARGV[1] then
+    return 'owned ' .. owner
+  end
 end
 local holder, known = redis.call('GET', KEYS[3]), redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[2] and ARGV[6] ~= '1' then
@@ -27,6 +34,9 @@ if holder and holder ~= ARGV[2] and ARGV[6] ~= '1' then
 end
 redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
 redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[4])
+if ARGV[7] ~= '' then
+  redis.call('SET', KEYS[6], ARGV[1], 'PX', ARGV[4])
+end
 if redis.call('SADD', KEYS[1], ARGV[1]) == 1 or known ~= ARGV[5] then
   redis.call('PUBLISH', KEYS[4], ARGV[1])
 end

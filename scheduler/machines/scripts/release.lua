@@ -5,6 +5,8 @@
   KEYS[2] description of the machine, as JSON text (string with a TTL)
   KEYS[3] the lease (string with a TTL)
   KEYS[4] channel of changes
+  KEYS[5] fingerprints of the certificates of removed machines (set)
+  KEYS[6] name of the machine that has its certificate (string with a TTL)
   ARGV[1] name
   ARGV[2] life of the supervisor
 
@@ -15,7 +17,7 @@ local known = redis.call('GET', KEYS[2])
 if known and cjson.decode(known).life ~= ARGV[2] then
   return 0
 end
-redis.call('DEL', KEYS[2], KEYS[3])
+redis.call('DEL', KEYS[2], KEYS[3], KEYS[6])
 redis.call('SREM', KEYS[1], ARGV[1])
 redis.call('PUBLISH', KEYS[4], ARGV[1])
 return 1

@@ -6,20 +6,25 @@
   KEYS[3] the lease (string with a TTL)
   KEYS[4] channel of changes
   KEYS[5] fingerprints of the certificates of removed machines (set)
+  KEYS[6] not used
+  KEYS[7] machines that have joined (hash)
   ARGV[1] name
 
-  Returns 1 when the machine is removed, 0 when no machine has the name.
+  Returns 1 when the machine is removed, 0 when no machine has the name and none of that name has joined.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
-local known = redis.call('GET', KEYS[2])
-if not known then
+local known, joined = redis.call('GET', KEYS[2]), redis.call('HGET', KEYS[7], ARGV[1])
+if not known and not joined then
   return 0
 end
-local certificate = cjson.decode(known).certificate
-if certificate then
-  redis.call('SADD', KEYS[5], certificate)
+for _, text in ipairs({ known or '{}', joined or '{}' }) do
+  local certificate = cjson.decode(text).certificate
+  if certificate then
+    redis.call('SADD', KEYS[5], certificate)
+  end
 end
 redis.call('DEL', KEYS[2], KEYS[3])
 redis.call('SREM', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[7], ARGV[1])
 redis.call('PUBLISH', KEYS[4], ARGV[1])
 return 1

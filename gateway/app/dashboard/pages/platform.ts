@@ -92,9 +92,14 @@ function machineTable(machines: PlatformLoad['machines']): Html {
     return empty('No machine is registered.', html`The supervisor (<code>pie up</code>) registers its machine.`);
   return table(
     'Machines',
-    [{ head: 'Machine' }, { head: 'State' }, { head: 'Roles' }, { head: 'Host' }, { head: 'Version' }],
-    machines.map(({ name, alive, roles, host, version }) => [
-      ...[name, alive ? badge('there', 'good') : badge('gone', 'bad'), roles.join(', '), host, version],
+    [
+      ...[{ head: 'Machine' }, { head: 'State' }, { head: 'Roles' }, { head: 'Running' }, { head: 'Host' }],
+      { head: 'Version' },
+    ],
+    machines.map(({ name, alive, drained, roles, running, host, version }) => [
+      name,
+      alive ? (drained ? badge('drained', 'wait') : badge('there', 'good')) : badge('gone', 'bad'),
+      ...[roles.join(', '), number(running), host, version],
     ]),
   );
 }

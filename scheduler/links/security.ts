@@ -8,8 +8,10 @@ export interface LinkSecurity {
   readonly key: string;
   /** Certificate, PEM. */
   readonly certificate: string;
-  /** True while a registered machine has the certificate with this SHA-256 fingerprint (`AB:CD:…`). */
-  trusts(fingerprint: string): boolean;
+  /** The only machine that may answer a connection of this side; any registered one without it. */
+  readonly peer?: string;
+  /** Name of the registered machine whose certificate has this SHA-256 fingerprint (`AB:CD:…`). */
+  machineOf(fingerprint: string): string | undefined;
   /** Calls `listener` after the accepted certificates have changed; returns a function that removes the listener. */
   onChange(listener: () => void): () => void;
   /** Takes the reason for which a connection was refused or ended, for the log. */
@@ -18,10 +20,22 @@ export interface LinkSecurity {
 
 /** Longest wait for a peer's TLS handshake, in milliseconds. */
 const HANDSHAKE_MS = 5000;
+/** Silence after which the kernel asks whether the peer's machine is still there: it tells of a lost one some ten seconds later. */
+const KEEP_ALIVE_MS = 1000;
+
+/** The same security for connections to one machine: no other machine's certificate is accepted there. */
+export function toMachine(security: LinkSecurity, peer: string): LinkSecurity {
+  return {
+    ...{ key: security.key, certificate: security.certificate, peer },
+    machineOf: (fingerprint) => security.machineOf(fingerprint),
+    onChange: (listener) => security.onChange(listener),
+    refused: (why) => security.refused(why),
+  };
+}
 
 /**
  * A server of connections. At a network address with `security`, both sides show certificates over TLS 1.3, and `accept` gets only connections
- * of peers that are trusted; a connection ends when its peer is trusted no longer. A unix socket stays plain.
+ * of registered machines; a connection ends when its machine is removed. A unix socket stays plain.
  * @throws Error at a network address that other machines reach, without `security`
  */
 export function linkServer(address: string, accept: (socket: Socket) => void, security?: LinkSecurity): Server {
@@ -48,14 +62,21 @@ export function linkServer(address: string, accept: (socket: Socket) => void, se
 
 /**
  * Connects to a unix socket's path or `host:port`. `ready` is called once bytes may be sent: at a network address with `security`, after the
- * server has shown a trusted certificate.
+ * server has shown an accepted certificate.
+ * @param server what answers at the address, for the log: `GPU host`
  * @throws Error at a network address of another machine, without `security`
  */
-export function linkSocket(address: string, ready: () => void, security?: LinkSecurity): Socket {
+export function linkSocket(server: string, address: string, ready: () => void, security?: LinkSecurity): Socket {
   if (!isSecured(address, security)) return connect(socketAddress(address), ready);
   const socket: TLSSocket = connectTls({ ...socketAddress(address), ...tlsOptions(security) }, () => {
-    if (admit(socket, `the GPU host at ${address}`, security)) ready();
+    clearTimeout(late);
+    if (admit(socket, `the ${server} at ${address}`, security, security.peer)) ready();
   });
+  const late = setTimeout(
+    () => socket.destroy(new Error(`no answer from ${address} within ${HANDSHAKE_MS} ms`)),
+    HANDSHAKE_MS,
+  );
+  socket.once('close', () => clearTimeout(late));
   return socket;
 }
 
@@ -64,12 +85,12 @@ function tlsOptions({ key, certificate }: LinkSecurity) {
   return { key, cert: certificate, rejectUnauthorized: false, minVersion: 'TLSv1.3' } as const;
 }
 
-/** Destroys the socket, now or later, when its peer is not trusted. Returns whether it is trusted now. */
-function admit(socket: TLSSocket, peer: string, security: LinkSecurity): boolean {
+/** Destroys the socket, now or later, when its peer is refused. Returns whether it is accepted now. */
+function admit(socket: TLSSocket, peer: string, security: LinkSecurity, expected?: string): boolean {
   const fingerprint = socket.getPeerX509Certificate()?.fingerprint256;
   const isRefused = () => {
-    if (fingerprint !== undefined && security.trusts(fingerprint)) return false;
-    const what = fingerprint === undefined ? 'no certificate' : 'a certificate of no registered machine';
+    const what = refusal(fingerprint, security, expected);
+    if (what === null) return false;
     const why = `${peer} shows ${what}`;
     security.refused(why);
     socket.destroy(new Error(why));
@@ -79,7 +100,17 @@ function admit(socket: TLSSocket, peer: string, security: LinkSecurity): boolean
   socket.on('error', () => undefined);
   if (isRefused()) return false;
   socket.once('close', security.onChange(isRefused));
+  socket.setKeepAlive(true, KEEP_ALIVE_MS);
+  socket.setNoDelay(true);
   return true;
+}
+
+/** The reason to refuse a certificate; null when it is accepted. */
+function refusal(fingerprint: string | undefined, security: LinkSecurity, expected?: string): string | null {
+  if (fingerprint === undefined) return 'no certificate';
+  const machine = security.machineOf(fingerprint);
+  if (machine === undefined) return 'a certificate of no registered machine';
+  return expected === undefined || machine === expected ? null : `the certificate of ${machine}, not of ${expected}`;
 }
 
 function peerOf(socket: Socket): string {

@@ -1,0 +1,97 @@
+import { createRoute, z } from '@hono/zod-openapi';
+import { callOf } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
+import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { type App, define, json, problems, SECURITY } from './define.ts';
+
+const MIN_TTL_S = 60;
+const MAX_TTL_S = 86_400;
+const DEFAULT_TTL_S = 900;
+/** A request holds a name, roles and a fingerprint. */
+const MAX_SEALED = 4096;
+
+const TokenRequestSchema = z.strictObject({
+  ttlSeconds: z
+    .int()
+    .min(MIN_TTL_S)
+    .max(MAX_TTL_S)
+    .default(DEFAULT_TTL_S)
+    .meta({ description: 'Seconds until the token expires' }),
+});
+
+const TokenSchema = z
+  .object({
+    token: z.string().openapi({ description: 'Shown only once' }),
+    expiresAt: z.string(),
+  })
+  .openapi('JoinToken');
+
+const JoinRequestSchema = z.strictObject({
+  token: z
+    .string()
+    .regex(/^[A-Za-z0-9_-]{12}$/, 'is no id of a token')
+    .meta({ description: 'Id of the token: the part between the dots' }),
+  sealed: z
+    .string()
+    .max(MAX_SEALED)
+    .regex(/^[A-Za-z0-9_-]+$/, 'is not base64url')
+    .meta({ description: 'Name, roles and certificate of the machine, encrypted under the token' }),
+});
+
+const JoinedSchema = z
+  .object({ sealed: z.string().openapi({ description: 'What the machine needs, encrypted under the token' }) })
+  .openapi('Joined');
+
+/** Tokens for machines that join, and their use. A gateway in workerd has no machines of its own and takes none. */
+export function joiningRoutes(app: App, control: ControlPlane): void {
+  define(
+    app,
+    createRoute({
+      method: 'post',
+      path: '/v1/machines/tokens',
+      operationId: 'createJoinToken',
+      tags: ['Platform'],
+      summary: 'Make a token with which one machine may join',
+      description:
+        'Operators only. `pie join` uses it once. Refused (`conflict`) where the platform’s Redis is private to one machine, or this gateway’s Redis user may not make users.',
+      security: SECURITY,
+      request: { body: jsonBody(TokenRequestSchema) },
+      responses: {
+        201: json(TokenSchema, 'The token'),
+        ...problems('conflict', 'invalid-input', 'malformed-json', 'body-too-large'),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'operator');
+      const { ttlSeconds } = await readChecked(c.get('body'), TokenRequestSchema);
+      return c.json(await control.operations.createJoinToken(call, ttlSeconds), 201);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
+      method: 'post',
+      path: '/join',
+      operationId: 'join',
+      tags: ['Platform'],
+      summary: 'Join as a machine',
+      description:
+        'For `pie join`. It takes no API key: the token is the permission. Both messages are encrypted under the token, which does not travel, so that plain HTTP tells nothing.',
+      request: { body: jsonBody(JoinRequestSchema) },
+      responses: {
+        200: json(JoinedSchema, 'The machine has joined'),
+        ...problems('join-refused', 'conflict', 'not-found', 'invalid-input', 'malformed-json', 'body-too-large'),
+      },
+    }),
+    async (c) => {
+      const { token, sealed } = await readChecked(c.get('body'), JoinRequestSchema);
+      if (control.join === undefined)
+        throw new GatewayError('not-found', 'This gateway takes no machines.', {
+          hint: 'Give `pie join` the address of a gateway that runs under `pie up`.',
+        });
+      return c.json({ sealed: await control.join(token, sealed) });
+    },
+  );
+}

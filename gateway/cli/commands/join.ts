@@ -1,0 +1,59 @@
+import { type Command, text } from '../command.ts';
+import { Failure } from '../failure.ts';
+import { type JoinRequest, joinPlatform } from '../join.ts';
+import { home } from '../paths.ts';
+import { runProgram } from '../programs.ts';
+
+/** Adds this machine to a platform. */
+export const join: Command = {
+  name: 'join',
+  summary: 'Add this machine to a platform, and start it',
+  description:
+    'Exchanges a token of `pie machines token` for what the machine needs: a Redis user of its own, the platform’s settings and, unless it runs GPU hosts alone, the master key. Writes them and a certificate into the home (PIE_HOME), which must be new. `pie up` starts the machine again later.',
+  arguments: [
+    { name: 'url', help: 'address of a gateway of the platform, such as http://10.0.0.1:8787', required: true },
+  ],
+  options: [
+    { flags: '--token <token>', help: 'token that an operator has made' },
+    { flags: '--name <name>', help: 'name of this machine (default: the host’s name)' },
+    { flags: '--role <roles>', help: 'what it runs: gateway, runtime, gpu-host, separated by commas (default: all)' },
+    {
+      flags: '--address <host>',
+      help: 'where other machines reach it (default: the address that reaches the gateway)',
+    },
+    { flags: '--no-start', help: 'only write the home' },
+  ],
+  examples: [
+    { line: 'pie join http://10.0.0.1:8787 --token pie-join.…', does: 'joins with all roles and starts' },
+    {
+      line: 'pie join http://10.0.0.1:8787 --token pie-join.… --name gpu-1 --role gpu-host',
+      does: 'joins as a machine with GPU hosts only',
+    },
+  ],
+  async run({ args: [url = ''], options, terminal, signal }) {
+    const token = text(options, 'token');
+    if (token === undefined)
+      throw new Failure('There is no token.', {
+        advice: 'Make one with `pie machines token` on a machine that has joined.',
+      });
+    const optional = (name: 'name' | 'role' | 'address') => {
+      const value = text(options, name);
+      return value === undefined ? {} : { [name]: value };
+    };
+    const request: JoinRequest = {
+      url,
+      token,
+      home: home(),
+      ...optional('name'),
+      ...optional('role'),
+      ...optional('address'),
+    };
+    const joined = await joinPlatform(request, signal);
+    terminal.value(joined);
+    terminal.print(
+      `Joined as ${joined.machine} (${joined.roles.join(', ')}); other machines reach it at ${joined.address}.`,
+    );
+    if (options.start === false) return 0;
+    return (await runProgram('infra/up.ts', terminal.json ? ['--json'] : [], 'inherit')).code;
+  },
+};

@@ -1,0 +1,169 @@
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import path from 'node:path';
+import { Redis } from 'ioredis';
+import { z } from 'zod';
+import { joinedSettings } from '#infra/joined-settings.ts';
+import { newCertificate, writeCertificate } from '#infra/links/certificate.ts';
+import { type MachineSettings, machineEnvironment, machineSettings } from '#infra/machine-settings.ts';
+import { redisOptions } from '#infra/redis.ts';
+import { openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-token.ts';
+import { errorFromResponse } from '../client/errors.ts';
+import { EXIT, Failure } from './failure.ts';
+
+/** Longest wait for the gateway, and for Redis, in milliseconds. */
+const DEADLINE_MS = 10_000;
+/** Files of a home that belongs to a platform. */
+const SETTINGS = 'pie.toml';
+const REDIS_CA = 'redis-ca.pem';
+const MASTER_KEY = 'master.key';
+const OWNED = [SETTINGS, REDIS_CA, MASTER_KEY, 'machine.pem', 'credentials.json', 'redis'];
+
+export interface JoinRequest {
+  /** Address of a gateway. */
+  readonly url: string;
+  readonly token: string;
+  readonly home: string;
+  readonly name?: string;
+  /** Separated by commas. */
+  readonly role?: string;
+  readonly address?: string;
+}
+
+export interface Joined {
+  readonly machine: string;
+  readonly roles: MachineSettings['roles'];
+  readonly address: string;
+  readonly home: string;
+}
+
+const answer = z.object({
+  redis: z.object({ url: z.string(), ca: z.string().optional() }),
+  masterKey: z.string().nullable(),
+  settings: z.record(z.string(), z.unknown()),
+});
+
+/** Joins a platform, and writes the home of this machine. A refusal leaves nothing behind. Throws {@link Failure}. */
+export async function joinPlatform(request: JoinRequest, signal: AbortSignal): Promise<Joined> {
+  const { home } = request;
+  const token = parseJoinToken(request.token);
+  if (token === null)
+    throw new Failure('That is no token of a platform.', {
+      advice: 'Copy all of what `pie machines token` prints: it begins with pie-join.',
+    });
+  const owned = OWNED.find((name) => existsSync(path.join(home, name)));
+  if (owned !== undefined)
+    throw new Failure(`${home} is the home of a machine already: it has ${owned}.`, {
+      advice: 'Set PIE_HOME to a new folder, or start the machine with `pie up`.',
+    });
+  const gateway = gatewayUrl(request.url);
+  const address = request.address ?? (await ownAddress(gateway));
+  const { name, roles } = settingsOf(request, address);
+  const certificate = await newCertificate(name, Date.now());
+  const sealed = sealJoin(token.key, 'request', { machine: name, roles, certificate: certificate.fingerprint });
+  const opened = openJoin(token.key, 'answer', await exchange(gateway, token.id, sealed, signal));
+  const parsed = answer.safeParse(opened);
+  if (!parsed.success)
+    throw new Failure(`What answered at ${gateway.href} does not know the token.`, {
+      exitCode: EXIT.refused,
+      code: 'bad-response',
+      why: 'Its answer was not encrypted under the token, or comes from another version of Pie.',
+      advice: 'Check the address, and that both machines have the same version.',
+    });
+  const { redis, masterKey, settings } = parsed.data;
+  await assertRedis(redis, name);
+  mkdirSync(home, { recursive: true, mode: 0o700 });
+  const write = (file: string, content: string) => writeFileSync(path.join(home, file), content, { mode: 0o600 });
+  const ca = redis.ca === undefined ? {} : { ca: REDIS_CA };
+  write(SETTINGS, joinedSettings(settings, { name, roles, address, redis: { url: redis.url, ...ca } }));
+  if (redis.ca !== undefined) write(REDIS_CA, redis.ca);
+  if (masterKey !== null) write(MASTER_KEY, masterKey);
+  writeCertificate(home, certificate);
+  return { machine: name, roles, address, home };
+}
+
+function gatewayUrl(text: string): URL {
+  const url = URL.parse(text);
+  if (url?.protocol === 'http:' || url?.protocol === 'https:') return url;
+  throw new Failure(`"${text}" is no address of a gateway.`, { advice: 'Give one such as http://10.0.0.1:8787.' });
+}
+
+/** The machine's name, roles and address, checked as those of a pie.toml. */
+function settingsOf(request: JoinRequest, address: string): MachineSettings {
+  const given = { PIE_MACHINE: request.name, PIE_ROLES: request.role, PIE_ADDRESS: address };
+  const parsed = z.object(machineEnvironment).safeParse(given);
+  if (parsed.success) return machineSettings({}, parsed.data);
+  const issue = parsed.error.issues[0];
+  const option = { PIE_MACHINE: '--name', PIE_ROLES: '--role', PIE_ADDRESS: '--address' }[String(issue?.path[0])] ?? '';
+  throw new Failure(`${option}: ${issue?.message ?? 'is not valid'}.`);
+}
+
+/** The address from which this machine reaches the gateway. */
+async function ownAddress({ hostname, port, protocol }: URL): Promise<string> {
+  const host = hostname.replace(/^\[|\]$/g, '');
+  const socket = net.connect({ host, port: Number(port) || (protocol === 'https:' ? 443 : 80) });
+  try {
+    return await new Promise<string>((resolve, reject) => {
+      socket.setTimeout(DEADLINE_MS, () => reject(new Error(`no answer within ${DEADLINE_MS} ms`)));
+      socket.once('error', reject);
+      socket.once('connect', () => resolve((socket.localAddress ?? '').replace(/^::ffff:/, '')));
+    });
+  } catch (cause) {
+    throw unreachable(`${hostname}:${port}`, cause);
+  } finally {
+    socket.destroy();
+  }
+}
+
+async function exchange(gateway: URL, token: string, sealed: string, signal: AbortSignal): Promise<string> {
+  const response = await fetch(new URL('/join', gateway), {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', accept: 'application/json' },
+    body: JSON.stringify({ token, sealed }),
+    signal: AbortSignal.any([signal, AbortSignal.timeout(DEADLINE_MS)]),
+  }).catch((cause: unknown) => {
+    throw unreachable(gateway.href, cause);
+  });
+  if (!response.ok) throw await errorFromResponse(response);
+  const body = z.object({ sealed: z.string() }).safeParse(await response.json().catch(() => null));
+  return body.success ? body.data.sealed : '';
+}
+
+/** The platform's Redis may have an address that only the gateway's machine reaches. */
+async function assertRedis({ url, ca }: z.output<typeof answer>['redis'], machine: string): Promise<void> {
+  const options = redisOptions({ redis: { kind: 'external', url } }, { lazyConnect: true, retryStrategy: () => null });
+  const redis = new Redis({
+    ...options,
+    ...(ca !== undefined && { tls: { ca } }),
+    ...{ connectTimeout: DEADLINE_MS, maxRetriesPerRequest: 0 },
+  });
+  let why = '';
+  redis.on('error', (error: Error) => {
+    why = error.message;
+  });
+  try {
+    await redis.connect();
+    await redis.ping();
+  } catch (cause) {
+    const { hostname, port } = new URL(url);
+    throw new Failure(`The platform’s Redis at ${hostname}:${port || 6379} cannot be used from here.`, {
+      exitCode: EXIT.unreachable,
+      code: 'connection-failed',
+      why: why || (cause instanceof Error ? cause.message : String(cause)),
+      advice: `Give the gateway’s machine a REDIS_URL that all machines reach. Then free the name (\`pie machines remove ${machine}\`) and make another token.`,
+      cause,
+    });
+  } finally {
+    redis.disconnect();
+  }
+}
+
+function unreachable(where: string, cause: unknown): Failure {
+  const reason = cause instanceof Error && cause.cause instanceof Error ? cause.cause : cause;
+  return new Failure(`The gateway at ${where} cannot be reached.`, {
+    exitCode: EXIT.unreachable,
+    code: 'connection-failed',
+    why: reason instanceof Error ? reason.message : String(reason),
+    cause,
+  });
+}

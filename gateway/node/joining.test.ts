@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import { type JoinToken, newJoinToken, openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-token.ts';
+import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { TestPlatform } from '../testing/platform.ts';
+
+const CERTIFICATE = Array(32).fill('AB').join(':');
+const MASTER_KEY = randomBytes(32).toString('base64');
+
+describe('machines that join', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start({
+      control: {
+        joining: {
+          redis: { url: 'rediss://operator:secret@redis.internal:6380/0', ca: 'CA' },
+          masterKeys: openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: MASTER_KEY } }),
+          settings: () => ({ drain_ms: 5 }),
+        },
+      },
+    });
+  });
+  after(() => platform.stop());
+
+  const token = async (): Promise<JoinToken> => {
+    const { token: text, expiresAt } = await platform.client().operations.createJoinToken();
+    assert.ok(Date.parse(expiresAt) > Date.now());
+    return parseJoinToken(text) ?? assert.fail(text);
+  };
+  const machine = (name: string, roles = ['runtime']) => ({ machine: name, roles, certificate: CERTIFICATE });
+  const post = async ({ id, key }: JoinToken, request: object) => {
+    const response = await fetch(`${platform.url}/join`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ token: id, sealed: sealJoin(key, 'request', request) }),
+    });
+    return (await response.json()) as { sealed?: string; code?: string; detail?: string };
+  };
+  const joined = async (used: JoinToken, request: object) => {
+    const { sealed, ...refusal } = await post(used, request);
+    assert.ok(sealed, JSON.stringify(refusal));
+    assert.ok(!sealed.includes('secret'));
+    return openJoin(used.key, 'answer', sealed) as {
+      redis: { url: string; ca: string };
+      masterKey: string | null;
+      settings: unknown;
+    };
+  };
+  const users = async () =>
+    ((await platform.scheduler.store.redis.call('ACL', 'USERS')) as string[]).filter((user) => user !== 'default');
+
+  it('get a Redis user of their own, the settings, and the master key where they open secrets', async () => {
+    const answer = await joined(await token(), machine('east'));
+    const url = new URL(answer.redis.url);
+    assert.deepEqual(
+      [url.protocol, url.host, url.pathname, answer.redis.ca],
+      ['rediss:', 'redis.internal:6380', '/0', 'CA'],
+    );
+    assert.equal(decodeURIComponent(url.username), 'pie-machine-east');
+    assert.deepEqual([answer.masterKey, answer.settings], [`${MASTER_KEY}\n`, { drain_ms: 5 }]);
+    assert.equal((await joined(await token(), machine('gpu', ['gpu-host']))).masterKey, null);
+    assert.deepEqual((await users()).sort(), ['pie-machine-east', 'pie-machine-gpu']);
+    const { store } = platform.scheduler;
+    assert.equal(await store.redis.call('AUTH', 'pie-machine-east', url.password), 'OK');
+    await store.redis.call('AUTH', 'default', '');
+  });
+
+  it('join once with a token, and not with one that is wrong or expired; a refusal leaves nothing behind', async () => {
+    const [once, other] = [await token(), await token()];
+    const before = await users();
+    const refused = async (with_: JoinToken, request: object = machine('north')) => {
+      const { code } = await post(with_, request);
+      assert.equal(code, 'join-refused');
+      assert.deepEqual(await users(), before);
+    };
+    await refused({ ...once, key: other.key });
+    await refused(newJoinToken());
+    await refused(once, { ...machine('north'), machine: 'No Name' });
+    await refused(once, { ...machine('north'), more: true });
+    const { store } = platform.scheduler;
+    await store.redis.pexpire(store.keys.joinToken(other.id), 1);
+    await eventually(async () => (await platform.scheduler.joinTokens.key(other.id)) === null, 'the token expires');
+    await refused(other);
+    const answers = await Promise.all([post(once, machine('north')), post(once, machine('north-2'))]);
+    assert.deepEqual(answers.map(({ code = 'joined' }) => code).sort(), ['join-refused', 'joined']);
+    assert.equal((await users()).length, before.length + 1);
+  });
+
+  it('have names of their own, and lose their user when they are removed, also before their first start', async () => {
+    const again = await token();
+    assert.match((await post(again, machine('east'))).detail ?? '', /"east" is registered or has joined already/);
+    await platform.client().operations.removeMachine('east');
+    assert.ok(!(await users()).includes('pie-machine-east'));
+    const removed = await post(await token(), machine('east'));
+    assert.equal(removed.code, 'conflict', 'its certificate was removed, too');
+    await joined(await token(), { ...machine('east'), certificate: CERTIFICATE.replaceAll('B', 'C') });
+  });
+
+  it('get no token from a gateway whose Redis user may not make others', async () => {
+    const { store } = platform.scheduler;
+    await store.redis.call('ACL', 'SETUSER', 'weak', 'reset', 'on', '>pw', '~*', '&*', '+@all', '-@admin');
+    await store.redis.call('AUTH', 'weak', 'pw');
+    await assert.rejects(platform.client().operations.createJoinToken(), /may not make users for other machines/);
+    await store.redis.call('AUTH', 'default', '');
+    await store.redis.call('ACL', 'DELUSER', 'weak');
+  });
+});

@@ -1,0 +1,91 @@
+import { z } from 'zod';
+import { openJoin, sealJoin } from '#scheduler/machines/join-token.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { type MasterKeys, masterKeyText } from '#scheduler/secrets/master-keys.ts';
+import { GatewayError } from '../app/errors/gateway-error.ts';
+import { translating } from './store-errors.ts';
+
+/** What a gateway hands to machines that join. */
+export interface JoinSource {
+  /** The platform's Redis as this machine reaches it; null when no other machine can. */
+  readonly redis: {
+    readonly url: string;
+    /** Certificates of the authorities that may have signed the server's, PEM. */
+    readonly ca?: string;
+  } | null;
+  readonly masterKeys: MasterKeys;
+  /** The settings that all machines have in common. */
+  readonly settings: () => Readonly<Record<string, unknown>>;
+}
+
+const joining = z.strictObject({
+  machine: z
+    .string()
+    .max(63)
+    .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/),
+  roles: z.array(z.enum(['gateway', 'runtime', 'gpu-host'])).min(1),
+  certificate: z.string().regex(/^([0-9A-F]{2}:){31}[0-9A-F]{2}$/),
+});
+
+/** Takes machines into the platform. */
+export class Joining {
+  readonly #scheduler: Scheduler;
+  readonly #source: JoinSource | undefined;
+
+  constructor(scheduler: Scheduler, source: JoinSource | undefined) {
+    this.#scheduler = scheduler;
+    this.#source = source;
+  }
+
+  /** Throws `conflict` when no machine can join through this gateway. */
+  async createToken(ttlMs: number): Promise<string> {
+    await this.#usable();
+    return this.#scheduler.joinTokens.create(ttlMs);
+  }
+
+  /** The sealed answer to a machine's sealed request. Throws `join-refused`, or `conflict` for a name that is taken. */
+  join(token: string, sealed: string): Promise<string> {
+    return translating(async () => {
+      const { joinTokens, redisUsers, machines } = this.#scheduler;
+      const key = await joinTokens.key(token);
+      const request = key && joining.safeParse(openJoin(key, 'request', sealed));
+      if (!key || !request?.success) throw refused();
+      const { redis, masterKeys, settings } = await this.#usable();
+      const { machine, roles, certificate } = request.data;
+      if ((await machines.list()).some(({ name }) => name === machine)) throw taken(machine);
+      if (!(await joinTokens.use(token))) throw refused();
+      const user = await redisUsers.grant(machine, certificate);
+      if (user === null) throw taken(machine);
+      const url = new URL(redis.url);
+      url.username = user.user;
+      url.password = user.password;
+      // A GPU host opens no secret.
+      const opens = roles.some((role) => role !== 'gpu-host');
+      return sealJoin(key, 'answer', {
+        redis: { url: url.href, ...(redis.ca !== undefined && { ca: redis.ca }) },
+        masterKey: opens ? masterKeyText(await masterKeys.all()) : null,
+        settings: settings(),
+      });
+    });
+  }
+
+  async #usable(): Promise<JoinSource & { readonly redis: NonNullable<JoinSource['redis']> }> {
+    const redis = this.#source?.redis;
+    if (!this.#source || !redis)
+      throw new GatewayError('conflict', 'The Redis of this platform is private to its machine.', {
+        hint: 'Start it with a Redis that other machines reach: REDIS_URL, or url below [redis] in pie.toml.',
+      });
+    if (!(await this.#scheduler.redisUsers.mayChange()))
+      throw new GatewayError('conflict', 'The Redis user of this gateway may not make users for other machines.', {
+        hint: 'Ask a gateway whose REDIS_URL names the operator’s own user, such as that of the first machine.',
+      });
+    return { ...this.#source, redis };
+  }
+}
+
+const refused = () => new GatewayError('join-refused', 'The token is unknown, used or expired.');
+
+const taken = (machine: string) =>
+  new GatewayError('conflict', `A machine of the name "${machine}" is registered or has joined already.`, {
+    hint: `Choose another name (\`pie join --name\`), or remove that machine first (\`pie machines remove ${machine}\`).`,
+  });

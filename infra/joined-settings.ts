@@ -1,0 +1,70 @@
+import { stringify } from 'smol-toml';
+import type { Role } from './machine-settings.ts';
+
+/** Content of a pie.toml. */
+export type Settings = Readonly<Record<string, unknown>>;
+
+/** Settings of one machine, which another must not take over: `[table]`, or a key of one. */
+const OWN: readonly (readonly [string, string?])[] = [
+  ['machine'],
+  ['redis'],
+  ['gateway', 'host'],
+  ['gateway', 'port'],
+  ['gpu_host', 'address'],
+  ['runtime', 'address'],
+];
+
+/** Fields of all `[[model]]` entries that variables of the environment replace. */
+interface ModelEnvironment {
+  readonly PIE_MODEL?: string | undefined;
+  readonly PIE_BACKEND?: string | undefined;
+  readonly PIE_BITS?: string | undefined;
+}
+
+/** What all machines of a platform have in common of one machine's settings, with the models that its environment chooses. */
+export function sharedSettings(file: Settings, environment: ModelEnvironment): Settings {
+  const shared: Record<string, unknown> = { ...file };
+  for (const [table, key] of OWN) {
+    const content = shared[table];
+    if (key === undefined) delete shared[table];
+    else if (isTable(content)) {
+      const { [key]: _, ...rest } = content;
+      if (Object.keys(rest).length > 0) shared[table] = rest;
+      else delete shared[table];
+    }
+  }
+  const { PIE_MODEL: name, PIE_BACKEND: backend, PIE_BITS: bits } = environment;
+  const models = Array.isArray(shared.model) ? shared.model : name ? [{ name }] : [];
+  if (models.length === 0) return shared;
+  const model = models.map((entry) =>
+    isTable(entry) && (entry.kind ?? 'causal') === 'causal'
+      ? { ...entry, ...(backend ? { backend } : {}), ...(bits ? { bits: Number(bits) } : {}) }
+      : entry,
+  );
+  return { ...shared, model };
+}
+
+/** A machine that joins. */
+export interface JoiningMachine {
+  readonly name: string;
+  readonly roles: readonly Role[];
+  /** Host at which the other machines reach it. */
+  readonly address: string;
+  readonly redis: {
+    readonly url: string;
+    /** Name of the file with the authorities of its certificate, beside the settings. */
+    readonly ca?: string;
+  };
+}
+
+/** The text of the pie.toml of a machine that joins. */
+export function joinedSettings(shared: Settings, { name, roles, address, redis }: JoiningMachine): string {
+  return stringify({
+    ...shared,
+    machine: { name, roles: [...roles], address },
+    redis: { url: redis.url, ...(redis.ca !== undefined && { ca: redis.ca }) },
+  });
+}
+
+const isTable = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);

@@ -1,0 +1,43 @@
+import type { LinkSecurity } from '../security.ts';
+
+/** A certificate with its key, as `infra/links` makes it. */
+interface Certificate {
+  readonly key: string;
+  readonly certificate: string;
+  readonly fingerprint: string;
+}
+
+/** A machine whose accepted peers a test changes. */
+export class TestMachine implements LinkSecurity {
+  readonly name: string;
+  readonly key: string;
+  readonly certificate: string;
+  readonly fingerprint: string;
+  /** Reasons of refusals. */
+  readonly said: string[] = [];
+  readonly #listeners = new Set<() => void>();
+  #peers: readonly TestMachine[] = [];
+
+  constructor(name: string, own: Certificate) {
+    this.name = name;
+    ({ key: this.key, certificate: this.certificate, fingerprint: this.fingerprint } = own);
+  }
+
+  machineOf(fingerprint: string): string | undefined {
+    return this.#peers.find((peer) => peer.fingerprint === fingerprint)?.name;
+  }
+
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  refused(why: string): void {
+    this.said.push(why);
+  }
+
+  accept(...machines: readonly TestMachine[]): void {
+    this.#peers = machines;
+    for (const listener of [...this.#listeners]) listener();
+  }
+}

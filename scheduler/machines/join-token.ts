@@ -1,0 +1,58 @@
+import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
+
+const SECRET_BYTES = 32;
+const ID_BYTES = 9;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+const CIPHER = 'aes-256-gcm';
+const TOKEN = /^pie-join\.([A-Za-z0-9_-]{12})\.([A-Za-z0-9_-]{43})$/;
+
+/** A token that lets one machine join. Its id names it to the gateway; its key never travels. */
+export interface JoinToken {
+  readonly id: string;
+  /** Seals the messages of both sides. */
+  readonly key: Buffer;
+}
+
+/** A new token, and its text for the operator. */
+export function newJoinToken(): JoinToken & { readonly text: string } {
+  const secret = randomBytes(SECRET_BYTES);
+  const id = randomBytes(ID_BYTES).toString('base64url');
+  return { id, key: keyOf(secret), text: `pie-join.${id}.${secret.toString('base64url')}` };
+}
+
+/** Reads the text of a token; null for anything else. */
+export function parseJoinToken(text: string): JoinToken | null {
+  const [, id, secret] = TOKEN.exec(text.trim()) ?? [];
+  return id === undefined || secret === undefined ? null : { id, key: keyOf(Buffer.from(secret, 'base64url')) };
+}
+
+/** The direction of a message, so that neither side takes its own message for the other's. */
+export type JoinDirection = 'request' | 'answer';
+
+/**
+ * Encrypts a message under a token's key. The gateway may speak plain HTTP, and the answer holds the master key: who sees or changes the
+ * messages on their way, without the token, learns nothing and is noticed.
+ */
+export function sealJoin(key: Buffer, direction: JoinDirection, message: unknown): string {
+  const nonce = randomBytes(NONCE_BYTES);
+  const cipher = createCipheriv(CIPHER, key, nonce).setAAD(Buffer.from(direction));
+  const sealed = Buffer.concat([cipher.update(JSON.stringify(message), 'utf8'), cipher.final()]);
+  return Buffer.concat([nonce, sealed, cipher.getAuthTag()]).toString('base64url');
+}
+
+/** Decrypts a message; null when it was not sealed under this key in this direction. */
+export function openJoin(key: Buffer, direction: JoinDirection, sealed: string): unknown {
+  const bytes = Buffer.from(sealed, 'base64url');
+  if (bytes.length < NONCE_BYTES + TAG_BYTES) return null;
+  const decipher = createDecipheriv(CIPHER, key, bytes.subarray(0, NONCE_BYTES)).setAAD(Buffer.from(direction));
+  decipher.setAuthTag(bytes.subarray(-TAG_BYTES));
+  try {
+    const text = Buffer.concat([decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES)), decipher.final()]);
+    return JSON.parse(text.toString('utf8')) as unknown;
+  } catch {
+    return null; // Another key, or changed bytes.
+  }
+}
+
+const keyOf = (secret: Buffer): Buffer => Buffer.from(hkdfSync('sha256', secret, '', 'pie join', SECRET_BYTES));

@@ -1,0 +1,36 @@
+/**
+ * What a machine's user may do: everything on the platform's own keys and channels, and nothing that concerns other users, the server or
+ * other keys. `INFO` tells the memory that is left.
+ */
+const rulesOf = (prefix: string): string[] => [
+  `~${prefix}:*`,
+  `&${prefix}:*`,
+  '+@all',
+  '-@admin',
+  '-@dangerous',
+  '+info',
+];
+
+/**
+ * The `ACL` commands that bring the users of Redis in the queue with the machines that have joined. Pure.
+ * @param listed lines of `ACL LIST`
+ * @param wanted SHA-256 of the password, in hex, by user
+ * @param prefix prefix of the platform's keys; users of others stay as they are
+ */
+export function userCommands(
+  listed: readonly string[],
+  wanted: ReadonlyMap<string, string>,
+  prefix: string,
+): string[][] {
+  const known = new Map<string, string>();
+  for (const line of listed) {
+    const [, user = ''] = line.split(' ', 2);
+    if (user.startsWith(`${prefix}-machine-`)) known.set(user, line);
+  }
+  const gone = [...known.keys()].filter((user) => !wanted.has(user));
+  const made = [...wanted].filter(([user, hash]) => !known.get(user)?.split(' ').includes(`#${hash}`));
+  return [
+    ...(gone.length > 0 ? [['DELUSER', ...gone]] : []),
+    ...made.map(([user, hash]) => ['SETUSER', user, 'reset', 'on', `#${hash}`, ...rulesOf(prefix)]),
+  ];
+}

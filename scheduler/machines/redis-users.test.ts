@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import fc from 'fast-check';
+import { Redis } from 'ioredis';
+import { eventually, openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import { type JoinDirection, newJoinToken, openJoin, parseJoinToken, sealJoin } from './join-token.ts';
+import { MachineLease } from './lease.ts';
+import type { RedisUser } from './redis-users.ts';
+import { userCommands } from './redis-users-policy.ts';
+
+describe('the Redis users of machines', () => {
+  let redis: TestRedis;
+  let scheduler: ReturnType<typeof openTestScheduler>;
+  const opened: Redis[] = [];
+  before(async () => {
+    redis = await TestRedis.start({ appendOnly: true });
+    scheduler = openTestScheduler(redis, { prefix: 'pie' });
+  });
+  after(async () => {
+    for (const each of opened) each.disconnect();
+    await scheduler.close();
+    await redis.stop();
+  });
+  const connect = async ({ user: username, password }: RedisUser): Promise<Redis> => {
+    const connection = new Redis({
+      ...{ path: redis.socket, username, password, lazyConnect: true, maxRetriesPerRequest: 0 },
+      retryStrategy: () => null,
+    });
+    connection.on('error', () => undefined);
+    opened.push(connection);
+    await connection.connect();
+    await connection.ping();
+    return connection;
+  };
+  const granted = async (name: string, certificate: string): Promise<RedisUser> =>
+    (await scheduler.redisUsers.grant(name, certificate)) ?? assert.fail('not granted');
+
+  it('lets a machine use the platform’s keys and nothing else', async () => {
+    const east = await connect(await granted('east', 'AA'));
+    assert.equal(await east.set('pie:x', '1'), 'OK');
+    assert.match(await east.info('memory'), /used_memory:/);
+    assert.equal(await east.publish('pie:c', 'x'), 0);
+    for (const refused of [
+      ['SET', 'other', '1'],
+      ['PUBLISH', 'other', 'x'],
+      ['EVAL', 'return redis.call("GET", "other")', '0'],
+      ...[['ACL', 'LIST'], ['CONFIG', 'GET', '*'], ['FLUSHALL'], ['KEYS', '*'], ['CLIENT', 'LIST'], ['SHUTDOWN']],
+    ])
+      await assert.rejects(east.call(refused[0]!, ...refused.slice(1)), /NOPERM|can't access/, refused.join(' '));
+    assert.equal(await scheduler.redisUsers.mayChange(), true);
+  });
+
+  it('is one for each machine: a name that has joined or is registered gets no second one', async () => {
+    await granted('north', 'BB');
+    assert.equal(await scheduler.redisUsers.grant('north', 'CC'), null);
+    const machine = { name: 'south', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
+    const lease = await MachineLease.claim(scheduler.store, machine, { onTaken: () => assert.fail('taken') });
+    assert.equal(await scheduler.redisUsers.grant('south', 'DD'), null);
+    await lease.release();
+  });
+
+  it('ends with the machine’s removal, open connections included, and its certificate with it', async () => {
+    const user = await granted('west', 'EE');
+    const west = await connect(user);
+    const stop = await scheduler.redisUsers.follow((error) => assert.fail(String(error)));
+    assert.equal(await scheduler.machines.remove('west'), true);
+    await eventually(() => west.status === 'end', 'Redis ends the connection');
+    await assert.rejects(connect(user));
+    assert.equal(await scheduler.redisUsers.grant('west', 'EE'), null, 'its certificate joins no more');
+    await granted('west', 'FF');
+    stop();
+  });
+
+  it('comes back after a restart of Redis, which keeps no users', async () => {
+    const user = await granted('lost', 'GG');
+    const stop = await scheduler.redisUsers.follow(() => undefined);
+    await redis.kill();
+    await redis.restart();
+    const works = () =>
+      connect(user).then(
+        () => true,
+        () => false,
+      );
+    await eventually(works, 'the user is there again');
+    stop();
+  });
+});
+
+describe('the policy of Redis users', () => {
+  const user = fc.constantFrom('pie-machine-a', 'pie-machine-b', 'pie-machine-c', 'pie2-machine-a', 'default', 'pie');
+  const hash = fc.constantFrom('0'.repeat(64), '1'.repeat(64));
+
+  it('brings any users of its own in the queue, leaves others alone, and then has nothing to do', () => {
+    const own = fc.constantFrom('pie-machine-a', 'pie-machine-b', 'pie-machine-c');
+    fc.assert(
+      fc.property(fc.dictionary(user, hash), fc.dictionary(own, hash), (there, wanted) => {
+        const users = new Map(Object.entries(there));
+        const list = () => [...users].map(([name, password]) => `user ${name} on #${password} ~pie:* +@all`);
+        const goal = new Map(Object.entries(wanted));
+        for (const [command, ...rest] of userCommands(list(), goal, 'pie')) {
+          if (command === 'DELUSER') for (const name of rest) assert.ok(users.delete(name), `${name} is there`);
+          else users.set(rest[0]!, rest.find((word) => word.startsWith('#'))!.slice(1));
+        }
+        const others = Object.entries(there).filter(([name]) => !name.startsWith('pie-machine-'));
+        assert.deepEqual([...users].sort(), [...others, ...goal].sort());
+        assert.deepEqual(userCommands(list(), goal, 'pie'), []);
+      }),
+    );
+  });
+});
+
+describe('a token to join', () => {
+  it('seals messages that only its holder opens, in their direction', () => {
+    const token = newJoinToken();
+    const other = newJoinToken();
+    const key = parseJoinToken(` ${token.text}\n`)?.key ?? assert.fail('no token');
+    assert.deepEqual(key, token.key);
+    fc.assert(
+      fc.property(
+        fc.jsonValue(),
+        fc.constantFrom<JoinDirection>('request', 'answer'),
+        fc.nat(),
+        (message, direction, at) => {
+          const sealed = sealJoin(key, direction, message);
+          assert.deepEqual(openJoin(key, direction, sealed), JSON.parse(JSON.stringify(message)));
+          assert.equal(openJoin(other.key, direction, sealed), null);
+          assert.equal(openJoin(key, direction === 'request' ? 'answer' : 'request', sealed), null);
+          const bytes = Buffer.from(sealed, 'base64url');
+          bytes[at % bytes.length]! ^= 1;
+          assert.equal(openJoin(key, direction, bytes.toString('base64url')), null);
+        },
+      ),
+    );
+    for (const wrong of ['', 'pie-join.a.b', `${token.text}A`, token.text.replace('pie-join', 'pie')])
+      assert.equal(parseJoinToken(wrong), null, wrong);
+    assert.equal(openJoin(key, 'answer', ''), null);
+  });
+});

@@ -1,0 +1,131 @@
+import { createHash, randomBytes } from 'node:crypto';
+import type { Redis } from 'ioredis';
+import type { Channels } from '../store/channels.ts';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/lua-script.ts';
+import type { Store } from '../store/store.ts';
+import { userCommands } from './redis-users-policy.ts';
+
+const PASSWORD_BYTES = 32;
+/** Interval at which the users of Redis are compared with those that should be there: a Redis without an ACL file forgets them. */
+const COMPARE_MS = 10_000;
+
+const GRANT = loadScript(new URL('./scripts/grant.lua', import.meta.url));
+
+/** A machine that has joined, as Redis keeps it. */
+interface JoinedMachine {
+  /** SHA-256 of its password, in hex. */
+  readonly password: string;
+  /** Fingerprint of its certificate when it joined. */
+  readonly certificate: string;
+}
+
+/** A machine's access to Redis. */
+export interface RedisUser {
+  readonly user: string;
+  readonly password: string;
+}
+
+/**
+ * The Redis users of machines that have joined, one each. Redis forgets users with a restart unless it has an ACL file, so the platform keeps
+ * the hashes of their passwords, and each process whose own user may change users brings them in the queue.
+ */
+export class RedisUsers {
+  readonly #store: Store;
+  readonly #channels: Channels;
+
+  constructor(store: Store, channels: Channels) {
+    this.#store = store;
+    this.#channels = channels;
+  }
+
+  /** True when this process's own user may make and remove others. */
+  async mayChange(): Promise<boolean> {
+    try {
+      await this.#store.call((redis) => redis.call('ACL', 'USERS'));
+      return true;
+    } catch (error) {
+      if (isRefused(error)) return false;
+      throw error;
+    }
+  }
+
+  /** Makes a machine's user. Null when the name is that of a machine that has joined or is registered, or the certificate was removed. */
+  async grant(name: string, certificate: string): Promise<RedisUser | null> {
+    const password = randomBytes(PASSWORD_BYTES).toString('base64url');
+    const { keys } = this.#store;
+    const joined: JoinedMachine = { password: createHash('sha256').update(password).digest('hex'), certificate };
+    const granted = await this.#store.script(
+      GRANT,
+      [keys.joinedMachines, keys.machine(name), keys.removedMachines],
+      [name, JSON.stringify(joined), certificate],
+    );
+    if (granted !== 1) return null;
+    await this.compare();
+    return { user: userOf(keys.prefix, name), password };
+  }
+
+  /** Brings the users of Redis in the queue with the machines that have joined. A removed machine's connections end at once. */
+  async compare(): Promise<void> {
+    const { keys } = this.#store;
+    const stored = await this.#store.call((redis) => redis.hgetall(keys.joinedMachines));
+    const wanted = new Map(
+      Object.entries(stored).map(([name, text]) => [userOf(keys.prefix, name), parse(text).password] as const),
+    );
+    const listed = (await this.#store.call((redis) => redis.call('ACL', 'LIST'))) as string[];
+    const commands = userCommands(listed, wanted, keys.prefix);
+    for (const command of commands) await this.#store.call((redis) => redis.call('ACL', ...command));
+    if (commands.length > 0) await this.#store.call(keepUsers);
+  }
+
+  /** Compares now, after each change of the machines, after each reconnection and at intervals, until the returned function is called. */
+  async follow(onError: (error: unknown) => void): Promise<() => void> {
+    let isCompared = true;
+    let last = Promise.resolve();
+    const again = () => {
+      if (!isCompared) return;
+      isCompared = false;
+      last = last
+        .then(() => {
+          isCompared = true;
+          return this.compare();
+        })
+        .catch((error: unknown) => {
+          if (!isRefused(error)) onError(error);
+        });
+    };
+    const stop = await this.#channels.listen(this.#store.keys.machinesChannel, { message: again, resumed: again });
+    const timer = setInterval(again, COMPARE_MS).unref();
+    again();
+    await last;
+    return () => {
+      clearInterval(timer);
+      stop();
+    };
+  }
+}
+
+const userOf = (prefix: string, machine: string): string => `${prefix}-machine-${machine}`;
+
+/** Writes the users to the ACL file of a Redis that has one. */
+async function keepUsers(redis: Redis): Promise<void> {
+  try {
+    await redis.call('ACL', 'SAVE');
+  } catch (error) {
+    if (!(error instanceof Error) || !error.message.includes('not configured to use an ACL file')) throw error;
+  }
+}
+
+/** True for the refusal of a command that the own user may not run. */
+function isRefused(error: unknown): boolean {
+  for (let at = error; at instanceof Error; at = at.cause) if (at.message.startsWith('NOPERM')) return true;
+  return false;
+}
+
+function parse(text: string): JoinedMachine {
+  try {
+    return JSON.parse(text) as JoinedMachine;
+  } catch (cause) {
+    throw new StoreError('store-corrupt', 'The entry of a machine that has joined is no JSON.', { cause });
+  }
+}
