@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict';
+import { DatabaseSync } from 'node:sqlite';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { fuse } from './fusion.ts';
+import { chosenWords, wordsOf } from './words.ts';
+
+test('every text becomes an expression that FTS5 accepts, and finds a text of the same words', () => {
+  using db = new DatabaseSync(':memory:');
+  db.exec("CREATE VIRTUAL TABLE words USING fts5(text, tokenize='unicode61 remove_diacritics 2')");
+  const insert = db.prepare('INSERT INTO words (rowid, text) VALUES (1, ?)');
+  const find = db.prepare('SELECT count(*) AS count FROM words WHERE words MATCH ?');
+  const text = fc.oneof(
+    fc.string({ unit: 'grapheme', maxLength: 60 }),
+    fc
+      .array(fc.constantFrom('AND', 'NOT', 'NEAR(', '"', '*', '^', '-', 'text:', 'fox', 'Äpfel'), { maxLength: 8 })
+      .map((list) => list.join(' ')),
+  );
+  fc.assert(
+    fc.property(text, (any) => {
+      db.exec('DELETE FROM words');
+      insert.run(any);
+      const words = wordsOf(any);
+      if (words.length > 0) find.get(words.join(' OR '));
+      const plain = any.match(/[a-z]+/i)?.[0];
+      if (plain !== undefined && /^[a-z ]*$/i.test(any)) assert.equal(find.get(words.join(' OR '))?.count, 1, any);
+    }),
+  );
+});
+
+test('the chosen words are the rarest, and have few entries together; a single one may have more', () => {
+  const counted = fc.array(fc.record({ word: fc.string(), entries: fc.nat(30) }), { maxLength: 16 });
+  fc.assert(
+    fc.property(counted, fc.nat(60), (list, most) => {
+      const chosen = chosenWords(list, most);
+      const known = list.map(({ entries }) => entries).filter((entries) => entries > 0);
+      const rarest = known.toSorted((a, b) => a - b).slice(0, chosen.length);
+      const sum = rarest.reduce((total, entries) => total + entries, 0);
+      assert.ok(sum <= most || chosen.length === 1);
+      assert.equal(chosen.length > 0, known.length > 0);
+      const next = known.toSorted((a, b) => a - b)[chosen.length];
+      assert.ok(next === undefined || sum + next > most);
+    }),
+  );
+});
+
+test('an entry of two rankings precedes one with the same place in a single ranking', () => {
+  const list = (...keys: number[]) => keys.map((key) => ({ key, score: 0 }));
+  assert.deepEqual(
+    fuse([list(1, 2, 3), list(3, 4, 2)]).map(({ key }) => key),
+    [3, 2, 1, 4],
+  );
+  assert.deepEqual(fuse([]), []);
+});
