@@ -24,6 +24,9 @@ const WATCH: WatchLimits = { everyMs: 250, computingMs: 2000, stillMs: 3000 };
 /** On the CPU, a GPU host computes steps on its main thread, and opens a large model's second graph on its first use. */
 const WATCH_GPU_HOST: WatchLimits = { everyMs: 250, computingMs: 60_000, stillMs: 10_000 };
 
+/** An index host reads and writes the graph of a large index in one call. */
+const WATCH_INDEX_HOST: WatchLimits = { everyMs: 250, computingMs: 10_000, stillMs: 10_000 };
+
 /**
  * MiB of each of V8's two halves for young objects. V8 lets them grow to 16 during a start and keeps them: all processes together hold
  * 140 MB less with 4.
@@ -57,7 +60,7 @@ export function machineProcesses(config: Config): ChildSpec[] {
   const gpuHost = { readyTimeoutMs: GPU_HOST_READY_TIMEOUT_MS, stopTimeoutMs: STOP_MARGIN_MS, watch: WATCH_GPU_HOST };
   const runtime = { readyTimeoutMs: GPU_HOST_READY_TIMEOUT_MS, stopTimeoutMs: drainMs, watch: WATCH };
   const gateway = { readyTimeoutMs: READY_TIMEOUT_MS, stopTimeoutMs: drainMs, watch: WATCH };
-  const indexHost = { readyTimeoutMs: READY_TIMEOUT_MS, stopTimeoutMs: STOP_MARGIN_MS, watch: WATCH };
+  const indexHost = { readyTimeoutMs: READY_TIMEOUT_MS, stopTimeoutMs: STOP_MARGIN_MS, watch: WATCH_INDEX_HOST };
   const { roles } = config.machine;
   const named = (name: string) => processName(config, name);
   return [

@@ -70,7 +70,8 @@ the worst case.`,
         measured.push({ vectors: name, where: 'all compared', times: exact, recall: 1 });
         const add = (where: string, result: Pick<Measured, 'times' | 'recall'>) => {
           measured.push({ vectors: name, where, ...result });
-          progress(`${name}, ${where}: p50 ${format(median(result.times))} ms`);
+          const recall = result.recall === null ? '' : `, recall ${format(result.recall, 4)}`;
+          progress(`${name}, ${where}: p50 ${format(median(result.times))} ms${recall}`);
         };
         add('index host', await ask(client, index, asked, truth));
         const filling = new AbortController();
