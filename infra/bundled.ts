@@ -1,8 +1,12 @@
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { runProgram } from './programs.ts';
+
+/** Interval at which a gateway without a runtime asks whether another machine has one. */
+const READY_EVERY_MS = 2000;
 
 /** Functions deployed before the platform serves: the proof story, and those that routes and first examples need. The rest follow later. */
 export const FIRST_FUNCTIONS: readonly string[] = [
@@ -48,7 +52,7 @@ export async function deployBundled(config: Config, names: readonly string[], si
 
 /**
  * Deploys bundled functions one after the other, at low priority. Reports the beginning, the end and a failure through `say`, and never
- * throws for a failed deployment. Returns early and silently when the signal aborts.
+ * throws for a failed deployment. Where this machine has no runtime, it first waits for one of another machine. Returns early and silently when the signal aborts.
  */
 export async function deployRest(
   config: Config,
@@ -57,11 +61,27 @@ export async function deployRest(
   say: (line: string) => void,
 ): Promise<void> {
   if (names.length === 0 || signal.aborted) return;
+  if (!config.machine.roles.includes('runtime') && !(await readiness(config, signal))) return;
   say(`\nDeploying ${names.length} more functions in the background; \`pie list\` shows them as they come.`);
   const args = ['gateway/cli/bin.js', 'deploy', ...BUNDLED, '--jobs', '1', '--json', ...sourcesOf(names)];
   const code = await runProgram(config, args, { output: 'progress', signal, background: true });
   if (signal.aborted) return;
   say(code === 0 ? `Deployed ${names.length} more functions.` : 'Some functions could not be deployed; see above.');
+}
+
+/** Waits until another machine has a runtime, which builds the functions. Resolves to false when the signal aborts. */
+async function readiness({ host, port }: Config, signal: AbortSignal): Promise<boolean> {
+  const url = `http://${host.includes(':') ? `[${host}]` : host}:${port}/readyz`;
+  while (!signal.aborted) {
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(READY_EVERY_MS)]);
+    const isReady = await fetch(url, { signal: limit }).then(
+      ({ ok }) => ok,
+      () => false,
+    );
+    if (isReady) return true;
+    await sleep(READY_EVERY_MS, undefined, { signal }).catch(() => undefined);
+  }
+  return false;
 }
 
 /** `--if-new` keeps a rollback by the operator over restarts: only new content replaces the served version. */

@@ -9,7 +9,7 @@ import {
   MachineNameTaken,
   MachineRemoved,
 } from '#scheduler/machines/lease.ts';
-import { listMachines, removedCertificates } from '#scheduler/machines/machines.ts';
+import { listMachines, removalNotice, removedCertificates } from '#scheduler/machines/machines.ts';
 import { Channels } from '#scheduler/store/channels.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { Store } from '#scheduler/store/store.ts';
@@ -22,6 +22,8 @@ import { shownRedis } from './redis-settings.ts';
 
 /** Longest wait for a shared Redis at the start. */
 const REDIS_DEADLINE_MS = 10_000;
+/** A machine whose user Redis refuses for longer was removed while it was away: a Redis that has lost its users gets them back sooner. */
+const REFUSED_MS = 60_000;
 /** Interval at which the supervisor reads the other machines' certificates. */
 const READ_PEERS_MS = 1000;
 
@@ -35,13 +37,26 @@ export async function claimMachine(
   config: Config,
   { onTaken, signal }: { readonly onTaken: (error: ConfigError) => void; readonly signal: AbortSignal },
 ): Promise<(() => Promise<void>) | null> {
+  const { name, roles } = config.machine;
   const redis = connectRedis(config);
   let why = '';
+  let refusedMs = 0;
+  let isOver = false;
+  const removed = () => {
+    if (isOver) return;
+    isOver = true;
+    onTaken(refusal(new MachineRemoved(name), config));
+  };
   redis.on('error', (error: Error) => {
     why = error.message;
+    if (!/WRONGPASS|NOAUTH/.test(why)) return;
+    refusedMs ||= performance.now();
+    if (performance.now() - refusedMs > REFUSED_MS) removed();
+  });
+  redis.on('ready', () => {
+    refusedMs = 0;
   });
   const store = new Store(redis, { deadlineMs: REDIS_DEADLINE_MS });
-  const { name, roles } = config.machine;
   const machine = {
     ...{ name, roles, host: os.hostname(), pid: process.pid, version: versionOf(config) },
     certificate: (await ensureCertificate(config.home, name, Date.now())).fingerprint,
@@ -58,11 +73,15 @@ export async function claimMachine(
     const lease = await MachineLease.claim(store, machine, {
       // The claim of the home keeps other supervisors from a private Redis.
       force: config.redis.kind === 'private',
-      onTaken: (taken) => onTaken(refusal(taken, config)),
+      onTaken: (taken) => {
+        if (!isOver) onTaken(refusal(taken, config));
+        isOver = true;
+      },
       signal,
     });
-    const stopFollowing = await followPeers(config, store);
+    const stopFollowing = await followPeers(config, store, removed);
     return async () => {
+      isOver = true;
       stopFollowing();
       await lease.release().catch(() => undefined);
       redis.disconnect();
@@ -75,10 +94,10 @@ export async function claimMachine(
 }
 
 /**
- * Keeps the file of accepted certificates, which changes at once when an operator removes a machine. Resolves, when it is first written, to a
+ * Keeps the file of accepted certificates, which changes at once when an operator removes a machine, and tells of the removal of this one. Resolves, when it is first written, to a
  * function that ends it. While Redis is away, it stays.
  */
-async function followPeers(config: Config, store: Store): Promise<() => void> {
+async function followPeers(config: Config, store: Store, removed: () => void): Promise<() => void> {
   const peers = new PeerList(MACHINE_LEASE_MS);
   let written: string | undefined;
   const follow = async () => {
@@ -103,7 +122,13 @@ async function followPeers(config: Config, store: Store): Promise<() => void> {
   const subscriber = connectRedis(config);
   subscriber.on('error', () => undefined);
   const channels = new Channels(subscriber);
-  await channels.listen(store.keys.machinesChannel, { message: again, resumed: again });
+  const own = removalNotice(config.machine.name);
+  const message = (payload: Buffer) => {
+    // Redis may end this machine's user before a renewal tells.
+    if (payload.toString() === own) removed();
+    again();
+  };
+  await channels.listen(store.keys.machinesChannel, { message, resumed: again });
   const timer = setInterval(again, READ_PEERS_MS);
   return () => {
     clearInterval(timer);

@@ -79,7 +79,7 @@ export interface Keys {
   readonly joinedMachines: string;
   /** String with a TTL: the key of a token with which one machine may join. */
   joinToken(id: string): string;
-  /** Channel: a machine has come, changed or gone; its name. */
+  /** Channel: a machine has come, changed or gone; its name, or `removalNotice` of it. */
   readonly machinesChannel: string;
   /** String: id of the master key that the gateways use. */
   readonly masterKey: string;

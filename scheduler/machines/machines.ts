@@ -27,7 +27,8 @@ export class Machines {
    * machine has the name.
    */
   async remove(name: string): Promise<boolean> {
-    return (await this.#store.script(REMOVE, machineKeys(this.#store.keys, name), [name])) === 1;
+    const args = [name, removalNotice(name)];
+    return (await this.#store.script(REMOVE, machineKeys(this.#store.keys, name), args)) === 1;
   }
 
   /** The GPU hosts that processes of one machine can reach: its own, and those of other machines that have a network address. */
@@ -64,6 +65,9 @@ export async function listMachines(store: Store): Promise<MachineInfo[]> {
   if (forgotten.length > 0) await store.call((redis) => redis.srem(keys.machines, forgotten));
   return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
 }
+
+/** The message on the machines' channel that a machine was removed: its Redis user may end with the message. */
+export const removalNotice = (machine: string): string => `removed ${machine}`;
 
 /** Fingerprints of the certificates of machines that an operator has removed. */
 export function removedCertificates(store: Store): Promise<string[]> {

@@ -87,6 +87,8 @@ export class Platform implements AsyncDisposable {
       await platform.kill();
       throw error;
     }
+    // A machine without a gateway has no key.
+    if (!platform.processes.has('gateway')) return platform;
     const credentials = JSON.parse(await readFile(path.join(home, 'credentials.json'), 'utf8')) as { apiKey: string };
     platform.apiKey = credentials.apiKey;
     return platform;
@@ -171,6 +173,11 @@ export class Platform implements AsyncDisposable {
   async stop(signal: NodeJS.Signals = 'SIGINT'): Promise<number | null> {
     this.#supervisor.kill(signal);
     return await this.#exited;
+  }
+
+  /** The exit code, once the supervisor has ended by itself. */
+  exit(): Promise<number | null> {
+    return this.#exited;
   }
 
   async kill(): Promise<void> {

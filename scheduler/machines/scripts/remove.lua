@@ -9,6 +9,7 @@
   KEYS[6] not used
   KEYS[7] machines that have joined (hash)
   ARGV[1] name
+  ARGV[2] notice of the removal for the channel
 
   Returns 1 when the machine is removed, 0 when no machine has the name and none of that name has joined.
 ]]
@@ -26,5 +27,5 @@ end
 redis.call('DEL', KEYS[2], KEYS[3])
 redis.call('SREM', KEYS[1], ARGV[1])
 redis.call('HDEL', KEYS[7], ARGV[1])
-redis.call('PUBLISH', KEYS[4], ARGV[1])
+redis.call('PUBLISH', KEYS[4], ARGV[2])
 return 1
