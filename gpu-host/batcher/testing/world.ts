@@ -40,7 +40,8 @@ export class World {
     this.batcher = new Batcher({ limits, policy });
     for (let space = 0; space < SPACES; space++) {
       const scoreboard = new Scoreboard();
-      this.queues.push(Array.from({ length: QUEUES_PER_SPACE }, () => this.batcher.openQueue(scoreboard)));
+      const open = () => this.batcher.openQueue(scoreboard, { tenant: String(space) });
+      this.queues.push(Array.from({ length: QUEUES_PER_SPACE }, open));
       this.#open.push([]);
     }
   }
@@ -96,6 +97,7 @@ export class World {
     if (this.#batch) this.#end(this.#batch, dice);
     this.#instants();
     const ready = this.#ready();
+    this.#checkTenants(ready);
     let decision = this.batcher.next(this.nowMs);
     if (decision.kind === 'idle') {
       assert.deepEqual(ready, [], 'the device idles with work at hand');
@@ -138,7 +140,7 @@ export class World {
     );
     for (const call of dropped) call.dropped = true;
     this.#held = this.#held.filter((call) => !call.dropped);
-    this.queues[space]![queueIndex] = this.batcher.openQueue(queue.scoreboard, { maxPriority });
+    this.queues[space]![queueIndex] = this.batcher.openQueue(queue.scoreboard, { maxPriority, tenant: queue.tenant });
   }
 
   #consume(index: number): void {
@@ -185,10 +187,19 @@ export class World {
       (call as WorldCall).started = true;
       (call as WorldCall).gone = !call.continues && tokens === call.tokens;
     }
-    for (const call of [...batch.projections, ...batch.encodings] as WorldCall[]) {
+    const others = [...batch.projections, ...batch.encodings] as WorldCall[];
+    for (const call of others) {
       call.started = true;
       call.gone = true;
     }
+    const onDevice = [...batch.forwards.map(({ call }) => call as WorldCall), ...others];
+    this.#checkTenants([...ready, ...onDevice]);
+  }
+
+  /** Calls that cannot run are no weight of their model in the device's time. */
+  #checkTenants(calls: readonly WorldCall[]): void {
+    const tenants = new Set(calls.map(({ queue }) => queue.tenant));
+    assert.deepEqual(new Set(this.batcher.tenants()), tenants, 'the tenants that can use the device');
   }
 
   /** Some calls fail as they are prepared, before any is done, and so do those that need them; the others end in any order. */
