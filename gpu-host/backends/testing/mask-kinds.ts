@@ -177,6 +177,26 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
     batch: [ask(config, random, 2, { context: Uint32Array.of(...range(0, 8), ...range(40, 45)) })],
   }),
 
+  'forks of forks': (config, random) => {
+    const [trunk, branches] = [range(0, 70), [range(70, 82), range(82, 94)]];
+    const twigs = Array.from({ length: 4 }, (_, i) => range(94 + 5 * i, 99 + 5 * i));
+    const paths = twigs.map((twig, i) => [trunk, branches[i % 2], twig] as const);
+    const grown = (parts: readonly Uint32Array[]) => Uint32Array.of(...parts.flatMap((part) => [...part]));
+    return {
+      before: [
+        fill(config, random, trunk),
+        ...branches.map((branch) => fill(config, random, branch, { context: trunk })),
+        ...paths.map(([, branch, twig]) => fill(config, random, twig, { context: grown([trunk, branch]) })),
+      ],
+      batch: [
+        ...paths.map((path, i) => ask(config, random, 1, { context: grown(path), writes: range(120 + i, 121 + i) })),
+        // Forks that end where others go on, one with several inputs.
+        ask(config, random, 1, { context: trunk }),
+        ask(config, random, 3, { context: grown([trunk, branches[0]]) }),
+      ],
+    };
+  },
+
   'read after write in one batch': (config, random) => ({
     before: [fill(config, random, range(0, 7)), fill(config, random, range(64, 70))],
     batch: [
@@ -199,7 +219,7 @@ function fill(
   config: ModelConfig,
   random: Random,
   slots: Uint32Array,
-  rest: Partial<Pick<SequenceInput, 'positions'>> = {},
+  rest: Partial<Pick<SequenceInput, 'positions' | 'context'>> = {},
 ): Step {
   const tokens = random.tokens(config, slots.length);
   return { kind: 'forward', batch: [sequence(config, tokens, { writes: slots, output: { kind: 'none' }, ...rest })] };
