@@ -88,6 +88,20 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.equal((await browser.get('/dashboard/playground?function=story&version=%2F')).status, 422);
     });
 
+    it('the page of a function shows its schedules', async () => {
+      const browser = await signedIn();
+      assert.equal((await browser.page('/dashboard/functions/story')).includes('Schedules of the function'), false);
+      const schedule = {
+        function: 'story@live',
+        input: { prompt: HOSTILE },
+        cron: '0 3 * * *',
+        timezone: 'Europe/Berlin',
+      };
+      await platform.client().schedules.put('nightly', schedule);
+      const page = await browser.page('/dashboard/functions/story');
+      for (const text of ['nightly', 'story@live', '0 3 * * *', 'Europe/Berlin']) assert.ok(page.includes(text), text);
+    });
+
     it('an admin creates a key, which is shown once and works', async () => {
       const browser = await signedIn(await platform.key(['admin', 'invoke'], 'acme'));
       const token = await browser.token();

@@ -1,9 +1,10 @@
 import type { FunctionVersion } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import type { Alias, Share } from '../../resources/releases.ts';
-import { bytes, jsonText, moment, shortVersion } from '../html/format.ts';
+import type { Schedule } from '../../resources/schedules.ts';
+import { bytes, duration, jsonText, moment, shortVersion } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
-import { badge, empty, facts, notice, table } from '../html/parts.ts';
+import { badge, code, empty, facts, notice, table } from '../html/parts.ts';
 import { may, once, type Page, type Visit } from '../page.ts';
 
 /** Past states of an alias that the page shows. */
@@ -45,6 +46,15 @@ ${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. 
           if (live === undefined) return NONE;
           const history = await control.releases.history(call, name, live.alias);
           return html`<h2>What <code>${live.alias}</code> meant</h2>${historyTable(history.slice(0, HISTORY), now)}`;
+        },
+      },
+      {
+        id: 'schedules',
+        look: 'wide card',
+        render: async () => {
+          const all = await control.schedules.list(call);
+          const own = all.filter((schedule) => schedule.function.split('@', 1)[0] === name);
+          return own.length === 0 ? NONE : html`<h2>Schedules</h2>${scheduleTable(own, now)}`;
         },
       },
       {
@@ -116,6 +126,28 @@ function versionTable(versions: readonly FunctionVersion[], now: number): Html {
       message ?? '–',
     ]),
   );
+}
+
+function scheduleTable(schedules: readonly Schedule[], now: number): Html {
+  return table(
+    'Schedules of the function',
+    [{ head: 'Name' }, { head: 'Runs' }, { head: 'Times' }, { head: 'Next' }, { head: 'Last' }],
+    schedules.map(({ name, function: runs, cron, timezone, everyMs, nextAt, last }) => [
+      name,
+      html`<code>${runs}</code>`,
+      everyMs === undefined ? html`<code>${cron}</code> ${timezone}` : `every ${duration(everyMs)}`,
+      nextAt === null ? '–' : moment(nextAt, now),
+      last === null ? '–' : lastTime(last, now),
+    ]),
+  );
+}
+
+function lastTime({ at, invocation, error }: NonNullable<Schedule['last']>, now: number): Html {
+  const what =
+    invocation === undefined
+      ? code(error?.code ?? '')
+      : html`<a class="mono" href="/dashboard/invocations/${encodeURIComponent(invocation)}">${invocation}</a>`;
+  return html`${moment(at, now)}: ${what}`;
 }
 
 function historyTable(history: readonly Alias[], now: number): Html {
