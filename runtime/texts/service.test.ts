@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, describe, it } from 'node:test';
 import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers';
 import fc from 'fast-check';
 import llamaTokenizer from 'llama-tokenizer-js';
+import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
@@ -47,6 +49,23 @@ describe('the text service', () => {
   };
   after(() => Promise.all(opened.map((service) => service.close())));
   const shared = open();
+
+  it('encodes for the shape that a GPU host reports, also after it has changed', async () => {
+    const directory = await mkdtemp(path.join(tmpdir(), 'pie-texts-'));
+    try {
+      await randomEncoder(directory, { kind: 'embedding' }, 1);
+      const service = open({ maxWorkers: 1 });
+      const lengths = async (contextLength: number) => [
+        ...value(await service.encode(user(), { directory, contextLength, tokenTypes: 2 }, ['king '.repeat(40), 'a']))
+          .lengths,
+      ];
+      assert.deepEqual(await lengths(64), [42, 3]);
+      assert.deepEqual(await lengths(16), [16, 3]);
+      assert.deepEqual(await lengths(64), [42, 3]);
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
+  });
 
   it('tokenizes like llama-tokenizer-js, long texts in workers and short ones at once', async () => {
     let small = 0;

@@ -1,5 +1,5 @@
 /** The program of a text worker: tokenizes, renders chat templates and checks JSON, one job at a time. */
-import { type EncoderTokenizer, loadEncoderTokenizer } from '#gpu-host/models/encoder/tokenizer.ts';
+import { type EncoderShape, type EncoderTokenizer, loadEncoderTokenizer } from '#gpu-host/models/encoder/tokenizer.ts';
 import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { InputChecker } from '#scheduler/functions/input-check.ts';
@@ -8,12 +8,13 @@ import { parseJson } from './json.ts';
 import type { EncodedTexts, TextJob, TextValue } from './messages.ts';
 
 const tokenizers = new Map<string, Tokenizer>();
-const encoders = new Map<string, EncoderTokenizer>();
+/** By directory, each with the shape that it was loaded for. */
+const encoders = new Map<string, { readonly tokenizer: EncoderTokenizer; readonly shape: EncoderShape }>();
 const inputs = new InputChecker();
 
 serve<TextJob, TextValue>({
   prepare: (job) => {
-    if (job.kind === 'encode') return encoders.has(job.directory) ? undefined : loadEncoder(job);
+    if (job.kind === 'encode') return isLoaded(job) ? undefined : loadEncoder(job);
     const missing = directoriesOf(job).filter((directory) => !tokenizers.has(directory));
     return missing.length === 0 ? undefined : load(missing);
   },
@@ -55,13 +56,19 @@ async function load(directories: readonly string[]): Promise<void> {
 }
 
 async function loadEncoder({ directory, shape }: EncodeJob): Promise<void> {
-  encoders.set(directory, await loadEncoderTokenizer(directory, shape));
+  encoders.set(directory, { tokenizer: await loadEncoderTokenizer(directory, shape), shape });
+}
+
+/** False when the model has changed, since its GPU host started again. */
+function isLoaded({ directory, shape: { contextLength, tokenTypes } }: EncodeJob): boolean {
+  const shape = encoders.get(directory)?.shape;
+  return shape?.contextLength === contextLength && shape.tokenTypes === tokenTypes;
 }
 
 type EncodeJob = Extract<TextJob, { kind: 'encode' }>;
 
 function encode({ directory, texts, query }: EncodeJob): EncodedTexts {
-  const tokenizer = encoders.get(directory);
+  const { tokenizer } = encoders.get(directory) ?? {};
   if (!tokenizer) throw new Error(`the tokenizer of ${directory} is not loaded`);
   const encoded = texts.map((text) =>
     query === undefined ? tokenizer.encode(text) : tokenizer.encodePair(query, text),
