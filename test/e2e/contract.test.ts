@@ -1,17 +1,12 @@
 import assert from 'node:assert/strict';
-import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
-import os from 'node:os';
-import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
-import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
-import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
-import { deploySource } from '#test/harness/deploy.ts';
+import { deployWith } from '#test/harness/deploy.ts';
 import type { StreamEvent } from '#test/harness/events.ts';
 import { invoke, say, terminal } from '#test/harness/events.ts';
-import { Platform, ROOT } from '#test/harness/platform.ts';
+import { deployFunction, functionsPlatform } from '#test/harness/functions.ts';
+import type { Platform } from '#test/harness/platform.ts';
 import { world } from '#wit/generated/world.ts';
 
 interface CaseReport {
@@ -19,74 +14,10 @@ interface CaseReport {
   readonly fails: Readonly<Record<string, string>>;
 }
 
-/** The platform's models: real ones, and tiny random ones with an adapter, with a vision encoder, and for vectors and scores. */
-const configuration = (directory: string): string => `
-[[model]]
-name = "stories15m"
-
-[[model]]
-name = "minimind2-small"
-
-[[model]]
-name = "tiny"
-source = "file:${directory}/tiny"
-adapters = [{ name = "other", source = "file:${directory}/other" }]
-
-[[model]]
-name = "tiny-vision"
-source = "file:${directory}/tiny-vision"
-
-[[model]]
-name = "tiny-encoder"
-kind = "embedding"
-source = "file:${directory}/tiny-encoder"
-
-[[model]]
-name = "tiny-ranker"
-kind = "reranker"
-source = "file:${directory}/tiny-ranker"
-
-[http]
-private_hosts = ["127.0.0.1"]
-`;
-
 let platform: Platform;
 let server: http.Server;
 let origin = '';
-let scratch = '';
 const called = new Set<string>();
-
-before(async () => {
-  server = http.createServer(answer);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  scratch = await mkdtemp(path.join(os.tmpdir(), 'pie-contract-'));
-  const { config } = await randomModel(path.join(scratch, 'tiny'), { vocabularySize: 320 }, 7);
-  await randomAdapter(path.join(scratch, 'other'), config, 8);
-  await randomVisionModel(path.join(scratch, 'tiny-vision'), { text: { vocabularySize: 320 } }, 7);
-  await randomEncoder(path.join(scratch, 'tiny-encoder'), { kind: 'embedding' }, 7);
-  await randomEncoder(path.join(scratch, 'tiny-ranker'), { kind: 'reranker' }, 7);
-  platform = await Platform.start({ functions: false, config: configuration(scratch) });
-  await deploySource(platform, path.join(ROOT, 'functions/echo-session'));
-  const source = path.join(ROOT, 'test/inferlets/contract');
-  const manifest = JSON.parse(await readFile(path.join(source, 'pie.json'), 'utf8'));
-  for (const [name, grants] of [
-    ['contract', { ...manifest.grants, hosts: [new URL(origin).host] }],
-    ['contract-denied', {}],
-  ]) {
-    const folder = path.join(scratch, name);
-    await cp(source, folder, { recursive: true });
-    await writeFile(path.join(folder, 'pie.json'), JSON.stringify({ ...manifest, name, grants }));
-    await deploySource(platform, folder);
-  }
-});
-
-after(async () => {
-  await platform?.[Symbol.asyncDispose]();
-  server?.closeAllConnections();
-  server?.close();
-  await rm(scratch, { recursive: true, force: true });
-});
 
 /** The HTTP server that answers the guest's requests. */
 function answer(request: http.IncomingMessage, response: http.ServerResponse): void {
@@ -151,6 +82,22 @@ async function part(
 }
 
 describe('every function of the contract, from a guest', () => {
+  before(async () => {
+    server = http.createServer(answer);
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    platform = await functionsPlatform();
+    await deployFunction('echo-session');
+    const grants = { hosts: [new URL(origin).host], store: true, messaging: true, launch: ['echo-session'] };
+    await deployWith(platform, 'contract', { grants });
+    await deployWith(platform, 'contract', { name: 'contract-denied', grants: {} });
+  });
+
+  after(() => {
+    server?.closeAllConnections();
+    server?.close();
+  });
+
   test('runtime, environment and session', () =>
     part('host', {
       async onText(text, id) {

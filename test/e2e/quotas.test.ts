@@ -1,25 +1,18 @@
 import assert from 'node:assert/strict';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { before, beforeEach, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { deployWith } from '#test/harness/deploy.ts';
 import { json, readEvents, type StreamEvent, terminal } from '#test/harness/events.ts';
-import { Platform, until } from '#test/harness/platform.ts';
+import { functionsPlatform } from '#test/harness/functions.ts';
+import { type Platform, until } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
 
 let platform: Platform;
 let count = 0;
-before(async () => {
-  platform = await Platform.start({ functions: false });
-});
-after(() => platform?.[Symbol.asyncDispose]());
 
 const leftOfDayMs = (): number => new Date().setUTCHours(24, 0, 0, 0) - Date.now();
 /** No test may run past midnight (UTC), when the daily quotas start anew. */
 const LONGEST_TEST_MS = 60_000;
-beforeEach(async () => {
-  const leftMs = leftOfDayMs();
-  if (leftMs < LONGEST_TEST_MS) await sleep(leftMs + 1000);
-});
 
 /** Creates a tenant and deploys the given inferlets for it. */
 async function tenantWith(...folders: readonly string[]): Promise<TenantClient> {
@@ -71,6 +64,15 @@ async function usageOf(tenant: TenantClient, pick: (usage: Record<string, number
 }
 
 describe('each quota', () => {
+  before(async () => {
+    platform = await functionsPlatform();
+  });
+
+  beforeEach(async () => {
+    const leftMs = leftOfDayMs();
+    if (leftMs < LONGEST_TEST_MS) await sleep(leftMs + 1000);
+  });
+
   test('a request beyond its quota is refused until the window ends; headers, API and command agree', async () => {
     const tenant = await tenantWith('ticker');
     await setQuota(tenant, 'requests-per-day', 3);

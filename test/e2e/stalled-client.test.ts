@@ -1,25 +1,19 @@
 import assert from 'node:assert/strict';
 import http from 'node:http';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import type { InvocationState } from '#gateway/app/control.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { invoke, numberOf, readEvents, type StreamEvent, terminal } from '#test/harness/events.ts';
-import { Platform, until } from '#test/harness/platform.ts';
+import { functionsPlatform } from '#test/harness/functions.ts';
+import { type Platform, until } from '#test/harness/platform.ts';
 
 /** More than the sockets between gateway and client hold: 4 MB and 0.1 MB while the client reads nothing. */
 const LARGE = { messages: 200, size: 60_000 };
 
 const numbers = Array.from({ length: LARGE.messages }, (_, i) => i);
 
-let platform: Platform;
-before(async () => {
-  platform = await Platform.start({ functions: false });
-  await deployWith(platform, 'large.ts', { name: 'large' });
-});
-after(() => platform?.[Symbol.asyncDispose]());
-
 /** Requests an invocation's events and reads nothing of the answer until the caller does. */
-function open(id: string): Promise<http.IncomingMessage> {
+function open(platform: Platform, id: string): Promise<http.IncomingMessage> {
   return new Promise((resolve, reject) => {
     http
       .get(`${platform.url}/v1/invocations/${id}/events`, { headers: { authorization: `Bearer ${platform.apiKey}` } })
@@ -36,6 +30,8 @@ const numbersOf = (events: readonly StreamEvent[]) =>
 const own = (events: readonly StreamEvent[]) => events.filter(({ data }) => data.resumable !== true);
 
 test('a client that stops reading delays no invocation and reads every event later', async () => {
+  const platform = await functionsPlatform();
+  await deployWith(platform, 'large.ts', { name: 'large' });
   const response = await platform.fetch('/v1/functions/large/invocations', {
     method: 'POST',
     headers: { 'content-type': 'application/json', prefer: 'respond-async' },
@@ -43,7 +39,7 @@ test('a client that stops reading delays no invocation and reads every event lat
   });
   assert.equal(response.status, 202, await response.clone().text());
   const { id } = (await response.json()) as { id: string };
-  const stalled = await open(id);
+  const stalled = await open(platform, id);
   const others = await Promise.all([invoke(platform, 'large', LARGE), invoke(platform, 'large', LARGE)]);
   for (const events of others) {
     assert.equal(terminal(events)?.event, 'result', JSON.stringify(terminal(events)?.data));

@@ -2,10 +2,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startWorker } from '#gateway/testing/miniflare.ts';
 import { readEvents, terminal, text } from '#test/harness/events.ts';
-import { Platform } from '#test/harness/platform.ts';
+import { deployFunction, functionsPlatform } from '#test/harness/functions.ts';
 
 test('a story streams from the Node origin through the gateway in workerd', async () => {
-  await using platform = await Platform.start({ functions: ['text-completion'] });
+  const platform = await functionsPlatform();
+  await deployFunction('text-completion');
   const worker = await startWorker(platform.url);
   try {
     const response = await fetch(`${worker.url}/v1/functions/text-completion/invocations`, {

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { after } from 'node:test';
 import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
+import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
 import { deploySource, modelStats } from './deploy.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
@@ -15,6 +16,8 @@ export const STORIES_8BIT = 'stories15m-8bit';
 /** A tiny random model (context length 64, one token per byte, an adapter `other`), and the same model on the float64 reference backend. */
 export const TINY = 'tiny';
 export const TINY_REFERENCE = 'tiny-reference';
+/** A tiny random model with a vision encoder. */
+const TINY_VISION = 'tiny-vision';
 /** Tiny random encoders: one for vectors, one for scores. */
 export const ENCODER = 'tiny-encoder';
 export const RANKER = 'tiny-ranker';
@@ -46,6 +49,10 @@ backend = "reference"
 pages = 256
 
 [[model]]
+name = "${TINY_VISION}"
+source = "file:${tiny}-vision"
+
+[[model]]
 name = "${ENCODER}"
 kind = "embedding"
 source = "file:${tiny}-encoder"
@@ -73,6 +80,7 @@ async function start(): Promise<Platform> {
   const tiny = path.join(home, 'tiny-model');
   const { config } = await randomModel(tiny, { vocabularySize: 259, contextLength: 64 }, 5);
   await randomAdapter(`${tiny}-adapter`, config, 8);
+  await randomVisionModel(`${tiny}-vision`, { text: { vocabularySize: 320 } }, 7);
   await randomEncoder(`${tiny}-encoder`, { kind: 'embedding' }, 7);
   await randomEncoder(`${tiny}-ranker`, { kind: 'reranker' }, 7);
   return Platform.start({ home, functions: false, config: configuration(tiny) });

@@ -1,0 +1,30 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { call, deploy, modelStats } from '#test/harness/deploy.ts';
+import { functionsPlatform } from '#test/harness/functions.ts';
+
+/** The default of `page_size`. */
+const PAGE_SIZE = 16;
+
+test('a second run of a prompt prefills only the tokens after its last cached page', async () => {
+  const platform = await functionsPlatform();
+  await deploy(platform, 'prefix');
+  const prompt = Array.from({ length: 12 }, (_, i) => `The ${['cat', 'dog', 'bird'][i % 3]} saw a tree. `).join('');
+  const run = async (input: object) => {
+    await modelStats(platform, { reset: true });
+    const output = await call(platform, 'prefix', input);
+    return { ...output, stats: await modelStats(platform) };
+  };
+  const cold = await run({ prompt, maxTokens: 8 });
+  const warm = await run({ prompt, maxTokens: 8 });
+  const longer = await run({ prompt: `${prompt}Then they all went home.`, maxTokens: 8 });
+
+  assert.deepEqual(warm.tokens, cold.tokens);
+  // The host always computes the last token, since sampling needs its state. The host finds the tokens after the whole pages as long as their page exists.
+  const reusable = Math.floor((cold.promptTokens - 1) / PAGE_SIZE) * PAGE_SIZE;
+  assert.equal(cold.stats.prefix.hitTokens, 0);
+  const { hitTokens } = warm.stats.prefix;
+  assert.ok(hitTokens >= reusable && hitTokens < cold.promptTokens, `${hitTokens} of ${cold.promptTokens} tokens`);
+  assert.equal(cold.stats.tokens - warm.stats.tokens, hitTokens);
+  assert.ok(longer.stats.prefix.hitTokens >= Math.floor((cold.promptTokens - 2) / PAGE_SIZE) * PAGE_SIZE);
+});
