@@ -35,27 +35,23 @@ export class Arena implements AsyncDisposable {
   readonly #attacker: TenantClient;
   readonly #pids: string;
   readonly #before: Holdings;
-  readonly #restMs: number;
-  /** Number of deploys under way. */
-  #deploys = 0;
 
-  private constructor(platform: Platform, canary: Canary, attacker: TenantClient, before: Holdings, restMs: number) {
+  private constructor(platform: Platform, canary: Canary, attacker: TenantClient, before: Holdings) {
     this.platform = platform;
     this.#canary = canary;
     this.#attacker = attacker;
     this.#before = before;
-    this.#restMs = restMs;
     this.#pids = String(platform.pids());
   }
 
-  /** @param restMs between two stories of the canary while a component is deployed: a canary that rests leaves the cores to builds */
+  /** @param restMs between two stories of the canary, which leaves the cores to builds meanwhile; an invocation ends a rest */
   static async start(restMs = 0): Promise<Arena> {
     const platform = await Platform.start({ functions: false, config: CONFIG });
     try {
       const client = await createTenant(platform, 'canary');
       const attacker = await createTenant(platform, 'attacker');
       const before = await holdings(platform);
-      return new Arena(platform, await Canary.start(platform, client), attacker, before, restMs);
+      return new Arena(platform, await Canary.start(platform, client, restMs), attacker, before);
     } catch (error) {
       await platform[Symbol.asyncDispose]();
       throw error;
@@ -76,9 +72,8 @@ export class Arena implements AsyncDisposable {
     try {
       const limits = { ...LIMITS, ...manifest?.limits, ...(wallMs !== undefined && { wallMs }) };
       const wanted = { name, ...manifest, limits };
-      await this.#rests(() =>
-        client.deploy(wanted, new Uint8Array(bytes), { signal: AbortSignal.timeout(DEADLINE_MS) }),
-      );
+      await client.deploy(wanted, new Uint8Array(bytes), { signal: AbortSignal.timeout(DEADLINE_MS) });
+      this.#canary.wake();
       const outcomes = await Promise.all(Array.from({ length: invocations }, () => this.#invoke(name, input)));
       for (const outcome of outcomes) {
         ends.add(`ended ${outcome.code}`);
@@ -105,17 +100,6 @@ export class Arena implements AsyncDisposable {
   async leftBehind(): Promise<string[]> {
     await this.#canary.stop();
     return leftBehind(this.platform, this.#before);
-  }
-
-  /** The canary rests between its stories during `deploy`. Otherwise it tells them without a pause, so that no attack runs in a rest. */
-  async #rests(deploy: () => Promise<unknown>): Promise<void> {
-    this.#deploys++;
-    this.#canary.rest(this.#restMs);
-    try {
-      await deploy();
-    } finally {
-      if (--this.#deploys === 0) this.#canary.rest(0);
-    }
   }
 
   async #invoke(name: string, input: unknown): Promise<{ code: string; message: string }> {

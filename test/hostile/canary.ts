@@ -34,23 +34,26 @@ export class Canary {
   readonly #expected: string;
   readonly #tellings: Telling[] = [];
   readonly #listeners: (() => void)[] = [];
-  #restMs = 0;
+  readonly #restMs: number;
   #resting = new AbortController();
+  /** Number of calls of `listen` under way; a canary that is listened to does not rest. */
+  #listening = 0;
   #problem: Error | null = null;
   #stopped = false;
   #singing: Promise<void> = Promise.resolve();
 
-  private constructor(client: TenantClient, expected: string) {
+  private constructor(client: TenantClient, expected: string, restMs: number) {
     this.#client = client;
     this.#expected = expected;
+    this.#restMs = restMs;
   }
 
-  /** Deploys the canary's function, records its output alone, and starts to stream stories. */
-  static async start(platform: Platform, client: TenantClient): Promise<Canary> {
+  /** Deploys the canary's function, records its output alone, and starts to stream stories, with a rest of `restMs` after each. */
+  static async start(platform: Platform, client: TenantClient, restMs: number): Promise<Canary> {
     const { apiKey } = client;
     await deploySource(platform, path.join(ROOT, 'functions', FUNCTION), { apiKey });
     const { story: expected } = await tell(client);
-    const canary = new Canary(client, expected);
+    const canary = new Canary(client, expected, restMs);
     canary.#singing = canary.#sing();
     return canary;
   }
@@ -63,9 +66,12 @@ export class Canary {
    */
   async listen(stories: number, from = performance.now()): Promise<Heard> {
     const now = performance.now();
+    this.#listening++;
+    this.wake();
     while (!this.#problem && this.#tellings.filter(({ startedAt }) => startedAt >= now).length < stories) {
       await new Promise<void>((resolve) => this.#listeners.push(resolve));
     }
+    this.#listening--;
     if (this.#problem) throw this.#problem;
     const heard = this.#tellings.filter(({ endedAt }) => endedAt >= from);
     const times = heard.map(({ tokenMs }) => tokenMs);
@@ -76,9 +82,8 @@ export class Canary {
     };
   }
 
-  /** Rests for `restMs` between two stories from now on, and ends a rest under way. */
-  rest(restMs: number): void {
-    this.#restMs = restMs;
+  /** Ends a rest under way: the next story begins now. */
+  wake(): void {
     this.#resting.abort();
     this.#resting = new AbortController();
   }
@@ -86,6 +91,7 @@ export class Canary {
   /** Stops after the story under way. */
   async stop(): Promise<void> {
     this.#stopped = true;
+    this.wake();
     await this.#singing;
   }
 
@@ -96,8 +102,8 @@ export class Canary {
         if (story !== this.#expected) throw new Error(`the canary told ${story}; alone it tells ${this.#expected}`);
         this.#tellings.push(telling);
         for (const listener of this.#listeners.splice(0)) listener();
-        // The sleep rejects only when `rest` ends it.
-        if (this.#restMs > 0)
+        // The sleep rejects only when `wake` ends it.
+        if (this.#restMs > 0 && this.#listening === 0)
           await sleep(this.#restMs, undefined, { signal: this.#resting.signal }).catch(() => undefined);
       }
     } catch (cause) {

@@ -3,7 +3,7 @@ import { after, test } from 'node:test';
 import { Arena } from './arena.ts';
 import { QUICK } from './corpus/index.ts';
 
-/** Most attacks cost the platform a build, which takes longer than the attack: meanwhile the canary leaves it half of a core. */
+/** A canary without rests takes more of the cores than the attacks and their builds. It tells a story when an attack begins, and in it. */
 const CANARY_RESTS_MS = process.env.PIE_TEST_ALL ? 0 : 500;
 
 /** One arena for all attacks; after an attack that harms the arena, the next attack gets a new one. */
