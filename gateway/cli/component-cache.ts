@@ -2,7 +2,7 @@ import { readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 
 /** Most bytes of compiled components on a user's disk; one has some 2 MB. */
-export const MAX_CACHE_BYTES = 512 * 2 ** 20;
+const MAX_CACHE_BYTES = 512 * 2 ** 20;
 /** Commands may run side by side: keep files that another command used a moment ago, and its temporary folders. */
 const IN_USE_MS = 10 * 60_000;
 

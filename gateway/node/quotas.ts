@@ -123,7 +123,7 @@ function toChange(change: QuotaChange, now: number): LimitChange {
 }
 
 /** Converts a quota to the API's form. */
-export function toStatus({ quota, function: fn, limit, used, resetsAt, source, override }: QuotaState): QuotaStatus {
+function toStatus({ quota, function: fn, limit, used, resetsAt, source, override }: QuotaState): QuotaStatus {
   return {
     ...{ quota, function: fn, limit, used },
     resetsAt: resetsAt === null ? null : new Date(resetsAt).toISOString(),

@@ -18,7 +18,7 @@ const FORGET = 0.9;
 const FORGET_CUT = 0.995;
 
 /** Time at which the call's step should have ended; infinite for a call without targets. */
-export function dueMs(call: BatchCall, limits: BatchLimits): number {
+function dueMs(call: BatchCall, limits: BatchLimits): number {
   const { targets } = call.queue;
   if (!targets) return Number.POSITIVE_INFINITY;
   // Once and for all: the last part of a cut prompt may be short.
@@ -37,12 +37,7 @@ function targetMs(call: BatchCall, { firstTokenMs, perTokenMs }: LatencyTargets,
  *
  * @param slowStepMs duration of a step beside full ordinary prefills; undefined before the first step
  */
-export function isPressing(
-  call: BatchCall,
-  nowMs: number,
-  slowStepMs: number | undefined,
-  limits: BatchLimits,
-): boolean {
+function isPressing(call: BatchCall, nowMs: number, slowStepMs: number | undefined, limits: BatchLimits): boolean {
   if (!call.queue.targets) return false;
   if (slowStepMs === undefined) return true;
   const ownSteps = Math.ceil(call.tokens / limits.maxTokens);

@@ -192,7 +192,7 @@ export abstract class DeviceCall extends HostCall {
 export type Progress = 'done' | 'more' | 'held';
 
 /** Turns a thrown value into an error of the closed set. */
-export function toHandlerError(caught: unknown): HandlerError {
+function toHandlerError(caught: unknown): HandlerError {
   if (caught instanceof CallFault) return caught.error;
   if (caught instanceof InvalidInput) return handlerError('invalid-argument', caught.message);
   return handlerError('internal', `the device failed: ${caught instanceof Error ? caught.message : String(caught)}`);

@@ -4,7 +4,7 @@ import type { Page } from './pool.ts';
 import type { PageSnapshot } from './space-snapshot.ts';
 
 /** Maximum duration of a lease: a tenant that has gone pins nothing for longer. */
-export const MAX_LEASE_MS = 60 * 60 * 1000;
+const MAX_LEASE_MS = 60 * 60 * 1000;
 
 /** One page of this many may be pinned, over all tenants. */
 const PINNABLE_PART = 4;

@@ -2,7 +2,7 @@ import type { PagePrefix } from './identity.ts';
 import type { SwapTicket } from './swap/store.ts';
 
 /** Maximum slots of a page: their flags fit the bits of one number. */
-export const MAX_PAGE_SIZE = 32;
+const MAX_PAGE_SIZE = 32;
 
 /** One logical KV page. Filled bits belong to the page; masked bits belong to each mapping of it. */
 export interface Page {

@@ -90,7 +90,7 @@ export function adapterTensors(
 }
 
 /** The tensor of a model that an adapter's matrices for `projection` change. */
-export function weightName(layer: number, projection: Projection): string {
+function weightName(layer: number, projection: Projection): string {
   return `${moduleName(layer, projection)}.weight`;
 }
 

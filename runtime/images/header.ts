@@ -14,7 +14,7 @@ export interface ImageHeader {
 export const MAX_IMAGE_BYTES = 8 * 1024 * 1024;
 export const MAX_IMAGE_PIXELS = 16_000_000;
 /** Longest side: otherwise an image one pixel high could cost as much as a square one of the same width. */
-export const MAX_IMAGE_SIDE = 16_384;
+const MAX_IMAGE_SIDE = 16_384;
 
 /** Most segments before a JPEG's size; each has at most 64 KiB. */
 const MAX_SEGMENTS = 1024;

@@ -1,5 +1,5 @@
 /** Key of a function on a host function's promise; see {@link withRelease}. */
-export const RELEASE: unique symbol = Symbol('let go');
+const RELEASE: unique symbol = Symbol('let go');
 
 interface Held extends Promise<unknown> {
   readonly [RELEASE]?: () => void;

@@ -8,7 +8,7 @@ export const MAX_HANDLES = 16_384;
 /**
  * Most futures that were read and never dropped. JavaScript guests drop futures only when told to; such a handle costs only a word.
  */
-export const MAX_SPENT_FUTURES = 1_048_576;
+const MAX_SPENT_FUTURES = 1_048_576;
 
 /** The content of a future: the layout of its value, and the function that writes it to the guest's memory. One object per WIT type. */
 export interface FutureType {

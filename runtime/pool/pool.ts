@@ -60,7 +60,7 @@ const LONGEST_LENT_MS = 10_000;
 /** Interval of the reviews of arrival rates without a launch. */
 const REVIEW_MS = 5000;
 /** CPU limit while an instance is made; a launch sets the invocation's own limit. */
-export const INSTANTIATE_CPU_MS = 1000;
+const INSTANTIATE_CPU_MS = 1000;
 
 /** Ready instances of every function. Each is in its initial state, even if it ran before. */
 export class InstancePool {

@@ -12,7 +12,7 @@ const OBSERVE = loadScript(new URL('./scripts/observe-pages.lua', import.meta.ur
 /** Most that one script call admits (`MAX_STARTS` of admission.lua); `admit` then calls the script again. */
 const MAX_STARTS = 256;
 /** Interval between checks of the ledger against the invocations; of all callers, one does the check. */
-export const REPAIR_INTERVAL_MS = 5000;
+const REPAIR_INTERVAL_MS = 5000;
 
 /** A tenant that has invocations waiting or admitted. */
 export interface TenantLoad {

@@ -5,11 +5,11 @@ export const DEFAULT_RESERVE = 1 / 16;
 /** After this many overtakings, the policy keeps room for a head. */
 export const MAX_OVERTAKEN = 8;
 /** The policy looks for a head that fits among this many tenants, in order of their turns. */
-export const LOOK = 16;
+const LOOK = 16;
 /** Time charged at an invocation's start; the policy charges the rest when the invocation leaves. */
-export const LEAST_MS = 10;
+const LEAST_MS = 10;
 /** Weight of a tenant that sets none. */
-export const DEFAULT_WEIGHT = 100;
+const DEFAULT_WEIGHT = 100;
 /** An invocation that started on a GPU host's report of free memory holds that memory after this time. */
 export const CLAIM_MS = 2000;
 

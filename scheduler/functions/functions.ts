@@ -46,8 +46,8 @@ export function ownersFor(tenant: string, name: string): readonly string[] {
   return shared ? [tenant, PLATFORM_TENANT] : [tenant];
 }
 
-export const VERSION_FIELD = 'version:';
-export const ALIAS_FIELD = 'alias:';
+const VERSION_FIELD = 'version:';
+const ALIAS_FIELD = 'alias:';
 const VERSION_LENGTH = 12;
 /** Most functions of a tenant. */
 export const MAX_FUNCTIONS = 1000;

@@ -56,7 +56,7 @@ export const grantsSchema = z.strictObject(
 );
 
 /** True when a text is a host pattern as in `Grants.hosts`. */
-export function isHostPattern(text: string): boolean {
+function isHostPattern(text: string): boolean {
   const port = HOST.exec(text)?.groups?.port ?? '';
   return HOST.test(text) && (port === '*' || Number(port) <= MAX_PORT);
 }

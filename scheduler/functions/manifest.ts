@@ -33,7 +33,7 @@ export const DEFAULT_LIMITS: InvocationLimits = {
 /** Highest and, negated, lowest priority that a function may give its queues. */
 export const MAX_PRIORITY = 3;
 /** Most ready instances that a function may request. */
-export const MAX_POOL = 256;
+const MAX_POOL = 256;
 const MAX_DESCRIPTION = 1000;
 const MAX_MODELS = 16;
 /** Most bytes of a manifest as JSON text. */

@@ -24,7 +24,7 @@ const READ_COUNT = 512;
 const READ_BYTES = 64 * 1024;
 const READ_EVENTS = loadScript(new URL('./scripts/read-events.lua', import.meta.url));
 /** A follower gives up when Redis stays away this long, so that its client gets an error within 5 s. */
-export const MAX_OUTAGE_MS = 4500;
+const MAX_OUTAGE_MS = 4500;
 const RETRY_MS = 100;
 /**
  * The events of invocations: a stream to replay, and a live tail. The live tail comes from runtimes that show events, otherwise from a

@@ -30,7 +30,7 @@ export interface InboxHandler {
 /** Messages that may wait for an inferlet. */
 export const MAX_INBOX_MESSAGES = 256;
 /** Bytes that may wait for an inferlet, or be kept for another attempt after handling. */
-export const MAX_INBOX_BYTES = 8 * 1024 * 1024;
+const MAX_INBOX_BYTES = 8 * 1024 * 1024;
 /** Bytes of one message. */
 export const MAX_MESSAGE_BYTES = 1024 * 1024;
 

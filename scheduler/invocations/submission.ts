@@ -5,7 +5,7 @@ import { affinityKey } from '../policies/placement.ts';
 import type { LatencyTargets, NewChild, NewInvocation } from './types.ts';
 
 /** Expected memory of a version's first runs when its manifest gives none: a TypeScript function takes 2 to 4 MiB. */
-export const FIRST_MEMORY_MB = 8;
+const FIRST_MEMORY_MB = 8;
 
 /** A new invocation with the data that its runtime gets and the expectations that admission uses. */
 export interface Submission

@@ -35,8 +35,8 @@ export interface KeyValuesOptions {
 }
 
 /** Default bounds of a tenant's store. */
-export const MAX_STORE_BYTES = 256 * 2 ** 20;
-export const MAX_STORE_KEYS = 1_000_000;
+const MAX_STORE_BYTES = 256 * 2 ** 20;
+const MAX_STORE_KEYS = 1_000_000;
 
 const SCRIPTS = {
   write: loadScript(new URL('./scripts/write.lua', import.meta.url)),

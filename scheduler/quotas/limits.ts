@@ -4,7 +4,7 @@ import { windowEnd } from './windows.ts';
 /** The largest limit: the largest integer in a structured field of HTTP (RFC 9651, 3.3.1). */
 export const MAX_LIMIT = 999_999_999_999_999;
 /** Longest override. A permanent change is a setting. */
-export const MAX_OVERRIDE_MS = 366 * 86_400_000;
+const MAX_OVERRIDE_MS = 366 * 86_400_000;
 export const MAX_REASON_LENGTH = 200;
 /** Most settings of one tenant, including its functions' settings. */
 export const MAX_SETTINGS = 1000;

@@ -36,7 +36,7 @@ const HELD_AMOUNTS = {
 } as const satisfies Record<string, Described>;
 export type Held = keyof typeof HELD_AMOUNTS;
 
-export const COUNTED_NAMES = Object.keys(COUNTED) as Counted[];
+const COUNTED_NAMES = Object.keys(COUNTED) as Counted[];
 export const HELD = Object.keys(HELD_AMOUNTS) as Held[];
 
 export type CountedQuota = `${Counted}-per-${QuotaWindow}`;

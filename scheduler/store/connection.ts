@@ -1,7 +1,7 @@
 import { Redis, type RedisOptions } from 'ioredis';
 
 /** Longest pause between two attempts to reconnect, and so the longest time to find a restarted Redis. */
-export const MAX_RECONNECT_DELAY_MS = 500;
+const MAX_RECONNECT_DELAY_MS = 500;
 
 /**
  * Connections reconnect for ever with short pauses and never give up a command by themselves, because the store sets the deadlines (and

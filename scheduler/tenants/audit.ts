@@ -15,13 +15,13 @@ const GUARDED = /^(tenant|key|quota|webhook-secret|gpu-host)\./;
 const MAX_TARGET = 256;
 const MAX_DETAILS = 4096;
 /** Most entries that are read at once. */
-export const MAX_AUDIT_LIMIT = 1000;
+const MAX_AUDIT_LIMIT = 1000;
 
 /** Actor of acts without a key. */
 export const PLATFORM_ACTOR = 'platform';
 
 /** An entry's cursor, as `read` returns it. */
-export const AUDIT_CURSOR = /^\d{1,15}-\d{1,19}$/;
+const AUDIT_CURSOR = /^\d{1,15}-\d{1,19}$/;
 
 /** An administrative act. */
 export interface Act {

@@ -5,7 +5,7 @@ const BUCKETS_PER_DOUBLING = 4;
 export type FirstMessageTimes = ReadonlyMap<number, number>;
 
 /** The upper end of a bucket, ms. */
-export function bucketEnd(bucket: number): number {
+function bucketEnd(bucket: number): number {
   return 2 ** (bucket / BUCKETS_PER_DOUBLING);
 }
 

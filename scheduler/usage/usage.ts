@@ -38,7 +38,7 @@ export interface MinuteCounts {
 }
 
 /** Number of spans of each length that are kept; older ones read as empty. */
-export const KEPT_SPANS: Readonly<Record<Span, number>> = { minute: 180, hour: 960, day: 400, month: 14 };
+const KEPT_SPANS: Readonly<Record<Span, number>> = { minute: 180, hour: 960, day: 400, month: 14 };
 
 const READ = loadScript(new URL('./scripts/read-counts.lua', import.meta.url));
 /** Windows read per call. Redis serves no other client during a script, so each call must be short. */

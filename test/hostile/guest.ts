@@ -61,7 +61,7 @@ export const swallow = (body: string): string => `(block $caught (try_table (cat
 const BUMP = '(call $bump (local.get $align) (local.get $size))';
 
 /** The text of a core module that exports `run`. */
-export function guestText(guest: GuestText): string {
+function guestText(guest: GuestText): string {
   const body = [guest.run, guest.callback, guest.realloc, guest.fields, guest.start, guest.entry].join('\n');
   return `(module
   ${guest.imports ?? ''}

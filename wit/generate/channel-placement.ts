@@ -13,7 +13,7 @@ export type Place = 'sandbox' | 'runtime' | 'outbox';
  * Functions and resources that the runtime need not be asked for. Every other one goes to the runtime: what a sandbox answers itself, code that has taken it
  * over answers as it likes.
  */
-export const PLACEMENT: Readonly<Record<string, Readonly<Record<string, Exclude<Place, 'runtime'>>>>> = {
+const PLACEMENT: Readonly<Record<string, Readonly<Record<string, Exclude<Place, 'runtime'>>>>> = {
   runtime: {
     // Facts of the invocation come with its opening; clocks and random numbers are the process's own.
     version: 'sandbox',

@@ -21,7 +21,7 @@ export const codecName = (type: NamedType): string => pascalCase(type.interface)
 export type ResourceNumber = (interfaceName: string, resource: string) => number;
 
 /** Fewest bytes that a value of a type takes: a count of elements is checked against the bytes that are left. */
-export function leastBytes(type: WitType): number {
+function leastBytes(type: WitType): number {
   switch (type.kind) {
     case 'string':
     case 'list':

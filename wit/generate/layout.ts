@@ -16,7 +16,7 @@ export interface Layout {
 
 const layouts = new WeakMap<WitType, Layout>();
 
-export const alignTo = (offset: number, align: number): number => Math.ceil(offset / align) * align;
+const alignTo = (offset: number, align: number): number => Math.ceil(offset / align) * align;
 
 /** Size and alignment of a type in linear memory. */
 export function layoutOf(type: WitType): Layout {

@@ -5,7 +5,7 @@ import type { Body } from './bodies.ts';
 import { readJson } from './body.ts';
 
 /** Most bytes of a body on an administrative route. */
-export const MAX_SETTINGS_BYTES = 64 * 1024;
+const MAX_SETTINGS_BYTES = 64 * 1024;
 
 /** The documentation of a route's JSON body. {@link readChecked} reads and bounds the body, not the router. */
 export function jsonBody(schema: z.ZodType) {

@@ -2,7 +2,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { durationMs } from './durations.ts';
 
 /** Longest time that an invocation may wait and run. */
-export const MAX_CANCEL_AFTER_MS = 24 * 3_600_000;
+const MAX_CANCEL_AFTER_MS = 24 * 3_600_000;
 
 /** The `Cancel-After` header in milliseconds. Throws `invalid-input`. */
 export function cancelAfterOf(header: string | undefined): number | undefined {

@@ -24,7 +24,7 @@ const pool = new Uint8Array(4096);
 let used = pool.length;
 
 /** Good enough for names, not for secrets. */
-export function randomHex(bytes: number): string {
+function randomHex(bytes: number): string {
   if (used + bytes > pool.length) {
     crypto.getRandomValues(pool);
     used = 0;

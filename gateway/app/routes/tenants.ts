@@ -15,7 +15,7 @@ export const tenantName = z.string().regex(TENANT_NAME, {
   error: 'must begin with a lower-case letter and hold lower-case letters, digits and "-", 63 at most',
 });
 
-export const tenantParam = z.object({
+const tenantParam = z.object({
   tenant: tenantName.openapi({ description: 'Name of the tenant', example: 'acme' }),
 });
 

@@ -33,7 +33,7 @@ export function completion(all: () => readonly Command[]): Command {
 }
 
 /** The script for a shell, or null for an unknown one. */
-export function scriptFor(shell: string, commands: readonly Command[]): string | null {
+function scriptFor(shell: string, commands: readonly Command[]): string | null {
   if (shell === 'bash') return bash(commands);
   // zsh can run bash's completions.
   if (shell === 'zsh') return `autoload -U +X bashcompinit && bashcompinit\n${bash(commands)}`;

@@ -5,7 +5,7 @@ import { pinnedNode, ROOT } from '../paths.ts';
 
 const PROGRAM = 'gpu-host/backends/cuda/cards.ts';
 /** Without the persistence daemon a driver takes a second or two per card to start. */
-export const CARDS_DEADLINE_MS = 30_000;
+const CARDS_DEADLINE_MS = 30_000;
 
 const cardSchema = z.object({
   name: z.string(),

@@ -15,7 +15,7 @@ export interface TopNames {
 }
 
 export const TOP: TopNames = { logits: 'top_logits', tokens: 'top_tokens', logSum: 'log_sum' };
-export const ALLOWED_TOP: TopNames = {
+const ALLOWED_TOP: TopNames = {
   logits: 'allowed_top_logits',
   tokens: 'allowed_top_tokens',
   logSum: 'allowed_log_sum',

@@ -52,7 +52,7 @@ const MAX_OWNER_LENGTH = 256;
  * A tenant may name as many pages as the device has, most of them on disk. In memory all names together hold at most half of the device, so
  * that the oldest inferlet finds room whatever was exported; one tenant alone holds at most a quarter.
  */
-export function defaultLimits(pageCount: number): RegistryLimits {
+function defaultLimits(pageCount: number): RegistryLimits {
   return {
     maxTenantPages: pageCount,
     maxTenantEntries: 1024,

@@ -20,7 +20,7 @@ const INT8 = 3;
 const MAX_GRAPH_BYTES = 2 ** 31 - 1;
 
 /** Files beside the graph that belong to the model. */
-export const SIDE_FILES = [
+const SIDE_FILES = [
   'config.json',
   'generation_config.json',
   'tokenizer.json',

@@ -42,7 +42,7 @@ const TEXT_DEFAULTS: Readonly<Record<string, Readonly<Record<string, unknown>>>>
 };
 
 /** True when a parsed `config.json` belongs to a model with a vision tower. */
-export function isLlava(json: unknown): boolean {
+function isLlava(json: unknown): boolean {
   return z.looseObject({ model_type: z.literal(LLAVA) }).safeParse(json).success;
 }
 

@@ -2,7 +2,7 @@ import { format as library } from '@cfworker/json-schema';
 import type { StepBudget } from './budget.ts';
 
 /** Longest text that can have a format. V8 backtracks in the expressions below; this limit bounds their time, which was measured. */
-export const MAX_FORMAT_LENGTH = 2048;
+const MAX_FORMAT_LENGTH = 2048;
 
 /** A label with single hyphens. The library's own expression for it takes exponential time. */
 const LABEL = '[a-z\\u00a1-\\uffff0-9]+(?:-[a-z\\u00a1-\\uffff0-9]+)*';

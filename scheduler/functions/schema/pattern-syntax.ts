@@ -13,7 +13,7 @@ export class PatternError extends Error {
   override readonly name = 'PatternError';
 }
 
-export const MAX_PATTERN_LENGTH = 2000;
+const MAX_PATTERN_LENGTH = 2000;
 /** Deepest nesting of groups. */
 const MAX_NESTING = 64;
 

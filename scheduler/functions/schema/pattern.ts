@@ -2,7 +2,7 @@ import type { StepBudget } from './budget.ts';
 import { type Assertion, PatternError, type PatternNode, parsePattern } from './pattern-syntax.ts';
 
 /** Most instructions of one pattern with its repetitions written out, which bounds the steps per character of a text. */
-export const MAX_PATTERN_SIZE = 2000;
+const MAX_PATTERN_SIZE = 2000;
 
 /** Most different character classes and escapes in one pattern, because V8 compiles each. */
 const MAX_SETS = 100;

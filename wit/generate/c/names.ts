@@ -18,7 +18,7 @@ function joined(...parts: readonly string[]): string {
   return ['pie', ...said.map((part) => part.replaceAll('-', '_'))].join('_');
 }
 
-export const declaredName = (type: Named): string => joined(type.interface, type.name);
+const declaredName = (type: Named): string => joined(type.interface, type.name);
 
 export const resourceName = (interfaceName: string, resource: string): string => joined(interfaceName, resource);
 

@@ -8,7 +8,7 @@ export const MINUTES = 60;
 const MINUTE_MS = 60_000;
 
 /** The last hour, one entry a minute, oldest first; null for a minute without activity. */
-export function byMinute(rows: readonly MinuteRow[], now: number): readonly (MinuteRow | null)[] {
+function byMinute(rows: readonly MinuteRow[], now: number): readonly (MinuteRow | null)[] {
   const known = new Map(rows.map((row) => [Math.floor(Date.parse(row.at) / MINUTE_MS), row]));
   const last = Math.floor(now / MINUTE_MS);
   return Array.from({ length: MINUTES }, (_, index) => known.get(last - MINUTES + 1 + index) ?? null);

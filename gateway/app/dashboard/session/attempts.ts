@@ -7,7 +7,7 @@ export interface AttemptsOptions {
   readonly maxAddresses: number;
 }
 
-export const SIGN_IN_ATTEMPTS: AttemptsOptions = { burst: 10, refillMs: 3000, maxAddresses: 10_000 };
+const SIGN_IN_ATTEMPTS: AttemptsOptions = { burst: 10, refillMs: 3000, maxAddresses: 10_000 };
 
 interface Bucket {
   tokens: number;
