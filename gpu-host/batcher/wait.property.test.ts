@@ -5,7 +5,7 @@ import { Flood, floodOperations, floodSetups } from './testing/flood.ts';
 import { limits } from './testing/operations.ts';
 import { checkSchedules } from './testing/suite.ts';
 
-const OPERATIONS = process.env.PIE_TEST_ALL ? 100_000 : 40_000;
+const OPERATIONS = process.env.PIE_TEST_ALL ? 100_000 : 15_000;
 const LENGTH = 600;
 
 test('amid a flood of the highest priority every call leaves within its bound', (t) => {

@@ -12,7 +12,7 @@ import { wrapBackend } from '../testing/wrapped-backend.ts';
  * cancelled amid their prefills, and memory ends others. All others must say what the oracle says, and no page may be lost.
  */
 
-const SEEDS = process.env.PIE_TEST_ALL ? 120 : 16;
+const SEEDS = process.env.PIE_TEST_ALL ? 120 : 10;
 const PAGE_SIZE = 8;
 
 interface Story {

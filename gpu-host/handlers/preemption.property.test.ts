@@ -15,7 +15,7 @@ import { NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
  * oldest must come to its end.
  */
 
-const SEEDS = process.env.PIE_TEST_ALL ? 160 : 24;
+const SEEDS = process.env.PIE_TEST_ALL ? 160 : 8;
 const PAGE_SIZE = 8;
 /** Of the reference backend: keys and values of two layers with two heads of eight numbers. */
 const PAGE_BYTES = PAGE_SIZE * 2 * 2 * 2 * 8 * 8;

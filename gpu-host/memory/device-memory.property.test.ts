@@ -6,7 +6,7 @@ import { shrink } from './testing/shrink.ts';
 import { World } from './testing/world.ts';
 
 const SEEDS = [20261120, 7, 1001, 424242, 99];
-const SCHEDULES = process.env.PIE_TEST_ALL ? 60 : 25;
+const SCHEDULES = process.env.PIE_TEST_ALL ? 60 : 10;
 const LENGTH = 500;
 /** Operations between two full comparisons with the oracle. */
 const BATCH = 8;

@@ -132,7 +132,7 @@ describe('admission policy', () => {
         assert.equal(player.admitted.size + player.waiting.size, 0);
         assert.equal(player.policy.admitted, 0);
       }),
-      { seed: 20261120, numRuns: 600 },
+      { seed: 20261120, numRuns: process.env.PIE_TEST_ALL ? 600 : 200 },
     );
   });
 
@@ -216,7 +216,7 @@ describe('admission policy', () => {
           );
         },
       ),
-      { seed: 20261121, numRuns: 300 },
+      { seed: 20261121, numRuns: process.env.PIE_TEST_ALL ? 300 : 100 },
     );
   });
 

@@ -89,7 +89,7 @@ describe('limits', () => {
           }
         },
       ),
-      { numRuns: 60, seed: SEED },
+      { numRuns: process.env.PIE_TEST_ALL ? 60 : 20, seed: SEED },
     );
   });
 
@@ -143,7 +143,7 @@ describe('limits', () => {
           await scheduler.close();
         }
       }),
-      { numRuns: 40, seed: SEED },
+      { numRuns: process.env.PIE_TEST_ALL ? 40 : 15, seed: SEED },
     );
   });
 

@@ -18,7 +18,7 @@ import { Life, laterRefusalOf, refusalOf } from './testing/registries.ts';
  */
 
 const SEED = 161_803;
-const RUNS = 120;
+const RUNS = process.env.PIE_TEST_ALL ? 120 : 40;
 const CALLER: Caller = { tenant: 't', inferlet: 'one', functionName: 'f' };
 const NAMES = ['a', 'b', 'c', 'd', 'e'];
 /** Two pages go to or from the disk at a time. All names together and a neighbour's export do not fit into memory. */

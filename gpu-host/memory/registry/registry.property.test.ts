@@ -24,7 +24,7 @@ import { Life, laterRefusalOf, refusalOf } from './testing/registries.ts';
 /* Compares the registry with a list of names, over restarts with either of two models, on real files that are damaged at any time. */
 
 const SEED = 271_828;
-const [RUNS, MIN_OPERATIONS] = process.env.PIE_TEST_ALL ? [240, 100_000] : [100, 40_000];
+const [RUNS, MIN_OPERATIONS] = process.env.PIE_TEST_ALL ? [240, 100_000] : [40, 16_000];
 const LIMITS = {
   maxTenantPages: 20,
   maxTenantEntries: 9,
