@@ -94,8 +94,8 @@ export async function claimMachine(
 }
 
 /**
- * Keeps the file of accepted certificates, which changes at once when an operator removes a machine, and tells of the removal of this one. Resolves, when it is first written, to a
- * function that ends it. While Redis is away, it stays.
+ * Keeps the file of accepted certificates, which changes at once when an operator removes a machine, and tells of the removal of this one.
+ * Resolves, when it is first written, to a function that ends it. While Redis is away, it stays.
  */
 async function followPeers(config: Config, store: Store, removed: () => void): Promise<() => void> {
   const peers = new PeerList(MACHINE_LEASE_MS);
