@@ -62,6 +62,23 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     assert.equal(statsOf(plain).prefix.hitTokens, 0);
   });
 
+  test(`a text that leaves another one inside a page computes what follows there, and says the same (${backend})`, async () => {
+    await using host = await startTestHost({ backend });
+    const b = await bench(host);
+    await prefill(b, TEXT);
+    // Two whole pages and five slots of the third are the same.
+    const branch = [...TEXT.slice(0, 21), ...Array.from({ length: 6 }, (_, i) => (i * 13 + 5) % 96)];
+    const other = await bench(host, 'y');
+    const { pages, distributions } = await prefill(other, branch);
+    same(distributions[0]!, await b.oracle.top(branch, [...branch.keys()], 1, 5));
+    assert.equal(statsOf(host).prefix.hitTokens, 21);
+    const positions = [...range(0, branch.length + 1)];
+    same(await other.probe(pages, 7, branch.length), await b.oracle.top([...branch, 7], positions, 1, 5));
+    // The text that came first is as it was.
+    same((await prefill(other, TEXT)).distributions[0]!, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5));
+    host.host.engines[0]!.memory.audit();
+  });
+
   test(`embeds of tokens take from the cache as well, and all rows that are asked for are computed (${backend})`, async () => {
     await using host = await startTestHost({ backend });
     const b = await bench(host);
