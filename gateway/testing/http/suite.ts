@@ -9,6 +9,7 @@ import { describeNames } from './names.ts';
 import { describeOperations } from './operations.ts';
 import { describeQuotas } from './quotas.ts';
 import { describeReleases } from './releases.ts';
+import { describeSchedules } from './schedules.ts';
 import { describeSchemas } from './schemas.ts';
 import { describeStreams } from './streams.ts';
 import { describeTenants } from './tenants.ts';
@@ -38,6 +39,7 @@ export function describeHttp(name: string, start: () => Promise<Target>): void {
     describeFiles(get);
     describeTenants(get);
     describeQuotas(get);
+    describeSchedules(get);
     describeSchemas(get);
     // Last, because this suite removes and suspends all objects with the names that it tries.
     describeNames(get);
