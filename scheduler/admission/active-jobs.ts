@@ -67,7 +67,7 @@ export class ActiveJobs {
     return this.#leave(id, runtimeId, 'over', 'internal', message, token);
   }
 
-  /** Takes a job from a dead runtime: a received attempt fails or starts again, any other goes back in the queue. `token` as with `over`. */
+  /** Takes a job from a dead runtime: a received attempt fails or starts again, any other goes back into the queue. `token` as with `over`. */
   lost(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.', token);
   }

@@ -139,7 +139,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('an attempt whose job never reached its runtime has not run: it goes back in the queue, and does not count', async () => {
+  test('an attempt whose job never reached its runtime has not run: it goes back into the queue, and does not count', async () => {
     const { scheduler, lease, runs, stream, close } = await start();
     stream().pause();
     const id = await submit(scheduler);

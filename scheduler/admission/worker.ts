@@ -10,7 +10,7 @@ import type { InvocationJob, StopReason } from './job.ts';
 import { type FetchedJob, JobFetcher } from './job-fetcher.ts';
 import type { Peak } from './learned.ts';
 
-/** Time after which a job whose fetch reply was lost with the connection goes back in the queue. */
+/** Time after which a job whose fetch reply was lost with the connection goes back into the queue. */
 const LOST_REPLY_MS = 3000;
 /** Interval of the search for jobs that this runtime holds in Redis but does not know of. */
 const AUDIT_MS = 5000;
@@ -307,7 +307,7 @@ export class AdmissionWorker {
 
   /**
    * Settles jobs that Redis assigns to this runtime and that it does not know of. Either the fetch reply never arrived, or the runtime was
-   * declared dead and came back before the job was taken from it. Begun invocations count as lost; the others go back in the queue.
+   * declared dead and came back before the job was taken from it. Begun invocations count as lost; the others go back into the queue.
    */
   async #settleUnknown(fetchedBefore: number): Promise<void> {
     const { active, lease } = this.#options;

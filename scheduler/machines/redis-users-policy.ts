@@ -12,7 +12,7 @@ const rulesOf = (prefix: string): string[] => [
 ];
 
 /**
- * The `ACL` commands that bring the users of Redis in the queue with the machines that have joined. Pure.
+ * The `ACL` commands that bring the users of Redis in line with the machines that have joined. Pure.
  * @param listed lines of `ACL LIST`
  * @param wanted SHA-256 of the password, in hex, by user
  * @param prefix prefix of the platform's keys; users of others stay as they are

@@ -91,7 +91,7 @@ describe('the policy of Redis users', () => {
   const user = fc.constantFrom('pie-machine-a', 'pie-machine-b', 'pie-machine-c', 'pie2-machine-a', 'default', 'pie');
   const hash = fc.constantFrom('0'.repeat(64), '1'.repeat(64));
 
-  it('brings any users of its own in the queue, leaves others alone, and then has nothing to do', () => {
+  it('brings any users of its own in line, leaves others alone, and then has nothing to do', () => {
     const own = fc.constantFrom('pie-machine-a', 'pie-machine-b', 'pie-machine-c');
     fc.assert(
       fc.property(fc.dictionary(user, hash), fc.dictionary(own, hash), (there, wanted) => {

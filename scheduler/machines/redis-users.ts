@@ -28,7 +28,7 @@ export interface RedisUser {
 
 /**
  * The Redis users of machines that have joined, one each. Redis forgets users with a restart unless it has an ACL file, so the platform keeps
- * the hashes of their passwords, and each process whose own user may change users brings them in the queue.
+ * the hashes of their passwords, and each process whose own user may change users brings them in line.
  */
 export class RedisUsers {
   readonly #store: Store;
@@ -65,7 +65,7 @@ export class RedisUsers {
     return { user: userOf(keys.prefix, name), password };
   }
 
-  /** Brings the users of Redis in the queue with the machines that have joined. A removed machine's connections end at once. */
+  /** Brings the users of Redis in line with the machines that have joined. A removed machine's connections end at once. */
   async compare(): Promise<void> {
     const { keys } = this.#store;
     const stored = await this.#store.call((redis) => redis.hgetall(keys.joinedMachines));
