@@ -1,11 +1,20 @@
-import { InferletError, model as modelOf, tokenize } from '@pie/inferlet';
+import { embed as encode, encoders, InferletError, map, model as modelOf, tokenize } from '@pie/inferlet';
 import { allocate, attempt, forward, inputText, outputText, Queue, settle } from '@pie/inferlet/raw';
+
+type Embed = (texts: readonly string[]) => Promise<Float32Array[]>;
+
+/** Makes vectors with the encoder of that name, by default the platform's first one; without one, or for `none`, with a language model. */
+export function embedder({ model, encoder }: { model?: string | undefined; encoder?: string | undefined }): Embed {
+  const found = encoder ?? encoders().find(({ kind }) => kind === 'embedding')?.name ?? 'none';
+  if (found === 'none') return (texts) => map(texts, (text) => embedByStates(text, model));
+  return async (texts) => (await encode(texts, { model: found })).vectors;
+}
 
 /**
  * A text's embedding, a vector of length 1: the weighted mean of the model's states after its tokens. Later states weigh more, because they
  * have seen more of the text (Muennighoff, SGPT, 2022). The text's keys and values live for this call only.
  */
-export async function embed(text: string, name?: string): Promise<Float32Array> {
+async function embedByStates(text: string, name?: string): Promise<Float32Array> {
   const model = modelOf(name);
   const tokens = tokenize(text, { model: model.name }).slice(0, model.contextLength);
   if (tokens.length === 0) throw new InferletError('invalid-argument', 'An empty text means nothing.');
@@ -22,7 +31,3 @@ export async function embed(text: string, name?: string): Promise<Float32Array> 
   const length = Math.hypot(...sum) || 1;
   return sum.map((value) => value / length);
 }
-
-/** Cosine similarity of two vectors of length 1. */
-export const cosine = (one: Float32Array, other: Float32Array): number =>
-  one.reduce((sum, value, i) => sum + value * (other[i] as number), 0);

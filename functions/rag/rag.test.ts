@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, describe, it } from 'node:test';
-import { callFunction, countersOf, failingFunction, STORIES } from '#test/harness/functions.ts';
+import { callFunction, countersOf, ENCODER, failingFunction, STORIES } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
 
 const index = 'rag-test';
@@ -29,6 +29,7 @@ describe('rag', () => {
       index,
       passages,
       question: questions[0]?.[0],
+      encoder: 'none',
       script: [' Mom did.\n\nThe end'],
     });
     assert.equal(output.indexed, passages.length);
@@ -41,13 +42,24 @@ describe('rag', () => {
     const { begin, more } = await tokenCounter(STORIES);
     for (const [question, expected] of questions) {
       const before = await countersOf(STORIES, { reset: true });
-      const { output } = await callFunction('rag', { index, question, topK: 1, script: [' So.'] });
+      const { output } = await callFunction('rag', { index, question, topK: 1, encoder: 'none', script: [' So.'] });
       const { tokens, prefix } = await countersOf(STORIES);
       assert.equal(output.found[0].text, passages[expected], `${question}: ${JSON.stringify(output.found)}`);
       const prompt = begin(`${passages[expected]}\n\nQuestion: ${question}\nAnswer:`);
       // The question's vector is of its text alone, without the token that begins a text.
       assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, begin(question) - 1 + prompt + more(' So.'));
     }
+  });
+
+  it('makes vectors with an encoder, and finds words beside them', async () => {
+    const own = 'rag-encoder-test';
+    const input = { index: own, passages, encoder: ENCODER, question: passages[4], topK: 1, script: [' So.'] };
+    const named = await callFunction('rag', input);
+    assert.equal(named.output.found[0].text, passages[4]);
+    const { passages: _, encoder: __, ...later } = input;
+    const first = await callFunction('rag', { ...later, question: 'deep blue' });
+    assert.equal(first.output.found[0].text, passages[5]);
+    await callFunction('rag', { index: own, passages: [] });
   });
 
   it('reports an empty index', async () => {
