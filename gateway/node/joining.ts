@@ -46,16 +46,15 @@ export class Joining {
   /** The sealed answer to a machine's sealed request. Throws `join-refused`, or `conflict` for a name that is taken. */
   join(token: string, sealed: string): Promise<string> {
     return translating(async () => {
-      const { joinTokens, redisUsers, machines } = this.#scheduler;
+      const { joinTokens, redisUsers } = this.#scheduler;
       const key = await joinTokens.key(token);
       const request = key && joining.safeParse(openJoin(key, 'request', sealed));
       if (!key || !request?.success) throw refused();
       const { redis, masterKeys, settings } = await this.#usable();
       const { machine, roles, certificate } = request.data;
-      if ((await machines.list()).some(({ name }) => name === machine)) throw taken(machine);
-      if (!(await joinTokens.use(token))) throw refused();
-      const user = await redisUsers.grant(machine, certificate);
-      if (user === null) throw taken(machine);
+      const user = await redisUsers.grant(token, machine, certificate);
+      if (user === 'no-token') throw refused();
+      if (user === 'taken') throw taken(machine);
       const url = new URL(redis.url);
       url.username = user.user;
       url.password = user.password;

@@ -1,7 +1,7 @@
 import type { Store } from '../store/store.ts';
 import { newJoinToken } from './join-token.ts';
 
-/** The tokens that operators have made and no machine has used. Redis forgets them at their ends. */
+/** The tokens that operators have made and no machine has used (`RedisUsers.grant`). Redis forgets them at their ends. */
 export class JoinTokens {
   readonly #store: Store;
 
@@ -20,10 +20,5 @@ export class JoinTokens {
   async key(id: string): Promise<Buffer | null> {
     const key = await this.#store.call((redis) => redis.get(this.#store.keys.joinToken(id)));
     return key === null ? null : Buffer.from(key, 'base64');
-  }
-
-  /** Uses a token up. Returns false when another request has used it, or its time is over. */
-  async use(id: string): Promise<boolean> {
-    return (await this.#store.call((redis) => redis.del(this.#store.keys.joinToken(id)))) === 1;
   }
 }

@@ -33,8 +33,14 @@ describe('the Redis users of machines', () => {
     await connection.ping();
     return connection;
   };
-  const granted = async (name: string, certificate: string): Promise<RedisUser> =>
-    (await scheduler.redisUsers.grant(name, certificate)) ?? assert.fail('not granted');
+  const grant = async (name: string, certificate: string) => {
+    const { id } = parseJoinToken(await scheduler.joinTokens.create(60_000)) ?? assert.fail('no token');
+    return scheduler.redisUsers.grant(id, name, certificate);
+  };
+  const granted = async (name: string, certificate: string): Promise<RedisUser> => {
+    const user = await grant(name, certificate);
+    return typeof user === 'string' ? assert.fail(user) : user;
+  };
 
   it('lets a machine use the platform’s keys and nothing else', async () => {
     const east = await connect(await granted('east', 'AA'));
@@ -53,10 +59,11 @@ describe('the Redis users of machines', () => {
 
   it('is one for each machine: a name that has joined or is registered gets no second one', async () => {
     await granted('north', 'BB');
-    assert.equal(await scheduler.redisUsers.grant('north', 'CC'), null);
+    assert.equal(await grant('north', 'CC'), 'taken');
     const machine = { name: 'south', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
     const lease = await MachineLease.claim(scheduler.store, machine, { onTaken: () => assert.fail('taken') });
-    assert.equal(await scheduler.redisUsers.grant('south', 'DD'), null);
+    assert.equal(await grant('south', 'DD'), 'taken');
+    assert.equal(await scheduler.redisUsers.grant('nothing', 'else', 'DD'), 'no-token');
     await lease.release();
   });
 
@@ -67,7 +74,7 @@ describe('the Redis users of machines', () => {
     assert.equal(await scheduler.machines.remove('west'), true);
     await eventually(() => west.status === 'end', 'Redis ends the connection');
     await assert.rejects(connect(user));
-    assert.equal(await scheduler.redisUsers.grant('west', 'EE'), null, 'its certificate joins no more');
+    assert.equal(await grant('west', 'EE'), 'taken', 'its certificate joins no more');
     await granted('west', 'FF');
     stop();
   });

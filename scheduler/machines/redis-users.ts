@@ -50,17 +50,20 @@ export class RedisUsers {
     }
   }
 
-  /** Makes a machine's user. Null when the name is that of a machine that has joined or is registered, or the certificate was removed. */
-  async grant(name: string, certificate: string): Promise<RedisUser | null> {
+  /**
+   * Makes a machine's user and uses the token up. `no-token`: it is used or over. `taken`: a machine of the name has joined or is registered, or
+   * the certificate was removed.
+   */
+  async grant(token: string, name: string, certificate: string): Promise<RedisUser | 'no-token' | 'taken'> {
     const password = randomBytes(PASSWORD_BYTES).toString('base64url');
     const { keys } = this.#store;
     const joined: JoinedMachine = { password: createHash('sha256').update(password).digest('hex'), certificate };
     const granted = await this.#store.script(
       GRANT,
-      [keys.joinedMachines, keys.machine(name), keys.removedMachines],
+      [keys.joinedMachines, keys.machine(name), keys.removedMachines, keys.joinToken(token)],
       [name, JSON.stringify(joined), certificate],
     );
-    if (granted !== 1) return null;
+    if (granted !== 1) return granted === 0 ? 'taken' : 'no-token';
     await this.compare();
     return { user: userOf(keys.prefix, name), password };
   }

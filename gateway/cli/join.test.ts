@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import net from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { loadConfig } from '#infra/config.ts';
+import { readCertificate } from '#infra/links/certificate.ts';
+import { connectRedis } from '#infra/redis.ts';
+import { newJoinToken } from '#scheduler/machines/join-token.ts';
+import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { TestPlatform } from '../testing/platform.ts';
+import { toFailure } from './failure.ts';
+import { type JoinRequest, joinPlatform } from './join.ts';
+
+const MASTER_KEY = randomBytes(32).toString('base64');
+
+describe('joining a platform', () => {
+  let platform: TestPlatform;
+  let directory: string;
+  let redisUrl = '';
+  before(async () => {
+    directory = await mkdtemp(path.join(os.tmpdir(), 'pie-join-'));
+    const masterKeys = openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: MASTER_KEY } });
+    const settings = () => ({ drain_ms: 1234, model: [{ name: 'stories15m' }] });
+    // The address is known once Redis listens there.
+    const redis = {
+      get url() {
+        return redisUrl;
+      },
+    };
+    platform = await TestPlatform.start({ control: { joining: { redis, masterKeys, settings } } });
+    const port = await freePort();
+    await platform.scheduler.store.redis.config('SET', 'port', port);
+    redisUrl = `redis://operator:secret@127.0.0.1:${port}`;
+  });
+  after(async () => {
+    await platform.stop();
+    await rm(directory, { recursive: true });
+  });
+
+  const token = async () => (await platform.client().operations.createJoinToken()).token;
+  const join = (home: string, more: Partial<JoinRequest>) =>
+    joinPlatform(
+      { url: platform.url, token: '', home: path.join(directory, home), ...more },
+      AbortSignal.timeout(20_000),
+    );
+  const refused = async (home: string, more: Partial<JoinRequest>, why: RegExp) => {
+    await assert.rejects(join(home, more), (error) => why.test(toFailure(error).message));
+    assert.equal(existsSync(path.join(directory, home)), false, 'a refusal leaves nothing behind');
+  };
+
+  it('writes a home with which the machine starts and uses its own Redis user', async () => {
+    const joined = await join('east', { token: await token(), name: 'east', role: 'runtime,gpu-host' });
+    const home = path.join(directory, 'east');
+    assert.deepEqual(joined, { machine: 'east', roles: ['runtime', 'gpu-host'], address: '127.0.0.1', home });
+    for (const file of ['pie.toml', 'master.key', 'machine.pem'])
+      assert.equal(statSync(path.join(home, file)).mode & 0o777, 0o600, file);
+    assert.equal(readFileSync(path.join(home, 'master.key'), 'utf8'), `${MASTER_KEY}\n`);
+    assert.match(readCertificate(home)?.fingerprint ?? '', /^([0-9A-F]{2}:){31}[0-9A-F]{2}$/);
+    const config = loadConfig({ PIE_HOME: home });
+    assert.deepEqual(
+      [config.machine.name, config.drainMs, config.gpuHosts[0]?.address, config.runtime.address],
+      ['east', 1234, '127.0.0.1:7400', '127.0.0.1:7500'],
+    );
+    const redis = connectRedis(config);
+    assert.equal(await redis.call('ACL', 'WHOAMI'), 'pie-machine-east');
+    redis.disconnect();
+    const again = await join('east', { token: await token(), name: 'east-2' }).catch(toFailure);
+    assert.match('message' in again ? again.message : '', /is the home of a machine already: it has pie\.toml/);
+    const gpu = await join('gpu', { token: await token(), name: 'gpu', role: 'gpu-host', address: '10.0.0.9' });
+    assert.deepEqual([gpu.address, existsSync(path.join(gpu.home, 'master.key'))], ['10.0.0.9', false]);
+  });
+
+  it('leaves nothing behind when the token, the name or an option is refused', async () => {
+    const once = await token();
+    await join('north', { token: once, name: 'north' });
+    await refused('never', { token: once, name: 'north-2' }, /The token is unknown, used or expired/);
+    await refused('never', { token: newJoinToken().text, name: 'south' }, /The token is unknown, used or expired/);
+    await refused('never', { token: 'pie-join.a.b', name: 'south' }, /no token of a platform/);
+    const unused = await token();
+    await refused('never', { token: unused, name: 'north' }, /"north" is registered or has joined already/);
+    await refused('never', { token: unused, name: 'No Name' }, /^--name: /);
+    await refused('never', { token: unused, name: 'south', role: 'runtimes' }, /^--role: /);
+    await refused('never', { token: unused, name: 'south', address: '0.0.0.0' }, /^--address: must be the address/);
+    await refused('never', { token: unused, name: 'south', url: 'ftp://a' }, /no address of a gateway/);
+    await refused('never', { token: unused, name: 'south', url: 'http://127.0.0.1:1' }, /cannot be reached/);
+    await join('south', { token: unused, name: 'south' });
+  });
+
+  it('says so when the platform’s Redis cannot be reached from here', async () => {
+    const was = redisUrl;
+    redisUrl = 'redis://operator:secret@127.0.0.1:1';
+    await refused('never', { token: await token(), name: 'west' }, /Redis at 127\.0\.0\.1:1 cannot be used from here/);
+    redisUrl = was;
+    await platform.client().operations.removeMachine('west');
+    await join('west', { token: await token(), name: 'west' });
+  });
+});
+
+async function freePort(): Promise<number> {
+  const server = net.createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === 'object' && address !== null ? address.port : assert.fail('no port');
+}
