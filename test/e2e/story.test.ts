@@ -8,6 +8,16 @@ import { Platform, until } from '#test/harness/platform.ts';
 const GREEDY_IDS = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
 const STORY = 'Once upon a time, there was a little girl named L';
 const INPUT = { prompt: '', maxTokens: 64, temperature: 0 };
+/** The same model twice, the second time on the float64 reference. */
+const MODELS = `
+[[model]]
+name = "stories15m"
+
+[[model]]
+name = "reference"
+source = "stories15m"
+backend = "reference"
+`;
 
 /** Far beyond every wait of a client: a test that reaches the deadline fails at the hanging call instead of waiting forever. */
 const DEADLINE_MS = 120_000;
@@ -15,7 +25,8 @@ const inTime = () => ({ signal: AbortSignal.timeout(DEADLINE_MS) });
 
 let platform: Platform;
 before(async () => {
-  platform = await Platform.start({ functions: ['text-completion', 'parallel-generation', 'echo-session'] });
+  const functions = ['text-completion', 'parallel-generation', 'echo-session'];
+  platform = await Platform.start({ functions, config: MODELS });
   await deployWith(platform, 'counted', {});
 });
 after(() => platform?.[Symbol.asyncDispose]());
@@ -35,10 +46,10 @@ test('a text completion streams the greedy tokens of llama2.c and ends with a re
 });
 
 test('the reference backend returns the same text', async () => {
-  await using reference = await Platform.start({ functions: ['text-completion'], env: { PIE_BACKEND: 'reference' } });
   const [mine, oracle] = await Promise.all(
-    [platform, reference].map((each) => invoke(each, 'text-completion', INPUT, inTime())),
+    [{}, { model: 'reference' }].map((more) => invoke(platform, 'text-completion', { ...INPUT, ...more }, inTime())),
   );
+  assert.equal(terminal(oracle ?? [])?.event, 'result');
   assert.deepEqual(terminal(mine ?? [])?.data.output, terminal(oracle ?? [])?.data.output);
 });
 
