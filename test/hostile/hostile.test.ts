@@ -4,7 +4,7 @@ import { Arena } from './arena.ts';
 import { QUICK } from './corpus/index.ts';
 
 /** A canary without rests takes more of the cores than the attacks and their builds. It tells a story when an attack begins, and in it. */
-const CANARY_RESTS_MS = process.env.PIE_TEST_ALL ? 0 : 500;
+const CANARY_RESTS_MS = process.env.PIE_TEST_ALL ? 0 : 2000;
 
 /** One arena for all attacks; after an attack that harms the arena, the next attack gets a new one. */
 let arena: Arena | null = null;
