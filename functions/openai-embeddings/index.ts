@@ -1,6 +1,7 @@
 import { embed } from '@pie/inferlet';
 import { encoderNamed } from '../openai-shared/encoders.ts';
 import { RequestError, serve } from '../openai-shared/request.ts';
+import { inNineDigits, mostVectors } from './answer-size.ts';
 import { base64 } from './base64.ts';
 
 /** The input that the schema in pie.json accepts. */
@@ -20,11 +21,17 @@ export const run = serve(async ({ model, input, encoding_format = 'float', dimen
       'dimensions',
     );
   }
-  const { vectors, tokens } = await embed(typeof input === 'string' ? [input] : input, { model });
+  const texts = typeof input === 'string' ? [input] : input;
+  const most = mostVectors(size, encoding_format);
+  if (texts.length > most) {
+    const text = `An answer holds ${most} vectors of ${size} dimensions in the encoding_format "${encoding_format}"`;
+    throw new RequestError(`${text}: send at most so many texts at once.`, 'input');
+  }
+  const { vectors, tokens } = await embed(texts, { model });
   const data = vectors.map((vector, index) => ({
     object: 'embedding',
     index,
-    embedding: encoding_format === 'base64' ? base64(new Uint8Array(vector.buffer)) : [...vector],
+    embedding: encoding_format === 'base64' ? base64(new Uint8Array(vector.buffer)) : Array.from(vector, inNineDigits),
   }));
   return { object: 'list', data, model, usage: { prompt_tokens: tokens, total_tokens: tokens } };
 });

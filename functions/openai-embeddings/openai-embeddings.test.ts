@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import { BadRequestError, NotFoundError } from 'openai';
 import { callFunction, deployFunction, ENCODER, functionsPlatform, RANKER } from '#test/harness/functions.ts';
 import { openAiClient } from '../openai-shared/testing.ts';
+import { inNineDigits, mostVectors } from './answer-size.ts';
 
 const TEXTS = ['the king of france', 'paris', 'the queen!'];
 
@@ -51,7 +52,8 @@ describe('openai-embeddings', () => {
       /"tiny-ranker" is a reranker; this route needs a model for embeddings/,
     );
     assert.match(await message({ model: ENCODER, input: 'a', dimensions: 16 }), /32 dimensions/);
-    await assert.rejects(embeddings.create({ model: ENCODER, input: [1, 2, 3] }), /input/);
+    assert.match(await message({ model: ENCODER, input: [1, 2, 3] }), /\/input\/0: .*"string"/);
+    assert.match(await message({ model: ENCODER, input: ['a', ''] }), /\/input\/1: .*too short/);
   });
 
   it('says the same to those who invoke the function, and lists its models', async () => {
@@ -61,6 +63,32 @@ describe('openai-embeddings', () => {
     const { data } = await models.list();
     const found = data.find(({ id }) => id === ENCODER) as unknown as { kind: string; size: number };
     assert.deepEqual([found.kind, found.size], ['embedding', 32]);
+  });
+
+  it('takes as many texts as OpenAI, and a text of any length', async () => {
+    const { embeddings } = await client();
+    const input = new Array<string>(2048).fill('king '.repeat(60));
+    const { data, usage } = await embeddings.create({ model: ENCODER, input });
+    assert.deepEqual([data.length, usage.prompt_tokens], [2048, 2048 * 62]);
+    await assert.rejects(embeddings.create({ model: ENCODER, input: [...input, 'a'] }), BadRequestError);
+    const long = await embeddings.create({ model: ENCODER, input: ['a', 'king '.repeat(60_000), 'a'] });
+    assert.deepEqual([long.data.length, long.usage.prompt_tokens], [3, 3 + 64 + 3]);
+  });
+
+  it('knows how many vectors fit an answer', () => {
+    const [most, longest] = [4 << 20, -1.23456789e-10];
+    assert.equal(inNineDigits(Math.fround(longest)).toString().length, 15);
+    for (const size of [32, 384, 1024]) {
+      const embedding = {
+        float: new Array<number>(size).fill(longest),
+        base64: 'A'.repeat(4 * Math.ceil((4 * size) / 3)),
+      };
+      for (const format of ['float', 'base64'] as const) {
+        const item = JSON.stringify({ object: 'embedding', index: 99_999, embedding: embedding[format] });
+        const characters = mostVectors(size, format) * (item.length + 1);
+        assert.ok(characters < most - 1000 && characters > 0.9 * most, `${size} ${format}: ${characters}`);
+      }
+    }
   });
 
   it('is metered', async () => {

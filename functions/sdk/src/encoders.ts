@@ -1,8 +1,5 @@
 import { embedding, rerank as rerankCalls, settle } from './raw.ts';
-
-/** Most texts, and most characters of them, in one call of the platform. */
-const CALL_TEXTS = 256;
-const CALL_CHARACTERS = 262_144;
+import { partsOf } from './text-parts.ts';
 
 /** A model that encodes texts. */
 export interface EncoderModel {
@@ -50,15 +47,16 @@ export function encoders(): EncoderModel[] {
  * @example const { vectors } = await embed(['The cat sleeps.', 'A kitten naps.']);
  */
 export async function embed(texts: readonly string[], { model = '' }: EncodeOptions = {}): Promise<Embedded> {
-  const calls = partsOf(texts, 0).map((part) => settle(embedding.embed(model, part)));
+  const parts = partsOf(texts, 0);
+  const calls = parts.map((part) => settle(embedding.embed(model, part.texts)));
   const vectors: Float32Array[] = [];
   let [tokens, cut] = [0, 0];
-  for (const each of await Promise.all(calls)) {
+  for (const [i, each] of (await Promise.all(calls)).entries()) {
     for (let at = 0; at < each.values.length; at += each.size) {
       vectors.push(Float32Array.from(each.values.slice(at, at + each.size)));
     }
     tokens += each.tokens;
-    cut += each.cut;
+    cut += Math.max(each.cut, parts[i]?.cut ?? 0);
   }
   return { vectors, tokens, cut };
 }
@@ -75,31 +73,15 @@ export async function rerank(
   documents: readonly string[],
   { model = '' }: EncodeOptions = {},
 ): Promise<Ranked> {
-  const calls = partsOf(documents, query.length).map((part) => settle(rerankCalls.rerank(model, query, part)));
+  const parts = partsOf(documents, query.length);
+  const calls = parts.map((part) => settle(rerankCalls.rerank(model, query, part.texts)));
   const scores: number[] = [];
   let [tokens, cut] = [0, 0];
-  for (const each of await Promise.all(calls)) {
+  for (const [i, each] of (await Promise.all(calls)).entries()) {
     scores.push(...each.values);
     tokens += each.tokens;
-    cut += each.cut;
+    cut += Math.max(each.cut, parts[i]?.cut ?? 0);
   }
   const ranking = scores.map((_, i) => i).sort((a, b) => (scores[b] ?? 0) - (scores[a] ?? 0));
   return { scores, ranking, tokens, cut };
-}
-
-/** Parts that fit one call each. A text that does not fit alone is a part of its own, which the platform refuses with the limit. */
-function partsOf(texts: readonly string[], more: number): string[][] {
-  const parts: string[][] = [];
-  let [part, characters]: [string[], number] = [[], 0];
-  for (const text of texts) {
-    const length = text.length + more;
-    if (part.length === CALL_TEXTS || (part.length > 0 && characters + length > CALL_CHARACTERS)) {
-      parts.push(part);
-      [part, characters] = [[], 0];
-    }
-    part.push(text);
-    characters += length;
-  }
-  if (part.length > 0 || texts.length === 0) parts.push(part);
-  return parts;
 }
