@@ -131,9 +131,18 @@ export class Records {
     return row ? rowOf(row) : null;
   }
 
-  text(key: number): string | null {
-    const text = this.#statements.text.get(key)?.text;
-    return typeof text === 'string' ? text : null;
+  /** An entry's vector alone, which takes a third of the time of its row. */
+  vector(key: number): Float32Array | null {
+    const vector = this.#statements.vector.get(key)?.vector;
+    return vector === undefined ? null : floatsOf(vector as Uint8Array);
+  }
+
+  /** An entry's content besides its vector. */
+  content(key: number): Omit<Entry, 'vector'> | null {
+    const row = this.#statements.content.get(key);
+    if (!row) return null;
+    const text = typeof row.text === 'string' ? row.text : null;
+    return { id: String(row.id), text, metadata: JSON.parse(String(row.metadata)) as Metadata };
   }
 
   /** Up to `limit` entries behind a key, by key. */
@@ -277,7 +286,8 @@ function statements(db: DatabaseSync) {
     deleteField: db.prepare('DELETE FROM fields WHERE name = ? AND kind = ? AND value = ? AND key = ?'),
     deleteWords: db.prepare("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"),
     row: db.prepare('SELECT key, id, metadata, vector FROM entries WHERE key = ?'),
-    text: db.prepare('SELECT text FROM entries WHERE key = ?'),
+    vector: db.prepare('SELECT vector FROM entries WHERE key = ?'),
+    content: db.prepare('SELECT id, metadata, text FROM entries WHERE key = ?'),
     after: db.prepare('SELECT key, id, metadata, vector FROM entries WHERE key > ? ORDER BY key LIMIT ?'),
     lastKey: db.prepare('SELECT max(key) AS key FROM entries'),
     countWord: db.prepare('SELECT count(*) AS count FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)'),
@@ -301,11 +311,14 @@ const bytesOf = (vector: Float32Array): Uint8Array =>
   new Uint8Array(vector.buffer, vector.byteOffset, vector.byteLength);
 
 function rowOf({ key, id, metadata, vector }: Record<string, unknown>): Row {
-  const bytes = vector as Uint8Array;
-  // A view of floats needs an address that is a multiple of four.
-  const own = bytes.byteOffset % FLOAT_BYTES === 0 ? bytes : bytes.slice();
   return {
     ...{ key: Number(key), id: String(id), metadata: JSON.parse(String(metadata)) as Metadata },
-    vector: new Float32Array(own.buffer, own.byteOffset, own.byteLength / FLOAT_BYTES),
+    vector: floatsOf(vector as Uint8Array),
   };
+}
+
+function floatsOf(bytes: Uint8Array): Float32Array {
+  // A view of floats needs an address that is a multiple of four.
+  const own = bytes.byteOffset % FLOAT_BYTES === 0 ? bytes : bytes.slice();
+  return new Float32Array(own.buffer, own.byteOffset, own.byteLength / FLOAT_BYTES);
 }
