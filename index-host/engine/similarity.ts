@@ -11,7 +11,11 @@ export const norm = (vector: Float32Array): number => Math.sqrt(dot(vector, vect
 
 /** Dot product of a vector with the part of `matrix` that begins at `at`. Four sums let the processor overlap the additions. */
 export function dot(vector: Float32Array, matrix: Float32Array, at: number): number {
-  let [a, b, c, d, i] = [0, 0, 0, 0, 0];
+  let a = 0;
+  let b = 0;
+  let c = 0;
+  let d = 0;
+  let i = 0;
   const whole = vector.length & ~3;
   for (; i < whole; i += 4) {
     a += (vector[i] as number) * (matrix[at + i] as number);
