@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { type Config, loadConfig } from '#infra/config.ts';
+import { readCertificate } from '#infra/links/certificate.ts';
+import { readPeers } from '#infra/links/peers.ts';
+import { claimMachine } from '#infra/machine-lease.ts';
+import { parseJoinToken } from '#scheduler/machines/join-token.ts';
+import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { freePort, until } from '#test/harness/platform.ts';
+
+let directory: string;
+let redis: TestRedis;
+let port: number;
+let scheduler: Scheduler;
+before(async () => {
+  directory = await mkdtemp(path.join(os.tmpdir(), 'pie-rm-'));
+  redis = await TestRedis.start();
+  scheduler = openScheduler({ connect: redis.connect });
+  port = await freePort();
+  await scheduler.store.redis.config('SET', 'port', port);
+});
+after(async () => {
+  await scheduler.close();
+  await redis.stop();
+  await rm(directory, { recursive: true });
+});
+
+/** The settings of a machine with a Redis user of its own. */
+async function joined(name: string): Promise<Config> {
+  const { id } = parseJoinToken(await scheduler.joinTokens.create(60_000)) ?? assert.fail('no token');
+  const user = await scheduler.redisUsers.grant(id, name, `of ${name}`);
+  if (typeof user === 'string') return assert.fail(user);
+  const home = path.join(directory, name);
+  const config = loadConfig({
+    ...{ PIE_HOME: home, PIE_MACHINE: name, PIE_ROLES: 'gpu-host', PIE_CONFIG: '' },
+    REDIS_URL: `redis://${user.user}:${user.password}@127.0.0.1:${port}`,
+  });
+  await mkdir(config.runDirectory, { recursive: true });
+  return config;
+}
+
+test('the supervisor of a removed machine stops, although its Redis user ends; the others refuse its certificate', async () => {
+  const [east, west] = [await joined('east'), await joined('west')];
+  const told = Promise.withResolvers<Error>();
+  const { signal } = new AbortController();
+  const release = await claimMachine(east, { onTaken: () => assert.fail('east was not removed'), signal });
+  const leave = await claimMachine(west, { onTaken: told.resolve, signal });
+  const { fingerprint } = readCertificate(west.home) ?? assert.fail('no certificate');
+  await until('east accepts the certificate of west', () => readPeers(east)[fingerprint] === 'west');
+  assert.equal(await scheduler.machines.remove('west'), true);
+  await scheduler.redisUsers.compare();
+  assert.match((await told.promise).message, /^An operator has removed the machine "west"\. Delete .*machine\.pem/);
+  await until('east refuses it', () => !(fingerprint in readPeers(east)));
+  await leave?.();
+  await release?.();
+});
