@@ -2,6 +2,7 @@ import type { Command } from '../command.ts';
 import { bench } from './bench.ts';
 import { build } from './build.ts';
 import { completion } from './completion.ts';
+import { demo } from './demo.ts';
 import { deploy } from './deploy.ts';
 import { dev } from './dev.ts';
 import { doctor } from './doctor.ts';
@@ -41,6 +42,7 @@ import { webhooksSecret } from './webhooks.ts';
 export const commands: readonly Command[] = [
   up,
   join,
+  demo,
   create,
   dev,
   deploy,

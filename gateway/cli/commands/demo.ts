@@ -1,0 +1,100 @@
+import path from 'node:path';
+import { Http } from '../../client/http.ts';
+import type { Call, Command } from '../command.ts';
+import { text } from '../command.ts';
+import { runLoop } from '../demo/loop.ts';
+import { PROGRAM, runProgram } from '../demo/program.ts';
+import { remarksOf, reportOf, rowsOf } from '../demo/report.ts';
+import { Screen } from '../demo/screen.ts';
+import { type Run, type Side, TASK } from '../demo/task.ts';
+import { deployFunction } from '../deployment.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { findFunction } from '../function-source.ts';
+import { ROOT } from '../paths.ts';
+
+const ROUNDS = 5;
+const MAX_ROUNDS = 100;
+/** Tells stories. */
+const MODEL = 'stories15m';
+const MAX_ROUND_TRIP_MS = 10_000;
+
+export const demo: Command = {
+  name: 'demo',
+  summary: 'Show a program and the equivalent client loop side by side',
+  description:
+    'Runs one agent, with tool calls and forks, as a function and as a client loop over /v1/completions. Shows their texts, times, requests and tokens. ' +
+    'Both sides run in turn, never at once, and both once before the counted runs.',
+  options: [
+    {
+      flags: '--round-trip <ms>',
+      help: 'add this to each request of both sides, as a network would (default: 0)',
+      parse: (value) => whole(value, 0, MAX_ROUND_TRIP_MS),
+    },
+    {
+      flags: '--rounds <count>',
+      help: `counted runs of each side (default: ${ROUNDS})`,
+      parse: (value) => whole(value, 1, MAX_ROUNDS),
+    },
+    { flags: '--model <name>', help: `one of the platform’s models (default: ${MODEL}, or else the first)` },
+  ],
+  examples: [
+    { line: 'pie demo', does: 'compares both on this machine' },
+    { line: 'pie demo --round-trip 20', does: 'as from a client that is 20 ms away' },
+  ],
+  async run(call) {
+    const { options, terminal, signal } = call;
+    const roundTripMs = typeof options.roundTrip === 'number' ? options.roundTrip : 0;
+    const rounds = typeof options.rounds === 'number' ? options.rounds : ROUNDS;
+    const { client, credentials } = await call.connect();
+    const task = { ...TASK, model: text(options, 'model') ?? (await defaultModel(call)) };
+    const progress = terminal.progress(`Deploying ${PROGRAM}`);
+    try {
+      const source = findFunction(path.join(ROOT, 'functions', PROGRAM), undefined);
+      await deployFunction(client, source, { signal, onlyNew: true });
+    } finally {
+      progress.clear();
+    }
+
+    const http = new Http(credentials);
+    const screen = new Screen(terminal, ['function: 1 invocation', 'client loop: /v1/completions']);
+    const side = (at: 0 | 1): Side => ({ task, roundTripMs, signal, show: (piece) => screen.add(at, piece) });
+    const sides = [() => runProgram(client, side(0)), () => runLoop(http, side(1))] as const;
+    const runs: [Run[], Run[]] = [[], []];
+    for (let round = 0; round <= rounds; round++) {
+      screen.clear(round === 0 ? 'warm-up' : `run ${round} of ${rounds}`);
+      // Each side goes first in every second round.
+      for (const at of round % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) {
+        const run = await sides[at]();
+        screen.done(at, run);
+        if (round > 0) runs[at].push(run);
+      }
+    }
+    screen.leave();
+    const report = reportOf({ program: runs[0], loop: runs[1] }, roundTripMs);
+    terminal.value({ model: task.model, ...report });
+    if (!terminal.interactive) terminal.print(`${report.program.text}\n`);
+    terminal.table(['', 'function', 'client loop'], rowsOf(report), '');
+    for (const line of ['', ...remarksOf(report)]) terminal.print(line);
+    return report.equalTexts && report.equalTokens ? EXIT.ok : EXIT.failed;
+  },
+};
+
+/** The model of the stories, or else the first that generates text. */
+async function defaultModel({ connect, signal }: Call): Promise<string> {
+  const { client } = await connect();
+  const models = await client.models({ signal });
+  const causal = models.filter(({ kind, aliasOf }) => kind === 'causal' && aliasOf === undefined);
+  const first = causal.find(({ name }) => name === MODEL) ?? causal[0];
+  if (first !== undefined) return first.name;
+  throw new Failure('The platform serves no model that generates text.', {
+    exitCode: EXIT.unreachable,
+    code: 'no-model',
+    advice: '`pie ps --hosts` shows what is served.',
+  });
+}
+
+function whole(value: string, least: number, most: number): number {
+  const count = Number(value);
+  if (Number.isInteger(count) && count >= least && count <= most) return count;
+  throw new Failure(`It must be a whole number from ${least} to ${most}.`);
+}

@@ -1,0 +1,91 @@
+import { PieError } from '../../client/errors.ts';
+import { readFrames } from '../../client/event-source.ts';
+import { type Http, pause } from '../../client/http.ts';
+import type { Run, Side } from './task.ts';
+
+interface Completion {
+  readonly text: string;
+  readonly tokens: number;
+  readonly promptTokens: number;
+}
+
+interface Chunk {
+  readonly choices: readonly { readonly text: string }[];
+  readonly usage?: { readonly prompt_tokens: number; readonly completion_tokens: number } | null;
+}
+
+/**
+ * Runs the task as a client does without programs: a loop over `/v1/completions`, whose every request holds the whole text so far. The
+ * drafts of a turn are requested at once. The platform's prefix cache knows what earlier requests computed.
+ */
+export async function runLoop(http: Http, side: Side): Promise<Run> {
+  const { task, show, signal } = side;
+  const startedAt = performance.now();
+  const total = { requests: 0, tokens: 0, promptTokens: 0 };
+  const complete = async (prompt: string, onText?: (text: string) => void): Promise<string> => {
+    await pause(side.roundTripMs, signal);
+    const { text, tokens, promptTokens } = await completion(http, side, prompt, onText);
+    total.requests++;
+    total.tokens += tokens;
+    total.promptTokens += promptTokens;
+    return `${text}.`;
+  };
+  let text = task.prompt;
+  show(text);
+  for (let turn = 0; turn < task.turns; turn++) {
+    text += await complete(text, show);
+    const event = task.events[text.length % task.events.length] ?? '';
+    text += event;
+    show(`.${event}`);
+    const before = text;
+    const drafts = await Promise.all(
+      task.openings.map(async (opening) => opening + (await complete(before + opening))),
+    );
+    const best = drafts.reduce((longest, draft) => (draft.length > longest.length ? draft : longest));
+    text += best;
+    show(best);
+  }
+  return { text, ms: performance.now() - startedAt, ...total };
+}
+
+/** One request; a stream when the caller shows its text. */
+async function completion(
+  http: Http,
+  { task: { model, maxTokens }, signal }: Side,
+  prompt: string,
+  onText?: (text: string) => void,
+): Promise<Completion> {
+  const stream = onText !== undefined;
+  const response = await http.request('/v1/completions', {
+    ...{ method: 'POST', signal, patient: true },
+    headers: { 'content-type': 'application/json', ...(stream && { accept: 'text/event-stream' }) },
+    body: JSON.stringify({
+      ...{ model, prompt, max_tokens: maxTokens, temperature: 0, stop: '.' },
+      ...(stream && { stream, stream_options: { include_usage: true } }),
+    }),
+  });
+  let text = '';
+  const done = ({ usage }: Chunk): Completion => ({
+    text,
+    tokens: usage?.completion_tokens ?? 0,
+    promptTokens: usage?.prompt_tokens ?? 0,
+  });
+  if (!stream) {
+    const answer = (await response.json()) as Chunk;
+    text = answer.choices[0]?.text ?? '';
+    return done(answer);
+  }
+  let counted: Completion | null = null;
+  if (response.body === null) throw new PieError('bad-response', 'The stream has no body.');
+  for await (const { data } of readFrames(response.body, { idleTimeoutMs: http.idleTimeoutMs, signal })) {
+    if (data === '[DONE]') break;
+    const chunk = JSON.parse(data) as Chunk & { error?: { message: string } };
+    if (chunk.error !== undefined) throw new PieError('bad-response', chunk.error.message);
+    const piece = chunk.choices[0]?.text ?? '';
+    text += piece;
+    if (piece !== '') onText(piece);
+    if (chunk.usage != null) counted = done(chunk);
+  }
+  if (counted === null) throw new PieError('bad-response', 'The stream ended without its usage.');
+  return { ...counted, text };
+}

@@ -1,0 +1,82 @@
+import { duration, number } from '../format.ts';
+import type { Run } from './task.ts';
+
+/** The runs of both sides, in pairs. */
+export interface Rounds {
+  readonly program: readonly Run[];
+  readonly loop: readonly Run[];
+}
+
+/** Order statistics of times in ms. */
+interface Times {
+  readonly median: number;
+  readonly min: number;
+  readonly max: number;
+}
+
+export interface Report {
+  readonly roundTripMs: number;
+  readonly rounds: number;
+  /** True when every run of both sides came to the same text. */
+  readonly equalTexts: boolean;
+  readonly equalTokens: boolean;
+  /** The loop's median time over the program's. */
+  readonly ratio: number;
+  readonly program: Omit<Run, 'ms'> & { readonly ms: Times };
+  readonly loop: Omit<Run, 'ms'> & { readonly ms: Times };
+}
+
+/** Compares the runs. Needs at least one of each side. */
+export function reportOf({ program, loop }: Rounds, roundTripMs: number): Report {
+  const [first] = program;
+  const [other] = loop;
+  if (first === undefined || other === undefined) throw new RangeError('a report needs a run of each side');
+  const all = [...program, ...loop];
+  const ours = timesOf(program);
+  const theirs = timesOf(loop);
+  return {
+    ...{ roundTripMs, rounds: program.length },
+    equalTexts: all.every(({ text }) => text === first.text),
+    equalTokens: all.every(({ tokens }) => tokens === first.tokens),
+    ratio: theirs.median / ours.median,
+    program: { ...first, ms: ours },
+    loop: { ...other, ms: theirs },
+  };
+}
+
+function timesOf(runs: readonly Run[]): Times {
+  const sorted = runs.map(({ ms }) => ms).toSorted((a, b) => a - b);
+  const at = (index: number) => sorted[index] ?? Number.NaN;
+  const half = (sorted.length - 1) / 2;
+  return { median: (at(Math.floor(half)) + at(Math.ceil(half))) / 2, min: at(0), max: at(sorted.length - 1) };
+}
+
+/** The rows of the table: figure, program, loop. */
+export function rowsOf({ program, loop }: Report): string[][] {
+  const time = ({ median, min, max }: Times) => `${duration(median)} (${duration(min)} to ${duration(max)})`;
+  return [
+    ['time', time(program.ms), time(loop.ms)],
+    ['HTTP requests', number(program.requests), number(loop.requests)],
+    ['prompt tokens sent', number(program.promptTokens), number(loop.promptTokens)],
+    ['tokens of the model', number(program.tokens), number(loop.tokens)],
+  ];
+}
+
+/** What the figures mean and what they leave out. */
+export function remarksOf({ roundTripMs, rounds, equalTexts, equalTokens, ratio, program, loop }: Report): string[] {
+  const added =
+    roundTripMs > 0
+      ? `${roundTripMs} ms are added to each request as the round trip of a network.`
+      : 'Client and platform share this machine, so a round trip takes no time: --round-trip 20 adds that of a network.';
+  const from = [...program.text].findIndex((character, i) => character !== [...loop.text][i]);
+  return [
+    ratio >= 1
+      ? `The function takes ${(100 - 100 / ratio).toFixed(0)} % less time than the loop (median of ${rounds} runs each, in turn).`
+      : `The loop takes ${(100 - 100 * ratio).toFixed(0)} % less time than the function (median of ${rounds} runs each, in turn).`,
+    added,
+    'Both ran once before, so the prefix cache holds all that the loop sends: its best case.',
+    equalTexts
+      ? `Both texts are equal${equalTokens ? '' : ', but their counts of tokens differ'}.`
+      : `The texts differ${from < 0 ? '' : ` from character ${from + 1} on`}.`,
+  ];
+}

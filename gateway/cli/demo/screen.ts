@@ -1,0 +1,58 @@
+import { counted, duration } from '../format.ts';
+import type { Terminal } from '../terminal.ts';
+import { fits, type Pane, sideBySide } from './panes.ts';
+import type { Run } from './task.ts';
+
+const TEXT_ROWS = 14;
+
+/** Both sides on a terminal, redrawn in place as their texts grow. Draws nothing where no person watches, or where two panes do not fit. */
+export class Screen {
+  readonly #terminal: Terminal;
+  readonly #titles: readonly [string, string];
+  readonly #draws: boolean;
+  readonly #columns: number;
+  #texts: [string, string] = ['', ''];
+  #figures: [string, string] = ['', ''];
+  /** Lines of the last drawing, above the cursor. */
+  #drawn = 0;
+
+  constructor(terminal: Terminal, titles: readonly [string, string]) {
+    this.#terminal = terminal;
+    this.#titles = titles;
+    this.#columns = process.stdout.columns ?? 0;
+    this.#draws = terminal.interactive && fits(this.#columns);
+  }
+
+  /** Begins a round. The figures of the last one stay until each side has new ones. */
+  clear(label: string): void {
+    this.#texts = ['', ''];
+    this.#figures = [`${label} …`, `${label} …`];
+    this.#draw();
+  }
+
+  add(side: 0 | 1, text: string): void {
+    this.#texts[side] += text;
+    this.#draw();
+  }
+
+  done(side: 0 | 1, { ms, requests, tokens }: Run): void {
+    this.#figures[side] = `${duration(ms)}, ${counted(requests, 'request')}, ${counted(tokens, 'token')}`;
+    this.#draw();
+  }
+
+  /** Leaves the last drawing on the screen, above all further output. */
+  leave(): void {
+    if (this.#drawn > 0) this.#terminal.print('');
+  }
+
+  #draw(): void {
+    if (!this.#draws) return;
+    const pane = (side: 0 | 1): Pane => ({
+      ...{ title: this.#titles[side], text: this.#texts[side], figures: this.#figures[side] },
+    });
+    const lines = sideBySide(pane(0), pane(1), this.#columns, TEXT_ROWS);
+    const up = this.#drawn > 0 ? `\x1b[${this.#drawn}A` : '';
+    void this.#terminal.write(`${up}${lines.map((line) => `\x1b[2K${line}\n`).join('')}`);
+    this.#drawn = lines.length;
+  }
+}
