@@ -1,4 +1,4 @@
-/** Writes `docs/dashboard.png`, the README's picture of the dashboard: `npm run screenshot`, after a change of the overview. */
+/** Writes the README's pictures of the dashboard into `docs/`: `npm run screenshot`, after a change of the overview or the playground. */
 import path from 'node:path';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 import { submit } from '#test/harness/tenants.ts';
@@ -7,7 +7,8 @@ import { launchChromium, signIn } from './chromium.ts';
 const STORIES = 12;
 /** The page shows these while it is photographed: conversations that wait for their client. */
 const RUNNING = ['Good morning', 'Hello', 'How are you?'];
-const OUTPUT = path.join(ROOT, 'docs/dashboard.png');
+const OVERVIEW = path.join(ROOT, 'docs/dashboard.png');
+const PLAYGROUND = path.join(ROOT, 'docs/playground.png');
 
 await using platform = await Platform.start({ functions: ['text-completion', 'echo-session'] });
 const browser = await launchChromium();
@@ -20,8 +21,15 @@ try {
   await page.locator('#now .tile', { hasText: 'Running' }).locator('dd', { hasText: /^3$/ }).waitFor();
   await page.reload();
   await page.getByText('Live', { exact: true }).waitFor();
-  await page.screenshot({ path: OUTPUT });
-  console.log(OUTPUT);
+  await page.screenshot({ path: OVERVIEW });
+  await page.goto(`${platform.url}/dashboard/playground?function=text-completion`);
+  await page.getByLabel('temperature').fill('0');
+  await page.getByRole('button', { name: 'Run' }).click();
+  await page.locator('#run .badge', { hasText: 'succeeded' }).waitFor();
+  await page.setViewportSize({ width: 1120, height: 1080 });
+  await page.evaluate('scrollTo(0, 0)');
+  await page.screenshot({ path: PLAYGROUND });
+  for (const file of [OVERVIEW, PLAYGROUND]) console.log(file);
 } finally {
   await browser.close();
 }
