@@ -28,7 +28,8 @@ function boundsOf(schema: Schema): number[] {
 
 it('MANIFEST.md lists exactly the fields of pie.json, with their bounds and defaults', () => {
   const fields = new Map<string, Schema>();
-  const look = ({ properties = {} }: Schema, path: string) => {
+  const look = ({ properties = {}, anyOf = [] }: Schema, path: string) => {
+    for (const variant of anyOf) look(variant, path);
     for (const [name, inner] of Object.entries(properties)) {
       fields.set(path + name, inner);
       if (name !== 'input') look(inner, `${path}${name}.`);
