@@ -128,7 +128,8 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
   const lease = await MachineLease.claim(scheduler.store, machine, { onTaken: () => assert.fail('no other has it') });
   await until('the host that answers is refused under the other name', async () => {
     const log = await readFile(path.join(logsDirectory, 'runtime-1.log'), 'utf8');
-    return log.includes(`The GPU host at ${taken.address} is gpu-host-1, not gpu-host-1@taken.`);
+    const { name } = loadConfig(first.environment).machine;
+    return log.includes(`the GPU host at ${taken.address} shows the certificate of ${name}, not of taken`);
   });
   await until('it is shown as away', async () =>
     (await load(first)).gpuHosts.some(({ name, connected }) => name === taken.name && !connected),
