@@ -84,8 +84,8 @@ describe('releases on the command line:', () => {
   it('deploy --latency states targets in place of the manifest’s', async () => {
     const stated = async (...flags: string[]) => {
       const latency = { firstTokenMs: 700, perTokenMs: 70 };
-      const { version } = JSON.parse(await ok('deploy', source('1', { latency }), '--json', ...flags));
-      return (await platform.client().function(`story@${version}`)).manifest.latency;
+      const { version } = JSON.parse(await ok('deploy', source('1', { name: 'timed', latency }), '--json', ...flags));
+      return (await platform.client().function(`timed@${version}`)).manifest.latency;
     };
     assert.deepEqual(await stated(), { firstTokenMs: 700, perTokenMs: 70 });
     assert.deepEqual(await stated('--latency', '300,40'), { firstTokenMs: 300, perTokenMs: 40 });
@@ -98,7 +98,7 @@ describe('releases on the command line:', () => {
       assert.match(stderr, /two numbers of milliseconds/);
     }
     assert.match(wrong[3]?.stderr ?? '', /latency\.firstTokenMs must be .* from 1 to 60000/);
-    await ok('remove', 'story');
+    await ok('remove', 'timed');
   });
 
   it('deploy prints the warnings of several functions, one per line', async () => {
