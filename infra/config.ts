@@ -146,6 +146,7 @@ const quotasSchema = z.strictObject({
   cpu_ms_per_month: quota,
   concurrent_invocations: quota,
   latency_invocations: quota,
+  schedules: quota,
   kv_pages: quota,
   storage_bytes: quota,
   redis_bytes: quota,

@@ -3,7 +3,7 @@ import { after, before, describe, it } from 'node:test';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { eventually, openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import type { Condition, IndexEntry, IndexInfo, Match } from '#wit/generated/host.ts';
 import { TestIndexHost } from '../testing/index-host.ts';
@@ -133,6 +133,22 @@ describe('index', () => {
     value(await call(guest, 'upsert', 'a', [entry('one')], floats(0, 1)));
     value(await call(guest, 'delete-entries', 'a', ['one']));
     assert.equal((await scheduler.keyValues.write(tenant, 'other', new Uint8Array(60))).kind, 'written');
+  });
+
+  it('counts what a write left behind when its inferlet ended before the answer', async () => {
+    const tenant = 'hasty';
+    const guest = inferlet(undefined, tenant);
+    await limitTo(tenant, 1e9);
+    value(await call(guest, 'create', 'a', 1, 'cosine'));
+    // Entries whose answer nothing has read.
+    const options = { signal: new AbortController().signal, deadlineMs: 10_000 };
+    const entries = [{ id: 'one', text: 'left behind', metadata: [] }];
+    await indexes.during(tenant, 0, (client) => client.upsert('a', entries, floats(1), options));
+    const writing = call(guest, 'upsert', 'a', [entry('two')], floats(1));
+    await guest.inferlet.release();
+    await writing;
+    const bytes = async () => Number(value(await call<IndexInfo>(inferlet(undefined, tenant), 'stats', 'a')).bytes);
+    await eventually(async () => (await used(tenant)) === (await bytes()), 'the sum is known');
   });
 
   it('fails with `unavailable` when the index host ends amid a call, and works with the next one', async () => {

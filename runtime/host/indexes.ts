@@ -13,13 +13,17 @@ export interface IndexesOptions {
 
 /** Connections of tenants without calls that stay open. */
 const MAX_IDLE = 64;
+/** Longest time to read a tenant's bytes from the index host. */
+const SETTLE_MS = 10_000;
 
 /** The runtime's connections to the index host, one for each tenant, so that no tenant's call waits behind those of another. */
 export class Indexes {
   readonly sums: Pick<IndexBytes, 'room' | 'note'>;
   readonly #options: IndexesOptions;
   readonly #clients = new Map<string, IndexClient>();
-  readonly #lines = new StoreQueues();
+  readonly #queues = new StoreQueues();
+  /** Tenants whose bytes are being read, and whether another write was left meanwhile. */
+  readonly #settling = new Map<string, { again: boolean }>();
   #owner: string | null = null;
 
   constructor(options: IndexesOptions) {
@@ -27,10 +31,10 @@ export class Indexes {
     this.sums = options.sums;
   }
 
-  /** Makes a call once the tenant's line has room. @throws IndexError `unsupported` when this machine has no indexes */
+  /** Makes a call once the tenant's queue has room. @throws IndexError `unsupported` when this machine has no indexes */
   async during<T>(tenant: string, bytes: number, call: (client: IndexClient) => Promise<T>): Promise<T> {
     const socket = await this.#socket();
-    return this.#lines.during(tenant, bytes, async () => {
+    return this.#queues.during(tenant, bytes, async () => {
       const client = this.#clients.get(tenant) ?? new IndexClient(socket, tenant);
       // Reinserting makes it the most recently used one.
       this.#clients.delete(tenant);
@@ -41,6 +45,34 @@ export class Indexes {
         this.#closeIdle();
       }
     });
+  }
+
+  /**
+   * Tells Redis the tenant's bytes after a write without an answer: the index host may have made it. When the host cannot be asked, the
+   * tenant's next write tells them.
+   */
+  async settle(tenant: string): Promise<void> {
+    const running = this.#settling.get(tenant);
+    if (running) {
+      running.again = true;
+      return;
+    }
+    const state = { again: true };
+    this.#settling.set(tenant, state);
+    try {
+      while (state.again) {
+        state.again = false;
+        // The host runs on this machine, so both read the same clock. Writes after this time tell their own sums.
+        const at = (performance.timeOrigin + performance.now()) * 1000;
+        const options = { signal: AbortSignal.timeout(SETTLE_MS), deadlineMs: SETTLE_MS };
+        const stats = await this.during(tenant, 0, (client) => client.list(options));
+        await this.sums.note(tenant, { bytes: stats.reduce((sum, { bytes }) => sum + bytes, 0), at });
+      }
+    } catch {
+      // The next write tells the sum.
+    } finally {
+      this.#settling.delete(tenant);
+    }
   }
 
   close(): void {
