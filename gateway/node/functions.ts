@@ -140,7 +140,8 @@ export class NodeFunctions {
       requireOwn(principal, name);
       const { removals, audit, schedules } = this.#scheduler;
       const left = await removals.removeFunction(principal.tenant, name, now);
-      if (left !== null) await schedules.removeOf(principal.tenant, name);
+      // Also when an earlier try removed the function and broke off before its schedules.
+      await schedules.removeOf(principal.tenant, name);
       if (left !== null) await audit.record(principal.keyId, principal.tenant, 'function.remove', name, { now });
       return left;
     });

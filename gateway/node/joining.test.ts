@@ -9,6 +9,8 @@ import { TestPlatform } from '../testing/platform.ts';
 const CERTIFICATE = Array(32).fill('AB').join(':');
 const MASTER_KEY = randomBytes(32).toString('base64');
 
+const masterKeys = openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: MASTER_KEY } });
+
 describe('machines that join', () => {
   let platform: TestPlatform;
   before(async () => {
@@ -16,7 +18,7 @@ describe('machines that join', () => {
       control: {
         joining: {
           redis: { url: 'rediss://operator:secret@redis.internal:6380/0', ca: 'CA' },
-          masterKeys: openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: MASTER_KEY } }),
+          masterKeys,
           settings: () => ({ drain_ms: 5 }),
         },
       },
@@ -51,6 +53,18 @@ describe('machines that join', () => {
   const users = async () =>
     ((await platform.scheduler.store.redis.call('ACL', 'USERS')) as string[]).filter((user) => user !== 'default');
 
+  it('take no token that a gateway did not make', async () => {
+    const { store } = platform.scheduler;
+    const forged = newJoinToken();
+    await store.redis.set(store.keys.joinToken(forged.id), forged.key.toString('base64'));
+    assert.equal((await post(forged, machine('forged', ['gateway']))).code, 'join-refused');
+    // One token's entry under the id of another.
+    const real = await token();
+    await store.redis.copy(store.keys.joinToken(real.id), store.keys.joinToken(forged.id), 'REPLACE');
+    assert.equal((await post({ id: forged.id, key: real.key }, machine('forged', ['gateway']))).code, 'join-refused');
+    assert.ok(!(await users()).some((user) => user.includes('forged')));
+  });
+
   it('get a Redis user of their own, the settings, and the master key where they open secrets', async () => {
     const answer = await joined(await token(), machine('east'));
     const url = new URL(answer.redis.url);
@@ -81,7 +95,10 @@ describe('machines that join', () => {
     await refused(once, { ...machine('north'), more: true });
     const { store } = platform.scheduler;
     await store.redis.pexpire(store.keys.joinToken(other.id), 1);
-    await eventually(async () => (await platform.scheduler.joinTokens.key(other.id)) === null, 'the token expires');
+    await eventually(
+      async () => (await platform.scheduler.joinTokens.key(masterKeys, other.id)) === null,
+      'the token expires',
+    );
     await refused(other);
     const answers = await Promise.all([post(once, machine('north')), post(once, machine('north-2'))]);
     assert.deepEqual(answers.map(({ code = 'joined' }) => code).sort(), ['join-refused', 'joined']);

@@ -39,31 +39,32 @@ export class Joining {
 
   /** Throws `conflict` when no machine can join through this gateway. */
   async createToken(ttlMs: number): Promise<string> {
-    await this.#usable();
-    return this.#scheduler.joinTokens.create(ttlMs);
+    const { masterKeys } = await this.#usable();
+    return this.#scheduler.joinTokens.create(masterKeys, ttlMs);
   }
 
   /** The sealed answer to a machine's sealed request. Throws `join-refused`, or `conflict` for a name that is taken. */
   join(token: string, sealed: string): Promise<string> {
     return translating(async () => {
       const { joinTokens, redisUsers } = this.#scheduler;
-      const key = await joinTokens.key(token);
+      const { redis, masterKeys, settings } = await this.#usable();
+      const key = await joinTokens.key(masterKeys, token);
       const request = key && joining.safeParse(openJoin(key, 'request', sealed));
       if (!key || !request?.success) throw refused();
-      const { redis, masterKeys, settings } = await this.#usable();
       const { machine, roles, certificate } = request.data;
+      // A GPU host opens no secret.
+      const opens = roles.some((role) => role !== 'gpu-host');
+      // What can fail comes before the token is used up.
+      const answer = { masterKey: opens ? masterKeyText(await masterKeys.all()) : null, settings: settings() };
       const user = await redisUsers.grant(token, machine, certificate);
       if (user === 'no-token') throw refused();
       if (user === 'taken') throw taken(machine);
       const url = new URL(redis.url);
       url.username = user.user;
       url.password = user.password;
-      // A GPU host opens no secret.
-      const opens = roles.some((role) => role !== 'gpu-host');
       return sealJoin(key, 'answer', {
         redis: { url: url.href, ...(redis.ca !== undefined && { ca: redis.ca }) },
-        masterKey: opens ? masterKeyText(await masterKeys.all()) : null,
-        settings: settings(),
+        ...answer,
       });
     });
   }

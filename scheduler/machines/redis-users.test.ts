@@ -1,13 +1,20 @@
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
+import { openMasterKeys } from '../secrets/master-keys.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { type JoinDirection, newJoinToken, openJoin, parseJoinToken, sealJoin } from './join-token.ts';
 import { MachineLease } from './lease.ts';
 import type { RedisUser } from './redis-users.ts';
 import { userCommands } from './redis-users-policy.ts';
+
+const masterKeys = openMasterKeys('', {
+  create: false,
+  environment: { PIE_MASTER_KEY: randomBytes(32).toString('base64') },
+});
 
 describe('the Redis users of machines', () => {
   let redis: TestRedis;
@@ -34,7 +41,7 @@ describe('the Redis users of machines', () => {
     return connection;
   };
   const grant = async (name: string, certificate: string) => {
-    const { id } = parseJoinToken(await scheduler.joinTokens.create(60_000)) ?? assert.fail('no token');
+    const { id } = parseJoinToken(await scheduler.joinTokens.create(masterKeys, 60_000)) ?? assert.fail('no token');
     return scheduler.redisUsers.grant(id, name, certificate);
   };
   const granted = async (name: string, certificate: string): Promise<RedisUser> => {

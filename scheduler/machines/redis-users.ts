@@ -71,11 +71,12 @@ export class RedisUsers {
   /** Brings the users of Redis in line with the machines that have joined. A removed machine's connections end at once. */
   async compare(): Promise<void> {
     const { keys } = this.#store;
+    // In this order: a user that is granted in between is in neither list, or in both.
+    const listed = (await this.#store.call((redis) => redis.call('ACL', 'LIST'))) as string[];
     const stored = await this.#store.call((redis) => redis.hgetall(keys.joinedMachines));
     const wanted = new Map(
       Object.entries(stored).map(([name, text]) => [userOf(keys.prefix, name), parse(text).password] as const),
     );
-    const listed = (await this.#store.call((redis) => redis.call('ACL', 'LIST'))) as string[];
     const commands = userCommands(listed, wanted, keys.prefix);
     for (const command of commands) await this.#store.call((redis) => redis.call('ACL', ...command));
     if (commands.length > 0) await this.#store.call(keepUsers);

@@ -63,7 +63,7 @@ export class Schedules {
       throw new QuotaExceeded({ quota: 'schedules', function: null, limit, used: limit, resetsAt: null }, clock());
     if (reply !== 1) return null;
     const schedule = { ...entry, tenant, last: null };
-    await this.#start(schedule);
+    await this.start(schedule);
     await this.#store.call((redis) => redis.sadd(keys.scheduledTenants, tenant));
     return this.#timed(schedule);
   }
@@ -110,7 +110,7 @@ export class Schedules {
     for (const tenant of await this.#store.call((redis) => redis.smembers(keys.scheduledTenants)))
       for (const schedule of await this.list(tenant)) {
         if (schedule.nextAt !== null) continue;
-        await this.#start(schedule);
+        await this.start(schedule);
         repaired++;
       }
     return repaired;
@@ -126,7 +126,8 @@ export class Schedules {
     return texts.map((text) => parse(tenant, text)).sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  async #start({ tenant, name, id, timing }: Schedule): Promise<void> {
+  /** Gives a schedule its job scheduler, in place of an earlier one. */
+  async start({ tenant, name, id, timing }: Schedule): Promise<void> {
     const repeat = 'cron' in timing ? { pattern: timing.cron, tz: timing.timezone } : { every: timing.everyMs };
     const opts = { attempts: ATTEMPTS, backoff: RETRY_MS, removeOnComplete: true, removeOnFail: true };
     await this.#store.call(() =>

@@ -45,6 +45,12 @@ export class ScheduleWorker {
       lockDuration: LOCK_MS,
     });
     this.#worker.on('error', (error) => this.#report(error));
+    this.#worker.on('failed', (job, error) => {
+      this.#report(error);
+      const hasMore = job && job.attemptsMade < (job.opts.attempts ?? 1);
+      if (job && !hasMore)
+        this.#note(job.data, { error: { code: 'internal', message: 'The platform could not make the invocation.' } });
+    });
   }
 
   start(): void {
@@ -63,10 +69,15 @@ export class ScheduleWorker {
     const { tenant, name, id } = job.data;
     const schedule = await schedules.get(tenant, name);
     if (schedule === null) return schedules.stop(tenant, name);
-    // The job of an earlier state of the schedule.
-    if (schedule.id !== id) return;
+    // The job of an earlier state of the schedule: two changes at once, or one that broke off, may have left its job scheduler.
+    if (schedule.id !== id) return schedules.start(schedule);
     const outcome = await run(schedule, `schedule ${tenant}/${name} ${job.id}`);
     await schedules.note(job.data, { at: store.clock(), ...outcome });
+  }
+
+  #note(job: FiringJob, outcome: Omit<LastTime, 'at'>): void {
+    const { schedules, store } = this.#options;
+    schedules.note(job, { at: store.clock(), ...outcome }).catch((error) => this.#report(error));
   }
 
   #report(error: unknown): void {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -9,9 +10,14 @@ import { readPeers } from '#infra/links/peers.ts';
 import { claimMachine } from '#infra/machine-lease.ts';
 import { parseJoinToken } from '#scheduler/machines/join-token.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { freePort, until } from '#test/harness/platform.ts';
 
+const masterKeys = openMasterKeys('', {
+  create: false,
+  environment: { PIE_MASTER_KEY: randomBytes(32).toString('base64') },
+});
 let directory: string;
 let redis: TestRedis;
 let port: number;
@@ -31,7 +37,7 @@ after(async () => {
 
 /** The settings of a machine with a Redis user of its own. */
 async function joined(name: string): Promise<Config> {
-  const { id } = parseJoinToken(await scheduler.joinTokens.create(60_000)) ?? assert.fail('no token');
+  const { id } = parseJoinToken(await scheduler.joinTokens.create(masterKeys, 60_000)) ?? assert.fail('no token');
   const user = await scheduler.redisUsers.grant(id, name, `of ${name}`);
   if (typeof user === 'string') return assert.fail(user);
   const home = path.join(directory, name);

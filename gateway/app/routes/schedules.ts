@@ -77,6 +77,8 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
       },
     }),
     async (c) => {
+      // A schedule invokes its function with the tenant's rights, so its maker must be allowed to.
+      callOf(c, 'invoke');
       const call = callOf(c, 'deploy');
       const { name } = c.req.valid('param');
       const {

@@ -81,12 +81,16 @@ local function latencyOf(given, now)
   return wanted and wanted ~= '' and wanted or nil
 end
 
--- True when the open invocations with a concurrency key leave room for one more. Those whose records Redis has lost count no longer.
+-- Most open invocations of a concurrency key whose records a refusal looks for.
+local LOST_AT_ONCE = 16
+
+-- True when the open invocations with a concurrency key leave room for one more. Those whose records Redis has lost count no longer, some with
+-- each refusal.
 local function hasConcurrency(key, limit, prefix)
   if redis.call('SCARD', key) < limit then
     return true
   end
-  for _, id in ipairs(redis.call('SMEMBERS', key)) do
+  for _, id in ipairs(redis.call('SRANDMEMBER', key, LOST_AT_ONCE)) do
     if redis.call('EXISTS', prefix .. ':invocation:' .. id) == 0 then
       redis.call('SREM', key, id)
     end

@@ -68,10 +68,13 @@ function fieldOf(name: string, property: Record<string, unknown>, required: bool
   };
 }
 
+/** The text of a field; not a member that every object has. */
+export const textOf = (texts: Texts, name: string): string => (Object.hasOwn(texts, name) ? (texts[name] ?? '') : '');
+
 /** The input of a filled form. A required text field may be empty. @throws FieldFault */
 export function inputOf(fields: readonly Field[], texts: Texts): Record<string, unknown> {
   const entries = fields.flatMap((field): [string, unknown][] => {
-    const text = texts[field.name] ?? '';
+    const text = textOf(texts, field.name);
     if (text === '' && !(field.required && field.kind === 'text')) return [];
     return [[field.name, parsedValue(field, text)]];
   });

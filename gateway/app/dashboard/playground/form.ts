@@ -1,6 +1,6 @@
 import { duration, number } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
-import type { Field, Texts } from './fields.ts';
+import { type Field, type Texts, textOf } from './fields.ts';
 
 /** A form as its reader left it. */
 export interface Filled {
@@ -16,7 +16,7 @@ export const FIELD_PREFIX = 'field.';
 
 /** The fields of a form, each with its label, its description and its fault. */
 export function fieldList(fields: readonly Field[], { texts, fault }: Filled): Html {
-  return html`<div class="fields">${fields.map((field) => shown(field, texts[field.name] ?? '', fault))}</div>`;
+  return html`<div class="fields">${fields.map((field) => shown(field, textOf(texts, field.name), fault))}</div>`;
 }
 
 /** The whole input as JSON text. */
