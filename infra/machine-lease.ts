@@ -22,8 +22,8 @@ import { shownRedis } from './redis-settings.ts';
 
 /** Longest wait for a shared Redis at the start. */
 const REDIS_DEADLINE_MS = 10_000;
-/** A machine whose user Redis refuses for longer was removed while it was away: a Redis that has lost its users gets them back sooner. */
-const REFUSED_MS = 60_000;
+/** A machine whose user Redis refuses for longer was removed while it was away. A Redis that restarts without its users gets them back once a gateway that may make them runs again. */
+const REFUSED_MS = 15 * 60_000;
 /** Interval at which the supervisor reads the other machines' certificates. */
 const READ_PEERS_MS = 1000;
 
