@@ -139,6 +139,15 @@ describe('schedules', () => {
     assert.equal((await schedules.list('default')).find(({ name }) => name === 'of-short-lived')?.nextAt, null);
     assert.equal(await schedules.repair(), 1);
     assert.equal(await schedules.repair(), 0);
+    // A change that broke off before its job scheduler.
+    const { store } = platform.scheduler;
+    const entry = JSON.parse((await store.redis.hget(store.keys.schedules('default'), 'of-short-lived')) ?? '');
+    await store.redis.hset(
+      store.keys.schedules('default'),
+      'of-short-lived',
+      JSON.stringify({ ...entry, id: 'changed' }),
+    );
+    assert.deepEqual([await schedules.repair(), await schedules.repair()], [1, 0]);
     assert.notEqual((await schedules.list('default')).find(({ name }) => name === 'of-short-lived')?.nextAt, null);
     await client.removeFunction('short-lived');
     assert.equal(

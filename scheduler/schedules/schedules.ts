@@ -63,7 +63,7 @@ export class Schedules {
       throw new QuotaExceeded({ quota: 'schedules', function: null, limit, used: limit, resetsAt: null }, clock());
     if (reply !== 1) return null;
     const schedule = { ...entry, tenant, last: null };
-    await this.start(schedule);
+    await this.#start(schedule);
     await this.#store.call((redis) => redis.sadd(keys.scheduledTenants, tenant));
     return this.#timed(schedule);
   }
@@ -103,17 +103,22 @@ export class Schedules {
     await this.#store.script(SCRIPTS.note, [this.#store.keys.schedules(tenant)], [name, id, JSON.stringify(last)]);
   }
 
-  /** Gives every schedule without a job scheduler its own again. Returns how many there were. */
+  /** Gives every schedule whose job scheduler is missing, or that of an earlier state, its own again. Returns how many there were. */
   async repair(): Promise<number> {
     const { keys } = this.#store;
     let repaired = 0;
     for (const tenant of await this.#store.call((redis) => redis.smembers(keys.scheduledTenants)))
-      for (const schedule of await this.list(tenant)) {
-        if (schedule.nextAt !== null) continue;
-        await this.start(schedule);
-        repaired++;
-      }
+      for (const schedule of await this.#all(tenant)) if (await this.ensure(schedule)) repaired++;
     return repaired;
+  }
+
+  /** Starts a schedule whose job scheduler is not that of its present state: two changes at once, or one that broke off, leave an earlier one. */
+  async ensure(schedule: Schedule): Promise<boolean> {
+    const { tenant, name, id } = schedule;
+    const running = await this.#store.call(() => this.#opened().getJobScheduler(schedulerId(tenant, name)));
+    if (running?.template?.data?.id === id) return false;
+    await this.#start(schedule);
+    return true;
   }
 
   async close(): Promise<void> {
@@ -126,8 +131,7 @@ export class Schedules {
     return texts.map((text) => parse(tenant, text)).sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  /** Gives a schedule its job scheduler, in place of an earlier one. */
-  async start({ tenant, name, id, timing }: Schedule): Promise<void> {
+  async #start({ tenant, name, id, timing }: Schedule): Promise<void> {
     const repeat = 'cron' in timing ? { pattern: timing.cron, tz: timing.timezone } : { every: timing.everyMs };
     const opts = { attempts: ATTEMPTS, backoff: RETRY_MS, removeOnComplete: true, removeOnFail: true };
     await this.#store.call(() =>

@@ -69,8 +69,10 @@ export class ScheduleWorker {
     const { tenant, name, id } = job.data;
     const schedule = await schedules.get(tenant, name);
     if (schedule === null) return schedules.stop(tenant, name);
-    // The job of an earlier state of the schedule: two changes at once, or one that broke off, may have left its job scheduler.
-    if (schedule.id !== id) return schedules.start(schedule);
+    if (schedule.id !== id) {
+      await schedules.ensure(schedule);
+      return;
+    }
     const outcome = await run(schedule, `schedule ${tenant}/${name} ${job.id}`);
     await schedules.note(job.data, { at: store.clock(), ...outcome });
   }
