@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { call, deploy, modelStats } from '#test/harness/deploy.ts';
-import { functionsPlatform } from '#test/harness/functions.ts';
+import { Platform } from '#test/harness/platform.ts';
 
 /** The default of `page_size`. */
 const PAGE_SIZE = 16;
 
 test('a second run of a prompt prefills only the tokens after its last cached page', async () => {
-  const platform = await functionsPlatform();
+  // Its own: the calls of other tests would count.
+  await using platform = await Platform.start({ functions: false });
   await deploy(platform, 'prefix');
   const prompt = Array.from({ length: 12 }, (_, i) => `The ${['cat', 'dog', 'bird'][i % 3]} saw a tree. `).join('');
   const run = async (input: object) => {
