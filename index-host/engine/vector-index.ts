@@ -41,6 +41,9 @@ const SAVED_LEAST = 1000;
 /** The graph is made again when this part of it, and at least so many keys, are of deleted entries. */
 const STALE_PART = 0.25;
 const STALE_LEAST = 1000;
+/** From this part on, additions wait until the graph was made again. */
+const CROWDED_PART = 0.5;
+const CROWDED_LEAST = 2 * STALE_LEAST;
 
 const RECORDS = 'records.db';
 const graphFile = (key: number): string => `graph-${key}.usearch`;
@@ -151,6 +154,11 @@ export class VectorIndex {
     return !this.#isWhole || this.#stale > Math.max(STALE_LEAST, STALE_PART * this.#graph.size);
   }
 
+  /** True when additions must wait for the rebuild, or the graph would grow without bound. */
+  get isCrowded(): boolean {
+    return this.#stale > Math.max(CROWDED_LEAST, CROWDED_PART * this.#graph.size);
+  }
+
   /** Makes the graph again from the entries. Queries use the old one meanwhile. */
   *rebuild(): Pieces<void> {
     this.#checkOpen();
@@ -174,12 +182,11 @@ export class VectorIndex {
     return this.#isWhole && this.#upTo - this.#savedUpTo > Math.max(SAVED_LEAST, SAVED_PART * this.#graph.size);
   }
 
-  /** Writes the graph to its file, unless it is there or lacks entries. */
-  async save(): Promise<void> {
-    const upTo = this.#upTo;
-    if (!this.#isWhole || this.#closed || upTo === this.#savedUpTo || this.#graph.size === 0) return;
+  /** Writes the graph to its file, unless it is there or lacks entries. `run` executes the part that keeps the thread busy. */
+  async save(run: (work: Pieces<number | null>) => Promise<number | null> = finished): Promise<void> {
+    const upTo = await run(this.#write());
+    if (upTo === null) return;
     const file = path.join(this.#directory, graphFile(upTo));
-    this.#graph.save(`${file}.new`);
     const handle = await open(`${file}.new`, 'r+');
     try {
       await handle.sync();
@@ -191,6 +198,15 @@ export class VectorIndex {
     this.#records.setGraph({ key: upTo, bytes: statSync(file).size });
     this.#savedUpTo = upTo;
     await this.#removeOldGraphs(graphFile(upTo));
+  }
+
+  /** Writes the graph; returns its last key, or null when there is nothing to write. */
+  // biome-ignore lint/correctness/useYield: a library's call cannot be cut into pieces.
+  *#write(): Pieces<number | null> {
+    const upTo = this.#upTo;
+    if (!this.#isWhole || this.#closed || upTo === this.#savedUpTo || this.#graph.size === 0) return null;
+    this.#graph.save(path.join(this.#directory, `${graphFile(upTo)}.new`));
+    return upTo;
   }
 
   close(): void {
@@ -365,5 +381,12 @@ export class VectorIndex {
     const files = await readdir(this.#directory).catch(() => []);
     const old = files.filter((file) => file.startsWith('graph-') && file !== kept);
     await Promise.all(old.map((file) => rm(path.join(this.#directory, file), { force: true })));
+  }
+}
+
+async function finished<T>(work: Pieces<T>): Promise<T> {
+  for (;;) {
+    const { done, value } = work.next();
+    if (done) return value as T;
   }
 }

@@ -21,7 +21,7 @@ export async function answer(
       const vectors = vectorsOf(catalog.stats(tenant, name), floats, request.entries.length);
       const entries = request.entries.map((entry, i): Entry => ({ ...entry, vector: vectors[i] as Float32Array }));
       const room = () => catalog.room(tenant, name, maxBytes);
-      await catalog.use(tenant, name, (index) => index.upsert(entries, room), signal);
+      await catalog.add(tenant, name, (index) => index.upsert(entries, room), signal);
       return changed(catalog, tenant, entries.length);
     }
     case 'delete': {

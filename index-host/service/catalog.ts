@@ -41,7 +41,8 @@ interface OpenIndex {
   readonly index: VectorIndex;
   /** Calls that use it now. */
   users: number;
-  maintaining: boolean;
+  /** Work that is due after calls, while it is under way. */
+  maintenance: Promise<void> | null;
 }
 
 /** The indexes of all tenants: which exist, which are open, and the room that each tenant has left. */
@@ -134,6 +135,21 @@ export class Catalog {
     }
   }
 
+  /** Like `use`, for work that adds entries: it waits for maintenance that falls behind. */
+  async add<T>(tenant: string, name: string, work: (index: VectorIndex) => Pieces<T>, signal: AbortSignal): Promise<T> {
+    const opened = await this.#enter(tenant, name);
+    try {
+      if (opened.index.isCrowded) {
+        this.#settle(opened);
+        await unlessAborted(opened.maintenance, signal);
+      }
+      return await this.#turns.run(tenant, work(opened.index), signal);
+    } finally {
+      opened.users--;
+      this.#settle(opened);
+    }
+  }
+
   /** Deletes an index; returns false when there is none. Calls that use it end with `not-found`. */
   async drop(tenant: string, name: string): Promise<boolean> {
     this.list(tenant);
@@ -186,7 +202,7 @@ export class Catalog {
         this.#forget(directory);
         return null;
       }
-      const opened: OpenIndex = { tenant, index, users: 0, maintaining: false };
+      const opened: OpenIndex = { tenant, index, users: 0, maintenance: null };
       this.#opened.set(directory, opened);
       return opened;
     } catch (error) {
@@ -198,7 +214,7 @@ export class Catalog {
   /** Closes indexes while too many are open: those of the tenant with most of them first, the least recently used one first. */
   #makeRoom(tenant: string): void {
     while (this.#opened.size >= this.#limits.open || this.#memoryBytes > this.#limits.openBytes) {
-      const idle = [...this.#opened].filter(([, { users, maintaining }]) => users === 0 && !maintaining);
+      const idle = [...this.#opened].filter(([, { users, maintenance }]) => users === 0 && !maintenance);
       const victim = leastNeeded(idle, [...this.#open.keys()]);
       if (!victim) {
         if (this.#opened.size < this.#limits.open) return;
@@ -216,24 +232,23 @@ export class Catalog {
     return [...this.#opened.values()].reduce((sum, { index }) => sum + index.memoryBytes, 0);
   }
 
-  /** Begins what is due in the background after a call. */
+  /** Begins what is due after a call. */
   #settle(opened: OpenIndex): void {
     const { index } = opened;
-    if (opened.maintaining || !(index.needsRebuild || index.needsSave)) return;
-    opened.maintaining = true;
-    void this.#maintain(index)
+    if (opened.maintenance || !(index.needsRebuild || index.needsSave)) return;
+    opened.maintenance = this.#maintain(opened)
       .catch((error: unknown) => {
         // An index that was dropped meanwhile needs none.
         if (!(error instanceof IndexError && error.code === 'not-found')) this.#onError(error);
       })
       .finally(() => {
-        opened.maintaining = false;
+        opened.maintenance = null;
       });
   }
 
-  async #maintain(index: VectorIndex): Promise<void> {
-    if (index.needsRebuild) await this.#turns.runBehind(index.rebuild());
-    if (index.needsSave) await index.save();
+  async #maintain({ tenant, index }: OpenIndex): Promise<void> {
+    if (index.needsRebuild) await this.#turns.run(tenant, index.rebuild());
+    if (index.needsSave) await index.save((work) => this.#turns.run(tenant, work));
   }
 
   #forget(directory: string): void {
@@ -277,3 +292,15 @@ function leastNeeded(
 
 const notFound = (name: string): IndexError =>
   new IndexError('not-found', `the tenant has no index "${name}": create it first`);
+
+async function unlessAborted(work: Promise<void> | null, signal: AbortSignal): Promise<void> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const abort = () => reject(IndexError.from(signal.reason));
+  if (signal.aborted) abort();
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    await Promise.race([work, promise]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}

@@ -42,13 +42,6 @@ test('two busy tenants get equal time, whatever the length of their pieces', asy
   await works[1];
 });
 
-test('work in the background runs when no tenant waits', async () => {
-  const { turns, ran, job } = arena();
-  const behind = turns.runBehind(job('behind', 3, 5));
-  await Promise.all([turns.run('a', job('a', 3, 5)), turns.run('b', job('b', 3, 5)), behind]);
-  assert.deepEqual(ran.slice(-3), ['behind', 'behind', 'behind']);
-});
-
 test('an aborted job ends between two pieces, and a job that throws ends alone', async () => {
   const { turns, ran, job } = arena();
   const stopping = new AbortController();

@@ -17,11 +17,10 @@ interface Line {
 
 /**
  * Shares the thread among tenants: start-time fair queueing (Goyal, Vin and Cheng, 1996) by the time that their pieces take. A tenant that
- * fills an index therefore delays another's query by a turn. Jobs of one tenant alternate. Work in the background runs while nothing else waits.
+ * fills an index therefore delays another's query by a turn. Jobs of one tenant alternate.
  */
 export class Turns {
   readonly #lines = new Map<string, Line>();
-  readonly #background: Job[] = [];
   readonly #now: () => number;
   #time = 0;
   #scheduled = false;
@@ -35,17 +34,8 @@ export class Turns {
     const line = this.#lines.get(tenant) ?? { jobs: [], time: this.#time };
     this.#lines.set(tenant, line);
     line.time = Math.max(line.time, this.#time);
-    return this.#begin(line.jobs, work, signal);
-  }
-
-  /** Runs a job while no tenant's job waits. */
-  runBehind<T>(work: Pieces<T>, signal?: AbortSignal): Promise<T> {
-    return this.#begin(this.#background, work, signal);
-  }
-
-  #begin<T>(jobs: Job[], work: Pieces<T>, signal: AbortSignal | undefined): Promise<T> {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
-    jobs.push({
+    line.jobs.push({
       step() {
         try {
           if (signal?.aborted) {
@@ -78,18 +68,15 @@ export class Turns {
   /** Serves one job for one turn; returns false when there was none. */
   #turn(): boolean {
     const line = this.#next();
-    const jobs = line?.jobs ?? this.#background;
-    const job = jobs.shift();
-    if (!job) return false;
+    const job = line?.jobs.shift();
+    if (!line || !job) return false;
     const from = this.#now();
     let goesOn = job.step();
     // The clock is read after each piece; most pieces are shorter than a turn.
     while (goesOn && this.#now() - from < TURN_MS) goesOn = job.step();
-    if (line) {
-      this.#time = line.time;
-      line.time += this.#now() - from;
-    }
-    if (goesOn) jobs.push(job);
+    this.#time = line.time;
+    line.time += this.#now() - from;
+    if (goesOn) line.jobs.push(job);
     return true;
   }
 
