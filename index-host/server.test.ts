@@ -189,3 +189,27 @@ test('a connection that breaks the protocol is closed, and the others go on', as
   assert.equal(host.errors.length, attacks.length);
   assert.deepEqual(await host.client('one').list(OPTIONS), []);
 });
+
+test('an answer and a request that are too long fail alone, and the other calls of the tenant go on', async () => {
+  using folder = temporaryFolder();
+  await using host = await started(folder.path);
+  const client = host.client('one');
+  await client.create(shape('notes'), OPTIONS);
+  const { entries, vectors } = some('a', 60);
+  for (let i = 0; i < 5; i++) {
+    const long = entries.map(({ id }) => ({ id: `${i}-${id}`, text: 'x'.repeat(60_000), metadata: [] }));
+    await client.upsert('notes', long, vectors, OPTIONS);
+  }
+  const escaped = entries.map((entry) => ({ ...entry, text: '\u0001'.repeat(60_000) }));
+  const calls = [
+    client.query('notes', { ...any, limit: 256 }, OPTIONS),
+    client.upsert('notes', escaped, vectors, OPTIONS),
+    client.stats('n'.repeat(10_000), OPTIONS),
+    client.query('notes', { ...any, limit: 50 }, OPTIONS),
+  ] as const;
+  const [answer, request, name, other] = await Promise.allSettled(calls);
+  const codeOf = (result: PromiseSettledResult<unknown>) => result.status === 'rejected' && result.reason.code;
+  assert.deepEqual([answer, request, name].map(codeOf), ['limit-exceeded', 'invalid-argument', 'invalid-argument']);
+  assert.equal(other.status === 'fulfilled' && other.value.length, 50);
+  assert.deepEqual(host.errors, []);
+});

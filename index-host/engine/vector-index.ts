@@ -2,6 +2,7 @@ import { rmSync, statSync } from 'node:fs';
 import { open, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { IndexError } from '../protocol/errors.ts';
+import { MAX_ANSWER_BYTES } from '../protocol/messages.ts';
 import type { Condition, Entry, IndexStats, Match, Query, Shape } from '../protocol/types.ts';
 import { isPositive, matches } from './filter.ts';
 import { byScore, fuse, type Ranked } from './fusion.ts';
@@ -140,11 +141,19 @@ export class VectorIndex {
     const worded = text === null ? null : yield* this.#worded(text, filter, depth);
     const ranked = near && worded ? fuse([near, worded]) : (near ?? worded ?? []);
     const found: Match[] = [];
+    let bytes = 0;
     for (const { key, score } of ranked) {
       if (found.length === limit) break;
       const content = this.#records.content(key);
       // An entry may have been deleted since another piece of this query.
-      if (content) found.push({ ...content, score });
+      if (!content) continue;
+      found.push({ ...content, score });
+      bytes += Buffer.byteLength(JSON.stringify(found.at(-1)));
+      if (bytes > MAX_ANSWER_BYTES) {
+        const text = `the first ${found.length} matches have more than ${MAX_ANSWER_BYTES} bytes together; ask for fewer, or store shorter texts`;
+        throw new IndexError('limit-exceeded', text);
+      }
+      yield* this.#pause();
     }
     return found;
   }

@@ -1,8 +1,8 @@
 import net, { type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { IndexError } from './errors.ts';
-import { encodeFrame, FRAME, FrameReader } from './frames.ts';
-import { answerSchema, type IndexRequest } from './messages.ts';
+import { encodeFrame, FRAME, FrameReader, MAX_FRAME_BYTES } from './frames.ts';
+import { answerSchema, type IndexRequest, MAX_NAME } from './messages.ts';
 import type { Changed, Condition, Entry, IndexStats, Match, Shape } from './types.ts';
 
 /** Time to reach an index host: as long as the supervisor may take to start it again. */
@@ -103,6 +103,9 @@ export class IndexClient {
 
   async #call(request: IndexRequest, { signal, deadlineMs }: CallOptions, floats?: Float32Array): Promise<unknown> {
     signal.throwIfAborted();
+    if ('name' in request && request.name.length > MAX_NAME) {
+      throw new IndexError('invalid-argument', `a name of more than ${MAX_NAME} characters`);
+    }
     const from = performance.now();
     // The connection may come later than the caller's views live.
     const own = floats?.slice();
@@ -111,8 +114,13 @@ export class IndexClient {
     signal.throwIfAborted();
     if (socket.destroyed) throw LOST();
     const left = Math.max(0, deadlineMs - (performance.now() - from));
-    this.#last = (this.#last + 1) % 2 ** 32;
-    const id = this.#last;
+    const id = (this.#last + 1) % 2 ** 32;
+    const frame = encodeFrame(FRAME.request, id, { deadlineMs: left, request }, own);
+    if (frame.length > MAX_FRAME_BYTES) {
+      const text = `the call has ${frame.length} bytes as JSON, and ${MAX_FRAME_BYTES} may be; control characters take six`;
+      throw new IndexError('invalid-argument', text);
+    }
+    this.#last = id;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const withdraw = () => {
       if (this.#pending.delete(id)) socket.write(encodeFrame(FRAME.cancel, id, null));
@@ -120,7 +128,7 @@ export class IndexClient {
     };
     signal.addEventListener('abort', withdraw, { once: true });
     this.#pending.set(id, { resolve, reject });
-    socket.write(encodeFrame(FRAME.request, id, { deadlineMs: left, request }, own));
+    socket.write(frame);
     try {
       return await promise;
     } finally {

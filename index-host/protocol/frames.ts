@@ -9,7 +9,7 @@ export interface Frame {
   readonly floats: Float32Array;
 }
 
-/** Twice the bytes of the largest call: JSON escapes texts. */
+/** Longest frame. A call within the bounds of `messages.ts` can be longer, since JSON escapes texts: the client refuses it. */
 export const MAX_FRAME_BYTES = 16 * 2 ** 20;
 const HEADER_BYTES = 13;
 const FLOAT_BYTES = 4;
