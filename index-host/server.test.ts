@@ -213,3 +213,26 @@ test('an answer and a request that are too long fail alone, and the other calls 
   assert.equal(other.status === 'fulfilled' && other.value.length, 50);
   assert.deepEqual(host.errors, []);
 });
+
+test('the character U+0000 is refused in ids, texts, names and values of fields, and filters', async () => {
+  using folder = temporaryFolder();
+  await using host = await started(folder.path);
+  const client = host.client('one');
+  await client.create(shape('notes'), OPTIONS);
+  const { entries, vectors } = some('a', 1);
+  const wrong = [
+    { id: 'a\0' },
+    { text: 'a\0b' },
+    { metadata: [['a\0', 1]] as const },
+    { metadata: [['a', '\0']] as const },
+  ];
+  for (const part of wrong) {
+    const upsert = client.upsert('notes', [{ ...entries[0]!, ...part }], vectors, OPTIONS);
+    await assert.rejects(upsert, refused('invalid-argument'), JSON.stringify(part));
+  }
+  await assert.rejects(client.delete('notes', ['a\0'], OPTIONS), refused('invalid-argument'));
+  await assert.rejects(client.query('notes', { ...any, text: 'a\0' }, OPTIONS), refused('invalid-argument'));
+  const filter = [{ field: 'a', comparison: 'equal', values: ['\0'] }] as const;
+  await assert.rejects(client.query('notes', { ...any, filter }, OPTIONS), refused('invalid-argument'));
+  await assert.rejects(client.stats('notes\0', OPTIONS), refused('invalid-argument'));
+});

@@ -22,7 +22,12 @@ export const MAX_QUERY_TEXT_BYTES = 8192;
 
 export const INDEX_NAME = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/;
 
-const bytes = (most: number) => z.string().refine((text) => Buffer.byteLength(text) <= most, `more than ${most} bytes`);
+// SQLite ends texts at U+0000.
+const bytes = (most: number) =>
+  z
+    .string()
+    .refine((text) => Buffer.byteLength(text) <= most, `more than ${most} bytes`)
+    .refine((text) => !text.includes('\0'), 'a text with the character U+0000');
 const name = z.string().regex(INDEX_NAME);
 const value = z.union([bytes(MAX_FIELD_TEXT_BYTES), z.number(), z.boolean()]);
 const fieldName = bytes(MAX_FIELD_NAME_BYTES).min(1);
