@@ -60,22 +60,24 @@ export class Records {
 
   /** Makes the file. */
   static create(file: string, shape: Shape): Records {
-    const db = open(file);
-    db.exec(`BEGIN IMMEDIATE; ${SCHEMA}`);
-    const insert = db.prepare('INSERT INTO facts VALUES (?, ?)');
-    const facts = { format: FORMAT, ...shape, entries: 0, bytes: 0 };
-    for (const [name, value] of Object.entries(facts)) insert.run(name, value);
-    db.exec('COMMIT');
-    return new Records(db);
+    return open(file, (db) => {
+      db.exec(`BEGIN IMMEDIATE; ${SCHEMA}`);
+      const insert = db.prepare('INSERT INTO facts VALUES (?, ?)');
+      const facts = { format: FORMAT, ...shape, entries: 0, bytes: 0 };
+      for (const [name, value] of Object.entries(facts)) insert.run(name, value);
+      db.exec('COMMIT');
+      return new Records(db);
+    });
   }
 
   /** Opens a file; null when none was made completely. */
   static open(file: string): Records | null {
     if (!existsSync(file)) return null;
-    const db = open(file);
-    if (db.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'facts'").get()) return new Records(db);
-    db.close();
-    return null;
+    return open(file, (db) => {
+      if (db.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'facts'").get()) return new Records(db);
+      db.close();
+      return null;
+    });
   }
 
   private constructor(db: DatabaseSync) {
@@ -88,7 +90,6 @@ export class Records {
     );
     const metric = METRICS.find((one) => one === facts.get('metric'));
     if (facts.get('format') !== FORMAT || !metric) {
-      db.close();
       throw new IndexError('internal', 'the index was written by another version of Pie: make it again');
     }
     this.shape = { name: String(facts.get('name')), dimensions: Number(facts.get('dimensions')), metric };
@@ -270,10 +271,16 @@ const OPERATORS: Readonly<Partial<Record<Condition['comparison'], string>>> = {
   'at-least': '>=',
 };
 
-function open(file: string): DatabaseSync {
+/** Opens a database and closes it again when it, or the work with it, fails. */
+function open<T>(file: string, work: (db: DatabaseSync) => T): T {
   const db = new DatabaseSync(file, { enableForeignKeyConstraints: false });
-  db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2000');
-  return db;
+  try {
+    db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2000');
+    return work(db);
+  } catch (error) {
+    db.close();
+    throw error;
+  }
 }
 
 function statements(db: DatabaseSync) {

@@ -8,7 +8,7 @@ import { isPositive, matches } from './filter.ts';
 import { byScore, fuse, type Ranked } from './fusion.ts';
 import { Graph } from './graph.ts';
 import type { Pieces } from './pieces.ts';
-import { Records, type Row } from './records.ts';
+import { Records, type Row, type SavedGraph } from './records.ts';
 import type { Room } from './room.ts';
 import { similarity } from './similarity.ts';
 import { Tail } from './tail.ts';
@@ -75,9 +75,14 @@ export class VectorIndex {
   static *open(directory: string, sizes = SIZES): Pieces<VectorIndex | null> {
     const records = Records.open(path.join(directory, RECORDS));
     if (!records) return null;
-    const index = new VectorIndex(directory, records, sizes);
-    yield* index.#load();
-    return index;
+    try {
+      const index = new VectorIndex(directory, records, sizes);
+      yield* index.#load();
+      return index;
+    } catch (error) {
+      records.close();
+      throw error;
+    }
   }
 
   /** The size of an index that is not open; null when the directory has none. */
@@ -242,9 +247,7 @@ export class VectorIndex {
   *#load(): Pieces<void> {
     const saved = this.#records.graph;
     if (saved) {
-      const file = path.join(this.#directory, graphFile(saved.key));
-      if (statSync(file, { throwIfNoEntry: false })?.size === saved.bytes) {
-        this.#graph.load(file);
+      if (this.#loadGraph(saved)) {
         [this.#upTo, this.#savedUpTo] = [saved.key, saved.key];
       } else {
         this.#upTo = this.#records.lastKey();
@@ -256,6 +259,19 @@ export class VectorIndex {
       for (const { key, vector } of rows) this.#tail.push(key, vector);
       if (rows.length < ROWS_AT_ONCE) break;
       last = rows.at(-1)?.key ?? last;
+    }
+  }
+
+  /** Reads the graph's file; returns false when it is missing or damaged: the graph can be made again. */
+  #loadGraph({ key, bytes }: SavedGraph): boolean {
+    const file = path.join(this.#directory, graphFile(key));
+    if (statSync(file, { throwIfNoEntry: false })?.size !== bytes) return false;
+    try {
+      this.#graph.load(file);
+      return true;
+    } catch {
+      this.#graph = this.#newGraph();
+      return false;
     }
   }
 

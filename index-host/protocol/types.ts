@@ -56,6 +56,8 @@ export interface IndexStats extends Shape {
   readonly entries: number;
   /** Bytes that count for the tenant's limits. */
   readonly bytes: number;
+  /** The index cannot be read, only dropped; its shape is unknown. */
+  readonly isBroken?: true;
 }
 
 /** Outcome of a write: how many entries or indexes it was about, and then the bytes of all indexes of the tenant. */

@@ -1,7 +1,7 @@
 import { IndexError } from '../protocol/errors.ts';
 import type { IndexRequest } from '../protocol/messages.ts';
 import type { Changed, Entry, IndexStats, Match } from '../protocol/types.ts';
-import type { Catalog } from './catalog.ts';
+import { type Catalog, refuseBroken } from './catalog.ts';
 
 /** Answers one request of a tenant. `floats` are the vectors of the request. */
 export async function answer(
@@ -52,7 +52,9 @@ function changed(catalog: Catalog, tenant: string, count: number): Changed {
 }
 
 /** Cuts floats into vectors that the index can take. */
-function vectorsOf({ name, dimensions, metric }: IndexStats, floats: Float32Array, count: number): Float32Array[] {
+function vectorsOf(stats: IndexStats, floats: Float32Array, count: number): Float32Array[] {
+  refuseBroken(stats);
+  const { name, dimensions, metric } = stats;
   if (floats.length !== count * dimensions) {
     const text = `the vectors have ${floats.length} values; the index "${name}" of ${dimensions} dimensions takes ${count * dimensions} for ${count}`;
     throw new IndexError('invalid-argument', text);

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { test } from 'node:test';
 import type { Pieces } from '../engine/pieces.ts';
 import type { VectorIndex } from '../engine/vector-index.ts';
@@ -40,6 +42,12 @@ function* once<T>(work: () => T): Pieces<T> {
   return work();
 }
 
+function filesOf(directory: string, name: string): string[] {
+  const [tenant] = readdirSync(directory);
+  const folder = path.join(directory, tenant!, name);
+  return readdirSync(folder).map((file) => path.join(folder, file));
+}
+
 const ids = (from: number, count: number): string[] => Array.from({ length: count }, (_, i) => `e${from + i}`);
 
 test('the graph stays small when a tenant that always has calls waiting replaces the same entries', async () => {
@@ -56,5 +64,47 @@ test('the graph stays small when a tenant that always has calls waiting replaces
   };
   await Promise.all([replace(), replace(), replace()]);
   assert.ok(most < 1.5 * MIB, `${most} bytes for 1000 vectors`);
+  assert.deepEqual(one.errors, []);
+});
+
+test('an index that cannot be read is listed and can be dropped, and the others serve', async () => {
+  using folder = temporaryFolder();
+  {
+    await using one = catalogIn(folder.path);
+    for (const name of ['damaged', 'whole']) await one.create(name);
+    await one.upsert('whole', ids(0, 10));
+  }
+  for (const file of filesOf(folder.path, 'damaged')) writeFileSync(file, 'no database'.repeat(1000));
+  await using one = catalogIn(folder.path);
+  assert.deepEqual(
+    one.catalog.list('one').map(({ name, isBroken }) => [name, isBroken]),
+    [
+      ['damaged', true],
+      ['whole', undefined],
+    ],
+  );
+  assert.equal(one.errors.length, 1);
+  await assert.rejects(one.upsert('damaged', ids(0, 1)), { code: 'unavailable' });
+  await assert.rejects(one.create('damaged'), { code: 'unavailable' });
+  await one.upsert('whole', ids(10, 10));
+  assert.equal(await one.catalog.drop('one', 'damaged'), true);
+  await one.create('damaged');
+  await one.upsert('damaged', ids(0, 1));
+});
+
+test('an index whose graph has the right length but is damaged opens, and gets a new graph', async () => {
+  using folder = temporaryFolder();
+  {
+    await using one = catalogIn(folder.path);
+    await one.create('notes');
+    for (let at = 0; at < 1000; at += 250) await one.upsert('notes', ids(at, 250));
+  }
+  const [graph] = filesOf(folder.path, 'notes').filter((file) => file.endsWith('.usearch'));
+  writeFileSync(graph!, Buffer.alloc(readFileSync(graph!).length, 0xff));
+  await using one = catalogIn(folder.path);
+  await one.upsert('notes', ids(1000, 1));
+  const entries = await one.ask('notes', (index) => index.stats.entries);
+  assert.equal(entries, 1001);
+  while (await one.ask('notes', (index) => index.needsRebuild)) await new Promise(setImmediate);
   assert.deepEqual(one.errors, []);
 });

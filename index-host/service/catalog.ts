@@ -73,6 +73,7 @@ export class Catalog {
     const known = this.list(tenant);
     const existing = known.find(({ name }) => name === shape.name);
     if (existing) {
+      refuseBroken(existing);
       if (existing.dimensions === shape.dimensions && existing.metric === shape.metric) return existing;
       const text = `the index "${shape.name}" has ${existing.dimensions} dimensions and the metric ${existing.metric}; drop it first, or take another name`;
       throw new IndexError('invalid-argument', text);
@@ -157,7 +158,8 @@ export class Catalog {
     const directory = this.#path(tenant, name);
     const dropped = path.join(path.dirname(directory), `${DROPPED}${randomUUID()}`);
     const opening = this.#open.get(directory);
-    if (opening) (await opening)?.index.close();
+    // An index that does not open can be dropped, too.
+    (await opening?.catch(() => null))?.index.close();
     this.#forget(directory);
     // Another call may have dropped it during the wait.
     if (this.#stats.get(tenant)?.delete(name) !== true) return false;
@@ -180,7 +182,7 @@ export class Catalog {
   async #enter(tenant: string, name: string): Promise<OpenIndex> {
     const directory = this.#path(tenant, name);
     for (;;) {
-      this.stats(tenant, name);
+      refuseBroken(this.stats(tenant, name));
       const opening = this.#open.get(directory) ?? this.#openNow(tenant, directory);
       // Reinserting makes it the most recently used one.
       this.#open.delete(directory);
@@ -261,8 +263,14 @@ export class Catalog {
     const found: IndexStats[] = [];
     for (const name of readdirSync(directory, { withFileTypes: true }).map((entry) => entry.name)) {
       if (name.startsWith(DROPPED)) rmSync(path.join(directory, name), { recursive: true, force: true });
-      const stats = name.startsWith('.') ? null : VectorIndex.stats(path.join(directory, name));
-      if (stats?.name === name) found.push(stats);
+      if (name.startsWith('.')) continue;
+      try {
+        const stats = VectorIndex.stats(path.join(directory, name));
+        if (stats?.name === name) found.push(stats);
+      } catch (error) {
+        this.#onError(error);
+        found.push({ name, dimensions: 0, metric: 'cosine', entries: 0, bytes: 0, isBroken: true });
+      }
     }
     return found;
   }
@@ -288,6 +296,11 @@ function leastNeeded(
   const [most] = [...bytes].sort(([, a], [, b]) => b - a)[0] ?? [];
   const own = idle.filter(([, { tenant }]) => tenant === most);
   return own.sort(([a], [b]) => byUse.indexOf(a) - byUse.indexOf(b))[0] ?? null;
+}
+
+/** @throws IndexError `unavailable` for an index that cannot be read */
+export function refuseBroken({ name, isBroken }: IndexStats): void {
+  if (isBroken) throw new IndexError('unavailable', `the index "${name}" cannot be read: drop it, and make it again`);
 }
 
 const notFound = (name: string): IndexError =>
