@@ -99,6 +99,23 @@ test('names that lead out of the folder, wrong vectors and wrong shapes are refu
   assert.equal((await client.stats('notes', OPTIONS)).entries, 0);
 });
 
+test('values that 16 bits cannot hold are refused, except for cosine', async () => {
+  using folder = temporaryFolder();
+  await using host = await started(folder.path);
+  const client = host.client('one');
+  const { entries } = some('a', 1);
+  for (const metric of ['dot-product', 'euclidean', 'cosine'] as const) {
+    await client.create({ ...shape(metric), metric }, OPTIONS);
+    await client.upsert(metric, entries, new Float32Array(8).fill(-65_504), OPTIONS);
+    const vector = new Float32Array(8).fill(-65_505);
+    const calls = [client.upsert(metric, entries, vector, OPTIONS), client.query(metric, { ...any, vector }, OPTIONS)];
+    for (const call of calls) {
+      if (metric === 'cosine') await call;
+      else await assert.rejects(call, refused('invalid-argument'), metric);
+    }
+  }
+});
+
 test('the limits hold for all indexes of a tenant together, and a refused write leaves nothing', async () => {
   using folder = temporaryFolder();
   await using host = await started(folder.path, { indexes: 2, room: { entries: 30, bytes: 1e9 } });

@@ -1,5 +1,6 @@
 import { Index, MetricKind, ScalarKind } from 'usearch';
 import type { Metric } from '../protocol/types.ts';
+import { norm } from './similarity.ts';
 
 /** Parameters of the graph (Malkov and Yashunin, HNSW, 2018): links of a node, and the width of the searches for them and for queries. */
 const CONNECTIVITY = 16;
@@ -12,13 +13,15 @@ const KINDS: Readonly<Record<Metric, MetricKind>> = {
   euclidean: MetricKind.L2sq,
 };
 
-/** Approximate neighbours of a vector by key. It keeps deleted keys: the caller ignores them. */
+/** Approximate neighbours of a vector by key, of vectors in 16 bits: their values are at most `MAX_VALUE`, except for `cosine`. It keeps deleted keys: the caller ignores them. */
 export class Graph {
   readonly #index: Index;
   readonly #dimensions: number;
+  readonly #metric: Metric;
 
   constructor(dimensions: number, metric: Metric) {
     this.#dimensions = dimensions;
+    this.#metric = metric;
     this.#index = new Index({
       ...{ dimensions, metric: KINDS[metric], quantization: ScalarKind.F16, multi: false },
       ...{ connectivity: CONNECTIVITY, expansion_add: WIDTH_ADD, expansion_search: WIDTH_SEARCH },
@@ -37,13 +40,20 @@ export class Graph {
   }
 
   add(key: number, vector: Float32Array): void {
-    this.#index.add(BigUint64Array.of(BigInt(key)), vector, 1);
+    this.#index.add(BigUint64Array.of(BigInt(key)), this.#scaled(vector), 1);
   }
 
   /** Up to `count` keys near the vector. */
   near(vector: Float32Array, count: number): number[] {
     if (this.size === 0) return [];
-    return Array.from(this.#index.search(vector, Math.min(count, this.size), 1).keys, Number);
+    return Array.from(this.#index.search(this.#scaled(vector), Math.min(count, this.size), 1).keys, Number);
+  }
+
+  /** For `cosine` the vector's direction, whose values fit in 16 bits whatever the length. */
+  #scaled(vector: Float32Array): Float32Array {
+    if (this.#metric !== 'cosine') return vector;
+    const length = norm(vector);
+    return vector.map((value) => value / (length || 1));
   }
 
   save(file: string): void {

@@ -57,6 +57,27 @@ test('an index that a graph serves finds nine of ten neighbours, also after a re
   index.close();
 });
 
+test('vectors of any length have their neighbours by cosine, though the graph has 16 bits for a value', () => {
+  for (const scale of [1e-18, 1e-6, 1, 1e6, 1e18]) {
+    using folder = temporaryFolder();
+    const random = randomFrom(3);
+    const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 8, metric: 'cosine' }, SIZES);
+    const vectors = Array.from({ length: 1000 }, () => randomVector(8, random).map((value) => value * scale));
+    finish(
+      index.upsert(
+        vectors.map((vector, i) => ({ ...entry(String(i), []), vector })),
+        ROOM,
+      ),
+    );
+    const found = vectors
+      .slice(0, 100)
+      .map((vector) => finish(index.query({ vector, text: null, filter: [], limit: 1 })));
+    const right = found.filter(([best], i) => best?.id === String(i)).length;
+    assert.ok(right >= 98, `${right} of 100 for the scale ${scale}`);
+    index.close();
+  }
+});
+
 test('a query by vector and text joins both rankings; a text with operators is plain words', () => {
   using folder = temporaryFolder();
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });

@@ -6,6 +6,8 @@ import { COMPARISONS, METRICS } from './types.ts';
 export const MAX_NAME = 128;
 export const MAX_ID_BYTES = 512;
 export const MAX_DIMENSIONS = 4096;
+/** Largest value of a vector for metrics other than `cosine`: the graph has 16 bits for each. */
+export const MAX_VALUE = 65_504;
 export const MAX_ENTRIES_PER_CALL = 256;
 /** Bytes of the vectors, texts and metadata of one call. */
 export const MAX_CALL_BYTES = 4 * 2 ** 20;

@@ -1,5 +1,5 @@
 import { IndexError } from '../protocol/errors.ts';
-import type { IndexRequest } from '../protocol/messages.ts';
+import { type IndexRequest, MAX_VALUE } from '../protocol/messages.ts';
 import type { Changed, Entry, IndexStats, Match } from '../protocol/types.ts';
 import { type Catalog, refuseBroken } from './catalog.ts';
 
@@ -66,6 +66,10 @@ function vectorsOf(stats: IndexStats, floats: Float32Array, count: number): Floa
     }
     if (metric === 'cosine' && vector.every((value) => value === 0)) {
       throw new IndexError('invalid-argument', `the vector ${i} is zero, and has no direction to compare`);
+    }
+    if (metric !== 'cosine' && vector.some((value) => Math.abs(value) > MAX_VALUE)) {
+      const text = `the vector ${i} has a value beyond ±${MAX_VALUE}, the most for ${metric}: scale the vectors, or use cosine`;
+      throw new IndexError('invalid-argument', text);
     }
     return vector;
   });
