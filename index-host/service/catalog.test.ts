@@ -108,3 +108,35 @@ test('an index whose graph has the right length but is damaged opens, and gets a
   while (await one.ask('notes', (index) => index.needsRebuild)) await new Promise(setImmediate);
   assert.deepEqual(one.errors, []);
 });
+
+test('no more indexes open at once than may, and a call that was refused for that can be made again', async () => {
+  using folder = temporaryFolder();
+  await using one = catalogIn(folder.path, { open: 3 });
+  const names = Array.from({ length: 10 }, (_, i) => `index-${i}`);
+  for (const name of names) await one.create(name);
+  let most = 0;
+  const look = (name: string) =>
+    one.ask(name, () => {
+      most = Math.max(most, one.catalog.openIndexes);
+    });
+  const outcomes = await Promise.allSettled(names.map(look));
+  for (const outcome of outcomes) {
+    if (outcome.status === 'rejected') assert.equal(outcome.reason.code, 'unavailable');
+  }
+  assert.ok(most <= 3, `${most} open indexes`);
+  for (const name of names) await look(name);
+  assert.deepEqual(one.errors, []);
+});
+
+test('the memory of open indexes counts the cache of each, and writes that enlarge one close others', async () => {
+  using folder = temporaryFolder();
+  await using one = catalogIn(folder.path, { openBytes: 4.3 * MIB });
+  const names = ['a', 'b', 'c', 'd'];
+  for (const name of names) {
+    await one.create(name);
+    await one.upsert(name, ids(0, 1));
+  }
+  assert.equal(one.catalog.openIndexes, 2);
+  for (let at = 0; at < 3000; at += 250) await one.upsert('d', ids(at, 250));
+  assert.equal(one.catalog.openIndexes, 1);
+});

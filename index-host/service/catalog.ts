@@ -33,6 +33,9 @@ export const LIMITS: Limits = {
   openBytes: 1024 * MIB,
 };
 
+/** Memory of an open index besides its vectors: the cache of SQLite, which `records.ts` bounds. */
+const OPEN_INDEX_BYTES = 2 * MIB;
+
 /** A directory of this prefix is not an index: a dropped one, which a dead process did not delete. */
 const DROPPED = '.dropped-';
 
@@ -187,7 +190,11 @@ export class Catalog {
       // Reinserting makes it the most recently used one.
       this.#open.delete(directory);
       this.#open.set(directory, opening);
-      const opened = await opening;
+      const opened = await opening.catch((error: unknown) => {
+        // It may have failed before it was in the map.
+        if (this.#open.get(directory) === opening) this.#forget(directory);
+        throw error;
+      });
       if (!opened) throw notFound(name);
       // It may have been closed to make room before this call had its turn.
       if (this.#opened.get(directory) !== opened) continue;
@@ -213,15 +220,25 @@ export class Catalog {
     }
   }
 
-  /** Closes indexes while too many are open: those of the tenant with most of them first, the least recently used one first. */
+  /** Makes room for one more open index. @throws IndexError `unavailable` when all are in use */
   #makeRoom(tenant: string): void {
-    while (this.#opened.size >= this.#limits.open || this.#memoryBytes > this.#limits.openBytes) {
-      const idle = [...this.#opened].filter(([, { users, maintenance }]) => users === 0 && !maintenance);
+    this.#closeIdle(1, null);
+    if (this.#open.size < this.#limits.open) return;
+    throw new IndexError('unavailable', `all open indexes are in use (${tenant} asked for another); try again`);
+  }
+
+  /**
+   * Closes idle indexes but `kept` while too many are open, or would be with `more`: those of the tenant with most of them first, the least
+   * recently used one first.
+   */
+  #closeIdle(more: number, kept: OpenIndex | null): void {
+    const { open, openBytes } = this.#limits;
+    while (this.#open.size + more > open || this.#memoryBytes + more * OPEN_INDEX_BYTES > openBytes) {
+      const idle = [...this.#opened].filter(
+        ([, opened]) => opened.users === 0 && !opened.maintenance && opened !== kept,
+      );
       const victim = leastNeeded(idle, [...this.#open.keys()]);
-      if (!victim) {
-        if (this.#opened.size < this.#limits.open) return;
-        throw new IndexError('unavailable', `all open indexes are in use (${tenant} asked for another); try again`);
-      }
+      if (!victim) return;
       const [directory, { index }] = victim;
       this.#stats.get(victim[1].tenant)?.set(index.shape.name, index.stats);
       this.#forget(directory);
@@ -231,12 +248,14 @@ export class Catalog {
   }
 
   get #memoryBytes(): number {
-    return [...this.#opened.values()].reduce((sum, { index }) => sum + index.memoryBytes, 0);
+    const own = this.#open.size * OPEN_INDEX_BYTES;
+    return [...this.#opened.values()].reduce((sum, { index }) => sum + index.memoryBytes, own);
   }
 
-  /** Begins what is due after a call. */
+  /** Begins what is due after a call, which may have made the index larger. */
   #settle(opened: OpenIndex): void {
     const { index } = opened;
+    this.#closeIdle(0, opened);
     if (opened.maintenance || !(index.needsRebuild || index.needsSave)) return;
     opened.maintenance = this.#maintain(opened)
       .catch((error: unknown) => {
@@ -245,6 +264,7 @@ export class Catalog {
       })
       .finally(() => {
         opened.maintenance = null;
+        this.#closeIdle(0, opened);
       });
   }
 
@@ -292,7 +312,9 @@ function leastNeeded(
   byUse: readonly string[],
 ): [directory: string, OpenIndex] | null {
   const bytes = new Map<string, number>();
-  for (const [, { tenant, index }] of idle) bytes.set(tenant, (bytes.get(tenant) ?? 0) + index.memoryBytes);
+  for (const [, { tenant, index }] of idle) {
+    bytes.set(tenant, (bytes.get(tenant) ?? 0) + OPEN_INDEX_BYTES + index.memoryBytes);
+  }
   const [most] = [...bytes].sort(([, a], [, b]) => b - a)[0] ?? [];
   const own = idle.filter(([, { tenant }]) => tenant === most);
   return own.sort(([a], [b]) => byUse.indexOf(a) - byUse.indexOf(b))[0] ?? null;
