@@ -1,8 +1,11 @@
 import type { Metric } from '../protocol/types.ts';
 import { byScore, type Ranked } from './fusion.ts';
+import type { Pieces } from './pieces.ts';
 import { dot, norm } from './similarity.ts';
 
 const FIRST_ROWS = 64;
+/** Values compared in one piece, which takes about a millisecond. */
+const VALUES_AT_ONCE = 2 ** 20;
 
 /** The newest vectors of an index, in the order of their keys, compared one by one: the graph does not have them yet. */
 export class Tail {
@@ -62,7 +65,8 @@ export class Tail {
   }
 
   /** Similarity of the vector to all, the best first. */
-  ranked(vector: Float32Array): Ranked[] {
+  *ranked(vector: Float32Array): Pieces<Ranked[]> {
+    const rowsAtOnce = Math.ceil(VALUES_AT_ONCE / this.#dimensions);
     const length = norm(vector);
     const found: Ranked[] = [];
     for (const [key, row] of this.#rows) {
@@ -72,6 +76,8 @@ export class Tail {
       if (this.#metric === 'cosine') score = product / (length * own || 1);
       else if (this.#metric === 'euclidean') score = 2 * product - length * length - own * own;
       found.push({ key, score });
+      // Rows may move meanwhile; their order, and therefore this loop, stays.
+      if (found.length % rowsAtOnce === 0) yield;
     }
     return found.sort(byScore);
   }

@@ -151,3 +151,30 @@ test('the bytes of an index are those of its entries, whatever was written and d
   assert.deepEqual([index.stats.entries, index.stats.bytes], [0, 0]);
   index.close();
 });
+
+test('a query compares a long tail in several pieces, and rows that move meanwhile keep their scores', () => {
+  using folder = temporaryFolder();
+  const dimensions = 4096;
+  const index = VectorIndex.create(folder.path, { name: 'one', dimensions, metric: 'euclidean' });
+  const random = randomFrom(2);
+  const entries = Array.from({ length: 256 }, (_, i) => ({
+    ...entry(String(i), []),
+    vector: randomVector(dimensions, random),
+  }));
+  finish(index.upsert(entries.slice(0, 255), ROOM));
+  finish(index.upsert(entries.slice(255), ROOM));
+  const vector = entries[200]!.vector;
+  const query = index.query({ vector, text: null, filter: [], limit: 1 });
+  assert.equal(query.next().done, false);
+  finish(index.delete(['0', '1', '2']));
+  const more = Array.from({ length: 64 }, (_, i) => ({
+    ...entry(`x${i}`, []),
+    vector: randomVector(dimensions, random),
+  }));
+  finish(index.upsert(more, ROOM));
+  assert.deepEqual(
+    finish(query).map(({ id }) => id),
+    ['200'],
+  );
+  index.close();
+});

@@ -45,6 +45,7 @@ const STALE_LEAST = 1000;
 /** From this part on, additions wait until the graph was made again. */
 const CROWDED_PART = 0.5;
 const CROWDED_LEAST = 2 * STALE_LEAST;
+const CROWDED_TAILS = 8;
 
 const RECORDS = 'records.db';
 const graphFile = (key: number): string => `graph-${key}.usearch`;
@@ -114,6 +115,11 @@ export class VectorIndex {
     return this.#graph.bytes + this.#tail.bytes;
   }
 
+  /** Entries that the graph does not have yet. */
+  get tailSize(): number {
+    return this.#tail.size;
+  }
+
   /** Inserts entries, or replaces those with the same ids, all or none. They are stored from the first piece on. */
   *upsert(entries: readonly Entry[], room: () => Room): Pieces<void> {
     this.#checkOpen();
@@ -121,10 +127,20 @@ export class VectorIndex {
     for (const key of removed) this.#tail.delete(key);
     for (const [i, key] of added.entries()) this.#tail.push(key, (entries[i] as Entry).vector);
     // Those who write also pay for the graph, so a tenant that fills an index waits for its own work.
-    while (this.#tail.size > this.#sizes.tail) {
+    yield* this.absorbExcess();
+  }
+
+  /** True when an upsert ended before its excess was in the graph, or the tail was long when the index opened. */
+  get hasExcess(): boolean {
+    return this.#tail.size > this.#sizes.tail;
+  }
+
+  /** Moves the oldest entries of a long tail into the graph. */
+  *absorbExcess(): Pieces<void> {
+    this.#checkOpen();
+    while (this.hasExcess) {
       this.#absorb();
-      yield;
-      this.#checkOpen();
+      yield* this.#pause();
     }
   }
 
@@ -168,8 +184,9 @@ export class VectorIndex {
     return !this.#isWhole || this.#stale > Math.max(STALE_LEAST, STALE_PART * this.#graph.size);
   }
 
-  /** True when additions must wait for the rebuild, or the graph would grow without bound. */
+  /** True when additions must wait for maintenance, or the graph or the tail would grow without bound. */
   get isCrowded(): boolean {
+    if (this.#tail.size > CROWDED_TAILS * this.#sizes.tail) return true;
     return this.#stale > Math.max(CROWDED_LEAST, CROWDED_PART * this.#graph.size);
   }
 
@@ -319,7 +336,8 @@ export class VectorIndex {
   }
 
   *#tailNearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
-    const ranked = this.#tail.ranked(vector);
+    const ranked = yield* this.#tail.ranked(vector);
+    this.#checkOpen();
     return filter.length === 0 ? ranked.slice(0, limit) : yield* this.#filtered(ranked, filter, limit);
   }
 

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import type { Pieces } from '../engine/pieces.ts';
 import type { VectorIndex } from '../engine/vector-index.ts';
+import { IndexError } from '../protocol/errors.ts';
 import type { Metric } from '../protocol/types.ts';
 import { temporaryFolder } from '../testing/folder.ts';
 import { randomFrom, randomVector } from '../testing/random.ts';
@@ -139,4 +140,26 @@ test('the memory of open indexes counts the cache of each, and writes that enlar
   assert.equal(one.catalog.openIndexes, 2);
   for (let at = 0; at < 3000; at += 250) await one.upsert('d', ids(at, 250));
   assert.equal(one.catalog.openIndexes, 1);
+});
+
+test('upserts that end before their entries are in the graph leave the tail short', async () => {
+  using folder = temporaryFolder();
+  await using one = catalogIn(folder.path);
+  await one.create('notes');
+  let entries = 0;
+  let most = 0;
+  for (let i = 0; i < 30; i++) {
+    const before = entries;
+    const withdrawn = new AbortController();
+    const call = Promise.resolve(one.upsert('notes', ids(250 * i, 250), withdrawn.signal)).catch(() => null);
+    // The write is stored from the first piece on.
+    while (entries === before) entries = await one.ask('notes', (index) => index.stats.entries);
+    withdrawn.abort(new IndexError('cancelled', 'no longer needed'));
+    await call;
+    most = Math.max(most, await one.ask('notes', (index) => index.tailSize));
+  }
+  assert.equal(entries, 7500);
+  assert.ok(most <= 8 * 256 + 250, `a tail of ${most}`);
+  while ((await one.ask('notes', (index) => index.tailSize)) > 256) await new Promise(setImmediate);
+  assert.deepEqual(one.errors, []);
 });

@@ -256,7 +256,7 @@ export class Catalog {
   #settle(opened: OpenIndex): void {
     const { index } = opened;
     this.#closeIdle(0, opened);
-    if (opened.maintenance || !(index.needsRebuild || index.needsSave)) return;
+    if (opened.maintenance || !(index.hasExcess || index.needsRebuild || index.needsSave)) return;
     opened.maintenance = this.#maintain(opened)
       .catch((error: unknown) => {
         // An index that was dropped meanwhile needs none.
@@ -269,6 +269,7 @@ export class Catalog {
   }
 
   async #maintain({ tenant, index }: OpenIndex): Promise<void> {
+    if (index.hasExcess) await this.#turns.run(tenant, index.absorbExcess());
     if (index.needsRebuild) await this.#turns.run(tenant, index.rebuild());
     if (index.needsSave) await index.save((work) => this.#turns.run(tenant, work));
   }
