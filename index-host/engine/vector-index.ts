@@ -7,7 +7,7 @@ import type { Condition, Entry, IndexStats, Match, Query, Shape } from '../proto
 import { isPositive, matches } from './filter.ts';
 import { byScore, fuse, type Ranked } from './fusion.ts';
 import { Graph } from './graph.ts';
-import type { Pieces } from './pieces.ts';
+import { finished, once, type Pieces } from './pieces.ts';
 import { Records, type Row, type SavedGraph } from './records.ts';
 import type { Room } from './room.ts';
 import { similarity } from './similarity.ts';
@@ -213,9 +213,9 @@ export class VectorIndex {
     return this.#isWhole && this.#upTo - this.#savedUpTo > Math.max(SAVED_LEAST, SAVED_PART * this.#graph.size);
   }
 
-  /** Writes the graph to its file, unless it is there or lacks entries. `run` executes the part that keeps the thread busy. */
-  async save(run: (work: Pieces<number | null>) => Promise<number | null> = finished): Promise<void> {
-    const upTo = await run(this.#write());
+  /** Writes the graph to its file, unless it is there or lacks entries. `run` executes the parts that keep the thread busy. */
+  async save(run: <T>(work: Pieces<T>) => Promise<T> = finished): Promise<void> {
+    const upTo = await run(once(() => this.#write()));
     if (upTo === null) return;
     const file = path.join(this.#directory, graphFile(upTo));
     const handle = await open(`${file}.new`, 'r+');
@@ -225,15 +225,19 @@ export class VectorIndex {
       await handle.close();
     }
     await rename(`${file}.new`, file);
-    if (this.#closed) return;
-    this.#records.setGraph({ key: upTo, bytes: statSync(file).size });
-    this.#savedUpTo = upTo;
-    await this.#removeOldGraphs(graphFile(upTo));
+    const isNoted = await run(
+      once(() => {
+        if (this.#closed) return false;
+        this.#records.setGraph({ key: upTo, bytes: statSync(file).size });
+        this.#savedUpTo = upTo;
+        return true;
+      }),
+    );
+    if (isNoted) await this.#removeOldGraphs(graphFile(upTo));
   }
 
   /** Writes the graph; returns its last key, or null when there is nothing to write. */
-  // biome-ignore lint/correctness/useYield: a library's call cannot be cut into pieces.
-  *#write(): Pieces<number | null> {
+  #write(): number | null {
     const upTo = this.#upTo;
     if (!this.#isWhole || this.#closed || upTo === this.#savedUpTo || this.#graph.size === 0) return null;
     this.#graph.save(path.join(this.#directory, `${graphFile(upTo)}.new`));
@@ -424,12 +428,5 @@ export class VectorIndex {
     const files = await readdir(this.#directory).catch(() => []);
     const old = files.filter((file) => file.startsWith('graph-') && file !== kept);
     await Promise.all(old.map((file) => rm(path.join(this.#directory, file), { force: true })));
-  }
-}
-
-async function finished<T>(work: Pieces<T>): Promise<T> {
-  for (;;) {
-    const { done, value } = work.next();
-    if (done) return value as T;
   }
 }

@@ -11,10 +11,11 @@ export async function answer(
   floats: Float32Array,
   signal: AbortSignal,
 ): Promise<IndexStats | IndexStats[] | Match[] | Changed> {
+  await catalog.load(tenant, signal);
   switch (request.op) {
     case 'create': {
       const { name, dimensions, metric } = request;
-      return catalog.create(tenant, { name, dimensions, metric });
+      return catalog.turn(tenant, () => catalog.create(tenant, { name, dimensions, metric }), signal);
     }
     case 'upsert': {
       const { name, maxBytes } = request;
@@ -38,11 +39,11 @@ export async function answer(
       return catalog.use(tenant, name, (index) => index.query({ vector, text, filter, limit }), signal);
     }
     case 'stats':
-      return catalog.stats(tenant, request.name);
+      return catalog.turn(tenant, () => catalog.stats(tenant, request.name), signal);
     case 'list':
-      return catalog.list(tenant);
+      return catalog.turn(tenant, () => catalog.list(tenant), signal);
     case 'drop':
-      return changed(catalog, tenant, Number(await catalog.drop(tenant, request.name)));
+      return changed(catalog, tenant, Number(await catalog.drop(tenant, request.name, signal)));
   }
 }
 

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import type { Pieces } from '../engine/pieces.ts';
+import { once } from '../engine/pieces.ts';
 import type { VectorIndex } from '../engine/vector-index.ts';
 import { IndexError } from '../protocol/errors.ts';
-import type { Metric } from '../protocol/types.ts';
+import type { IndexStats, Metric } from '../protocol/types.ts';
 import { temporaryFolder } from '../testing/folder.ts';
 import { randomFrom, randomVector } from '../testing/random.ts';
 import { answer } from './calls.ts';
@@ -24,12 +24,13 @@ function catalogIn(directory: string, limits: Partial<Limits> = {}) {
   return {
     ...{ catalog, errors },
     create: (name: string, metric: Metric = 'cosine') =>
-      answer(catalog, 'one', { op: 'create', name, dimensions: DIMENSIONS, metric }, new Float32Array(0), SIGNAL),
+      answer(catalog, 'one', { op: 'create', name, dimensions: DIMENSIONS, metric }, NONE, SIGNAL),
     upsert(name: string, ids: readonly string[], signal = SIGNAL) {
       const vectors = Float32Array.from(ids.flatMap(() => [...randomVector(DIMENSIONS, random)]));
       const entries = ids.map((id) => ({ id, text: null, metadata: [] }));
       return answer(catalog, 'one', { op: 'upsert', name, entries }, vectors, signal);
     },
+    list: async () => (await answer(catalog, 'one', { op: 'list' }, NONE, SIGNAL)) as IndexStats[],
     ask: <T>(name: string, work: (index: VectorIndex) => T): Promise<T> =>
       catalog.use('one', name, (index) => once(() => work(index))),
     async [Symbol.asyncDispose]() {
@@ -38,10 +39,7 @@ function catalogIn(directory: string, limits: Partial<Limits> = {}) {
   };
 }
 
-// biome-ignore lint/correctness/useYield: one piece.
-function* once<T>(work: () => T): Pieces<T> {
-  return work();
-}
+const NONE = new Float32Array(0);
 
 function filesOf(directory: string, name: string): string[] {
   const [tenant] = readdirSync(directory);
@@ -78,7 +76,7 @@ test('an index that cannot be read is listed and can be dropped, and the others 
   for (const file of filesOf(folder.path, 'damaged')) writeFileSync(file, 'no database'.repeat(1000));
   await using one = catalogIn(folder.path);
   assert.deepEqual(
-    one.catalog.list('one').map(({ name, isBroken }) => [name, isBroken]),
+    (await one.list()).map(({ name, isBroken }) => [name, isBroken]),
     [
       ['damaged', true],
       ['whole', undefined],
@@ -88,7 +86,7 @@ test('an index that cannot be read is listed and can be dropped, and the others 
   await assert.rejects(one.upsert('damaged', ids(0, 1)), { code: 'unavailable' });
   await assert.rejects(one.create('damaged'), { code: 'unavailable' });
   await one.upsert('whole', ids(10, 10));
-  assert.equal(await one.catalog.drop('one', 'damaged'), true);
+  assert.equal(await one.catalog.drop('one', 'damaged', SIGNAL), true);
   await one.create('damaged');
   await one.upsert('damaged', ids(0, 1));
 });
@@ -162,4 +160,26 @@ test('upserts that end before their entries are in the graph leave the tail shor
   assert.ok(most <= 8 * 256 + 250, `a tail of ${most}`);
   while ((await one.ask('notes', (index) => index.tailSize)) > 256) await new Promise(setImmediate);
   assert.deepEqual(one.errors, []);
+});
+
+test("a tenant's call waits for few of the creations and drops of another", async () => {
+  using folder = temporaryFolder();
+  await using one = catalogIn(folder.path);
+  await one.create('notes');
+  const [own] = readdirSync(folder.path);
+  const names = Array.from({ length: 40 }, (_, i) => `index-${i}`);
+  await answer(one.catalog, 'flood', { op: 'list' }, NONE, SIGNAL);
+  const flood = readdirSync(folder.path).find((name) => name !== own)!;
+  const made = () => readdirSync(path.join(folder.path, flood)).filter((name) => names.includes(name)).length;
+  const creations = names.map((name) =>
+    answer(one.catalog, 'flood', { op: 'create', name, dimensions: 4, metric: 'cosine' }, NONE, SIGNAL),
+  );
+  await one.list();
+  assert.ok(made() < 10, `${made()} creations`);
+  await Promise.all(creations);
+  const drops = names.map((name) => answer(one.catalog, 'flood', { op: 'drop', name }, NONE, SIGNAL));
+  await one.list();
+  assert.ok(made() > 20, `${made()} indexes left`);
+  await Promise.all(drops);
+  assert.equal(made(), 0);
 });

@@ -1,7 +1,8 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import type { Pieces } from '../engine/pieces.ts';
+import { once, type Pieces } from '../engine/pieces.ts';
 import type { Room } from '../engine/room.ts';
 import { VectorIndex } from '../engine/vector-index.ts';
 import { IndexError } from '../protocol/errors.ts';
@@ -56,6 +57,7 @@ export class Catalog {
   readonly #onError: (error: unknown) => void;
   /** Sizes of all indexes of the tenants that called since the start. */
   readonly #stats = new Map<string, Map<string, IndexStats>>();
+  readonly #loading = new Map<string, Promise<void>>();
   /** Open indexes, or indexes that open, by path; the least recently used one first. */
   readonly #open = new Map<string, Promise<OpenIndex | null>>();
   readonly #opened = new Map<string, OpenIndex>();
@@ -69,6 +71,25 @@ export class Catalog {
 
   get openIndexes(): number {
     return this.#opened.size;
+  }
+
+  /** Reads which indexes a tenant has; all other methods need it. */
+  async load(tenant: string, signal: AbortSignal): Promise<void> {
+    if (this.#stats.has(tenant)) return;
+    let loading = this.#loading.get(tenant);
+    if (!loading) {
+      loading = this.#turns
+        .run(tenant, this.#read(tenant))
+        .then((known) => void this.#stats.set(tenant, known))
+        .finally(() => this.#loading.delete(tenant));
+      this.#loading.set(tenant, loading);
+    }
+    await unlessAborted(loading, signal);
+  }
+
+  /** Does some short work in the tenant's turn. */
+  turn<T>(tenant: string, work: () => T, signal: AbortSignal): Promise<T> {
+    return this.#turns.run(tenant, once(work), signal);
   }
 
   /** Makes an index, or finds the one with this shape. @throws IndexError `invalid-argument` when the one of that name has another shape */
@@ -92,23 +113,22 @@ export class Catalog {
     const index = VectorIndex.create(directory, shape);
     const { stats } = index;
     index.close();
-    this.#stats.get(tenant)?.set(shape.name, stats);
+    this.#known(tenant).set(shape.name, stats);
     return stats;
   }
 
   /** Sizes of the tenant's indexes, by name. */
   list(tenant: string): IndexStats[] {
-    let known = this.#stats.get(tenant);
-    if (!known) {
-      known = new Map(this.#read(tenant).map((stats) => [stats.name, stats]));
-      this.#stats.set(tenant, known);
-    }
-    const current = [...known].map(([name, stats]) => this.#opened.get(this.#path(tenant, name))?.index.stats ?? stats);
+    const folder = this.#tenantPath(tenant);
+    const current = [...this.#known(tenant)].map(
+      ([name, stats]) => this.#opened.get(path.join(folder, name))?.index.stats ?? stats,
+    );
     return current.sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   stats(tenant: string, name: string): IndexStats {
-    const stats = this.list(tenant).find((one) => one.name === name);
+    const known = this.#known(tenant).get(name);
+    const stats = known && (this.#opened.get(this.#path(tenant, name))?.index.stats ?? known);
     if (!stats) throw notFound(name);
     return stats;
   }
@@ -155,20 +175,27 @@ export class Catalog {
   }
 
   /** Deletes an index; returns false when there is none. Calls that use it end with `not-found`. */
-  async drop(tenant: string, name: string): Promise<boolean> {
-    this.list(tenant);
-    if (!this.#stats.get(tenant)?.has(name)) return false;
+  async drop(tenant: string, name: string, signal: AbortSignal): Promise<boolean> {
     const directory = this.#path(tenant, name);
     const dropped = path.join(path.dirname(directory), `${DROPPED}${randomUUID()}`);
-    const opening = this.#open.get(directory);
-    // An index that does not open can be dropped, too.
-    (await opening?.catch(() => null))?.index.close();
-    this.#forget(directory);
-    // Another call may have dropped it during the wait.
-    if (this.#stats.get(tenant)?.delete(name) !== true) return false;
-    renameSync(directory, dropped);
-    rmSync(dropped, { recursive: true, force: true });
-    return true;
+    const remove = (): boolean | null => {
+      const opened = this.#opened.get(directory);
+      if (!opened && this.#open.has(directory)) return null;
+      opened?.index.close();
+      this.#forget(directory);
+      if (!this.#known(tenant).delete(name)) return false;
+      renameSync(directory, dropped);
+      return true;
+    };
+    for (;;) {
+      // An index that does not open can be dropped, too.
+      await this.#open.get(directory)?.catch(() => null);
+      const isRemoved = await this.turn(tenant, remove, signal);
+      // Another call opens it.
+      if (isRemoved === null) continue;
+      if (isRemoved) await rm(dropped, { recursive: true, force: true });
+      return isRemoved;
+    }
   }
 
   /** Saves what the open indexes have not saved, and closes them. */
@@ -279,27 +306,33 @@ export class Catalog {
     this.#opened.delete(directory);
   }
 
-  #read(tenant: string): IndexStats[] {
+  #known(tenant: string): Map<string, IndexStats> {
+    const known = this.#stats.get(tenant);
+    if (!known) throw new Error('a call of a tenant whose indexes were not read');
+    return known;
+  }
+
+  *#read(tenant: string): Pieces<Map<string, IndexStats>> {
     const directory = this.#tenantPath(tenant);
-    const found: IndexStats[] = [];
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    const found = new Map<string, IndexStats>();
     for (const name of readdirSync(directory, { withFileTypes: true }).map((entry) => entry.name)) {
       if (name.startsWith(DROPPED)) rmSync(path.join(directory, name), { recursive: true, force: true });
       if (name.startsWith('.')) continue;
       try {
         const stats = VectorIndex.stats(path.join(directory, name));
-        if (stats?.name === name) found.push(stats);
+        if (stats?.name === name) found.set(name, stats);
       } catch (error) {
         this.#onError(error);
-        found.push({ name, dimensions: 0, metric: 'cosine', entries: 0, bytes: 0, isBroken: true });
+        found.set(name, { name, dimensions: 0, metric: 'cosine', entries: 0, bytes: 0, isBroken: true });
       }
+      yield;
     }
     return found;
   }
 
   #tenantPath(tenant: string): string {
-    const directory = path.join(this.#directory, createHash('sha256').update(tenant).digest('hex').slice(0, 32));
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
-    return directory;
+    return path.join(this.#directory, createHash('sha256').update(tenant).digest('hex').slice(0, 32));
   }
 
   #path(tenant: string, name: string): string {
