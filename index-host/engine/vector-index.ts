@@ -244,6 +244,10 @@ export class VectorIndex {
     return upTo;
   }
 
+  get isClosed(): boolean {
+    return this.#closed;
+  }
+
   close(): void {
     if (this.#closed) return;
     this.#closed = true;

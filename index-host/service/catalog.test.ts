@@ -183,3 +183,15 @@ test("a tenant's call waits for few of the creations and drops of another", asyn
   await Promise.all(drops);
   assert.equal(made(), 0);
 });
+
+test('an index that is dropped amid its save leaves no error', async () => {
+  using folder = temporaryFolder();
+  await using one = catalogIn(folder.path);
+  for (let ticks = 0; ticks < 8; ticks++) {
+    await one.create('notes');
+    for (let at = 0; at < 1500; at += 250) await one.upsert('notes', ids(at, 250));
+    for (let i = 0; i < ticks; i++) await new Promise(setImmediate);
+    assert.equal(await one.catalog.drop('one', 'notes', SIGNAL), true);
+  }
+  assert.deepEqual(one.errors, []);
+});

@@ -286,8 +286,8 @@ export class Catalog {
     if (opened.maintenance || !(index.hasExcess || index.needsRebuild || index.needsSave)) return;
     opened.maintenance = this.#maintain(opened)
       .catch((error: unknown) => {
-        // An index that was dropped meanwhile needs none.
-        if (!(error instanceof IndexError && error.code === 'not-found')) this.#onError(error);
+        // An index that was dropped meanwhile needs none, and its files are gone.
+        if (!index.isClosed) this.#onError(error);
       })
       .finally(() => {
         opened.maintenance = null;
