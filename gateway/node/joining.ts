@@ -47,10 +47,10 @@ export class Joining {
   join(token: string, sealed: string): Promise<string> {
     return translating(async () => {
       const { joinTokens, redisUsers } = this.#scheduler;
-      const { redis, masterKeys, settings } = await this.#usable();
-      const key = await joinTokens.key(masterKeys, token);
+      const key = this.#source ? await joinTokens.key(this.#source.masterKeys, token) : null;
       const request = key && joining.safeParse(openJoin(key, 'request', sealed));
       if (!key || !request?.success) throw refused();
+      const { redis, masterKeys, settings } = await this.#usable();
       const { machine, roles, certificate } = request.data;
       // A GPU host opens no secret.
       const opens = roles.some((role) => role !== 'gpu-host');
