@@ -73,7 +73,7 @@ export interface NodeControlPlaneOptions {
   readonly awaitedFunctions?: () => readonly string[];
   /** Allowed addresses of webhooks; the public internet by default. */
   readonly reach?: Reach;
-  /** What machines that join get; none can join without it. */
+  /** Settings and keys for machines that join; without them no machine can join. */
   readonly joining?: JoinSource;
   /** Receives errors whose details clients do not see. */
   readonly onError?: (error: unknown) => void;

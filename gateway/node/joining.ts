@@ -5,7 +5,7 @@ import { type MasterKeys, masterKeyText } from '#scheduler/secrets/master-keys.t
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { translating } from './store-errors.ts';
 
-/** What a gateway hands to machines that join. */
+/** Settings and keys that a gateway hands to machines that join. */
 export interface JoinSource {
   /** The platform's Redis as this machine reaches it; null when no other machine can. */
   readonly redis: {

@@ -34,7 +34,7 @@ export class SearchEngine implements AsyncDisposable {
     return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** What a query is appended to. */
+  /** Address to which clients append a query. */
   get url(): string {
     return `http://${this.host}/?q=`;
   }

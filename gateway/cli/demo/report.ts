@@ -62,7 +62,7 @@ export function rowsOf({ program, loop }: Report): string[][] {
   ];
 }
 
-/** What the figures mean and what they leave out. */
+/** Notes on the meaning of the figures and on the costs that they leave out. */
 export function remarksOf({ roundTripMs, rounds, equalTexts, equalTokens, ratio, program, loop }: Report): string[] {
   const added =
     roundTripMs > 0

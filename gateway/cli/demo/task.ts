@@ -34,7 +34,7 @@ export interface Run {
   readonly promptTokens: number;
 }
 
-/** What both sides get. */
+/** The task that both sides receive. */
 export interface Side {
   readonly task: Task;
   /** Time added to each request, as a network between client and platform would add it. */

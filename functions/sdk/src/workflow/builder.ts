@@ -32,7 +32,7 @@ export class Prompt {
   }
 }
 
-/** What a prompt's template may hold. */
+/** A value in the template of a prompt. */
 export type PromptValue = Ref<'text'> | Ref<'image'> | Ref<'number'> | Prompt | string | number | Uint8Array;
 
 /**

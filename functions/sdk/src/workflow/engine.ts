@@ -125,7 +125,7 @@ export function inputValue(input: Input, read: (ref: Ref) => unknown): unknown {
   return 'list' in input ? input.list.map((item) => inputValue(item, read)) : input.value;
 }
 
-/** What a node reads, with the branch that a condition takes as its only input. `dropped` is what it does not read. */
+/** The inputs that a node reads. A condition reads only the branch that it takes; `dropped` holds the inputs that it does not read. */
 export function inputsOf(
   node: Node,
   read: (ref: Ref) => unknown,

@@ -3,7 +3,7 @@ import { InferletError } from '../errors.ts';
 import { type Engine, inputsOf, inputValue, type NodeValues, runNode } from './engine.ts';
 import { type Graph, type Input, keyOf, type Node, needsOf, type Ref, refsIn, resultsOf } from './graph.ts';
 
-/** What happened to a node. */
+/** A change of a node's state. */
 export interface NodeEvent {
   readonly node: Node;
   readonly what: 'started' | 'ended' | 'skipped' | 'failed';

@@ -9,7 +9,7 @@ import { validate } from './validate.ts';
 import { inputsOfResults, isVariable, outputOf, Untraceable, Variable } from './variable.ts';
 import { type Results, type RunOptions, runGraph, type Workflow } from './workflow.ts';
 
-/** What a state's template may hold. */
+/** A value in the template of a state. */
 export type StateValue = Variable | Prompt | string | number | Uint8Array;
 
 /** A text that the model generates where a state's template holds it first; later templates hold its value. */
@@ -65,7 +65,7 @@ export class State {
     return this;
   }
 
-  /** Goes on with one of two branches, by a value that may not exist yet. What a branch generates can be used in it alone. */
+  /** Goes on with one of two branches, by a value that may not exist yet. Only the branch itself can use the values that it generates. */
   when(
     value: Variable,
     test: (text: string) => boolean,
@@ -125,7 +125,7 @@ export class State {
   }
 }
 
-/** What a program is given. */
+/** The session that a program receives. */
 export class Session {
   readonly #builder: Builder;
   readonly #interpreter: Interpreter | undefined;

@@ -7,7 +7,7 @@ export interface Filled {
   /** `json`: the one text field `input` holds the whole input. */
   readonly mode: 'form' | 'json';
   readonly texts: Texts;
-  /** What is wrong with the form, and the field that it concerns. */
+  /** The fault of the form, and the field that it concerns. */
   readonly fault?: { readonly message: string; readonly field?: string };
 }
 
