@@ -34,7 +34,7 @@ export interface Run {
   readonly promptTokens: number;
 }
 
-/** The task that both sides receive. */
+/** The task and the options of one side; both sides receive the same. */
 export interface Side {
   readonly task: Task;
   /** Time added to each request, as a network between client and platform would add it. */

@@ -125,7 +125,7 @@ export class State {
   }
 }
 
-/** The session that a program receives. */
+/** The operations of a program: states, values that they generate, and calls. */
 export class Session {
   readonly #builder: Builder;
   readonly #interpreter: Interpreter | undefined;
