@@ -1,4 +1,5 @@
-import { CODES, type ErrorCode, type ErrorStatus } from './codes.ts';
+import type { ErrorStatus } from './code-entry.ts';
+import { CODES, type ErrorCode } from './codes.ts';
 
 export interface GatewayErrorOptions {
   /** Remedy for this occurrence; the code's own hint when absent. */

@@ -1,4 +1,5 @@
-import { CODES, type CodeEntry, type ErrorCode, type ErrorStatus } from './codes.ts';
+import type { CodeEntry, ErrorStatus } from './code-entry.ts';
+import { CODES, type ErrorCode } from './codes.ts';
 
 /** The `code` of the `error` object: OpenAI's name where it has one. */
 export function openAiCode(code: ErrorCode): string {
