@@ -6,9 +6,9 @@ import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import type { EventSink } from '../host/session-state.ts';
 import { costOfEvents } from './event-pace.ts';
-import { lengthOf, takeBatch } from './outbox-batch.ts';
 import { KeptEvents } from './outbox-kept.ts';
 import type { AttemptLog, MarkedUsage, OutboxEnd, OutboxOptions, Shows } from './outbox-options.ts';
+import { lengthOf, OutboxQueue } from './outbox-queue.ts';
 import { untilAnswered } from './stored.ts';
 import type { Reporting } from './usage-reports.ts';
 
@@ -39,13 +39,7 @@ export class Outbox implements EventSink, Reporting {
   readonly #abandoned: () => boolean;
   readonly #keepMs: number;
   readonly #kept: KeptEvents;
-  #nextSeq: number;
-  #queue: NewEvent[] = [];
-  /** Events of the call in flight, which precede the queue. */
-  #flying: readonly NewEvent[] = [];
-  /** Times at which each queued event, and the oldest event in flight, were added. */
-  #queuedAt: number[] = [];
-  #flyingSince = 0;
+  readonly #queue: OutboxQueue;
   /** Callbacks for the end of the next write. */
   #onWritten: (() => void)[] = [];
   readonly #shows: Shows | undefined;
@@ -56,7 +50,6 @@ export class Outbox implements EventSink, Reporting {
   readonly #onTick = () => this.#start();
   #spokeAt = performance.now();
   #told: Usage | null = null;
-  #pendingBytes = 0;
   #writing: Promise<void> | null = null;
   #pausing: Promise<void> | null = null;
   #hurried = false;
@@ -70,7 +63,7 @@ export class Outbox implements EventSink, Reporting {
   #closed = false;
 
   constructor(nextSeq: number, log: AttemptLog, options: OutboxOptions) {
-    this.#nextSeq = nextSeq;
+    this.#queue = new OutboxQueue(nextSeq);
     this.#log = log;
     this.#shown = nextSeq - 1;
     this.#mayShow = this.#shown + SHOWN_AHEAD;
@@ -85,7 +78,7 @@ export class Outbox implements EventSink, Reporting {
   }
 
   get pendingBytes(): number {
-    return this.#pendingBytes;
+    return this.#queue.bytes;
   }
 
   get spokeAt(): number {
@@ -98,7 +91,7 @@ export class Outbox implements EventSink, Reporting {
 
   /** Number of the event after the last one written. */
   get nextSeq(): number {
-    return this.#nextSeq;
+    return this.#queue.nextSeq;
   }
 
   /** The reason that the log takes no more events, or null. */
@@ -133,7 +126,7 @@ export class Outbox implements EventSink, Reporting {
   report(usage: Usage): boolean {
     if (this.#writing || this.#scheduled || this.#end || this.#closed) return false;
     // Report also while events wait for their pace: the answer says what the quotas still allow.
-    if (this.#queue.length > 0 && !this.#pausing) return false;
+    if (this.#queue.events.length > 0 && !this.#pausing) return false;
     this.#writing = this.#report(usage);
     return true;
   }
@@ -141,14 +134,14 @@ export class Outbox implements EventSink, Reporting {
   /** Resolves with true when all events added so far are in the log, with false when they cannot get there. */
   async flushed(atOnce = true): Promise<boolean> {
     if (!atOnce) {
-      const until = this.#nextSeq + this.#flying.length + this.#queue.length;
-      while (!this.#end && !this.#closed && this.#nextSeq < until) {
+      const until = this.#queue.endSeq;
+      while (!this.#end && !this.#closed && this.nextSeq < until) {
         await new Promise<void>((resolve) => this.#onWritten.push(resolve));
       }
-      return this.#nextSeq >= until;
+      return this.nextSeq >= until;
     }
     this.#show();
-    while (!this.#end && (this.#queue.length > 0 || this.#writing)) {
+    while (!this.#end && (this.#queue.events.length > 0 || this.#writing)) {
       if (!this.#writing) this.#start();
       await (this.#writing ?? this.#pausing);
     }
@@ -190,7 +183,7 @@ export class Outbox implements EventSink, Reporting {
     this.#show();
     this.close();
     for (;;) {
-      while (this.#writing || (this.#queue.length > 0 && !(together && this.#travels))) {
+      while (this.#writing || (this.#queue.events.length > 0 && !(together && this.#travels))) {
         this.#start();
         await this.#writing;
       }
@@ -201,8 +194,9 @@ export class Outbox implements EventSink, Reporting {
         });
       }
       try {
-        const [last, events] = [this.#nextSeq - 1, this.#queue];
-        if (events.length > 0) this.#pace?.spend(costOfEvents(events.length, this.#pendingBytes));
+        const last = this.nextSeq - 1;
+        const { events } = this.#queue;
+        if (events.length > 0) this.#pace?.spend(costOfEvents(events.length, this.#queue.bytes));
         const seq = Math.max(last + events.length, this.#shown) + 1;
         const answer = await untilAnswered(this.#abandoned, () => write(seq, last, events, this.#shown));
         if (events.length === 0 || answer !== unwritten) return answer;
@@ -210,8 +204,8 @@ export class Outbox implements EventSink, Reporting {
       } catch (error) {
         if (!(error instanceof SequenceGap)) throw error;
         // Extra events came from a call that the store refused midway: no other writer has this epoch.
-        if (error.lastSeq < this.#nextSeq - 1) this.#rewindOrStop(error.lastSeq);
-        else if (this.#queue.length === 0) this.#nextSeq = error.lastSeq + 1;
+        if (error.lastSeq < this.nextSeq - 1) this.#rewindOrStop(error.lastSeq);
+        else if (this.#queue.events.length === 0) this.#queue.nextSeq = error.lastSeq + 1;
         // They may be among the remaining events: a write of their own skips those that the log has.
         together = false;
       }
@@ -234,7 +228,7 @@ export class Outbox implements EventSink, Reporting {
 
   /** True when the terminal event's write can take the remaining events along: they are few, and followers are shown them. */
   get #travels(): boolean {
-    const few = this.#queue.length <= MAX_LAST_EVENTS && this.#pendingBytes <= MAX_LAST_BYTES;
+    const few = this.#queue.events.length <= MAX_LAST_EVENTS && this.#queue.bytes <= MAX_LAST_BYTES;
     return few && this.#showing !== undefined && this.#end === null && this.#writing === null;
   }
 
@@ -243,24 +237,23 @@ export class Outbox implements EventSink, Reporting {
     if (this.#lingering) clearTimeout(this.#lingering);
     this.#lingering = null;
     this.#show();
-    if (!this.#shows || this.#pendingBytes >= WRITE_NOW_BYTES) this.#start();
-    else if (this.#queue.length > 0) this.#shows.ticks.add(this.#onTick);
+    if (!this.#shows || this.#queue.bytes >= WRITE_NOW_BYTES) this.#start();
+    else if (this.#queue.events.length > 0) this.#shows.ticks.add(this.#onTick);
   }
 
   /** Shows as many new events as the bounds allow. */
   #show(): void {
     if (!this.#showing || this.#end || this.#closed) return;
-    const logged = this.#nextSeq - 1;
+    const logged = this.nextSeq - 1;
     if (this.#shown < logged) {
       // Followers read logged events that were never shown from the log.
       this.#shown = logged;
       this.#showing.logged(logged);
     }
-    const oldestAt = this.#flying.length > 0 ? this.#flyingSince : this.#queuedAt[0];
+    const { oldestAt, endSeq } = this.#queue;
     if (oldestAt === undefined || performance.now() - oldestAt > MAX_UNLOGGED_MS) return;
-    let room = MAX_SHOWN_LENGTH - lengthOf(this.#after(logged, this.#shown));
-    const unheld = logged + this.#flying.length + this.#queue.length - this.#held;
-    const events = this.#after(this.#shown, Math.min(this.#mayShow, unheld));
+    let room = MAX_SHOWN_LENGTH - lengthOf(this.#queue.between(logged, this.#shown));
+    const events = this.#queue.between(this.#shown, Math.min(this.#mayShow, endSeq - 1 - this.#held));
     const tooMuch = events.findIndex(({ data }) => {
       room -= data.length;
       return room < 0;
@@ -276,33 +269,20 @@ export class Outbox implements EventSink, Reporting {
     if (this.#end || this.#closed) return false;
     this.#held = 0;
     this.#queue.push({ event, data });
-    this.#queuedAt.push(performance.now());
     this.#usage?.mark();
-    this.#pendingBytes += data.length;
     return true;
   }
 
   #unlogged(): Unlogged {
-    const logged = this.#nextSeq - 1;
-    return { logged, events: this.#after(logged, this.#shown) };
-  }
-
-  /** Events that are not in the log, with numbers above `seq` and up to `upTo`. */
-  #after(seq: number, upTo: number): readonly NewEvent[] {
-    const [from, to] = [seq + 1 - this.#nextSeq, upTo + 1 - this.#nextSeq].map((place) => Math.max(0, place)) as [
-      number,
-      number,
-    ];
-    const flying = this.#flying.length;
-    const waiting = this.#queue.slice(Math.max(0, from - flying), Math.max(0, to - flying));
-    return from < flying ? [...this.#flying.slice(from, to), ...waiting] : waiting;
+    const logged = this.nextSeq - 1;
+    return { logged, events: this.#queue.between(logged, this.#shown) };
   }
 
   #start(check = false): void {
     if (this.#lingering) clearTimeout(this.#lingering);
     this.#lingering = null;
     // `#write` never ends before the assignment to `#writing`: it has work, so it awaits first.
-    if (this.#writing || (this.#queue.length === 0 && !check)) return;
+    if (this.#writing || (this.#queue.events.length === 0 && !check)) return;
     if (!check && this.#pauseMs() > 0) this.#pausing ??= this.#pause();
     else this.#writing = this.#write(check);
   }
@@ -311,9 +291,9 @@ export class Outbox implements EventSink, Reporting {
     try {
       if (check) await this.#check();
       do {
-        if (this.#queue.length > 0 && this.#pauseMs() === 0) await this.#writeBatch();
+        if (this.#queue.events.length > 0 && this.#pauseMs() === 0) await this.#writeBatch();
         else break;
-      } while (!this.#shows || this.#pendingBytes >= WRITE_NOW_BYTES);
+      } while (!this.#shows || this.#queue.bytes >= WRITE_NOW_BYTES);
     } catch (cause) {
       this.#stop(cause instanceof QuotaExceeded ? 'over-quota' : 'broken', cause);
     } finally {
@@ -359,49 +339,42 @@ export class Outbox implements EventSink, Reporting {
   }
 
   async #writeBatch(): Promise<void> {
-    const { batch, bytes } = takeBatch(this.#queue);
-    const firstSeq = this.#nextSeq;
-    this.#flying = batch;
-    this.#flyingSince = this.#queuedAt.splice(0, batch.length)[0] ?? performance.now();
-    this.#pace?.spend(costOfEvents(batch.length, bytes));
+    const { firstSeq, events, bytes } = this.#queue.take();
+    this.#pace?.spend(costOfEvents(events.length, bytes));
     // Usage covers the events that stay queued, too.
     const usage = this.#usage?.marked();
     const sentAt = performance.now();
     let outcome: AppendOutcome | null;
     try {
-      outcome = await untilAnswered(this.#abandoned, () => this.#log.append(firstSeq, batch, usage));
+      outcome = await untilAnswered(this.#abandoned, () => this.#log.append(firstSeq, events, usage));
     } catch (error) {
-      this.#flying = [];
       if (!(error instanceof SequenceGap)) throw error;
-      this.#requeue(batch);
+      this.#queue.requeue();
       if (error.lastSeq < firstSeq - 1) this.#rewind(error.lastSeq);
       return;
     }
-    this.#flying = [];
-    this.#pendingBytes -= bytes;
+    this.#queue.landed(outcome === 'ok');
     if (outcome === 'ok') {
-      this.#nextSeq += batch.length;
-      this.#mayShow = Math.max(this.#mayShow, this.#nextSeq - 1 + SHOWN_AHEAD);
+      this.#mayShow = Math.max(this.#mayShow, this.nextSeq - 1 + SHOWN_AHEAD);
       this.#spokeAt = performance.now();
       this.#told = usage ?? this.#told;
       this.#kept.confirm(sentAt);
-      this.#kept.add(firstSeq, batch, performance.now());
+      this.#kept.add(firstSeq, events, performance.now());
     } else this.#stop(outcome === 'full' ? 'full' : 'lost');
   }
 
   /** Requeues the events that the log lost after `lastSeq`, before the queued events. Throws when one of them is not kept. */
   #rewind(lastSeq: number): void {
-    const lostUpTo = this.#nextSeq - 1;
+    const lostUpTo = this.nextSeq - 1;
     // Set this even when the next step throws: the terminal event goes there.
-    this.#nextSeq = lastSeq + 1;
+    this.#queue.nextSeq = lastSeq + 1;
     const lost = this.#kept.takeAfter(lastSeq);
     if (lost === null) {
       this.#kept.clear();
       const what = `The store has lost the events ${lastSeq + 1} to ${lostUpTo}, which it had acknowledged`;
       throw new StoreError('store-corrupt', `${what}, and the first of them are not kept any more.`);
     }
-    this.#pendingBytes += lengthOf(lost);
-    this.#requeue(lost);
+    this.#queue.unshift(lost);
   }
 
   /** Like `#rewind`. When it throws, drops the queued events: followers have seen lost events under the numbers that they would get. */
@@ -412,13 +385,6 @@ export class Outbox implements EventSink, Reporting {
       this.#stop('broken', error);
       throw error;
     }
-  }
-
-  /** Puts events that precede the queue back at its front. */
-  #requeue(events: readonly NewEvent[]): void {
-    this.#queue = events.concat(this.#queue);
-    const now = performance.now();
-    this.#queuedAt = events.map(() => now).concat(this.#queuedAt);
   }
 
   /** Checks that the log has every acknowledged event: without writes, nothing else detects a loss, and readers would wait forever. */
@@ -432,7 +398,7 @@ export class Outbox implements EventSink, Reporting {
       return;
     }
     if (lastSeq === null) this.#stop('lost');
-    else if (lastSeq < this.#nextSeq - 1) this.#rewind(lastSeq);
+    else if (lastSeq < this.nextSeq - 1) this.#rewind(lastSeq);
     else this.#kept.confirm(sentAt);
   }
 
@@ -449,9 +415,7 @@ export class Outbox implements EventSink, Reporting {
   }
 
   #stop(end: OutboxEnd, cause?: unknown): void {
-    this.#queue = [];
-    this.#queuedAt = [];
-    this.#pendingBytes = 0;
+    this.#queue.clear();
     this.#tellWritten();
     // Keep them for a full log: writing its terminal event may reveal that the store lost events.
     if (end !== 'full' && end !== 'over-quota') this.#kept.clear();

@@ -9,38 +9,30 @@ import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { FinishOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';
-import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
 import { sumOfUsage } from '#scheduler/usage/metered.ts';
-import { Inferlet, type InferletDescription } from '../host/inferlet.ts';
+import type { InferletDescription } from '../host/inferlet.ts';
 import type { Services } from '../host/services.ts';
-import { Session } from '../host/session-state.ts';
-import type { TokenAllowance } from '../host/tokens.ts';
 import { GuestTrap } from '../lowering/trap.ts';
-import type { ObservedRun, RunObserver } from '../telemetry/run-observer.ts';
-import { Account } from '../workers/account.ts';
-import { type AttemptMeter, attemptLog, ownFiles, silentMeter } from './attempt-store.ts';
-import { AttemptUsage, NOTHING_COUNTED, rounded, tokensOf } from './attempt-usage.ts';
+import type { RunObserver } from '../telemetry/run-observer.ts';
+import type { Attempt } from './attempt.ts';
+import { AttemptRun, type ReleasedRun, type RunServices } from './attempt-run.ts';
+import { attemptLog, silentMeter } from './attempt-store.ts';
 import type { ChildJobs } from './child-job.ts';
 import { type ChildAttempt, ChildRuns } from './child-runs.ts';
-import { Children } from './children.ts';
 import { eventPaces } from './event-pace.ts';
 import { Family } from './family.ts';
-import { inboxSource } from './inbox-source.ts';
-import { type GuestEnd, LaunchError, type Launched, type Launcher } from './launch.ts';
+import { LaunchError, type Launched, type Launcher } from './launch.ts';
 import { Launches } from './launching.ts';
 import { Outbox } from './outbox.ts';
 import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { mayRestart, restart } from './restart.ts';
-import { resultFault } from './result-check.ts';
 import { Served } from './served.ts';
-import { soon } from './soon.ts';
-import { orStopped, type Stop, Stopping } from './stopping.ts';
+import { orStopped } from './stopping.ts';
 import { isLost, untilStored } from './stored.ts';
 import { UsageReports, worthTelling } from './usage-reports.ts';
-import { NO_ROOM, refusedByQuota, terminalEvent, type Verdict, verdictOf } from './verdict.ts';
+import { NO_ROOM, refusedByQuota, terminalEvent, type Verdict } from './verdict.ts';
 import { WaitMonitor } from './waiting.ts';
-import { WallTime } from './wall-time.ts';
 import { WriteTicks } from './write-ticks.ts';
 
 export interface RunnerOptions {
@@ -89,28 +81,6 @@ const unopened = ({ message }: SecretError): Verdict => ({ kind: 'error', code: 
 const FINE = { code: 'ok', message: '' };
 const LOST = { code: 'lost', message: 'Another process has ended it.' };
 
-/** One run of an inferlet that is about to begin. */
-type Run = ChildAttempt;
-
-interface Attempt extends Omit<Run, 'begin'> {
-  readonly epoch: number;
-  /** 1 for the first attempt. */
-  readonly number: number;
-  /** KV pages that the tenant may hold. */
-  readonly kvPages: PageLimit;
-  /** Tokens that the tenant's quotas left when the attempt began. */
-  readonly tokens: TokenAllowance;
-  /** When the wait for this attempt began, milliseconds since the Unix epoch. */
-  readonly queuedAt: number;
-  /** Usage of the earlier attempts; null for a first attempt. */
-  readonly usageBefore: Usage | null;
-  /** Reports usage to the store and handles the replies. */
-  readonly meter: AttemptMeter;
-  readonly startedAt: number;
-  readonly outbox: Outbox;
-  readonly observed: ObservedRun | undefined;
-}
-
 /** Data about the end of a run, besides its verdict. */
 interface EndedRun {
   /** The most that the run held, for admission to learn from. */
@@ -121,18 +91,14 @@ interface EndedRun {
 
 const NO_RUN: EndedRun = { peak: null, conclude: () => null };
 
-/** Longest wait of the `start` event for a fast inferlet's first message, so that one write carries both. */
-const START_LINGER_MS = 10;
-
 /** Runs each invocation from its job to exactly one terminal event, and gives back everything that it held. */
 export class InvocationRunner {
   readonly #options: RunnerOptions;
-  readonly #waiting = new WaitMonitor();
-  readonly #reports = new UsageReports();
   readonly #served = new Served();
   readonly #eventPaces = eventPaces();
   readonly #writeTicks = new WriteTicks();
   readonly #children: ChildRuns;
+  readonly #shared: RunServices;
   readonly #launches: Launches;
 
   constructor(options: RunnerOptions) {
@@ -143,6 +109,9 @@ export class InvocationRunner {
       lines: options.services.storeQueues,
       run: (child) => this.#run(child),
     });
+    const { inbox, files, services } = options;
+    const [waiting, reports] = [new WaitMonitor(), new UsageReports()];
+    this.#shared = { inbox, files, services, children: this.#children, waiting, reports };
   }
 
   /** Number of children that run besides the admitted invocations. */
@@ -194,7 +163,7 @@ export class InvocationRunner {
   }
 
   /** Answers the verdict; null when the attempt was not begun. */
-  async #run({ begin, ...run }: Run): Promise<Verdict | null> {
+  async #run({ begin, ...run }: ChildAttempt): Promise<Verdict | null> {
     const { invocations, live } = this.#options;
     const { job, signal } = run;
     const launching = this.#launches.begin(job);
@@ -260,8 +229,7 @@ export class InvocationRunner {
   }
 
   async #execute(attempt: Attempt, launched: Launched): Promise<Verdict> {
-    const { job, outbox, startedAt, signal, family, depth, epoch, meter, observed } = attempt;
-    const { run } = launched;
+    const { job, signal, family } = attempt;
     const { models, encoders } = await this.#options.modelsOf(job, family);
     using _served = this.#served.enter(models, encoders);
     const [grants, variables] = await Promise.all([
@@ -269,139 +237,23 @@ export class InvocationRunner {
       untilStored(() => this.#options.variablesOf(job), signal),
     ]);
     if (variables === null) {
-      run.dispose();
+      launched.run.dispose();
       return this.#finish(attempt, { kind: 'silent' }, {});
     }
-    const { id, tenant, function: functionName, version: functionVersion, arrival, limits } = job;
-    const wall = new WallTime(job, startedAt, family.held);
-    family.redactor.add(`${functionName}@${functionVersion}`, variables);
-    const { redact } = family.redactor;
-    const session = new Session(outbox, inboxSource(this.#options.inbox, id, epoch), redact);
-    const { traceparent = job.traceparent, steps } = observed?.runs(() => measure(session, inferlet)) ?? {};
-    const cpu = { charge: (cpuMs: number) => run.charge(cpuMs), usedUp: () => run.cpuMs > limits.cpuMs };
-    const children = new Children(this.#children, {
-      job: { ...job, ...(traceparent !== undefined && { traceparent }) },
-      ...{ epoch, depth, family, grants, deadline: wall },
-      texts: { tenant, account: new Account(cpu) },
-      takePlaces: () => inferlet.takePlaces(),
-    });
-    const inferlet = new Inferlet(
-      {
-        ...{ id, tenant, functionName, functionVersion, arrival, input: job.input, grants, limits, models, encoders },
-        deadline: wall,
-        ...(job.latency && { latency: job.latency }),
-        ...(traceparent !== undefined && { traceparent }),
-        variables,
-        ...{ epoch, tenantPages: attempt.kvPages },
-      },
-      session,
-      this.#options.services,
-      {
-        waits: this.#waiting.watch(() => run.answered()),
-        usage: () => ({ cpuMs: rounded(run.cpuMs), calls: run.calls, memoryBytes: run.memoryBytes }),
-        cpu,
-        ...(steps && { steps }),
-        terminated: ({ cause, retryAfterMs }) =>
-          stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
-        held: (isHeld) => family.held.change(isHeld),
-        quotaReached: () => stopping.stop(TOKENS_USED_UP),
-        // An outbox with events to write learns soon anyway what the quotas leave.
-        quotaUnknown: () => outbox.report(snapshot()),
-      },
-      { children, files: ownFiles(this.#options.files, id, epoch), shared: family },
-    );
-    const stopping = new Stopping(run, inferlet);
-    family.memory.enter(run);
-    const queuedMs = Math.max(0, startedAt - attempt.queuedAt);
-    const used = new AttemptUsage({ inferlet, run, queuedMs, held: family.held });
-    inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokens);
-    const snapshot = () => used.snapshot();
-    meter.usage = snapshot;
-    meter.mark = () => used.mark();
-    meter.marked = () => used.marked();
-    meter.answered = (told, { exceeded, tokensLeft: left, tokensUntil: until, kvPages }) => {
-      if (kvPages) inferlet.limitTenant(kvPages);
-      inferlet.tokens.allow(tokensOf(told), { left, until });
-      if (exceeded) stopping.stop(quotaStop(exceeded, Date.now()));
-    };
-    outbox.add(
-      'start',
-      JSON.stringify({
-        invocation: id,
-        function: functionName,
-        version: functionVersion,
-        queuedMs,
-        coldStart: launched.coldStart,
-        ...(attempt.number > 1 && { attempt: attempt.number }),
-        ...(job.parent !== undefined && { parent: job.parent }),
-      }),
-      START_LINGER_MS,
-    );
+    const run = new AttemptRun(attempt, launched, { models, encoders, grants, variables }, this.#shared);
+    const end = await run.run();
+    return this.#conclude(attempt, run, await run.release(end));
+  }
 
-    const onAbort = () => {
-      const reason = signal.reason as Stop;
-      if (reason.code === 'runtime-lost') children.abandon(reason.message);
-      stopping.stop(reason);
-    };
-    if (signal.aborted) onAbort();
-    else signal.addEventListener('abort', onAbort, { once: true });
-    const endWall = wall.limit(
-      (reason) => stopping.stop(reason),
-      (at) => run.deadline(at),
-    );
-    const unwatch = this.#reports.watch(outbox, snapshot);
-    let end: GuestEnd;
-    try {
-      end = await run.start(inferlet, { input: job.input, cpuLimitMs: limits.cpuMs });
-    } finally {
-      endWall();
-      unwatch();
-      used.returned();
-      // Do not stop an ended inferlet, even if its last events exceed a quota.
-      meter.answered = () => undefined;
-      observed?.returned();
-      stopping.dispose();
-      signal.removeEventListener('abort', onAbort);
-      children.end();
-    }
-    const { lostDevice, lostConnections: lost } = inferlet;
-    outbox.hurry();
-    const released = inferlet.release();
-    const memoryBytes = family.memory.leave(run);
-    run.dispose();
-
-    // Times of the steps before the inferlet's first host call; numbers only.
-    const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
-    const preempted = used.preemptedMs > 0 ? { preemptedMs: used.preemptedMs } : {};
-    outbox.addLast(
-      'metric',
-      JSON.stringify({ queuedMs, ...preempted, ...roundedTimings(launched.timings), ...firstCall }),
-    );
-    // Write an invocation's end only after the ends of its children.
-    const [fault] = await Promise.all([
-      resultFault(this.#options.services.texts, end.ending, tenant, cpu.charge),
-      ...[outbox.almostFlushed(), children.settled(), soon(released)],
-    ]);
-    const conclude = () =>
-      verdictOf({
-        ending: end.ending,
-        resultFault: fault,
-        stop: stopping.reason,
-        outboxEnd: outbox.end,
-        outboxCause: outbox.cause,
-        handlerErrors: end.handlerErrors as never,
-        lostDevice,
-        stderr: end.stderr,
-        memoryBytes,
-        memoryLimitBytes: launched.memoryLimitBytes,
-        redact,
-      });
+  /** Restarts the invocation of an ended run, or writes its end. */
+  async #conclude(attempt: Attempt, run: AttemptRun, { conclude, lost, released }: ReleasedRun): Promise<Verdict> {
+    const { job, depth, family } = attempt;
     const verdict = conclude();
     const restarted =
       depth === 0 && mayRestart(verdict)
-        ? await restart(this.#options, { attempt, verdict, lost, released, usage: snapshot })
+        ? await restart(this.#options, { attempt, verdict, lost, released, usage: () => run.usage() })
         : null;
-    const usage = snapshot();
+    const usage = run.usage();
     // Admission charges a root for its children's holdings, too.
     const peak = depth === 0 ? family.peak : null;
     const final = restarted ?? (await this.#named(job, verdict));
@@ -458,14 +310,4 @@ export class InvocationRunner {
     observed?.ended(code, message, usage);
     return outcome === 'ok' ? verdict : { kind: 'silent' };
   }
-}
-
-const measure = ({ firstMessageAt }: Session, { firstTokenAt, lastTokenAt, model, description }: Inferlet) => ({
-  times: { firstMessageAt, firstTokenAt, lastTokenAt },
-  model,
-  gpuHost: description.models.get(model)?.connection.name ?? '',
-});
-
-function roundedTimings(timings: Launched['timings']): Record<string, number> {
-  return Object.fromEntries(Object.entries(timings).map(([name, value]) => [name, rounded(value)]));
 }

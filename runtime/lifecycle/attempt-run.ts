@@ -1,0 +1,237 @@
+import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Grants } from '#scheduler/functions/grants.ts';
+import type { Files } from '#scheduler/invocations/files.ts';
+import type { Inbox } from '#scheduler/invocations/inbox.ts';
+import type { Usage } from '#scheduler/invocations/types.ts';
+import { Inferlet, type InferletDescription } from '../host/inferlet.ts';
+import type { Services } from '../host/services.ts';
+import { Session } from '../host/session-state.ts';
+import type { StepTrace } from '../telemetry/step-trace.ts';
+import { Account } from '../workers/account.ts';
+import type { Attempt } from './attempt.ts';
+import { ownFiles } from './attempt-store.ts';
+import { AttemptUsage, NOTHING_COUNTED, rounded, tokensOf } from './attempt-usage.ts';
+import type { ChildRuns } from './child-runs.ts';
+import { Children } from './children.ts';
+import { inboxSource } from './inbox-source.ts';
+import type { GuestEnd, Launched } from './launch.ts';
+import { quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
+import { resultFault } from './result-check.ts';
+import { soon } from './soon.ts';
+import { type Stop, Stopping } from './stopping.ts';
+import type { UsageReports } from './usage-reports.ts';
+import { type Verdict, verdictOf } from './verdict.ts';
+import type { WaitMonitor } from './waiting.ts';
+import { WallTime } from './wall-time.ts';
+
+/** Longest wait of the `start` event for a fast inferlet's first message, so that one write carries both. */
+const START_LINGER_MS = 10;
+
+/** The parts of the runner that all its attempts share. */
+export interface RunServices {
+  readonly inbox: Inbox;
+  readonly files: Files;
+  readonly services: Services;
+  readonly children: ChildRuns;
+  readonly waiting: WaitMonitor;
+  readonly reports: UsageReports;
+}
+
+/** Everything that a function may use. */
+export interface Granted extends Required<Pick<InferletDescription, 'models' | 'encoders'>> {
+  readonly grants: Grants;
+  readonly variables: ReadonlyMap<string, string>;
+}
+
+/** An attempt whose inferlet has ended and whose children have written their ends. */
+export interface ReleasedRun {
+  /** The verdict by the outbox's present end. */
+  readonly conclude: () => Verdict;
+  /** GPU hosts that were lost, along with the attempt's memory on them. */
+  readonly lost: readonly Pick<GpuHostConnection, 'connected'>[];
+  /** Resolves when the attempt has given back everything it held on GPU hosts. */
+  readonly released: Promise<void>;
+}
+
+/** The run of one attempt's inferlet: its parts, its start and stop, and the release of what it held. */
+export class AttemptRun {
+  readonly #attempt: Attempt;
+  readonly #launched: Launched;
+  readonly #shared: RunServices;
+  readonly #wall: WallTime;
+  readonly #queuedMs: number;
+  readonly #cpu: { readonly charge: (cpuMs: number) => void; readonly usedUp: () => boolean };
+  readonly #children: Children;
+  readonly #inferlet: Inferlet;
+  readonly #stopping: Stopping;
+  readonly #used: AttemptUsage;
+
+  constructor(attempt: Attempt, launched: Launched, granted: Granted, shared: RunServices) {
+    const { job, family, depth, epoch, startedAt } = attempt;
+    const { run } = launched;
+    this.#attempt = attempt;
+    this.#launched = launched;
+    this.#shared = shared;
+    this.#wall = new WallTime(job, startedAt, family.held);
+    this.#queuedMs = Math.max(0, startedAt - attempt.queuedAt);
+    this.#cpu = { charge: (cpuMs) => run.charge(cpuMs), usedUp: () => run.cpuMs > job.limits.cpuMs };
+    family.redactor.add(`${job.function}@${job.version}`, granted.variables);
+    const { traceparent = job.traceparent, steps } = attempt.observed?.runs(() => this.#measured()) ?? {};
+    const traced = { ...job, ...(traceparent !== undefined && { traceparent }) };
+    this.#children = new Children(shared.children, {
+      job: traced,
+      ...{ epoch, depth, family, grants: granted.grants, deadline: this.#wall },
+      texts: { tenant: job.tenant, account: new Account(this.#cpu) },
+      takePlaces: () => this.#inferlet.takePlaces(),
+    });
+    this.#inferlet = this.#makeInferlet(granted, traced.traceparent, steps);
+    this.#stopping = new Stopping(run, this.#inferlet);
+    family.memory.enter(run);
+    this.#used = new AttemptUsage({ inferlet: this.#inferlet, run, queuedMs: this.#queuedMs, held: family.held });
+    this.#inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokens);
+    this.#meter();
+  }
+
+  /** Usage up to now. */
+  usage(): Usage {
+    return this.#used.snapshot();
+  }
+
+  /** Runs the guest to its end, or to a reason to stop it. */
+  async run(): Promise<GuestEnd> {
+    const { job, outbox, signal, meter, observed } = this.#attempt;
+    const { run } = this.#launched;
+    this.#announce();
+    const onAbort = () => {
+      const reason = signal.reason as Stop;
+      if (reason.code === 'runtime-lost') this.#children.abandon(reason.message);
+      this.#stopping.stop(reason);
+    };
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort, { once: true });
+    const endWall = this.#wall.limit(
+      (reason) => this.#stopping.stop(reason),
+      (at) => run.deadline(at),
+    );
+    const unwatch = this.#shared.reports.watch(outbox, () => this.usage());
+    try {
+      return await run.start(this.#inferlet, { input: job.input, cpuLimitMs: job.limits.cpuMs });
+    } finally {
+      endWall();
+      unwatch();
+      this.#used.returned();
+      // Do not stop an ended inferlet, even if its last events exceed a quota.
+      meter.answered = () => undefined;
+      observed?.returned();
+      this.#stopping.dispose();
+      signal.removeEventListener('abort', onAbort);
+      this.#children.end();
+    }
+  }
+
+  /** Gives back what the inferlet held, and writes its last event and the ends of its children: the attempt's end comes after them. */
+  async release(end: GuestEnd): Promise<ReleasedRun> {
+    const { job, outbox, family } = this.#attempt;
+    const { run, timings, memoryLimitBytes } = this.#launched;
+    const { lostDevice, lostConnections: lost } = this.#inferlet;
+    outbox.hurry();
+    const released = this.#inferlet.release();
+    const memoryBytes = family.memory.leave(run);
+    run.dispose();
+    // Times of the steps before the inferlet's first host call; numbers only.
+    const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
+    const preempted = this.#used.preemptedMs > 0 ? { preemptedMs: this.#used.preemptedMs } : {};
+    const metric = { queuedMs: this.#queuedMs, ...preempted, ...roundedTimings(timings), ...firstCall };
+    outbox.addLast('metric', JSON.stringify(metric));
+    const [fault] = await Promise.all([
+      resultFault(this.#shared.services.texts, end.ending, job.tenant, this.#cpu.charge),
+      ...[outbox.almostFlushed(), this.#children.settled(), soon(released)],
+    ]);
+    const conclude = () =>
+      verdictOf({
+        ending: end.ending,
+        resultFault: fault,
+        stop: this.#stopping.reason,
+        outboxEnd: outbox.end,
+        outboxCause: outbox.cause,
+        handlerErrors: end.handlerErrors as never,
+        lostDevice,
+        stderr: end.stderr,
+        memoryBytes,
+        memoryLimitBytes,
+        redact: family.redactor.redact,
+      });
+    return { conclude, lost, released };
+  }
+
+  #makeInferlet(granted: Granted, traceparent: string | undefined, steps: StepTrace | undefined): Inferlet {
+    const { job, outbox, family, epoch, kvPages } = this.#attempt;
+    const { run } = this.#launched;
+    const { id, tenant, function: functionName, version: functionVersion, arrival, input, limits } = job;
+    const { waiting, inbox, files, services } = this.#shared;
+    return new Inferlet(
+      {
+        ...{ id, tenant, functionName, functionVersion, arrival, input, limits, ...granted },
+        deadline: this.#wall,
+        ...(job.latency && { latency: job.latency }),
+        ...(traceparent !== undefined && { traceparent }),
+        ...{ epoch, tenantPages: kvPages },
+      },
+      new Session(outbox, inboxSource(inbox, id, epoch), family.redactor.redact),
+      services,
+      {
+        waits: waiting.watch(() => run.answered()),
+        usage: () => ({ cpuMs: rounded(run.cpuMs), calls: run.calls, memoryBytes: run.memoryBytes }),
+        cpu: this.#cpu,
+        ...(steps && { steps }),
+        terminated: ({ cause, retryAfterMs }) =>
+          this.#stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
+        held: (isHeld) => family.held.change(isHeld),
+        quotaReached: () => this.#stopping.stop(TOKENS_USED_UP),
+        // An outbox with events to write learns soon anyway what the quotas leave.
+        quotaUnknown: () => outbox.report(this.usage()),
+      },
+      { children: this.#children, files: ownFiles(files, id, epoch), shared: family },
+    );
+  }
+
+  /** Connects the attempt's reports to the inferlet, and the quotas in their answers. */
+  #meter(): void {
+    const { meter } = this.#attempt;
+    meter.usage = () => this.usage();
+    meter.mark = () => this.#used.mark();
+    meter.marked = () => this.#used.marked();
+    meter.answered = (told, { exceeded, tokensLeft: left, tokensUntil: until, kvPages }) => {
+      if (kvPages) this.#inferlet.limitTenant(kvPages);
+      this.#inferlet.tokens.allow(tokensOf(told), { left, until });
+      if (exceeded) this.#stopping.stop(quotaStop(exceeded, Date.now()));
+    };
+  }
+
+  #announce(): void {
+    const { job, number, outbox } = this.#attempt;
+    const start = {
+      invocation: job.id,
+      function: job.function,
+      version: job.version,
+      queuedMs: this.#queuedMs,
+      coldStart: this.#launched.coldStart,
+      ...(number > 1 && { attempt: number }),
+      ...(job.parent !== undefined && { parent: job.parent }),
+    };
+    outbox.add('start', JSON.stringify(start), START_LINGER_MS);
+  }
+
+  #measured() {
+    const { session, firstTokenAt, lastTokenAt, model, description } = this.#inferlet;
+    return {
+      times: { firstMessageAt: session.firstMessageAt, firstTokenAt, lastTokenAt },
+      model,
+      gpuHost: description.models.get(model)?.connection.name ?? '',
+    };
+  }
+}
+
+function roundedTimings(timings: Launched['timings']): Record<string, number> {
+  return Object.fromEntries(Object.entries(timings).map(([name, value]) => [name, rounded(value)]));
+}

@@ -1,0 +1,27 @@
+import type { Usage } from '#scheduler/invocations/types.ts';
+import type { PageLimit } from '#scheduler/quotas/exceeded.ts';
+import type { TokenAllowance } from '../host/tokens.ts';
+import type { ObservedRun } from '../telemetry/run-observer.ts';
+import type { AttemptMeter } from './attempt-store.ts';
+import type { ChildAttempt } from './child-runs.ts';
+import type { Outbox } from './outbox.ts';
+
+/** An attempt that has begun. */
+export interface Attempt extends Omit<ChildAttempt, 'begin'> {
+  readonly epoch: number;
+  /** 1 for the first attempt. */
+  readonly number: number;
+  /** KV pages that the tenant may hold. */
+  readonly kvPages: PageLimit;
+  /** Tokens that the tenant's quotas left when the attempt began. */
+  readonly tokens: TokenAllowance;
+  /** When the wait for this attempt began, milliseconds since the Unix epoch. */
+  readonly queuedAt: number;
+  /** Usage of the earlier attempts; null for a first attempt. */
+  readonly usageBefore: Usage | null;
+  /** Reports usage to the store and handles the replies. */
+  readonly meter: AttemptMeter;
+  readonly startedAt: number;
+  readonly outbox: Outbox;
+  readonly observed: ObservedRun | undefined;
+}
