@@ -30,12 +30,13 @@ import {
   type HostedModel,
   maxTopK,
 } from './model.ts';
+import { ModelSpaces } from './model-spaces.ts';
 import { namedPages } from './named-pages.ts';
 import { nextTurn, Pause } from './pause.ts';
 import { Preemption } from './preemption.ts';
 import { RunCall } from './run.ts';
 import { RunSlices } from './run-slices.ts';
-import { HostQueue, type InferletOwner, ModelSpace, type ReplyPort } from './space.ts';
+import { HostQueue, type InferletOwner, type ModelSpace, type ReplyPort } from './space.ts';
 import { StepStats } from './stats.ts';
 import { StepGaps } from './step-gaps.ts';
 import { openSwap } from './swap.ts';
@@ -53,7 +54,6 @@ export class ModelEngine {
   readonly registry: PageRegistry<PageSnapshot>;
   readonly stats = new StepStats();
   readonly batcher: Batcher;
-  readonly spaces = new Set<ModelSpace>();
   /** Sends the written results. */
   #flush: () => void;
   #swap: SwapStore | undefined;
@@ -61,7 +61,7 @@ export class ModelEngine {
   #context: { round: number };
   #maker: CallMaker;
   #runner: BatchRunner;
-  #byPages = new Map<PageSpace, ModelSpace>();
+  readonly #spaces: ModelSpaces;
   #running = false;
   #stopped = false;
   #pause = new Pause();
@@ -69,12 +69,9 @@ export class ModelEngine {
   readonly #gaps: StepGaps;
   readonly #arrivals: Arrivals;
   readonly #thread: ThreadShare;
-  /** Closed spaces whose pages the device may still use, with the callbacks for their release. */
-  #closing: { readonly space: ModelSpace; readonly released: () => void }[] = [];
   readonly #instants: Instants;
   readonly #preemption: Preemption;
   readonly #turns: DeviceTurns;
-  readonly #bytes: HostBytes;
   #idle: (() => void)[] = [];
   /** Number of refused graphs that the log has reported. */
   #refusalsTold = 0;
@@ -98,7 +95,6 @@ export class ModelEngine {
   ) {
     const { backend } = model;
     this.model = model;
-    this.#bytes = bytes;
     this.#turns = share.join(
       () => this.batcher.tenants(),
       () => this.#pause.wake(),
@@ -130,7 +126,7 @@ export class ModelEngine {
     this.batcher = new Batcher({ limits, ...(model.batchPolicy ? { policy: model.batchPolicy } : {}) });
     this.#preemption = new Preemption(this.memory.relief, {
       batcher: this.batcher,
-      spaceOf: (pages) => this.#byPages.get(pages),
+      spaceOf: (pages) => this.#spaces.of(pages),
       wanted: () => this.wake(),
     });
     this.#thread = thread;
@@ -161,6 +157,8 @@ export class ModelEngine {
       embedding: embeddingLookup(model),
     };
     this.#context = context;
+    const { memory, registry, batcher } = this;
+    this.#spaces = new ModelSpaces({ memory, registry, batcher, adapters: context.adapters, bytes });
     this.#maker = {
       context,
       names: namedPages(this.registry, this.memory, this.#gaps),
@@ -195,7 +193,7 @@ export class ModelEngine {
     this.#runner = new BatchRunner(context, this.stats, traces, {
       isAlone: () =>
         !this.#stopped &&
-        this.#closing.length === 0 &&
+        !this.#spaces.isClosing &&
         !this.#instants.isWaiting &&
         !this.#gaps.isDue &&
         !this.memory.relief.isDue &&
@@ -220,12 +218,13 @@ export class ModelEngine {
     });
   }
 
+  /** The open spaces. */
+  get spaces(): ReadonlySet<ModelSpace> {
+    return this.#spaces.open;
+  }
+
   openSpace(port: ReplyPort, owner: InferletOwner): ModelSpace {
-    const pages = this.memory.openSpace(owner, (change) => port.meter.hold(change));
-    const space = new ModelSpace(port, owner, pages, this.#bytes);
-    this.#byPages.set(pages, space);
-    this.spaces.add(space);
-    return space;
+    return this.#spaces.add(port, owner);
   }
 
   openQueue(space: ModelSpace): HostQueue {
@@ -281,11 +280,8 @@ export class ModelEngine {
       released();
       return;
     }
-    // Inferlets that share a limit with this one may use its part now, though the device may still work on it.
-    space.pages.leaveLimits();
-    this.#dropCalls(space, why);
-    this.#closing.push({ space, released });
-    if (!this.batcher.busy) this.#releaseClosed();
+    this.#spaces.close(space, released, why);
+    if (!this.batcher.busy) this.#spaces.releaseClosed();
     this.wake();
   }
 
@@ -351,7 +347,7 @@ export class ModelEngine {
       await this.#runner.run(decision.batch);
       this.#turns.end(performance.now() - startedMs);
       this.batcher.ended(performance.now());
-      this.#releaseClosed();
+      this.#spaces.releaseClosed();
       this.#instants.run();
       this.#flush();
       for (const resolve of this.#idle.splice(0)) resolve();
@@ -409,12 +405,10 @@ export class ModelEngine {
 
   /** Gives the inferlet's pages back at once, since the device is idle. Its calls end without an answer of their own. */
   #terminate(pages: PageSpace, cause: string): void {
-    const space = this.#byPages.get(pages);
+    const space = this.#spaces.of(pages);
     if (!space) throw new Error('a space that is not open was terminated');
     const retryAfterMs = this.#turnover.retryAfterMs(pages.heldPages, performance.now());
-    this.#dropCalls(space);
-    pages.releaseAll();
-    this.#forget(space);
+    this.#spaces.empty(space);
     // Memory is in the middle of a claim.
     this.#instants.later(() => this.memory.closeSpace(pages));
     space.port.terminated(space, { cause, retryAfterMs });
@@ -426,43 +420,9 @@ export class ModelEngine {
     try {
       work();
     } finally {
-      const meter = this.#byPages.get(pages)?.port.meter;
+      const meter = this.#spaces.of(pages)?.port.meter;
       if (meter) this.stats.time.spendFor(performance.now() - startedMs, meter);
     }
-  }
-
-  #dropCalls(space: ModelSpace, why?: HandlerError): void {
-    space.closed = true;
-    space.dropPending();
-    space.ended = why;
-    const queued = [...space.queues].flatMap(({ order }) => this.batcher.closeQueue(order) as HostCall[]);
-    for (const call of [...queued, ...space.arriving.splice(0)]) {
-      call.release();
-      call.answerEnded();
-    }
-    for (const call of [...space.parked]) space.unpark(call);
-    this.#maker.context.adapters.forget(space);
-    for (const tell of space.whenClosed) tell();
-    space.whenClosed.clear();
-  }
-
-  #releaseClosed(): void {
-    for (const { space, released } of this.#closing.splice(0)) {
-      if (this.spaces.has(space)) this.#release(space);
-      released();
-    }
-  }
-
-  #release(space: ModelSpace): void {
-    this.memory.closeSpace(space.pages);
-    this.#forget(space);
-  }
-
-  #forget(space: ModelSpace): void {
-    this.registry.releaseInferlet(space.holder);
-    space.embeds.releaseAll();
-    this.#byPages.delete(space.pages);
-    this.spaces.delete(space);
   }
 }
 
