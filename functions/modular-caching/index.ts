@@ -1,4 +1,4 @@
-import { Context, defineInferlet, InferletError, KvFile, tokenizeContinuation } from '@pie/inferlet';
+import { Context, defineInferlet, InferletError, KvFile, tokenizeContinuation, unless } from '@pie/inferlet';
 
 /** Modules, each computed once at its own position after `system`; `use` names the modules that form the prompt. */
 export interface Library {
@@ -61,10 +61,3 @@ export async function compose({ name, system, modules, use, model }: Library) {
   // Leave the files open: the platform frees their pages when the run ends.
   return { composed: await Context.over(files, { model }), made };
 }
-
-/** The result of `call`, or undefined when it fails with `code`. */
-const unless = <T>(code: InferletError['code'], call: Promise<T>): Promise<T | undefined> =>
-  call.catch((error) => {
-    if (error instanceof InferletError && error.code === code) return undefined;
-    throw error;
-  });

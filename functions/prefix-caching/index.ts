@@ -1,4 +1,4 @@
-import { Context, defineInferlet, InferletError, SavedContext } from '@pie/inferlet';
+import { Context, defineInferlet, SavedContext, unless } from '@pie/inferlet';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {
@@ -28,10 +28,3 @@ export const run = defineInferlet(async (input: Input) => {
   if (!keep) await Context.remove(name, { model });
   return { ...(await generation.collect()), cached: saved !== undefined, pinned };
 });
-
-/** The result of `call`, or undefined when it fails with `code`. */
-const unless = <T>(code: InferletError['code'], call: Promise<T>): Promise<T | undefined> =>
-  call.catch((error) => {
-    if (error instanceof InferletError && error.code === code) return undefined;
-    throw error;
-  });

@@ -1,4 +1,4 @@
-import { Context, defineInferlet, InferletError, store } from '@pie/inferlet';
+import { Context, defineInferlet, store, unless } from '@pie/inferlet';
 import { emptyTree, evict, insert, nameOf, savedBelow, type TreeNode } from './tree.ts';
 
 /** The input that the schema in pie.json accepts. */
@@ -64,10 +64,3 @@ function tokensOf(prompt: string, model: string | undefined): readonly number[] 
   using ctx = new Context({ model });
   return ctx.fill(prompt).tokens;
 }
-
-/** The result of `call`, or undefined when it fails with `code`: other runs use the tree at the same time. */
-const unless = <T>(code: InferletError['code'], call: Promise<T>): Promise<T | undefined> =>
-  call.catch((error) => {
-    if (error instanceof InferletError && error.code === code) return undefined;
-    throw error;
-  });

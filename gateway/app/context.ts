@@ -1,10 +1,10 @@
 import type { Context } from 'hono';
-import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 import type { AnswerMemory } from './http/answer.ts';
 import type { Bodies, Body, BodyLimits } from './http/bodies.ts';
 import type { OpenStreams, StreamLimits } from './http/open-streams.ts';
+import { requireScope } from './require-scope.ts';
 import type { MetricsPage } from './routes/metrics.ts';
 
 /** Variables that middleware sets for handlers. */
@@ -82,9 +82,7 @@ export interface AppSettings {
 export function callOf(c: Context<AppEnv>, scope?: Scope): Call {
   const principal = c.get('principal');
   if (principal === undefined) throw new GatewayError('unauthorized', 'The request has no API key.');
-  if (scope !== undefined && !includesScope(principal.scopes, scope)) {
-    throw new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
-  }
+  if (scope !== undefined) requireScope({ principal }, scope);
   return {
     principal,
     requestId: c.get('requestId'),

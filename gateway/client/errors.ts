@@ -1,4 +1,4 @@
-import { CODES, type ErrorCode, isErrorCode } from '../app/errors/codes.ts';
+import { CODES, type ErrorCode, isErrorCode, RETRYABLE_CODES } from '../app/errors/codes.ts';
 
 /** Codes of the API, and codes for failures without an answer. */
 export type ClientErrorCode = ErrorCode | 'connection-failed' | 'bad-response';
@@ -75,16 +75,7 @@ export class PieError extends Error {
   }
 }
 
-const RETRYABLE: ReadonlySet<ClientErrorCode> = new Set([
-  'connection-failed',
-  'runtime-unavailable',
-  'store-unavailable',
-  'shutting-down',
-  'origin-unavailable',
-  'too-many-requests',
-  'gateway-busy',
-  'quota-concurrency',
-]);
+const RETRYABLE: ReadonlySet<ClientErrorCode> = new Set([...RETRYABLE_CODES, 'connection-failed', 'quota-concurrency']);
 
 interface ProblemMembers {
   readonly code?: unknown;

@@ -7,9 +7,10 @@ import { isDrained, servingHost } from '#scheduler/policies/placement.ts';
 import { LEASE_MS } from '#scheduler/runtimes/lease.ts';
 import type { EncoderLoad as HostEncoderLoad, ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { includesScope, type Scope } from '#scheduler/tenants/scopes.ts';
+import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { Call } from '../app/control.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
+import { requireScope } from '../app/require-scope.ts';
 import type {
   GpuHostChange,
   GpuHostState,
@@ -45,8 +46,7 @@ export class NodeOperations implements Operations {
       const { tenant = call.principal.tenant, function: name, status, limit, cursor } = query;
       if (tenant !== call.principal.tenant) {
         requireScope(call, 'operator');
-        if ((await this.#scheduler.tenants.get(tenant)) === null)
-          throw new GatewayError('unknown-tenant', `There is no tenant "${tenant}".`);
+        if ((await this.#scheduler.tenants.get(tenant)) === null) throw unknownTenant(tenant);
       }
       if (name !== undefined && !FUNCTION_NAME.test(name)) return { invocations: [], cursor: null };
       const statuses = status === undefined ? [] : typeof status === 'string' ? [status] : status;
@@ -239,9 +239,4 @@ function loadsOf(runtimes: readonly RuntimeInfo[]): Pick<PlatformLoad, 'models' 
       batchSize: batchSize > 0 ? batchSize : null,
     })),
   };
-}
-
-function requireScope({ principal }: Call, scope: Scope): void {
-  if (includesScope(principal.scopes, scope)) return;
-  throw new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
 }

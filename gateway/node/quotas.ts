@@ -3,10 +3,10 @@ import { changeFault, type LimitChange, MAX_SETTINGS } from '#scheduler/quotas/l
 import type { QuotaState } from '#scheduler/quotas/quotas.ts';
 import { spanNumber, spanStart } from '#scheduler/quotas/windows.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
-import { includesScope } from '#scheduler/tenants/scopes.ts';
 import type { SpanCounts } from '#scheduler/usage/usage.ts';
 import type { Call } from '../app/control.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
+import { requireScope } from '../app/require-scope.ts';
 import type { MinuteRow, QuotaChange, QuotaStatus, Quotas, UsageQuery, UsageRow } from '../app/resources/quotas.ts';
 import { translating } from './store-errors.ts';
 
@@ -32,7 +32,7 @@ export class NodeQuotas implements Quotas {
 
   set(call: Call, tenant: string, change: QuotaChange): Promise<QuotaStatus | null> {
     return translating(async () => {
-      if (!includesScope(call.principal.scopes, 'operator')) throw forbidden(call, 'operator');
+      requireScope(call, 'operator');
       await this.#found(tenant);
       const { quotas, audit, store } = this.#scheduler;
       const wanted = toChange(change, store.clock());
@@ -88,7 +88,7 @@ export class NodeQuotas implements Quotas {
   /** A key may always see its own tenant's quotas and usage. */
   async #mayRead(call: Call, tenant: string): Promise<void> {
     if (tenant === call.principal.tenant) return;
-    if (!includesScope(call.principal.scopes, 'operator')) throw forbidden(call, 'operator');
+    requireScope(call, 'operator');
     await this.#found(tenant);
   }
 
@@ -100,13 +100,8 @@ export class NodeQuotas implements Quotas {
   }
 
   async #found(tenant: string): Promise<void> {
-    if ((await this.#scheduler.tenants.get(tenant)) === null)
-      throw new GatewayError('unknown-tenant', `There is no tenant "${tenant}".`);
+    if ((await this.#scheduler.tenants.get(tenant)) === null) throw unknownTenant(tenant);
   }
-}
-
-function forbidden({ principal }: Call, scope: string): GatewayError {
-  return new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
 }
 
 /** Checks a change and converts it to its stored form. */

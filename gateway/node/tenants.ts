@@ -4,8 +4,9 @@ import type { Authentication, ApiKey as StoredKey } from '#scheduler/tenants/api
 import type { Act } from '#scheduler/tenants/audit.ts';
 import { KEY_NAME, MAX_KEYS, MAX_LIFETIME_MS, MAX_TENANTS, TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
 import { includesScope, includesScopes } from '#scheduler/tenants/scopes.ts';
-import type { Call, Principal, Scope } from '../app/control.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+import type { Call, Principal } from '../app/control.ts';
+import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
+import { requireScope } from '../app/require-scope.ts';
 import type {
   ApiKey,
   AuditEntry,
@@ -189,12 +190,6 @@ export function toPrincipal(authentication: Authentication): Principal | null {
   }
 }
 
-function requireScope({ principal }: Call, scope: Scope): void {
-  if (!includesScope(principal.scopes, scope)) {
-    throw new GatewayError('forbidden', `The API key ${principal.keyId} lacks the scope "${scope}".`);
-  }
-}
-
 /** Requires `admin` for the caller's own tenant, `operator` for others. */
 function administers(call: Call, tenant: string): void {
   requireScope(call, tenant === call.principal.tenant ? 'admin' : 'operator');
@@ -218,10 +213,6 @@ function checkChange({ weight, latency }: TenantChange): void {
 
 function isAhead(at: number): boolean {
   return at > Date.now() && at <= Date.now() + MAX_LIFETIME_MS;
-}
-
-function unknownTenant(name: string): GatewayError {
-  return new GatewayError('unknown-tenant', `There is no tenant "${name}".`);
 }
 
 function tooManyKeys(tenant: string): GatewayError {

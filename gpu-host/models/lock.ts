@@ -3,6 +3,7 @@ import { link, open, readFile, rename, rm, stat, utimes } from 'node:fs/promises
 import { hostname } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
+import { isAlive } from '../process-alive.ts';
 import { ModelError } from './errors.ts';
 
 export interface LockOptions {
@@ -95,15 +96,6 @@ async function readHolder(file: string): Promise<z.infer<typeof holderSchema> | 
     return holderSchema.parse(JSON.parse(await readFile(file, 'utf8')));
   } catch {
     return null;
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (cause) {
-    return (cause as NodeJS.ErrnoException).code === 'EPERM';
   }
 }
 

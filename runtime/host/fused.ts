@@ -15,7 +15,8 @@ import type { CallTokens } from './tokens.ts';
 
 /** A pipe's time on the thread is charged in portions of at least this size. */
 const CHARGED_MS = 0.25;
-const BUSY = handlerError('invalid-argument', 'the last next or pipe of this run has not been answered yet');
+/** Refuses a call of a run while an earlier one is unanswered. */
+export const RUN_BUSY = handlerError('invalid-argument', 'the last next or pipe of this run has not been answered yet');
 
 /** Each token of a run counts twice: as an output, and as the input of the next step. */
 const TOKENS_OF_ONE = 2;
@@ -58,7 +59,7 @@ export class RunResource {
   }
 
   async next(): Promise<Outcome<RunChunk>> {
-    if (this.#pipe) return err(BUSY);
+    if (this.#pipe) return err(RUN_BUSY);
     const next = this.#handle?.next();
     if (!next) return this.#refusal as Outcome<RunChunk>;
     const outcome = await next;
@@ -71,7 +72,7 @@ export class RunResource {
   async pipe(request: PipeRequest): Promise<Outcome<Piped>> {
     const opened = TextPipe.open(this.#queue, request);
     if (opened.tag === 'err') return opened;
-    if (this.#pipe) return err(BUSY);
+    if (this.#pipe) return err(RUN_BUSY);
     const { pipes, stopping, stopped } = this.#inferlet;
     const refused = stopped ?? pipes.take(this);
     if (refused) return err(refused);

@@ -4,7 +4,7 @@ import { runRequest } from '#gpu-host/protocol/fields.ts';
 import { TOO_LARGE } from '#gpu-host/protocol/issuer.ts';
 import type { RunHandle } from '#gpu-host/protocol/run.ts';
 import type { FinishReason, RunChunk } from '#wit/generated/host.ts';
-import { fused } from './fused.ts';
+import { fused, RUN_BUSY } from './fused.ts';
 import type { InferletMatcher } from './grammar.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -17,7 +17,6 @@ const SET_ENTRY_BYTES = 40;
 
 const NONE = new Uint32Array(0);
 const NO_STOPS: ReadonlySet<number> = new Set();
-const BUSY = handlerError('invalid-argument', 'the last next or pipe of this run has not been answered yet');
 const NO_TOKENS = handlerError('invalid-argument', 'a run of 0 tokens');
 const USED = handlerError('invalid-argument', 'the matcher was used during its run');
 
@@ -63,7 +62,7 @@ export class GrammarRun implements RunHandle {
   }
 
   async next(): Promise<Outcome<RunChunk>> {
-    if (this.#isDecoding) return err(BUSY);
+    if (this.#isDecoding) return err(RUN_BUSY);
     this.#isDecoding = true;
     const chunk = await this.#slice();
     this.#isDecoding = false;

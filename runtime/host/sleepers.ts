@@ -32,4 +32,5 @@ export class Sleepers {
   }
 }
 
-const DROPPED = handlerError('closed', 'the future was dropped');
+/** The outcome of a future that its guest dropped. */
+export const DROPPED = handlerError('closed', 'the future was dropped');

@@ -1,5 +1,6 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Inferlet } from './inferlet.ts';
+import { DROPPED } from './sleepers.ts';
 import { UnreadResult } from './unread-results.ts';
 
 /** Most calls that may wait at one source. */
@@ -90,4 +91,3 @@ const TOO_MANY: HandlerError = handlerError(
   'limit-exceeded',
   `${MAX_WAITING} calls wait here already; await some of them first`,
 );
-const DROPPED = handlerError('closed', 'the future was dropped');

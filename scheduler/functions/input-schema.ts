@@ -1,6 +1,6 @@
 import { Pattern } from './schema/pattern.ts';
 import { PatternError } from './schema/pattern-syntax.ts';
-import { SchemaError } from './schema/references.ts';
+import { isObject, SchemaError } from './schema/references.ts';
 import { SchemaValidator } from './schema/validator.ts';
 
 /** A JSON Schema, restricted to what a manifest may use for a function's input. */
@@ -115,10 +115,6 @@ function checkKeywords(schema: JsonSchema, fault: (at: readonly string[], messag
   }
   if (typeof schema.$ref === 'string' && !schema.$ref.startsWith('#'))
     fault(['$ref'], 'must point into this schema ("#/…")');
-}
-
-function isObject(value: unknown): value is JsonSchema {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function areNames(value: unknown): boolean {

@@ -279,3 +279,13 @@ export type ErrorCode = keyof typeof CODES;
 export function isErrorCode(value: unknown): value is ErrorCode {
   return typeof value === 'string' && Object.hasOwn(CODES, value);
 }
+
+/** Codes after which the same request may succeed a little later. */
+export const RETRYABLE_CODES = [
+  'runtime-unavailable',
+  'store-unavailable',
+  'shutting-down',
+  'origin-unavailable',
+  'too-many-requests',
+  'gateway-busy',
+] as const satisfies readonly ErrorCode[];

@@ -42,3 +42,7 @@ export class GatewayError extends Error {
     return new GatewayError('internal', 'The platform failed to answer. Its log knows more.', { cause: caught });
   }
 }
+
+export function unknownTenant(name: string): GatewayError {
+  return new GatewayError('unknown-tenant', `There is no tenant "${name}".`);
+}

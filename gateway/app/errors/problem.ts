@@ -1,5 +1,5 @@
 import type { Problem } from '../schemas/platform.ts';
-import { CODES } from './codes.ts';
+import { CODES, type ErrorCode, RETRYABLE_CODES } from './codes.ts';
 import type { GatewayError } from './gateway-error.ts';
 import { openAiCode, openAiType } from './openai-names.ts';
 
@@ -29,15 +29,8 @@ export function openAiError(error: GatewayError): Problem['error'] {
   };
 }
 
-/** Codes after which the same request may succeed; `x-should-retry` and `Retry-After` tell the client so. */
-const RETRYABLE = new Set([
-  'runtime-unavailable',
-  'store-unavailable',
-  'shutting-down',
-  'origin-unavailable',
-  'too-many-requests',
-  'gateway-busy',
-]);
+/** `x-should-retry` and `Retry-After` tell the client that the same request may succeed. */
+const RETRYABLE: ReadonlySet<ErrorCode> = new Set(RETRYABLE_CODES);
 
 /** Seconds to wait when the error has no time of its own; a supervisor restarts a dead process within that time. */
 const RETRY_AFTER_S = 1;

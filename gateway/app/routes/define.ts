@@ -61,6 +61,9 @@ export const INVOKED_HEADERS = {
 /** Header of an answer that creates an invocation. */
 export const LOCATION = { Location: header('Address of the invocation', '/v1/invocations/inv_4f1c') };
 
+/** Error codes of any route with a JSON body. */
+export const BODY_CODES = ['invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type'] as const;
+
 /** The documented error answers of a route: its codes, grouped by status. */
 export function problems(...codes: ErrorCode[]): Record<string, object> {
   const byStatus = new Map<number, ErrorCode[]>();

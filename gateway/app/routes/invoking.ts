@@ -19,18 +19,20 @@ export const idempotencyKey = z.string().min(1).max(256).optional().openapi({
     'A second request with the same key and body, for the same function, gets the outcome of the first one, with `Idempotency-Replayed: true`. While that runs it is refused with 409; with another body or function, with 422. Kept for a day after the end.',
 });
 
-/** Valid values of `X-Session-Affinity`: what a header may carry. */
-export const sessionAffinity = z
+/** A name in a header: visible ASCII characters. */
+const headerName = z
   .string()
   .min(1)
   .max(256)
   .regex(/^[\x21-\x7e]+$/)
-  .optional()
-  .openapi({
-    description:
-      'Invocations of your tenant with the same value run on the same GPU host while it has room for them, so that they find the prefixes which earlier ones computed there: 1 to 256 visible ASCII characters. It changes nothing where all of a tenant runs on one host.',
-    example: 'conversation-4711',
-  });
+  .optional();
+
+/** Valid values of `X-Session-Affinity`. */
+export const sessionAffinity = headerName.openapi({
+  description:
+    'Invocations of your tenant with the same value run on the same GPU host while it has room for them, so that they find the prefixes which earlier ones computed there: 1 to 256 visible ASCII characters. It changes nothing where all of a tenant runs on one host.',
+  example: 'conversation-4711',
+});
 
 const invokeHeaders = z.object({
   prefer: z.string().max(1024).optional().openapi({
@@ -44,17 +46,11 @@ const invokeHeaders = z.object({
     example: '5m',
   }),
   'x-session-affinity': sessionAffinity,
-  'concurrency-key': z
-    .string()
-    .min(1)
-    .max(256)
-    .regex(/^[\x21-\x7e]+$/)
-    .optional()
-    .openapi({
-      description:
-        'At most `Concurrency-Limit` invocations of your tenant with the same key wait or run at once; another one is refused with `concurrency-key-busy`. 1 to 256 visible ASCII characters.',
-      example: 'user-4711',
-    }),
+  'concurrency-key': headerName.openapi({
+    description:
+      'At most `Concurrency-Limit` invocations of your tenant with the same key wait or run at once; another one is refused with `concurrency-key-busy`. 1 to 256 visible ASCII characters.',
+    example: 'user-4711',
+  }),
   'concurrency-limit': z
     .string()
     .regex(/^[1-9]\d{0,2}$|^1000$/, 'must be a whole number from 1 to 1000')

@@ -8,7 +8,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { ApiKeySchema, CreatedKeySchema } from '../schemas/tenants.ts';
-import { type App, define, json, problems, SECURITY } from './define.ts';
+import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 import { tenantName } from './tenants.ts';
 
 const DEFAULT_GRACE_MS = 3_600_000;
@@ -25,7 +25,6 @@ const NewKeySchema = z.strictObject({
 });
 const RotationSchema = z.strictObject({ graceMs: z.int().min(0).max(MAX_GRACE_MS).default(DEFAULT_GRACE_MS) });
 
-const BODY_CODES = ['invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type'] as const;
 const HEADERS = { 'cache-control': 'no-store' };
 
 /** API keys of any tenant, and of the caller's own under the shorter path. */

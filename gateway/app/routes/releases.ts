@@ -5,7 +5,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { AliasSchema, DrainingSchema, RollbackSchema } from '../schemas/functions.ts';
-import { type App, define, json, problems, SECURITY } from './define.ts';
+import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 import { missing, nameParam, REMOVED, removed, removeQuery, unknownFunction } from './functions.ts';
 
 const MAX_TEXT = 1000;
@@ -129,7 +129,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       request: { params: aliasParam, body: jsonBody(aliasBody) },
       responses: {
         200: json(AliasSchema, 'The alias as it is now'),
-        ...problems('unknown-function', 'invalid-alias', 'conflict', ...BODY),
+        ...problems('unknown-function', 'invalid-alias', 'conflict', ...BODY_CODES),
       },
     }),
     async (c) => {
@@ -174,7 +174,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       request: { params: nameParam, body: jsonBody(rollbackBody) },
       responses: {
         200: json(RollbackSchema, 'The change'),
-        ...problems('unknown-function', 'unknown-alias', 'invalid-alias', 'conflict', ...BODY),
+        ...problems('unknown-function', 'unknown-alias', 'invalid-alias', 'conflict', ...BODY_CODES),
       },
     }),
     async (c) => {
@@ -250,9 +250,6 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
     },
   );
 }
-
-/** Errors of any route with a JSON body. */
-const BODY = ['invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type'] as const;
 
 function unknownAlias(name: string, alias: string): GatewayError {
   return new GatewayError('unknown-alias', `There is no alias "${alias}" of a function "${name}".`);

@@ -3,7 +3,7 @@ import { LATENCY_BOUNDS } from '#scheduler/quotas/latency.ts';
 import { TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
-import { GatewayError } from '../errors/gateway-error.ts';
+import { unknownTenant } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { AuditEntrySchema, TenantSchema } from '../schemas/tenants.ts';
@@ -173,8 +173,4 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       return jsonAnswer(c, { entries });
     },
   );
-}
-
-export function unknownTenant(name: string): GatewayError {
-  return new GatewayError('unknown-tenant', `There is no tenant "${name}".`);
 }

@@ -14,6 +14,7 @@ import {
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
+import { isAlive } from '../../process-alive.ts';
 import type { Compiler } from './build-tools.ts';
 
 /** Finds the headers that a source includes with quotes, and their own includes. Does not follow system and package headers. */
@@ -223,15 +224,6 @@ function readText(file: string): string {
     return readFileSync(file, 'utf8');
   } catch {
     return '';
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
   }
 }
 

@@ -18,9 +18,8 @@ export function fillBias(bias: Float32Array, rows: readonly Row[], shape: RunSha
   rows.forEach((row, r) => {
     for (const member of row.members) {
       const start = (r * tokens + member.firstInput) * width;
-      if (member.links !== null) fillLinked(bias, start, member, member.links, shape);
-      else if (member.sequence.mask === 'causal') fillCausal(bias, start, row, member, shape);
-      else fillExplicit(bias, start, member.sequence, member.sequence.mask, shape);
+      if (member.links === null && member.sequence.mask === 'causal') fillCausal(bias, start, row, member, shape);
+      else fillAny(bias, start, member, shape);
     }
     // The results of padded inputs are dropped, but they must stay finite.
     bias.fill(0, (r * tokens + row.tokens) * width, (r + 1) * tokens * width);
@@ -54,35 +53,11 @@ function fillCausal(bias: Float32Array, first: number, row: Row, member: RowMemb
   }
 }
 
-/** Explicit masks of a sequence in a row of its own. */
-function fillExplicit(
+/** Any mask of a member. Its context columns lie anywhere in the row (`links`); without links, the row is its own. */
+function fillAny(
   bias: Float32Array,
   first: number,
-  { positions, context }: SequenceInput,
-  mask: Uint8Array,
-  { tokens, width, blind }: RunShape,
-): void {
-  const inputs = positions.length;
-  for (let t = 0; t < inputs; t++) {
-    const start = first + t * width;
-    const from = t * (context.length + inputs);
-    let seen = false;
-    bias.fill(HIDDEN, start, start + width);
-    for (let j = 0; j < context.length + inputs; j++) {
-      if (mask[from + j] === 0) continue;
-      bias[j < context.length ? start + tokens + j : start + j - context.length] = 0;
-      seen = true;
-    }
-    if (blind && !seen) bias[start + width - 1] = 0;
-  }
-}
-
-/** Any mask of a member whose context columns lie anywhere in the row. */
-function fillLinked(
-  bias: Float32Array,
-  first: number,
-  { sequence, firstInput }: RowMember,
-  links: Int32Array,
+  { sequence, firstInput, links }: RowMember,
   { tokens, width, blind }: RunShape,
 ): void {
   const { mask, positions, context } = sequence;
@@ -94,7 +69,8 @@ function fillLinked(
     bias.fill(HIDDEN, start, start + width);
     for (let j = 0; j < context.length + inputs; j++) {
       if (mask === 'causal' ? j > context.length + t : mask[from + j] === 0) continue;
-      bias[start + (j < context.length ? columnOf(links[j], tokens) : firstInput + j - context.length)] = 0;
+      const own = links === null ? tokens + j : columnOf(links[j], tokens);
+      bias[start + (j < context.length ? own : firstInput + j - context.length)] = 0;
       seen = true;
     }
     if (blind && !seen) bias[start + width - 1] = 0;

@@ -12,6 +12,7 @@ import {
 } from 'node:fs';
 import { type FileHandle, mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isAlive } from '../../process-alive.ts';
 import { type ByteReader, FileDamage, type PieceReader } from './file-format.ts';
 import { directoryNameOf } from './names.ts';
 
@@ -177,13 +178,4 @@ async function syncDirectory(directory: string): Promise<void> {
 function isAbandoned(name: string): boolean {
   const pid = Number(TEMPORARY.exec(name)?.[1]);
   return pid === process.pid || (Number.isInteger(pid) && !isAlive(pid));
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (cause) {
-    return (cause as NodeJS.ErrnoException).code === 'EPERM';
-  }
 }

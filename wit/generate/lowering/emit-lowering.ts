@@ -2,7 +2,7 @@ import { hostNames } from '../emit-host.ts';
 import { flatten, layoutOf, paramTypes, type Signature, signatureOf } from '../layout.ts';
 import { parts, pascalCase, type WitFunction, type WitInterface, type WitType, type WitWorld } from '../model.ts';
 import { HEADER } from '../names.ts';
-import { Emitter } from './emitter.ts';
+import { Emitter, indented } from './emitter.ts';
 import { importKey } from './lowered.ts';
 
 /** Interfaces whose futures come from a device. */
@@ -239,5 +239,3 @@ function futureTypes(fn: WitFunction): WitType[] {
   visit(fn.result);
   return found;
 }
-
-const indented = (text: string): string => text.replace(/^(?=.)/gm, '  ');

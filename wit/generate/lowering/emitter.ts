@@ -401,7 +401,7 @@ export class Emitter {
 
 const quoted = (text = ''): string => `'${text}'`;
 const wrapped = (text: string): string => (text.includes(' ') ? `(${text})` : text);
-const indented = (text: string): string => text.replace(/^(?=.)/gm, '  ');
+export const indented = (text: string): string => text.replace(/^(?=.)/gm, '  ');
 const object = (members: readonly string[]): string =>
   ['return {', ...members.map((member) => `  ${member},`), '};'].join('\n');
 const array = (members: readonly string[]): string =>

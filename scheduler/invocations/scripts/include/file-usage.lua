@@ -1,4 +1,4 @@
---- @include "./forget-files.lua"
+--- @include "../../../quotas/scripts/include/forget-expired.lua"
 
 -- Bytes of all stored files of a tenant. The record of each of its invocations holds the keys of the counts:
 --   fileUsageKey (hash): `bytes` in all, and by invocation;
@@ -32,5 +32,5 @@ local function forgetFiles(record, now)
   if not usage then
     return
   end
-  forgetFilesOf(account, usage, expiries, now)
+  forgetExpired(account, usage, expiries, now)
 end

@@ -1,6 +1,4 @@
---- @include "../../../quotas/scripts/include/account.lua"
-local LINES_FORGOTTEN_AT_ONCE = 256
-
+--- @include "../../../quotas/scripts/include/forget-expired.lua"
 -- The clock of this Redis server, by which its keys expire.
 local function nowMs()
   local time = redis.call('TIME')
@@ -9,15 +7,5 @@ end
 
 -- Releases the bytes of expired queues; queue-usage.lua describes `usage` and `expiries`.
 local function forgetQueuesOf(account, usage, expiries)
-  local forgotten = redis.call('ZRANGEBYSCORE', expiries, '-inf', nowMs(), 'LIMIT', 0, LINES_FORGOTTEN_AT_ONCE)
-  for _, queue in ipairs(forgotten) do
-    local bytes = tonumber(redis.call('HGET', usage, queue) or 0)
-    redis.call('HINCRBY', usage, 'bytes', -bytes)
-    changeBytes(account, -bytes)
-    redis.call('HDEL', usage, queue)
-    redis.call('ZREM', expiries, queue)
-  end
-  if #forgotten > 0 and redis.call('HLEN', usage) == 1 then
-    redis.call('DEL', usage)
-  end
+  forgetExpired(account, usage, expiries, nowMs())
 end

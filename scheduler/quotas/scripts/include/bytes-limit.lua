@@ -1,13 +1,13 @@
 --- @include "./limits.lua"
 --- @include "./account.lua"
---- @include "../../../invocations/scripts/include/forget-files.lua"
+--- @include "./forget-expired.lua"
 --- @include "../../../messaging/scripts/include/forget-queues.lua"
 
 -- Releases all that has ended by itself; returns the bytes that the tenant now keeps in Redis.
 local function settledBytes(account, now)
   local prefix, tenant = string.match(account, '^(.*):account:([^:]*)$')
   releaseEnded(account, now)
-  forgetFilesOf(account, prefix .. ':file-usage:' .. tenant, prefix .. ':file-expiries:' .. tenant, now)
+  forgetExpired(account, prefix .. ':file-usage:' .. tenant, prefix .. ':file-expiries:' .. tenant, now)
   forgetQueuesOf(account, prefix .. ':lines:' .. tenant .. ':usage', prefix .. ':lines:' .. tenant .. ':expiries')
   return bytesOf(account)
 end

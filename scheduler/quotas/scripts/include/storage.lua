@@ -10,7 +10,7 @@ local function indexBytes(account)
 end
 
 local function storedBytes(account, storedUsage, fileUsage, fileExpiries, now)
-  forgetFilesOf(account, fileUsage, fileExpiries, now)
+  forgetExpired(account, fileUsage, fileExpiries, now)
   return tonumber(redis.call('HGET', storedUsage, 'bytes') or 0) + tonumber(redis.call('HGET', fileUsage, 'bytes') or 0)
     + tonumber(redis.call('HGET', account .. ':components', 'bytes') or 0) + indexBytes(account)
 end
