@@ -50,7 +50,7 @@ const HANGING = 'fleet|quarantine|reads-nothing';
 /** Folders whose tests start no process but Redis. One process loads their sources once, which takes longer than most of these tests. */
 const LIGHT = [
   'scheduler/**/*.test.ts',
-  'functions/sdk/src/!(core|healing|held|jump).test.ts',
+  'functions/sdk/src/!(combined-options|core|healing|jump).test.ts',
   'functions/sdk/src/workflow/!(device).test.ts',
   'gateway/@(app|node)/**/*.test.ts',
   `gpu-host/handlers/!(${TIMED}).test.ts`,
@@ -111,7 +111,7 @@ export const STEPS = [
     files: [
       'functions/*.test.ts',
       'functions/[a-j]*/*.test.ts',
-      'functions/sdk/src/@(core|healing|held|jump).test.ts',
+      'functions/sdk/src/@(combined-options|core|healing|jump).test.ts',
       'functions/sdk/src/workflow/device.test.ts',
     ],
     beside: [

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { globSync } from 'node:fs';
+import { globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { STEPS } from './steps.js';
@@ -19,7 +20,26 @@ test('every test file is run by exactly one step', () => {
   assert.ok(runBy.size > 300, `${runBy.size} test files`);
 });
 
-test('every pattern of a step matches a file', () => {
+/** A pattern with each alternative of its lists alone. */
+function alternatives(pattern: string): string[] {
+  const [whole, list] = /@\(([^)]*)\)/.exec(pattern) ?? [];
+  if (whole === undefined || list === undefined) return [pattern];
+  return list.split('|').flatMap((one) => alternatives(pattern.replace(whole, one)));
+}
+
+test('every pattern of a step matches a file, and so does each of its alternatives', () => {
   for (const { title, files = [] } of ALL)
-    for (const pattern of files) assert.notDeepEqual(found(pattern), [], `${title}: ${pattern}`);
+    for (const pattern of files.flatMap(alternatives)) assert.notDeepEqual(found(pattern), [], `${title}: ${pattern}`);
+});
+
+test('only the steps that share a platform run files that ask for it', () => {
+  const isShared = (file: string) => /harness\/functions\.ts'/.test(readFileSync(path.join(ROOT, file), 'utf8'));
+  const steps = ALL.filter(({ files = [] }) => files.flatMap(found).some(isShared));
+  assert.deepEqual(
+    steps.map(({ title }) => title),
+    [
+      'Tests of the functions, A to J, and of the library',
+      'Tests of the functions, K to Z, and tests that share their platform',
+    ],
+  );
 });
