@@ -187,6 +187,16 @@ describe('without a running platform', () => {
 });
 
 describe('bin.js', () => {
+  it('loads no package but the parser before a command needs one', async () => {
+    const hook = `import { registerHooks } from 'node:module';
+      registerHooks({ load: (url, context, next) => (process._rawDebug(url), next(url, context)) });`;
+    const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(hook)}`;
+    const { code, stderr } = await pie(['--version'], { NODE_OPTIONS });
+    assert.equal(code, EXIT.ok);
+    const packages = new Set(Array.from(stderr.matchAll(/node_modules\/((@[^/]+\/)?[^/]+)/g), ([, name]) => name));
+    assert.deepEqual([...packages], ['commander']);
+  });
+
   it('says what to do when no packages are installed', async () => {
     const folder = path.join(directory, 'clone/gateway/cli');
     mkdirSync(folder, { recursive: true });

@@ -1,6 +1,6 @@
 import { type Command, text } from '../command.ts';
 import { Failure } from '../failure.ts';
-import { type JoinRequest, joinPlatform } from '../join.ts';
+import type { JoinRequest } from '../join.ts';
 import { home } from '../paths.ts';
 import { runProgram } from '../programs.ts';
 
@@ -48,6 +48,8 @@ export const join: Command = {
       ...optional('role'),
       ...optional('address'),
     };
+    // Its packages take longer to load than all else that a short command does.
+    const { joinPlatform } = await import('../join.ts');
     const joined = await joinPlatform(request, signal);
     terminal.value(joined);
     terminal.print(
