@@ -43,7 +43,9 @@ describe('live events between machines', () => {
 
   /** Follows an invocation from a machine, at the runtime of the machine `run` or of another that has its address. */
   function follow(from: TestMachine | undefined, machine = 'run') {
-    const client = new LiveClient(async () => ({ address: `127.0.0.1:${port}`, machine }), 'gateway', from);
+    const client = new LiveClient(async () => ({ address: `127.0.0.1:${port}`, machine }), 'gateway', {
+      security: from,
+    });
     const told: string[] = [];
     client.follow('r', 'a', {
       attached: (logged) => told.push(`logged ${logged}`),

@@ -126,7 +126,8 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const store = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names(), Date.now());
-  const live = options.liveSocket === undefined ? undefined : new LiveServer();
+  const live =
+    options.liveSocket === undefined ? undefined : new LiveServer({ onRefused: (why) => onError(new Error(why)) });
   if (options.liveSocket !== undefined) await live?.listen(options.liveSocket);
   if (options.liveAt) await live?.listen(options.liveAt.address, options.liveAt.security);
   // Register first, so that a predecessor's unfinished invocations fail at once, however long a GPU host takes to load.

@@ -149,7 +149,7 @@ export class Scheduler {
     this.live = new LiveClient(
       (runtimeId) => this.runtimes.liveAddress(runtimeId, options.machine),
       this.submitter.name,
-      options.links,
+      { security: options.links, onRefused: (why) => options.onError?.(new Error(why)) },
     );
     this.events = new EventLog(store, channels, this.live, this.submitter, options.outageMs);
     this.logs = new FunctionLogs(store, channels);

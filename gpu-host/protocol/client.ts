@@ -1,12 +1,13 @@
 import { randomInt } from 'node:crypto';
 import type { LinkSecurity } from '#scheduler/links/security.ts';
+import type { Versions } from '#scheduler/links/versions.ts';
 import { DeviceClient } from './device-client.ts';
 import { handlerError } from './errors.ts';
 import type { EncoderSummary, GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
 import { DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
 import { Link, type LinkEvents } from './link.ts';
 import { TenantLinks } from './tenant-links.ts';
-import { FRAME, STATS } from './wire.ts';
+import { FRAME, PROTOCOL_VERSIONS, STATS } from './wire.ts';
 import { within } from './within.ts';
 
 export type {
@@ -48,7 +49,10 @@ export type { RunHandle } from './run.ts';
 export interface ConnectOptions {
   /** Name of the host, also in messages and logs; its address by default. A host that says another name is refused. */
   readonly name?: string;
-  /** Called with the reason when another host answers at the address. The connection then waits for `retry`. */
+  /**
+   * Called with the reason when another host answers at the address, or the two sides have no version of the protocol in common. The connection
+   * then waits for `retry`.
+   */
   readonly onRefused?: (why: string) => void;
   /** Maximum wait for the host's hello, in milliseconds: 10,000 by default. */
   readonly deadlineMs?: number;
@@ -56,6 +60,8 @@ export interface ConnectOptions {
   readonly directories?: ReadonlyMap<string, string>;
   /** The machine's certificate and those that it accepts; needed for hosts on other machines. */
   readonly security?: LinkSecurity | undefined;
+  /** Versions of the protocol; those that this release speaks by default. */
+  readonly versions?: Versions;
   /** First and longest pause between attempts to reconnect, in milliseconds: 20 and 500 by default. */
   readonly reconnectMs?: { readonly first: number; readonly longest: number };
 }
@@ -81,6 +87,7 @@ export class GpuHostConnection {
   readonly #onRefused: ((why: string) => void) | undefined;
   #address: string;
   readonly #security: LinkSecurity | undefined;
+  readonly #versions: Versions;
   #reconnect: { readonly first: number; readonly longest: number };
   /** The socket for the host's state: there after the hello of a host that may be used. */
   #link: Link | undefined;
@@ -95,7 +102,7 @@ export class GpuHostConnection {
   #retry: NodeJS.Timeout | undefined;
   #retryMs: number;
   #closed = false;
-  /** True from the answer of another host until `retry`. */
+  /** True from a refusal until `retry`. */
   #isRefused = false;
   /** The link of the current attempt; it becomes `#link` with the hello. */
   #opening: Link | undefined;
@@ -110,6 +117,7 @@ export class GpuHostConnection {
     this.#address = address;
     this.#directories = options.directories;
     this.#security = options.security;
+    this.#versions = options.versions ?? PROTOCOL_VERSIONS;
     this.#reconnect = options.reconnectMs ?? { first: 20, longest: 500 };
     this.#retryMs = this.#reconnect.first;
   }
@@ -217,7 +225,7 @@ export class GpuHostConnection {
     return () => this.#readyListeners.delete(listener);
   }
 
-  /** Tries again to connect after another host answered at the address; without effect otherwise. */
+  /** Tries again to connect after a refusal (`onRefused`); without effect otherwise. */
   retry(): void {
     if (!this.#isRefused || this.#closed) return;
     this.#isRefused = false;
@@ -244,7 +252,7 @@ export class GpuHostConnection {
         this.#hello = this.#here(hello);
         this.#helloAt = Date.now();
         this.#link = link;
-        this.#tenants = new TenantLinks(this.#address, hello.hostId, this.#security);
+        this.#tenants = new TenantLinks(this.#address, hello.hostId, link.version, this.#security);
         this.#retryMs = this.#reconnect.first;
         for (const listener of [...this.#readyListeners]) listener();
       },
@@ -252,9 +260,9 @@ export class GpuHostConnection {
         const waiter = this.#takeStats(id);
         waiter?.resolve(JSON.parse(json) as GpuHostStats);
       },
-      onLost: (cause) => this.#lost(cause),
+      onLost: (cause) => this.#lost(cause, link.isIncompatible),
     };
-    const link = new Link(this.#address, events, this.#security);
+    const link = new Link(this.#address, events, this.#versions, this.#security);
     this.#opening = link;
   }
 
@@ -274,7 +282,7 @@ export class GpuHostConnection {
     return { ...hello, models: hello.models.map(here), encoders: hello.encoders.map(here) };
   }
 
-  #lost(cause: string): void {
+  #lost(cause: string, isIncompatible: boolean): void {
     const wasUp = this.#link !== undefined;
     this.#link = undefined;
     this.#tenants?.close(cause);
@@ -282,6 +290,10 @@ export class GpuHostConnection {
     if (wasUp) this.#lostAt = Date.now();
     for (const id of [...this.#stats.keys()]) this.#takeStats(id)?.reject(new Error(cause));
     if (wasUp) for (const listener of [...this.#lostListeners]) listener(cause);
+    if (isIncompatible && !this.#closed) {
+      this.#isRefused = true;
+      this.#onRefused?.(`The GPU host ${this.name} cannot be used: ${cause}`);
+    }
     if (this.#closed || this.#isRefused) return;
     const pauseMs = this.#retryMs + randomInt(1 + Math.ceil(this.#retryMs / 4));
     this.#retryMs = Math.min(this.#retryMs * 2, this.#reconnect.longest);

@@ -15,7 +15,7 @@ import {
 } from './operations.ts';
 import { PageLists } from './page-lists.ts';
 import { f32, i32, list, record, text, u32 } from './testing/arbitrary.ts';
-import { FRAME, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_FRAME_WORDS, MAX_LIST, PROTOCOL_VERSION } from './wire.ts';
+import { FRAME, HELLO_VERSION, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_FRAME_WORDS, MAX_LIST } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
 const mask = fc.option(record({ runs: list, rowLengths: list }), { nil: undefined });
@@ -216,15 +216,15 @@ function words(...values: number[]): Uint8Array {
   return new Uint8Array(Uint32Array.from(values).buffer);
 }
 
-const CALLS = (PROTOCOL_VERSION << 16) | FRAME.calls;
+const CALLS = (HELLO_VERSION << 16) | FRAME.calls;
 
 test('a bad frame is named for what it is', () => {
   const push = (bytes: Uint8Array) => codeOf(() => decodeAll(bytes));
   assert.equal(push(words(MAX_FRAME_WORDS + 1, CALLS)), 'oversized');
   assert.equal(push(words(0xffffffff, CALLS)), 'oversized');
-  assert.equal(push(words(2, ((PROTOCOL_VERSION + 1) << 16) | FRAME.calls)), 'version');
+  assert.equal(push(words(2, ((HELLO_VERSION + 1) << 16) | FRAME.calls)), 'version');
   assert.equal(push(new TextEncoder().encode('GET / HTTP/1.1\r\n\r\n')), 'version');
-  assert.equal(push(words(2, (PROTOCOL_VERSION << 16) | 77)), 'malformed');
+  assert.equal(push(words(2, (HELLO_VERSION << 16) | 77)), 'malformed');
   assert.equal(push(words(1, CALLS)), 'malformed');
   assert.equal(push(words(0, CALLS)), 'malformed');
   assert.equal(push(words(2, CALLS)), 'none');

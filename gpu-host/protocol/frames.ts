@@ -1,5 +1,5 @@
 import { ProtocolFault } from './errors.ts';
-import { FRAME, FRAME_HEADER_WORDS, type FrameKind, MAX_FRAME_WORDS, PROTOCOL_VERSION } from './wire.ts';
+import { FRAME, FRAME_HEADER_WORDS, type FrameKind, HELLO_VERSION, MAX_FRAME_WORDS } from './wire.ts';
 import { WordReader } from './words.ts';
 
 /** Receives each whole frame: its kind, a reader at its body, and the body's end. The reader is valid only during the call. */
@@ -12,6 +12,8 @@ const INITIAL_BYTES = 64 * 1024;
  * complete.
  */
 export class FrameReader {
+  /** The only version of later frames. */
+  version = HELLO_VERSION;
   #bytes = new Uint8Array(INITIAL_BYTES);
   #words = new Uint32Array(this.#bytes.buffer);
   #length = 0;
@@ -34,7 +36,7 @@ export class FrameReader {
     let wanted = 0;
     while (available - start >= FRAME_HEADER_WORDS) {
       const length = this.#words[start] as number;
-      const kind = checkHeader(length, this.#words[start + 1] as number);
+      const kind = checkHeader(length, this.#words[start + 1] as number, this.version);
       if (available - start < length) {
         wanted = length;
         break;
@@ -59,11 +61,11 @@ export class FrameReader {
 
 const KINDS: ReadonlySet<number> = new Set(Object.values(FRAME));
 
-function checkHeader(length: number, versionAndKind: number): FrameKind {
+function checkHeader(length: number, versionAndKind: number, expected: number): FrameKind {
   const version = versionAndKind >>> 16;
   const kind = versionAndKind & 0xffff;
-  if (version !== PROTOCOL_VERSION) {
-    throw new ProtocolFault('version', `protocol version ${version}; this side speaks ${PROTOCOL_VERSION}`);
+  if (version !== expected) {
+    throw new ProtocolFault('version', `a frame of protocol version ${version}; this connection has ${expected}`);
   }
   if (!KINDS.has(kind)) throw new ProtocolFault('malformed', `unknown frame kind ${kind}`);
   if (length > MAX_FRAME_WORDS)

@@ -67,6 +67,8 @@ export interface HostHello {
   readonly hostId: string;
   /** Process id, so that logs and tests can tell a restarted host. */
   readonly processId: number;
+  /** Version of the later frames, which the host has chosen among those of the runtime's hello; absent from a host that does not choose. */
+  readonly version?: number;
 }
 
 /** Pages of one model's pool: free + cached + owned = total, always. */

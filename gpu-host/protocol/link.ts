@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { type LinkSecurity, linkSocket } from '#scheduler/links/security.ts';
+import { commonVersion, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import { type HandlerError, handlerError, ProtocolFault } from './errors.ts';
 import { FrameReader } from './frames.ts';
 import type { HostHello } from './host.ts';
@@ -13,7 +14,7 @@ import {
   decodeUsage,
   type Termination,
 } from './results.ts';
-import { FRAME, MAX_JSON_BYTES } from './wire.ts';
+import { FRAME, HELLO_VERSION, MAX_JSON_BYTES } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
 /** A call whose result is awaited. */
@@ -62,13 +63,20 @@ export class Link {
   /** True once bytes may be sent: over TLS, after the host has shown a trusted certificate. */
   #isReady = false;
   #remoteError: string | undefined;
+  #isIncompatible = false;
+  readonly #versions: Versions;
 
-  /** @throws Error at a network address of another machine, without `security` */
-  constructor(address: string, events: LinkEvents, security?: LinkSecurity) {
+  /**
+   * @param versions those of the frames that the host may choose among. When it is one, calls may be written before the host's hello.
+   * @throws Error at a network address of another machine, without `security`
+   */
+  constructor(address: string, events: LinkEvents, versions: Versions, security?: LinkSecurity) {
     this.#events = events;
+    this.#versions = versions;
     this.writer.begin(FRAME.hello);
-    this.writer.putText(JSON.stringify({ processId: process.pid }));
+    this.writer.putText(JSON.stringify({ processId: process.pid, versions }));
     this.writer.end();
+    this.writer.version = versions.newest;
     const ready = () => {
       this.#isReady = true;
       this.flush();
@@ -78,6 +86,16 @@ export class Link {
     this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
     this.#socket.on('error', (error) => this.close(`the connection to the GPU host failed: ${error.message}`));
     this.#socket.on('close', () => this.close('the GPU host closed the connection'));
+  }
+
+  /** True when the two sides have no version of the frames in common. */
+  get isIncompatible(): boolean {
+    return this.#isIncompatible;
+  }
+
+  /** Version of the frames, once the host has said hello. */
+  get version(): number {
+    return this.writer.version;
   }
 
   /** An unused id for a call that wants a result: 1 to 2^32 - 1. */
@@ -136,7 +154,7 @@ export class Link {
             return;
           case FRAME.hello:
             reader.enter(end);
-            this.#events.onHello(JSON.parse(reader.text(MAX_JSON_BYTES)) as HostHello);
+            this.#hello(JSON.parse(reader.text(MAX_JSON_BYTES)) as HostHello);
             return;
           case FRAME.stats:
             while (!reader.done) {
@@ -145,10 +163,13 @@ export class Link {
               reader.leave(end);
             }
             return;
-          case FRAME.error:
+          case FRAME.error: {
             reader.enter(end);
-            this.#remoteError = `the GPU host ended the connection (${reader.text()}): ${reader.text()}`;
+            const code = reader.text();
+            this.#isIncompatible = code === 'version';
+            this.#remoteError = `the GPU host ended the connection (${code}): ${reader.text()}`;
             return;
+          }
           default:
             throw new ProtocolFault('unexpected', `frame kind ${kind} from a GPU host`);
         }
@@ -156,6 +177,20 @@ export class Link {
     } catch (error) {
       this.close(`the GPU host sent what cannot be read: ${error instanceof Error ? error.message : String(error)}`);
     }
+  }
+
+  #hello(hello: HostHello): void {
+    const { version = HELLO_VERSION } = hello;
+    const host = { oldest: version, newest: version };
+    if (commonVersion(this.#versions, host) === null) {
+      this.#isIncompatible = true;
+      const runtime = { name: 'runtime', versions: this.#versions };
+      this.close(versionRefusal('GPU protocol', runtime, { name: 'GPU host', versions: host }));
+      return;
+    }
+    this.writer.version = version;
+    this.#reader.version = version;
+    this.#events.onHello(hello);
   }
 
   #settle = (id: number, result: DecodedResult): void => {

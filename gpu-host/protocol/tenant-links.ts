@@ -1,4 +1,5 @@
 import type { LinkSecurity } from '#scheduler/links/security.ts';
+import type { Versions } from '#scheduler/links/versions.ts';
 import { Link } from './link.ts';
 
 /** Interval of the looks that close links on which no inferlet was open since the last look, in milliseconds. */
@@ -13,6 +14,7 @@ const HELLO_MS = 10_000;
 export class TenantLinks {
   readonly #address: string;
   readonly #hostId: string;
+  readonly #versions: Versions;
   readonly #security: LinkSecurity | undefined;
   readonly #helloMs: number;
   readonly #links = new Map<string, Link>();
@@ -20,15 +22,20 @@ export class TenantLinks {
   readonly #idle = new Set<Link>();
   readonly #sweeper: NodeJS.Timeout;
 
-  /** @param hostId the host process that must answer: another one has none of the inferlets, and perhaps other models */
+  /**
+   * @param hostId the host process that must answer: another one has none of the inferlets, and perhaps other models
+   * @param version that of the frames, on which this side and the host have agreed
+   */
   constructor(
     address: string,
     hostId: string,
+    version: number,
     security: LinkSecurity | undefined,
     { sweepMs = SWEEP_MS, helloMs = HELLO_MS } = {},
   ) {
     this.#address = address;
     this.#hostId = hostId;
+    this.#versions = { oldest: version, newest: version };
     this.#security = security;
     this.#helloMs = helloMs;
     this.#sweeper = setInterval(() => this.#sweep(), sweepMs).unref();
@@ -68,6 +75,7 @@ export class TenantLinks {
           if (this.#links.get(tenant) === link) this.#links.delete(tenant);
         },
       },
+      this.#versions,
       this.#security,
     );
     const late = setTimeout(() => link.close(`the GPU host did not answer within ${this.#helloMs} ms`), this.#helloMs);

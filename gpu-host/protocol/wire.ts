@@ -1,7 +1,17 @@
 import { endianness } from 'node:os';
+import type { Versions } from '#scheduler/links/versions.ts';
 
-/** Version of the frames; a peer with another version is refused. */
-export const PROTOCOL_VERSION = 10;
+/**
+ * Versions of the frames that this side speaks. Keep the last one beside a new one: machines are upgraded one after another. Version 11 is that
+ * of the hellos that state versions.
+ */
+export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 11 };
+
+/**
+ * Version of the frames before both sides have agreed on one, the hellos included, and that of a peer whose hello states none. It stays as it
+ * is, so that sides of any two releases can read each other's hello and refusal.
+ */
+export const HELLO_VERSION = 10;
 
 /** Maximum frame, header included. The client refuses a call that does not fit one frame. */
 export const MAX_FRAME_BYTES = 4 * 1024 * 1024;

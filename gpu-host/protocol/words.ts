@@ -2,10 +2,10 @@ import { ProtocolFault } from './errors.ts';
 import {
   FRAME_HEADER_WORDS,
   type FrameKind,
+  HELLO_VERSION,
   MAX_FRAME_WORDS,
   MAX_LIST,
   MAX_TEXT_BYTES,
-  PROTOCOL_VERSION,
 } from './wire.ts';
 
 const utf8 = new TextEncoder();
@@ -18,6 +18,8 @@ const text = new TextDecoder();
  * limit, the writer closes the frame and opens a new one of the same kind, so that callers never see frame boundaries.
  */
 export class FrameWriter {
+  /** Version in the headers of later frames. */
+  version = HELLO_VERSION;
   #words = new Uint32Array(1024);
   #floats = new Float32Array(this.#words.buffer);
   #length = 0;
@@ -128,7 +130,7 @@ export class FrameWriter {
     this.#frameStart = this.#length;
     this.#frameKind = kind;
     this.put(0);
-    this.put((PROTOCOL_VERSION << 16) | kind);
+    this.put((this.version << 16) | kind);
   }
 
   #closeFrame(): void {
@@ -144,7 +146,7 @@ export class FrameWriter {
     this.#words.copyWithin(this.#entryStart + FRAME_HEADER_WORDS, this.#entryStart, this.#length);
     this.#words[this.#frameStart] = this.#entryStart - this.#frameStart;
     this.#frameStart = this.#entryStart;
-    this.#words[this.#frameStart + 1] = (PROTOCOL_VERSION << 16) | kind;
+    this.#words[this.#frameStart + 1] = (this.version << 16) | kind;
     this.#length += FRAME_HEADER_WORDS;
   }
 

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { commonVersion, statedVersions, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import type { EncoderEngine } from '../encoders/engine.ts';
 import type { ModelEngine } from '../handlers/engine.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
@@ -8,7 +9,7 @@ import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts'
 import { type DecodedCall, decodeCalls } from '../protocol/operations.ts';
 import { PageLists } from '../protocol/page-lists.ts';
 import { encodeDone } from '../protocol/results.ts';
-import { FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
+import { FRAME, type FrameKind, HELLO_VERSION, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
 import type { Attempts } from './attempts.ts';
 import { HostedInferlet, type ResultSink } from './hosted-inferlet.ts';
@@ -17,6 +18,8 @@ export interface ConnectionEnvironment {
   readonly engines: readonly ModelEngine[];
   readonly encoders: readonly EncoderEngine[];
   hello(): HostHello;
+  /** Versions of the protocol that this host speaks. */
+  readonly versions: Versions;
   /** Shared by the whole host: attempts supersede one another across connections. */
   readonly attempts: Attempts;
   limitTenant(tenant: string, limit: TenantLimit): void;
@@ -249,15 +252,29 @@ export class Connection implements ResultSink {
   #hello(reader: WordReader, end: number): void {
     if (this.#greeted) throw new ProtocolFault('unexpected', 'a second hello');
     reader.enter(end);
-    reader.text(MAX_JSON_BYTES);
+    const version = this.#agree(reader.text(MAX_JSON_BYTES));
     reader.leave(end);
     if (!reader.done) throw new ProtocolFault('malformed', 'a hello with more than one entry');
     this.#greeted = true;
     clearTimeout(this.#helloTimer);
     this.writer.begin(FRAME.hello);
-    this.writer.putText(JSON.stringify(this.#environment.hello()), MAX_JSON_BYTES);
+    this.writer.putText(JSON.stringify({ ...this.#environment.hello(), version }), MAX_JSON_BYTES);
     this.writer.end();
     this.flush();
+    this.#reader.version = version;
+    this.writer.version = version;
+  }
+
+  /** The version of the later frames, by the runtime's hello. */
+  #agree(hello: string): number {
+    const versions = statedVersions(versionsIn(hello), HELLO_VERSION);
+    if (versions === null) throw new ProtocolFault('malformed', 'a hello without readable versions');
+    const { versions: own } = this.#environment;
+    const version = commonVersion(own, versions);
+    if (version !== null) return version;
+    const why = versionRefusal('GPU protocol', { name: 'GPU host', versions: own }, { name: 'runtime', versions });
+    console.error(`gpu-host: a connection was refused. ${why}`);
+    throw new ProtocolFault('version', why);
   }
 
   #stats(reader: WordReader, end: number): void {
@@ -390,6 +407,15 @@ export class Connection implements ResultSink {
     this.#inferlets.clear();
     this.#socket.destroySoon();
     this.#environment.ended(this);
+  }
+}
+
+/** The field `versions` of a hello, unchecked. */
+function versionsIn(hello: string): unknown {
+  try {
+    return (JSON.parse(hello) as { readonly versions?: unknown } | null)?.versions;
+  } catch {
+    throw new ProtocolFault('malformed', 'a hello that is no JSON');
   }
 }
 

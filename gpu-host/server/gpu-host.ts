@@ -3,6 +3,7 @@ import type { Server, Socket } from 'node:net';
 import type { Tracer } from '@opentelemetry/api';
 import type { Vitals } from '#infra/telemetry/vitals.ts';
 import { type LinkSecurity, linkServer } from '#scheduler/links/security.ts';
+import type { Versions } from '#scheduler/links/versions.ts';
 import type { Backend, Device } from '../backends/backend.ts';
 import { EncoderEngine, type HostedEncoder } from '../encoders/engine.ts';
 import { DeviceShare } from '../handlers/device-share.ts';
@@ -13,6 +14,7 @@ import { type HostBytes, hostBytes } from '../memory/host-bytes.ts';
 import { Tenants } from '../memory/tenants.ts';
 import type { ProtocolFaultCode } from '../protocol/errors.ts';
 import type { GpuHostStats, HostHello, ModelCompute, ModelStats, StatsOptions } from '../protocol/host.ts';
+import { PROTOCOL_VERSIONS } from '../protocol/wire.ts';
 import { Attempts } from './attempts.ts';
 import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './connection.ts';
 import { listen } from './listen.ts';
@@ -30,6 +32,8 @@ export interface GpuHostOptions {
   readonly bytes?: HostBytes;
   /** The machine's certificate and those that it accepts; needed at an address that other machines reach. */
   readonly security?: LinkSecurity | undefined;
+  /** Versions of the protocol; those that this release speaks by default. */
+  readonly versions?: Versions;
   /** Makes spans of batches whose inferlets are traced. */
   readonly tracer?: Tracer;
   /** Reads the health of the process. */
@@ -48,6 +52,7 @@ export class GpuHost {
   readonly #encoders: readonly EncoderEngine[];
   readonly #name: string | undefined;
   readonly #security: LinkSecurity | undefined;
+  readonly #versions: Versions;
   #limits: ConnectionLimits;
   readonly #tenants = new Tenants();
   readonly #attempts = new Attempts();
@@ -64,6 +69,7 @@ export class GpuHost {
     for (const model of models) checkTraits(model.name, traitsOf(model));
     this.#name = options.name;
     this.#security = options.security;
+    this.#versions = options.versions ?? PROTOCOL_VERSIONS;
     this.#limits = { ...DEFAULT_CONNECTION_LIMITS, ...options.limits };
     this.#vitals = options.vitals;
     const bytes = options.bytes ?? hostBytes();
@@ -147,6 +153,7 @@ export class GpuHost {
         engines: this.engines,
         encoders: this.#encoders,
         hello: () => this.#hello(),
+        versions: this.#versions,
         attempts: this.#attempts,
         limitTenant: (tenant, limit) => this.#tenants.limit(tenant, limit),
         stats: (options) => this.stats(options),

@@ -4,7 +4,7 @@ import { hostBytes } from '../memory/host-bytes.ts';
 import { type DeviceClient, type RunHandle, SharedPages } from '../protocol/client.ts';
 import { Link } from '../protocol/link.ts';
 import { encodeCall, type Operation } from '../protocol/operations.ts';
-import { MAX_LIST } from '../protocol/wire.ts';
+import { MAX_LIST, PROTOCOL_VERSIONS } from '../protocol/wire.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 
 /** Long enough that the window holds most of a run. */
@@ -85,11 +85,12 @@ test('a message about an unknown run ends no connection', async () => {
     hello = resolve;
   });
   const losses: string[] = [];
-  const link = new Link(host.address, {
+  const events = {
     onHello: () => hello?.(),
     onStats: () => {},
-    onLost: (cause) => losses.push(cause),
-  });
+    onLost: (cause: string) => losses.push(cause),
+  };
+  const link = new Link(host.address, events, PROTOCOL_VERSIONS);
   await greeted;
   const put = (queue: number, id: number, operation: Operation) =>
     encodeCall(link.writer, link.pageLists, { inferlet: 1, queue, id }, operation);

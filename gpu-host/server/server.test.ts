@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { FrameReader } from '../protocol/frames.ts';
 import { encodeCall, OPERATIONS, type Operation } from '../protocol/operations.ts';
 import { PageLists } from '../protocol/page-lists.ts';
-import { FRAME, MAX_FRAME_WORDS, PROTOCOL_VERSION } from '../protocol/wire.ts';
+import { FRAME, HELLO_VERSION, MAX_FRAME_WORDS } from '../protocol/wire.ts';
 import { FrameWriter } from '../protocol/words.ts';
 import {
   GREEDY,
@@ -97,16 +97,16 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
   const queue = inferlet.createQueue('tiny');
   const story = generate(inferlet, queue, [1, 5, 9], 20);
 
-  const calls = (PROTOCOL_VERSION << 16) | FRAME.calls;
+  const calls = (HELLO_VERSION << 16) | FRAME.calls;
   const bad: [string, (peer: RawPeer) => unknown][] = [
-    ['version', (peer) => peer.words(2, ((PROTOCOL_VERSION + 1) << 16) | FRAME.hello)],
+    ['version', (peer) => peer.words(2, ((HELLO_VERSION + 1) << 16) | FRAME.hello)],
     ['version', (peer) => peer.socket.write('GET / HTTP/1.1\r\nhost: x\r\n\r\n')],
     ['unexpected', (peer) => peer.words(2, calls)],
     ['oversized', (peer) => peer.greet().words(MAX_FRAME_WORDS + 1, calls)],
-    ['malformed', (peer) => peer.greet().words(2, (PROTOCOL_VERSION << 16) | 99)],
+    ['malformed', (peer) => peer.greet().words(2, (HELLO_VERSION << 16) | 99)],
     ['truncated', (peer) => peer.greet().words(4, calls, 8, OPERATIONS.synchronize.code)],
     ['unexpected', (peer) => peer.greet().greet()],
-    ['unexpected', (peer) => peer.greet().words(2, (PROTOCOL_VERSION << 16) | FRAME.results)],
+    ['unexpected', (peer) => peer.greet().words(2, (HELLO_VERSION << 16) | FRAME.results)],
     [
       'malformed',
       (peer) =>

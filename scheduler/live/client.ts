@@ -1,12 +1,26 @@
 import type { Socket } from 'node:net';
 import type { EventName, InvocationEvent } from '../invocations/types.ts';
 import { type LinkSecurity, linkSocket, toMachine } from '../links/security.ts';
-import { encodeFrame, FrameReader } from './frames.ts';
+import { commonVersion, type Versions, versionRefusal } from '../links/versions.ts';
+import { encodeFrame, FrameReader, LIVE_VERSIONS, SILENT_VERSION } from './frames.ts';
 import type { LiveAddress, LiveFollower, LiveSource, Unfollow } from './live.ts';
 import type { LiveServer } from './server.ts';
 
 /** Pause before another attempt to reach a runtime. */
 const RETRY_MS = 250;
+/** Pause before another attempt after the two sides found no version in common: one of them must be upgraded first. */
+const REFUSED_RETRY_MS = 10_000;
+/** Longest wait for the runtime's answer to the first frame. */
+const HELLO_MS = 5000;
+
+export interface LiveClientOptions {
+  /** This machine's part in connections to other machines; without it their runtimes are out of reach. */
+  readonly security?: LinkSecurity | undefined;
+  /** Versions that this side speaks; those of this release by default. */
+  readonly versions?: Versions;
+  /** Takes the reason when a runtime and this side have no version in common. */
+  readonly onRefused?: (why: string) => void;
+}
 
 /**
  * Follows invocations at the runtimes that run them, over one connection per runtime, open while the client follows an invocation there.
@@ -15,23 +29,22 @@ const RETRY_MS = 250;
 export class LiveClient implements LiveSource {
   readonly #addressOf: (runtimeId: string) => Promise<LiveAddress | null>;
   readonly #submitter: string;
-  readonly #security: LinkSecurity | undefined;
+  readonly #options: LiveClientOptions;
   readonly #links = new Map<string, Link>();
   readonly #local = new Map<string, LiveServer>();
 
   /**
    * @param addressOf where a runtime shows events; null when it does not
    * @param submitter name of this process in the jobs that it submits
-   * @param security this machine's part in connections to other machines; without it their runtimes are out of reach
    */
   constructor(
     addressOf: (runtimeId: string) => Promise<LiveAddress | null>,
     submitter: string,
-    security?: LinkSecurity,
+    options: LiveClientOptions = {},
   ) {
     this.#addressOf = addressOf;
     this.#submitter = submitter;
-    this.#security = security;
+    this.#options = options;
   }
 
   /** Registers a runtime of this process. */
@@ -44,7 +57,7 @@ export class LiveClient implements LiveSource {
     if (local) return local.follow(id, follower);
     let link = this.#links.get(runtimeId);
     if (!link) {
-      link = new Link(() => this.#addressOf(runtimeId), this.#submitter, this.#security);
+      link = new Link(() => this.#addressOf(runtimeId), this.#submitter, this.#options);
       this.#links.set(runtimeId, link);
     }
     const { follow } = link;
@@ -87,23 +100,29 @@ class Link {
   readonly #addressOf: () => Promise<LiveAddress | null>;
   readonly #submitter: string;
   readonly #security: LinkSecurity | undefined;
+  readonly #versions: Versions;
+  readonly #onRefused: ((why: string) => void) | undefined;
   /** True once the runtime has acknowledged the submitter: it shows the events of its later attempts without being asked. */
   #pushes = false;
   /** Invocations whose events the runtime showed before they were followed. */
   readonly #early = new Set<string>();
   readonly #followed = new Map<string, Followed>();
   #socket: Socket | null = null;
+  /** True once both sides have agreed on a version. */
   #connected = false;
+  #isRefused = false;
   #connecting = false;
   #closed = false;
   #asks: string[] = [];
   #idle: NodeJS.Timeout | undefined;
   #retry: NodeJS.Timeout | undefined;
 
-  constructor(addressOf: () => Promise<LiveAddress | null>, submitter: string, security: LinkSecurity | undefined) {
+  constructor(addressOf: () => Promise<LiveAddress | null>, submitter: string, options: LiveClientOptions) {
     this.#addressOf = addressOf;
     this.#submitter = submitter;
-    this.#security = security;
+    this.#security = options.security;
+    this.#versions = options.versions ?? LIVE_VERSIONS;
+    this.#onRefused = options.onRefused;
   }
 
   get size(): number {
@@ -148,7 +167,7 @@ class Link {
   }
 
   /** Batches the requests of one turn of the event loop into one write. */
-  #ask(what: 'follow' | 'leave' | 'submitter', id: string): void {
+  #ask(what: 'follow' | 'leave', id: string): void {
     if (!this.#connected) return;
     this.#asks.push(what, id);
     if (this.#asks.length === 2) setImmediate(() => this.#flush());
@@ -172,13 +191,13 @@ class Link {
     const reader = new FrameReader();
     const security =
       where.machine === undefined ? undefined : this.#security && toMachine(this.#security, where.machine);
+    const { oldest, newest } = this.#versions;
     const opened = () => {
-      this.#connected = true;
-      this.#ask('submitter', this.#submitter);
-      for (const id of this.#followed.keys()) this.#ask('follow', id);
+      socket.write(encodeFrame(['versions', `${oldest} ${newest}`, 'submitter', this.#submitter]));
     };
     const socket = linkSocket('runtime', where.address, opened, security);
     this.#socket = socket;
+    const late = setTimeout(() => this.#connected || socket.destroy(), HELLO_MS).unref();
     socket.on('data', (chunk: Buffer) => {
       try {
         reader.push(chunk, (fields) => this.#received(fields));
@@ -188,6 +207,7 @@ class Link {
     });
     socket.on('error', () => socket.destroy());
     socket.on('close', () => {
+      clearTimeout(late);
       if (this.#socket !== socket) return;
       this.#socket = null;
       this.#connected = false;
@@ -213,18 +233,52 @@ class Link {
 
   #again(): void {
     clearTimeout(this.#retry);
+    const pauseMs = this.#isRefused ? REFUSED_RETRY_MS : RETRY_MS;
+    this.#isRefused = false;
     this.#retry = setTimeout(() => {
       if (!this.#closed && !this.#socket && !this.#connecting && this.size > 0) void this.#connect();
-    }, RETRY_MS).unref();
+    }, pauseMs).unref();
+  }
+
+  /** Takes what the runtime says of the connection itself. */
+  #told(number: number, what: string, text: string): void {
+    if (what === 'refused') this.#refused(text);
+    else if (what === 'version') this.#agreed(number);
+    else {
+      // The answer to `submitter` alone: the runtime states no version.
+      if (!this.#connected) this.#agreed(SILENT_VERSION);
+      this.#pushes = true;
+    }
+  }
+
+  #agreed(version: number): void {
+    const theirs = { oldest: version, newest: version };
+    if (commonVersion(this.#versions, theirs) === null) {
+      const gateway = { name: 'gateway', versions: this.#versions };
+      this.#refused(versionRefusal('protocol of live events', gateway, { name: 'runtime', versions: theirs }));
+      return;
+    }
+    this.#connected = true;
+    for (const id of this.#followed.keys()) this.#ask('follow', id);
+  }
+
+  #refused(why: string): void {
+    this.#isRefused = true;
+    this.#onRefused?.(why);
+    this.#socket?.destroy();
   }
 
   #received(fields: readonly string[]): void {
     for (let i = 0; i + 3 < fields.length; ) {
       const id = fields[i] ?? '';
+      if (id === '') {
+        this.#told(Number(fields[i + 1]), fields[i + 2] ?? '', fields[i + 3] ?? '');
+        i += 4;
+        continue;
+      }
       const followed = this.#followed.get(id);
       if (fields[i + 2] === 'attached') {
-        if (id === '') this.#pushes = true;
-        else if (followed) attach(followed, Number(fields[i + 1]), Number(fields[i + 3]));
+        if (followed) attach(followed, Number(fields[i + 1]), Number(fields[i + 3]));
         else this.#refuse(id);
         i += 4;
         continue;

@@ -1,7 +1,14 @@
+import type { Versions } from '../links/versions.ts';
+
 /**
  * Frames between a runtime that shows events and its followers: 4 bytes of length, little endian, then the fields as text, separated by
  * NUL. Neither ids nor JSON text contain NUL.
  */
+
+/** Versions of what the frames hold. Keep the last one beside a new one. Version 2 is that of the first frames that state versions. */
+export const LIVE_VERSIONS: Versions = { oldest: 1, newest: 2 };
+/** Version of a peer that states none. */
+export const SILENT_VERSION = 1;
 
 const HEADER_BYTES = 4;
 /** Largest frame: an event of 1 MiB in base64, with some margin. */

@@ -3,7 +3,8 @@ import type { Server, Socket } from 'node:net';
 import type { InvocationEvent, NewEvent } from '../invocations/types.ts';
 import { type LinkSecurity, linkServer } from '../links/security.ts';
 import { socketAddress } from '../links/socket-address.ts';
-import { encodeFrame, FrameReader } from './frames.ts';
+import { commonVersion, statedVersions, type Versions, versionRefusal } from '../links/versions.ts';
+import { encodeFrame, FrameReader, LIVE_VERSIONS, SILENT_VERSION } from './frames.ts';
 import type { LiveFollower } from './live.ts';
 
 /** Events that a running attempt has shown and its log does not have yet. */
@@ -22,6 +23,13 @@ export interface Showing {
   logged(seq: number): void;
   /** Ends the showing of events. */
   end(): void;
+}
+
+export interface LiveServerOptions {
+  /** Versions that this side speaks; those of this release by default. */
+  readonly versions?: Versions;
+  /** Takes the reason when a gateway and this side have no version in common. */
+  readonly onRefused?: (why: string) => void;
 }
 
 interface Attempt {
@@ -52,6 +60,13 @@ export class LiveServer {
   readonly #submitters = new Map<string, Connection>();
   #servers: Server[] = [];
   #isAbandoned = false;
+  readonly #versions: Versions;
+  readonly #onRefused: ((why: string) => void) | undefined;
+
+  constructor({ versions = LIVE_VERSIONS, onRefused }: LiveServerOptions = {}) {
+    this.#versions = versions;
+    this.#onRefused = onRefused;
+  }
 
   /** Number of followed invocations. */
   get followed(): number {
@@ -123,6 +138,19 @@ export class LiveServer {
     };
   }
 
+  /** The version to speak with a gateway that speaks these; the reason to refuse it when there is none. */
+  agree(versions: Versions): number | string {
+    const version = commonVersion(this.#versions, versions);
+    if (version !== null) return version;
+    const why = versionRefusal(
+      'protocol of live events',
+      { name: 'runtime', versions: this.#versions },
+      { name: 'gateway', versions },
+    );
+    this.#onRefused?.(why);
+    return why;
+  }
+
   /** Follows the later attempts of a submitter's invocations over its connection. */
   enter(connection: Connection): void {
     this.#submitters.set(connection.submitter, connection);
@@ -191,6 +219,8 @@ class Connection {
   #cut = false;
   /** Invocations with skipped events. The gateway gets `attached` for them once it has read its backlog. */
   readonly #missed = new Set<string>();
+  /** State of the agreement on a version. */
+  #greeting: 'awaited' | 'agreed' | 'refused' = 'awaited';
 
   constructor(socket: Socket, server: LiveServer) {
     this.#socket = socket;
@@ -228,7 +258,23 @@ class Connection {
     };
   }
 
+  /** Agrees on a version with the first request: the gateway's versions, or another from a gateway that states none. */
+  #greet(what: string, text: string): void {
+    const [oldest, newest] = text.split(' ').map(Number);
+    const versions = statedVersions(what === 'versions' ? { oldest, newest } : undefined, SILENT_VERSION);
+    const agreed = versions === null ? 'The gateway’s versions cannot be read.' : this.#server.agree(versions);
+    if (typeof agreed === 'string') {
+      this.#greeting = 'refused';
+      this.#socket.end(encodeFrame(['', '0', 'refused', agreed]), () => this.close());
+      return;
+    }
+    this.#greeting = 'agreed';
+    if (what === 'versions') this.#put('', agreed, 'version', '');
+  }
+
   #asked(what: string, id: string): void {
+    if (this.#greeting === 'awaited') this.#greet(what, id);
+    if (this.#greeting === 'refused' || what === 'versions') return;
     const known = this.#followed.get(id);
     if (what === 'leave') this.#leave(id);
     else if (what === 'submitter') {

@@ -1,7 +1,7 @@
 import { ProtocolFault } from '#gpu-host/protocol/errors.ts';
 import { decodeCalls, OPERATIONS } from '#gpu-host/protocol/operations.ts';
 import { PageLists } from '#gpu-host/protocol/page-lists.ts';
-import { FRAME, FRAME_HEADER_WORDS, MAX_FRAME_WORDS, PROTOCOL_VERSION } from '#gpu-host/protocol/wire.ts';
+import { FRAME, FRAME_HEADER_WORDS, HELLO_VERSION, MAX_FRAME_WORDS } from '#gpu-host/protocol/wire.ts';
 import { WordReader } from '#gpu-host/protocol/words.ts';
 import { hostileWord } from './hostile.ts';
 import type { Random } from './random.ts';
@@ -41,18 +41,18 @@ const MUTATIONS: Readonly<Record<string, (frame: Uint8Array, random: Random) => 
     setWord(Buffer.concat([frame, Buffer.alloc(4 * (1 + random.below(8)), 1)]), 0, (frame.length >> 2) + 1),
   oversized: (frame, random) => setWord(frame, 0, MAX_FRAME_WORDS + 1 + random.below(1000)),
   'another version': (frame, random) => {
-    const version = random.pick([0, 1, PROTOCOL_VERSION + 1, 0xffff]);
+    const version = random.pick([0, 1, HELLO_VERSION + 1, 0xffff]);
     return setWord(frame, 1, ((version << 16) | FRAME.calls) >>> 0);
   },
   'another kind': (frame, random) => {
     const kind = random.pick([0, ...Object.values(FRAME), 9, 0xffff]);
-    return setWord(frame, 1, ((PROTOCOL_VERSION << 16) | kind) >>> 0);
+    return setWord(frame, 1, ((HELLO_VERSION << 16) | kind) >>> 0);
   },
   'random bytes': (_, random) => Uint8Array.from({ length: 1 + random.below(200) }, () => random.below(256)),
   'random words in a good frame': (_, random) => {
     const words = Uint32Array.from({ length: 3 + random.below(40) }, () => hostileWord(random));
     words[0] = words.length;
-    words[1] = (PROTOCOL_VERSION << 16) | FRAME.calls;
+    words[1] = (HELLO_VERSION << 16) | FRAME.calls;
     words[2] = words.length - 2;
     words[3] = 1 + random.below(40);
     return new Uint8Array(words.buffer);

@@ -1,0 +1,162 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { connect, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import type { Versions } from '#scheduler/links/versions.ts';
+import { generate, must, Oracle, startTestHost } from '../testing/host.ts';
+import { GpuHostConnection } from './client.ts';
+import { Link } from './link.ts';
+import { FRAME, HELLO_VERSION, PROTOCOL_VERSIONS } from './wire.ts';
+
+const BOTH: Versions = PROTOCOL_VERSIONS;
+const OLD: Versions = { oldest: BOTH.oldest, newest: BOTH.newest - 1 };
+const LATER: Versions = { oldest: BOTH.newest, newest: BOTH.newest + 1 };
+const TOO_LATE: Versions = { oldest: BOTH.newest + 1, newest: BOTH.newest + 2 };
+
+/** The hello of a release that states no versions, byte for byte: a frame of version 10 and kind 1 with `{"processId":7}`. */
+const SILENT_HELLO = Buffer.from(
+  `0800000001000a00060000000f000000${Buffer.from('{"processId":7}').toString('hex')}00`,
+  'hex',
+);
+
+/** Words of the header of each frame in a stream of whole frames: length, then version and kind. */
+function versionsOf(bytes: Buffer): { version: number; kind: number }[] {
+  const frames = [];
+  for (let at = 0; at < bytes.length; at += bytes.readUInt32LE(at) * 4)
+    frames.push({ version: bytes.readUInt16LE(at + 6), kind: bytes.readUInt16LE(at + 4) });
+  return frames;
+}
+
+/** The version that a runtime and a host agree on. */
+async function agreed(address: string, versions: Versions): Promise<number | string> {
+  return new Promise((resolve) => {
+    const events = {
+      onHello: () => {
+        resolve(link.version);
+        link.close('the test has seen it');
+      },
+      onStats: () => undefined,
+      onLost: resolve,
+    };
+    const link = new Link(address, events, versions);
+  });
+}
+
+test('runtimes and GPU hosts of neighbouring releases work together, and both speak the newest version in common', async () => {
+  const pairs = [
+    [BOTH, BOTH, BOTH.newest],
+    [OLD, BOTH, OLD.newest],
+    [BOTH, OLD, OLD.newest],
+    [LATER, BOTH, BOTH.newest],
+    [BOTH, LATER, BOTH.newest],
+  ] as const;
+  for (const [runtime, ofHost, version] of pairs) {
+    await using host = await startTestHost({ host: { versions: ofHost } });
+    const oracle = await Oracle.of(host.model);
+    assert.equal(await agreed(host.address, runtime), version);
+    const connection = await GpuHostConnection.connect(host.address, { versions: runtime });
+    try {
+      const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
+      const tokens = await generate(inferlet, inferlet.createQueue('tiny'), [1, 5], 12);
+      assert.deepEqual(tokens, await oracle.greedy([1, 5], 12));
+      assert.equal((await connection.stats()).models[0]?.name, 'tiny');
+      await inferlet.close();
+    } finally {
+      connection.close();
+    }
+  }
+});
+
+test('a side that is too old is named on both sides, and used again once it was upgraded', async () => {
+  for (const [runtime, ofHost, old] of [
+    [BOTH, TOO_LATE, 'runtime'],
+    [TOO_LATE, BOTH, 'GPU host'],
+  ] as const) {
+    const options = { host: { versions: ofHost as Versions } };
+    await using host = await startTestHost(options);
+    let refusals = 0;
+    const refused = Promise.withResolvers<string>();
+    const connection = GpuHostConnection.open(host.address, {
+      versions: runtime,
+      onRefused: (why) => {
+        refusals++;
+        refused.resolve(why);
+      },
+      reconnectMs: { first: 1, longest: 1 },
+    });
+    try {
+      assert.match(
+        await refused.promise,
+        new RegExp(`The ${old} is too old .* Install a newer release of Pie on .* ${old}\\.`),
+      );
+      assert.match(String(await agreed(host.address, runtime)), /\(version\): The .* is too old/);
+      assert.deepEqual([refusals, connection.connected], [1, false], 'it waits');
+      await host.stop();
+      options.host.versions = runtime;
+      await host.restart();
+      const ready = new Promise<void>((resolve) => connection.onReady(resolve));
+      connection.retry();
+      await ready;
+      const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
+      must(await inferlet.synchronize(inferlet.createQueue('tiny')));
+    } finally {
+      connection.close();
+    }
+  }
+});
+
+test('a runtime that states no versions gets frames of the version before, the hello included', async () => {
+  await using host = await startTestHost();
+  const socket = connect(host.address);
+  const chunks: Buffer[] = [];
+  socket.on('data', (chunk: Buffer) => chunks.push(chunk));
+  socket.write(SILENT_HELLO);
+  // A request for the host's state, with the id 5.
+  const request = Buffer.alloc(20);
+  for (const [i, word] of [5, (HELLO_VERSION << 16) | FRAME.statsRequest, 3, 5, 2].entries())
+    request.writeUInt32LE(word, i * 4);
+  socket.write(request);
+  while (chunks.length === 0 || versionsOf(Buffer.concat(chunks)).length < 2) await once(socket, 'data');
+  assert.deepEqual(versionsOf(Buffer.concat(chunks)), [
+    { version: 10, kind: FRAME.hello },
+    { version: 10, kind: FRAME.stats },
+  ]);
+  socket.destroy();
+});
+
+test('a GPU host that chooses no version gets frames of the version before', async () => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'pie-v-'));
+  const address = path.join(directory, 's');
+  const hello = JSON.stringify({ hostId: 'h', processId: 7, models: [], encoders: [] });
+  const peers: Socket[] = [];
+  const received: Buffer[] = [];
+  const server = createServer((socket) => {
+    peers.push(socket);
+    socket.on('data', (chunk: Buffer) => received.push(chunk));
+    const bytes = Buffer.alloc(16 + Math.ceil(hello.length / 4) * 4);
+    const words = [bytes.length / 4, (HELLO_VERSION << 16) | FRAME.hello, bytes.length / 4 - 2, hello.length];
+    for (const [i, word] of words.entries()) bytes.writeUInt32LE(word, i * 4);
+    bytes.write(hello, 16);
+    socket.write(bytes);
+  }).listen(address);
+  const connection = await GpuHostConnection.connect(address);
+  void connection.stats().catch(() => undefined);
+  while (received.length === 0 || versionsOf(Buffer.concat(received)).length < 2)
+    await once(peers[0] as Socket, 'data');
+  assert.deepEqual(versionsOf(Buffer.concat(received)), [
+    { version: 10, kind: FRAME.hello },
+    { version: 10, kind: FRAME.statsRequest },
+  ]);
+  connection.close();
+  await new Promise((resolve) => server.close(resolve));
+  rmSync(directory, { recursive: true });
+});
+
+test('a hello without readable versions ends its connection', async () => {
+  await using host = await startTestHost();
+  for (const versions of [{ oldest: 3, newest: 2 }, { oldest: -1, newest: 2 }, {}])
+    assert.match(String(await agreed(host.address, versions as Versions)), /\(malformed\): a hello without readable/);
+});
