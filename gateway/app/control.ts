@@ -1,6 +1,7 @@
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
+import type { Versions } from '#scheduler/links/versions.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
 import type { Memory } from './http/bodies.ts';
 import type { Operations } from './resources/operations.ts';
@@ -77,11 +78,13 @@ export interface ControlPlane {
    */
   logs(call: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry>;
 
-  /**
-   * Takes a machine into the platform: the answer to its request, both sealed under a token. Throws `join-refused` and `conflict`. Absent where
-   * no machine can join.
-   */
-  join?(token: string, sealed: string): Promise<string>;
+  /** Takes machines into the platform. Absent where no machine can join. */
+  readonly joining?: {
+    /** Versions of the exchange that this gateway speaks. */
+    readonly versions: Versions;
+    /** The answer to a machine's request, both sealed under a token. Throws `join-refused` and `conflict`. */
+    join(token: string, sealed: string, version: number): Promise<string>;
+  };
 
   models(call: Call): Promise<readonly ModelInfo[]>;
   /** Reports for each part of the platform whether it can do work. Never throws. */

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -88,6 +90,35 @@ describe('joining a platform', () => {
     await refused('never', { token: unused, name: 'south', url: 'ftp://a' }, /no address of a gateway/);
     await refused('never', { token: unused, name: 'south', url: 'http://127.0.0.1:1' }, /cannot be reached/);
     await join('south', { token: unused, name: 'south' });
+  });
+
+  it('joins through a gateway of a neighbouring release', async () => {
+    const old = { oldest: 1, newest: 1 };
+    const [before, after_] = [await token(), await token()];
+    await join('older', { token: before, name: 'older', versions: old });
+    await join('later', { token: after_, name: 'later', versions: { oldest: 2, newest: 3 } });
+    // A gateway that states no versions, and refuses a field that it does not know.
+    const posted: string[] = [];
+    const gateway = createServer(async (request, response) => {
+      if (request.method === 'GET') return response.writeHead(405).end('{}');
+      const body = (await Array.fromAsync(request)).join('');
+      posted.push(...Object.keys(JSON.parse(body) as object));
+      const headers = { 'content-type': 'application/json' };
+      const answer = await fetch(`${platform.url}/join`, { method: 'POST', headers, body });
+      response.writeHead(answer.status, headers).end(await answer.text());
+    }).listen(0, '127.0.0.1');
+    await once(gateway, 'listening');
+    const { port } = gateway.address() as net.AddressInfo;
+    const url = `http://127.0.0.1:${port}`;
+    await join('silent', { url, token: await token(), name: 'silent' });
+    assert.deepEqual(posted, ['token', 'sealed']);
+    const later = { oldest: 2, newest: 3 };
+    const isOld =
+      /The gateway is too old .* speaks version 1 of the join exchange, the joining machine versions 2 to 3/;
+    await refused('never', { url, token: await token(), name: 'new', versions: later }, isOld);
+    const isLate = /The joining machine is too old .* Install a newer release of Pie on the machine of the joining/;
+    await refused('never', { token: await token(), name: 'new', versions: { oldest: 0, newest: 0 } }, isLate);
+    gateway.close();
   });
 
   it('says so when the platform’s Redis cannot be reached from here', async () => {

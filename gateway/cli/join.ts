@@ -7,7 +7,9 @@ import { joinedSettings } from '#infra/joined-settings.ts';
 import { newCertificate, writeCertificate } from '#infra/links/certificate.ts';
 import { type MachineSettings, machineEnvironment, machineSettings } from '#infra/machine-settings.ts';
 import { redisOptions } from '#infra/redis.ts';
+import { commonVersion, statedVersions, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import { openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-token.ts';
+import { JOIN_VERSIONS, SILENT_JOIN_VERSION } from '#scheduler/machines/join-versions.ts';
 import { errorFromResponse } from '../client/errors.ts';
 import { EXIT, Failure } from './failure.ts';
 
@@ -28,6 +30,8 @@ export interface JoinRequest {
   /** Separated by commas. */
   readonly role?: string;
   readonly address?: string;
+  /** Versions of the exchange; those that this release speaks by default. */
+  readonly versions?: Versions;
 }
 
 export interface Joined {
@@ -59,16 +63,20 @@ export async function joinPlatform(request: JoinRequest, signal: AbortSignal): P
   const gateway = gatewayUrl(request.url);
   const address = request.address ?? (await ownAddress(gateway));
   const { name, roles } = settingsOf(request, address);
+  const version = await agreedVersion(gateway, request.versions ?? JOIN_VERSIONS, signal);
   const certificate = await newCertificate(name, Date.now());
-  const sealed = sealJoin(token.key, 'request', { machine: name, roles, certificate: certificate.fingerprint });
-  const opened = openJoin(token.key, 'answer', await exchange(gateway, token.id, sealed, signal));
+  const asked = { machine: name, roles, certificate: certificate.fingerprint };
+  const sealed = sealJoin(token.key, { direction: 'request', version }, asked);
+  // A gateway that states no versions takes no field for one.
+  const body = { ...(version !== SILENT_JOIN_VERSION && { version }), token: token.id, sealed };
+  const opened = openJoin(token.key, { direction: 'answer', version }, await exchange(gateway, body, signal));
   const parsed = answer.safeParse(opened);
   if (!parsed.success)
     throw new Failure(`What answered at ${gateway.href} does not know the token.`, {
       exitCode: EXIT.refused,
       code: 'bad-response',
-      why: 'Its answer was not encrypted under the token, or comes from another version of Pie.',
-      advice: 'Check the address, and that both machines have the same version.',
+      why: 'Its answer was not encrypted under the token.',
+      advice: 'Check the address.',
     });
   const { redis, masterKey, settings } = parsed.data;
   await assertRedis(redis, name);
@@ -115,15 +123,41 @@ async function ownAddress({ hostname, port, protocol }: URL): Promise<string> {
   }
 }
 
-async function exchange(gateway: URL, token: string, sealed: string, signal: AbortSignal): Promise<string> {
-  const response = await fetch(new URL('/join', gateway), {
-    method: 'POST',
+/** The version of the exchange that this side and the gateway speak. */
+async function agreedVersion(gateway: URL, own: Versions, signal: AbortSignal): Promise<number> {
+  const response = await ask(gateway, { method: 'GET' }, signal);
+  // Gateways that state no versions take no GET there.
+  const isSilent = response.status === 404 || response.status === 405;
+  if (!response.ok && !isSilent) throw await errorFromResponse(response);
+  const stated = ((await response.json().catch(() => null)) as { versions?: unknown } | null)?.versions ?? null;
+  const theirs = statedVersions(isSilent ? undefined : stated, SILENT_JOIN_VERSION);
+  if (theirs === null)
+    throw new Failure(`What answers at ${gateway.href} is no gateway of Pie.`, {
+      exitCode: EXIT.refused,
+      code: 'bad-response',
+      advice: 'Check the address.',
+    });
+  const version = commonVersion(own, theirs);
+  if (version !== null) return version;
+  const sides = [
+    { name: 'joining machine', versions: own },
+    { name: 'gateway', versions: theirs },
+  ] as const;
+  throw new Failure(versionRefusal('join exchange', ...sides), { exitCode: EXIT.refused, code: 'conflict' });
+}
+
+function ask(gateway: URL, request: RequestInit, signal: AbortSignal): Promise<Response> {
+  return fetch(new URL('/join', gateway), {
+    ...request,
     headers: { 'content-type': 'application/json', accept: 'application/json' },
-    body: JSON.stringify({ token, sealed }),
     signal: AbortSignal.any([signal, AbortSignal.timeout(DEADLINE_MS)]),
   }).catch((cause: unknown) => {
     throw unreachable(gateway.href, cause);
   });
+}
+
+async function exchange(gateway: URL, request: object, signal: AbortSignal): Promise<string> {
+  const response = await ask(gateway, { method: 'POST', body: JSON.stringify(request) }, signal);
   if (!response.ok) throw await errorFromResponse(response);
   const body = z.object({ sealed: z.string() }).safeParse(await response.json().catch(() => null));
   return body.success ? body.data.sealed : '';

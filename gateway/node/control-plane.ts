@@ -98,7 +98,7 @@ export class NodeControlPlane implements ControlPlane {
   readonly operations: Operations;
   readonly schedules: Schedules;
   readonly #scheduler: Scheduler;
-  readonly #joining: Joining;
+  readonly joining: Joining;
   readonly #functions: NodeFunctions;
   readonly #limits: InvocationLimits;
   readonly #queueMs: number;
@@ -116,8 +116,8 @@ export class NodeControlPlane implements ControlPlane {
     this.tenants = new NodeTenants(scheduler);
     this.quotas = new NodeQuotas(scheduler);
     this.schedules = new NodeSchedules(scheduler);
-    this.#joining = new Joining(scheduler, options.joining);
-    this.operations = new NodeOperations(scheduler, this.#joining);
+    this.joining = new Joining(scheduler, options.joining);
+    this.operations = new NodeOperations(scheduler, this.joining);
     this.#scheduler = scheduler;
     this.#limits = options.limits;
     this.#queueMs = options.queueMs ?? DEFAULT_QUEUE_MS;
@@ -129,10 +129,6 @@ export class NodeControlPlane implements ControlPlane {
 
   authenticate(apiKey: string): Promise<Principal | null> {
     return translating(async () => toPrincipal(await this.#scheduler.apiKeys.authenticate(apiKey)));
-  }
-
-  join(token: string, sealed: string): Promise<string> {
-    return this.#joining.join(token, sealed);
   }
 
   functions(call: Call): Promise<readonly FunctionVersion[]> {

@@ -9,6 +9,9 @@ import { TestPlatform } from '../testing/platform.ts';
 const CERTIFICATE = Array(32).fill('AB').join(':');
 const MASTER_KEY = randomBytes(32).toString('base64');
 
+/** The version of a machine that states none: its requests have no field for it. */
+const SILENT = 1;
+
 const masterKeys = openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: MASTER_KEY } });
 
 describe('machines that join', () => {
@@ -32,19 +35,22 @@ describe('machines that join', () => {
     return parseJoinToken(text) ?? assert.fail(text);
   };
   const machine = (name: string, roles = ['runtime']) => ({ machine: name, roles, certificate: CERTIFICATE });
-  const post = async ({ id, key }: JoinToken, request: object) => {
+  const post = async ({ id, key }: JoinToken, request: object, version = SILENT) => {
     const response = await fetch(`${platform.url}/join`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ token: id, sealed: sealJoin(key, 'request', request) }),
+      body: JSON.stringify({
+        ...(version !== SILENT && { version }),
+        ...{ token: id, sealed: sealJoin(key, { direction: 'request', version }, request) },
+      }),
     });
     return (await response.json()) as { sealed?: string; code?: string; detail?: string };
   };
-  const joined = async (used: JoinToken, request: object) => {
-    const { sealed, ...refusal } = await post(used, request);
+  const joined = async (used: JoinToken, request: object, version = SILENT) => {
+    const { sealed, ...refusal } = await post(used, request, version);
     assert.ok(sealed, JSON.stringify(refusal));
     assert.ok(!sealed.includes('secret'));
-    return openJoin(used.key, 'answer', sealed) as {
+    return openJoin(used.key, { direction: 'answer', version }, sealed) as {
       redis: { url: string; ca: string };
       masterKey: string | null;
       settings: unknown;
@@ -113,6 +119,30 @@ describe('machines that join', () => {
     const removed = await post(await token(), machine('east'));
     assert.equal(removed.code, 'conflict', 'its certificate was removed, too');
     await joined(await token(), { ...machine('east'), certificate: CERTIFICATE.replaceAll('B', 'C') });
+  });
+
+  it('speak any version of the exchange that the gateway states, and are told when it is none of them', async () => {
+    const asked = await fetch(`${platform.url}/join`);
+    assert.deepEqual(await asked.json(), { versions: { oldest: SILENT, newest: 2 } });
+    for (const version of [SILENT, 2])
+      assert.ok(
+        await joined(
+          await token(),
+          { ...machine(`v${version}`), certificate: CERTIFICATE.replaceAll('B', 'D') },
+          version,
+        ),
+      );
+    const before = await users();
+    const once = await token();
+    const { code, detail } = await post(once, machine('v3'), 3);
+    assert.equal(code, 'conflict');
+    assert.match(detail ?? '', /^The gateway is too old for the joining machine: .* on the machine of the gateway\.$/);
+    // A message of one version is none of another.
+    const body = { token: once.id, sealed: sealJoin(once.key, { direction: 'request', version: 2 }, machine('v3')) };
+    const headers = { 'content-type': 'application/json' };
+    const mixed = await fetch(`${platform.url}/join`, { method: 'POST', headers, body: JSON.stringify(body) });
+    assert.equal(((await mixed.json()) as { code: string }).code, 'join-refused');
+    assert.deepEqual(await users(), before);
   });
 
   it('get no token from a gateway whose Redis user may not make others', async () => {

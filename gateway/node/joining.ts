@@ -1,5 +1,7 @@
 import { z } from 'zod';
+import { commonVersion, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import { openJoin, sealJoin } from '#scheduler/machines/join-token.ts';
+import { JOIN_VERSIONS } from '#scheduler/machines/join-versions.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { type MasterKeys, masterKeyText } from '#scheduler/secrets/master-keys.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
@@ -16,6 +18,8 @@ export interface JoinSource {
   readonly masterKeys: MasterKeys;
   /** The settings that all machines have in common. */
   readonly settings: () => Readonly<Record<string, unknown>>;
+  /** Versions of the exchange; those that this release speaks by default. */
+  readonly versions?: Versions;
 }
 
 const joining = z.strictObject({
@@ -37,18 +41,23 @@ export class Joining {
     this.#source = source;
   }
 
+  get versions(): Versions {
+    return this.#source?.versions ?? JOIN_VERSIONS;
+  }
+
   /** Throws `conflict` when no machine can join through this gateway. */
   async createToken(ttlMs: number): Promise<string> {
     const { masterKeys } = await this.#usable();
     return this.#scheduler.joinTokens.create(masterKeys, ttlMs);
   }
 
-  /** The sealed answer to a machine's sealed request. Throws `join-refused`, or `conflict` for a name that is taken. */
-  join(token: string, sealed: string): Promise<string> {
+  /** The sealed answer to a machine's sealed request. Throws `join-refused`, or `conflict` for a name that is taken or another version. */
+  join(token: string, sealed: string, version: number): Promise<string> {
     return translating(async () => {
+      this.#assertVersion(version);
       const { joinTokens, redisUsers } = this.#scheduler;
       const key = this.#source ? await joinTokens.key(this.#source.masterKeys, token) : null;
-      const request = key && joining.safeParse(openJoin(key, 'request', sealed));
+      const request = key && joining.safeParse(openJoin(key, { direction: 'request', version }, sealed));
       if (!key || !request?.success) throw refused();
       const { redis, masterKeys, settings } = await this.#usable();
       const { machine, roles, certificate } = request.data;
@@ -62,11 +71,22 @@ export class Joining {
       const url = new URL(redis.url);
       url.username = user.user;
       url.password = user.password;
-      return sealJoin(key, 'answer', {
-        redis: { url: url.href, ...(redis.ca !== undefined && { ca: redis.ca }) },
-        ...answer,
-      });
+      return sealJoin(
+        key,
+        { direction: 'answer', version },
+        {
+          redis: { url: url.href, ...(redis.ca !== undefined && { ca: redis.ca }) },
+          ...answer,
+        },
+      );
     });
+  }
+
+  #assertVersion(version: number): void {
+    const machine = { name: 'joining machine', versions: { oldest: version, newest: version } };
+    if (commonVersion(this.versions, machine.versions) !== null) return;
+    const gateway = { name: 'gateway', versions: this.versions };
+    throw new GatewayError('conflict', versionRefusal('join exchange', gateway, machine));
   }
 
   async #usable(): Promise<JoinSource & { readonly redis: NonNullable<JoinSource['redis']> }> {

@@ -1,4 +1,5 @@
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
+import { SILENT_JOIN_VERSION } from './join-versions.ts';
 
 const SECRET_BYTES = 32;
 const ID_BYTES = 9;
@@ -27,25 +28,28 @@ export function parseJoinToken(text: string): JoinToken | null {
   return id === undefined || secret === undefined ? null : { id, key: keyOf(Buffer.from(secret, 'base64url')) };
 }
 
-/** The direction of a message, so that neither side takes its own message for the other's. */
-export type JoinDirection = 'request' | 'answer';
+/** The direction of a message, so that neither side takes its own message for the other's, and the version that both sides speak. */
+export interface JoinContext {
+  readonly direction: 'request' | 'answer';
+  readonly version: number;
+}
 
 /**
  * Encrypts a message under a token's key. The gateway may speak plain HTTP, and the answer holds the master key: who sees or changes the
  * messages on their way, without the token, learns nothing and is noticed.
  */
-export function sealJoin(key: Buffer, direction: JoinDirection, message: unknown): string {
+export function sealJoin(key: Buffer, context: JoinContext, message: unknown): string {
   const nonce = randomBytes(NONCE_BYTES);
-  const cipher = createCipheriv(CIPHER, key, nonce).setAAD(Buffer.from(direction));
+  const cipher = createCipheriv(CIPHER, key, nonce).setAAD(boundTo(context));
   const sealed = Buffer.concat([cipher.update(JSON.stringify(message), 'utf8'), cipher.final()]);
   return Buffer.concat([nonce, sealed, cipher.getAuthTag()]).toString('base64url');
 }
 
-/** Decrypts a message; null when it was not sealed under this key in this direction. */
-export function openJoin(key: Buffer, direction: JoinDirection, sealed: string): unknown {
+/** Decrypts a message; null when it was not sealed under this key in this context. */
+export function openJoin(key: Buffer, context: JoinContext, sealed: string): unknown {
   const bytes = Buffer.from(sealed, 'base64url');
   if (bytes.length < NONCE_BYTES + TAG_BYTES) return null;
-  const decipher = createDecipheriv(CIPHER, key, bytes.subarray(0, NONCE_BYTES)).setAAD(Buffer.from(direction));
+  const decipher = createDecipheriv(CIPHER, key, bytes.subarray(0, NONCE_BYTES)).setAAD(boundTo(context));
   decipher.setAuthTag(bytes.subarray(-TAG_BYTES));
   try {
     const text = Buffer.concat([decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES)), decipher.final()]);
@@ -54,5 +58,8 @@ export function openJoin(key: Buffer, direction: JoinDirection, sealed: string):
     return null; // Another key, or changed bytes.
   }
 }
+
+const boundTo = ({ direction, version }: JoinContext): Buffer =>
+  Buffer.from(version === SILENT_JOIN_VERSION ? direction : `${direction} ${version}`);
 
 const keyOf = (secret: Buffer): Buffer => Buffer.from(hkdfSync('sha256', secret, '', 'pie join', SECRET_BYTES));

@@ -6,7 +6,7 @@ import { Redis } from 'ioredis';
 import { openMasterKeys } from '../secrets/master-keys.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { type JoinDirection, newJoinToken, openJoin, parseJoinToken, sealJoin } from './join-token.ts';
+import { type JoinContext, newJoinToken, openJoin, parseJoinToken, sealJoin } from './join-token.ts';
 import { MachineLease } from './lease.ts';
 import type { RedisUser } from './redis-users.ts';
 import { userCommands } from './redis-users-policy.ts';
@@ -125,7 +125,7 @@ describe('the policy of Redis users', () => {
 });
 
 describe('a token to join', () => {
-  it('seals messages that only its holder opens, in their direction', () => {
+  it('seals messages that only its holder opens, in their direction and version', () => {
     const token = newJoinToken();
     const other = newJoinToken();
     const key = parseJoinToken(` ${token.text}\n`)?.key ?? assert.fail('no token');
@@ -133,21 +133,25 @@ describe('a token to join', () => {
     fc.assert(
       fc.property(
         fc.jsonValue(),
-        fc.constantFrom<JoinDirection>('request', 'answer'),
+        fc.constantFrom<JoinContext['direction']>('request', 'answer'),
+        fc.integer({ min: 1, max: 3 }),
         fc.nat(),
-        (message, direction, at) => {
-          const sealed = sealJoin(key, direction, message);
-          assert.deepEqual(openJoin(key, direction, sealed), JSON.parse(JSON.stringify(message)));
-          assert.equal(openJoin(other.key, direction, sealed), null);
-          assert.equal(openJoin(key, direction === 'request' ? 'answer' : 'request', sealed), null);
+        (message, direction, version, at) => {
+          const context = { direction, version };
+          const sealed = sealJoin(key, context, message);
+          assert.deepEqual(openJoin(key, context, sealed), JSON.parse(JSON.stringify(message)));
+          assert.equal(openJoin(other.key, context, sealed), null);
+          const back = direction === 'request' ? 'answer' : 'request';
+          assert.equal(openJoin(key, { direction: back, version }, sealed), null);
+          assert.equal(openJoin(key, { direction, version: version + 1 }, sealed), null);
           const bytes = Buffer.from(sealed, 'base64url');
           bytes[at % bytes.length]! ^= 1;
-          assert.equal(openJoin(key, direction, bytes.toString('base64url')), null);
+          assert.equal(openJoin(key, context, bytes.toString('base64url')), null);
         },
       ),
     );
     for (const wrong of ['', 'pie-join.a.b', `${token.text}A`, token.text.replace('pie-join', 'pie')])
       assert.equal(parseJoinToken(wrong), null, wrong);
-    assert.equal(openJoin(key, 'answer', ''), null);
+    assert.equal(openJoin(key, { direction: 'answer', version: 1 }, ''), null);
   });
 });

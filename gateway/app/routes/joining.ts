@@ -1,4 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi';
+import { SILENT_JOIN_VERSION } from '#scheduler/machines/join-versions.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -27,7 +28,14 @@ const TokenSchema = z
   })
   .openapi('JoinToken');
 
+const VersionSchema = z.int().min(0).max(65_535);
+
+const JoinVersionsSchema = z
+  .object({ versions: z.object({ oldest: VersionSchema, newest: VersionSchema }) })
+  .openapi('JoinVersions');
+
 const JoinRequestSchema = z.strictObject({
+  version: VersionSchema.default(SILENT_JOIN_VERSION).meta({ description: 'Version of the exchange' }),
   token: z
     .string()
     .regex(/^[A-Za-z0-9_-]{12}$/, 'is no id of a token')
@@ -72,6 +80,20 @@ export function joiningRoutes(app: App, control: ControlPlane): void {
   define(
     app,
     createRoute({
+      method: 'get',
+      path: '/join',
+      operationId: 'joinVersions',
+      tags: ['Platform'],
+      summary: 'Read which versions of the join exchange the gateway speaks',
+      description: 'For `pie join`, which takes the newest version that both sides speak. It takes no API key.',
+      responses: { 200: json(JoinVersionsSchema, 'The versions'), ...problems('not-found') },
+    }),
+    async (c) => c.json({ versions: joiningOf(control).versions }),
+  );
+
+  define(
+    app,
+    createRoute({
       method: 'post',
       path: '/join',
       operationId: 'join',
@@ -86,12 +108,15 @@ export function joiningRoutes(app: App, control: ControlPlane): void {
       },
     }),
     async (c) => {
-      const { token, sealed } = await readChecked(c.get('body'), JoinRequestSchema);
-      if (control.join === undefined)
-        throw new GatewayError('not-found', 'This gateway takes no machines.', {
-          hint: 'Give `pie join` the address of a gateway that runs under `pie up`.',
-        });
-      return c.json({ sealed: await control.join(token, sealed) });
+      const { token, sealed, version } = await readChecked(c.get('body'), JoinRequestSchema);
+      return c.json({ sealed: await joiningOf(control).join(token, sealed, version) });
     },
   );
+}
+
+function joiningOf({ joining }: ControlPlane): NonNullable<ControlPlane['joining']> {
+  if (joining !== undefined) return joining;
+  throw new GatewayError('not-found', 'This gateway takes no machines.', {
+    hint: 'Give `pie join` the address of a gateway that runs under `pie up`.',
+  });
 }

@@ -146,6 +146,9 @@ export function describeOperations(get: () => Harness): void {
     const { body, status } = await post('/join', { token: 'abcdefghijkl', sealed: 'y' });
     // A gateway in workerd takes no machines.
     assert.ok(['join-refused', 'not-found'].includes(body.code) && [403, 404].includes(status), JSON.stringify(body));
+    const asked = await h.ask('/join');
+    if (status === 404) h.refused(asked, 'not-found');
+    else assert.deepEqual(asked.body, { versions: { oldest: 1, newest: 2 } });
   });
 
   it('the load names the kernel limits of each runtime and their notice', async () => {
