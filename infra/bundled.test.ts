@@ -10,12 +10,12 @@ test('bundledFunctions lists the first functions first and each function once', 
   assert.ok(names.length > FIRST_FUNCTIONS.length);
 });
 
-test('firstFunctions includes those that the routes of encoders need', () => {
-  assert.deepEqual(firstFunctions({ encoders: [] }), FIRST_FUNCTIONS);
+test('firstFunctions includes that of the demo and those that the routes of encoders need', () => {
+  assert.deepEqual(firstFunctions({ encoders: [] }), [...FIRST_FUNCTIONS, 'story-agent']);
   const encoder = { name: 'm', source: 'file:/m', threads: 0 };
   const encoders = (['embedding', 'reranker', 'embedding'] as const).map((kind) => ({ ...encoder, kind }));
   const added = firstFunctions({ encoders }).filter((name) => !FIRST_FUNCTIONS.includes(name));
-  assert.deepEqual(added, ['openai-embeddings', 'rerank']);
+  assert.deepEqual(added, ['story-agent', 'openai-embeddings', 'rerank']);
   const known = bundledFunctions({ root: ROOT });
   assert.ok(added.every((name) => known.includes(name)));
 });

@@ -19,12 +19,15 @@ export const FIRST_FUNCTIONS: readonly string[] = [
   'echo-session',
 ];
 
+/** The function of `pie demo`. A first user calls it soon, and then it must not wait behind the functions that follow later. */
+const DEMO_FUNCTION = 'story-agent';
+
 /** The function behind each kind of encoder's route. */
 const ENCODER_FUNCTIONS = { embedding: 'openai-embeddings', reranker: 'rerank' } as const;
 
-/** {@link FIRST_FUNCTIONS}, and those that the routes of the configured encoders need. */
+/** {@link FIRST_FUNCTIONS}, that of the demo, and those that the routes of the configured encoders need. */
 export function firstFunctions({ encoders }: Pick<Config, 'encoders'>): string[] {
-  return [...FIRST_FUNCTIONS, ...new Set(encoders.map(({ kind }) => ENCODER_FUNCTIONS[kind]))];
+  return [...FIRST_FUNCTIONS, DEMO_FUNCTION, ...new Set(encoders.map(({ kind }) => ENCODER_FUNCTIONS[kind]))];
 }
 
 /** Names of the functions that came with this Pie, the first ones first. */

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { Http } from '../../client/http.ts';
+import { Http, pause } from '../../client/http.ts';
 import type { Call, Command } from '../command.ts';
 import { text } from '../command.ts';
 import { runLoop } from '../demo/loop.ts';
@@ -17,6 +17,9 @@ const MAX_ROUNDS = 100;
 /** Tells stories. */
 const MODEL = 'stories15m';
 const MAX_ROUND_TRIP_MS = 10_000;
+/** Longest wait for the first functions of a platform that starts. */
+const START_MS = 180_000;
+const LOOK_MS = 500;
 
 export const demo: Command = {
   name: 'demo',
@@ -49,6 +52,7 @@ export const demo: Command = {
     const task = { ...TASK, model: text(options, 'model') ?? (await defaultModel(call)) };
     const progress = terminal.progress(`Deploying ${PROGRAM}`);
     try {
+      await firstFunctions(call);
       const source = findFunction(path.join(ROOT, 'functions', PROGRAM), undefined);
       await deployFunction(client, source, { signal, onlyNew: true });
     } finally {
@@ -78,6 +82,17 @@ export const demo: Command = {
     return report.equalTexts && report.equalTokens ? EXIT.ok : EXIT.failed;
   },
 };
+
+/** Waits for the functions that a start deploys first: the demo's is one of them, and needs no second build. */
+async function firstFunctions({ connect, signal }: Call): Promise<void> {
+  const { client } = await connect();
+  const until = performance.now() + START_MS;
+  while (performance.now() < until) {
+    const { checks } = await client.ready({ signal });
+    if (checks.every(({ name, ok }) => ok || name !== 'functions')) return;
+    await pause(LOOK_MS, signal);
+  }
+}
 
 /** The model of the stories, or else the first that generates text. */
 async function defaultModel({ connect, signal }: Call): Promise<string> {
