@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { WIT_DIRECTORY } from '#wit/generate/generate.ts';
 import { artifactHashOf, sha256 } from '../build/artifact/hash.ts';
 import { makeArtifact } from '../build/artifact/make.ts';
@@ -21,11 +21,16 @@ export async function testComponent(source: string): Promise<Uint8Array> {
   const known = await readFile(path).catch(() => null);
   if (known) return known;
   const component = await withEngine(WIT_DIRECTORY, source);
-  await mkdir(TEST_COMPONENTS, { recursive: true });
-  const temporary = `${path}.${process.pid}-${randomUUID()}`;
-  await writeFile(temporary, component);
-  await rename(temporary, path);
+  await keepFile(path, component);
   return component;
+}
+
+/** Writes a file of the tests' cache, so that other processes see the whole file or none. */
+export async function keepFile(path: string, bytes: Uint8Array): Promise<void> {
+  await mkdir(dirname(path), { recursive: true });
+  const temporary = `${path}.${process.pid}-${randomUUID()}`;
+  await writeFile(temporary, bytes);
+  await rename(temporary, path);
 }
 
 /** Makes the artifact of a component, in this process. @throws BuildError */

@@ -2,12 +2,11 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { findFunction } from '#gateway/cli/function-source.ts';
-import { componentCache } from '#gateway/cli/paths.ts';
 import { PieClient } from '#gateway/client/client.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
 import { loadConfig } from '#infra/config.ts';
-import { buildComponent } from '#runtime/build/index.ts';
+import { builtComponent } from './built.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
 import { type Platform, ROOT } from './platform.ts';
 
@@ -28,16 +27,10 @@ export interface DeployChanges {
  */
 export async function deploySource(platform: Platform, target: string, changes: DeployChanges = {}): Promise<string> {
   const { entry, kind, manifest } = findFunction(target, changes.name);
-  const component = kind === 'component' ? await readFile(entry) : await built(entry);
+  const component = kind === 'component' ? await readFile(entry) : await builtComponent(entry);
   const client = new PieClient({ url: platform.url, apiKey: changes.apiKey ?? platform.apiKey });
   const { version } = await client.deploy({ ...manifest, ...changes.manifest }, new Uint8Array(component));
   return version;
-}
-
-async function built(entry: string): Promise<Uint8Array> {
-  const outcome = await buildComponent(entry, { store: componentCache() });
-  assert.ok(outcome.ok, JSON.stringify(outcome));
-  return outcome.component;
 }
 
 /** Deploys inferlets of `test/inferlets` under their own names. */
