@@ -1,23 +1,15 @@
 import { defineInferlet } from '@pie/inferlet';
 import { type Builder, prompt, workflow } from '@pie/inferlet/workflow';
+import type { DocumentInput } from '../rag-shared/input.ts';
 import { passagesOf } from '../rag-shared/passages.ts';
 import { passesNamed } from '../rag-shared/passes.ts';
 import { best, merged, scan } from '../rag-shared/search.ts';
 import { synthesize } from '../rag-shared/synthesis.ts';
 
 /** The input that the schema in pie.json accepts. */
-interface Input {
-  readonly document: string;
-  readonly question: string;
-  readonly mode?: 'tree' | 'refine';
+interface Input extends DocumentInput {
   readonly queries?: number;
-  readonly passageCharacters?: number;
-  readonly topK?: number;
-  readonly maxTokens?: number;
-  readonly model?: string;
-  readonly encoder?: string;
   readonly ranker?: string;
-  readonly passes?: readonly string[];
 }
 
 /** Most tokens of the other questions together. */

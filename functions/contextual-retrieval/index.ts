@@ -1,24 +1,16 @@
 import { defineInferlet } from '@pie/inferlet';
 import { type Builder, prompt, workflow } from '@pie/inferlet/workflow';
+import type { DocumentInput } from '../rag-shared/input.ts';
 import { passagesOf } from '../rag-shared/passages.ts';
 import { passesNamed } from '../rag-shared/passes.ts';
 import { best, scan } from '../rag-shared/search.ts';
 import { synthesize } from '../rag-shared/synthesis.ts';
 
 /** The input that the schema in pie.json accepts. */
-interface Input {
-  readonly document: string;
+interface Input extends DocumentInput {
   readonly title?: string;
-  readonly question: string;
-  readonly mode?: 'tree' | 'refine';
-  readonly passageCharacters?: number;
-  readonly topK?: number;
   readonly contextTokens?: number;
-  readonly maxTokens?: number;
-  readonly model?: string;
-  readonly encoder?: string;
   readonly ranker?: string;
-  readonly passes?: readonly string[];
 }
 
 /** Passages that are ranked, for each one that is used. */

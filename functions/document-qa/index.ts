@@ -1,25 +1,13 @@
 import { defineInferlet } from '@pie/inferlet';
 import { type Builder, workflow } from '@pie/inferlet/workflow';
+import type { DocumentInput } from '../rag-shared/input.ts';
 import { passagesOf } from '../rag-shared/passages.ts';
 import { passesNamed } from '../rag-shared/passes.ts';
 import { scan } from '../rag-shared/search.ts';
 import { synthesize } from '../rag-shared/synthesis.ts';
 
-/** The input that the schema in pie.json accepts. */
-interface Input {
-  readonly document: string;
-  readonly question: string;
-  readonly mode?: 'tree' | 'refine';
-  readonly passageCharacters?: number;
-  readonly topK?: number;
-  readonly maxTokens?: number;
-  readonly model?: string;
-  readonly encoder?: string;
-  readonly passes?: readonly string[];
-}
-
 /** Question answering from a document with plain retrieval: embed the passages, find the nearest, answer from them. */
-export const app = workflow('document-qa', (g: Builder, { document, question, topK = 3, ...input }: Input) => {
+export const app = workflow('document-qa', (g: Builder, { document, question, topK = 3, ...input }: DocumentInput) => {
   const { mode = 'tree', passageCharacters = 240, maxTokens = 32, model, encoder } = input;
   const passages = passagesOf(document, passageCharacters);
   const vectors = g.component('ingestion', () => g.embed(passages, { model: encoder }));
@@ -37,4 +25,6 @@ export const app = workflow('document-qa', (g: Builder, { document, question, to
   return { answer, found };
 });
 
-export const run = defineInferlet(({ passes, ...input }: Input) => app.run(input, { passes: passesNamed(passes) }));
+export const run = defineInferlet(({ passes, ...input }: DocumentInput) =>
+  app.run(input, { passes: passesNamed(passes) }),
+);

@@ -35,8 +35,10 @@ function inputText(input: Input): string {
   if ('list' in input) return `[${input.list.map(inputText).join(', ')}]`;
   const { value } = input;
   if (typeof value === 'string') return JSON.stringify(value.length > 24 ? `${value.slice(0, 23)}…` : value);
-  return Array.isArray(value) ? `${value.length} values` : typeof value === 'object' ? 'a value' : String(value);
+  return Array.isArray(value) ? valuesText(value.length) : typeof value === 'object' ? 'a value' : String(value);
 }
+
+const valuesText = (count: number): string => (count === 1 ? '1 value' : `${count} values`);
 
 const COLUMN = 230;
 const ROW = 56;
@@ -129,7 +131,7 @@ function box({ id, operation, inputs, when }: Node, { x, y }: { readonly x: numb
   const fill = FILLS[operation.kind] ?? '#eeeeee';
   const dashes = when.length > 0 ? ' stroke-dasharray="4 3"' : '';
   const reads = Object.values(inputs).flatMap((input) => refsIn(input)).length;
-  return `<g><title>${escaped(`${operation.kind}, reads ${reads} values`)}</title><rect x="${x}" y="${y}" width="${BOX.width}" height="${BOX.height}" rx="5" fill="${fill}" stroke="#555555"${dashes}/>
+  return `<g><title>${escaped(`${operation.kind}, reads ${valuesText(reads)}`)}</title><rect x="${x}" y="${y}" width="${BOX.width}" height="${BOX.height}" rx="5" fill="${fill}" stroke="#555555"${dashes}/>
 <text x="${x + 8}" y="${y + 15}" font-weight="bold">${escaped(operation.kind)}</text><text x="${x + 8}" y="${y + 29}">${escaped(shortened(id))}</text></g>`;
 }
 

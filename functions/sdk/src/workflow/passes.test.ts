@@ -156,6 +156,10 @@ describe('drawings', () => {
     assert.match(text, /^rag: 6 nodes\nexpansion\n {2}expansion\/prefilling +prefilling +parts: \["Other words: "\]\n/);
     assert.match(text, /\nanswer \(after search\)\n/);
     assert.match(text, /\nresult answer: answer\/decoding\.text$/);
+    const lists = new Builder('lists');
+    for (const texts of [[], ['one'], ['one', 'two']]) lists.embed(texts);
+    const counts = [...drawText(lists.graph({})).matchAll(/texts: (.*)/g)].map(([, count]) => count);
+    assert.deepEqual(counts, ['0 values', '1 value', '2 values']);
     const svg = drawSvg([
       { title: 'before', graph: rag() },
       { title: 'after <all>', graph: optimise(rag()) },

@@ -1,0 +1,12 @@
+/** The input of a function that answers from a document. */
+export interface DocumentInput {
+  readonly document: string;
+  readonly question: string;
+  readonly mode?: 'tree' | 'refine';
+  readonly passageCharacters?: number;
+  readonly topK?: number;
+  readonly maxTokens?: number;
+  readonly model?: string;
+  readonly encoder?: string;
+  readonly passes?: readonly string[];
+}
