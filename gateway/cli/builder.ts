@@ -12,6 +12,8 @@ export interface Built {
   readonly cached: boolean;
   /** Files of the project and its packages in the bundle, absolute. */
   readonly files: readonly string[];
+  /** What the developer should know of its workflows. */
+  readonly notes: readonly string[];
 }
 
 /** The program that turns source into a component. It runs as a separate process with its own limits. */
@@ -33,6 +35,7 @@ export async function buildComponent(entry: string, out: string): Promise<Built>
     buildMs: performance.now() - startedAt,
     cached: report.cached === true,
     files: stringsOf(report.files).map((file) => path.resolve(path.dirname(entry), file)),
+    notes: stringsOf(report.notes),
   };
 }
 

@@ -38,7 +38,9 @@ export const build: Command = {
     progress.done(`Built ${target} in ${duration(built.buildMs)}${built.cached ? ' (nothing had changed)' : ''}`);
     const shown = path.relative(process.cwd(), out);
     terminal.print(`${shown}  ${bytes(built.bytes)}`);
-    terminal.value({ file: out, bytes: built.bytes, buildMs: Math.round(built.buildMs), cached: built.cached });
+    const { notes, cached } = built;
+    terminal.value({ file: out, bytes: built.bytes, buildMs: Math.round(built.buildMs), cached, notes });
+    for (const note of notes) terminal.note(`note: ${note}`);
     terminal.note(`Next: pie deploy ${quoted(shown)} --name ${source.manifest.name}`);
     return 0;
   },

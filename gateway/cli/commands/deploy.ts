@@ -91,6 +91,7 @@ async function deployOne(call: Call, source: FunctionSource): Promise<number> {
     for (const line of reportLines(deployment)) terminal.print(line);
     terminal.print(`${url}/invocations`);
     terminal.value(shownOf(deployment, url));
+    for (const note of deployment.built?.notes ?? []) terminal.note(`note: ${note}`);
     for (const warning of deployed.warnings) terminal.note(`warning: ${warning}`);
     const input = quoted(JSON.stringify(exampleInput(source.manifest)));
     terminal.note(`Next: pie invoke ${referenceTo(deployed)} --input ${input}`);

@@ -1,6 +1,7 @@
 import { mkdir, readFile, utimes } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { sha256 } from '../artifact/hash.ts';
+import { checkWorkflows, hasWorkflows } from '../graph/check.ts';
 import { isNative } from '../native/clang.ts';
 import { runNativeStage } from '../native/stage.ts';
 import { publishFile } from '../store.ts';
@@ -19,6 +20,8 @@ export interface ComponentStageResult {
   readonly cached: boolean;
   /** Source files of the component, relative to the project. */
   readonly files: readonly string[];
+  /** What the developer should know of its workflows. */
+  readonly notes: readonly string[];
   readonly timings: { readonly bundleMs: number; readonly compileMs: number };
   readonly summary: string;
 }
@@ -39,7 +42,10 @@ export async function runComponentStage(
   const bundleMs = Math.round(performance.now() - started);
   const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);
   const known = cache === null ? null : await readFile(cache).catch(() => null);
-  const component = known ?? (await componentize(bundled, dirname(output)));
+  const [component, notes] = await Promise.all([
+    known ?? componentize(bundled, dirname(output)),
+    hasWorkflows(bundled.files) ? checkWorkflows(source) : [],
+  ]);
   // Renew the component's age: cleaning the store removes the least recently used components.
   if (cache !== null && known !== null) await utimes(cache, new Date(), new Date()).catch(() => undefined);
   if (cache !== null && known === null) await keep(cache, component).catch(() => undefined);
@@ -53,8 +59,9 @@ export async function runComponentStage(
     bytes: component.length,
     cached: known !== null,
     files: bundled.files,
+    notes,
     timings: { bundleMs, compileMs },
-    summary: `${output}: ${(component.length / 1024).toFixed(0)} KiB, ${how}`,
+    summary: `${output}: ${(component.length / 1024).toFixed(0)} KiB, ${how}${notes.map((note) => `\n${note}`).join('')}`,
   };
 }
 

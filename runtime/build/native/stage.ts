@@ -25,6 +25,7 @@ export async function runNativeStage(source: Source, output: string): Promise<Co
     bytes: component.length,
     cached: false,
     files,
+    notes: [],
     timings: { bundleMs: 0, compileMs },
     summary: `${output}: ${(component.length / 1024).toFixed(1)} KiB, ${files.length > 0 ? `compiled in ${compileMs} ms` : 'of the module beside it'}`,
   };

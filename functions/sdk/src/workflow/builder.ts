@@ -135,9 +135,10 @@ export class Builder {
     }
   }
 
-  /** A value that the graph is given when it runs. */
-  argument<T extends Type>(name: string, type: T): Ref<T> {
-    const id = this.#add({ kind: 'argument', name }, {}, { value: type });
+  /** A member of the input that the graph is given when it runs, or one element of it: its value changes nothing about the graph. */
+  argument<T extends Type>(name: string, type: T, index?: number): Ref<T> {
+    const [element, shown] = index === undefined ? [{}, name] : [{ index }, `${name}[${index}]`];
+    const id = this.#add({ kind: 'argument', name, ...element }, {}, { value: type }, {}, shown);
     return { node: id, port: 'value', type };
   }
 
@@ -343,15 +344,17 @@ export class Builder {
     const count = (this.#counts.get(base) ?? 0) + 1;
     this.#counts.set(base, count);
     const id = count === 1 ? base : `${base}-${count}`;
+    // An argument exists before any component, and in both branches of a condition.
+    const isGiven = operation.kind === 'argument';
     const node: Node = {
       id,
       operation,
       module: this.#module,
       inputs: adopted,
       outputs,
-      after: this.#after,
+      after: isGiven ? [] : this.#after,
       ...(this.#ordered && { ordered: true }),
-      when: this.#when,
+      when: isGiven ? [] : this.#when,
       ...(each && { each }),
       retries,
     };
@@ -397,5 +400,5 @@ export function inputOf(value: unknown): Input {
   return { value };
 }
 
-const isRef = (value: unknown): value is Ref =>
+export const isRef = (value: unknown): value is Ref =>
   typeof value === 'object' && value !== null && 'node' in value && 'port' in value && 'type' in value;

@@ -1,7 +1,7 @@
 import { type AbortSignalLike, abortable } from '../abort.ts';
 import { InferletError, type InferletErrorCode } from '../errors.ts';
 import { type Graph, type Input, type Node, needsOf, type Ref } from './graph.ts';
-import { checkValue } from './validate.ts';
+import { checkArgument, checkValue } from './validate.ts';
 
 /** The values of a node's inputs or outputs, by name. */
 export type NodeValues = Readonly<Record<string, unknown>>;
@@ -67,10 +67,11 @@ async function operate(node: Node, inputs: NodeValues, around: Surroundings): Pr
   const { operation } = node;
   switch (operation.kind) {
     case 'argument': {
-      const value = around.given[operation.name];
-      const [port = 'value'] = Object.keys(node.outputs);
-      checkValue(value, node.outputs[port] ?? 'json', node, port);
-      return { [port]: value };
+      const { name, index } = operation;
+      const whole = around.given[name];
+      const value = index === undefined ? whole : (whole as readonly unknown[] | undefined)?.[index];
+      checkArgument(value, node.outputs.value ?? 'json', index === undefined ? name : `${name}[${index}]`);
+      return { value };
     }
     case 'fork':
       return { context: inputs.context };

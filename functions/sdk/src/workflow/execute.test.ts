@@ -161,6 +161,9 @@ describe('execute', () => {
       /"typed\/wrong" must give "value" as texts, and gave string/,
     );
     const argument = g.graph({ text: { from: g.argument('question', 'text') } });
-    await assert.rejects(run(argument, { given: { question: 7 } }), /must give "value" as text, and gave number/);
+    await assert.rejects(
+      run(argument, { given: { question: 7 } }),
+      /The input must have "question" as text, and has number/,
+    );
   });
 });

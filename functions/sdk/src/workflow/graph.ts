@@ -50,7 +50,12 @@ export interface Items {
 
 /** A node's work. The names are those of Ayo (ASPLOS '25, Table 2) and of SGLang's nodes where Ayo has none. */
 export type Operation =
-  | { readonly kind: 'argument'; readonly name: string }
+  | {
+      readonly kind: 'argument';
+      readonly name: string;
+      /** Place in the list that the argument is. */
+      readonly index?: number | undefined;
+    }
   | { readonly kind: 'prefilling' | 'partial-prefilling'; readonly model?: string | undefined }
   | {
       readonly kind: 'decoding' | 'partial-decoding';

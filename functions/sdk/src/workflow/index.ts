@@ -2,6 +2,7 @@
 import { log } from '../inferlet.ts';
 import type { Builder } from './builder.ts';
 import { deviceEngine } from './device.ts';
+import type { PlanOptions } from './plan.ts';
 import { type Program, type ProgramBody, programOn } from './program.ts';
 import { type Workflow, workflowOn } from './workflow.ts';
 
@@ -27,6 +28,7 @@ export {
   prefillingSplit,
   stageDecomposition,
 } from './passes.ts';
+export type { PlanOptions } from './plan.ts';
 export {
   choice,
   gen,
@@ -37,7 +39,7 @@ export {
   type State,
 } from './program.ts';
 export { validate } from './validate.ts';
-export { Untraceable, type Variable } from './variable.ts';
+export { tested, Untraceable, undecided, type Variable } from './variable.ts';
 export type { Results, RunOptions, Workflow } from './workflow.ts';
 
 /**
@@ -54,21 +56,35 @@ export type { Results, RunOptions, Workflow } from './workflow.ts';
 export const workflow = <I>(
   name: string,
   build: (builder: Builder, input: I) => Readonly<Record<string, unknown>>,
-): Workflow<I> => workflowOn(deviceEngine, name, build);
+  options?: PlanOptions<I>,
+): Workflow<I> => told(workflowOn(deviceEngine, name, build, options));
 
 /**
  * A program over growing texts, in the manner of SGLang (Zheng et al., NeurIPS 2024, section 4). It is traced first: run with opaque
- * variables in place of generated values, which makes a graph for the passes. A program that looks at a value is interpreted instead, one
- * operation after another, and the log says which place made it so. A program may therefore run twice, and its side effects belong in `call`.
+ * variables in place of arguments and generated values, which makes a graph for the passes. A program that looks at a value is interpreted
+ * instead, one operation after another, and the log says which place made it so. A program may therefore run twice, and its side effects
+ * belong in `call`. With `plans` it is traced when the component is built.
  *
  * @example
- * const app = program('judge', (session, { essay }: Input) => {
- *   const text = session.state().add`Essay: ${essay}\n`;
- *   const [clear, exact, grade] = [gen({ stop: '\n' }), gen({ stop: '\n' }), choice([' A', ' B', ' C'])];
- *   text.fork().add`Is it clear?${clear}`;
- *   text.fork().add`Is it exact?${exact}`;
- *   text.add`Clear:${clear}\nExact:${exact}\nGrade:${grade}`;
- *   return { grade };
- * });
+ * const app = program(
+ *   'judge',
+ *   (session) => {
+ *     const text = session.state().add`Essay: ${session.argument('essay')}\n`;
+ *     const [clear, exact, grade] = [gen({ stop: '\n' }), gen({ stop: '\n' }), choice([' A', ' B', ' C'])];
+ *     text.fork().add`Is it clear?${clear}`;
+ *     text.fork().add`Is it exact?${exact}`;
+ *     text.add`Clear:${clear}\nExact:${exact}\nGrade:${grade}`;
+ *     return { grade };
+ *   },
+ *   { plans: [{}] },
+ * );
  */
-export const program = <I>(name: string, body: ProgramBody<I>): Program<I> => programOn(deviceEngine, log, name, body);
+export const program = <I>(name: string, body: ProgramBody<I>, options?: PlanOptions<I>): Program<I> =>
+  told(programOn(deviceEngine, log, name, body, options));
+
+/** Tells the build about a workflow or program: a list with this name stands there when it traces a source. */
+function told<W extends Workflow<never>>(made: W): W {
+  const list = (globalThis as Readonly<Record<symbol, unknown>>)[Symbol.for('pie.workflows')];
+  if (Array.isArray(list)) list.push(made);
+  return made;
+}

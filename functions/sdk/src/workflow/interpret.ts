@@ -7,13 +7,16 @@ import { type Input, keyOf, type Node, type Ref } from './graph.ts';
 export class Interpreter {
   readonly #engine: Engine;
   readonly #signal: AbortSignalLike;
+  readonly #given: NodeValues;
   readonly #values = new Map<string, unknown>();
   readonly #contexts: object[] = [];
   #last: Promise<void> = Promise.resolve();
 
-  constructor(engine: Engine, signal: AbortSignalLike) {
+  /** @param given values of the program's arguments */
+  constructor(engine: Engine, signal: AbortSignalLike, given: NodeValues) {
     this.#engine = engine;
     this.#signal = signal;
+    this.#given = given;
   }
 
   add(node: Node): void {
@@ -52,7 +55,7 @@ export class Interpreter {
     const outputs = await runNode(node, values, {
       engine: this.#engine,
       signal: this.#signal,
-      given: {},
+      given: this.#given,
       emit: () => undefined,
       runGraph: (graph, given) => execute(graph, { engine: this.#engine, given, signal: this.#signal }),
     });

@@ -3,11 +3,14 @@ import { InferletError } from '../errors.ts';
 import type { SelectOptions } from '../select.ts';
 import { Builder, Prompt, prompt } from './builder.ts';
 import type { Engine } from './engine.ts';
-import type { CallContext, DecodeOptions, Graph, Ref, Type, Values } from './graph.ts';
+import { execute } from './execute.ts';
+import type { CallContext, DecodeOptions, Ref, Type, Values } from './graph.ts';
 import { Interpreter } from './interpret.ts';
+import { PASSES } from './passes.ts';
+import { givenBy, InputReads, type Made, type PlanOptions, Plans } from './plan.ts';
 import { validate } from './validate.ts';
 import { inputsOfResults, isVariable, outputOf, Untraceable, Variable } from './variable.ts';
-import { type Results, type RunOptions, runGraph, type Workflow } from './workflow.ts';
+import { planned, type Results, type RunOptions, type Workflow } from './workflow.ts';
 
 /** A value in the template of a state. */
 export type StateValue = Variable | Prompt | string | number | Uint8Array;
@@ -125,19 +128,35 @@ export class State {
   }
 }
 
-/** The operations of a program: states, values that they generate, and calls. */
+/** The operations of a program: arguments, states, values that they generate, and calls. */
 export class Session {
   readonly #builder: Builder;
+  readonly #input: unknown;
+  readonly #reads: InputReads;
   readonly #interpreter: Interpreter | undefined;
+  readonly #arguments = new Map<string, Variable>();
 
   /** @internal */
-  constructor(builder: Builder, interpreter?: Interpreter) {
+  constructor(builder: Builder, input: unknown, reads: InputReads, interpreter?: Interpreter) {
     this.#builder = builder;
+    this.#input = input;
+    this.#reads = reads;
     this.#interpreter = interpreter;
   }
 
+  /** A text of the input that changes nothing about what the program does: like a generated value it stands in templates. */
+  argument(name: string): Variable {
+    return this.#argument(name);
+  }
+
+  /** The texts of a list of the input, each as {@link argument}. The program may depend on their number. */
+  list(name: string): readonly Variable[] {
+    const length = this.#reads.lengthOf(this.#input, name);
+    return Array.from({ length }, (_, index) => this.#argument(name, index));
+  }
+
   /** An empty text for a model, the function's first by default. */
-  state({ model }: { readonly model?: string } = {}): State {
+  state({ model }: { readonly model?: string | undefined } = {}): State {
     return new State(this.#builder, model);
   }
 
@@ -152,9 +171,7 @@ export class Session {
     const made = this.#builder.call(name, { values }, type as Type, (given, context) =>
       call((given as { values: string[] }).values, context),
     );
-    const variable = new Variable();
-    variable.bind(made as Ref<'text'>);
-    return variable;
+    return new Variable(undefined, made as Ref<'text'>);
   }
 
   /** Waits for a value and returns it. A traced program knows no values, so that a program with this call is interpreted. */
@@ -163,6 +180,15 @@ export class Session {
     const value = (await this.#interpreter.valueOf(outputOf(variable))) as string;
     variable.know(value);
     return value;
+  }
+
+  #argument(name: string, index?: number): Variable {
+    const key = index === undefined ? name : `${name}[${index}]`;
+    const known = this.#arguments.get(key);
+    if (known) return known;
+    const variable = new Variable(undefined, this.#builder.argument(name, 'text', index));
+    this.#arguments.set(key, variable);
+    return variable;
   }
 }
 
@@ -186,41 +212,64 @@ export function programOn<I>(
   tell: (text: string) => void,
   name: string,
   body: ProgramBody<I>,
+  options: PlanOptions<I> = {},
 ): Program<I> {
-  const graph = async (input: I): Promise<Graph> => {
+  const plans = options.plans && new Plans();
+  /** Runs the body on opaque values: at once, unless it returns a promise. */
+  const trace = (input: I): Made | Promise<Made> => {
     const builder = new Builder(name);
-    const session = new Session(builder);
-    const results = await body(session, input);
-    const made = builder.graph(inputsOfResults(results));
-    validate(made);
-    return made;
+    const reads = new InputReads();
+    const made = (results: Readonly<Record<string, unknown>>): Made => {
+      const graph = builder.graph(inputsOfResults(results));
+      validate(graph);
+      return { graph, reads: reads.end() };
+    };
+    const results = body(new Session(builder, input, reads), plans ? reads.watch(input) : input);
+    return results instanceof Promise ? results.then(made) : made(results);
   };
   const interpret = async (input: I, signal: RunOptions['signal']): Promise<Results> => {
     using abort = aborter(signal);
-    const interpreter = new Interpreter(engine, abort.signal);
+    const interpreter = new Interpreter(engine, abort.signal, givenBy(input));
     const builder = new Builder(name, { onNode: (node) => interpreter.add(node) });
     try {
-      const results = await body(new Session(builder, interpreter), input);
+      const results = await body(new Session(builder, input, new InputReads(), interpreter), input);
       return await interpreter.results(inputsOfResults(results));
     } finally {
       abort.abort(new InferletError('cancelled', 'The program has ended.'));
       await interpreter.release();
     }
   };
+  plans?.build(options.plans ?? [], (input) => atOnce(trace(input)));
   return {
     name,
-    graph,
-    async run(input, options = {}) {
-      if (options.interpret) return interpret(input, options.signal);
-      let traced: Graph;
-      try {
-        traced = await graph(input);
-      } catch (thrown) {
-        if (!(thrown instanceof Untraceable)) throw thrown;
-        tell(`The program "${name}" is interpreted: ${thrown.message}`);
-        return interpret(input, options.signal);
+    isProgram: true,
+    plans,
+    graph: async (input) => (await trace(input)).graph,
+    async run(input, { interpret: isInterpreted, passes = PASSES, ...rest } = {}) {
+      if (isInterpreted) return interpret(input, rest.signal);
+      let graph = plans?.find(input, passes);
+      if (!graph) {
+        let traced: Made;
+        try {
+          traced = await trace(input);
+        } catch (thrown) {
+          if (!(thrown instanceof Untraceable)) throw thrown;
+          tell(`The program "${name}" is interpreted: ${thrown.message}`);
+          return interpret(input, rest.signal);
+        }
+        graph = planned(traced, passes, plans);
       }
-      return runGraph(engine, traced, options);
+      return execute(graph, { ...rest, engine, given: givenBy(input) });
     },
   };
+}
+
+/** A module is evaluated without waiting, so that a plan of the build cannot wait either. */
+function atOnce(made: Made | Promise<Made>): Made {
+  if (!(made instanceof Promise)) return made;
+  made.catch(() => undefined);
+  throw new InferletError(
+    'unsupported',
+    'It returns a promise: only a program without "async" has plans of the build.',
+  );
 }

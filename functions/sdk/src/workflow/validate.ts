@@ -47,12 +47,19 @@ export function validate(graph: Graph): void {
 /** Throws when a value is not of its declared type: functions of users make some values. */
 export function checkValue(value: unknown, type: Type, { id }: Pick<Node, 'id'>, port: string): void {
   if (FITS[type](value)) return;
-  const shown = value === null ? 'null' : Array.isArray(value) ? 'a list' : `${typeof value}`;
   throw new InferletError(
     'invalid-argument',
-    `Node "${id}" must give "${port}" as ${type}, and gave ${shown}: correct its function or the declared type.`,
+    `Node "${id}" must give "${port}" as ${type}, and gave ${shown(value)}: correct its function or the declared type.`,
   );
 }
+
+/** Throws when the input has no value of an argument's type. */
+export function checkArgument(value: unknown, type: Type, name: string): void {
+  if (FITS[type](value)) return;
+  throw new InferletError('invalid-argument', `The input must have "${name}" as ${type}, and has ${shown(value)}.`);
+}
+
+const shown = (value: unknown): string => (value === null ? 'null' : Array.isArray(value) ? 'a list' : typeof value);
 
 const FITS: Readonly<Record<Type, (value: unknown) => boolean>> = {
   text: (value) => typeof value === 'string',

@@ -1,6 +1,6 @@
 import { InferletError } from '../errors.ts';
 import type { SelectOptions } from '../select.ts';
-import { inputOf } from './builder.ts';
+import { inputOf, isRef } from './builder.ts';
 import type { DecodeOptions, Input, Ref } from './graph.ts';
 
 /** A program that cannot be traced: the place and the reason. */
@@ -22,8 +22,9 @@ export class Variable {
   #known: string | undefined;
 
   /** @internal */
-  constructor(recipe?: Recipe) {
+  constructor(recipe?: Recipe, output?: Ref<'text'>) {
     this.#recipe = recipe;
+    this.#output = output;
   }
 
   /** @internal Set until the value's node is made. */
@@ -65,6 +66,27 @@ export class Variable {
 
 export const isVariable = (value: unknown): value is Variable => value instanceof Variable;
 
+/** Places of conditions that a value decided which may not exist yet. @internal */
+export const undecided = new Map<string, string>();
+
+/**
+ * A value that a condition of a program looks at, and the condition's place. JavaScript asks no object whether it is true or equal, so that the
+ * build puts this around conditions when it traces a program. Throws `invalid-argument` for a value that may not exist yet. @internal
+ */
+export function tested<T>(value: T, place: string): T {
+  const ways = isVariable(value)
+    ? 'Decide by state.when(…) or state.loop(…), or look at it with await session.read(…); compare with undefined to ask whether there is a value.'
+    : isRef(value)
+      ? 'Decide by condition(…) or loop(…) of the builder; compare with undefined to ask whether there is a value.'
+      : undefined;
+  if (ways === undefined) return value;
+  undecided.set(place, ways);
+  throw new InferletError(
+    'invalid-argument',
+    `A condition at ${place} looks at a value that may not exist yet. ${ways}`,
+  );
+}
+
 /** The node's output that gives a variable its value. */
 export function outputOf(variable: Variable): Ref<'text'> {
   if (variable.output) return variable.output;
@@ -86,5 +108,5 @@ const OWN =
 function placeOf({ stack = '' }: Error): string {
   const frames = stack.split('\n').filter((line) => /:\d+(:\d+)?\)?$/.test(line.trim()));
   const frame = frames.find((line) => !OWN.test(line.replace(/\(.*$/, ''))) ?? frames.at(-1);
-  return frame ? ` ${frame.trim()}` : '';
+  return frame ? ` ${frame.trim().replace(/^at <anonymous> \((.*)\)$/, 'at $1')}` : '';
 }

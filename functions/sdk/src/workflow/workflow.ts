@@ -4,6 +4,7 @@ import type { Engine, NodeValues } from './engine.ts';
 import { type ExecuteOptions, execute } from './execute.ts';
 import type { Graph, Input } from './graph.ts';
 import { optimise, PASSES, type Pass } from './passes.ts';
+import { givenBy, InputReads, type Made, type PlanOptions, Plans } from './plan.ts';
 import { validate } from './validate.ts';
 
 /** Options of a run. */
@@ -19,6 +20,10 @@ export type Results = NodeValues;
 /** A program as a graph that is made from an input. */
 export interface Workflow<I> {
   readonly name: string;
+  /** True for a program, which is traced. */
+  readonly isProgram: boolean;
+  /** Plans that are kept; undefined without the option `plans`. */
+  readonly plans: Pick<Plans, 'count' | 'faults' | 'find'> | undefined;
   /** The graph for an input, checked, before the passes. */
   graph(input: I): Promise<Graph>;
   run(input: I, options?: RunOptions): Promise<Results>;
@@ -29,31 +34,32 @@ export function workflowOn<I>(
   engine: Engine,
   name: string,
   build: (builder: Builder, input: I) => Readonly<Record<string, unknown>>,
+  options: PlanOptions<I> = {},
 ): Workflow<I> {
-  const graph = async (input: I): Promise<Graph> => {
+  const plans = options.plans && new Plans();
+  const make = (input: I): Made => {
+    const reads = new InputReads();
     const builder = new Builder(name);
-    const made = builder.graph(inputsFor(build(builder, input)));
-    validate(made);
-    return made;
+    const graph = builder.graph(inputsFor(build(builder, plans ? reads.watch(input) : input)));
+    validate(graph);
+    return { graph, reads: reads.end() };
   };
+  plans?.build(options.plans ?? [], make);
   return {
     name,
-    graph,
-    async run(input, options = {}) {
-      return runGraph(engine, await graph(input), options);
+    isProgram: false,
+    plans,
+    graph: async (input) => make(input).graph,
+    async run(input, { passes = PASSES, ...rest } = {}) {
+      const graph = plans?.find(input, passes) ?? planned(make(input), passes, plans);
+      return execute(graph, { ...rest, engine, given: givenBy(input) });
     },
   };
 }
 
-/** Applies the passes to a graph and runs it. */
-export function runGraph(
-  engine: Engine,
-  graph: Graph,
-  options: RunOptions & { readonly given?: NodeValues } = {},
-): Promise<Results> {
-  const { passes = PASSES, ...rest } = options;
-  return execute(optimise(graph, passes), { ...rest, engine });
-}
+/** Applies the passes to a graph, and keeps the plan where plans are kept. */
+export const planned = (made: Made, passes: readonly Pass[], plans: Plans | undefined): Graph =>
+  plans ? plans.add(made, passes) : optimise(made.graph, passes);
 
 function inputsFor(results: Readonly<Record<string, unknown>>): Record<string, Input> {
   return Object.fromEntries(Object.entries(results).map(([name, value]) => [name, inputOf(value)]));

@@ -1,0 +1,165 @@
+import { InferletError } from '../errors.ts';
+import type { NodeValues } from './engine.ts';
+import type { Graph } from './graph.ts';
+import { optimise, PASSES, type Pass } from './passes.ts';
+
+/** Options of a workflow or a program. */
+export interface PlanOptions<I> {
+  /**
+   * Inputs for which plans are made when the component is built: graphs that the passes have changed already. They lie in the component,
+   * because each instance starts from the state that the module left. A plan holds for every input that agrees with its own in what the
+   * program read of it; values of arguments are not read. An instance keeps further plans that it makes, {@link MOST_PLANS} in all.
+   *
+   * With this option the graph must depend on nothing but the input: a plan keeps what `Math.random` or a clock said when it was made.
+   */
+  readonly plans?: readonly Partial<I>[] | undefined;
+}
+
+/** A graph that was made from an input, and what the program read of the input to make it. */
+export interface Made {
+  readonly graph: Graph;
+  readonly reads: InputReads;
+}
+
+interface Plan extends Made {
+  readonly passes: readonly Pass[];
+}
+
+/** Most plans of one workflow. A plan is found by comparing inputs with each, and takes the memory of its graph. */
+export const MOST_PLANS = 16;
+
+/** Plans of a workflow, by the structure of the input and the passes. A new version of the function starts with those of its own build. */
+export class Plans {
+  readonly #plans: Plan[] = [];
+  readonly #faults: string[] = [];
+
+  /** Number of plans. */
+  get count(): number {
+    return this.#plans.length;
+  }
+
+  /** Reasons for which plans could not be made at the build. */
+  get faults(): readonly string[] {
+    return this.#faults;
+  }
+
+  /** Makes the plans of the build. A failure is no fault of the module: the graph is then made at each run. */
+  build<I>(samples: readonly Partial<I>[], make: (input: I) => Made): void {
+    if (samples.length > MOST_PLANS)
+      this.#faults.push(`There are ${samples.length} plans, and ${MOST_PLANS} is the most.`);
+    for (const sample of samples.slice(0, MOST_PLANS)) {
+      try {
+        this.add(make(sample as I), PASSES);
+      } catch (thrown) {
+        this.#faults.push(InferletError.from(thrown).message);
+      }
+    }
+  }
+
+  /** The optimised graph of a plan for the input. */
+  find(input: unknown, passes: readonly Pass[]): Graph | undefined {
+    return this.#plans.find((plan) => isSameList(plan.passes, passes) && plan.reads.fit(input))?.graph;
+  }
+
+  /** Optimises a graph, and keeps the plan. The oldest goes when there are {@link MOST_PLANS}. */
+  add({ graph, reads }: Made, passes: readonly Pass[]): Graph {
+    const optimised = optimise(graph, passes);
+    if (this.#plans.length >= MOST_PLANS) this.#plans.shift();
+    this.#plans.push({ graph: optimised, reads, passes });
+    return optimised;
+  }
+}
+
+type Reader = (input: unknown) => unknown;
+
+/** What a program reads of its input while it makes a graph. */
+export class InputReads {
+  readonly #reads = new Map<string, { readonly read: Reader; readonly was: unknown }>();
+  #isOver = false;
+
+  /** The input, whose members are noted when they are read. */
+  watch<I>(input: I): I {
+    if (!isPlain(input)) return this.#note('', whole, input) as I;
+    const noteAll = () => this.#note('', whole, input);
+    return new Proxy(input, {
+      get: (target, name) => {
+        if (typeof name === 'string') this.#note(`.${name}`, memberOf(name), target[name]);
+        else noteAll();
+        return Reflect.get(target, name);
+      },
+      has(target, name) {
+        noteAll();
+        return Reflect.has(target, name);
+      },
+      getOwnPropertyDescriptor(target, name) {
+        noteAll();
+        return Reflect.getOwnPropertyDescriptor(target, name);
+      },
+      ownKeys(target) {
+        noteAll();
+        return Reflect.ownKeys(target);
+      },
+    });
+  }
+
+  /** Length of a list of the input, of which nothing else is noted. Throws `invalid-argument` where there is none. */
+  lengthOf(input: unknown, name: string): number {
+    const length = lengthOf(name)(input);
+    if (typeof length !== 'number') throw new InferletError('invalid-argument', `The input has no list "${name}".`);
+    return this.#note(`#${name}`, lengthOf(name), length) as number;
+  }
+
+  /** Ends the notes. The functions of a graph run for other inputs, too, so that none may read this one later. */
+  end(): this {
+    this.#isOver = true;
+    return this;
+  }
+
+  /** True when another input says the same where this one was read. */
+  fit(input: unknown): boolean {
+    for (const { read, was } of this.#reads.values()) if (!isSame(read(input), was)) return false;
+    return true;
+  }
+
+  #note(key: string, read: Reader, was: unknown): unknown {
+    if (this.#isOver) {
+      const text = `The input${key && ` "${key.slice(1)}"`} is read after the graph was made: read it before, or use an argument.`;
+      throw new InferletError('invalid-argument', text);
+    }
+    this.#reads.set(key, { read, was });
+    return was;
+  }
+}
+
+/** The values of a graph's arguments in an input. */
+export const givenBy = (input: unknown): NodeValues =>
+  typeof input === 'object' && input !== null ? (input as NodeValues) : {};
+
+const whole: Reader = (input) => input;
+const memberOf =
+  (name: string): Reader =>
+  (input) =>
+    (input as NodeValues | null | undefined)?.[name];
+const lengthOf =
+  (name: string): Reader =>
+  (input) => {
+    const list = memberOf(name)(input);
+    return Array.isArray(list) ? list.length : undefined;
+  };
+
+const isSameList = (one: readonly unknown[], other: readonly unknown[]): boolean =>
+  one.length === other.length && one.every((item, i) => item === other[i]);
+
+const isPlain = (value: unknown): value is Record<string, unknown> => {
+  if (typeof value !== 'object' || value === null) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === Object.prototype || prototype === Array.prototype || prototype === null;
+};
+
+/** Equality of JSON values; other objects are the same only as themselves. */
+function isSame(one: unknown, other: unknown): boolean {
+  if (Object.is(one, other)) return true;
+  if (!isPlain(one) || !isPlain(other) || Array.isArray(one) !== Array.isArray(other)) return false;
+  const names = Object.keys(one);
+  return names.length === Object.keys(other).length && names.every((name) => isSame(one[name], other[name]));
+}

@@ -1,0 +1,108 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { BuildError } from '../outcome.ts';
+import { checkWorkflows } from './check.ts';
+
+const HEAD = `import { choice, gen, program, workflow } from '@pie/inferlet/workflow';`;
+
+const TRACED = `${HEAD}
+import { more } from './more.ts';
+console.log('loading');
+const plain = program('plain', (session, { steps = 1 }: { steps?: number }) => {
+  const state = session.state().add\`Why is \${session.argument('topic')}?\`;
+  let last = gen({ maxTokens: 2 });
+  for (let i = 0; i < steps; i++) state.add\`\${(last = gen({ maxTokens: 2 }))}\`;
+  return { last, more: more(last) };
+}, { plans: [{}] });
+const looks = program('looks', async function looking(session) {
+  const word = gen();
+  session.state().add\`Say: \${word}\`;
+  return { said: await session.read(word) };
+});
+export const run = () => (looks ? plain : looks);
+`;
+
+/** A helper that gets a value of a program. */
+const helper = (test: string) => `export const more = (value: unknown): string => {
+  type Unused = string;
+  if (${test}) return 'a';
+  return 'b';
+};
+`;
+
+describe('the check of workflows', () => {
+  let folder = '';
+  before(async () => {
+    folder = await mkdtemp(path.join(os.tmpdir(), 'pie-check-test-'));
+  });
+  after(() => rm(folder, { recursive: true, force: true }));
+
+  async function check(files: Readonly<Record<string, string>>): Promise<string[]> {
+    for (const [name, text] of Object.entries(files)) await writeFile(path.join(folder, name), text);
+    return checkWorkflows({ directory: folder, entry: path.join(folder, 'index.ts') });
+  }
+  const manifest = (example: unknown) => JSON.stringify({ name: 'checked', input: { examples: [example] } });
+
+  it('tells what is traced and planned, and what will be interpreted, with the place', async () => {
+    const notes = await check({
+      'index.ts': TRACED,
+      'more.ts': helper('value === undefined'),
+      'pie.json': manifest({ topic: 'the sky blue', steps: 2 }),
+    });
+    assert.deepEqual(notes, [
+      'The program "plain" is traced: 4 nodes, 1 plan in the artifact.',
+      'The program "looks" cannot be traced, so that it will be interpreted. It reads a value before the program is whole at looking (index.ts:13:32).',
+    ]);
+  });
+
+  it('refuses a value in a condition, also in a file that gets it, with the place and the ways out', async () => {
+    for (const test of ['value', '!value', `value === 'a'`, `'a' !== value`]) {
+      const refused = check({ 'index.ts': TRACED, 'more.ts': helper(test), 'pie.json': manifest({ topic: 'a' }) });
+      await assert.rejects(refused, (error) => {
+        assert.ok(error instanceof BuildError);
+        const column = 1 + '  if ('.length + test.indexOf('value');
+        assert.equal(
+          error.message,
+          `The source does not compile: more.ts:3:${column}: This condition looks at a value that may not exist yet.`,
+        );
+        assert.match(error.hint, /state\.when\(…\) or state\.loop\(…\).*await session\.read/);
+        assert.deepEqual(
+          error.diagnostics.map(({ file, line, source }) => [file, line, source]),
+          [['more.ts', 3, `  if (${test}) return 'a';`]],
+        );
+        return true;
+      });
+    }
+  });
+
+  it('refuses a ref of a workflow in a condition', async () => {
+    const source = `${HEAD}
+export const app = workflow('refs', (g) => {
+  const answer = g.generate('Yes or no?', { maxTokens: 1 });
+  return { answer, sure: answer ? 1 : 2 };
+});
+export const run = () => app;
+`;
+    await assert.rejects(check({ 'index.ts': source }), /index\.ts:4:26: This condition looks at a value/);
+  });
+
+  it('tells why a program has no graph or no plan', async () => {
+    const source = `${HEAD}
+export const app = program('lists', (session, { topics }: { topics: readonly string[] }) => {
+  const answers = topics.map((topic) => gen());
+  for (const answer of answers) session.state().add\`Now: \${answer}\`;
+  return { answers };
+}, { plans: [{}] });
+export const run = () => app;
+`;
+    const notes = await check({ 'index.ts': source, 'pie.json': manifest({ topics: ['a'] }) });
+    assert.match(notes.join('\n'), /^A plan of the program "lists" cannot be made at the build.*reading 'map'\)$/);
+    const without = await check({ 'index.ts': source, 'pie.json': '{}' });
+    assert.match(without[1] ?? '', /"lists" was not traced, because pie\.json has no example of its input/);
+    const [broken] = await check({ 'index.ts': `${HEAD}\ngen();\nthrow new Error('It is broken.');` });
+    assert.match(broken ?? '', /could not be traced at the build.*It is broken/);
+  });
+});

@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { withChecks } from './conditions.ts';
+
+/** The module with each check as a call of `seen`, which notes the place. */
+const checked = (code: string): string => {
+  const text = withChecks(code, (line, column) => `${line}:${column + 1}`) ?? code;
+  return text.replace(/^import [^;]*; /, '').replaceAll('__pieTested', 'seen');
+};
+
+/** Runs a module's statements, which set `out`. */
+function outcome(code: string): { readonly out: unknown; readonly places: readonly string[] } {
+  const places: string[] = [];
+  const seen = (value: unknown, place: string) => {
+    places.push(place);
+    return value;
+  };
+  const out = new Function('seen', `'use strict'; let out; ${code}; return out;`)(seen);
+  return { out, places };
+}
+
+describe('checks of conditions', () => {
+  it('stand around what each condition looks at', () => {
+    const cases: readonly [code: string, places: readonly string[]][] = [
+      ['if (1) out = 2;', ['1:5']],
+      ['out = [0, 1].map((a) => a ? 1 : 2);', ['1:25', '1:25']],
+      ['let i = 0;\nwhile (i < 2) i++;\nout = i;', ['2:8', '2:8', '2:8']],
+      ['let i = 0; do i++; while (i < 2); out = i;', ['1:27', '1:27']],
+      ['for (out = 0; out < 1; out++);', ['1:15', '1:15']],
+      ['out = !(1, 0);', ['1:9']],
+      ['out = 1 === 2 || 3 != 4;', ['1:7', '1:7', '1:13', '1:18', '1:23']],
+      ['out = 0 && 1 || 2 || 3;', ['1:7', '1:7', '1:7']],
+      ['switch (out = 4, 2) { case 1: out = 5; break; case 2: out = 6; }', ['1:9', '1:28', '1:52']],
+      ['const f = async () => { if (await 0) out = 1; }; f(); out = 2;', []],
+      ['out = [1 ? [2 ? 3 : 4] : 5];', ['1:8', '1:13']],
+    ];
+    for (const [code, places] of cases) {
+      const { out, places: found } = outcome(checked(code));
+      assert.deepEqual(out, outcome(code).out, code);
+      assert.deepEqual([...found].sort(), [...places].sort(), code);
+    }
+  });
+
+  it('give each value its own place where several end together', () => {
+    assert.deepEqual(outcome(checked('out = !!0;')).places, ['1:9', '1:8']);
+  });
+
+  it('leave comparisons with nothing, and what is no condition', () => {
+    for (const code of [
+      'out = 1 !== undefined',
+      'out = null == 2',
+      'out = 1 === void 0',
+      'out = 1 ?? 2',
+      'out = 1 + 2',
+    ])
+      assert.equal(
+        withChecks(code, () => ''),
+        undefined,
+        code,
+      );
+    assert.equal(
+      withChecks('out = <a/>', () => ''),
+      undefined,
+    );
+  });
+
+  it('keep the lines of the source', () => {
+    const code = 'let a = 1;\n\nif (a)\n  a = 2;\n';
+    assert.equal(withChecks(code, () => '')?.split('\n').length, code.split('\n').length);
+  });
+});

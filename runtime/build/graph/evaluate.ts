@@ -1,0 +1,95 @@
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { build, type Plugin } from 'esbuild';
+import { fromEsbuild, imports, OPTIONS } from '../component/bundle.ts';
+import type { Source } from '../component/source.ts';
+import { BuildError } from '../outcome.ts';
+
+/** Time to make the graphs of a source, which computes nothing on a model. */
+const TIMEOUT_MS = 20_000;
+const MAX_OUTPUT_BYTES = 16 * 2 ** 20;
+
+/** What a source's graphs are made with. */
+export interface Evaluation {
+  /** A module that imports the source and prints what it finds there as a last line. `process.argv[2]` is the file with the input. */
+  readonly entry: string;
+  readonly inputFile: string;
+  /** An empty folder. */
+  readonly scratch: string;
+  readonly plugins?: readonly Plugin[];
+}
+
+/**
+ * Runs a source in Node without files, network, child processes or a platform, and returns the last line that it prints.
+ * @throws BuildError
+ */
+export async function evaluate(source: Source, evaluation: Evaluation): Promise<string> {
+  const program = join(evaluation.scratch, 'graph.mjs');
+  await build({
+    ...OPTIONS,
+    stdin: { contents: evaluation.entry, resolveDir: source.directory, sourcefile: 'graph', loader: 'ts' },
+    absWorkingDir: source.directory,
+    outfile: program,
+    sourcemap: 'inline',
+    // The library puts workflows and programs there.
+    banner: { js: "globalThis[Symbol.for('pie.workflows')] = [];" },
+    plugins: [withoutPlatform(), imports(), ...(evaluation.plugins ?? [])],
+  }).catch((error: unknown) => {
+    throw fromEsbuild(error);
+  });
+  return run(program, evaluation.inputFile);
+}
+
+/** Puts what is not there in place of the library's raw layer: a graph is made without a platform. */
+function withoutPlatform(): Plugin {
+  return {
+    name: 'without-platform',
+    setup(setup) {
+      const absent = (path: string) => ({ path, namespace: 'absent' });
+      setup.onResolve({ filter: /^node:fs$/ }, ({ path, importer }) =>
+        importer.endsWith('graph') ? { path, external: true } : undefined,
+      );
+      setup.onResolve({ filter: /^pie:inferlet\/|^@pie\/inferlet\/raw$/ }, ({ path }) => absent(path));
+      setup.onResolve({ filter: /(^|\/)raw\.[jt]s$/ }, ({ path, importer }) =>
+        /\b(sdk\/src|@pie\/inferlet)\//.test(importer) ? absent(path) : undefined,
+      );
+      setup.onLoad({ filter: /.*/, namespace: 'absent' }, () => ({ contents: ABSENT, loader: 'js' }));
+    },
+  };
+}
+
+/** A module whose members may be named, and fail when they are called. The bundler finds them through the prototype. */
+const ABSENT = `
+const refuse = () => { throw new Error('A graph is made without a platform: there are no models, files or calls.'); };
+const absent = () => new Proxy(function () {}, { get: (_, name) => (name === 'prototype' ? {} : absent()), apply: refuse, construct: refuse });
+const members = new Proxy({}, { get: absent });
+module.exports = new Proxy({}, { getPrototypeOf: () => members });
+`;
+
+function run(program: string, inputFile: string): Promise<string> {
+  const permissions = ['--permission', `--allow-fs-read=${program}`, `--allow-fs-read=${inputFile}`];
+  const args = [...permissions, '--no-warnings', '--enable-source-maps', program, inputFile];
+  const limits = { timeout: TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT_BYTES, env: {} } as const;
+  return new Promise((resolve, reject) => {
+    execFile(process.execPath, args, limits, (error, stdout, stderr) => {
+      if (!error) resolve(stdout.slice(stdout.lastIndexOf('\n') + 1));
+      else if (error.killed) reject(tooLong());
+      else reject(failed(stderr));
+    });
+  });
+}
+
+const tooLong = (): BuildError =>
+  new BuildError('build-timeout', `The graph was not made within ${TIMEOUT_MS / 1000} s.`, 'Make it smaller.');
+
+function failed(stderr: string): BuildError {
+  const lines = stderr.split('\n');
+  const at = lines.findIndex((line) => /^\w*Error\b.*:/.test(line));
+  const place = lines.slice(at + 1).find((line) => line.trimStart().startsWith('at '));
+  const text = at < 0 ? stderr.trim().slice(-500) : `${lines[at]}${place ? ` (${place.trim()})` : ''}`;
+  return new BuildError(
+    'build-failed',
+    `The graph cannot be made. ${text}`,
+    'Correct the source, or give another --input.',
+  );
+}
