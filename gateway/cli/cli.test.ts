@@ -145,6 +145,29 @@ describe('pie graph', () => {
   });
 });
 
+describe('pie build', () => {
+  const source = (test: string) => `import { choice, program } from '@pie/inferlet/workflow';
+const app = program('judged', async (session, { essay }: { essay: string }) => {
+  const grade = choice([' A', ' B']);
+  session.state().add\`\${essay} \${grade}\`;
+  return { said: ${test} };
+});
+export const run = async () => app.name;
+`;
+
+  it('says which programs will be interpreted, and refuses a value that may not exist yet in a condition', async () => {
+    writeFileSync(path.join(directory, 'judged.ts'), source('await session.read(grade)'));
+    const built = await pie(['build', 'judged.ts']);
+    assert.equal(built.code, EXIT.ok, built.stderr);
+    assert.match(built.stderr, /note: The program "judged" cannot be traced, .* interpreted\..* at judged\.ts:5:32\./);
+    writeFileSync(path.join(directory, 'judged.ts'), source('grade ? 1 : 2'));
+    const refused = await pie(['build', 'judged.ts']);
+    assert.equal(refused.code, EXIT.refused);
+    assert.match(refused.stderr, /judged\.ts:5:18: This condition looks at a value that may not exist yet/);
+    assert.match(refused.stderr, /state\.when/);
+  });
+});
+
 describe('without a running platform', () => {
   it('the command exits with 4 and explains how to get credentials', async () => {
     const { code, stderr } = await pie(['list']);
