@@ -15,7 +15,7 @@ describe('workflows on real models', () => {
     const events = await invoke(await functionsPlatform(), 'sdk-workflow', models);
     const end = terminal(events);
     assert.ok(end?.event === 'result', JSON.stringify(end?.data));
-    const { results, programs, read } = end.data.output;
+    const { results, programs, plans, read } = end.data.output;
     const [plain, ...others] = Object.values(results);
     assert.equal(others.length, 6);
     for (const other of others) assert.deepEqual(other, plain);
@@ -25,6 +25,8 @@ describe('workflows on real models', () => {
     assert.notEqual(ends?.[0], ends?.[1]);
     assert.deepEqual(programs[1], programs[0]);
     assert.deepEqual(programs[2], programs[0]);
+    assert.deepEqual(programs[3], programs[0]);
+    assert.equal(plans, 1, 'no plan of the build is in the artifact');
     assert.ok(read.word.length > 0 && read.rest.length > 0);
     const logs = events.filter(({ event }) => event === 'log').map(({ data }) => JSON.stringify(data));
     assert.equal(

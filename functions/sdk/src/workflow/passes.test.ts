@@ -103,6 +103,7 @@ describe('passes', () => {
     g.prefill(prompt`${'short '}${g.generate('x')}`);
     const [one, other] = [g.generate('x'), g.generate('y')];
     g.prefill(prompt`${one}${LONG}${other}`);
+    g.prefill(prompt`Q: ${g.argument('question', 'text')} A:${one}`);
     const whole = g.graph({});
     assert.deepEqual(prefillingSplit.apply(whole).nodes, whole.nodes);
   });

@@ -13,19 +13,25 @@ const MIN_CHARACTERS = 32;
  */
 export function splitPrefills(graph: Graph): Graph {
   const times = timesOf(graph);
+  const given = new Set(graph.nodes.filter(({ operation }) => operation.kind === 'argument').map(({ id }) => id));
   const nodes = graph.nodes.flatMap((node): Node[] => {
     if (node.operation.kind !== 'prefilling' || node.ordered) return [node];
     const { context, parts } = node.inputs;
     const all = parts && 'list' in parts ? parts.list : [];
     const first = [...(context ? refsIn(context) : []), ...node.when.map(({ test }) => test)];
-    const cuts = cutsOf(all, latest(first, times), times);
+    const cuts = cutsOf(all, latest(first, times), times, given);
     return cuts.length === 0 ? [node] : split(node, all, cuts);
   });
   return { ...graph, nodes };
 }
 
 /** Indices of the parts before which a prompt is split. `from` is the time at which its first part could be computed. */
-function cutsOf(parts: readonly Input[], from: number, times: ReadonlyMap<string, number>): number[] {
+function cutsOf(
+  parts: readonly Input[],
+  from: number,
+  times: ReadonlyMap<string, number>,
+  given: ReadonlySet<string>,
+): number[] {
   const cuts: number[] = [];
   let [time, characters] = [from, 0];
   for (const [i, part] of parts.entries()) {
@@ -37,13 +43,14 @@ function cutsOf(parts: readonly Input[], from: number, times: ReadonlyMap<string
       }
       time = own;
     }
-    characters += lengthOf(part);
+    characters += lengthOf(part, given);
   }
   return cuts;
 }
 
-/** Characters of a part; those of a text that a node gives count as enough. */
-function lengthOf(part: Input): number {
+/** Characters of a part; those of a text that a node gives count as enough, and those of an argument, which may be short, as none. */
+function lengthOf(part: Input, given: ReadonlySet<string>): number {
+  if ('from' in part && given.has(part.from.node)) return 0;
   return 'value' in part && typeof part.value === 'string' ? part.value.length : MIN_CHARACTERS;
 }
 

@@ -1,0 +1,35 @@
+import { defineInferlet } from '@pie/inferlet';
+import { gen, program } from '@pie/inferlet/workflow';
+
+/** The input that the schema in pie.json accepts, with its defaults. */
+interface Input {
+  readonly questions: readonly string[];
+  readonly maxTokens: number;
+  readonly model?: string;
+}
+
+const DEFAULTS = { maxTokens: 24 };
+/** Conversations of so many turns have a plan in the artifact. */
+const PLANNED_TURNS = 4;
+
+/** A conversation of several turns, in which each answer follows from all that was said before. */
+export const app = program(
+  'multi-turn',
+  (session, { maxTokens, model }: Input) => {
+    const conversation = session.state({ model });
+    const answers = session.list('questions').map((question) => {
+      const answer = gen({ maxTokens, stop: '\n' });
+      conversation.add`Question: ${question}\nAnswer:${answer}\n`;
+      return answer;
+    });
+    return { answers };
+  },
+  {
+    plans: Array.from({ length: PLANNED_TURNS }, (_, i) => ({ ...DEFAULTS, questions: Array<string>(i + 1).fill('') })),
+  },
+);
+
+export const run = defineInferlet(
+  ({ interpret = false, ...input }: Partial<Input> & { readonly interpret?: boolean }) =>
+    app.run({ ...DEFAULTS, questions: [], ...input }, { interpret }),
+);
