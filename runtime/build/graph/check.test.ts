@@ -66,7 +66,7 @@ describe('the check of workflows', () => {
         const column = 1 + '  if ('.length + test.indexOf('value');
         assert.equal(
           error.message,
-          `The source does not compile: more.ts:3:${column}: This condition looks at a value that may not exist yet.`,
+          `The source cannot be traced: more.ts:3:${column}: This condition looks at a value that may not exist yet.`,
         );
         assert.match(error.hint, /state\.when\(…\) or state\.loop\(…\).*await session\.read/);
         assert.deepEqual(

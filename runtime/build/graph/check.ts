@@ -102,5 +102,5 @@ async function refusalOf({ directory }: Source, undecided: readonly [string, str
     }),
   );
   const [[place, ways] = ['', '']] = undecided;
-  return new BuildError('build-failed', `The source does not compile: ${place}: ${text}`, ways, diagnostics);
+  return new BuildError('build-failed', `The source cannot be traced: ${place}: ${text}`, ways, diagnostics);
 }
