@@ -20,3 +20,18 @@ export interface Batch {
   /** Ready calls that the batch leaves out since a forward of it computes their next pages, by that forward. */
   readonly awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>;
 }
+
+/** Calls that went with a batch instead of waiting for its end, since the start. */
+export interface RideCounts {
+  /** Forwards that went behind a forward whose pages they share. */
+  softJoins: number;
+  /** Projections that went with the forward that makes their state. */
+  projections: number;
+}
+
+export type Decision =
+  | { readonly kind: 'batch'; readonly batch: Batch }
+  /** No call can go, or the device is computing. */
+  | { readonly kind: 'idle' }
+  /** Calls are ready, but the policy waits for others: ask again when calls came or this time has passed. */
+  | { readonly kind: 'wait'; readonly ms: number };

@@ -1,53 +1,24 @@
-import type { Batch, Grant } from './batch.ts';
+import type { Batch, Decision, Grant, RideCounts } from './batch.ts';
 import { type BatchCall, leavesWith } from './call.ts';
 import { Departure, type WaitingCalls } from './departure.ts';
 import { admitFollowers, dismissFollowers } from './followers.ts';
+import type { BatcherOptions, QueueOptions } from './options.ts';
 import { NOT_AWAITED, postponeWaiters } from './pages-ahead.ts';
-import { DEFAULT_GRACE, type GracePolicy } from './policies/adaptive.ts';
+import { DEFAULT_GRACE } from './policies/adaptive.ts';
 import { earliest } from './policies/eager.ts';
 import type { BatchPolicy } from './policies/policy.ts';
 import { BatchQueue } from './queue.ts';
 import { Rotation } from './rotation.ts';
 import type { Scoreboard } from './scoreboard.ts';
 import { type BatchLimits, DEFAULT_LIMITS, selectForwards } from './select.ts';
-import { type LatencyTargets, LatencyTurns } from './targets.ts';
+import { LatencyTurns } from './targets.ts';
+import { yieldInTopology } from './topology.ts';
 import { isMoreUrgent, lendUrgency, relendUrgency, sortByUrgency } from './urgency.ts';
 import { VariantTurns } from './variant-turns.ts';
 
-export type { Batch, Grant } from './batch.ts';
+export type { Batch, Decision, Grant, RideCounts } from './batch.ts';
+export type { BatcherOptions, QueueOptions } from './options.ts';
 export type { BatchPolicy } from './policies/policy.ts';
-
-export interface BatcherOptions {
-  readonly limits?: Partial<BatchLimits>;
-  /** For the `adaptive` policy. */
-  readonly grace?: GracePolicy;
-  /** `adaptive` by default. */
-  readonly policy?: BatchPolicy;
-}
-
-export interface QueueOptions {
-  /** Priorities of the queue are clamped to ±`maxPriority`; 10 by default. */
-  readonly maxPriority?: number;
-  /** Calls that need no step take turns between tenants. */
-  readonly tenant?: string;
-  /** Latency targets of the queue's calls; without them the calls are ordinary. */
-  readonly targets?: LatencyTargets | undefined;
-}
-
-/** Calls that went with a batch instead of waiting for its end, since the start. */
-export interface RideCounts {
-  /** Forwards that went behind a forward whose pages they share. */
-  softJoins: number;
-  /** Projections that went with the forward that makes their state. */
-  projections: number;
-}
-
-export type Decision =
-  | { readonly kind: 'batch'; readonly batch: Batch }
-  /** No call can go, or the device is computing. */
-  | { readonly kind: 'idle' }
-  /** Calls are ready, but the policy waits for others: ask again when calls came or this time has passed. */
-  | { readonly kind: 'wait'; readonly ms: number };
 
 const IDLE: Decision = { kind: 'idle' };
 const NOTHING: Batch = { forwards: [], projections: [], encodings: [], awaitedBy: NOT_AWAITED };
@@ -91,6 +62,8 @@ export class Batcher {
   #queues = new Set<BatchQueue>();
   /** Queues whose priority changed since the last batch. */
   #repriced = new Set<BatchQueue>();
+  /** Queues with a depth. */
+  #deep = new Set<BatchQueue>();
 
   /** @throws RangeError when a bound of the policy is not a positive number */
   constructor(options: BatcherOptions = {}) {
@@ -124,8 +97,8 @@ export class Batcher {
   }
 
   openQueue(scoreboard: Scoreboard, options: QueueOptions = {}): BatchQueue {
-    const { maxPriority = MAX_PRIORITY, tenant = '', targets } = options;
-    const queue = new BatchQueue(scoreboard, maxPriority, tenant, targets);
+    const { maxPriority = MAX_PRIORITY, tenant = '', query = 0, targets } = options;
+    const queue = new BatchQueue(scoreboard, maxPriority, tenant, query, targets);
     this.#queues.add(queue);
     return queue;
   }
@@ -139,12 +112,24 @@ export class Batcher {
   }
 
   /**
+   * Marks the queue's later calls as those of a workflow's node; `depth` is the length of the longest way from it to the workflow's end.
+   * Earlier calls keep their depth: others may wait for them that lent them nothing.
+   */
+  setDepth(queue: BatchQueue, depth: number): void {
+    if (!this.#queues.has(queue)) return;
+    queue.depth = depth;
+    queue.scoreboard.ranked = true;
+    this.#deep.add(queue);
+  }
+
+  /**
    * Drops the queue's calls that have not left, and returns them. Calls on the device go on and must be finished. Calls that waited for a
    * dropped call go on waiting for what that call waited for.
    */
   closeQueue(queue: BatchQueue): BatchCall[] {
     this.#queues.delete(queue);
     this.#repriced.delete(queue);
+    this.#deep.delete(queue);
     this.#departure.forget(queue);
     const dropped = queue.clear();
     for (const call of dropped) {
@@ -161,6 +146,7 @@ export class Batcher {
     const { scoreboard } = queue;
     call.arrival = ++this.#arrivals;
     call.arrivedMs = nowMs;
+    call.depth = queue.depth;
     this.#departure.came(call, nowMs);
     scoreboard.add(call);
     if (scoreboard.ranked && call.blockers > 0) lendUrgency(call, this.limits.agingMs);
@@ -374,10 +360,12 @@ export class Batcher {
       for (const queue of this.#repriced) queue.each((call) => relendUrgency(call, agingMs));
       this.#repriced.clear();
     }
-    sortByUrgency(this.#forwards, agingMs);
-    sortByUrgency(this.#projections, agingMs);
-    sortByUrgency(this.#encodings, agingMs);
-    this.#latency.begin([this.#forwards, this.#projections, this.#encodings], nowMs);
+    const lists = [this.#forwards, this.#projections, this.#encodings];
+    for (const calls of lists) {
+      if (this.#deep.size > 0) yieldInTopology(calls, agingMs);
+      sortByUrgency(calls, agingMs);
+    }
+    this.#latency.begin(lists, nowMs);
     const batch = this.#takeFirst();
     this.#latency.made();
     return batch;

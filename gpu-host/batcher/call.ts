@@ -34,6 +34,10 @@ export abstract class BatchCall {
   arrival = 0;
   /** Time of arrival, or for a run the time of its last token; milliseconds of the batcher's clock. */
   arrivedMs = 0;
+  /** Depth of the call's node in the graph of a workflow, see `Batcher.setDepth`; undefined for a call of no workflow. */
+  depth: number | undefined;
+  /** Time by which a call of a workflow counts as arrived later, for others of its tenant's workflows; milliseconds. */
+  yieldMs = 0;
   /** Latency target of each of the call's steps, milliseconds; set once it is ready, if its queue has targets. */
   targetMs: number | undefined;
   state: CallState = 'queued';

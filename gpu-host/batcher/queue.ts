@@ -13,7 +13,11 @@ export class BatchQueue {
   readonly tenant: string;
   /** Targets of the queue's calls; undefined for ordinary ones. */
   readonly targets: LatencyTargets | undefined;
+  /** Place of the queue's query among those of its tenant: the smaller, the earlier. Queues of one query have the same. */
+  readonly query: number;
   priority = 0;
+  /** Depth of the calls to come. */
+  depth: number | undefined;
   /** Calls that left the queue and are not done. */
   outstanding = 0;
   /** Calls of these that were held, and go again when they are resumed. */
@@ -27,10 +31,11 @@ export class BatchQueue {
   #head = 0;
   #tail = 0;
 
-  constructor(scoreboard: Scoreboard, maxPriority: number, tenant: string, targets?: LatencyTargets) {
+  constructor(scoreboard: Scoreboard, maxPriority: number, tenant: string, query: number, targets?: LatencyTargets) {
     this.scoreboard = scoreboard;
     this.maxPriority = maxPriority;
     this.tenant = tenant;
+    this.query = query;
     this.targets = targets;
   }
 

@@ -1,12 +1,17 @@
 import { type BatchCall, isReleased } from './call.ts';
 import { linksOf } from './links.ts';
+import { mostYieldMs } from './topology.ts';
 
 /**
  * Virtual arrival in milliseconds; smaller goes first. A level of priority is worth `agingMs` of waiting, so that higher priority goes
  * first and every wait is bounded. A call that others wait for is as urgent as the most urgent of them.
  */
 export function urgency(call: BatchCall, agingMs: number): number {
-  const ownMs = call.arrivedMs - call.queue.priority * agingMs;
+  return urgencyYielding(call, call.yieldMs, agingMs);
+}
+
+function urgencyYielding(call: BatchCall, yieldMs: number, agingMs: number): number {
+  const ownMs = call.arrivedMs + yieldMs - call.queue.priority * agingMs;
   const lentMs = call.links?.lentMs;
   return lentMs !== undefined && lentMs < ownMs ? lentMs : ownMs;
 }
@@ -34,14 +39,15 @@ function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
 
 /**
  * Lends the urgency of `call` to every call that it waits for, directly or not: to those that touch the same resources, to those ahead of
- * them in their queues, and so on. Stops at calls that are as urgent, which have lent theirs before; so a call is visited at most once for
- * each level of priority.
+ * them in their queues, and so on. Stops at calls that are as urgent however much they yield, which have lent theirs before; so a call is
+ * visited at most once for each level of priority.
  */
 export function lendUrgency(call: BatchCall, agingMs: number): void {
   const urgencyMs = urgency(call, agingMs);
   const raised = [call];
   const raise = (earlier: BatchCall): boolean => {
-    if (isReleased(earlier) || urgency(earlier, agingMs) <= urgencyMs) return false;
+    const leastMs = urgencyYielding(earlier, mostYieldMs(earlier, agingMs), agingMs);
+    if (isReleased(earlier) || leastMs <= urgencyMs) return false;
     linksOf(earlier).lentMs = urgencyMs;
     raised.push(earlier);
     return true;

@@ -228,8 +228,9 @@ export class ModelEngine {
   }
 
   openQueue(space: ModelSpace): HostQueue {
-    const { maxPriority, tenant, targets } = space.owner;
-    const order = this.batcher.openQueue(space.scoreboard, { maxPriority, tenant, targets });
+    const { maxPriority, tenant, targets, arrival } = space.owner;
+    // Children have their root's arrival, so they belong to its query.
+    const order = this.batcher.openQueue(space.scoreboard, { maxPriority, tenant, targets, query: arrival });
     const queue = new HostQueue(space, order);
     space.queues.add(queue);
     return queue;

@@ -92,6 +92,7 @@ export const OPERATIONS = {
   'create-queue': row(3, { model: u32 }),
   'close-queue': row(4, {}),
   'set-priority': row(5, { priority: i32 }, SENT),
+  'set-depth': row(54, { depth: u32 }, SENT),
   'allocate-pages': row(6, ALLOCATE),
   'free-pages': row(7, { pages: addresses }),
   'allocate-embeds': row(8, ALLOCATE),
@@ -205,7 +206,7 @@ export type AnswerOf<Asked extends AskedOperation> = Extract<
 export type QueuedOperation = Operation<
   Exclude<
     OperationName,
-    | ('open-inferlet' | 'close-inferlet' | 'create-queue' | 'close-queue' | 'set-priority')
+    | ('open-inferlet' | 'close-inferlet' | 'create-queue' | 'close-queue' | 'set-priority' | 'set-depth')
     | ('run-stop' | 'run-consumed' | 'run-piped' | 'image-pixels' | 'image-failed')
     | ('set-waiting' | 'set-span' | 'set-tenant-limit' | 'encode')
   >

@@ -329,6 +329,9 @@ export class Connection implements ResultSink {
       case 'set-priority':
         engine.batcher.setPriority(queue.order, call.priority);
         break;
+      case 'set-depth':
+        engine.batcher.setDepth(queue.order, call.depth);
+        break;
       default:
         engine.submit(queue, call.id, call, bytes);
     }

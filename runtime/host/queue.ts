@@ -70,6 +70,8 @@ export const queue = {
   '[constructor]queue': (inferlet: Inferlet, model: string) => new DeviceQueue(inferlet, model),
   '[method]queue.set-priority': (_inferlet: Inferlet, { device, id }: DeviceQueue, priority: number): void =>
     device?.send(id, { op: 'set-priority', priority }),
+  '[method]queue.set-depth': (_inferlet: Inferlet, { device, id }: DeviceQueue, depth: number): void =>
+    device?.send(id, { op: 'set-depth', depth }),
   '[method]queue.synchronize': (inferlet: Inferlet, self: DeviceQueue): Promise<Outcome<undefined>> => {
     const { steps } = inferlet.hooks;
     return steps ? steps.answered(self, self.synchronize()) : self.synchronize();

@@ -120,7 +120,9 @@ export class HostileSession {
         }
         return;
       case 2:
-        this.#put(writer, inferlet, queue, 0, { op: 'set-priority', priority: word(random, random.below(20)) });
+        if (random.once(2))
+          this.#put(writer, inferlet, queue, 0, { op: 'set-depth', depth: word(random, random.below(20)) });
+        else this.#put(writer, inferlet, queue, 0, { op: 'set-priority', priority: word(random, random.below(20)) });
         return;
       case 3:
         if (random.once(3)) this.#put(writer, inferlet, 0, 0, { op: 'set-tenant-limit', tenantPages: limit(random) });

@@ -975,6 +975,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readResult() { return undefined; },
   },
   {
+    interface: 'queue', name: '[method]queue.set-depth', answering: 'nothing', resource: -1, fallible: false,
+    writeArguments(w, [a0, a1]: readonly [unknown, number]) { w.handle(0, a0); w.u32(a1); },
+    readArguments(r) { return [r.handle(0), r.u32()]; },
+    writeResult() {},
+    readResult() { return undefined; },
+  },
+  {
     interface: 'queue', name: '[method]queue.synchronize', answering: 'future', resource: -1, fallible: true,
     writeArguments(w, [a0]: readonly [unknown]) { w.handle(0, a0); },
     readArguments(r) { return [r.handle(0)]; },

@@ -44,6 +44,12 @@ export type Message =
 export interface Queue extends Partial<Disposable> {
   /** Sets the priority, 0 by default. Calls with a higher priority go first within a batch. The host limits the priority to the tenant's range. */
   setPriority(priority: number): void;
+  /**
+   * Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.
+   * Marked calls of a tenant then go in the order of their invocations, and within one the deepest first. They yield only to each other, and
+   * never go before a call that would go first without the mark.
+   */
+  setDepth(depth: number): void;
   /** Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. */
   synchronize(): Promise<Outcome<undefined, HandlerError>>;
 }

@@ -356,6 +356,14 @@ static inline void pie_queue_set_priority(pie_queue self, int32_t priority) {
   pie_raw_queue_set_priority(self.handle, priority);
 }
 
+PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.set-depth") void pie_raw_queue_set_depth(int32_t, int32_t);
+/* Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.
+ * Marked calls of a tenant then go in the order of their invocations, and within one the deepest first. They yield only to each other, and
+ * never go before a call that would go first without the mark. */
+static inline void pie_queue_set_depth(pie_queue self, uint32_t depth) {
+  pie_raw_queue_set_depth(self.handle, depth);
+}
+
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.synchronize") int32_t pie_raw_queue_synchronize(int32_t);
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[future-read-0][method]queue.synchronize") int32_t pie_raw_queue_synchronize_read(int32_t, void *);
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[future-drop-readable-0][method]queue.synchronize") void pie_raw_queue_synchronize_forget(int32_t);

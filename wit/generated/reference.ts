@@ -427,6 +427,14 @@ export const reference: ContractReference = {
      "c": "pie_queue_set_priority"
     },
     {
+     "name": "queue.set-depth",
+     "signature": "set-depth: func(depth: u32)",
+     "docs": "Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.\nMarked calls of a tenant then go in the order of their invocations, and within one the deepest first. They yield only to each other, and\nnever go before a call that would go first without the mark.",
+     "cost": "Issued without waiting; errors show at what depends on it.",
+     "errors": [],
+     "c": "pie_queue_set_depth"
+    },
+    {
      "name": "queue.synchronize",
      "signature": "synchronize: func() -> future<result<_, error>>",
      "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`.",

@@ -6,6 +6,7 @@ import type { BatchQueue } from '../queue.ts';
 import { Scoreboard } from '../scoreboard.ts';
 import type { BatchLimits } from '../select.ts';
 import { type LatencyTargets, MAX_PASSED_OVER } from '../targets.ts';
+import { mostYieldMs } from '../topology.ts';
 import { urgency } from '../urgency.ts';
 import { ADAPTERS, shape, variant } from './operations.ts';
 import { SimCall, type SimShape } from './sim-call.ts';
@@ -17,11 +18,19 @@ export type FloodOperation =
   | { readonly type: 'push'; readonly space: number; readonly queue: number; readonly shape: SimShape }
   | { readonly type: 'step'; readonly ms: number };
 
+interface Client {
+  readonly targets?: LatencyTargets | undefined;
+  /** Depths that the client claims for its calls, in turn; empty for a client without workflows. */
+  readonly depths?: readonly number[];
+}
+
 export interface FloodSetup {
-  /** Calls that each flooding client issues, again and again, at the highest priority; some clients have latency targets. */
-  readonly flood: readonly (SimShape & { readonly targets?: LatencyTargets | undefined })[];
+  /** Calls that each flooding client issues, again and again, at the highest priority. */
+  readonly flood: readonly (SimShape & Client)[];
   /** Priorities of the queues of two other inferlets. */
   readonly priorities: readonly (readonly number[])[];
+  /** Whether the calls of these inferlets are those of workflows. */
+  readonly deep: readonly boolean[];
   readonly limits: BatchLimits;
 }
 
@@ -36,6 +45,10 @@ export const floodSetups: fc.Arbitrary<FloodSetup> = fc.record({
       targets: fc.option(fc.constantFrom({ firstTokenMs: 0, perTokenMs: 0 }, { firstTokenMs: 20, perTokenMs: 4 }), {
         nil: undefined,
       }),
+      depths: fc.oneof(
+        fc.constant([]),
+        fc.array(fc.constantFrom(0, 1, 50, 0xffff_ffff), { minLength: 1, maxLength: 4 }),
+      ),
     }),
     { minLength: 3, maxLength: 8 },
   ),
@@ -46,6 +59,7 @@ export const floodSetups: fc.Arbitrary<FloodSetup> = fc.record({
     }),
     { minLength: 2, maxLength: 2 },
   ),
+  deep: fc.array(fc.boolean(), { minLength: 2, maxLength: 2 }),
   limits: fc.constantFrom({ maxCalls: 2, maxTokens: 40, agingMs: 4 }, { maxCalls: 3, maxTokens: 5, agingMs: 2 }),
 });
 
@@ -77,6 +91,7 @@ function parts(call: BatchCall, quarter: number): number {
 /** A call that must not starve. */
 interface Victim {
   readonly call: SimCall;
+  /** Urgency that the call keeps however much it yields. */
   readonly urgencyMs: number;
   /** Time from which no later call goes before the victim. */
   readonly settledMs: number;
@@ -87,7 +102,8 @@ interface Victim {
 /**
  * Calls of low and high priority amid clients that never pause.
  *
- * The bound: let a call come at time t with priority p. After t + (`maxPriority` - p) × `agingMs` no later call goes before it. Of the
+ * The bound: let a call come at time t with priority p; calls of workflows may yield as if p were -`maxPriority`, whatever depths the others
+ * claim. After t + (`maxPriority` - p) × `agingMs` no later call goes before it. Of the
  * calls that are then at least as urgent (its own blockers among them, to which it has lent its urgency), every batch takes at least one,
  * with a quarter of the batch's inputs or all of its own. So the call leaves within as many batches as these have quarters left. After an
  * encoding one batch of other calls may come before the next, and a forward may have to wait for the turn of its variant. Where clients
@@ -96,7 +112,7 @@ interface Victim {
 export class Flood {
   readonly #batcher: Batcher;
   readonly #limits: BatchLimits;
-  readonly #flood: { readonly queue: BatchQueue; readonly shape: SimShape }[];
+  readonly #flood: { readonly queue: BatchQueue; readonly shape: SimShape & Client; sent: number }[];
   readonly #passes: number;
   readonly #victimQueues: BatchQueue[][];
   #victims: Victim[] = [];
@@ -111,15 +127,21 @@ export class Flood {
     this.#limits = setup.limits;
     this.#batcher = new Batcher({ limits: setup.limits });
     this.#passes = setup.flood.some(({ targets }) => targets) ? MAX_PASSED_OVER + 1 : 1;
+    // The clients come earlier than one inferlet and later than the other, and all are of one tenant.
     this.#flood = setup.flood.map((made) => ({
-      queue: this.#openQueue(new Scoreboard(), MAX_PRIORITY, made.targets),
+      queue: this.#openQueue(new Scoreboard(), MAX_PRIORITY, 1, made.targets),
       shape: made,
+      sent: 0,
     }));
-    this.#victimQueues = setup.priorities.map((priorities) => {
+    this.#victimQueues = setup.priorities.map((priorities, i) => {
       const scoreboard = new Scoreboard();
-      return priorities.map((priority) => this.#openQueue(scoreboard, priority));
+      return priorities.map((priority, depth) => {
+        const queue = this.#openQueue(scoreboard, priority, i * 2);
+        if (setup.deep[i]) this.#batcher.setDepth(queue, depth);
+        return queue;
+      });
     });
-    for (const { queue, shape: made } of this.#flood) this.#push(queue, made);
+    for (const client of this.#flood) this.#send(client);
   }
 
   apply(operation: FloodOperation): void {
@@ -129,7 +151,7 @@ export class Flood {
     }
     const call = this.#push(this.#victimQueues[operation.space]![operation.queue]!, operation.shape);
     const { agingMs } = this.#limits;
-    const urgencyMs = urgency(call, agingMs);
+    const urgencyMs = urgency(call, agingMs) + mostYieldMs(call, agingMs);
     this.#victims.push({ call, urgencyMs, settledMs: urgencyMs + MAX_PRIORITY * agingMs, deadline: undefined });
     this.#instants();
   }
@@ -140,10 +162,17 @@ export class Flood {
     assert.equal(this.#victims.length, 0);
   }
 
-  #openQueue(scoreboard: Scoreboard, priority: number, targets?: LatencyTargets): BatchQueue {
-    const queue = this.#batcher.openQueue(scoreboard, { maxPriority: MAX_PRIORITY, targets });
+  #openQueue(scoreboard: Scoreboard, priority: number, query: number, targets?: LatencyTargets): BatchQueue {
+    const queue = this.#batcher.openQueue(scoreboard, { maxPriority: MAX_PRIORITY, query, targets });
     this.#batcher.setPriority(queue, priority);
     return queue;
+  }
+
+  #send(client: { readonly queue: BatchQueue; readonly shape: SimShape & Client; sent: number }): void {
+    const { depths = [] } = client.shape;
+    const depth = depths[client.sent++ % depths.length];
+    if (depth !== undefined) this.#batcher.setDepth(client.queue, depth);
+    this.#push(client.queue, client.shape);
   }
 
   #push(queue: BatchQueue, made: SimShape): SimCall {
@@ -219,7 +248,7 @@ export class Flood {
     this.#open.delete(call);
     this.#batcher.finish(call, this.#nowMs);
     const client = this.#flood.find(({ queue }) => queue === call.queue);
-    if (client) this.#push(client.queue, client.shape);
+    if (client) this.#send(client);
     else this.#left(call);
   }
 

@@ -19,12 +19,17 @@ export class Trace {
     this.batcher = new Batcher({ grace: NO_GRACE, ...options, limits: { ...LIMITS, ...limits } });
   }
 
-  /** Queue `a.1` is queue 1 of inferlet a. The first mention sets its options. */
+  /**
+   * Queue `a.1` is queue 1 of inferlet a, the only one of a tenant of this name; `t/a.1` is one of tenant t, whose inferlets are queries in
+   * the order of their names. The first mention sets its options.
+   */
   queue(name: string, maxPriority?: number, targets?: LatencyTargets): BatchQueue {
     const inferlet = name.split('.')[0] as string;
     if (!this.#scoreboards.has(inferlet)) this.#scoreboards.set(inferlet, new Scoreboard());
     if (!this.#queues.has(name)) {
-      const options = { tenant: inferlet, targets, ...(maxPriority === undefined ? {} : { maxPriority }) };
+      const [tenant = '', query = ''] = inferlet.split('/');
+      const place = { tenant, query: query === '' ? 0 : query.charCodeAt(0) };
+      const options = { ...place, targets, ...(maxPriority === undefined ? {} : { maxPriority }) };
       this.#queues.set(name, this.batcher.openQueue(this.#scoreboards.get(inferlet)!, options));
     }
     return this.#queues.get(name)!;

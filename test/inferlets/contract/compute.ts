@@ -42,6 +42,13 @@ export const queueCases: Cases = {
         queue.setPriority(-3);
       }),
   },
+  'queue.[method]queue.set-depth': {
+    ok: () =>
+      issued((queue) => {
+        queue.setDepth(4_294_967_295);
+        queue.setDepth(0);
+      }),
+  },
   'queue.[method]queue.synchronize': {
     ok: () => issued((queue) => void compute(queue)),
     fails: { 'not-owned': () => issued((queue) => forward.forward(queue, [], [NO_ADDRESS], [], [], undefined)) },

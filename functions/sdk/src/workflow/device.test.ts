@@ -17,7 +17,7 @@ describe('workflows on real models', () => {
     assert.ok(end?.event === 'result', JSON.stringify(end?.data));
     const { results, programs, plans, read } = end.data.output;
     const [plain, ...others] = Object.values(results);
-    assert.equal(others.length, 6);
+    assert.equal(others.length, 7);
     for (const other of others) assert.deepEqual(other, plain);
     const { ideas, sizes, scores, told, ends, last } = plain as Record<string, string & string[]>;
     assert.deepEqual([ideas?.length, sizes?.length, scores?.length, ends?.length], [3, 3, 3, 2]);

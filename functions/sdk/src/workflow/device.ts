@@ -1,4 +1,4 @@
-import { Context } from '../context.ts';
+import { Context, sequenceOf } from '../context.ts';
 import { embed, rerank } from '../encoders.ts';
 import { InferletError, unless } from '../errors.ts';
 import { fillImage } from '../image.ts';
@@ -14,12 +14,12 @@ export const deviceEngine: Engine = {
     switch (operation.kind) {
       case 'prefilling':
       case 'partial-prefilling':
-        return { context: await prefill(operation, inputs) };
+        return { context: await prefill(operation, inputs, run.depth) };
       case 'decoding':
       case 'partial-decoding':
-        return undone(inputs.context as Context, (context) => decode(operation, context, run));
+        return undone(marked(inputs.context, run), (context) => decode(operation, context, run));
       case 'select':
-        return undone(inputs.context as Context, async (context) => {
+        return undone(marked(inputs.context, run), async (context) => {
           return { text: await context.choose(operation.choices, operation.options), context };
         });
       case 'join':
@@ -53,9 +53,15 @@ export const deviceEngine: Engine = {
 type Prefilling = Extract<Operation, { kind: 'prefilling' | 'partial-prefilling' }>;
 type Decoding = Extract<Operation, { kind: 'decoding' | 'partial-decoding' }>;
 
-async function prefill({ kind, model }: Prefilling, inputs: NodeValues): Promise<Context> {
+/** The context, whose calls from now on are those of the node. */
+function marked(context: unknown, { depth }: Pick<NodeRun, 'depth'>): Context {
+  if (depth !== undefined) sequenceOf(context as Context).queue.setDepth(depth);
+  return context as Context;
+}
+
+async function prefill({ kind, model }: Prefilling, inputs: NodeValues, depth: NodeRun['depth']): Promise<Context> {
   const { context: given, parts } = inputs as { readonly context?: Context; readonly parts: readonly unknown[] };
-  const context = given ?? new Context(model === undefined ? {} : { model });
+  const context = marked(given ?? new Context(model === undefined ? {} : { model }), { depth });
   const before = context.length;
   try {
     for (const part of parts) {

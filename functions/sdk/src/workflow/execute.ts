@@ -1,5 +1,6 @@
 import { type Aborter, type AbortSignalLike, abortable, aborter } from '../abort.ts';
 import { InferletError } from '../errors.ts';
+import { depthsOf } from './depths.ts';
 import { type Engine, inputsOf, inputValue, type NodeValues, runNode } from './engine.ts';
 import { type Graph, type Input, keyOf, type Node, needsOf, type Ref, refsIn, resultsOf } from './graph.ts';
 
@@ -17,6 +18,8 @@ export interface ExecuteOptions {
   readonly signal?: AbortSignalLike | undefined;
   /** Most nodes that run at once; 32 by default. */
   readonly concurrency?: number | undefined;
+  /** Depth of the graph's end, for the graph of a loop; 0 by default. */
+  readonly depth?: number | undefined;
   readonly onNode?: ((event: NodeEvent) => void) | undefined;
 }
 
@@ -46,8 +49,6 @@ export async function execute(graph: Graph, options: ExecuteOptions): Promise<No
 
 /** Marks outputs of nodes that their guards excluded. */
 const SKIPPED = Symbol('skipped');
-/** Weight of a generation in the length of a way, in other nodes. */
-const DECODING_WEIGHT = 8;
 
 class Execution {
   readonly #graph: Graph;
@@ -61,7 +62,7 @@ class Execution {
   readonly #waiting = new Map<string, Node[]>();
   readonly #missing = new Map<Node, number>();
   readonly #members = new Map<string, number>();
-  readonly #ranks: ReadonlyMap<string, number>;
+  readonly #depths: ReadonlyMap<string, number>;
   readonly #ready: Node[] = [];
   readonly #begun = new Set<Node>();
   readonly #published = new Set<string>();
@@ -77,7 +78,7 @@ class Execution {
     this.#concurrency = concurrency;
     this.#abort = abort;
     this.#left = graph.nodes.length;
-    this.#ranks = ranksOf(graph);
+    this.#depths = depthsOf(graph);
     for (const { module } of graph.nodes) this.#members.set(module, (this.#members.get(module) ?? 0) + 1);
     for (const node of graph.nodes) {
       for (const name in node.inputs) for (const ref of refsIn(node.inputs[name] as Input)) this.#count(ref);
@@ -132,9 +133,9 @@ class Execution {
   }
 
   #makeReady(node: Node): void {
-    const rank = this.#ranks.get(node.id) ?? 0;
+    const depth = this.#depths.get(node.id) ?? 0;
     let at = this.#ready.length;
-    while (at > 0 && (this.#ranks.get(this.#ready[at - 1]?.id ?? '') ?? 0) < rank) at--;
+    while (at > 0 && (this.#depths.get(this.#ready[at - 1]?.id ?? '') ?? 0) < depth) at--;
     this.#ready.splice(at, 0, node);
   }
 
@@ -158,7 +159,8 @@ class Execution {
   }
 
   async #run(node: Node): Promise<void> {
-    const { engine, given = {} } = this.#options;
+    const { engine, given = {}, depth: end = 0 } = this.#options;
+    const depth = node.depth === undefined ? undefined : node.depth + end;
     const { inputs, dropped } = inputsOf(node, (ref) => this.#values.get(keyOf(ref)));
     for (const ref of dropped) this.#drop(ref);
     const owned = new Set<object>();
@@ -173,8 +175,10 @@ class Execution {
         engine,
         given,
         signal: this.#abort.signal,
+        depth,
         emit: (port, value) => this.#publish(node, port, value),
-        runGraph: (graph, state) => execute(graph, { ...this.#options, given: state, signal: this.#abort.signal }),
+        runGraph: (graph, state) =>
+          execute(graph, { ...this.#options, given: state, signal: this.#abort.signal, depth }),
       });
     } finally {
       for (const value of Object.values(outputs)) if (isContext(value)) owned.delete(value);
@@ -272,16 +276,3 @@ class Execution {
 const endOf = (module: string): string => `.${module}`;
 
 const isContext = (value: unknown): value is object => typeof value === 'object' && value !== null;
-
-/** Length of the longest way from each node to an end, in nodes; a generation counts as several. */
-function ranksOf({ nodes }: Graph): ReadonlyMap<string, number> {
-  const ranks = new Map<string, number>();
-  for (let i = nodes.length - 1; i >= 0; i--) {
-    const node = nodes[i] as Node;
-    const { kind } = node.operation;
-    const own = (ranks.get(node.id) ?? 0) + (kind === 'decoding' || kind === 'partial-decoding' ? DECODING_WEIGHT : 1);
-    ranks.set(node.id, own);
-    for (const { node: needed } of needsOf(node)) ranks.set(needed, Math.max(ranks.get(needed) ?? 0, own));
-  }
-  return ranks;
-}

@@ -109,6 +109,8 @@ export interface Node {
   readonly ordered?: boolean | undefined;
   readonly when: readonly Guard[];
   readonly each?: Elementwise | undefined;
+  /** Length of the longest way to a result, if the batcher is to know it. */
+  readonly depth?: number | undefined;
   /** Times to run the node again after a failure that another attempt may not have. */
   readonly retries: number;
 }

@@ -27,6 +27,7 @@ export {
   type Pass,
   prefillingSplit,
   stageDecomposition,
+  topologyBatching,
 } from './passes.ts';
 export type { PlanOptions } from './plan.ts';
 export {

@@ -56,6 +56,7 @@ export class Interpreter {
       engine: this.#engine,
       signal: this.#signal,
       given: this.#given,
+      depth: undefined,
       emit: () => undefined,
       runGraph: (graph, given) => execute(graph, { engine: this.#engine, given, signal: this.#signal }),
     });

@@ -13,6 +13,7 @@ import {
   type Pass,
   prefillingSplit,
   stageDecomposition,
+  topologyBatching,
 } from './passes.ts';
 
 const LONG = 'Answer the question from the passages. ';
@@ -130,6 +131,20 @@ describe('passes', () => {
     const graph = contextPrefetch.apply(g.graph({}));
     assert.deepEqual(kinds(graph), ['cached-context', 'prefilling', 'prefetching', 'cached-context']);
     assert.deepEqual(node(graph, 'second/cached-context:prefetch').after, []);
+  });
+
+  it('tell how deep each node lies, a generation deeper than others', () => {
+    assert.deepEqual(
+      topologyBatching.apply(rag()).nodes.map(({ operation, depth }) => [operation.kind, depth]),
+      [
+        ['prefilling', 20],
+        ['decoding', 19],
+        ['embedding', 11],
+        ['searching', 10],
+        ['prefilling', 9],
+        ['decoding', 8],
+      ],
+    );
   });
 
   it('of users are applied in their place, and checked', () => {

@@ -1,3 +1,4 @@
+import { depthsOf } from './depths.ts';
 import { partsOf, splitNodes } from './elementwise.ts';
 import { type Graph, keyOf, type Node, needsOf, refsIn, sorted } from './graph.ts';
 import { splitPrefills } from './split-prefills.ts';
@@ -80,6 +81,18 @@ export const contextPrefetch: Pass = {
   },
 };
 
+/**
+ * Tells the batcher how deep each node lies, so that of the tenant's workflows the first goes first and of one workflow the node that most
+ * others wait for (Ayo, section 6, algorithm 2).
+ */
+export const topologyBatching: Pass = {
+  name: 'topology-batching',
+  apply(graph) {
+    const depths = depthsOf(graph);
+    return mapNodes(graph, (node) => ({ ...node, depth: depths.get(node.id) ?? 0 }));
+  },
+};
+
 /** All passes of the library, in their order. */
 export const PASSES: readonly Pass[] = [
   dependencyPruning,
@@ -87,6 +100,7 @@ export const PASSES: readonly Pass[] = [
   stageDecomposition,
   prefillingSplit,
   contextPrefetch,
+  topologyBatching,
 ];
 
 /** Applies passes in turn, inside of loops, too. Checks the result, since users register passes of their own. */

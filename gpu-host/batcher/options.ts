@@ -1,0 +1,23 @@
+import type { GracePolicy } from './policies/adaptive.ts';
+import type { BatchPolicy } from './policies/policy.ts';
+import type { BatchLimits } from './select.ts';
+import type { LatencyTargets } from './targets.ts';
+
+export interface BatcherOptions {
+  readonly limits?: Partial<BatchLimits>;
+  /** For the `adaptive` policy. */
+  readonly grace?: GracePolicy;
+  /** `adaptive` by default. */
+  readonly policy?: BatchPolicy;
+}
+
+export interface QueueOptions {
+  /** Priorities of the queue are clamped to ±`maxPriority`; 10 by default. */
+  readonly maxPriority?: number;
+  /** Calls that need no step take turns between tenants. */
+  readonly tenant?: string;
+  /** Latency targets of the queue's calls; without them the calls are ordinary. */
+  readonly targets?: LatencyTargets | undefined;
+  /** Place of the queue's query among those of its tenant: the smaller, the earlier; 0 by default. Queues of one query have the same. */
+  readonly query?: number;
+}

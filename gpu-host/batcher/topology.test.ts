@@ -1,0 +1,82 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Trace } from './testing/trace.ts';
+
+const AGING_MS = 100;
+
+/** One call per batch, so that batches show the order. */
+const single = (): Trace => new Trace({ maxCalls: 1, agingMs: AGING_MS });
+
+function deep(trace: Trace, queue: string, depth: number): void {
+  trace.batcher.setDepth(trace.queue(queue), depth);
+}
+
+/** A forward of one input, a millisecond after the one before. */
+function decode(trace: Trace, queue: string, depth?: number): void {
+  if (depth !== undefined) deep(trace, queue, depth);
+  trace.decode(queue);
+  trace.nowMs++;
+}
+
+test('of a query the deepest goes first, and of a tenant the first query', () => {
+  const trace = single();
+  decode(trace, 't/b.1', 9);
+  decode(trace, 't/a.1', 1);
+  decode(trace, 't/b.2', 3);
+  decode(trace, 't/a.2', 7);
+  assert.deepEqual(trace.steps().flat(), ['t/a.2', 't/a.1', 't/b.1', 't/b.2']);
+});
+
+test('calls without a depth, and those of other tenants, keep their place', () => {
+  const trace = single();
+  decode(trace, 't/b.1', 9);
+  decode(trace, 't/c.1');
+  decode(trace, 'u/b.1', 1);
+  decode(trace, 't/a.1', 7);
+  decode(trace, 'u/a.1');
+  assert.deepEqual(trace.steps().flat(), ['t/c.1', 'u/b.1', 't/a.1', 't/b.1', 'u/a.1']);
+});
+
+test('a call yields no more than the least priority would cost it', () => {
+  const trace = single();
+  trace.queue('t/b.1', 2);
+  decode(trace, 't/b.1', 9);
+  trace.nowMs = 2 * AGING_MS + 1;
+  decode(trace, 't/a.1', 9);
+  assert.deepEqual(trace.steps().flat(), ['t/b.1', 't/a.1'], 'it has yielded for long enough');
+  decode(trace, 't/b.1', 9);
+  decode(trace, 't/a.1', 9);
+  assert.deepEqual(trace.steps().flat(), ['t/a.1', 't/b.1']);
+});
+
+test('a call does not yield while one without a depth waits for it', () => {
+  const trace = single();
+  deep(trace, 't/b.1', 0);
+  trace.push('t/b.1', { kind: 'forward', writes: [1] }, 'blocker');
+  trace.push('t/b.2', { kind: 'forward', reads: [1] }, 'waits');
+  trace.nowMs++;
+  decode(trace, 't/c.1');
+  decode(trace, 't/a.1', 5);
+  assert.deepEqual(trace.steps().flat(), ['blocker', 'waits', 't/c.1', 't/a.1']);
+});
+
+test('a call that came before its queue had a depth does not yield', () => {
+  const trace = single();
+  trace.push('t/b.1', { kind: 'forward', writes: [1] }, 'blocker');
+  trace.push('t/b.2', { kind: 'forward', reads: [1] }, 'waits');
+  trace.nowMs++;
+  deep(trace, 't/b.1', 0);
+  decode(trace, 't/a.1', 5);
+  assert.deepEqual(trace.steps().flat(), ['blocker', 'waits', 't/a.1']);
+});
+
+test('a run of an older query goes on before the prompts of younger ones', () => {
+  const trace = new Trace({ maxCalls: 2, maxTokens: 64 });
+  deep(trace, 't/a.1', 8);
+  deep(trace, 't/b.1', 20);
+  deep(trace, 't/c.1', 20);
+  trace.push('t/c.1', { kind: 'forward', tokens: 40 }, 'c');
+  trace.push('t/b.1', { kind: 'forward', tokens: 40 }, 'b');
+  trace.push('t/a.1', { kind: 'forward', run: true, tokens: 3 }, 'a');
+  assert.deepEqual(trace.steps(), [['a:1', 'b:40'], ['a:1', 'c:40'], ['a']]);
+});
