@@ -13,6 +13,7 @@ import type { Backend } from './backends/backend.ts';
 import { createCudaBackend, type DeviceFailure } from './backends/cuda/index.ts';
 import { OnnxEncoder } from './backends/onnx/encoder.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
+import { pacedBackend, pacedEncoder } from './backends/paced.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
 import type { HostedEncoder } from './encoders/engine.ts';
 import { measured } from './encoders/measure.ts';
@@ -92,9 +93,10 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined, los
   const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb, imageCacheMb } = entry;
   const adapters = await openAdapters(entry, model);
   const held = heldBits(entry);
+  const backend = await createBackend(entry, model, (failure) => lost.end(name, failure));
   return {
     name,
-    backend: await createBackend(entry, model, (failure) => lost.end(name, failure)),
+    backend: entry.pace ? pacedBackend(backend, name, entry.pace) : backend,
     directory: model.directory,
     embeddings: () => model.tensors.read('model.embed_tokens.weight'),
     bits: held.bits,
@@ -113,11 +115,13 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined, los
   };
 }
 
-async function openEncoder({ name, source, kind, threads }: EncoderEntry): Promise<HostedEncoder> {
+async function openEncoder({ name, source, kind, threads, pace }: EncoderEntry): Promise<HostedEncoder> {
   const { directory } = await pullModel(source, { kind });
   const model = await loadEncoder(directory, kind);
-  const encoder = await OnnxEncoder.open(model, threads > 0 ? { threads } : {});
-  return { name, encoder, device: { name: 'CPU' }, directory: model.directory, profile: await measured(encoder) };
+  const opened = await OnnxEncoder.open(model, threads > 0 ? { threads } : {});
+  const encoder = pace ? pacedEncoder(opened, pace) : opened;
+  const device = { name: pace ? `paced ${name}` : 'CPU' };
+  return { name, encoder, device, directory: model.directory, profile: await measured(encoder) };
 }
 
 const MIB = 1024 * 1024;

@@ -41,6 +41,19 @@ test('a model has aliases, and admission has max_waiting', () => {
   );
 });
 
+test('a model and an encoder have the pace of another device, for benchmarks', () => {
+  const pace = 'pace = { step_ms = 20, token_ms = 0.5 }';
+  const { models, encoders } = withToml(
+    `[[model]]\nname = "m"\n${pace}\n[[model]]\nname = "plain"\n[[model]]\nname = "e"\nkind = "embedding"\nsource = "file:e"\n${pace}`,
+  );
+  const expected = { stepMs: 20, tokenMs: 0.5, sequenceMs: 0 };
+  assert.deepEqual(
+    [...models, ...encoders].map((entry) => entry.pace),
+    [expected, undefined, expected],
+  );
+  assert.throws(() => withToml('[[model]]\nname = "m"\npace = { step_ms = -1 }'), /model.0.pace.step_ms/);
+});
+
 test('a model has memory and batching settings with defaults', () => {
   const text = `
     [[model]]

@@ -95,6 +95,7 @@ export function modelEntries(written: readonly Written[] | undefined, env: Model
       adapters: entry.adapters,
       adapterMemoryMb: entry.adapter_memory_mb,
       imageCacheMb: entry.image_cache_mb,
+      ...(entry.pace && { pace: entry.pace }),
     };
   });
   checkCards(models);
@@ -113,10 +114,11 @@ export function encoderEntries(
     if (taken.has(name)) throw new ConfigError('Two [[model]] entries have the same name or alias. Give each its own.');
     taken.add(name);
   }
-  return entries.map(({ name, kind, source, threads }) => ({
+  return entries.map(({ name, kind, source, threads, pace }) => ({
     name,
     kind,
     source,
     threads: env.PIE_THREADS ?? threads ?? 0,
+    ...(pace && { pace }),
   }));
 }

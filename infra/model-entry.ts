@@ -49,6 +49,14 @@ export interface ModelEntry {
   /** Device memory for all adapters together, MiB; the least recently used are evicted first. 1024 by default. */
   readonly adapterMemoryMb?: number;
   readonly imageCacheMb?: number;
+  readonly pace?: PaceEntry;
+}
+
+/** For benchmarks: a step takes at least this time, as on a device of this latency, milliseconds (`gpu-host/backends/paced.ts`). */
+export interface PaceEntry {
+  readonly stepMs: number;
+  readonly tokenMs: number;
+  readonly sequenceMs: number;
 }
 
 /** One encoder that a GPU host serves: an entry `[[model]]` of `pie.toml` whose `kind` is not `causal`. It computes on the CPU, in 32 bits. */
@@ -60,6 +68,7 @@ export interface EncoderEntry {
   readonly kind: 'embedding' | 'reranker';
   /** Threads of one operator; 0 lets the backend choose. */
   readonly threads: number;
+  readonly pace?: PaceEntry;
 }
 
 export type BackendName = (typeof BACKENDS)[number];
@@ -127,11 +136,18 @@ const adapterSchema = z.strictObject({
 const name = z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/);
 const threads = z.int().min(0).max(256).optional();
 
+const paceMs = z.number().min(0).max(60_000).default(0);
+const paceSchema = z
+  .strictObject({ step_ms: paceMs, token_ms: paceMs, sequence_ms: paceMs })
+  .transform((pace): PaceEntry => ({ stepMs: pace.step_ms, tokenMs: pace.token_ms, sequenceMs: pace.sequence_ms }))
+  .optional();
+
 const encoderSchema = z.strictObject({
   name,
   kind: z.enum(['embedding', 'reranker']),
   source: z.string().regex(/^(hf|npm|file):./, 'must be hf:, npm: or file: and the place of an encoder'),
   threads,
+  pace: paceSchema,
 });
 
 export const causalSchema = z
@@ -167,6 +183,7 @@ export const causalSchema = z
     adapters: z.array(adapterSchema).max(1024).default([]),
     adapter_memory_mb: z.int().min(1).max(1_048_576).default(1024),
     image_cache_mb: z.int().min(0).max(1_048_576).default(64),
+    pace: paceSchema,
     batch_policy: z.enum(['adaptive', 'eager', 'k-only', 't-only', 'rate']).default('adaptive'),
     batch_policy_calls: z.int().min(1).max(4096).optional(),
     batch_policy_ms: z.number().positive().max(60_000).optional(),
