@@ -1,0 +1,113 @@
+import { Batcher } from '../batcher.ts';
+import type { BatchQueue } from '../queue.ts';
+import { Scoreboard } from '../scoreboard.ts';
+import { Dice } from './dice.ts';
+import { SimCall } from './sim-call.ts';
+
+/** A prompt and the tokens that follow it, once other generations of the workflow have ended. */
+interface Generation {
+  readonly prompt: number;
+  readonly tokens: number;
+  /** Numbers of the generations that it needs, smaller than its own. */
+  readonly needs: readonly number[];
+  /** Generations on the longest way to the workflow's end. */
+  depth: number;
+}
+
+interface Query {
+  readonly number: number;
+  readonly startMs: number;
+  readonly generations: readonly Generation[];
+  readonly begun: Set<Generation>;
+  readonly done: Set<number>;
+  endMs: number | undefined;
+}
+
+export interface MixSetup {
+  readonly seed: number;
+  readonly queries: number;
+  /** Time between two queries, milliseconds. */
+  readonly apartMs: number;
+  readonly maxCalls: number;
+  /** Whether the calls carry the depth of their generation. */
+  readonly deep: boolean;
+}
+
+/** Time of a step: an 8B model's on one card, by calculation. */
+const stepMs = (inputs: number): number => 20 + 0.2 * inputs;
+
+/** Plays random workflows of one tenant in virtual time. @returns the latency of each query, milliseconds */
+export function latenciesOfMix({ seed, queries: count, apartMs, maxCalls, deep }: MixSetup): number[] {
+  const dice = new Dice(seed);
+  const batcher = new Batcher({
+    limits: { maxCalls, maxTokens: 512, agingMs: 250 },
+    grace: { maxMs: 0, stepShare: 0 },
+  });
+  const queries = Array.from(
+    { length: count },
+    (_, number): Query => ({
+      ...{ number, startMs: number * apartMs, generations: randomWorkflow(dice) },
+      ...{ begun: new Set<Generation>(), done: new Set<number>(), endMs: undefined },
+    }),
+  );
+  const owners = new Map<SimCall, { query: Query; generation: Generation; queue: BatchQueue; isPrompt: boolean }>();
+  let nowMs = 0;
+  const begin = (query: Query): void => {
+    for (const generation of query.generations) {
+      if (query.begun.has(generation) || !generation.needs.every((need) => query.done.has(need))) continue;
+      query.begun.add(generation);
+      const queue = batcher.openQueue(new Scoreboard(), { tenant: 'tenant', query: query.number });
+      if (deep) batcher.setDepth(queue, generation.depth);
+      const call = new SimCall(queue, { kind: 'forward', tokens: generation.prompt });
+      owners.set(call, { query, generation, queue, isPrompt: true });
+      batcher.push(call, nowMs);
+    }
+  };
+  const toCome = [...queries];
+  while (queries.some(({ endMs }) => endMs === undefined)) {
+    for (let next = toCome[0]; next && next.startMs <= nowMs; next = toCome[0]) begin(toCome.shift() ?? next);
+    const decision = batcher.next(nowMs);
+    if (decision.kind !== 'batch') {
+      nowMs = toCome[0]?.startMs ?? nowMs;
+      continue;
+    }
+    nowMs += stepMs(decision.batch.forwards.reduce((sum, { tokens }) => sum + tokens, 0));
+    for (const grant of decision.batch.forwards) {
+      const call = grant.call as SimCall;
+      call.left -= grant.tokens;
+      if (call.left > 0) {
+        batcher.resume(call, nowMs);
+        continue;
+      }
+      batcher.finish(call, nowMs);
+      const owner = owners.get(call);
+      if (!owner) continue;
+      const { query, generation, queue, isPrompt } = owner;
+      if (isPrompt) {
+        const run = new SimCall(queue, { kind: 'forward', run: true, tokens: generation.tokens });
+        owners.set(run, { ...owner, isPrompt: false });
+        batcher.push(run, nowMs);
+        continue;
+      }
+      query.done.add(query.generations.indexOf(generation));
+      if (query.done.size === query.generations.length) query.endMs = nowMs;
+      else begin(query);
+    }
+    batcher.ended(nowMs);
+  }
+  return queries.map(({ startMs, endMs }) => (endMs ?? 0) - startMs);
+}
+
+/** From 2 to 10 generations; each but the first needs none, the one before, or all before. */
+function randomWorkflow(dice: Dice): Generation[] {
+  const generations = Array.from({ length: 2 + dice.roll(9) }, (_, i): Generation => {
+    const needs = [[], [i - 1], Array.from({ length: i }, (_, k) => k)][i === 0 ? 0 : dice.roll(3)] ?? [];
+    return { prompt: 20 + dice.roll(180), tokens: 8 + dice.roll(56), needs, depth: 0 };
+  });
+  for (const { needs, depth } of generations.toReversed())
+    for (const need of needs) {
+      const needed = generations[need];
+      if (needed) needed.depth = Math.max(needed.depth, depth + 1);
+    }
+  return generations;
+}

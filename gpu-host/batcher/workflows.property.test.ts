@@ -1,0 +1,28 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { latenciesOfMix } from './testing/workflows.ts';
+
+const SEEDS = process.env.PIE_TEST_ALL ? 100 : 12;
+
+const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+test('16 mixed workflows end earlier on average when their calls carry depths, and the last ends hardly later', (t) => {
+  for (const { maxCalls, atLeast } of [
+    { maxCalls: 8, atLeast: 1.15 },
+    { maxCalls: 256, atLeast: 0.98 },
+  ]) {
+    const gains: number[] = [];
+    const tails: number[] = [];
+    for (let seed = 1; seed <= SEEDS; seed++) {
+      const setup = { seed, queries: 16, apartMs: 50, maxCalls };
+      const [plain, deep] = [false, true].map((isDeep) => latenciesOfMix({ ...setup, deep: isDeep }));
+      gains.push(mean(plain ?? []) / mean(deep ?? []));
+      tails.push(Math.max(...(deep ?? [])) / Math.max(...(plain ?? [])));
+    }
+    t.diagnostic(
+      `${maxCalls} calls a batch: mean ${mean(gains).toFixed(2)} (${Math.min(...gains).toFixed(2)}–${Math.max(...gains).toFixed(2)}), slowest ${mean(tails).toFixed(2)} (to ${Math.max(...tails).toFixed(2)})`,
+    );
+    assert.ok(mean(gains) >= atLeast, `${maxCalls} calls a batch: ${mean(gains)}`);
+    assert.ok(mean(tails) <= 1.05, `${maxCalls} calls a batch: the slowest query takes ${mean(tails)} times as long`);
+  }
+});
