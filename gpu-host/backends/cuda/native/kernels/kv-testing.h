@@ -1,6 +1,7 @@
 // Test helpers: pools of slots on the host and their values in double. The float8 encoder follows the format's definition literally.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -15,13 +16,23 @@ inline double meaningOfFloat8(int code) {
   return code & 0x80 ? -size : size;
 }
 
+// The sizes of the codes without a sign, which ascend.
+inline const std::array<double, 0x7f>& sizesOfFloat8() {
+  static const std::array<double, 0x7f> sizes = [] {
+    std::array<double, 0x7f> all;
+    for (int code = 0; code < 0x7f; code++) all[code] = meaningOfFloat8(code);
+    return all;
+  }();
+  return sizes;
+}
+
 // The nearest code; ties go to the even code.
 inline uint8_t nearestFloat8(double value) {
+  const std::array<double, 0x7f>& sizes = sizesOfFloat8();
   const double size = std::fabs(value);
-  int code = 0;
-  while (code < 0x7e && meaningOfFloat8(code + 1) <= size) code++;
+  int code = static_cast<int>(std::upper_bound(sizes.begin(), sizes.end(), size) - sizes.begin()) - 1;
   if (code < 0x7e) {
-    const double below = size - meaningOfFloat8(code), above = meaningOfFloat8(code + 1) - size;
+    const double below = size - sizes[code], above = sizes[code + 1] - size;
     if (above < below || (above == below && code % 2 == 1)) code++;
   }
   return static_cast<uint8_t>(code | (std::signbit(value) ? 0x80 : 0));
