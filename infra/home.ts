@@ -3,18 +3,26 @@ import path from 'node:path';
 import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
 
+const PID_FILE = 'supervisor.pid';
+/** In the command lines of the programs that claim a home: the supervisor's, and the restoring `pie`. */
+const OWNERS = /infra\/up\.|gateway\/cli\//;
+
+/** Throws {@link ConfigError} when a running platform has the home. */
+export function assertHomeFree({ home, runDirectory }: Pick<Config, 'home' | 'runDirectory'>): void {
+  const owner = readPid(path.join(runDirectory, PID_FILE));
+  if (owner === null || owner === process.pid || !isPlatform(owner)) return;
+  throw new ConfigError(
+    `${home} is in use by a running platform (process ${owner}). Stop it, or set PIE_HOME and PIE_PORT to run a second one.`,
+  );
+}
+
 /** Creates the home's folders and claims the home for this process: one platform per home. Returns a function that releases the claim. */
 export function claimHome(config: Config): () => void {
   for (const directory of [config.home, config.runDirectory, config.logsDirectory, config.artifactsDirectory]) {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   }
-  const pidFile = path.join(config.runDirectory, 'supervisor.pid');
-  const owner = readPid(pidFile);
-  if (owner !== null && owner !== process.pid && isPlatform(owner)) {
-    throw new ConfigError(
-      `${config.home} is in use by a running platform (process ${owner}). Stop it, or set PIE_HOME and PIE_PORT to run a second one.`,
-    );
-  }
+  assertHomeFree(config);
+  const pidFile = path.join(config.runDirectory, PID_FILE);
   writeFileSync(pidFile, String(process.pid));
   return () => {
     if (readPid(pidFile) === process.pid) rmSync(pidFile, { force: true });
@@ -38,7 +46,7 @@ function isPlatform(pid: number): boolean {
     return false;
   }
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('infra/up.');
+    return OWNERS.test(readFileSync(`/proc/${pid}/cmdline`, 'utf8'));
   } catch {
     return true; // No /proc here: believe the pid file.
   }

@@ -12,6 +12,8 @@ import type { WatchLimits } from './supervisor/watch-policy.ts';
 /** Covers loading the weights and building the graph of a large model. */
 const GPU_HOST_READY_TIMEOUT_MS = 300_000;
 const READY_TIMEOUT_MS = 60_000;
+/** Loading a snapshot takes Redis some ten seconds a gigabyte. */
+const SNAPSHOT_READY_TIMEOUT_MS = 600_000;
 /** Time to stop beyond the drain that a process gives its invocations. */
 const STOP_MARGIN_MS = 3000;
 
@@ -121,6 +123,24 @@ export function privateRedis(config: Config, { socket, maxMemoryMb }: RedisSetti
     loglevel: 'notice',
     daemonize: 'no',
   };
+  return redisServer(settings, config, READY_TIMEOUT_MS);
+}
+
+/** A Redis that shows the file `snapshot.rdb` of a directory and writes nothing; at a unix socket there. */
+export function snapshotRedis(directory: string): { readonly spec: ChildSpec; readonly redis: RedisSettings } {
+  const redis: RedisSettings = { kind: 'external', url: `unix:${path.join(directory, 'redis.sock')}` };
+  const settings = {
+    ...{ port: '0', unixsocket: path.join(directory, 'redis.sock'), unixsocketperm: '700' },
+    ...{ dir: directory, dbfilename: 'snapshot.rdb', appendonly: 'no', save: '', daemonize: 'no' },
+  };
+  return { spec: redisServer(settings, { redis }, SNAPSHOT_READY_TIMEOUT_MS), redis };
+}
+
+function redisServer(
+  settings: Readonly<Record<string, string>>,
+  config: Pick<Config, 'redis'>,
+  readyTimeoutMs: number,
+): ChildSpec {
   return {
     name: 'redis',
     command: '/bin/sh',
@@ -132,13 +152,13 @@ export function privateRedis(config: Config, { socket, maxMemoryMb }: RedisSetti
       ...Object.entries(settings).flatMap(([key, value]) => [`--${key}`, value]),
     ],
     ready: (signal) => answersPing(config, signal),
-    readyTimeoutMs: READY_TIMEOUT_MS,
+    readyTimeoutMs,
     stop: 'lifeline',
     stopTimeoutMs: 10_000,
   };
 }
 
-async function answersPing(config: Config, signal: AbortSignal): Promise<void> {
+async function answersPing(config: Pick<Config, 'redis'>, signal: AbortSignal): Promise<void> {
   const redis = connectRedis(config, { lazyConnect: true, maxRetriesPerRequest: 0, retryStrategy: () => null });
   redis.on('error', () => undefined); // One event per refused attempt; the loop below retries.
   try {

@@ -1,4 +1,5 @@
 import type { Command } from '../command.ts';
+import { backup, restore } from './backup.ts';
 import { bench } from './bench.ts';
 import { build } from './build.ts';
 import { completion } from './completion.ts';
@@ -90,6 +91,8 @@ export const commands: readonly Command[] = [
   machinesDrain,
   machinesUndrain,
   machinesRemove,
+  backup,
+  restore,
   gpuHostsList,
   gpuHostsDrain,
   gpuHostsUndrain,

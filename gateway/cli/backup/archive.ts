@@ -1,0 +1,170 @@
+import { createHash } from 'node:crypto';
+import type { FileHandle } from 'node:fs/promises';
+import { z } from 'zod';
+
+/**
+ * A backup is a stream of frames: 4 bytes of the header's length, 4 bytes of the body's length, both little endian, a header in JSON, a body.
+ * The first frame describes the backup. The last one has the SHA-256 of all bytes before it, so that a file that was cut is noticed.
+ */
+const PREFIX_BYTES = 8;
+const MAX_HEADER_BYTES = 16_384;
+/** Bodies are lists of at most a few megabytes, unless a single item has more. */
+const MAX_BODY_BYTES = 64 << 20;
+
+/** Version of the format. */
+export const ARCHIVE_VERSION = 1;
+
+/** Types of entries in Redis. */
+const TYPES = ['string', 'hash', 'set', 'zset', 'list', 'stream'] as const;
+export type EntryType = (typeof TYPES)[number];
+
+const count = z.int().min(0);
+
+const description = z.object({
+  kind: z.literal('backup'),
+  version: count,
+  /** Version of Pie that wrote it. */
+  release: z.string(),
+  createdAt: z.iso.datetime(),
+  /** Name of the machine whose home it has the files of. */
+  machine: z.string(),
+});
+
+const headers = z.discriminatedUnion('kind', [
+  description,
+  /** A part of an entry of Redis; the body lists its key and then items. `first` begins the entry. */
+  z.strictObject({
+    kind: z.literal('entry'),
+    type: z.enum(TYPES),
+    first: z.boolean(),
+    /** Milliseconds since the Unix epoch. */
+    expiresAt: count.optional(),
+  }),
+  /** A file of the home. Its bytes follow in parts. */
+  z.strictObject({ kind: z.literal('file'), path: z.string(), bytes: count }),
+  z.strictObject({ kind: z.literal('part') }),
+  z.strictObject({ kind: z.literal('end'), sha256: z.string() }),
+]);
+
+export type Description = z.output<typeof description>;
+export type Header = z.output<typeof headers>;
+
+export interface Frame {
+  readonly header: Header;
+  readonly body: Buffer;
+}
+
+/** A file that is no whole backup, or none that this release reads. */
+export class ArchiveFault extends Error {
+  override readonly name = 'ArchiveFault';
+}
+
+/** Appends frames to a file. */
+export class ArchiveWriter {
+  readonly #file: FileHandle;
+  readonly #hash = createHash('sha256');
+  #bytes = 0;
+
+  constructor(file: FileHandle) {
+    this.#file = file;
+  }
+
+  /** Bytes written. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  async add(header: Header, body: Uint8Array = new Uint8Array()): Promise<void> {
+    const text = Buffer.from(JSON.stringify(header));
+    const prefix = Buffer.alloc(PREFIX_BYTES);
+    prefix.writeUInt32LE(text.length, 0);
+    prefix.writeUInt32LE(body.length, 4);
+    const frame = Buffer.concat([prefix, text, body]);
+    if (header.kind !== 'end') this.#hash.update(frame);
+    for (let at = 0; at < frame.length; ) at += (await this.#file.write(frame, at)).bytesWritten;
+    this.#bytes += frame.length;
+  }
+
+  /** Writes the last frame, and waits until the file is on disk. */
+  async end(): Promise<void> {
+    await this.add({ kind: 'end', sha256: this.#hash.digest('hex') });
+    await this.#file.sync();
+  }
+}
+
+/**
+ * The frames of a file from its beginning, the last one included. Holds one frame.
+ * @throws ArchiveFault for a file that is no whole backup of a version that this release reads
+ */
+export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {
+  const hash = createHash('sha256');
+  let at = 0;
+  const read = async (bytes: number): Promise<Buffer> => {
+    const buffer = Buffer.alloc(bytes);
+    for (let filled = 0; filled < bytes; ) {
+      const { bytesRead } = await file.read(buffer, filled, bytes - filled, at + filled);
+      if (bytesRead === 0) throw new ArchiveFault('The file ends too early: it was cut, or its backup broke off.');
+      filled += bytesRead;
+    }
+    at += bytes;
+    return buffer;
+  };
+  for (let frames = 0; ; frames++) {
+    const prefix = await read(PREFIX_BYTES);
+    const [headerBytes, bodyBytes] = [prefix.readUInt32LE(0), prefix.readUInt32LE(4)];
+    if (headerBytes > MAX_HEADER_BYTES || bodyBytes > MAX_BODY_BYTES) throw unreadable(frames);
+    const text = await read(headerBytes);
+    const header = parse(text, frames);
+    const body = await read(bodyBytes);
+    yield { header, body };
+    if (header.kind === 'end') {
+      if (header.sha256 !== hash.digest('hex'))
+        throw new ArchiveFault('The file was changed: its checksum is another.');
+      const { size } = await file.stat();
+      if (size !== at) throw new ArchiveFault(`The file has ${size - at} bytes behind its end.`);
+      return;
+    }
+    hash.update(prefix).update(text).update(body);
+  }
+}
+
+function parse(text: Buffer, frames: number): Header {
+  let value: unknown;
+  try {
+    value = JSON.parse(text.toString('utf8'));
+  } catch {
+    throw unreadable(frames);
+  }
+  // The description of a later version may be another; its number stays where it is.
+  const { kind, version } = z.object({ kind: z.string(), version: count }).safeParse(value).data ?? {};
+  if (frames === 0 && kind === 'backup' && version !== ARCHIVE_VERSION)
+    throw new ArchiveFault(`The backup has format ${version}; this release of Pie reads format ${ARCHIVE_VERSION}.`);
+  const parsed = headers.safeParse(value);
+  if (!parsed.success || (parsed.data.kind === 'backup') !== (frames === 0)) throw unreadable(frames);
+  return parsed.data;
+}
+
+const unreadable = (frames: number): ArchiveFault =>
+  new ArchiveFault(frames === 0 ? 'The file is no backup of Pie.' : `Frame ${frames + 1} of the file cannot be read.`);
+
+/** The body of a frame that lists byte strings: each after 4 bytes of its length. */
+export function listBody(items: readonly Uint8Array[]): Buffer {
+  const lengths = items.map(({ length }) => {
+    const prefix = Buffer.alloc(4);
+    prefix.writeUInt32LE(length);
+    return prefix;
+  });
+  return Buffer.concat(items.flatMap((item, i) => [lengths[i] as Buffer, item]));
+}
+
+/** @throws ArchiveFault for a body that is no list */
+export function listOf(body: Buffer): Buffer[] {
+  const items: Buffer[] = [];
+  for (let at = 0; at < body.length; ) {
+    const end = at + 4 <= body.length ? at + 4 + body.readUInt32LE(at) : Number.POSITIVE_INFINITY;
+    if (end > body.length) throw new ArchiveFault('A list of the file ends too early.');
+    items.push(body.subarray(at + 4, end));
+    at = end;
+  }
+  return items;
+}

@@ -1,0 +1,247 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { cp, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { after, before, describe, it } from 'node:test';
+import type { Redis } from 'ioredis';
+import { MachineLease } from '#scheduler/machines/lease.ts';
+import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { seal } from '#scheduler/secrets/sealing.ts';
+import { Store } from '#scheduler/store/store.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { toFailure } from '../failure.ts';
+import { backUp } from './backup.ts';
+import { isKept } from './kept-keys.ts';
+import { restore } from './restore.ts';
+
+const MASTER_KEY = `${randomBytes(32).toString('base64')}\n`;
+const KV_FILE = `kv/gpu-host-1/tiny/${'0a'.repeat(20)}/export-${'1b'.repeat(20)}.kv`;
+const INDEX = `indexes/${'2c'.repeat(16)}/notes/records.db`;
+const FAR_MS = Date.now() + 3_600_000;
+
+describe('a backup', () => {
+  let directory: string;
+  let source: TestRedis;
+  let target: TestRedis;
+  let from: Redis;
+  let to: Redis;
+  let file: string;
+  before(async () => {
+    directory = await mkdtemp(path.join(os.tmpdir(), 'pie-b-'));
+    [source, target] = await Promise.all([TestRedis.start(), TestRedis.start()]);
+    [from, to] = [source.connect(), target.connect()];
+    await fill(from);
+    const home = path.join(directory, 'old');
+    await mkdir(home);
+    await writeFile(path.join(home, 'master.key'), MASTER_KEY);
+    const keys = openMasterKeys(home, { create: false, environment: {} });
+    const sealed = seal(await keys.first(), { tenant: 'acme', name: 'TOKEN' }, 'hidden in the file');
+    await from.hset('pie:secrets:acme:values', 'TOKEN@1', sealed);
+    await fillHome(home);
+  });
+  after(async () => {
+    await Promise.all([source.stop(), target.stop()]);
+    await rm(directory, { recursive: true });
+  });
+
+  const environment = (redis: TestRedis, home: string) => ({
+    ...{ PIE_HOME: path.join(directory, home), REDIS_URL: `unix:${redis.socket}`, PIE_MACHINE: 'east' },
+  });
+  const signal = AbortSignal.timeout(120_000);
+  const backup = (name: string) => {
+    file = path.join(directory, name);
+    return backUp({ file, release: '1', environment: environment(source, 'old'), onProgress: () => undefined, signal });
+  };
+  const restoreInto = (home: string, more: { force?: boolean; file?: string } = {}) => {
+    const env = environment(target, home);
+    return restore({ file, force: false, onProgress: () => undefined, signal, ...more, environment: env });
+  };
+  const refused = async (work: () => Promise<unknown>, why: RegExp) => {
+    const before = await contents(to);
+    await assert.rejects(work, (error) => why.test(`${toFailure(error).message} ${toFailure(error).why}`));
+    assert.deepEqual(await contents(to), before, 'a refusal changes nothing');
+  };
+
+  it('has the records of one moment and whole files while both change', async () => {
+    let isOver = false;
+    const writing = (async () => {
+      const index = new DatabaseSync(path.join(directory, 'old', INDEX));
+      for (let n = 1; !isOver; n++) {
+        await from.multi().hset('pie:account:a:usage:total', 'n', n).hset('pie:account:b:usage:total', 'n', n).exec();
+        index.exec(`BEGIN; UPDATE one SET n = ${n}; UPDATE two SET n = ${n}; COMMIT`);
+      }
+      index.close();
+    })();
+    try {
+      const { records, files } = await backup('while-it-runs');
+      assert.equal(files, 2);
+      assert.ok(records > 700, `${records}`);
+    } finally {
+      isOver = true;
+      await writing;
+    }
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    assert.deepEqual((await readdir(directory)).sort(), ['old', 'while-it-runs'], 'nothing is left beside it');
+    const bytes = readFileSync(file);
+    for (const secret of ['hidden in the file', MASTER_KEY.trim()]) assert.equal(bytes.includes(secret), false);
+
+    await mkdir(path.join(directory, 'new'));
+    await writeFile(path.join(directory, 'new', 'master.key'), MASTER_KEY);
+    await restoreInto('new');
+    const [a, b] = [await to.hget('pie:account:a:usage:total', 'n'), await to.hget('pie:account:b:usage:total', 'n')];
+    assert.ok(Number(a) > 0 && a === b, `${a} and ${b}`);
+    const index = new DatabaseSync(path.join(directory, 'new', INDEX));
+    const [one, two] = ['one', 'two'].map((table) => index.prepare(`SELECT n FROM ${table}`).get());
+    assert.deepEqual(one, two);
+    index.close();
+    await to.flushall();
+  });
+
+  it('gives back every kept record and file as it was, and no other', async () => {
+    await backup('quiet');
+    const expected = await contents(from, (key) => isKept(key.slice('pie:'.length)) && key !== `pie:blob:${UPLOAD}`);
+    assert.ok(Object.keys(expected).length > 700);
+    const { records, files } = await restoreInto('new', { force: true });
+    assert.deepEqual(await contents(to), expected);
+    assert.deepEqual([records, files], [Object.keys(expected).length, 2]);
+    assert.equal(await to.pexpiretime('pie:store:acme:usage'), FAR_MS);
+    const [old, made] = ['old', 'new'].map((home) => readFileSync(path.join(directory, home, KV_FILE)));
+    assert.deepEqual(made, old);
+    assert.equal(statSync(path.join(directory, 'new', KV_FILE)).mode & 0o777, 0o600);
+  });
+
+  it('replaces no platform without --force, and none that runs', async () => {
+    await refused(() => restoreInto('new'), /There is a platform already/);
+    const { machines } = await import('#scheduler/keys.ts').then(({ createKeys }) => createKeys());
+    const lease = await MachineLease.claim(
+      new Store(to),
+      { name: 'west', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] },
+      { onTaken: () => undefined, leaseMs: 60_000 },
+    );
+    assert.equal(await to.scard(machines), 1);
+    await refused(() => restoreInto('new', { force: true }), /The platform runs: west/);
+    await lease.release();
+    await to.set('pie:invocation:left', 'by the replaced platform');
+    await restoreInto('new', { force: true });
+    assert.equal(await to.exists('pie:invocation:left'), 0);
+    await to.flushall();
+    await refused(() => restoreInto('new'), /has records of it/);
+  });
+
+  it('is refused without its master key, when it was damaged or the file is no backup; nothing is left', async () => {
+    const none = path.join(directory, 'none');
+    await refused(() => restoreInto('none'), /sealed under the master key [0-9a-f]{8}, which is not here/);
+    const bytes = readFileSync(file);
+    const damaged = path.join(directory, 'damaged');
+    for (const at of [0, bytes.length >> 1, bytes.length - 1]) {
+      const changed = Buffer.from(bytes);
+      changed[at] = (changed[at] as number) ^ 1;
+      await writeFile(damaged, changed);
+      await refused(() => restoreInto('none', { file: damaged }), /cannot be restored/);
+    }
+    await refused(() => restoreInto('none', { file: path.join(directory, 'nowhere') }), /nowhere cannot be read/);
+    assert.equal(existsSync(none), false);
+  });
+
+  it('that does not fit into Redis leaves nothing of it there', async () => {
+    const home = path.join(directory, 'small');
+    await mkdir(home);
+    await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
+    const [, used = '0'] = /used_memory:(\d+)/.exec(await to.info('memory')) ?? [];
+    await to.config('SET', 'maxmemory', Number(used) + 2 ** 20);
+    await refused(() => restoreInto('small'), /Redis has too little memory/);
+    await to.config('SET', 'maxmemory', 0);
+    assert.equal(await to.dbsize(), 0);
+    assert.deepEqual(
+      readdirSync(home).filter((name) => name === 'kv' || name === 'indexes'),
+      [],
+    );
+  });
+
+  it('is written to a new file only, and one that broke off leaves none', async () => {
+    await assert.rejects(backup('quiet'), /is there already/);
+    const stopped = AbortSignal.abort(new Error('stopped'));
+    const request = { release: '1', environment: environment(source, 'old'), onProgress: () => undefined };
+    const before = await readdir(directory);
+    const at = path.join(directory, 'broken-off');
+    await assert.rejects(backUp({ ...request, file: at, signal: stopped }), /stopped/);
+    const away = { ...request.environment, REDIS_URL: 'unix:/nowhere.sock' };
+    await assert.rejects(backUp({ ...request, file: at, signal, environment: away }), /cannot be reached/);
+    assert.deepEqual(await readdir(directory), before);
+  });
+
+  it('needs a Redis user that may take a snapshot', async () => {
+    await from.call('ACL', 'SETUSER', 'weak', 'on', '>pw', '~*', '&*', '+@all', '-@dangerous');
+    await from.config('SET', 'requirepass', 'strong');
+    const env = (user: string) => ({ ...environment(source, 'old'), REDIS_URL: `redis://${user}@127.0.0.1:${port}` });
+    const port = 20_000 + (process.pid % 12_000);
+    await from.config('SET', 'port', port);
+    const request = { release: '1', onProgress: () => undefined, signal };
+    const at = path.join(directory, 'by-a-user');
+    await assert.rejects(
+      backUp({ ...request, file: at, environment: env('weak:pw') }),
+      (error) => toFailure(error).message === 'Redis gives no snapshot.' && /NOPERM/.test(toFailure(error).why ?? ''),
+    );
+    assert.equal((await backUp({ ...request, file: at, environment: env('default:strong') })).files, 2);
+  });
+});
+
+const UPLOAD = 'b'.repeat(64);
+const COMPONENT = Buffer.alloc(3 * 2 ** 20, 'wasm');
+
+/** Records of every type, large and small, with any bytes; and records that a backup leaves out. */
+async function fill(redis: Redis): Promise<void> {
+  const { createHash } = await import('node:crypto');
+  const hash = createHash('sha256').update(COMPONENT).digest('hex');
+  const batch = redis.pipeline();
+  batch.set(`pie:blob:${hash}`, COMPONENT).sadd(`pie:blob:${hash}:users`, 'acme/story@1', 'acme/story@2');
+  batch
+    .set(`pie:blob:${UPLOAD}`, 'an upload', 'PX', 60_000)
+    .set('pie:blob:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855', '');
+  for (let i = 0; i < 700; i++) batch.hset(`pie:account:t${i}:usage:day:20000`, 'tokens', i, 'requests', 2 * i);
+  for (let i = 0; i < 2000; i++) batch.hset('pie:store:acme:values', `key ${i}`, randomBytes(i));
+  for (let i = 0; i < 500; i++)
+    batch.zadd('pie:store:acme:expiries', i === 0 ? '-inf' : String(Math.PI * 10 ** (i % 30)), `key ${i}`);
+  batch.hset('pie:store:acme:usage', 'bytes', 7).pexpireat('pie:store:acme:usage', FAR_MS);
+  for (let i = 0; i < 100; i++) batch.rpush('pie:function:acme:story:history:live', randomBytes(30));
+  for (let i = 1; i < 100; i++) batch.xadd('pie:guarded-audit:acme', `${i}-0`, 'act', 'x', 'by', randomBytes(9));
+  batch.sadd('pie:tenants', 'acme', 'default').hset('pie:key:'.concat('c'.repeat(64)), 'tenant', 'acme');
+  batch.hset('pie:line:acme:any: name\n:state', 'bytes', 1).hset('pie:account:acme:open', '*', 3);
+  batch.hset('pie:invocation:1', 'state', 'running').set('pie:machine:east:lease', 'x').set('other:tenant:acme', 'x');
+  for (const [error] of (await batch.exec()) ?? []) assert.equal(error, null);
+}
+
+async function fillHome(home: string): Promise<void> {
+  for (const at of [KV_FILE, INDEX]) await mkdir(path.dirname(path.join(home, at)), { recursive: true });
+  await writeFile(path.join(home, KV_FILE), randomBytes(2_500_000));
+  await writeFile(path.join(home, 'kv/gpu-host-1/tiny/swap-1'), 'left out');
+  const index = new DatabaseSync(path.join(home, INDEX));
+  index.exec(
+    'PRAGMA journal_mode = WAL; CREATE TABLE one (n); CREATE TABLE two (n); INSERT INTO one VALUES (0); INSERT INTO two VALUES (0)',
+  );
+  index.close();
+}
+
+/** All records of a Redis with their values. */
+async function contents(
+  redis: Redis,
+  isWanted: (key: string) => boolean = () => true,
+): Promise<Record<string, unknown>> {
+  const all: Record<string, unknown> = {};
+  for (const key of (await redis.keys('*')).sort()) {
+    if (!isWanted(key)) continue;
+    const type = await redis.type(key);
+    if (type === 'string') all[key] = await redis.getBuffer(key);
+    else if (type === 'hash') all[key] = Object.entries(await redis.hgetallBuffer(key)).sort(byName);
+    else if (type === 'set') all[key] = (await redis.smembers(key)).sort();
+    else if (type === 'zset') all[key] = await redis.zrange(key, '0', '-1', 'WITHSCORES');
+    else if (type === 'list') all[key] = await redis.lrangeBuffer(key, 0, -1);
+    else all[key] = await redis.xrangeBuffer(key, '-', '+');
+  }
+  return all;
+}
+
+const byName = ([a]: [string, unknown], [b]: [string, unknown]) => (a < b ? -1 : 1);

@@ -1,0 +1,99 @@
+import { existsSync } from 'node:fs';
+import { type FileHandle, mkdtemp, open, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { missingRedisServer } from '#infra/bootstrap/redis-server.js';
+import { type Config, loadConfig } from '#infra/config.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { ARCHIVE_VERSION, ArchiveWriter } from './archive.ts';
+import { keptEntries } from './entries.ts';
+import { addFile, keptFiles } from './home-files.ts';
+import { PREFIX, withOwnRedis } from './own-redis.ts';
+import { withSnapshot } from './snapshot.ts';
+
+export interface BackupRequest {
+  readonly file: string;
+  readonly release: string;
+  readonly environment?: NodeJS.ProcessEnv;
+  readonly onProgress: (text: string) => void;
+  readonly signal: AbortSignal;
+}
+
+export interface BackupSummary {
+  readonly file: string;
+  readonly records: number;
+  readonly files: number;
+  readonly bytes: number;
+}
+
+/**
+ * Writes a backup of the platform in this machine's home: the records of Redis as of one moment, and then the files of the home, each as of one
+ * moment. Until it is whole, the file has another name; a failure leaves none. Throws {@link Failure}.
+ */
+export async function backUp(request: BackupRequest): Promise<BackupSummary> {
+  const file = path.resolve(request.file);
+  if (existsSync(file))
+    throw new Failure(`${file} is there already.`, { advice: 'Give the name of a new file, or remove that one.' });
+  const problem = missingRedisServer();
+  if (problem !== null)
+    throw new Failure('Pie takes a snapshot with redis-server, and it is not here.', { advice: problem });
+  const config = loadConfig(request.environment);
+  const draft = `${file}.partial-${process.pid}`;
+  const handle = await open(draft, 'wx', 0o600).catch((cause: NodeJS.ErrnoException) => {
+    throw new Failure(`${file} cannot be written.`, { why: cause.message, cause });
+  });
+  try {
+    const summary = await withOwnRedis(config, { create: false }, (settings) =>
+      write(config, settings, handle, request, path.dirname(file)),
+    );
+    await rename(draft, file);
+    return { file, ...summary };
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+    throw new Failure('The disk is full.', {
+      exitCode: EXIT.refused,
+      code: 'disk-full',
+      advice: 'Free some space, or give a file on another disk.',
+    });
+  } finally {
+    await handle.close();
+    await rm(draft, { force: true });
+  }
+}
+
+async function write(
+  config: Config,
+  redis: Config['redis'],
+  handle: FileHandle,
+  { release, onProgress, signal }: BackupRequest,
+  directory: string,
+): Promise<Omit<BackupSummary, 'file'>> {
+  const archive = new ArchiveWriter(handle);
+  let [records, files] = [0, 0];
+  const told = () => onProgress(`${records} records, ${files} files, ${Math.round(archive.bytes / 1e6)} MB`);
+  await archive.add({
+    ...{ kind: 'backup', version: ARCHIVE_VERSION, release, createdAt: new Date().toISOString() },
+    machine: config.machine.name,
+  });
+  onProgress('Taking a snapshot of Redis');
+  await withSnapshot(redis, directory, signal, async (snapshot) => {
+    for await (const { header, body } of keptEntries(snapshot, PREFIX)) {
+      signal.throwIfAborted();
+      await archive.add(header, body);
+      if (!header.first) continue;
+      records += 1;
+      if (records % 1000 === 0) told();
+    }
+  });
+  const scratch = await mkdtemp(path.join(directory, '.pie-backup-'));
+  try {
+    for await (const at of keptFiles(config.home)) {
+      signal.throwIfAborted();
+      if (await addFile(archive, config.home, at, scratch)) files += 1;
+      told();
+    }
+  } finally {
+    await rm(scratch, { recursive: true, force: true });
+  }
+  await archive.end();
+  return { records, files, bytes: archive.bytes };
+}

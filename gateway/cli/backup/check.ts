@@ -1,0 +1,95 @@
+import { createHash, type Hash } from 'node:crypto';
+import type { FileHandle } from 'node:fs/promises';
+import { ArchiveFault, type Description, readArchive } from './archive.ts';
+import { checkedItems } from './entries.ts';
+import { componentHash, holdsSealed, isKeptFile } from './kept-keys.ts';
+
+/** Most files of one backup: their paths are remembered, to notice one that comes twice. */
+const MAX_FILES = 1_000_000;
+/** Sealed values begin with the id of their key. */
+const SEALED = /^([0-9a-f]{8})\.[\w-]+$/;
+
+/** What a file holds that can be restored. */
+export interface Contents extends Description {
+  readonly records: number;
+  readonly files: number;
+  readonly bytes: number;
+  /** Ids of the master keys under which its secrets are sealed. */
+  readonly masterKeys: ReadonlySet<string>;
+}
+
+/**
+ * Reads a whole file and checks what a restore relies on: its format, its checksum, every record and path, and the hashes of components.
+ * @throws ArchiveFault
+ */
+export async function checkArchive(file: FileHandle, onBytes: (bytes: number) => void): Promise<Contents> {
+  let description: Description | undefined;
+  const masterKeys = new Set<string>();
+  const paths = new Set<string>();
+  const component = new ComponentCheck();
+  let [records, bytes, left, before] = [0, 0, 0, ''];
+  for await (const { header, body } of readArchive(file)) {
+    if (header.kind !== 'part' && left > 0) throw new ArchiveFault('A file in the backup is shorter than it says.');
+    if (header.kind !== 'entry') component.end();
+    switch (header.kind) {
+      case 'backup':
+        description = header;
+        break;
+      case 'entry': {
+        const { key, items } = checkedItems(header, body);
+        // The parts of a record follow each other, so that the first one replaces nothing of a later one.
+        if (!header.first && before !== `${header.type} ${key}`) throw new ArchiveFault(`A part of ${key} is missing.`);
+        before = `${header.type} ${key}`;
+        if (header.first) records += 1;
+        component.take(key, header.first, items);
+        if (holdsSealed(key)) for (const item of items) addKeyOf(item.toString('utf8'), masterKeys);
+        break;
+      }
+      case 'file':
+        if (!isKeptFile(header.path)) throw new ArchiveFault('The file has a path that no backup has.');
+        if (paths.has(header.path)) throw new ArchiveFault(`The file has ${header.path} twice.`);
+        if (paths.size >= MAX_FILES) throw new ArchiveFault(`The file has more than ${MAX_FILES} files.`);
+        paths.add(header.path);
+        left = header.bytes;
+        break;
+      case 'part':
+        if (body.length === 0 || body.length > left)
+          throw new ArchiveFault('A file in the backup is longer than it says.');
+        left -= body.length;
+        break;
+      case 'end':
+        break;
+    }
+    bytes += body.length;
+    onBytes(bytes);
+  }
+  if (description === undefined) throw new ArchiveFault('The file is no backup of Pie.');
+  return { ...description, records, files: paths.size, bytes, masterKeys };
+}
+
+function addKeyOf(text: string, masterKeys: Set<string>): void {
+  const id = SEALED.exec(text)?.[1];
+  if (id !== undefined) masterKeys.add(id);
+}
+
+/** Compares the bytes of components with the hashes that name them. */
+class ComponentCheck {
+  #expected: string | undefined;
+  #hash: Hash | undefined;
+
+  take(key: string, first: boolean, items: readonly Buffer[]): void {
+    if (first) {
+      this.end();
+      this.#expected = componentHash(key);
+      this.#hash = this.#expected === undefined ? undefined : createHash('sha256');
+    }
+    for (const item of items) this.#hash?.update(item);
+  }
+
+  end(): void {
+    const expected = this.#expected;
+    this.#expected = undefined;
+    if (expected !== undefined && this.#hash?.digest('hex') !== expected)
+      throw new ArchiveFault(`The component ${expected} has other bytes than its name says.`);
+  }
+}

@@ -1,0 +1,179 @@
+import type { Redis } from 'ioredis';
+import { ArchiveFault, type EntryType, type Header, listBody, listOf } from './archive.ts';
+import { componentHash, isKept } from './kept-keys.ts';
+
+type EntryHeader = Header & { readonly kind: 'entry' };
+
+/** Bytes of items in one frame, unless one item has more. */
+const CHUNK_BYTES = 1 << 20;
+/** Items asked of Redis at once; a stored value has at most a mebibyte. */
+const PAGE = 16;
+
+export interface EntryPart {
+  readonly header: EntryHeader;
+  readonly body: Buffer;
+}
+
+/** The kept records of a Redis that nothing changes meanwhile, in parts. A record may come twice, each time from its beginning. */
+export async function* keptEntries(redis: Redis, prefix: string): AsyncGenerator<EntryPart> {
+  for await (const page of pagesOf(redis, prefix)) {
+    const kept = page.filter((key) => isKept(nameOf(key, prefix)));
+    const asked = redis.pipeline();
+    for (const key of kept) asked.type(key).call('PEXPIRETIME', key);
+    const told = (await asked.exec()) ?? [];
+    for (const [i, key] of kept.entries()) {
+      const [[typeError, type] = [], [timeError, time] = []] = told.slice(2 * i);
+      if (typeError || timeError) throw typeError ?? timeError;
+      const expires = Number(time);
+      // A component without a function version is an upload that has not ended.
+      if (expires > 0 && componentHash(nameOf(key, prefix)) !== undefined) continue;
+      yield* entryParts(redis, key, prefix, String(type), expires);
+    }
+  }
+}
+
+async function* entryParts(
+  redis: Redis,
+  key: Buffer,
+  prefix: string,
+  type: string,
+  expires: number,
+): AsyncGenerator<EntryPart> {
+  let first = true;
+  for await (const items of itemsOf(redis, key, type)) {
+    const header = {
+      kind: 'entry',
+      type: type as EntryType,
+      first,
+      ...(expires > 0 && { expiresAt: expires }),
+    } as const;
+    yield { header, body: listBody([key.subarray(prefix.length + 1), ...items]) };
+    first = false;
+  }
+}
+
+const nameOf = (key: Buffer, prefix: string): string => key.toString('utf8', prefix.length + 1);
+
+/** All keys below a prefix, in pages. */
+export async function* pagesOf(redis: Redis, prefix: string): AsyncGenerator<Buffer[]> {
+  const match = `${prefix.replace(/[*?[\]\\^]/g, '\\$&')}:*`;
+  for (let cursor = '0', first = true; first || cursor !== '0'; first = false) {
+    const [next, keys] = (await redis.scanBuffer(cursor, 'MATCH', match, 'COUNT', 1000)) as [Buffer, Buffer[]];
+    yield keys;
+    cursor = next.toString();
+  }
+}
+
+async function* itemsOf(redis: Redis, key: Buffer, type: string): AsyncGenerator<Buffer[]> {
+  switch (type) {
+    case 'string':
+      return yield* stringParts(redis, key);
+    case 'hash':
+      return yield* chunked(scanned(redis, 'HSCAN', key), 2);
+    case 'set':
+      return yield* chunked(scanned(redis, 'SSCAN', key), 1);
+    case 'zset':
+      return yield* chunked(scanned(redis, 'ZSCAN', key), 2);
+    case 'list':
+      return yield* chunked(listed(redis, key), 1);
+    case 'stream':
+      return yield* streamed(redis, key);
+    default:
+      // It has expired since it was listed.
+      return;
+  }
+}
+
+async function* stringParts(redis: Redis, key: Buffer): AsyncGenerator<Buffer[]> {
+  for (let at = 0; ; at += CHUNK_BYTES) {
+    const part = await redis.getrangeBuffer(key, at, at + CHUNK_BYTES - 1);
+    if (part.length > 0 || at === 0) yield [part];
+    if (part.length < CHUNK_BYTES) return;
+  }
+}
+
+async function* scanned(redis: Redis, command: 'HSCAN' | 'SSCAN' | 'ZSCAN', key: Buffer): AsyncGenerator<Buffer> {
+  for (let cursor = '0', first = true; first || cursor !== '0'; first = false) {
+    const [next, items] = (await redis.callBuffer(command, key, cursor, 'COUNT', PAGE)) as [Buffer, Buffer[]];
+    yield* items;
+    cursor = next.toString();
+  }
+}
+
+async function* listed(redis: Redis, key: Buffer): AsyncGenerator<Buffer> {
+  for (let at = 0; ; at += PAGE) {
+    const items = await redis.lrangeBuffer(key, at, at + PAGE - 1);
+    yield* items;
+    if (items.length < PAGE) return;
+  }
+}
+
+/** Each entry of a stream goes in a part of its own: its id, then its fields. */
+async function* streamed(redis: Redis, key: Buffer): AsyncGenerator<Buffer[]> {
+  for (let after = '-'; ; ) {
+    const entries = (await redis.xrangeBuffer(key, after, '+', 'COUNT', PAGE)) as [Buffer, Buffer[]][];
+    for (const [id, fields] of entries) yield [id, ...fields];
+    const last = entries.at(-1);
+    if (last === undefined || entries.length < PAGE) return;
+    after = `(${last[0].toString()}`;
+  }
+}
+
+/** Gathers items, in whole groups, to chunks. */
+async function* chunked(items: AsyncIterable<Buffer>, group: number): AsyncGenerator<Buffer[]> {
+  let chunk: Buffer[] = [];
+  let bytes = 0;
+  for await (const item of items) {
+    chunk.push(item);
+    bytes += item.length;
+    if (bytes < CHUNK_BYTES || chunk.length % group !== 0) continue;
+    yield chunk;
+    chunk = [];
+    bytes = 0;
+  }
+  if (chunk.length > 0) yield chunk;
+}
+
+/** The key of a part, without the platform's prefix, and its items. @throws ArchiveFault for a part that no backup has */
+export function checkedItems({ type }: EntryHeader, body: Buffer): { readonly key: string; readonly items: Buffer[] } {
+  const [name, ...items] = listOf(body);
+  const key = name?.toString('utf8') ?? '';
+  const fits = {
+    string: items.length === 1,
+    hash: items.length > 0 && items.length % 2 === 0,
+    zset: items.length > 0 && items.length % 2 === 0 && items.every((item, i) => i % 2 === 0 || isScore(item)),
+    set: items.length > 0,
+    list: items.length > 0,
+    stream: items.length > 2 && items.length % 2 === 1 && /^\d+-\d+$/.test(items[0]?.toString() ?? ''),
+  }[type];
+  if (!isKept(key) || !name?.equals(Buffer.from(key)))
+    throw new ArchiveFault('The file has a record that no backup has.');
+  if (!fits) throw new ArchiveFault(`The record ${key} of the file is malformed.`);
+  return { key, items };
+}
+
+const isScore = (item: Buffer): boolean =>
+  item.length > 0 && !Number.isNaN(Number(item.toString().replace('inf', 'Infinity')));
+
+/** Writes one part of a record. Parts of a record come in their order. */
+export async function writeEntry(redis: Redis, prefix: string, header: EntryHeader, body: Buffer): Promise<void> {
+  const { key: name, items } = checkedItems(header, body);
+  const key = `${prefix}:${name}`;
+  const { type, first, expiresAt } = header;
+  const commands: [string, ...(string | Buffer)[]][] = [];
+  if (first) commands.push(['DEL', key]);
+  if (type === 'string') commands.push([first ? 'SET' : 'APPEND', key, ...items]);
+  else if (type === 'hash') commands.push(['HSET', key, ...items]);
+  else if (type === 'set') commands.push(['SADD', key, ...items]);
+  else if (type === 'list') commands.push(['RPUSH', key, ...items]);
+  else if (type === 'stream') commands.push(['XADD', key, ...items]);
+  else
+    commands.push([
+      'ZADD',
+      key,
+      ...items.flatMap((member, i) => (i % 2 === 0 ? [items[i + 1] as Buffer, member] : [])),
+    ]);
+  // A record whose end has passed meanwhile goes with it.
+  if (expiresAt !== undefined) commands.push(['PEXPIREAT', key, String(expiresAt)]);
+  await Promise.all(commands.map(([command, ...args]) => redis.call(command, ...args)));
+}

@@ -1,0 +1,119 @@
+import { type Dirent, constants as FS } from 'node:fs';
+import { mkdir, open, readdir, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { backup as copyDatabase, DatabaseSync } from 'node:sqlite';
+import type { ArchiveWriter } from './archive.ts';
+import { isKeptFile } from './kept-keys.ts';
+
+const PART_BYTES = 1 << 20;
+/** Folders of the home whose files a backup has. */
+const FOLDERS = ['kv', 'indexes'];
+
+/** Paths of the kept files from the home, with slashes. */
+export async function* keptFiles(home: string): AsyncGenerator<string> {
+  for (const folder of FOLDERS) yield* below(home, folder);
+}
+
+async function* below(home: string, folder: string): AsyncGenerator<string> {
+  for (const entry of await entriesOf(path.join(home, folder))) {
+    const at = `${folder}/${entry.name}`;
+    if (entry.isDirectory()) yield* below(home, at);
+    else if (entry.isFile() && isKeptFile(at)) yield at;
+  }
+}
+
+async function entriesOf(directory: string): Promise<Dirent[]> {
+  try {
+    return await readdir(directory, { withFileTypes: true });
+  } catch (error) {
+    if (isGone(error)) return [];
+    throw error;
+  }
+}
+
+/**
+ * Adds a file of the home as it is at one moment; false when it has gone meanwhile. KV files are written under another name and never changed.
+ * Databases are copied with what their write-ahead log has.
+ * @param scratch folder for the copy of a database
+ */
+export async function addFile(archive: ArchiveWriter, home: string, at: string, scratch: string): Promise<boolean> {
+  const file = path.join(home, at);
+  if (!at.endsWith('.db')) return addBytes(archive, file, at);
+  const copy = path.join(scratch, 'records.db');
+  try {
+    const database = new DatabaseSync(file, { readOnly: true });
+    try {
+      // All pages in one step: writers meanwhile do not make it begin again.
+      await copyDatabase(database, copy, { rate: 2 ** 30 });
+    } finally {
+      database.close();
+    }
+    return await addBytes(archive, copy, at);
+  } catch (error) {
+    if (isGone(error) || !(await exists(file))) return false;
+    throw error;
+  } finally {
+    await rm(copy, { force: true });
+  }
+}
+
+async function addBytes(archive: ArchiveWriter, file: string, at: string): Promise<boolean> {
+  let handle: Awaited<ReturnType<typeof open>>;
+  try {
+    handle = await open(file, FS.O_RDONLY | FS.O_NOFOLLOW);
+  } catch (error) {
+    if (isGone(error)) return false;
+    throw error;
+  }
+  try {
+    const { size } = await handle.stat();
+    await archive.add({ kind: 'file', path: at, bytes: size });
+    for (let from = 0; from < size; ) {
+      const { bytesRead, buffer } = await handle.read(Buffer.alloc(Math.min(PART_BYTES, size - from)), 0, null, from);
+      if (bytesRead === 0) throw new Error(`${file} became shorter while it was read`);
+      await archive.add({ kind: 'part' }, buffer.subarray(0, bytesRead));
+      from += bytesRead;
+    }
+    return true;
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Writes files of a backup into a home, in which they are not yet. */
+export class FileRestorer {
+  readonly #home: string;
+  #open: Awaited<ReturnType<typeof open>> | undefined;
+
+  constructor(home: string) {
+    this.#home = home;
+  }
+
+  async begin(at: string): Promise<void> {
+    await this.end();
+    const file = path.join(this.#home, at);
+    await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
+    this.#open = await open(file, 'wx', 0o600);
+  }
+
+  async write(bytes: Buffer): Promise<void> {
+    await this.#open?.writeFile(bytes);
+  }
+
+  async end(): Promise<void> {
+    await this.#open?.sync();
+    await this.#open?.close();
+    this.#open = undefined;
+  }
+}
+
+/** Removes the files of a home that a backup has, and those that belong to them. */
+export async function removeFiles(home: string): Promise<void> {
+  for (const folder of FOLDERS) await rm(path.join(home, folder), { recursive: true, force: true, maxRetries: 5 });
+}
+
+async function exists(file: string): Promise<boolean> {
+  return (await entriesOf(path.dirname(file))).some(({ name }) => name === path.basename(file));
+}
+
+const isGone = (error: unknown): boolean => ['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '');

@@ -1,0 +1,46 @@
+/**
+ * The records that a backup has: what operators and tenants have made, and what was counted. Invocations, their queues, logs and files, leases,
+ * metrics and what the platform finds again by itself stay out. Keys are without the platform's prefix, see `scheduler/keys.ts`.
+ */
+const KEPT = [
+  /^(functions|tenant|tenant-keys|schedules|webhook-secret):[^:]+$/,
+  /^function:[^:]+:[^:]+(:removed|:history:[^:]+|:conduct:[^:]+)?$/,
+  /^(deployed|removals|tenants|store-sweeps|scheduled-tenants|master-key|drained|audit|guarded-audit)$/,
+  /^blob:[0-9a-f]{64}(:users)?$/,
+  /^key:[0-9a-f]{64}$/,
+  /^(audit|guarded-audit):[^:]+$/,
+  /^secrets:[^:]+(:values)?$/,
+  // Invocations that have not ended (`open`) are not there after a restore.
+  /^account:[^:]+:(?!open$).+$/s,
+  /^store:[^:]+:(values|names|expiries|usage)$/,
+  /^line:[^:]+:.+:(messages|state)$/s,
+  /^lines:[^:]+:(usage|expiries)$/,
+  /^machines:(removed|joined)$/,
+];
+
+/** True for a record that a backup has. Pure. */
+export function isKept(key: string): boolean {
+  return KEPT.some((pattern) => pattern.test(key));
+}
+
+/** The SHA-256 that the bytes of a component must have, by its key; undefined for other keys. */
+export function componentHash(key: string): string | undefined {
+  return /^blob:([0-9a-f]{64})$/.exec(key)?.[1];
+}
+
+/** True for the key of a record with sealed values. */
+export function holdsSealed(key: string): boolean {
+  return /^secrets:[^:]+:values$/.test(key) || key.startsWith('webhook-secret:');
+}
+
+const FILES = [
+  // Persistent exports and KV files of a GPU host's model, by tenant.
+  /^kv\/[^/\0]+\/[^/\0]+\/[0-9a-f]{40}\/[a-z]+-[0-9a-f]{40}\.kv$/,
+  // Vector indexes, by tenant. Their graphs are made again.
+  /^indexes\/[0-9a-f]{32}\/[\w.-]+\/records\.db$/,
+];
+
+/** True for a file of the home that a backup has, by its path with slashes from the home. Pure. */
+export function isKeptFile(path: string): boolean {
+  return FILES.some((pattern) => pattern.test(path)) && !path.split('/').some((part) => /^\.*$/.test(part));
+}

@@ -1,0 +1,55 @@
+import { existsSync } from 'node:fs';
+import { connect } from 'node:net';
+import path from 'node:path';
+import type { Config } from '#infra/config.ts';
+import { assertHomeFree } from '#infra/home.ts';
+import { privateRedis } from '#infra/processes.ts';
+import type { RedisSettings } from '#infra/redis-settings.ts';
+import { Supervisor } from '#infra/supervisor/supervisor.ts';
+import { EXIT, Failure } from '../failure.ts';
+
+/** Prefix of the keys of every platform that `pie up` starts. */
+export const PREFIX = 'pie';
+
+/**
+ * The Redis of the platform in this home. A private one that does not run, since its platform is stopped, runs for the time of the work.
+ * @param create true to make a private Redis that is not there
+ */
+export async function withOwnRedis<T>(
+  config: Config,
+  { create }: { readonly create: boolean },
+  work: (settings: RedisSettings) => Promise<T>,
+): Promise<T> {
+  const { redis, home } = config;
+  if (redis.kind === 'external' || (await answers(redis.socket))) return work(redis);
+  assertHomeFree(config);
+  if (!create && !hasPrivateRedis(home))
+    throw new Failure(`There is no platform in ${home}.`, {
+      exitCode: EXIT.refused,
+      code: 'no-platform',
+      advice: 'Set PIE_HOME to the home of the platform.',
+    });
+  const supervisor = new Supervisor({ logsDirectory: config.logsDirectory, report: () => undefined });
+  try {
+    await supervisor.start([privateRedis(config, redis)]);
+    return await work(redis);
+  } finally {
+    await supervisor.stop([]);
+  }
+}
+
+export function hasPrivateRedis(home: string): boolean {
+  return existsSync(path.join(home, 'redis'));
+}
+
+/** True when a process answers at a unix socket. */
+function answers(socket: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = connect(socket);
+    probe.once('connect', () => {
+      probe.destroy();
+      resolve(true);
+    });
+    probe.once('error', () => resolve(false));
+  });
+}

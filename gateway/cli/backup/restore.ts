@@ -1,0 +1,214 @@
+import { existsSync, rmSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import type { Redis } from 'ioredis';
+import { missingRedisServer } from '#infra/bootstrap/redis-server.js';
+import { type Config, loadConfig } from '#infra/config.ts';
+import { assertHomeFree, claimHome } from '#infra/home.ts';
+import { listMachines } from '#scheduler/machines/machines.ts';
+import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { Store } from '#scheduler/store/store.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { ArchiveFault, readArchive } from './archive.ts';
+import { type Contents, checkArchive } from './check.ts';
+import { pagesOf, writeEntry } from './entries.ts';
+import { FileRestorer, keptFiles, removeFiles } from './home-files.ts';
+import { isKept } from './kept-keys.ts';
+import { hasPrivateRedis, PREFIX, withOwnRedis } from './own-redis.ts';
+import { withRedis } from './snapshot.ts';
+
+/** Bytes of records that are on their way to Redis at once. */
+const IN_FLIGHT_BYTES = 8 << 20;
+
+export interface RestoreRequest {
+  readonly file: string;
+  /** Replaces a platform that is there. */
+  readonly force: boolean;
+  readonly environment?: NodeJS.ProcessEnv;
+  readonly onProgress: (text: string) => void;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Restores a backup into this machine's home and its Redis. It reads and checks the whole file first; what it refuses leaves everything as it
+ * was. A restore that breaks off removes what it has written. Throws {@link Failure}.
+ */
+export async function restore(request: RestoreRequest): Promise<Contents> {
+  const config = loadConfig(request.environment);
+  const file = await open(request.file, 'r').catch((cause: NodeJS.ErrnoException) => {
+    throw new Failure(`${request.file} cannot be read.`, { why: cause.message, cause });
+  });
+  try {
+    const contents = await checked(file, request);
+    await assertMasterKeys(config.home, contents, request.environment);
+    assertHomeFree(config);
+    const problem = config.redis.kind === 'private' ? missingRedisServer() : null;
+    if (problem !== null) throw new Failure('The private Redis of the home cannot start.', { advice: problem });
+    // Without a Redis, a home is asked for its files alone: nothing is made in it before the restore is sure.
+    if (config.redis.kind === 'private' && !hasPrivateRedis(config.home)) await assertEmpty(config, null, request);
+    const isNew = !existsSync(config.home);
+    try {
+      await claimed(config, () =>
+        withOwnRedis(config, { create: true }, (settings) =>
+          withRedis(settings, undefined, async (redis) => {
+            await assertStopped(redis);
+            await assertEmpty(config, redis, request);
+            await replace(config, redis, file, contents, request);
+          }),
+        ),
+      );
+    } catch (error) {
+      if (isNew) rmSync(config.home, { recursive: true, force: true });
+      throw error;
+    }
+    return contents;
+  } finally {
+    await file.close();
+  }
+}
+
+async function checked(file: FileHandle, { file: name, onProgress, signal }: RestoreRequest): Promise<Contents> {
+  let told = 0;
+  try {
+    return await checkArchive(file, (bytes) => {
+      signal.throwIfAborted();
+      if (bytes - told < 1e8) return;
+      told = bytes;
+      onProgress(`Checking ${name}: ${Math.round(bytes / 1e6)} MB`);
+    });
+  } catch (error) {
+    if (!(error instanceof ArchiveFault)) throw error;
+    throw new Failure(`${name} cannot be restored.`, {
+      exitCode: EXIT.refused,
+      code: 'bad-backup',
+      why: error.message,
+      advice: 'Nothing was changed. Use another backup.',
+    });
+  }
+}
+
+/** Secrets that no key opens would be lost without a word. */
+async function assertMasterKeys(
+  home: string,
+  { masterKeys }: Contents,
+  environment: NodeJS.ProcessEnv | undefined,
+): Promise<void> {
+  const known = openMasterKeys(home, { create: false, ...(environment && { environment }) });
+  for (const id of masterKeys)
+    if ((await known.byId(id)) === null)
+      throw new Failure(`The secrets of the backup are sealed under the master key ${id}, which is not here.`, {
+        exitCode: EXIT.refused,
+        code: 'no-master-key',
+        advice: `Put the master.key of the platform into ${home} (mode 0600), or set PIE_MASTER_KEY. A backup does not have it.`,
+      });
+}
+
+/** Claims the home, so that no platform starts in it meanwhile. */
+async function claimed<T>(config: Config, work: () => Promise<T>): Promise<T> {
+  const release = claimHome(config);
+  try {
+    return await work();
+  } finally {
+    release();
+  }
+}
+
+async function assertStopped(redis: Redis): Promise<void> {
+  const alive = (await listMachines(new Store(redis, { prefix: PREFIX }))).filter((machine) => machine.alive);
+  if (alive.length === 0) return;
+  throw new Failure(`The platform runs: ${alive.map(({ name }) => name).join(', ')}.`, {
+    exitCode: EXIT.refused,
+    code: 'platform-runs',
+    advice: 'Stop it on every machine first.',
+  });
+}
+
+async function assertEmpty({ home }: Config, redis: Redis | null, { force }: RestoreRequest): Promise<void> {
+  if (force) return;
+  const has = (await hasAny(keptFiles(home))) ? home : redis && (await hasAny(keptKeys(redis))) ? 'its Redis' : null;
+  if (has === null) return;
+  throw new Failure(`There is a platform already: ${has} has records of it.`, {
+    exitCode: EXIT.refused,
+    code: 'not-empty',
+    advice: 'Restore into a new home (PIE_HOME) and an empty Redis, or replace this platform for good with --force.',
+  });
+}
+
+async function hasAny(items: AsyncIterable<unknown>): Promise<boolean> {
+  for await (const _ of items) return true;
+  return false;
+}
+
+async function* keptKeys(redis: Redis): AsyncGenerator<Buffer> {
+  for await (const page of pagesOf(redis, PREFIX))
+    yield* page.filter((key) => isKept(key.toString('utf8', PREFIX.length + 1)));
+}
+
+async function replace(
+  config: Config,
+  redis: Redis,
+  file: FileHandle,
+  contents: Contents,
+  { onProgress, signal }: RestoreRequest,
+): Promise<void> {
+  await clear(config, redis);
+  try {
+    await write(config, redis, file, signal, (records, files) =>
+      onProgress(`${records} of ${contents.records} records, ${files} of ${contents.files} files`),
+    );
+  } catch (error) {
+    await clear(config, redis).catch(() => undefined);
+    if ((error as Error).message.startsWith('OOM'))
+      throw new Failure('Redis has too little memory for the backup.', {
+        exitCode: EXIT.refused,
+        code: 'redis-full',
+        advice: 'Raise max_memory_mb below [redis] in pie.toml.',
+      });
+    throw error;
+  }
+}
+
+async function write(
+  { home }: Config,
+  redis: Redis,
+  file: FileHandle,
+  signal: AbortSignal,
+  told: (records: number, files: number) => void,
+): Promise<void> {
+  let [records, files, bytes] = [0, 0, 0];
+  let sent: Promise<void>[] = [];
+  const arrived = async () => {
+    const all = sent;
+    [sent, bytes] = [[], 0];
+    await Promise.all(all);
+  };
+  const restorer = new FileRestorer(home);
+  try {
+    for await (const { header, body } of readArchive(file)) {
+      signal.throwIfAborted();
+      if (header.kind === 'entry') {
+        const written = writeEntry(redis, PREFIX, header, body);
+        // It is awaited with the others.
+        written.catch(() => undefined);
+        sent.push(written);
+        bytes += body.length;
+        if (bytes > IN_FLIGHT_BYTES || sent.length >= 1000) await arrived();
+        if (header.first) records += 1;
+        if (records % 1000 === 0) told(records, files);
+      } else if (header.kind === 'file') {
+        await restorer.begin(header.path);
+        files += 1;
+        told(records, files);
+      } else if (header.kind === 'part') await restorer.write(body);
+    }
+    await arrived();
+  } finally {
+    await Promise.allSettled(sent);
+    await restorer.end();
+  }
+}
+
+/** Removes everything of a platform from its Redis, and from its home what a backup has. */
+async function clear({ home }: Config, redis: Redis): Promise<void> {
+  for await (const page of pagesOf(redis, PREFIX)) if (page.length > 0) await redis.unlink(...page);
+  await removeFiles(home);
+}

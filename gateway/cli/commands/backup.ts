@@ -1,0 +1,79 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { ConfigError } from '#infra/config-error.ts';
+import { ChildStartError } from '#infra/supervisor/child.ts';
+import { backUp } from '../backup/backup.ts';
+import { restore as restoreBackup } from '../backup/restore.ts';
+import type { Command } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { ROOT } from '../paths.ts';
+import type { Progress, Terminal } from '../terminal.ts';
+
+const CONTENTS =
+  'functions with their components and aliases, tenants, API keys (as hashes), quotas, usage, secrets (sealed), schedules, webhook secrets, stored values, message queues, the audit log, and from this home the saved contexts and vector indexes';
+
+/** Progress of long work, whose last line belongs to the caller. */
+async function shown<T>(terminal: Terminal, first: string, work: (progress: Progress) => Promise<T>): Promise<T> {
+  const progress = terminal.progress(first);
+  try {
+    return await work(progress);
+  } catch (error) {
+    if (!(error instanceof ConfigError) && !(error instanceof ChildStartError)) throw error;
+    throw new Failure(error.message, { exitCode: EXIT.refused, code: 'configuration', cause: error });
+  } finally {
+    progress.clear();
+  }
+}
+
+/** Writes a backup of the platform in this home. */
+export const backup: Command = {
+  name: 'backup',
+  summary: 'Write the platform of this home to a file',
+  description:
+    `The file has ${CONTENTS}. It has no invocations, no logs and no models, no pie.toml and no credentials.json. ` +
+    'The platform may run: the records of Redis are as of one moment, and each file of the home as of a moment after that. ' +
+    'The file is yours alone (mode 0600): it has the tenants’ data in the clear. It does not have master.key: keep that in another place, since the secrets in the file cannot be opened without it, and not by a thief. ' +
+    'With several machines, run it on the first one; contexts and indexes on other machines are not in it.',
+  arguments: [{ name: 'file', help: 'a new file', required: true }],
+  examples: [{ line: 'pie backup /backups/pie-2026-11-24', does: 'writes the file; the platform goes on' }],
+  async run({ args: [file = ''], terminal, signal }) {
+    const summary = await shown(terminal, 'Reading the platform', (progress) =>
+      backUp({ file, release: release(), onProgress: (text) => progress.update(text), signal }),
+    );
+    terminal.value(summary);
+    const size = `${(summary.bytes / 1e6).toFixed(1)} MB`;
+    terminal.print(`Wrote ${summary.file}: ${summary.records} records and ${summary.files} files, ${size}.`);
+    terminal.note('Keep master.key too, in another place: it opens the secrets in the file.');
+    return 0;
+  },
+};
+
+/** Restores a backup into this home. */
+export const restore: Command = {
+  name: 'restore',
+  summary: 'Restore a backup into this home and its Redis',
+  description:
+    `Reads and checks the whole file, and then restores ${CONTENTS}. A file or a home that it refuses changes nothing. ` +
+    'The platform must be stopped, on all machines. Put pie.toml and master.key into the home first: the file has neither. ' +
+    'The functions are built again by their first invocations. Keys work as before; the start makes credentials.json anew where its key is unknown.',
+  arguments: [{ name: 'file', help: 'a file of `pie backup`', required: true }],
+  options: [{ flags: '--force', help: 'replace the platform that is there, for good' }],
+  examples: [
+    { line: 'PIE_HOME=~/new-home pie restore /backups/pie-2026-11-24', does: 'restores into a new home' },
+    { line: 'pie restore /backups/pie-2026-11-24 --force', does: 'replaces what is there' },
+  ],
+  async run({ args: [file = ''], options, terminal, signal }) {
+    const contents = await shown(terminal, `Checking ${file}`, (progress) =>
+      restoreBackup({ file, force: options.force === true, onProgress: (text) => progress.update(text), signal }),
+    );
+    const { records, files, createdAt, machine } = contents;
+    terminal.value({ records, files, createdAt, machine });
+    terminal.print(`Restored ${records} records and ${files} files of ${machine}, as of ${createdAt}.`);
+    terminal.note('Start the platform with `pie up`.');
+    return 0;
+  },
+};
+
+function release(): string {
+  return (JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as { version: string }).version;
+}
