@@ -4,6 +4,7 @@ import type {
   GpuHostState,
   InvocationPage,
   JoinToken,
+  JoinTokenRequest,
   MachineChange,
   MachineState,
   PlatformLoad,
@@ -59,8 +60,8 @@ export class OperationsClient {
   }
 
   /** Makes a token with which one machine may join; operators only. */
-  async createJoinToken(ttlSeconds?: number, options: CallOptions = {}): Promise<JoinToken> {
-    return this.#http.json('/v1/machines/tokens', withBody(options, 'POST', { ttlSeconds }));
+  async createJoinToken(request: Partial<JoinTokenRequest> = {}, options: CallOptions = {}): Promise<JoinToken> {
+    return this.#http.json('/v1/machines/tokens', withBody(options, 'POST', request));
   }
 
   /** Removes a machine for good; operators only. */

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { type JoinToken, newJoinToken, openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-token.ts';
+import type { Role } from '#scheduler/machines/types.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestPlatform } from '../testing/platform.ts';
@@ -29,8 +30,9 @@ describe('machines that join', () => {
   });
   after(() => platform.stop());
 
-  const token = async (): Promise<JoinToken> => {
-    const { token: text, expiresAt } = await platform.client().operations.createJoinToken();
+  const token = async (roles?: readonly Role[]): Promise<JoinToken> => {
+    const request = roles && { roles };
+    const { token: text, expiresAt } = await platform.client().operations.createJoinToken(request);
     assert.ok(Date.parse(expiresAt) > Date.now());
     return parseJoinToken(text) ?? assert.fail(text);
   };
@@ -102,7 +104,7 @@ describe('machines that join', () => {
     const { store } = platform.scheduler;
     await store.redis.pexpire(store.keys.joinToken(other.id), 1);
     await eventually(
-      async () => (await platform.scheduler.joinTokens.key(masterKeys, other.id)) === null,
+      async () => (await platform.scheduler.joinTokens.find(masterKeys, other.id)) === null,
       'the token expires',
     );
     await refused(other);
@@ -143,6 +145,41 @@ describe('machines that join', () => {
     const mixed = await fetch(`${platform.url}/join`, { method: 'POST', headers, body: JSON.stringify(body) });
     assert.equal(((await mixed.json()) as { code: string }).code, 'join-refused');
     assert.deepEqual(await users(), before);
+  });
+
+  it('have only roles that the operator allowed; the audit log names them and the operator', async () => {
+    const limited = await token(['gpu-host', 'runtime']);
+    const before = await users();
+    const named = { ...machine('limited', ['gateway', 'gpu-host']), certificate: CERTIFICATE.replaceAll('B', 'E') };
+    const { code, detail } = await post(limited, named);
+    assert.equal(code, 'join-refused');
+    assert.equal(detail, 'The token allows the roles gpu-host, runtime; asked for: gateway, gpu-host.');
+    assert.deepEqual(await users(), before);
+    await joined(limited, { ...named, roles: ['gpu-host'] });
+    const { audit } = platform.scheduler;
+    const acts = await audit.read({ limit: 100 });
+    const [join] = acts.filter(({ action }) => action === 'machine.join');
+    const [made] = acts.filter(({ action }) => action === 'machine.token');
+    assert.deepEqual([join?.target, join?.details, join?.actor], ['limited', { roles: ['gpu-host'] }, made?.actor]);
+    assert.deepEqual(made?.details.roles, ['gpu-host', 'runtime']);
+  });
+
+  it('are listed from the moment they join, also before their first start', async () => {
+    await joined(await token(), { ...machine('unstarted'), certificate: CERTIFICATE.replaceAll('B', 'F') });
+    const { machines } = await platform.client().operations.load();
+    const { joinedAt, ...shown } = machines.find(({ name }) => name === 'unstarted') ?? assert.fail('not listed');
+    assert.ok(Math.abs(Date.now() - Date.parse(joinedAt ?? '')) < 60_000);
+    const absent = { host: null, version: null, startedAt: null };
+    assert.deepEqual(shown, {
+      name: 'unstarted',
+      roles: ['runtime'],
+      alive: false,
+      ...absent,
+      drained: false,
+      running: 0,
+    });
+    await platform.client().operations.removeMachine('unstarted');
+    assert.ok(!(await platform.client().operations.load()).machines.some(({ name }) => name === 'unstarted'));
   });
 
   it('get no token from a gateway whose Redis user may not make others', async () => {

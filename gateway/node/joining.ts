@@ -1,7 +1,9 @@
 import { z } from 'zod';
 import { commonVersion, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import { openJoin, sealJoin } from '#scheduler/machines/join-token.ts';
+import type { JoinPermission } from '#scheduler/machines/join-tokens.ts';
 import { JOIN_VERSIONS } from '#scheduler/machines/join-versions.ts';
+import { ROLES, type Role } from '#scheduler/machines/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { type MasterKeys, masterKeyText } from '#scheduler/secrets/master-keys.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
@@ -27,7 +29,7 @@ const joining = z.strictObject({
     .string()
     .max(63)
     .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/),
-  roles: z.array(z.enum(['gateway', 'runtime', 'gpu-host'])).min(1),
+  roles: z.array(z.enum(ROLES)).min(1),
   certificate: z.string().regex(/^([0-9A-F]{2}:){31}[0-9A-F]{2}$/),
 });
 
@@ -46,33 +48,35 @@ export class Joining {
   }
 
   /** Throws `conflict` when no machine can join through this gateway. */
-  async createToken(ttlMs: number): Promise<string> {
+  async createToken(ttlMs: number, permission: JoinPermission): Promise<string> {
     const { masterKeys } = await this.#usable();
-    return this.#scheduler.joinTokens.create(masterKeys, ttlMs);
+    return this.#scheduler.joinTokens.create(masterKeys, ttlMs, permission);
   }
 
   /** The sealed answer to a machine's sealed request. Throws `join-refused`, or `conflict` for a name that is taken or another version. */
   join(token: string, sealed: string, version: number): Promise<string> {
     return translating(async () => {
       this.#assertVersion(version);
-      const { joinTokens, redisUsers } = this.#scheduler;
-      const key = this.#source ? await joinTokens.key(this.#source.masterKeys, token) : null;
-      const request = key && joining.safeParse(openJoin(key, { direction: 'request', version }, sealed));
-      if (!key || !request?.success) throw refused();
+      const { joinTokens, redisUsers, audit } = this.#scheduler;
+      const allowed = this.#source ? await joinTokens.find(this.#source.masterKeys, token) : null;
+      const request = allowed && joining.safeParse(openJoin(allowed.key, { direction: 'request', version }, sealed));
+      if (!allowed || !request?.success) throw refused();
       const { redis, masterKeys, settings } = await this.#usable();
       const { machine, roles, certificate } = request.data;
+      if (!roles.every((role) => allowed.roles.includes(role))) throw notAllowed(allowed.roles, roles);
       // A GPU host opens no secret.
       const opens = roles.some((role) => role !== 'gpu-host');
       // What can fail comes before the token is used up.
       const answer = { masterKey: opens ? masterKeyText(await masterKeys.all()) : null, settings: settings() };
-      const user = await redisUsers.grant(token, machine, certificate);
+      const user = await redisUsers.grant(token, machine, certificate, roles);
       if (user === 'no-token') throw refused();
       if (user === 'taken') throw taken(machine);
+      await audit.record(allowed.by, allowed.tenant, 'machine.join', machine, { roles });
       const url = new URL(redis.url);
       url.username = user.user;
       url.password = user.password;
       return sealJoin(
-        key,
+        allowed.key,
         { direction: 'answer', version },
         {
           redis: { url: url.href, ...(redis.ca !== undefined && { ca: redis.ca }) },
@@ -104,6 +108,15 @@ export class Joining {
 }
 
 const refused = () => new GatewayError('join-refused', 'The token is unknown, used or expired.');
+
+const notAllowed = (allowed: readonly Role[], wanted: readonly Role[]) =>
+  new GatewayError(
+    'join-refused',
+    `The token allows the roles ${allowed.join(', ')}; asked for: ${wanted.join(', ')}.`,
+    {
+      hint: `Join with \`--role ${allowed.join(',')}\`, or make a token for more (\`pie machines token --role\`).`,
+    },
+  );
 
 const taken = (machine: string) =>
   new GatewayError('conflict', `A machine of the name "${machine}" is registered or has joined already.`, {

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
 import { machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import type { Invocation } from '#scheduler/invocations/types.ts';
-import type { MachineInfo } from '#scheduler/machines/types.ts';
+import type { JoinedMachine, MachineInfo } from '#scheduler/machines/types.ts';
 import { isDrained, servingHost } from '#scheduler/policies/placement.ts';
 import { LEASE_MS } from '#scheduler/runtimes/lease.ts';
 import type { EncoderLoad as HostEncoderLoad, ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
@@ -17,6 +17,7 @@ import type {
   InvocationPage,
   InvocationQuery,
   JoinToken,
+  JoinTokenRequest,
   MachineChange,
   MachineState,
   Operations,
@@ -65,13 +66,18 @@ export class NodeOperations implements Operations {
   load(call: Call): Promise<PlatformLoad> {
     return translating(async () => {
       requireScope(call, 'operator');
-      const { machines, runtimes, admission, drains } = this.#scheduler;
-      const [all, tenants, registered, drained] = await Promise.all([
-        ...([runtimes.list(), admission.tenants(), machines.list(), drains.names()] as const),
+      const { machines, runtimes, admission, drains, redisUsers } = this.#scheduler;
+      const [all, tenants, registered, drained, joined] = await Promise.all([
+        ...([runtimes.list(), admission.tenants(), machines.list(), drains.names(), redisUsers.joined()] as const),
       ]);
+      const known = new Set(registered.map(({ name }) => name));
+      const joinedAt = new Map(joined.map((machine) => [machine.name, machine.joinedAt]));
       const sum = (of: 'waiting' | 'running') => tenants.reduce((total, tenant) => total + tenant[of], 0);
       return {
-        machines: registered.map((machine) => machineOf(machine, all, drained)),
+        machines: [
+          ...registered.map((machine) => machineOf(machine, all, drained, joinedAt.get(machine.name))),
+          ...joined.filter(({ name }) => !known.has(name)).map(absentMachine),
+        ],
         runtimes: all.map(({ name, machine = null, alive, slots, isolation, limits, load }) => ({
           ...{ name, machine, alive, slots },
           isolation: isolation?.layers ?? null,
@@ -143,7 +149,7 @@ export class NodeOperations implements Operations {
     return translating(async () => {
       requireScope(call, 'operator');
       const { keyId, tenant } = call.principal;
-      const { drains, machines, audit } = this.#scheduler;
+      const { drains, machines, redisUsers, audit } = this.#scheduler;
       const machine = (await machines.list()).find((each) => each.name === name);
       if (!machine) return null;
       if (drained) {
@@ -155,16 +161,17 @@ export class NodeOperations implements Operations {
         if (outcome === 'drained') await audit.record(keyId, tenant, 'machine.drain', name, force ? { force } : {});
       } else if (await drains.undrainMachine(machine)) await audit.record(keyId, tenant, 'machine.undrain', name);
       for (const host of machine.gpuHosts) await this.#heard(host.name, drained);
-      return machineOf(machine, await this.#scheduler.runtimes.list(), await drains.names());
+      const joined = (await redisUsers.joined()).find((each) => each.name === name);
+      return machineOf(machine, await this.#scheduler.runtimes.list(), await drains.names(), joined?.joinedAt);
     });
   }
 
-  createJoinToken(call: Call, ttlSeconds: number): Promise<JoinToken> {
+  createJoinToken(call: Call, { ttlSeconds, roles }: JoinTokenRequest): Promise<JoinToken> {
     return translating(async () => {
       requireScope(call, 'operator');
       const { keyId, tenant } = call.principal;
-      const token = await this.#joining.createToken(ttlSeconds * 1000);
-      await this.#scheduler.audit.record(keyId, tenant, 'machine.token', 'machines', { ttlSeconds });
+      const token = await this.#joining.createToken(ttlSeconds * 1000, { roles, by: keyId, tenant });
+      await this.#scheduler.audit.record(keyId, tenant, 'machine.token', 'machines', { ttlSeconds, roles });
       return { token, expiresAt: new Date(Date.now() + ttlSeconds * 1000).toISOString() };
     });
   }
@@ -198,6 +205,7 @@ function machineOf(
   { name, roles, alive, host, version, startedAt, gpuHosts }: MachineInfo,
   runtimes: readonly RuntimeInfo[],
   drained: ReadonlySet<string>,
+  joinedAt: number | undefined,
 ): MachineState {
   const own = new Set(gpuHosts.map((each) => each.name));
   const sum = (of: readonly { readonly running: number }[]) => of.reduce((total, { running }) => total + running, 0);
@@ -207,10 +215,20 @@ function machineOf(
   const served = gpuHostsOf(runtimes).filter((each) => own.has(each.name));
   return {
     ...{ name, roles, alive, host, version, startedAt: new Date(startedAt).toISOString() },
+    joinedAt: timeOf(joinedAt),
     drained: drained.has(machineEntry(name)),
     running: Math.max(sum(here), sum(served)),
   };
 }
+
+/** A machine that has joined and does not run: it was never started, or it was stopped. */
+function absentMachine({ name, roles, joinedAt }: JoinedMachine): MachineState {
+  const none = { alive: false, host: null, version: null, startedAt: null, drained: false, running: 0 };
+  return { name, roles, ...none, joinedAt: timeOf(joinedAt) };
+}
+
+/** Null for a machine that joined without a note of the time, or without a token. */
+const timeOf = (at: number | undefined): string | null => (at ? new Date(at).toISOString() : null);
 
 /** Lists each model and encoder of each GPU host once, although all runtimes that use the host report it. */
 function loadsOf(runtimes: readonly RuntimeInfo[]): Pick<PlatformLoad, 'models' | 'encoders'> {

@@ -5,6 +5,7 @@ import type {
   InvocationPage,
   InvocationQuery,
   JoinToken,
+  JoinTokenRequest,
   MachineChange,
   MachineState,
   Operations,
@@ -36,8 +37,8 @@ export class OriginOperations implements Operations {
     return orNull('unknown-machine', () => this.#client(call).operations.changeMachine(name, change, options(call)));
   }
 
-  createJoinToken(call: Call, ttlSeconds: number): Promise<JoinToken> {
-    return translating(() => this.#client(call).operations.createJoinToken(ttlSeconds, options(call)));
+  createJoinToken(call: Call, request: JoinTokenRequest): Promise<JoinToken> {
+    return translating(() => this.#client(call).operations.createJoinToken(request, options(call)));
   }
 
   async removeMachine(call: Call, name: string): Promise<boolean> {

@@ -1,11 +1,29 @@
+import { z } from 'zod';
 import type { MasterKeys } from '../secrets/master-keys.ts';
 import { seal, unseal } from '../secrets/sealing.ts';
 import type { Store } from '../store/store.ts';
 import { newJoinToken } from './join-token.ts';
+import { ROLES, type Role } from './types.ts';
+
+/** What an operator allowed with a token. */
+export interface JoinPermission {
+  /** Roles that the machine may have. */
+  readonly roles: readonly Role[];
+  /** The operator's key and its tenant, for the audit log. */
+  readonly by: string;
+  readonly tenant: string;
+}
+
+const entry = z.object({
+  key: z.base64(),
+  roles: z.array(z.enum(ROLES)),
+  by: z.string(),
+  tenant: z.string(),
+});
 
 /**
- * The tokens that operators have made and no machine has used (`RedisUsers.grant`). Redis forgets them at their ends. Their keys are sealed under
- * the master key: a machine that may write to Redis, but lacks the master key, can neither read a token nor make one.
+ * The tokens that operators have made and no machine has used (`RedisUsers.grant`). Redis forgets them at their ends. They are sealed under the
+ * master key: a machine that may write to Redis, but lacks the master key, can neither read a token nor make or change one.
  */
 export class JoinTokens {
   readonly #store: Store;
@@ -15,19 +33,21 @@ export class JoinTokens {
   }
 
   /** Makes a token. Returns its text, which is kept nowhere. */
-  async create(masterKeys: MasterKeys, ttlMs: number): Promise<string> {
+  async create(masterKeys: MasterKeys, ttlMs: number, permission: JoinPermission): Promise<string> {
     const { id, key, text } = newJoinToken();
-    const sealed = seal(await masterKeys.first(), ownerOf(id), key.toString('base64'));
+    const made: z.output<typeof entry> = { ...permission, roles: [...permission.roles], key: key.toString('base64') };
+    const sealed = seal(await masterKeys.first(), ownerOf(id), JSON.stringify(made));
     await this.#store.call((redis) => redis.set(this.#store.keys.joinToken(id), sealed, 'PX', ttlMs));
     return text;
   }
 
-  /** The key of an unused token; null for any other id, and for an entry that no gateway has sealed. */
-  async key(masterKeys: MasterKeys, id: string): Promise<Buffer | null> {
+  /** An unused token's key and what it allows; null for any other id, and for an entry that no gateway has sealed. */
+  async find(masterKeys: MasterKeys, id: string): Promise<(JoinPermission & { readonly key: Buffer }) | null> {
     const sealed = await this.#store.call((redis) => redis.get(this.#store.keys.joinToken(id)));
     if (sealed === null) return null;
     try {
-      return Buffer.from(await unseal(masterKeys, ownerOf(id), sealed), 'base64');
+      const { key, ...permission } = entry.parse(JSON.parse(await unseal(masterKeys, ownerOf(id), sealed)));
+      return { ...permission, key: Buffer.from(key, 'base64') };
     } catch {
       return null;
     }

@@ -15,6 +15,7 @@ const masterKeys = openMasterKeys('', {
   create: false,
   environment: { PIE_MASTER_KEY: randomBytes(32).toString('base64') },
 });
+const PERMISSION = { roles: ['runtime'], by: 'a key', tenant: 'default' } as const;
 
 describe('the Redis users of machines', () => {
   let redis: TestRedis;
@@ -41,8 +42,9 @@ describe('the Redis users of machines', () => {
     return connection;
   };
   const grant = async (name: string, certificate: string) => {
-    const { id } = parseJoinToken(await scheduler.joinTokens.create(masterKeys, 60_000)) ?? assert.fail('no token');
-    return scheduler.redisUsers.grant(id, name, certificate);
+    const { id } =
+      parseJoinToken(await scheduler.joinTokens.create(masterKeys, 60_000, PERMISSION)) ?? assert.fail('no token');
+    return scheduler.redisUsers.grant(id, name, certificate, ['runtime']);
   };
   const granted = async (name: string, certificate: string): Promise<RedisUser> => {
     const user = await grant(name, certificate);
@@ -70,7 +72,7 @@ describe('the Redis users of machines', () => {
     const machine = { name: 'south', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
     const lease = await MachineLease.claim(scheduler.store, machine, { onTaken: () => assert.fail('taken') });
     assert.equal(await grant('south', 'DD'), 'taken');
-    assert.equal(await scheduler.redisUsers.grant('nothing', 'else', 'DD'), 'no-token');
+    assert.equal(await scheduler.redisUsers.grant('nothing', 'else', 'DD', ['runtime']), 'no-token');
     await lease.release();
   });
 

@@ -5,6 +5,7 @@ import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { userCommands } from './redis-users-policy.ts';
+import type { JoinedMachine, Role } from './types.ts';
 
 const PASSWORD_BYTES = 32;
 /** Interval at which the users of Redis are compared with those that should be there: a Redis without an ACL file forgets them. */
@@ -13,7 +14,7 @@ const COMPARE_MS = 10_000;
 const GRANT = loadScript(new URL('./scripts/grant.lua', import.meta.url));
 
 /** A machine that has joined, as Redis keeps it. */
-interface JoinedMachine {
+interface JoinNote extends Omit<JoinedMachine, 'name'> {
   /** SHA-256 of its password, in hex. */
   readonly password: string;
   /** Fingerprint of its certificate when it joined. */
@@ -54,10 +55,16 @@ export class RedisUsers {
    * Makes a machine's user and uses the token up. `no-token`: it is used or over. `taken`: a machine of the name has joined or is registered, or
    * the certificate was removed.
    */
-  async grant(token: string, name: string, certificate: string): Promise<RedisUser | 'no-token' | 'taken'> {
+  async grant(
+    token: string,
+    name: string,
+    certificate: string,
+    roles: readonly Role[],
+  ): Promise<RedisUser | 'no-token' | 'taken'> {
     const password = randomBytes(PASSWORD_BYTES).toString('base64url');
     const { keys } = this.#store;
-    const joined: JoinedMachine = { password: createHash('sha256').update(password).digest('hex'), certificate };
+    const hash = createHash('sha256').update(password).digest('hex');
+    const joined: JoinNote = { password: hash, certificate, roles, joinedAt: this.#store.clock() };
     const granted = await this.#store.script(
       GRANT,
       [keys.joinedMachines, keys.machine(name), keys.removedMachines, keys.joinToken(token)],
@@ -66,6 +73,17 @@ export class RedisUsers {
     if (granted !== 1) return granted === 0 ? 'taken' : 'no-token';
     await this.compare();
     return { user: userOf(keys.prefix, name), password };
+  }
+
+  /** The machines that have joined, by name. */
+  async joined(): Promise<JoinedMachine[]> {
+    const stored = await this.#store.call((redis) => redis.hgetall(this.#store.keys.joinedMachines));
+    const machines = Object.entries(stored).map(([name, text]) => {
+      // Notes of earlier releases have neither.
+      const { roles = [], joinedAt = 0 } = parse(text) as Partial<JoinNote>;
+      return { name, roles, joinedAt };
+    });
+    return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
   }
 
   /** Brings the users of Redis in line with the machines that have joined. A removed machine's connections end at once. */
@@ -126,9 +144,9 @@ function isRefused(error: unknown): boolean {
   return false;
 }
 
-function parse(text: string): JoinedMachine {
+function parse(text: string): JoinNote {
   try {
-    return JSON.parse(text) as JoinedMachine;
+    return JSON.parse(text) as JoinNote;
   } catch (cause) {
     throw new StoreError('store-corrupt', 'The entry of a machine that has joined is no JSON.', { cause });
   }

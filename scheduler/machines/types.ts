@@ -1,5 +1,6 @@
-/** A role of a machine: a kind of process that it runs. */
-export type Role = 'gateway' | 'runtime' | 'gpu-host';
+/** The roles of a machine: kinds of processes that it runs. */
+export const ROLES = ['gateway', 'runtime', 'gpu-host'] as const;
+export type Role = (typeof ROLES)[number];
 
 /** A GPU host of a machine. */
 export interface RegisteredGpuHost {
@@ -31,6 +32,14 @@ export interface MachineDescription {
   readonly gpuHosts: readonly RegisteredGpuHost[];
   /** SHA-256 of the machine's certificate, `AB:CD:…`: its links to other machines show it. Absent without links. */
   readonly certificate?: string;
+}
+
+/** A machine that has joined with a token, whether it runs or not. */
+export interface JoinedMachine {
+  readonly name: string;
+  readonly roles: readonly Role[];
+  /** Milliseconds since the Unix epoch. */
+  readonly joinedAt: number;
 }
 
 /** A registered machine. */

@@ -10,7 +10,7 @@ const KEPT = 2000;
 const KEPT_OF_ALL = 20_000;
 const REPLY_MS = 60_000;
 /** Acts with a stream of their own, so that many deploys cannot push them out of the log. */
-const GUARDED = /^(tenant|key|quota|webhook-secret|gpu-host)\./;
+const GUARDED = /^(tenant|key|quota|webhook-secret|gpu-host|machine)\./;
 /** Longest target and details (as JSON) of an entry, characters. */
 const MAX_TARGET = 256;
 const MAX_DETAILS = 4096;

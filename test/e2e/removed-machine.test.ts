@@ -18,6 +18,8 @@ const masterKeys = openMasterKeys('', {
   create: false,
   environment: { PIE_MASTER_KEY: randomBytes(32).toString('base64') },
 });
+const ROLES = ['gpu-host'] as const;
+const PERMISSION = { roles: ROLES, by: 'a key', tenant: 'default' };
 let directory: string;
 let redis: TestRedis;
 let port: number;
@@ -37,8 +39,9 @@ after(async () => {
 
 /** The settings of a machine with a Redis user of its own. */
 async function joined(name: string): Promise<Config> {
-  const { id } = parseJoinToken(await scheduler.joinTokens.create(masterKeys, 60_000)) ?? assert.fail('no token');
-  const user = await scheduler.redisUsers.grant(id, name, `of ${name}`);
+  const { id } =
+    parseJoinToken(await scheduler.joinTokens.create(masterKeys, 60_000, PERMISSION)) ?? assert.fail('no token');
+  const user = await scheduler.redisUsers.grant(id, name, `of ${name}`, ROLES);
   if (typeof user === 'string') return assert.fail(user);
   const home = path.join(directory, name);
   const config = loadConfig({

@@ -1,3 +1,4 @@
+import type { Role } from '#scheduler/machines/types.ts';
 import type { Call, InvocationStatus } from '../control.ts';
 import type { ListedInvocation } from '../schemas/invocations.ts';
 import type { GpuHostChange, GpuHostState, MachineChange, MachineState, PlatformLoad } from '../schemas/platform.ts';
@@ -38,6 +39,13 @@ export interface JoinToken {
   readonly expiresAt: string;
 }
 
+/** What a token allows. */
+export interface JoinTokenRequest {
+  readonly ttlSeconds: number;
+  /** Roles that the machine may have. */
+  readonly roles: readonly Role[];
+}
+
 /** State of the platform, for operators and for tenants about themselves. */
 export interface Operations {
   invocations(call: Call, query: InvocationQuery): Promise<InvocationPage>;
@@ -48,7 +56,7 @@ export interface Operations {
   /** Drains a machine, or ends its drain; null when no machine has that name. Operators only. */
   changeMachine(call: Call, name: string, change: MachineChange): Promise<MachineState | null>;
   /** Makes a token with which one machine may join. Throws `conflict` where none can. Operators only. */
-  createJoinToken(call: Call, ttlSeconds: number): Promise<JoinToken>;
+  createJoinToken(call: Call, request: JoinTokenRequest): Promise<JoinToken>;
   /** Removes a machine for good; false when no machine has that name. Operators only. */
   removeMachine(call: Call, name: string): Promise<boolean>;
   /** The secret that signs the webhooks of the caller's tenant (`whsec_…`). Made on first use, and anew with `rotate`. */

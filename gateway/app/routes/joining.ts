@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { SILENT_JOIN_VERSION } from '#scheduler/machines/join-versions.ts';
+import { ROLES } from '#scheduler/machines/types.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -19,6 +20,11 @@ const TokenRequestSchema = z.strictObject({
     .max(MAX_TTL_S)
     .default(DEFAULT_TTL_S)
     .meta({ description: 'Seconds until the token expires' }),
+  roles: z
+    .array(z.enum(ROLES))
+    .min(1)
+    .default([...ROLES])
+    .meta({ description: 'Roles that the machine may have; all by default' }),
 });
 
 const TokenSchema = z
@@ -72,8 +78,8 @@ export function joiningRoutes(app: App, control: ControlPlane): void {
     }),
     async (c) => {
       const call = callOf(c, 'operator');
-      const { ttlSeconds } = await readChecked(c.get('body'), TokenRequestSchema);
-      return c.json(await control.operations.createJoinToken(call, ttlSeconds), 201);
+      const request = await readChecked(c.get('body'), TokenRequestSchema);
+      return c.json(await control.operations.createJoinToken(call, request), 201);
     },
   );
 

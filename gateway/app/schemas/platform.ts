@@ -103,9 +103,13 @@ export const MachineSchema = z
     name: z.string(),
     roles: z.array(z.enum(['gateway', 'runtime', 'gpu-host'])).readonly(),
     alive: z.boolean().openapi({ description: 'True while its supervisor renews its lease' }),
-    host: z.string().openapi({ description: 'Name of its operating system’s host' }),
-    version: z.string().openapi({ description: 'Version of Pie' }),
-    startedAt: z.string(),
+    host: z
+      .string()
+      .nullable()
+      .openapi({ description: 'Name of its operating system’s host; null while it is stopped' }),
+    version: z.string().nullable().openapi({ description: 'Version of Pie; null while it is stopped' }),
+    startedAt: z.string().nullable(),
+    joinedAt: z.string().nullable().openapi({ description: 'When it joined with a token; null without one' }),
     drained: z.boolean().openapi({ description: 'True while an operator drains it: it takes no new invocations' }),
     running: z.int().openapi({
       description: 'Invocations in its runtime, or on its GPU hosts where those are more; 0 when nothing runs there',
@@ -161,7 +165,10 @@ export const MachineChangeSchema = z
 
 export const LoadSchema = z
   .object({
-    machines: z.array(MachineSchema).readonly().openapi({ description: 'Those that share the Redis' }),
+    machines: z
+      .array(MachineSchema)
+      .readonly()
+      .openapi({ description: 'Those that share the Redis, and those that have joined with a token and do not run' }),
     runtimes: z.array(RuntimeSchema).readonly(),
     gpuHosts: z.array(GpuHostSchema).readonly(),
     models: z.array(ModelLoadSchema).readonly(),

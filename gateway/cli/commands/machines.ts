@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ROLES, type Role } from '#scheduler/machines/types.ts';
 import type { MachineState } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';
 import type { Command } from '../command.ts';
@@ -9,11 +10,19 @@ import { parseSpan } from '../span.ts';
 const machine = { name: 'machine', help: 'name of the machine, as `pie machines` shows it', required: true } as const;
 const POLL_MS = 1000;
 
+function parseRoles(text: string): Role[] {
+  const names = text.split(',').map((name) => name.trim());
+  const roles = ROLES.filter((role) => names.includes(role));
+  const wrong = names.find((name) => !(ROLES as readonly string[]).includes(name));
+  if (wrong !== undefined) throw new Failure(`"${wrong}" is no role.`, { advice: `Roles are ${ROLES.join(', ')}.` });
+  return roles;
+}
+
 export const machinesList: Command = {
   name: 'machines list',
   summary: 'List the machines of the platform (operators)',
   description:
-    'Shows the machines that share this platform’s Redis: what each runs, and whether its supervisor is there. A machine that was stopped leaves the list; one that died stays as "gone" for an hour, or until it returns.',
+    'Shows the machines that share this platform’s Redis: what each runs, and whether its supervisor is there. One that died stays as "gone" for an hour, or until it returns. One that has joined with a token and does not run, since it was stopped or never started, is "stopped"; others leave the list when they stop.',
   byDefault: true,
   examples: [
     { line: 'pie machines', does: 'lists them' },
@@ -25,15 +34,20 @@ export const machinesList: Command = {
     for (const each of machines) terminal.value(each);
     terminal.table(
       ['MACHINE', 'STATE', 'ROLES', 'RUNNING', 'HOST', 'VERSION', 'STARTED'],
-      machines.map(({ name, alive, drained, roles, running, host, version, startedAt }) => [
-        ...[name, alive ? (drained ? 'drained' : 'there') : 'gone', roles.join(', '), number(running), host, version],
-        ago(startedAt),
+      machines.map((each) => [
+        ...[each.name, stateOf(each), each.roles.join(', '), number(each.running), each.host ?? '–'],
+        ...[each.version ?? '–', each.startedAt === null ? '–' : ago(each.startedAt)],
       ]),
       'No machine is registered: this gateway runs without a supervisor (`pie up`).',
     );
     return EXIT.ok;
   },
 };
+
+function stateOf({ alive, drained, startedAt }: MachineState): string {
+  if (alive) return drained ? 'drained' : 'there';
+  return startedAt === null ? 'stopped' : 'gone';
+}
 
 export const machinesDrain: Command = {
   name: 'machines drain',
@@ -112,14 +126,27 @@ export const machinesToken: Command = {
   summary: 'Make a token with which one machine may join (operators)',
   description:
     'Prints the command for the new machine. The token works once, until it expires. The gateway needs a Redis that other machines reach, and a Redis user that may make others.',
-  options: [{ flags: '--expires <span>', help: 'time until it expires, 1m to 1d (default: 15m)', parse: parseSpan }],
-  examples: [{ line: 'pie machines token', does: 'prints the command to run on the new machine' }],
+  options: [
+    {
+      flags: '--role <roles>',
+      help: 'what it may run: gateway, runtime, gpu-host, separated by commas (default: all)',
+      parse: parseRoles,
+    },
+    { flags: '--expires <span>', help: 'time until it expires, 1m to 1d (default: 15m)', parse: parseSpan },
+  ],
+  examples: [
+    { line: 'pie machines token', does: 'prints the command to run on the new machine' },
+    { line: 'pie machines token --role gpu-host', does: 'makes one for a machine that may have GPU hosts only' },
+  ],
   async run({ options, terminal, signal, connect }) {
     const { client, credentials } = await connect();
     const span = options.expires as number | undefined;
-    const made = await client.operations.createJoinToken(span === undefined ? undefined : span / 1000, { signal });
+    const roles = options.role as readonly Role[] | undefined;
+    const request = { ...(span !== undefined && { ttlSeconds: span / 1000 }), ...(roles && { roles }) };
+    const made = await client.operations.createJoinToken(request, { signal });
     terminal.value({ ...made, url: credentials.url });
-    terminal.print(`pie join ${credentials.url} --token ${made.token}`);
+    const role = roles ? ` --role ${roles.join(',')}` : '';
+    terminal.print(`pie join ${credentials.url} --token ${made.token}${role}`);
     terminal.note(`For one machine, until ${made.expiresAt}. It must reach this gateway at ${credentials.url}.`);
     return EXIT.ok;
   },

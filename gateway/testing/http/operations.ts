@@ -96,8 +96,16 @@ export function describeOperations(get: () => Harness): void {
     const [{ startedAt }] = machines;
     assert.ok(Math.abs(Date.now() - Date.parse(startedAt)) < 60_000);
     assert.deepEqual(machines, [
-      { name: 'east', alive: true, ...shown, startedAt, drained: false, running: 0 },
-      { name: 'west', alive: false, ...shown, startedAt: machines[1].startedAt, drained: false, running: 0 },
+      { name: 'east', alive: true, ...shown, startedAt, joinedAt: null, drained: false, running: 0 },
+      {
+        name: 'west',
+        alive: false,
+        ...shown,
+        startedAt: machines[1].startedAt,
+        joinedAt: null,
+        drained: false,
+        running: 0,
+      },
     ]);
     await lease.release();
     await store.redis.del(store.keys.machine('west'));
@@ -142,6 +150,8 @@ export function describeOperations(get: () => Harness): void {
       h.ask(path, { method: 'POST', headers: JSON_TYPE, body: JSON.stringify(body) });
     h.refused(await post('/v1/machines/tokens', {}), 'conflict');
     h.refused(await post('/v1/machines/tokens', { ttlSeconds: 1 }), 'invalid-input', '/ttlSeconds');
+    h.refused(await post('/v1/machines/tokens', { roles: ['cook'] }), 'invalid-input', '/roles/0');
+    h.refused(await post('/v1/machines/tokens', { roles: [] }), 'invalid-input', '/roles');
     h.refused(await post('/join', { token: 'x', sealed: 'y' }), 'invalid-input', '/token');
     const { body, status } = await post('/join', { token: 'abcdefghijkl', sealed: 'y' });
     // A gateway in workerd takes no machines.

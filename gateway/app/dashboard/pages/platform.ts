@@ -96,12 +96,16 @@ function machineTable(machines: PlatformLoad['machines']): Html {
       ...[{ head: 'Machine' }, { head: 'State' }, { head: 'Roles' }, { head: 'Running' }, { head: 'Host' }],
       { head: 'Version' },
     ],
-    machines.map(({ name, alive, drained, roles, running, host, version }) => [
-      name,
-      alive ? (drained ? badge('drained', 'wait') : badge('there', 'good')) : badge('gone', 'bad'),
-      ...[roles.join(', '), number(running), host, version],
-    ]),
+    machines.map((machine) => {
+      const { name, roles, running, host, version } = machine;
+      return [name, stateBadge(machine), roles.join(', '), number(running), host ?? '–', version ?? '–'];
+    }),
   );
+}
+
+function stateBadge({ alive, drained, startedAt }: PlatformLoad['machines'][number]): Html {
+  if (alive) return drained ? badge('drained', 'wait') : badge('there', 'good');
+  return startedAt === null ? badge('stopped', 'wait') : badge('gone', 'bad');
 }
 
 /** One line per model of each GPU host; a disconnected host shows the models that it last reported. */
