@@ -79,9 +79,8 @@ async function write(
     for await (const { header, body } of keptEntries(snapshot, PREFIX)) {
       signal.throwIfAborted();
       await archive.add(header, body);
-      if (!header.first) continue;
-      records += 1;
-      if (records % 1000 === 0) told();
+      if (header.first) records += 1;
+      told();
     }
   });
   const scratch = await mkdtemp(path.join(directory, '.pie-backup-'));

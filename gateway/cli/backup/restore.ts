@@ -67,12 +67,9 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
 }
 
 async function checked(file: FileHandle, { file: name, onProgress, signal }: RestoreRequest): Promise<Contents> {
-  let told = 0;
   try {
     return await checkArchive(file, (bytes) => {
       signal.throwIfAborted();
-      if (bytes - told < 1e8) return;
-      told = bytes;
       onProgress(`Checking ${name}: ${Math.round(bytes / 1e6)} MB`);
     });
   } catch (error) {
@@ -193,7 +190,7 @@ async function write(
         bytes += body.length;
         if (bytes > IN_FLIGHT_BYTES || sent.length >= 1000) await arrived();
         if (header.first) records += 1;
-        if (records % 1000 === 0) told(records, files);
+        told(records, files);
       } else if (header.kind === 'file') {
         await restorer.begin(header.path);
         files += 1;

@@ -1,23 +1,35 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { ConfigError } from '#infra/config-error.ts';
-import { ChildStartError } from '#infra/supervisor/child.ts';
-import { backUp } from '../backup/backup.ts';
-import { restore as restoreBackup } from '../backup/restore.ts';
 import type { Command } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ROOT } from '../paths.ts';
-import type { Progress, Terminal } from '../terminal.ts';
+import type { Terminal } from '../terminal.ts';
 
 const CONTENTS =
   'functions with their components and aliases, tenants, API keys (as hashes), quotas, usage, secrets (sealed), schedules, webhook secrets, stored values, message queues, the audit log, and from this home the saved contexts and vector indexes';
 
-/** Progress of long work, whose last line belongs to the caller. */
-async function shown<T>(terminal: Terminal, first: string, work: (progress: Progress) => Promise<T>): Promise<T> {
+/** Least time between two lines of progress. */
+const PROGRESS_MS = 1000;
+
+/** Shows the progress of long work, whose last line belongs to the caller. */
+async function shown<T>(
+  terminal: Terminal,
+  first: string,
+  work: (tell: (text: string) => void) => Promise<T>,
+): Promise<T> {
   const progress = terminal.progress(first);
+  let toldAt = Number.NEGATIVE_INFINITY;
+  const tell = (text: string) => {
+    const now = performance.now();
+    if (now - toldAt < PROGRESS_MS) return;
+    toldAt = now;
+    progress.update(text);
+  };
   try {
-    return await work(progress);
+    return await work(tell);
   } catch (error) {
+    const { ChildStartError } = await import('#infra/supervisor/child.ts');
     if (!(error instanceof ConfigError) && !(error instanceof ChildStartError)) throw error;
     throw new Failure(error.message, { exitCode: EXIT.refused, code: 'configuration', cause: error });
   } finally {
@@ -32,13 +44,14 @@ export const backup: Command = {
   description:
     `The file has ${CONTENTS}. It has no invocations, no logs and no models, no pie.toml and no credentials.json. ` +
     'The platform may run: the records of Redis are as of one moment, and each file of the home as of a moment after that. ' +
-    'The file is yours alone (mode 0600): it has the tenants’ data in the clear. It does not have master.key: keep that in another place, since the secrets in the file cannot be opened without it, and not by a thief. ' +
+    'The file is yours alone (mode 0600): it has the tenants’ data in the clear. It does not have master.key: keep that in another place. Without it, neither you nor a thief can open the secrets in the file. ' +
     'With several machines, run it on the first one; contexts and indexes on other machines are not in it.',
   arguments: [{ name: 'file', help: 'a new file', required: true }],
   examples: [{ line: 'pie backup /backups/pie-2026-11-24', does: 'writes the file; the platform goes on' }],
   async run({ args: [file = ''], terminal, signal }) {
-    const summary = await shown(terminal, 'Reading the platform', (progress) =>
-      backUp({ file, release: release(), onProgress: (text) => progress.update(text), signal }),
+    const { backUp } = await import('../backup/backup.ts');
+    const summary = await shown(terminal, 'Reading the platform', (onProgress) =>
+      backUp({ file, release: release(), onProgress, signal }),
     );
     terminal.value(summary);
     const size = `${(summary.bytes / 1e6).toFixed(1)} MB`;
@@ -63,8 +76,9 @@ export const restore: Command = {
     { line: 'pie restore /backups/pie-2026-11-24 --force', does: 'replaces what is there' },
   ],
   async run({ args: [file = ''], options, terminal, signal }) {
-    const contents = await shown(terminal, `Checking ${file}`, (progress) =>
-      restoreBackup({ file, force: options.force === true, onProgress: (text) => progress.update(text), signal }),
+    const { restore: restoreBackup } = await import('../backup/restore.ts');
+    const contents = await shown(terminal, `Checking ${file}`, (onProgress) =>
+      restoreBackup({ file, force: options.force === true, onProgress, signal }),
     );
     const { records, files, createdAt, machine } = contents;
     terminal.value({ records, files, createdAt, machine });
