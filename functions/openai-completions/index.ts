@@ -23,6 +23,8 @@ interface Input extends SamplingInput {
   readonly echo?: boolean;
   readonly logprobs?: number;
   readonly stop?: string | readonly string[];
+  readonly ignore_eos?: boolean;
+  readonly return_token_ids?: boolean;
   readonly suffix?: string;
   readonly stream?: boolean;
   readonly stream_options?: { readonly include_usage?: boolean };
@@ -34,6 +36,7 @@ interface Choice {
   readonly index: number;
   readonly logprobs: ReturnType<typeof completionLogprobs> | null;
   readonly finish_reason: 'stop' | 'length' | null;
+  readonly token_ids?: readonly number[];
 }
 
 /** Streams choices while they are generated. */
@@ -70,6 +73,7 @@ export const run = serve(async (input: Input, invocation) => {
 /** Generates all choices of one prompt. The first choice has the index `firstIndex`. */
 async function complete(input: Input, prompt: string | readonly number[], firstIndex: number, show: Show) {
   const { model, n = 1, echo = false, logprobs, max_tokens: maxTokens = MAX_TOKENS } = input;
+  const { ignore_eos: ignoreEos = false, return_token_ids: returnsIds = false } = input;
   using ctx = new Context({ model });
   prompting('prompt', () => ctx.fill(prompt));
   const promptTokens = ctx.length;
@@ -94,14 +98,15 @@ async function complete(input: Input, prompt: string | readonly number[], firstI
     const shownLogs = (logs: readonly PromptLog[]) => (texts ? completionLogprobs(texts, logs) : null);
     const behind = (logs: readonly PlacedLog[]) => logs.map((log) => ({ ...log, at: echoed.length + log.at }));
     if (echo) await send({ text: echoed, index, logprobs: shownLogs(before), finish_reason: null });
-    const generated = await generate(fork, options, { maxTokens }, ({ text, logs }) =>
+    const generated = await generate(fork, options, { maxTokens, ignoreEos }, ({ text, logs }) =>
       send({ text, index, logprobs: shownLogs(behind(logs)), finish_reason: null }),
     );
     const finish = finishOf(generated.reason);
-    await send({ text: '', index, logprobs: null, finish_reason: finish });
+    const ids = returnsIds ? { token_ids: generated.ids } : {};
+    await send({ text: '', index, logprobs: null, finish_reason: finish, ...ids });
     const logs = shownLogs([...before, ...behind(generated.logs)]);
     return {
-      shown: { text: echoed + generated.text, index, logprobs: logs, finish_reason: finish },
+      shown: { text: echoed + generated.text, index, logprobs: logs, finish_reason: finish, ...ids },
       tokens: generated.tokens,
     };
   };

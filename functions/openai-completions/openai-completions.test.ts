@@ -185,6 +185,32 @@ describe('openai-completions', () => {
     assert.ok(before < 16 && cached >= 16 && cached < prompt_tokens, `${before}, then ${cached} of ${prompt_tokens}`);
   });
 
+  it('goes on after the end of a text and returns token ids when it is asked to', async () => {
+    const client = await openAiClient();
+    const endOfText = 2;
+    const ask = async (more: object) => {
+      const { choices } = await client.completions.create({
+        ...{ model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 3, ...more },
+      });
+      return choices[0] as unknown as { token_ids?: number[]; finish_reason: string };
+    };
+    const { output } = await callFunction('text-completion', { prompt: PROMPT, temperature: 0, maxTokens: 3 });
+    assert.deepEqual((await ask({ return_token_ids: true })).token_ids, output.tokens);
+    assert.equal((await ask({})).token_ids, undefined);
+    const ends = { logit_bias: { [endOfText]: 100 }, return_token_ids: true };
+    assert.equal((await ask(ends)).finish_reason, 'stop');
+    const on = await ask({ ...ends, ignore_eos: true });
+    assert.deepEqual([on.token_ids, on.finish_reason], [[endOfText, endOfText, endOfText], 'length']);
+    const ids: (readonly number[] | undefined)[] = [];
+    const request = { model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 3, return_token_ids: true };
+    for await (const chunk of await client.completions.create({ ...request, stream: true }))
+      ids.push((chunk.choices[0] as { token_ids?: readonly number[] } | undefined)?.token_ids);
+    assert.deepEqual(
+      ids.flatMap((piece) => piece ?? []),
+      output.tokens,
+    );
+  });
+
   it('refuses unsupported parameters by name', async () => {
     const client = await openAiClient();
     const refused = async (more: object, param: string | undefined, code = 'invalid-parameter') => {

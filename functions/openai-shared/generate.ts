@@ -34,6 +34,8 @@ export interface Generated {
   /** Log entries of the text's tokens, without the tokens of a final stop string. */
   readonly logs: readonly PlacedLog[];
   readonly tokens: number;
+  /** The ids of these tokens. */
+  readonly ids: readonly number[];
   /** The stop string or token that ended the generation, if one did. */
   readonly stoppedBy: string | number | undefined;
 }
@@ -42,7 +44,9 @@ export interface Generated {
 export async function generate(
   ctx: Context,
   { sampling, choice, reply, stop, topLogprobs, frame }: ChoiceOptions,
-  options: Pick<GenerateOptions, 'constraint' | 'maxTokens' | 'stopTokens'> & { readonly marker?: string },
+  options: Pick<GenerateOptions, 'constraint' | 'ignoreEos' | 'maxTokens' | 'stopTokens'> & {
+    readonly marker?: string;
+  },
   emit: Emit,
 ): Promise<Generated> {
   const logs: TokenLog[] | undefined = topLogprobs === undefined ? undefined : [];
@@ -77,7 +81,7 @@ export async function generate(
     reason = 'context-length';
   }
   const { text, tokens, stoppedBy } = generation;
-  return { text, reason, logs: placed.slice(0, told), tokens: tokens.length, stoppedBy };
+  return { text, reason, logs: placed.slice(0, told), tokens: tokens.length, ids: tokens, stoppedBy };
 }
 
 /** The frame of messages that carry a piece of text each, behind `opening`. `message` makes the whole message for a given text. */
