@@ -35,6 +35,8 @@ async function render(name: string) {
         if (guide) return `<a href="/docs/guides/${guide[1]}${escapeHtml(guide[2] ?? '')}">${text}</a>`;
         return /^https?:/.test(href) ? `<a href="${escapeHtml(href)}">${text}</a>` : text;
       },
+      // Pictures are files of the repository, too.
+      image: ({ text }) => `<em>Picture: ${escapeHtml(text)}</em>`,
     },
   });
   return [name, { title, html: await marked.parse(source) }] as const;

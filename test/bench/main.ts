@@ -1,6 +1,9 @@
 /** `pie bench NAME`: starts a platform, measures it, and compares with a baseline of the same run where there is one. */
 import { parseArgs } from 'node:util';
 import { admission } from './admission.ts';
+import { agents } from './agents/agents.ts';
+import { stacked } from './agents/stacked.ts';
+import { all } from './all.ts';
 import { batching } from './batching.ts';
 import { type Bench, machine } from './bench.ts';
 import { classes } from './classes.ts';
@@ -42,9 +45,19 @@ const BENCHES: readonly Bench[] = [
   tenants,
   idle,
   workflow,
+  agents,
+  stacked,
 ];
 
 const USAGE = 'Usage: pie bench NAME [--repetitions N] [--quick] [--json]';
+
+const ALL_HELP = `Usage: pie bench all [SUITE…] [--repetitions N] [--quick] [--out FOLDER] [--against FILE]
+
+Runs the suites one after another (in less than 15 minutes with --quick) and writes results.json with every sample and the machine's facts,
+report.md with tables, and pictures.
+
+  --out FOLDER    where to write them, bench-results by default
+  --against FILE  results.json of an earlier run to compare with: lists the figures whose ranges have nothing in common`;
 
 const HELP = `${USAGE}
 
@@ -54,6 +67,8 @@ ${BENCHES.map((bench) => `  ${bench.name.padEnd(12)} ${bench.summary}`).join('\n
   --quick              fewer and smaller cases, as a check that the benchmark works
   --json               one JSON object with every round's numbers
   -h, --help           with a NAME: its baseline and its rounds
+
+\`pie bench all\` runs them one after another and writes a report; \`pie bench all --help\` has its options.
 
 It starts a platform of its own (PIE_MODEL, PIE_BACKEND and PIE_BITS choose what is measured); stop others first.`;
 
@@ -65,8 +80,11 @@ async function main(): Promise<number> {
       quick: { type: 'boolean', default: false },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', short: 'h', default: false },
+      out: { type: 'string', default: 'bench-results' },
+      against: { type: 'string' },
     },
   });
+  if (positionals[0] === 'all') return runAll(values, positionals.slice(1));
   const bench = BENCHES.find((each) => each.name === positionals[0]);
   const repetitions = Number(values.repetitions);
   if (values.help) {
@@ -84,6 +102,24 @@ async function main(): Promise<number> {
       `\n${report.title}\n${machine()}\n\n${table(report.header, report.rows)}\n\n${report.notes.join('\n')}`,
     );
   return 0;
+}
+
+interface AllFlags {
+  readonly repetitions: string;
+  readonly quick: boolean;
+  readonly help: boolean;
+  readonly out: string;
+  readonly against?: string | undefined;
+}
+
+async function runAll({ repetitions, help, ...flags }: AllFlags, only: readonly string[]): Promise<number> {
+  const rounds = Number(repetitions);
+  if (help || !Number.isInteger(rounds) || rounds < 1) {
+    (help ? console.log : console.error)(ALL_HELP);
+    return help ? 0 : 1;
+  }
+  const failed = await all({ ...flags, only, repetitions: rounds, progress: (line) => console.error(line) });
+  return failed === 0 ? 0 : 1;
 }
 
 /** Ends the program. Its platform and engines end with it: they notice that their channel to it has closed. */

@@ -1,7 +1,16 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { belowRoots, parsePssBytes, parseStat, parseWaits, programOf, readPssBytes, readThreadWork } from './proc.ts';
+import {
+  belowRoots,
+  parsePssBytes,
+  parseStat,
+  parseStolenTime,
+  parseWaits,
+  programOf,
+  readPssBytes,
+  readThreadWork,
+} from './proc.ts';
 import { processesOf } from './process-usage.ts';
 
 const ROLLUP = `55e5662df000-7ffd20114000 ---p 00000000 00:00 0                          [rollup]
@@ -26,6 +35,12 @@ describe('proc', () => {
   it('reads a process whose name holds spaces and parentheses', () => {
     const after = `S 77 1 1 0 -1 4194304 2 0 0 0 150 50 0 0 20 0 1 0 5 6 7`;
     assert.deepEqual(parseStat(`42 (a (b) c) ${after}`), { parent: 77, cpuUs: 2e6 });
+  });
+
+  it('reads the processor time that the host took away, and counts that of guests once', () => {
+    const text = 'cpu  10 20 30 400 5 6 7 80 10 20\ncpu0 1 2 3 4 5 6 7 8 9 10\n';
+    assert.deepEqual(parseStolenTime(text), { all: 558, stolen: 80 });
+    assert.throws(() => parseStolenTime('cpu0 1 2'), /no line "cpu"/);
   });
 
   it('assigns a process to its nearest root', () => {

@@ -29,6 +29,20 @@ export function readStats(): Map<number, ProcessStat> {
   return stats;
 }
 
+/** Processor time since the machine's start, in ticks: all of it, and what the host of a virtual machine gave to others. */
+export function readStolenTime(): { readonly all: number; readonly stolen: number } {
+  return parseStolenTime(readFileSync('/proc/stat', 'utf8'));
+}
+
+/** @throws Error when the text of `/proc/stat` does not begin with the sum of all processors */
+export function parseStolenTime(text: string): { readonly all: number; readonly stolen: number } {
+  const line = /^cpu +([\d ]+)$/m.exec(text)?.[1];
+  if (line === undefined) throw new Error('/proc/stat has no line "cpu"');
+  // The times of guests, behind the first eight, are part of those of their users.
+  const ticks = line.split(' ').map(Number).slice(0, 8);
+  return { all: ticks.reduce((sum, count) => sum + count, 0), stolen: ticks[7] ?? 0 };
+}
+
 /** The processes below `roots`, roots included, each with the name of its nearest root. */
 export function belowRoots(
   parents: ReadonlyMap<number, { readonly parent: number }>,

@@ -1,0 +1,244 @@
+import type { Bench } from '../bench.ts';
+import { firstDifference, inTurn } from '../rounds.ts';
+import { format, formatSpread, mean, type Spread, spread } from '../statistics.ts';
+import { type Complete, type Conversation, codeactLoop, type LoopTask, reactLoop, swarmLoop } from './client-loop.ts';
+import { questions } from './questions.ts';
+import { type Case, type Pattern, SWARM_AGENTS, TURN_TOKENS } from './task.ts';
+import { type Peer, uncached, World } from './world.ts';
+
+const STORIES = 'stories15m';
+/** Its context holds conversations of 32 tool calls. */
+const LONG = 'minimind2-small';
+const PATTERNS: readonly Pattern[] = ['react', 'codeact', 'swarm'];
+const LOOPS = { react: reactLoop, codeact: codeactLoop, swarm: swarmLoop };
+
+const base: Case = { pattern: 'react', model: STORIES, agents: 8, ios: 8, toolMs: 20, roundTripMs: 20 };
+const ALL: readonly Case[] = [
+  ...PATTERNS.flatMap((pattern) =>
+    [0, 20, 80].flatMap((roundTripMs) => [1, 8, 32].map((agents) => ({ ...base, pattern, roundTripMs, agents }))),
+  ),
+  ...[1, 8, 32].map((agents) => ({ ...base, toolMs: 50, agents })),
+  ...[0, 2, 8, 16, 32].map((ios) => ({ ...base, model: LONG, ios })),
+];
+const SMALL: readonly Case[] = [
+  ...[0, 20, 80].map((roundTripMs) => ({ ...base, roundTripMs })),
+  ...[20, 80].map((roundTripMs) => ({ ...base, roundTripMs, agents: 32 })),
+  { ...base, pattern: 'codeact' },
+  { ...base, pattern: 'swarm' },
+  ...[0, 32].map((ios) => ({ ...base, model: LONG, ios })),
+];
+
+/** The agents of one case, all at once, on one side. */
+interface SideRun {
+  /** Mean time of an agent from its beginning to its end at the client, ms. */
+  readonly latencyMs: number;
+  readonly agentsPerSecond: number;
+  readonly conversations: readonly Conversation[];
+}
+
+/** Runs agent `index` with a question; the index is its session at a peer that has sessions. */
+type RunAgent = (index: number, question: string) => Promise<Conversation>;
+
+interface Row extends Case {
+  readonly latencyMs: Record<string, readonly number[]>;
+  readonly agentsPerSecond: Record<string, readonly number[]>;
+  /** Agents whose tokens equal those of the programs, by side, for the same questions. */
+  readonly equal: Record<string, string>;
+}
+
+/** Agents as programs over the same agents as loops of their clients. */
+export const agents: Bench = {
+  name: 'agents',
+  summary: 'agents as programs over client loops with and without prefix cache, and on node-llama-cpp',
+  help: `Agents write ${TURN_TOKENS} tokens, call a tool over HTTP, read its answer, and so on (ReACT); or run code that calls it (CodeACT); or four of them tell a story in turns
+(the function agent-swarm). Baselines of every round: the same agents as loops of their clients over /v1/completions, with the prefix cache and on a model
+without it, and over node-llama-cpp behind HTTP, which keeps each conversation's keys and values. Tool and network are processes of their own: a real HTTP server, and a
+proxy that passes bytes on after half of the round trip. Prompts are token ids, so that no side tokenizes a text in another way. In the
+round that warms up, all sides have the same questions, and the report tells whose tokens are equal; in the others, questions are new, and equal numbers of
+tokens are checked. Sides take turns in going first.`,
+  async run({ repetitions, quick, progress }) {
+    const cases = quick ? SMALL : ALL;
+    await using world = await World.start({
+      models: [...new Set(cases.map(({ model }) => model))],
+      roundTripsMs: [...new Set(cases.map(({ roundTripMs }) => roundTripMs))],
+      programs: ['agent'],
+      functions: ['agent-swarm'],
+      withPeer: true,
+      progress,
+    });
+    const roundTrips = await world.roundTrips();
+    const peers = await fastestPeers(world);
+    const rows: Row[] = [];
+    for (const one of cases) {
+      const row = await measureCase(world, one, peers.get(one.model), quick ? 2 : repetitions);
+      rows.push(row);
+      progress(`${labelOf(one)}: ${format(over(row, 'loop').median)} over the client loop`);
+    }
+    return {
+      title: `Agents as programs and as client loops, ${TURN_TOKENS} tokens a turn`,
+      header: [
+        'agent',
+        'model',
+        'agents',
+        'I/Os',
+        'tool ms',
+        'round trip ms',
+        'program, ms an agent',
+        'over the client loop',
+        'throughput over it',
+        'over re-prefilling',
+        'over node-llama-cpp',
+        'agents with equal tokens: loop, re-prefilling, node-llama-cpp',
+      ],
+      rows: rows.map((row) => [
+        row.pattern,
+        row.model,
+        String(row.agents),
+        String(row.ios),
+        row.pattern === 'swarm' ? '' : String(row.toolMs),
+        String(row.roundTripMs),
+        formatSpread(spread(row.latencyMs.program ?? []), 0),
+        formatSpread(over(row, 'loop')),
+        formatSpread(throughputOver(row, 'loop')),
+        formatSpread(over(row, 'refill')),
+        row.latencyMs.peer ? formatSpread(over(row, 'peer')) : '',
+        ['loop', 'refill', 'peer'].map((side) => row.equal[side] ?? '').join(', '),
+      ]),
+      notes: [
+        `"Over": time of an agent on the other side over that of the program in the same round, the mean of the agents; median (min–max) of ${quick ? 2 : repetitions} rounds. Throughput: agents a second, program over loop.`,
+        'Aims over the client loop: 1.3 at 8 agents and 1.15 at 32 for a round trip of 20 ms; 2 and 1.5 for 80 ms.',
+        'All sides compute equally many tokens (checked in every round). Equal tokens: for the same questions in the round before; other sums of floats may choose another token where two are nearly as probable.',
+        'A swarm has four agents, and its I/Os are their messages; it calls no tool.',
+        `Measured round trips of an empty request, ms: ${Object.entries(roundTrips)
+          .map(([set, ms]) => `${set}: ${format(ms, 1)}`)
+          .join(', ')}.`,
+        `node-llama-cpp runs with the number of threads that was faster before: ${[...peers.values()].map(({ model, threads }) => `${threads} for ${model}`).join(', ')}.`,
+      ],
+      data: {
+        roundTrips,
+        peerThreads: [...peers.values()].map(({ model, threads }) => ({ model, threads })),
+        cases: rows,
+      },
+    };
+  },
+};
+
+async function measureCase(world: World, one: Case, peer: Peer | undefined, rounds: number): Promise<Row> {
+  const sides = new Map<string, RunAgent>([
+    ['program', program(world, one)],
+    ['loop', loop(world, one, (prompt, most) => world.complete(one.roundTripMs, one.model, prompt, most))],
+    ['refill', loop(world, one, (prompt, most) => world.complete(one.roundTripMs, uncached(one.model), prompt, most))],
+  ]);
+  const count = one.pattern === 'swarm' ? Math.ceil(one.agents / SWARM_AGENTS) : one.agents;
+  const asked = questions(world.tokensOf(one.model), one.pattern, count);
+  const warm = asked();
+  const runs = new Map<string, SideRun>();
+  if (peer !== undefined) sides.set('peer', peerAgent(world, one, peer));
+  for (const [name, side] of sides) runs.set(name, await runAgents(one, side, warm));
+  const row: Row = { ...one, latencyMs: {}, agentsPerSecond: {}, equal: {} };
+  for (const [name, { conversations }] of runs) {
+    // Programs of swarms return their text alone, and the peer tokens alone; both compare with the loop.
+    const own = runs.get(one.pattern === 'swarm' && name === 'peer' ? 'loop' : 'program')?.conversations ?? [];
+    const equal = conversations.filter((each, i) => areEqual(each, own[i])).length;
+    row.equal[name] = `${equal}/${conversations.length}`;
+  }
+  const samples = new Map<string, SideRun[]>([...sides.keys()].map((name) => [name, []]));
+  for (let round = 0; round < rounds; round++) {
+    const names = [...sides.keys()];
+    const runAll = names.map((name) => () => runAgents(one, sides.get(name) as RunAgent, asked()));
+    for (const [i, run] of (await inTurn(round, runAll)).entries()) samples.get(names[i] as string)?.push(run);
+  }
+  checkLengths(one, [...samples.values()].flat());
+  for (const [name, list] of samples) {
+    row.latencyMs[name] = list.map(({ latencyMs }) => latencyMs);
+    row.agentsPerSecond[name] = list.map(({ agentsPerSecond }) => agentsPerSecond);
+  }
+  return row;
+}
+
+/** All agents of the case at once, with a question each. */
+async function runAgents(one: Case, run: RunAgent, asked: readonly string[]): Promise<SideRun> {
+  const startMs = performance.now();
+  const ended = await Promise.all(
+    asked.map(async (question, i) => {
+      const conversation = await run(i, question);
+      return { conversation, latencyMs: performance.now() - startMs };
+    }),
+  );
+  const elapsedMs = performance.now() - startMs;
+  return {
+    latencyMs: mean(ended.map(({ latencyMs }) => latencyMs)),
+    agentsPerSecond: (one.agents * 1000) / elapsedMs,
+    conversations: ended.map(({ conversation }) => conversation),
+  };
+}
+
+function program(world: World, { pattern, ios, model, toolMs, roundTripMs }: Case): RunAgent {
+  if (pattern !== 'swarm')
+    return (_, question) =>
+      world.invoke(roundTripMs, 'agent', { pattern, question, ios, model, tool: world.toolUrl(toolMs) });
+  return async (_, prompt) => {
+    const input = { prompt, model, agents: SWARM_AGENTS, messages: ios, maxTokens: TURN_TOKENS };
+    const { text, messages } = await world.invoke<{ text: string; messages: number }>(
+      roundTripMs,
+      'agent-swarm',
+      input,
+    );
+    if (messages !== ios) throw new Error(`the swarm told ${messages} of ${ios} messages`);
+    return { text };
+  };
+}
+
+function loop(world: World, one: Case, complete: Complete): RunAgent {
+  return (_, question) => LOOPS[one.pattern](loopTask(world, one, question, complete));
+}
+
+function loopTask(world: World, { model, ios, toolMs }: Case, question: string, complete: Complete): LoopTask {
+  return { question, ios, complete, tokens: world.tokensOf(model), callTool: (step) => world.callTool(toolMs, step) };
+}
+
+/** The peer of each model with the number of threads that is faster for eight agents with one call each. */
+async function fastestPeers(world: World): Promise<Map<string, Peer>> {
+  const fastest = new Map<string, { readonly peer: Peer; readonly latencyMs: number }>();
+  for (const peer of world.peers) {
+    const { model } = peer;
+    const one: Case = { ...base, model, ios: 1, roundTripMs: world.roundTripsMs[0] ?? 0 };
+    const asked = questions(world.tokensOf(model), one.pattern, one.agents);
+    await runAgents(one, peerAgent(world, one, peer), asked());
+    const { latencyMs } = await runAgents(one, peerAgent(world, one, peer), asked());
+    if (latencyMs < (fastest.get(model)?.latencyMs ?? Number.POSITIVE_INFINITY))
+      fastest.set(model, { peer, latencyMs });
+  }
+  return new Map([...fastest].map(([model, { peer }]) => [model, peer]));
+}
+
+function peerAgent(world: World, one: Case, peer: Peer): RunAgent {
+  const url = world.peer(peer, one.roundTripMs);
+  return (session, question) => {
+    const complete: Complete = (prompt, maxTokens) => world.post(url, { session, prompt, max_tokens: maxTokens });
+    return LOOPS[one.pattern](loopTask(world, one, question, complete));
+  };
+}
+
+function areEqual(a: Conversation, b: Conversation | undefined): boolean {
+  if (a.tokens !== undefined && b?.tokens !== undefined) return firstDifference(a.tokens, b.tokens) < 0;
+  return a.text !== undefined && a.text === b?.text;
+}
+
+/** @throws Error when the conversations do not all have equally many tokens */
+function checkLengths(one: Case, runs: readonly SideRun[]): void {
+  const lengths = runs.flatMap(({ conversations }) => conversations.flatMap(({ tokens }) => tokens?.length ?? []));
+  if (new Set(lengths).size > 1)
+    throw new Error(
+      `${labelOf(one)}: the conversations have ${[...new Set(lengths)].join(', ')} tokens, not equally many`,
+    );
+}
+
+const over = (row: Row, side: string): Spread =>
+  spread((row.latencyMs[side] ?? []).map((other, i) => other / (row.latencyMs.program?.[i] ?? Number.NaN)));
+
+const throughputOver = (row: Row, side: string): Spread =>
+  spread((row.agentsPerSecond[side] ?? []).map((other, i) => (row.agentsPerSecond.program?.[i] ?? Number.NaN) / other));
+
+const labelOf = ({ pattern, agents: count, ios, toolMs, roundTripMs }: Case): string =>
+  `${pattern}, ${count} agents, ${ios} I/Os, tool ${toolMs} ms, round trip ${roundTripMs} ms`;

@@ -1,0 +1,42 @@
+/** The work of `pie bench stacked`: an agent that calls its tool several times a turn. */
+
+/** What a program does beyond running inside the platform, in the order in which the benchmark switches it on. */
+export const STEPS = ['keep', 'concurrent', 'early', 'shared', 'forced'] as const;
+export type Step = (typeof STEPS)[number];
+
+export interface StackedInput {
+  readonly question: string;
+  readonly turns: number;
+  readonly model: string;
+  /** URL of the tool. */
+  readonly tool: string;
+  readonly on: readonly Step[];
+}
+
+export const CALLS = 3;
+/** Tokens that the model writes freely: before the calls of a turn and as the answer, and as the argument of a call. */
+export const THOUGHT_TOKENS = 8;
+export const ARGUMENT_TOKENS = 4;
+/** The format of a call around its argument, as chat templates in the manner of Hermes have it. */
+export const OPEN = '\n<tool_call>\n{"name": "look", "arguments": {"place": "';
+export const CLOSE = '"}}\n</tool_call>';
+
+/** Tokens of a turn and of each call, the format included. `format` has those of {@link OPEN} and {@link CLOSE}. */
+export function turnOf(format: number): { readonly call: number; readonly whole: number } {
+  const call = format + ARGUMENT_TOKENS;
+  return { call, whole: THOUGHT_TOKENS + CALLS * call };
+}
+
+/** Calls whose text is complete after `written` tokens of a turn. */
+export const complete = (written: number, format: number): number =>
+  Math.max(0, Math.floor((written - THOUGHT_TOKENS) / turnOf(format).call));
+
+/** The tools as every agent's prompt describes them. */
+export const SYSTEM = `You answer questions with the help of tools.
+${['look', 'search', 'read', 'count', 'translate', 'plan', 'remember', 'compare']
+  .map(
+    (name) => `Tool ${name}: takes a place and says in a few words what it finds there. It may be called many times.`,
+  )
+  .join('\n')}
+Write a thought, then three calls, and read what they answer. Write the answer when you know it.
+`;

@@ -1,0 +1,176 @@
+import type { Bench } from '../bench.ts';
+import { firstDifference, inTurn } from '../rounds.ts';
+import { format, formatSpread, mean, spread } from '../statistics.ts';
+import { questions } from './questions.ts';
+import { CALLS, CLOSE, OPEN, STEPS, type Step, SYSTEM, THOUGHT_TOKENS, turnOf } from './stacked-task.ts';
+import { observed } from './task.ts';
+import type { TextTokens } from './tokens.ts';
+import { uncached, World } from './world.ts';
+
+const MODEL = 'minimind2-small';
+const PROGRAM = 'stacked-agent';
+const TURNS = 3;
+const TOOL_MS = 50;
+
+interface Crowd {
+  readonly agents: number;
+  readonly roundTripMs: number;
+}
+
+const SMALL: readonly Crowd[] = [1, 8].map((agents) => ({ agents, roundTripMs: 20 }));
+const ALL: readonly Crowd[] = [...SMALL, { agents: 32, roundTripMs: 20 }, { agents: 8, roundTripMs: 80 }];
+
+/** The text that each step adds to the one before. */
+const NAMES: Readonly<Record<Step, string>> = {
+  keep: '+ keys and values kept across calls',
+  concurrent: '+ calls of a turn at once',
+  early: '+ calls while the model writes on',
+  shared: '+ system prompt computed once for all agents',
+  forced: '+ format of the calls filled in, not decoded',
+};
+
+interface Row extends Crowd {
+  readonly way: string;
+  readonly latencyMs: readonly number[];
+  /** Agents with the tokens of the client loop, for the same questions. */
+  readonly equal: string;
+}
+
+/** One way to run the agent; returns its tokens. */
+interface Way {
+  readonly name: string;
+  readonly run: (world: World, crowd: Crowd, question: string) => Promise<readonly number[]>;
+}
+
+const WAYS: readonly Way[] = [
+  { name: 'client loop', run: loop(MODEL, false) },
+  { name: 'client loop, calls of a turn at once', run: loop(MODEL, true) },
+  { name: 'client loop, re-prefilling', run: loop(uncached(MODEL), false) },
+  { name: 'program that does the same without a cache', run: program([]) },
+  ...STEPS.map((step, i) => ({ name: NAMES[step], run: program(STEPS.slice(0, i + 1)) })),
+];
+
+/** An agent's optimisations, each on top of those before, over the client loop. */
+export const stacked: Bench = {
+  name: 'stacked',
+  summary: 'optimisations of an agent, each on top of those before, over the client loop',
+  help: `An agent makes ${TURNS} turns: it writes a thought and ${CALLS} calls, reads what the tool answers after ${TOOL_MS} ms each, and at last writes an answer. The baseline is the
+agent as its client's loop over /v1/completions with the prefix cache, one call after another. The program runs on a model without the automatic
+prefix cache, so that it has only what it keeps itself. Each row adds one optimisation. The texts of the last row differ: there the format of the
+calls is filled in, while the model of a test cannot write it. All ways have equally many tokens, which is checked. A round runs all ways, which take turns in going first, after one that warms them.`,
+  async run({ repetitions, quick, progress }) {
+    const rounds = quick ? 2 : repetitions;
+    const crowds = quick ? SMALL : ALL;
+    await using world = await World.start({
+      models: [MODEL],
+      roundTripsMs: [...new Set(crowds.map(({ roundTripMs }) => roundTripMs))],
+      programs: [PROGRAM],
+      withPeer: false,
+      progress,
+    });
+    const data: Row[] = [];
+    for (const crowd of crowds) {
+      const rows = await measureCrowd(world, crowd, rounds);
+      data.push(...rows);
+      const gain = gainOf(rows[0]?.latencyMs ?? [], rows.at(-1)?.latencyMs ?? []);
+      progress(
+        `${crowd.agents} agents, round trip ${crowd.roundTripMs} ms: ${format(gain.median)} over the client loop`,
+      );
+    }
+    const baseOf = (crowd: Crowd) =>
+      data.find(({ agents, roundTripMs }) => agents === crowd.agents && roundTripMs === crowd.roundTripMs)?.latencyMs;
+    return {
+      title: `An agent with ${CALLS} calls a turn, its optimisations switched on in turn, ${MODEL}`,
+      header: [
+        'agents',
+        'round trip ms',
+        'way',
+        'ms an agent',
+        'over the client loop',
+        'agents with the tokens of the loop',
+      ],
+      rows: data.map((row) => [
+        String(row.agents),
+        String(row.roundTripMs),
+        row.way,
+        formatSpread(spread(row.latencyMs), 0),
+        formatSpread(gainOf(baseOf(row) ?? [], row.latencyMs)),
+        row.equal,
+      ]),
+      notes: [
+        `"Over": time of an agent of the client loop over that of this way in the same round, the mean of the agents; median (min–max) of ${rounds} rounds. Aim of the last row: 3.`,
+        `${TURNS} turns of ${CALLS} calls; the tool takes ${TOOL_MS} ms; a system prompt of ${tokensOf(world).begin(SYSTEM).length} tokens; ${turnOf(formatTokens(world)).whole} tokens a turn, ${CALLS * formatTokens(world)} of them the format of the calls.`,
+        'All ways have equally many tokens. The last row fills in the format, so its texts differ from what the model writes freely.',
+      ],
+      data,
+    };
+  },
+};
+
+async function measureCrowd(world: World, crowd: Crowd, rounds: number): Promise<Row[]> {
+  const asked = questions(tokensOf(world), 'react', crowd.agents);
+  const runAll = (ask: () => readonly string[]) => WAYS.map((way) => () => runAgents(world, crowd, way, ask()));
+  // The round that warms up asks all ways the same and compares their tokens.
+  const same = asked();
+  const warm = await inTurn(
+    0,
+    runAll(() => same),
+  );
+  const samples: (typeof warm)[] = [];
+  for (let round = 0; round < rounds; round++) samples.push(await inTurn(round, runAll(asked)));
+  const lengths = new Set([warm, ...samples].flat().flatMap(({ tokens }) => tokens.map(({ length }) => length)));
+  if (lengths.size > 1) throw new Error(`the ways have ${[...lengths].join(', ')} tokens, not equally many`);
+  return WAYS.map(({ name }, i) => {
+    const own = warm[i]?.tokens ?? [];
+    const equal = own.filter((tokens, agent) => firstDifference(tokens, warm[0]?.tokens[agent] ?? []) < 0).length;
+    const latencyMs = samples.map((sample) => sample[i]?.latencyMs ?? Number.NaN);
+    return { ...crowd, way: name, latencyMs, equal: `${equal}/${own.length}` };
+  });
+}
+
+const gainOf = (base: readonly number[], own: readonly number[]) =>
+  spread(own.map((latencyMs, i) => (base[i] ?? Number.NaN) / latencyMs));
+
+async function runAgents(world: World, crowd: Crowd, way: Way, asked: readonly string[]) {
+  const startMs = performance.now();
+  const ended = await Promise.all(
+    asked.map(async (question) => {
+      const tokens = await way.run(world, crowd, question);
+      return { tokens, latencyMs: performance.now() - startMs };
+    }),
+  );
+  return { latencyMs: mean(ended.map(({ latencyMs }) => latencyMs)), tokens: ended.map(({ tokens }) => tokens) };
+}
+
+function program(on: readonly Step[]): Way['run'] {
+  return async (world, { roundTripMs }, question) => {
+    const input = { question, turns: TURNS, model: uncached(MODEL), tool: world.toolUrl(TOOL_MS), on };
+    return (await world.invoke<{ tokens: readonly number[] }>(roundTripMs, PROGRAM, input)).tokens;
+  };
+}
+
+function loop(model: string, concurrent: boolean): Way['run'] {
+  return async (world, { roundTripMs }, question) => {
+    const tokens = tokensOf(world);
+    const { whole } = turnOf(formatTokens(world));
+    const all = [...tokens.begin(SYSTEM), ...tokens.more(question)];
+    const write = async (most: number) => {
+      all.push(...(await world.complete(roundTripMs, model, all, most)).tokens);
+    };
+    for (let turn = 0; turn < TURNS; turn++) {
+      await write(whole);
+      const calls: Promise<string>[] = [];
+      for (let call = 0; call < CALLS; call++) {
+        calls.push(world.callTool(TOOL_MS, turn * CALLS + call));
+        if (!concurrent) await calls[call];
+      }
+      for (const answer of await Promise.all(calls)) all.push(...tokens.more(observed(answer)));
+    }
+    await write(THOUGHT_TOKENS);
+    return all;
+  };
+}
+
+const formatTokens = (world: World): number => tokensOf(world).more(OPEN).length + tokensOf(world).more(CLOSE).length;
+
+const tokensOf = (world: World): TextTokens => world.tokensOf(MODEL);

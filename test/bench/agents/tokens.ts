@@ -1,0 +1,21 @@
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
+
+/** Token ids of texts as the guest library makes them, for clients that send ids. */
+export interface TextTokens {
+  /** A text at the beginning of a context. */
+  begin(text: string): number[];
+  /** A text that continues a context. */
+  more(text: string): number[];
+}
+
+export async function textTokens(model: string): Promise<TextTokens> {
+  const { encode, special } = await loadTokenizer((await pullModel(model)).directory);
+  // A line break in front keeps a tokenizer from putting a space before the text.
+  const line = encode('\n').length;
+  const begin = special.bos === null ? [] : [special.bos];
+  return {
+    begin: (text) => [...begin, ...encode(text)],
+    more: (text) => [...encode(`\n${text}`).slice(line)],
+  };
+}

@@ -1,0 +1,16 @@
+/** A tool over HTTP: answers a POST of `{"step": n}` to `/LATENCY` after so many milliseconds. */
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { announce } from './child-server.ts';
+import { answerOf } from './task.ts';
+
+const server = http.createServer((request, response) => {
+  const chunks: Buffer[] = [];
+  request.on('data', (chunk: Buffer) => chunks.push(chunk));
+  request.on('end', () => {
+    const { step } = JSON.parse(Buffer.concat(chunks).toString()) as { step: number };
+    const latencyMs = Number((request.url ?? '/').slice(1));
+    setTimeout(() => response.end(answerOf(step)), latencyMs);
+  });
+});
+server.listen(0, '127.0.0.1', () => announce([(server.address() as AddressInfo).port]));

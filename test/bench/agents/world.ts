@@ -1,0 +1,205 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { loadModel } from '#gpu-host/models/load.ts';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { deploySource } from '#test/harness/deploy.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
+import { writeGguf } from '../engine/gguf.ts';
+import { installPeers } from '../engine/install-peers.ts';
+import { ChildServer } from './child-server.ts';
+import { type TextTokens, textTokens } from './tokens.ts';
+
+/** Pages that hold all agents of the largest case beside the cached prefixes. */
+const PAGES = 2048;
+/** Tokens of one sequence of the peer, where the model allows more. */
+const PEER_CONTEXT = 1024;
+const PEER_SEQUENCES = 32;
+const REQUEST_TIMEOUT_MS = 300_000;
+
+export interface WorldOptions {
+  readonly models: readonly string[];
+  readonly roundTripsMs: readonly number[];
+  /** Programs of `test/inferlets`, which may call the tool server. */
+  readonly programs: readonly string[];
+  readonly functions?: readonly string[];
+  readonly withPeer: boolean;
+  readonly progress: (line: string) => void;
+}
+
+/** A model's name for requests whose prefixes are computed anew each time. */
+export const uncached = (model: string): string => `${model}-uncached`;
+
+/** The peer with one number of threads. */
+export interface Peer {
+  readonly model: string;
+  readonly threads: number;
+  readonly server: ChildServer;
+}
+
+/** A platform, a tool server, the peer, and networks of several round trips to both. `await using` ends all of them. */
+export class World implements AsyncDisposable {
+  readonly platform: Platform;
+  readonly tool: ChildServer;
+  readonly peers: readonly Peer[];
+  readonly #tokens: ReadonlyMap<string, TextTokens>;
+  readonly #network: ChildServer;
+  readonly roundTripsMs: readonly number[];
+  readonly #stack: AsyncDisposableStack;
+
+  private constructor(parts: Parts, stack: AsyncDisposableStack) {
+    ({ platform: this.platform, tool: this.tool, peers: this.peers } = parts);
+    this.#tokens = parts.tokens;
+    this.#network = parts.network;
+    this.roundTripsMs = parts.roundTripsMs;
+    this.#stack = stack;
+  }
+
+  static async start(options: WorldOptions): Promise<World> {
+    await using stack = new AsyncDisposableStack();
+    const { models, roundTripsMs, programs, functions = [] } = options;
+    const tool = stack.use(await ChildServer.start('tool-process.ts', []));
+    const peers = options.withPeer ? await startPeers(models, stack, options.progress) : [];
+    const config = configuration(models);
+    const platform = stack.use(await Platform.start({ functions: ['openai-completions', ...functions], config }));
+    const grants = { hosts: [`127.0.0.1:${tool.port}`] };
+    for (const name of programs)
+      await deploySource(platform, path.join(ROOT, 'test/inferlets', `${name}.ts`), { name, manifest: { grants } });
+    const targets = [platform.port, ...peers.map(({ server }) => server.port)];
+    const ways = targets.flatMap((port) => roundTripsMs.map((roundTripMs) => `${port}:${roundTripMs}`));
+    const network = stack.use(await ChildServer.start('delay-process.ts', ways));
+    const tokens = new Map(await Promise.all(models.map(async (model) => [model, await textTokens(model)] as const)));
+    return new World({ platform, tokens, tool, peers, network, roundTripsMs }, stack.move());
+  }
+
+  /** The tokenizer of one of the world's models. */
+  tokensOf(model: string): TextTokens {
+    const tokens = this.#tokens.get(model);
+    if (tokens === undefined) throw new Error(`there is no tokenizer of ${model}`);
+    return tokens;
+  }
+
+  /** URL of the gateway, so far away. */
+  gateway(roundTripMs: number): string {
+    return this.#away(0, roundTripMs);
+  }
+
+  /** URL of a peer, so far away. */
+  peer(peer: Peer, roundTripMs: number): string {
+    return this.#away(1 + this.peers.indexOf(peer), roundTripMs);
+  }
+
+  /** Posts JSON and returns that of the answer, which must be one of success. */
+  async post<T>(url: string, body: object): Promise<T> {
+    const response = await fetch(url, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${this.platform.apiKey}` },
+      body: JSON.stringify(body),
+      signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
+    });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${url}: ${response.status} ${text}`);
+    return JSON.parse(text) as T;
+  }
+
+  /** Invokes a program and returns its output. */
+  async invoke<T>(roundTripMs: number, name: string, input: object): Promise<T> {
+    const url = `${this.gateway(roundTripMs)}/v1/functions/${name}/invocations`;
+    return (await this.post<{ output: T }>(url, input)).output;
+  }
+
+  /** Continues token ids on the route for OpenAI's clients. */
+  async complete(roundTripMs: number, model: string, prompt: readonly number[], maxTokens: number) {
+    const url = `${this.gateway(roundTripMs)}/v1/completions`;
+    const { choices } = await this.post<{ choices: [{ text: string; token_ids: readonly number[] }] }>(url, {
+      ...{ model, prompt, max_tokens: maxTokens, temperature: 0, ignore_eos: true, return_token_ids: true },
+    });
+    return { tokens: choices[0].token_ids, text: choices[0].text };
+  }
+
+  /** Calls the tool from the client, which is beside it. */
+  async callTool(latencyMs: number, step: number): Promise<string> {
+    const response = await fetch(this.toolUrl(latencyMs), { method: 'POST', body: JSON.stringify({ step }) });
+    return await response.text();
+  }
+
+  toolUrl(latencyMs: number): string {
+    return `http://127.0.0.1:${this.tool.port}/${latencyMs}`;
+  }
+
+  /** Measured time of a request that computes nothing, over each network. */
+  async roundTrips(): Promise<Record<string, number>> {
+    const measured: Record<string, number> = {};
+    for (const roundTripMs of this.roundTripsMs) {
+      const url = `${this.gateway(roundTripMs)}/healthz`;
+      const times: number[] = [];
+      for (let i = 0; i < 10; i++) {
+        const startMs = performance.now();
+        await (await fetch(url)).arrayBuffer();
+        times.push(performance.now() - startMs);
+      }
+      measured[roundTripMs] = times.toSorted((a, b) => a - b)[5] ?? Number.NaN;
+    }
+    return measured;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#stack.disposeAsync();
+  }
+
+  #away(target: number, roundTripMs: number): string {
+    const way = this.roundTripsMs.indexOf(roundTripMs);
+    return `http://127.0.0.1:${this.#network.ports[target * this.roundTripsMs.length + way]}`;
+  }
+}
+
+interface Parts {
+  readonly platform: Platform;
+  readonly tokens: ReadonlyMap<string, TextTokens>;
+  readonly tool: ChildServer;
+  readonly peers: readonly Peer[];
+  readonly network: ChildServer;
+  readonly roundTripsMs: readonly number[];
+}
+
+const configuration = (models: readonly string[]): string => `
+[http]
+private_hosts = ["127.0.0.1"]
+${models
+  .map(
+    (model) => `
+[[model]]
+name = "${model}"
+pages = ${PAGES}
+
+[[model]]
+name = "${uncached(model)}"
+source = "${model}"
+pages = ${PAGES}
+prefix_cache = false
+`,
+  )
+  .join('')}`;
+
+/** node-llama-cpp with one thread and with all: its threads contend on some machines. */
+async function startPeers(
+  models: readonly string[],
+  stack: AsyncDisposableStack,
+  progress: (line: string) => void,
+): Promise<Peer[]> {
+  await installPeers(progress);
+  const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-agents-'));
+  stack.defer(() => rm(directory, { recursive: true, force: true }));
+  const peers: Peer[] = [];
+  for (const name of models) {
+    const model = await loadModel((await pullModel(name)).directory);
+    const file = path.join(directory, `${name}.gguf`);
+    await writeGguf(model, 32, file);
+    const context = Math.min(model.config.contextLength, PEER_CONTEXT);
+    for (const threads of new Set([1, os.availableParallelism()])) {
+      const args = [file, threads, PEER_SEQUENCES, context].map(String);
+      peers.push({ model: name, threads, server: stack.use(await ChildServer.start('llama-process.ts', args)) });
+    }
+  }
+  return peers;
+}

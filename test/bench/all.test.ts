@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { all, readResults } from './all.ts';
+
+describe('pie bench all', () => {
+  let directory = '';
+  before(async () => {
+    directory = await mkdtemp(path.join(os.tmpdir(), 'pie-all-'));
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  const run = (more: { only?: string[]; against?: string }) =>
+    all({
+      ...{
+        repetitions: 1,
+        quick: true,
+        only: [],
+        out: path.join(directory, 'out'),
+        progress: () => undefined,
+        ...more,
+      },
+    });
+
+  it('refuses an unknown suite and a wrong earlier run before it measures anything', async () => {
+    await assert.rejects(run({ only: ['agents', 'nothing'] }), /There is no suite "nothing"/);
+    const file = path.join(directory, 'earlier.json');
+    for (const text of ['null', '{}', '{"format": 2, "suites": []}', '{"format": 1, "suites": {}}']) {
+      await writeFile(file, text);
+      await assert.rejects(run({ against: file }), /holds no results/);
+    }
+    assert.deepEqual(await readdir(directory), ['earlier.json']);
+  });
+
+  it('reads results of its own format', async () => {
+    const file = path.join(directory, 'results.json');
+    await writeFile(file, '{"format": 1, "suites": []}');
+    assert.deepEqual(await readResults(file), { format: 1, suites: [] });
+  });
+});

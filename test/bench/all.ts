@@ -1,0 +1,139 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { text } from 'node:stream/consumers';
+import { ROOT } from '#test/harness/platform.ts';
+import { readStolenTime } from './proc.ts';
+import { reportOf } from './report/markdown.ts';
+import type { Machine, Results, Suite } from './report/results.ts';
+
+/** Suites in the order in which they run; a quick run takes those marked. The first ones are those of the papers. */
+const SUITES: readonly { readonly name: string; readonly quick: boolean }[] = [
+  { name: 'agents', quick: true },
+  { name: 'stacked', quick: true },
+  { name: 'http', quick: true },
+  { name: 'launch', quick: true },
+  { name: 'generate', quick: true },
+  { name: 'prefix', quick: true },
+  { name: 'batching', quick: true },
+  { name: 'constrained', quick: true },
+  { name: 'forks', quick: true },
+  { name: 'concurrency', quick: true },
+  { name: 'idle', quick: true },
+  ...['isolation', 'flood', 'classes', 'admission', 'pressure', 'index', 'workflow', 'engine', 'tenants', 'soak'].map(
+    (name) => ({ name, quick: false }),
+  ),
+];
+
+/** A quick run begins no suite after this time, and ends one that runs then. */
+const QUICK_MS = 15 * 60_000;
+/** Longest time of one suite of a whole run. */
+const SUITE_MS = 3_600_000;
+
+export interface AllOptions {
+  readonly repetitions: number;
+  readonly quick: boolean;
+  /** Names of suites; all of the run by default. */
+  readonly only: readonly string[];
+  /** Folder of the results, the report and the pictures. */
+  readonly out: string;
+  /** Results of an earlier run. */
+  readonly against?: string | undefined;
+  readonly progress: (line: string) => void;
+}
+
+/**
+ * Runs the suites one after another, each in a process of its own, and writes `results.json`, `report.md` and pictures. A suite that fails
+ * or does not run is part of the report.
+ * @returns the number of suites that failed
+ */
+export async function all(options: AllOptions): Promise<number> {
+  const { quick, repetitions, out, progress } = options;
+  const unknown = options.only.find((name) => !SUITES.some((suite) => suite.name === name));
+  if (unknown !== undefined) throw new Error(`There is no suite "${unknown}".`);
+  // Read before hours of work: a wrong file must not cost them.
+  const before = options.against === undefined ? undefined : await readResults(options.against);
+  const chosen = SUITES.filter(({ name }) => options.only.length === 0 || options.only.includes(name));
+  const startedAt = new Date().toISOString();
+  const startMs = performance.now();
+  const suites: Suite[] = [];
+  for (const { name, quick: inQuick } of chosen) {
+    const leftMs = quick ? QUICK_MS - (performance.now() - startMs) : SUITE_MS;
+    if (quick && !inQuick && options.only.length === 0) {
+      suites.push({ name, outcome: 'not run', reason: 'a quick run leaves it out' });
+    } else if (leftMs <= 0) {
+      suites.push({ name, outcome: 'not run', reason: 'the fifteen minutes of a quick run were over' });
+    } else {
+      progress(`${name} …`);
+      suites.push(await runSuite(name, options, leftMs));
+    }
+  }
+  const seconds = (performance.now() - startMs) / 1000;
+  const results: Results = { format: 1, startedAt, seconds, quick, repetitions, machine: machineFacts(), suites };
+  const { markdown, pictures } = reportOf(results, '', before);
+  await mkdir(out, { recursive: true });
+  await writeFile(path.join(out, 'results.json'), `${JSON.stringify(results)}\n`);
+  await writeFile(path.join(out, 'report.md'), `# Benchmarks\n\n${markdown}`);
+  for (const [file, svg] of pictures) await writeFile(path.join(out, file), svg);
+  progress(`wrote ${path.join(out, 'report.md')}, results.json and ${pictures.size} pictures`);
+  return suites.filter(({ outcome }) => outcome === 'failed').length;
+}
+
+/** @throws Error when the file holds no results of this format */
+export async function readResults(file: string): Promise<Results> {
+  const results = JSON.parse(await readFile(file, 'utf8')) as Partial<Results> | null;
+  if (results?.format !== 1 || !Array.isArray(results.suites))
+    throw new Error(`${file} holds no results of \`pie bench all\` of this version.`);
+  return results as Results;
+}
+
+async function runSuite(name: string, { quick, repetitions }: AllOptions, limitMs: number): Promise<Suite> {
+  const args = [path.join(import.meta.dirname, 'main.ts'), name, '--json', '-n', String(repetitions)];
+  const loadBefore = os.loadavg()[0] ?? 0;
+  const stolenBefore = readStolenTime();
+  const startMs = performance.now();
+  // The suite's platform ends with its process.
+  const child = spawn(process.execPath, [...args, ...(quick ? ['--quick'] : [])], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    timeout: limitMs,
+    killSignal: 'SIGKILL',
+  });
+  const ended = new Promise<string>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (code, signal) => resolve(signal === null ? `exit code ${code}` : `ended by ${signal}`));
+  });
+  const [output, end] = await Promise.all([text(child.stdout), ended]);
+  const elapsedMs = performance.now() - startMs;
+  if (elapsedMs >= limitMs) return { name, outcome: 'not run', reason: `not done after ${minutes(limitMs)} minutes` };
+  if (end !== 'exit code 0') return { name, outcome: 'failed', reason: `${end}; its error is on the terminal` };
+  const { title, header, rows, notes, data } = JSON.parse(output);
+  const stolenAfter = readStolenTime();
+  const stolen = (stolenAfter.stolen - stolenBefore.stolen) / Math.max(1, stolenAfter.all - stolenBefore.all);
+  return { name, outcome: 'ran', seconds: elapsedMs / 1000, loadBefore, stolen, title, header, rows, notes, data };
+}
+
+const minutes = (ms: number): string => (ms / 60_000).toFixed(0);
+
+function machineFacts(): Machine {
+  const cpus = os.cpus();
+  return {
+    cpu: cpus[0]?.model ?? 'unknown',
+    cores: cpus.length,
+    memoryGib: Math.round(os.totalmem() / 2 ** 30),
+    kernel: os.release(),
+    node: process.versions.node,
+    commit: commitOfClone(),
+  };
+}
+
+function commitOfClone(): string {
+  const git = (...args: readonly string[]) => execFileSync('git', args, { cwd: ROOT, encoding: 'utf8' }).trim();
+  try {
+    const commit = git('rev-parse', '--short=12', 'HEAD');
+    return git('status', '--porcelain', '--untracked-files=no') === '' ? commit : `${commit}+`;
+  } catch {
+    // An archive of the sources has no history.
+    return 'unknown';
+  }
+}

@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Marked } from 'marked';
+import { barChart } from './chart.ts';
+import { reportOf } from './markdown.ts';
+import type { Results, SuiteRun } from './results.ts';
+
+const machine = { cpu: 'Test CPU', cores: 2, memoryGib: 23, kernel: '6.1', node: '26', commit: 'abc' };
+const suite = (ratio: string): SuiteRun => ({
+  ...{ name: 'agents', outcome: 'ran', seconds: 60, loadBefore: 0.1, stolen: 0.02, title: 'Agents | loops', data: [] },
+  header: ['agent', 'model', 'agents', 'ms', 'over the client loop'],
+  rows: [
+    ['react', 'tiny', '8', '300 (290–310)', ratio],
+    ['react', 'tiny', '32', '900 (890–910)', '1.20 (1.10–1.30)'],
+  ],
+  notes: ['A note.'],
+});
+const results = (ratio: string): Results => ({
+  ...{ format: 1, startedAt: '2026-11-24T20:00:00Z', seconds: 120, quick: true, repetitions: 5, machine },
+  suites: [suite(ratio), { name: 'soak', outcome: 'not run', reason: 'a quick run leaves it out' }],
+});
+
+describe('report', () => {
+  it('has every suite, with the reason of one that did not run, and a picture of the chosen column', () => {
+    const { markdown, pictures } = reportOf(results('1.50 (1.40–1.60)'), 'folder/');
+    assert.match(markdown, /1 of 2 suites ran; missing: `soak`/);
+    assert.match(markdown, /\*\*Not run\*\*: a quick run leaves it out/);
+    assert.match(markdown, /!\[over the client loop\]\(folder\/agents\.svg\)/);
+    const html = new Marked().parse(markdown, { async: false });
+    assert.equal(html.match(/<tr>/g)?.length, 3);
+    const svg = pictures.get('agents.svg') ?? '';
+    // The picture names only the cells that differ between rows.
+    assert.match(svg, />agents 8</);
+    assert.match(svg, />1\.50</);
+    assert.doesNotMatch(svg, />300</);
+  });
+
+  it('lists the figures that changed beyond noise, and what makes two runs unlike', () => {
+    const before = { ...results('1.20 (1.10–1.30)'), quick: false };
+    const { markdown } = reportOf(results('1.50 (1.40–1.60)'), '', before);
+    assert.match(markdown, /4 figures of both runs, 1 of them beyond noise/);
+    assert.match(markdown, /one run is quick and the other is not/);
+    assert.match(markdown, /\| 1\.2 \(1\.1–1\.3\) \| 1\.5 \(1\.4–1\.6\) \| 1\.25 \|/);
+  });
+
+  it('says when the machine was busy', () => {
+    const busy = { ...results('1.50 (1.40–1.60)'), suites: [{ ...suite('1.50 (1.40–1.60)'), loadBefore: 1.5 }] };
+    assert.match(reportOf(busy, '').markdown, /the machine was busy/);
+    assert.doesNotMatch(reportOf(results('1.50 (1.40–1.60)'), '').markdown, /busy/);
+  });
+});
+
+describe('chart', () => {
+  it('draws lengths in proportion, marks the line, and escapes text', () => {
+    const spread = (median: number) => ({ median, min: median, max: median });
+    const bars = [1, 2].map((median) => ({ label: `<${median}>`, spread: spread(median) }));
+    const svg = barChart({ title: 'A & B', subtitle: '"x"', bars, line: { at: 1, name: 'loop' } });
+    const widths = [...svg.matchAll(/width="([\d.]+)" height="18"/g)].map(([, width]) => Number(width));
+    assert.ok(Math.abs((widths[1] ?? 0) / (widths[0] ?? 1) - 2) < 0.01, `${widths}`);
+    assert.match(svg, /A &amp; B/);
+    assert.match(svg, /&lt;1&gt;/);
+    assert.doesNotMatch(svg, /<1>|NaN/);
+    assert.match(svg, />loop</);
+  });
+});

@@ -1,0 +1,126 @@
+import { format, median } from '../statistics.ts';
+import { barChart } from './chart.ts';
+import { changes, figuresOf, labelColumns, noiseOf, type Results, type SuiteRun, spreadIn } from './results.ts';
+
+/** A report and its pictures by file name. */
+export interface Report {
+  readonly markdown: string;
+  readonly pictures: ReadonlyMap<string, string>;
+}
+
+/** The column of each suite's picture; that of others is the first one with figures. */
+const PLOTTED: Readonly<Record<string, string>> = {
+  agents: 'over the client loop',
+  stacked: 'over the client loop',
+};
+
+/** Load of a core before a suite at which the machine counts as busy. */
+const BUSY = 0.3;
+
+/** Tables and pictures of a run. `folder` is where the text finds the pictures; `before` is an earlier run to compare with. */
+export function reportOf(results: Results, folder: string, before?: Results): Report {
+  const pictures = new Map<string, string>();
+  const parts = [summary(results), ...(before ? [comparison(results, before)] : [])];
+  for (const suite of results.suites) {
+    if (suite.outcome !== 'ran') {
+      parts.push(`## ${suite.name}\n\n**${suite.outcome === 'failed' ? 'Failed' : 'Not run'}**: ${suite.reason}`);
+      continue;
+    }
+    const picture = pictureOf(suite);
+    if (picture !== undefined) pictures.set(`${suite.name}.svg`, picture.svg);
+    parts.push(
+      [
+        `## ${suite.name}`,
+        `${suite.title}.`,
+        ...(picture === undefined ? [] : [`![${picture.told}](${folder}${suite.name}.svg)`]),
+        table(suite.header, suite.rows),
+        suite.notes.map((note) => `- ${note}`).join('\n'),
+        conditions(suite, results),
+      ].join('\n\n'),
+    );
+  }
+  return { markdown: `${parts.join('\n\n')}\n`, pictures };
+}
+
+function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Results): string {
+  const { cpu, cores, memoryGib, kernel, node, commit } = machine;
+  const ran = suites.filter(({ outcome }) => outcome === 'ran').length;
+  const missing = suites.filter(({ outcome }) => outcome !== 'ran').map(({ name }) => `\`${name}\``);
+  const lines = [
+    `${quick ? 'A quick run' : `A run with ${repetitions} repetitions`} of ${startedAt.slice(0, 10)} at ${startedAt.slice(11, 16)} UTC, ${format(seconds / 60, 0)} minutes, commit \`${commit}\`.`,
+    `${cores} × ${cpu}, ${memoryGib} GiB, Linux ${kernel}, Node ${node}. Clients, tools and platform share these cores.`,
+    `${ran} of ${suites.length} suites ran${missing.length > 0 ? `; missing: ${missing.join(', ')}` : ''}.`,
+    'Cells show the median, the least and the largest value of the rounds. Sides alternate within a round.',
+  ];
+  return lines.map((line) => `- ${line}`).join('\n');
+}
+
+/** What may have disturbed a suite, and how far its figures spread. */
+function conditions(suite: SuiteRun, { machine }: Results): string {
+  const figures = figuresOf(suite);
+  const noise =
+    figures.length === 0
+      ? 'no figure has a range'
+      : `the middle figure's range is ${percent(median(figures.map(({ spread }) => noiseOf(spread))))} of its median`;
+  const busy = suite.loadBefore / machine.cores > BUSY ? '; **the machine was busy before it began**' : '';
+  return `${format(suite.seconds, 0)} s; noise: ${noise}; load before ${format(suite.loadBefore, 1)}, ${percent(suite.stolen)} of the processor time taken by the host${busy}.`;
+}
+
+function comparison(now: Results, before: Results): string {
+  const figures = (results: Results) =>
+    results.suites.flatMap((suite) => (suite.outcome === 'ran' ? figuresOf(suite) : []));
+  const all = changes(figures(now), figures(before));
+  const beyond = all.filter(({ beyondNoise }) => beyondNoise);
+  const unlike = [
+    ...(now.quick === before.quick ? [] : ['one run is quick and the other is not']),
+    ...(now.machine.cpu === before.machine.cpu && now.machine.cores === before.machine.cores
+      ? []
+      : ['the machines differ']),
+  ];
+  return [
+    '## Compared with an earlier run',
+    `With commit \`${before.machine.commit}\` of ${before.startedAt.slice(0, 10)}: ${all.length} figures of both runs, ${beyond.length} of them beyond noise (the ranges have nothing in common)${unlike.length > 0 ? `; ${unlike.join(', and ')}` : ''}.`,
+    ...(beyond.length === 0
+      ? []
+      : [
+          table(
+            ['suite', 'row', 'figure', 'before', 'now', 'now over before'],
+            beyond.map(({ figure: { suite, row, column, spread }, before: old, ratio }) => [
+              ...[suite, row, column],
+              ...[old, spread].map(({ median: middle, min, max }) => `${middle} (${min}–${max})`),
+              format(ratio),
+            ]),
+          ),
+        ]),
+  ].join('\n\n');
+}
+
+function pictureOf(suite: SuiteRun): { svg: string; told: string } | undefined {
+  const { name, header, rows } = suite;
+  const column = PLOTTED[name]
+    ? header.indexOf(PLOTTED[name])
+    : header.findIndex((_, at) => rows.some((cells) => spreadIn(cells[at] ?? '') !== undefined));
+  const labels = labelColumns(rows).filter((at) => new Set(rows.map((cells) => cells[at])).size > 1);
+  const bars = rows.flatMap((cells) => {
+    const spread = spreadIn(cells[column] ?? '');
+    const label = labels.map((at) => labelled(header[at] ?? '', cells[at] ?? '')).filter(Boolean);
+    return spread === undefined ? [] : [{ label: label.join(', '), spread }];
+  });
+  if (bars.length === 0) return undefined;
+  const told = header[column] ?? '';
+  const line = told.startsWith('over') ? { at: 1, name: told.slice('over '.length) } : undefined;
+  return {
+    svg: barChart({ title: suite.title, subtitle: `${told}: median and range`, bars, ...(line && { line }) }),
+    told,
+  };
+}
+
+/** A number needs its column's name. */
+const labelled = (header: string, cell: string): string => (/^[\d.]+$/.test(cell) ? `${header} ${cell}` : cell);
+
+function table(header: readonly string[], rows: readonly (readonly string[])[]): string {
+  const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
+  return [line(header), line(header.map(() => '---')), ...rows.map(line)].join('\n');
+}
+
+const percent = (share: number): string => `${format(share * 100, 0)} %`;

@@ -1,0 +1,107 @@
+import type { Spread } from '../statistics.ts';
+
+/** The file that `pie bench all` writes. */
+export interface Results {
+  readonly format: 1;
+  /** ISO 8601. */
+  readonly startedAt: string;
+  readonly seconds: number;
+  readonly quick: boolean;
+  readonly repetitions: number;
+  readonly machine: Machine;
+  readonly suites: readonly Suite[];
+}
+
+export interface Machine {
+  readonly cpu: string;
+  readonly cores: number;
+  readonly memoryGib: number;
+  readonly kernel: string;
+  readonly node: string;
+  /** Commit of the clone; ends with `+` when files differ from it. */
+  readonly commit: string;
+}
+
+/** One benchmark of a run. */
+export type Suite = SuiteRun | SuiteMissing;
+
+export interface SuiteRun {
+  readonly name: string;
+  readonly outcome: 'ran';
+  readonly seconds: number;
+  /** Load average of the minute before it, and the share of its processor time that the machine's host took away. */
+  readonly loadBefore: number;
+  readonly stolen: number;
+  readonly title: string;
+  readonly header: readonly string[];
+  readonly rows: readonly (readonly string[])[];
+  readonly notes: readonly string[];
+  /** Every round's numbers. */
+  readonly data: unknown;
+}
+
+export interface SuiteMissing {
+  readonly name: string;
+  readonly outcome: 'failed' | 'not run';
+  readonly reason: string;
+}
+
+/** One number of a report with its spread over the rounds. */
+export interface Figure {
+  readonly suite: string;
+  /** The row, by its cells before the first figure. */
+  readonly row: string;
+  readonly column: string;
+  readonly spread: Spread;
+}
+
+const CELL = /^(-?[\d.]+) \((-?[\d.]+)–(-?[\d.]+)\)$/;
+
+/** A cell that `formatSpread` wrote; undefined for any other. */
+export function spreadIn(cell: string): Spread | undefined {
+  const [, median, min, max] = (CELL.exec(cell) ?? []).map(Number);
+  return median === undefined || min === undefined || max === undefined ? undefined : { median, min, max };
+}
+
+/** All figures of a suite's table. */
+export function figuresOf({ name, header, rows }: Pick<SuiteRun, 'name' | 'header' | 'rows'>): Figure[] {
+  const labels = labelColumns(rows);
+  return rows.flatMap((cells) => {
+    const row = labels.map((column) => `${header[column]} ${cells[column]}`).join(', ');
+    return cells.flatMap((cell, column) => {
+      const spread = spreadIn(cell);
+      return spread === undefined ? [] : [{ suite: name, row, column: header[column] ?? '', spread }];
+    });
+  });
+}
+
+/** The columns before the first one with a figure: they name the rows. */
+export function labelColumns(rows: readonly (readonly string[])[]): number[] {
+  const firsts = rows.map((cells) => cells.findIndex((cell) => spreadIn(cell) !== undefined)).filter((at) => at >= 0);
+  return Array.from({ length: firsts.length === 0 ? 0 : Math.min(...firsts) }, (_, column) => column);
+}
+
+/** Width of a figure's range over its median. */
+export const noiseOf = ({ median, min, max }: Spread): number => (max - min) / Math.abs(median);
+
+/** A figure of two runs. */
+export interface Change {
+  readonly figure: Figure;
+  readonly before: Spread;
+  /** Median now over the median before. */
+  readonly ratio: number;
+  /** True when the ranges of the two runs have nothing in common. */
+  readonly beyondNoise: boolean;
+}
+
+/** Figures that both runs have, in the order of the later one. */
+export function changes(now: readonly Figure[], before: readonly Figure[]): Change[] {
+  const key = ({ suite, row, column }: Figure) => JSON.stringify([suite, row, column]);
+  const known = new Map(before.map((figure) => [key(figure), figure.spread]));
+  return now.flatMap((figure) => {
+    const old = known.get(key(figure));
+    if (old === undefined) return [];
+    const { min, max, median } = figure.spread;
+    return [{ figure, before: old, ratio: median / old.median, beyondNoise: min > old.max || max < old.min }];
+  });
+}

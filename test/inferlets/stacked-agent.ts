@@ -1,0 +1,86 @@
+/** The agent of `pie bench stacked` as a program, with as many of its optimisations as `on` names. */
+import { Context, defineInferlet, fetch, InferletError, tokenizeContinuation } from '@pie/inferlet';
+import {
+  ARGUMENT_TOKENS,
+  CALLS,
+  CLOSE,
+  complete,
+  OPEN,
+  type StackedInput,
+  SYSTEM,
+  THOUGHT_TOKENS,
+  turnOf,
+} from '../bench/agents/stacked-task.ts';
+import { observed } from '../bench/agents/task.ts';
+
+/** The system prompt's saved context. */
+const SAVED = 'stacked-agent/system';
+
+export const run = defineInferlet(async ({ question, turns, model, tool, on }: StackedInput) => {
+  const does = (step: StackedInput['on'][number]) => on.includes(step);
+  const callTool = async (step: number): Promise<string> => {
+    using response = await fetch(tool, { json: { step } });
+    return await response.text();
+  };
+  const format = [OPEN, CLOSE].reduce((sum, text) => sum + tokenizeContinuation(text, { model }).length, 0);
+  let ctx = does('shared') ? await openSystem(model) : new Context({ model }).fill(SYSTEM);
+  ctx.fill(question);
+  for (let turn = 0; turn < turns; turn++) {
+    const calls: Promise<string>[] = [];
+    const begin = (call: number) => calls.push(callTool(turn * CALLS + call));
+    if (does('forced')) await writeForced(ctx, begin);
+    else await writeFreely(ctx, format, does('early') ? begin : undefined);
+    for (let call = calls.length; call < CALLS; call++) {
+      begin(call);
+      if (!does('concurrent')) await calls[call];
+    }
+    for (const answer of await Promise.all(calls)) ctx.fill(observed(answer));
+    if (!does('keep')) ctx = anew(ctx);
+  }
+  await ctx.generate({ maxTokens: THOUGHT_TOKENS, ignoreEos: true }).collect();
+  return { tokens: ctx.tokens };
+});
+
+/** The model writes the whole turn. `begin` is called for each call as soon as its text is complete. */
+async function writeFreely(ctx: Context, format: number, begin?: (call: number) => void): Promise<void> {
+  let written = 0;
+  let begun = 0;
+  for await (const { tokens } of ctx.generate({ maxTokens: turnOf(format).whole, ignoreEos: true }).pieces()) {
+    written += tokens.length;
+    if (begin) while (begun < complete(written, format)) begin(begun++);
+  }
+}
+
+/** The model writes the thought and the arguments; the format around them is filled in, and computed with the next token. */
+async function writeForced(ctx: Context, begin: (call: number) => void): Promise<void> {
+  await ctx.generate({ maxTokens: THOUGHT_TOKENS, ignoreEos: true }).collect();
+  for (let call = 0; call < CALLS; call++) {
+    ctx.fill(OPEN);
+    await ctx.generate({ maxTokens: ARGUMENT_TOKENS, ignoreEos: true }).collect();
+    ctx.fill(CLOSE);
+    begin(call);
+  }
+}
+
+/** A context that has computed nothing of its tokens, as the next request of a client without a cache. */
+function anew(ctx: Context): Context {
+  const fresh = new Context({ model: ctx.model.name, bos: false }).fill(ctx.tokens);
+  ctx.release();
+  return fresh;
+}
+
+/** The system prompt, computed by the first agent for all. */
+async function openSystem(model: string): Promise<Context> {
+  using ctx = new Context({ model }).fill(SYSTEM);
+  const open = () => Context.open(SAVED, { model, tokens: ctx.tokens });
+  try {
+    return await open();
+  } catch (error) {
+    if (!(error instanceof InferletError) || error.code !== 'not-found') throw error;
+  }
+  // `invalid-argument`: another agent has saved it meanwhile.
+  await ctx.save(SAVED).catch((error) => {
+    if (!(error instanceof InferletError) || error.code !== 'invalid-argument') throw error;
+  });
+  return await open();
+}
