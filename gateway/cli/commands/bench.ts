@@ -20,7 +20,10 @@ export const bench: Command = {
     { line: 'pie bench index', does: 'measures recall and time of searches in a vector index' },
     { line: 'pie bench engine', does: 'compares the engine with node-llama-cpp, transformers.js and the floor' },
     { line: 'pie bench agents', does: 'compares agents as programs with the same agents as client loops' },
-    { line: 'pie bench all --quick', does: 'runs the suites in less than 15 minutes and writes a report with pictures' },
+    {
+      line: 'pie bench all --quick',
+      does: 'runs the suites in less than 15 minutes and writes a report with pictures',
+    },
     { line: 'pie bench generate --help', does: 'explains what a benchmark measures, and its baseline' },
   ],
   async run({ args }) {
