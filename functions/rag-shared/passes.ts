@@ -1,5 +1,6 @@
 import { PASSES, type Pass } from '@pie/inferlet/workflow';
+import { parallelComponents } from './parallel-components.ts';
 
-/** The library's passes with these names, in the library's order; all of them without names. */
+/** The passes with these names, in the library's order; all of the library without names. */
 export const passesNamed = (names: readonly string[] | undefined): readonly Pass[] =>
-  names ? PASSES.filter(({ name }) => names.includes(name)) : PASSES;
+  names ? [parallelComponents, ...PASSES].filter(({ name }) => names.includes(name)) : PASSES;

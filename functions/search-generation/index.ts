@@ -1,5 +1,6 @@
 import { defineInferlet, fetch, InferletError } from '@pie/inferlet';
-import { type Builder, PASSES, prompt, workflow } from '@pie/inferlet/workflow';
+import { type Builder, prompt, workflow } from '@pie/inferlet/workflow';
+import { passesNamed } from '../rag-shared/passes.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {
@@ -79,6 +80,4 @@ async function resultsOf(engine: string, query: string, signal: Signal): Promise
   );
 }
 
-export const run = defineInferlet(({ passes, ...input }: Input) =>
-  app.run(input, { passes: PASSES.filter(({ name }) => passes?.includes(name) ?? true) }),
-);
+export const run = defineInferlet(({ passes, ...input }: Input) => app.run(input, { passes: passesNamed(passes) }));

@@ -1,163 +1,234 @@
-import path from 'node:path';
-import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
-import { call, deploySource } from '#test/harness/deploy.ts';
-import { invoke } from '#test/harness/events.ts';
-import { newHome, Platform, ROOT } from '#test/harness/platform.ts';
-import { PASSES } from '../../functions/sdk/src/workflow/passes.ts';
-import { SearchEngine } from '../../functions/search-generation/testing/search-engine.ts';
-import type { Bench } from './bench.ts';
-import { outputOf } from './clients.ts';
+import cliProgress from 'cli-progress';
+import { call } from '#test/harness/deploy.ts';
+import type { Bench, BenchOptions } from './bench.ts';
 import { inTurn } from './rounds.ts';
-import { format, formatSpread, mean, spread } from './statistics.ts';
+import { format, formatSpread, formatTail, mean, quantile, spread } from './statistics.ts';
+import {
+  ALL,
+  ALONE,
+  APPLICATIONS,
+  FIRST_COME,
+  functionOf,
+  MODULES,
+  PARALLEL,
+  type Way,
+} from './workflow/applications.ts';
+import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from './workflow/engines.ts';
 
 const AT_ONCE = [1, 16];
-/** The port that functions/search-generation/pie.json grants, and the time of a search. */
-const ENGINE_PORT = 8898;
-const SEARCH_MS = 150;
-/** The sizes of MiniLM-L6, with random weights: the time is that of the real ones. */
-const MINI = {
-  hidden_size: 384,
-  intermediate_size: 1536,
-  num_hidden_layers: 6,
-  num_attention_heads: 12,
-  max_position_embeddings: 512,
-};
-const APPLICATIONS = [
-  'document-qa/tree',
-  'document-qa/refine',
-  'advanced-rag',
-  'contextual-retrieval',
-  'search-generation',
-];
-
+/** Queries of all applications beside each other, and the time between two. */
+const MIXED = 16;
+const APART_MS = 50;
 const NODES = 1000;
 
-/** One way to run an application: the names of its passes. */
-interface Way {
-  readonly name: string;
-  readonly passes: readonly string[];
+/** Times of each way in each round, by application and number of queries at once. */
+interface Row {
+  readonly engines: string;
+  readonly application: string;
+  readonly atOnce: number;
+  readonly times: Readonly<Record<string, readonly number[]>>;
 }
 
-const ALONE = PASSES.filter(({ name }) => name !== 'context-prefetch').map(({ name }) => ({ name, passes: [name] }));
-const WAYS: readonly Way[] = [
-  { name: 'modules', passes: [] },
-  { name: 'all', passes: PASSES.map(({ name }) => name) },
-  ...ALONE,
-];
-
-/** Workflows with their passes over the same graphs component by component. */
+/** Workflows with their passes over the baselines of Ayo, on the same graphs. */
 export const workflow: Bench = {
   name: 'workflow',
-  summary: 'workflows with all passes and with each alone, over the same component by component',
-  help: `Runs each application with no pass (one component after another, as LlamaDist in the Ayo paper; the calls of a component at once), with all passes and
-with each pass alone, one query and ${Math.max(...AT_ONCE)} queries at once. Times are from the request to the outcome at the HTTP client, the mean of the queries. Encoders have the size of
-MiniLM-L6 and random weights; a search of the search engine takes ${SEARCH_MS} ms. Each query has a document of its own, so that no prefix is computed
-already. A round runs all ways, which take turns in going first.`,
-  async run({ repetitions, quick, progress }) {
-    const home = await newHome();
-    const weights = path.join(home, 'mini');
-    await randomEncoder(`${weights}-encoder`, { kind: 'embedding', config: MINI }, 7);
-    await randomEncoder(`${weights}-ranker`, { kind: 'reranker', config: MINI }, 7);
-    await using engine = await SearchEngine.start({ delayMs: SEARCH_MS, port: ENGINE_PORT });
-    const functions = [...new Set(APPLICATIONS.map((name) => name.split('/')[0] as string))];
-    await using platform = await Platform.start({ home, functions, config: configuration(weights) });
-    const rounds = quick ? 1 : repetitions * 2;
-    const costs = await costOfNodes(platform);
-    const rows: string[][] = [];
-    const data: Record<string, unknown> = {};
-    let query = 0;
-    for (const application of APPLICATIONS) {
-      // The first query of each kind makes instances and warms up the engines.
-      for (const way of WAYS.slice(0, 2)) await runAtOnce(platform, application, way, engine.url, 2, () => query++);
-      for (const atOnce of AT_ONCE) {
-        // A quick run shows each pass alone for one query only.
-        const ways = quick && atOnce > 1 ? WAYS.slice(0, 2) : WAYS;
-        const times = ways.map((): number[] => []);
-        for (let round = 0; round < rounds; round++) {
-          const sides = ways.map(
-            (way) => () => runAtOnce(platform, application, way, engine.url, atOnce, () => query++),
-          );
-          for (const [i, elapsedMs] of (await inTurn(round, sides)).entries()) times[i]?.push(elapsedMs);
+  summary:
+    'workflows with all passes and with each alone, over the same component by component; batching by topology over first come',
+  help: `Runs each application component by component (LlamaDist in the Ayo paper), with components at once that do not read from each other (LlamaDistPC), with
+all passes and with each pass alone; one query and ${Math.max(...AT_ONCE)} queries at once. The prefix cache is on for all. Times are from the request to the
+outcome at the HTTP client, the mean of the queries. First on engines paced by latency profiles (${PACED.description}), then on
+real ones (${CORES.description}). A search of the search engine takes ${SEARCH_MS} ms. Each query has a document of its own, so that no
+prefix is computed already. ${MIXED} mixed queries, ${APART_MS} ms apart, compare batching by topology with first come, both with all other passes, on paced
+engines whose model takes ${CROWDED.sequences} sequences a batch: without a bound no call waits for a place. A round
+runs all ways, which take turns in going first.`,
+  async run(options) {
+    // A bar in a terminal, lines elsewhere.
+    const bar = new cliProgress.SingleBar({
+      format: 'workflows [{bar}] {value}/{total} {eta_formatted} left {what}',
+      stream: process.stderr,
+    });
+    const progress = process.stderr.isTTY ? () => undefined : options.progress;
+    bar.start(1, 0, { what: 'starting' });
+    const rounds = options.quick ? 1 : options.repetitions;
+    const rows: Row[] = [];
+    const mixed: Mixed[] = [];
+    let costs: Costs | undefined;
+    try {
+      const steps = [PACED, CORES].flatMap((engines) => stepsOf(engines, options));
+      const mixedRounds = options.quick ? 2 : MIXED_ROUNDS;
+      bar.setTotal(steps.length * rounds + mixedRounds);
+      const measureOn = async (
+        engines: Engines,
+        after: (started: WorkflowPlatform) => Promise<void>,
+      ): Promise<void> => {
+        await using started = await WorkflowPlatform.start(engines);
+        for (const step of stepsOf(engines, options)) {
+          bar.update({ what: `${engines.name}: ${step.application}, ${step.atOnce} at once` });
+          const row = await measure(started, engines, step, rounds, () => bar.increment());
+          rows.push(row);
+          progress(lineOf(row));
         }
-        const base = times[0] ?? [];
-        const gains = times.map((own) => spread(own.map((elapsedMs, i) => (base[i] ?? Number.NaN) / elapsedMs)));
-        rows.push([
-          application,
-          String(atOnce),
-          formatSpread(spread(base), 0),
-          ...gains.slice(1).map((gain) => formatSpread(gain)),
-        ]);
-        data[`${application} ${atOnce}`] = Object.fromEntries(ways.map(({ name }, i) => [name, times[i]]));
-        progress(`${application}, ${atOnce} at once: ${format(gains[1]?.median ?? Number.NaN)}×`);
-      }
+        await after(started);
+      };
+      await measureOn(PACED, async (started) => {
+        costs = await costsOf(started);
+      });
+      await measureOn(CROWDED, async (started) => {
+        for (let round = 0; round < mixedRounds; round++) {
+          bar.update({ what: `${MIXED} mixed queries` });
+          const times = await measureMixed(started, round);
+          mixed.push(times);
+          bar.increment();
+          progress(lineOfMixed(times));
+        }
+      });
+      await measureOn(CORES, async () => undefined);
+    } finally {
+      bar.stop();
     }
-    return {
-      title: 'Workflows over the same component by component: latency of these over that of the passes',
-      header: ['application', 'at once', 'components, ms', 'all', ...ALONE.map(({ name }) => name)],
-      rows,
-      notes: [
-        'Median (min–max) of the ratios within a round; aim on two cores: 1.1 or more, none below 0.98.',
-        `A node without work costs the guest ${costs}.`,
-        `${rounds} rounds; encoders as large as MiniLM-L6; ${SEARCH_MS} ms for a search.`,
-      ],
-      data,
-    };
+    return report(rows, mixed, costs, rounds);
   },
 };
 
-/** What the library itself costs for each node, by a graph of nodes that do nothing. */
-async function costOfNodes(platform: Platform): Promise<string> {
-  await deploySource(platform, path.join(ROOT, 'functions/sdk/fixtures/workflow.ts'), { name: 'empty-workflow' });
-  await call(platform, 'empty-workflow', { nodes: NODES });
-  const { times } = await call(platform, 'empty-workflow', { nodes: NODES });
-  const { make, optimise, makeAndRun } = times as Record<string, number>;
-  const micros = (elapsedMs = 0) => `${format((elapsedMs * 1000) / NODES, 0)} µs`;
-  return `${micros(make)} to make and check, ${micros(optimise)} for all passes, ${micros((makeAndRun ?? 0) - (make ?? 0))} to run`;
+/** Rounds of mixed queries: enough of these for a 99th percentile. */
+const MIXED_ROUNDS = 7;
+
+interface Step {
+  readonly application: string;
+  readonly atOnce: number;
+  readonly ways: readonly Way[];
 }
 
-/** Mean time of queries that begin at once. */
-async function runAtOnce(
-  platform: Platform,
-  application: string,
-  { passes }: Way,
-  engine: string,
-  count: number,
-  next: () => number,
-): Promise<number> {
-  const [name = '', mode] = application.split('/');
-  const times = await Promise.all(
-    Array.from({ length: count }, async () => {
-      const startMs = performance.now();
-      outputOf(await invoke(platform, name, { ...inputOf(name, next(), engine), ...(mode && { mode }), passes }));
-      return performance.now() - startMs;
+/** The share of each pass is that on paced engines, where each engine has its own time; a quick run shows it for one query only. */
+function stepsOf(engines: Engines, { quick }: BenchOptions): Step[] {
+  if (engines === CROWDED) return [];
+  return APPLICATIONS.flatMap((application) =>
+    AT_ONCE.map((atOnce) => {
+      const ways = [MODULES, PARALLEL, ALL];
+      const alone = engines === PACED && (atOnce === 1 || !quick) ? ALONE : [];
+      return { application, atOnce, ways: [...ways, ...alone] };
     }),
   );
-  return mean(times);
 }
 
-function inputOf(name: string, query: number, engine: string): object {
-  const question = `Number ${query}: who went to the park with the dog?`;
-  if (name === 'search-generation') return { question, engine, search: 'always', queries: 3 };
-  const sentence = (i: number) =>
-    `In story ${query} on day ${i} Tim went to the park with his mom and saw a big dog that ran away.`;
-  const document = Array.from({ length: name === 'contextual-retrieval' ? 8 : 24 }, (_, i) => sentence(i)).join(' ');
-  return { document, question };
+async function measure(
+  { queries }: WorkflowPlatform,
+  engines: Engines,
+  { application, atOnce, ways }: Step,
+  rounds: number,
+  done: () => void,
+): Promise<Row> {
+  // The first queries make instances and warm up the engines.
+  for (const way of [MODULES, ALL]) await queries.timesAtOnce(application, way, Math.min(2, atOnce));
+  const times: Record<string, number[]> = Object.fromEntries(ways.map(({ name }) => [name, []]));
+  for (let round = 0; round < rounds; round++) {
+    const sides = ways.map((way) => async () => mean(await queries.timesAtOnce(application, way, atOnce)));
+    for (const [i, ms] of (await inTurn(round, sides)).entries()) times[ways[i]?.name ?? '']?.push(ms);
+    done();
+  }
+  return { engines: engines.name, application, atOnce, times };
 }
 
-const configuration = (weights: string): string => `
-[http]
-private_hosts = ["127.0.0.1"]
+/** Times of the mixed queries of a round, by way. */
+interface Mixed {
+  readonly firstCome: readonly number[];
+  readonly topology: readonly number[];
+}
 
-[[model]]
-name = "stories15m"
+async function measureMixed({ queries }: WorkflowPlatform, round: number): Promise<Mixed> {
+  const side = (way: Way) => () =>
+    Promise.all(
+      Array.from({ length: MIXED }, async (_, i) => {
+        await new Promise((resolve) => setTimeout(resolve, i * APART_MS));
+        return queries.time(APPLICATIONS[i % APPLICATIONS.length] as string, way);
+      }),
+    );
+  const [firstCome, topology] = await inTurn(round, [side(FIRST_COME), side(ALL)] as const);
+  return { firstCome, topology };
+}
 
-[[model]]
-name = "mini-encoder"
-kind = "embedding"
-source = "file:${weights}-encoder"
+function lineOf({ engines, application, atOnce, times }: Row): string {
+  const medians = Object.entries(times).map(([way, own]) => `${way} ${format(spread(own).median, 0)} ms`);
+  return `${engines}, ${application}, ${atOnce} at once: ${medians.join(', ')}`;
+}
 
-[[model]]
-name = "mini-ranker"
-kind = "reranker"
-source = "file:${weights}-ranker"
-`;
+function lineOfMixed({ firstCome, topology }: Mixed): string {
+  const [first, deep] = [firstCome, topology].map(
+    (own) => `mean ${format(mean(own), 0)} ms, slowest ${format(Math.max(...own), 0)}`,
+  );
+  return `${MIXED} mixed queries: first come ${first}; topology ${deep}`;
+}
+
+interface Costs {
+  /** By application. */
+  readonly applications: Readonly<Record<string, { nodes: number; makeMs: number; optimiseMs: number }>>;
+  /** What the library costs for each node, by a graph of nodes that do nothing. */
+  readonly empty: { readonly make: number; readonly optimise: number; readonly makeAndRun: number };
+}
+
+async function costsOf(started: WorkflowPlatform): Promise<Costs> {
+  await started.deploy('functions/sdk/fixtures/workflow.ts', 'empty-workflow');
+  await started.deploy('test/bench/workflow/optimiser-cost.ts', 'optimiser-cost');
+  const document = 'Tim went to the park with his mom and saw a big dog that ran away. '.repeat(started.sentences);
+  const twice = async (name: string, input: object) => {
+    await call(started.platform, name, input);
+    return call(started.platform, name, input);
+  };
+  return {
+    applications: await twice('optimiser-cost', { document }),
+    empty: (await twice('empty-workflow', { nodes: NODES })).times,
+  };
+}
+
+function report(rows: readonly Row[], mixed: readonly Mixed[], costs: Costs | undefined, rounds: number) {
+  const gain = ({ times }: Row, base: Way, way: Way) =>
+    spread((times[base.name] ?? []).map((ms, i) => ms / (times[way.name]?.[i] ?? Number.NaN)));
+  const cell = (row: Row, way: Way) => (row.times[way.name] ? formatSpread(gain(row, MODULES, way)) : '');
+  const gains = (engines: Engines, base: Way) =>
+    rows.filter((row) => row.engines === engines.name).map((row) => ({ row, gain: gain(row, base, ALL).median }));
+  const summary = (engines: Engines, base: Way) => {
+    const all = gains(engines, base);
+    const byFunction = Map.groupBy(all, ({ row }) => functionOf(row.application));
+    const average = mean([...byFunction.values()].map((own) => mean(own.map(({ gain }) => gain))));
+    const least = Math.min(...all.map(({ gain }) => gain));
+    return `${engines.name}, all passes over ${base.name}: ${format(average)} on average of the four applications, ${format(least)} at least`;
+  };
+  const both = (pick: (round: Mixed) => readonly number[]) => mixed.flatMap(pick);
+  const [first, deep] = [both(({ firstCome }) => firstCome), both(({ topology }) => topology)];
+  const means = spread(mixed.map(({ firstCome, topology }) => mean(firstCome) / mean(topology)));
+  const share = Object.entries(costs?.applications ?? {}).map(([application, { nodes, makeMs, optimiseMs }]) => {
+    const row = rows.find(
+      (each) => each.application === application && each.atOnce === 1 && each.engines === PACED.name,
+    );
+    const queryMs = spread(row?.times[ALL.name] ?? []).median;
+    return `${application} ${format(optimiseMs, 1)} ms for ${nodes} nodes (${format((100 * optimiseMs) / queryMs)} %), made in ${format(makeMs, 1)} ms`;
+  });
+  const micros = (ms = Number.NaN) => `${format((ms * 1000) / NODES, 0)} µs`;
+  const { make, optimise, makeAndRun } = costs?.empty ?? {
+    make: Number.NaN,
+    optimise: Number.NaN,
+    makeAndRun: Number.NaN,
+  };
+  return {
+    title: 'Workflows over the same component by component: latency of these over that of the passes',
+    header: ['engines', 'application', 'at once', 'modules, ms', ...[PARALLEL, ALL, ...ALONE].map(({ name }) => name)],
+    rows: rows.map((row) => [
+      row.engines,
+      row.application,
+      String(row.atOnce),
+      formatSpread(spread(row.times[MODULES.name] ?? []), 0),
+      ...[PARALLEL, ALL, ...ALONE].map((way) => cell(row, way)),
+    ]),
+    notes: [
+      'Median (min–max) of the ratios within a round.',
+      `${summary(PACED, MODULES)} (aim 1.4, 0.98).`,
+      `${summary(PACED, PARALLEL)}.`,
+      `${summary(CORES, MODULES)} (aim 1.1, 0.98).`,
+      `${MIXED} mixed queries ${APART_MS} ms apart, paced, ${CROWDED.sequences} sequences a batch: mean latency first come over topology ${formatSpread(means)} (aim 1.15); ms ${formatTail(first, 0)} over ${formatTail(deep, 0)}, of the 99th percentiles ${format(quantile(deep, 0.99) / quantile(first, 0.99))} (aim at most 1.05).`,
+      `All passes, and their share of a query on paced engines (aim 3 %): ${share.join('; ')}.`,
+      `A node without work costs the guest ${micros(make)} to make and check, ${micros(optimise)} for all passes, ${micros(makeAndRun - make)} to run.`,
+      `${rounds} rounds, ${mixed.length} of mixed queries. paced: ${PACED.description}. cores: ${CORES.description}. ${SEARCH_MS} ms for a search.`,
+    ],
+    data: { rows, mixed, costs },
+  };
+}

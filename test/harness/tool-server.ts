@@ -1,10 +1,8 @@
-import assert from 'node:assert/strict';
-import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
-import os from 'node:os';
 import path from 'node:path';
-import { deployFrom, deployFunction } from './functions.ts';
+import { deploySource } from './deploy.ts';
+import { deployFunction, functionsPlatform } from './functions.ts';
 import { ROOT } from './platform.ts';
 
 /** One request that a tool server received: the path, and the JSON of its body. */
@@ -79,17 +77,7 @@ export class ToolServer implements AsyncDisposable {
 export async function deployChanged(name: string, change: Readonly<Record<string, unknown>>): Promise<void> {
   // Deploy the unchanged function first: `deployFunction` deploys once, so later calls do not bring it back.
   await deployFunction(name);
-  const source = path.join(ROOT, 'functions', name);
-  const copy = await mkdtemp(path.join(os.tmpdir(), 'pie-function-'));
-  try {
-    await cp(source, copy, { recursive: true });
-    const manifest = JSON.parse(await readFile(path.join(source, 'pie.json'), 'utf8')) as object;
-    assert.ok('name' in manifest);
-    await writeFile(path.join(copy, 'pie.json'), JSON.stringify({ ...manifest, ...change }));
-    await deployFrom(copy, name);
-  } finally {
-    await rm(copy, { recursive: true, force: true });
-  }
+  await deploySource(await functionsPlatform(), path.join(ROOT, 'functions', name), { name, manifest: change });
 }
 
 /** Deploys `functions/<name>` with grants for these hosts only. */

@@ -1,0 +1,42 @@
+import type { Graph, Input, Node, Pass } from '@pie/inferlet/workflow';
+
+/**
+ * Lets a component start when the components that it reads from have ended: the baseline that Ayo calls LlamaDistPC, of which the prefix cache is
+ * the other half. For comparison; the library's own passes go below components.
+ */
+export const parallelComponents: Pass = {
+  name: 'parallel-components',
+  apply(graph) {
+    const byId = new Map(graph.nodes.map((node) => [node.id, node]));
+    const after = new Map<string, Set<string>>();
+    for (const node of graph.nodes) {
+      const read = after.get(node.module) ?? new Set();
+      after.set(node.module, read);
+      for (const needed of neededBy(node)) for (const module of componentsOf(needed, graph, byId)) read.add(module);
+    }
+    const waitsFor = ({ module }: Node) => [...(after.get(module) ?? [])].filter((other) => other !== module);
+    const nodes = graph.nodes.map((node) =>
+      node.after.length === 0 || node.ordered ? node : { ...node, after: waitsFor(node) },
+    );
+    return { ...graph, nodes };
+  },
+};
+
+/** Components that a node's values come from. A node of none stands between components: it has those of the nodes that it reads. */
+function componentsOf(id: string, graph: Graph, byId: ReadonlyMap<string, Node>): string[] {
+  const node = byId.get(id);
+  if (!node) return [];
+  return node.module === graph.name
+    ? neededBy(node).flatMap((needed) => componentsOf(needed, graph, byId))
+    : [node.module];
+}
+
+const neededBy = ({ inputs, when }: Node): string[] => [
+  ...Object.values(inputs).flatMap(readIn),
+  ...when.map(({ test }) => test.node),
+];
+
+function readIn(input: Input): string[] {
+  if ('from' in input) return [input.from.node];
+  return 'list' in input ? input.list.flatMap(readIn) : [];
+}

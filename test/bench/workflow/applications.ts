@@ -1,0 +1,77 @@
+import { invoke } from '#test/harness/events.ts';
+import type { Platform } from '#test/harness/platform.ts';
+import { PASSES } from '../../../functions/sdk/src/workflow/passes.ts';
+import { outputOf } from '../clients.ts';
+
+/** One way to run an application: the names of its passes. */
+export interface Way {
+  readonly name: string;
+  readonly passes: readonly string[];
+}
+
+const names = PASSES.map(({ name }) => name);
+/** The baselines of Ayo (ASPLOS '25, section 7.1): one component after another, and those at once that do not read from each other. */
+export const MODULES: Way = { name: 'modules', passes: [] };
+export const PARALLEL: Way = { name: 'parallel modules', passes: ['parallel-components'] };
+export const ALL: Way = { name: 'all passes', passes: names };
+export const FIRST_COME: Way = { name: 'first come', passes: names.filter((name) => name !== 'topology-batching') };
+/** Each pass by itself. No application opens a saved context, so that pass has nothing to do. */
+export const ALONE: readonly Way[] = names
+  .filter((name) => name !== 'context-prefetch')
+  .map((name) => ({ name, passes: [name] }));
+
+/** The applications of Ayo; document QA synthesizes in two ways. */
+export const APPLICATIONS = [
+  'search-generation',
+  'document-qa/tree',
+  'document-qa/refine',
+  'advanced-rag',
+  'contextual-retrieval',
+] as const;
+
+export const functionOf = (application: string): string => application.split('/')[0] as string;
+
+/** The work of a query: what its document and its search weigh. */
+export interface Work {
+  /** Sentences of a document; contextual retrieval, which generates for each passage, has a third of them. */
+  readonly sentences: number;
+  /** Address of the search engine. */
+  readonly engine: string;
+}
+
+/** Sends queries of an application, each with a document of its own, so that the prefix cache has nothing of it. */
+export class Queries {
+  readonly #platform: Platform;
+  readonly #work: Work;
+  #sent = 0;
+
+  constructor(platform: Platform, work: Work) {
+    this.#platform = platform;
+    this.#work = work;
+  }
+
+  /** Time from the request to the outcome, milliseconds. */
+  async time(application: string, { passes }: Way): Promise<number> {
+    const [name = '', mode] = application.split('/');
+    const input = { ...this.#input(name), ...(mode && { mode }), passes };
+    const startMs = performance.now();
+    outputOf(await invoke(this.#platform, name, input));
+    return performance.now() - startMs;
+  }
+
+  /** Times of queries that begin at once. */
+  timesAtOnce(application: string, way: Way, count: number): Promise<number[]> {
+    return Promise.all(Array.from({ length: count }, () => this.time(application, way)));
+  }
+
+  #input(name: string): object {
+    const query = this.#sent++;
+    const { sentences, engine } = this.#work;
+    const question = `Number ${query}: who went to the park with the dog?`;
+    if (name === 'search-generation') return { question, engine, search: 'always', queries: 3 };
+    const sentence = (_: unknown, i: number) =>
+      `In story ${query} on day ${i} Tim went to the park with his mom and saw a big dog that ran away.`;
+    const count = name === 'contextual-retrieval' ? Math.ceil(sentences / 3) : sentences;
+    return { document: Array.from({ length: count }, sentence).join(' '), question };
+  }
+}
