@@ -11,11 +11,14 @@ import {
   functionOf,
   MODULES,
   PARALLEL,
+  type Queries,
   type Way,
 } from './workflow/applications.ts';
 import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from './workflow/engines.ts';
 
 const AT_ONCE = [1, 16];
+/** Queries of a round where each has the engines to itself. */
+const IN_TURN = 2;
 /** Queries of all applications beside each other, and the time between two. */
 const MIXED = 16;
 const APART_MS = 50;
@@ -35,10 +38,10 @@ export const workflow: Bench = {
   summary:
     'workflows with all passes and with each alone, over the same component by component; batching by topology over first come',
   help: `Runs each application component by component (LlamaDist in the Ayo paper), with components at once that do not read from each other (LlamaDistPC), with
-all passes and with each pass alone; one query and ${Math.max(...AT_ONCE)} queries at once. The prefix cache is on for all. Times are from the request to the
+all passes and with each pass alone; one query and ${Math.max(...AT_ONCE)} queries at once. Times are from the request to the
 outcome at the HTTP client, the mean of the queries. First on engines paced by latency profiles (${PACED.description}), then on
-real ones (${CORES.description}). A search of the search engine takes ${SEARCH_MS} ms. Each query has a document of its own, so that no
-prefix is computed already. ${MIXED} mixed queries, ${APART_MS} ms apart, compare batching by topology with first come, both with all other passes, on paced
+real ones (${CORES.description}). A search of the search engine takes ${SEARCH_MS} ms. All ways answer the
+same queries; the prefix cache is off, so that none finds the work of another. ${MIXED} mixed queries, ${APART_MS} ms apart, compare batching by topology with first come, both with all other passes, on paced
 engines whose model takes ${CROWDED.sequences} sequences a batch: without a bound no call waits for a place. A round
 runs all ways, which take turns in going first.`,
   async run(options) {
@@ -119,14 +122,28 @@ async function measure(
   done: () => void,
 ): Promise<Row> {
   // The first queries make instances and warm up the engines.
-  for (const way of [MODULES, ALL]) await queries.timesAtOnce(application, way, Math.min(2, atOnce));
+  for (const way of [MODULES, ALL]) await queries.timesAtOnce(application, way, Math.min(2, atOnce), 0);
   const times: Record<string, number[]> = Object.fromEntries(ways.map(({ name }) => [name, []]));
   for (let round = 0; round < rounds; round++) {
-    const sides = ways.map((way) => async () => mean(await queries.timesAtOnce(application, way, atOnce)));
+    const sides = ways.map((way) => async () => mean(await timesOf(queries, application, way, atOnce, round)));
     for (const [i, ms] of (await inTurn(round, sides)).entries()) times[ways[i]?.name ?? '']?.push(ms);
     done();
   }
   return { engines: engines.name, application, atOnce, times };
+}
+
+/** Times of queries of one application: all at once, or a few one after another. */
+async function timesOf(
+  queries: Queries,
+  application: string,
+  way: Way,
+  atOnce: number,
+  round: number,
+): Promise<number[]> {
+  if (atOnce > 1) return queries.timesAtOnce(application, way, atOnce, round * atOnce);
+  const times: number[] = [];
+  for (let i = 0; i < IN_TURN; i++) times.push(await queries.time(application, way, round * IN_TURN + i));
+  return times;
 }
 
 /** Times of the mixed queries of a round, by way. */
@@ -140,7 +157,7 @@ async function measureMixed({ queries }: WorkflowPlatform, round: number): Promi
     Promise.all(
       Array.from({ length: MIXED }, async (_, i) => {
         await new Promise((resolve) => setTimeout(resolve, i * APART_MS));
-        return queries.time(APPLICATIONS[i % APPLICATIONS.length] as string, way);
+        return queries.time(APPLICATIONS[i % APPLICATIONS.length] as string, way, round * MIXED + i);
       }),
     );
   const [firstCome, topology] = await inTurn(round, [side(FIRST_COME), side(ALL)] as const);

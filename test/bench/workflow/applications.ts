@@ -39,11 +39,10 @@ export interface Work {
   readonly engine: string;
 }
 
-/** Sends queries of an application, each with a document of its own, so that the prefix cache has nothing of it. */
+/** Sends queries of an application. A query of a number has the same documents and answers each time, so that all ways do the same work. */
 export class Queries {
   readonly #platform: Platform;
   readonly #work: Work;
-  #sent = 0;
 
   constructor(platform: Platform, work: Work) {
     this.#platform = platform;
@@ -51,21 +50,20 @@ export class Queries {
   }
 
   /** Time from the request to the outcome, milliseconds. */
-  async time(application: string, { passes }: Way): Promise<number> {
+  async time(application: string, { passes }: Way, query: number): Promise<number> {
     const [name = '', mode] = application.split('/');
-    const input = { ...this.#input(name), ...(mode && { mode }), passes };
+    const input = { ...this.#input(name, query), ...(mode && { mode }), passes };
     const startMs = performance.now();
     outputOf(await invoke(this.#platform, name, input));
     return performance.now() - startMs;
   }
 
-  /** Times of queries that begin at once. */
-  timesAtOnce(application: string, way: Way, count: number): Promise<number[]> {
-    return Promise.all(Array.from({ length: count }, () => this.time(application, way)));
+  /** Times of queries that begin at once, numbered from `first` on. */
+  timesAtOnce(application: string, way: Way, count: number, first: number): Promise<number[]> {
+    return Promise.all(Array.from({ length: count }, (_, i) => this.time(application, way, first + i)));
   }
 
-  #input(name: string): object {
-    const query = this.#sent++;
+  #input(name: string, query: number): object {
     const { sentences, engine } = this.#work;
     const question = `Number ${query}: who went to the park with the dog?`;
     if (name === 'search-generation') return { question, engine, search: 'always', queries: 3 };

@@ -98,6 +98,7 @@ private_hosts = ["127.0.0.1"]
 
 [[model]]
 name = "stories15m"
+prefix_cache = false
 ${at(pace?.model)}
 ${sequences === undefined ? '' : `max_batch_sequences = ${sequences}`}
 
