@@ -49,7 +49,6 @@ export const demo: Command = {
     const roundTripMs = typeof options.roundTrip === 'number' ? options.roundTrip : 0;
     const rounds = typeof options.rounds === 'number' ? options.rounds : ROUNDS;
     const { client, credentials } = await call.connect();
-    const task = { ...TASK, model: text(options, 'model') ?? (await defaultModel(call)) };
     const progress = terminal.progress(`Deploying ${PROGRAM}`);
     try {
       await firstFunctions(call);
@@ -59,6 +58,7 @@ export const demo: Command = {
       progress.clear();
     }
 
+    const task = { ...TASK, model: text(options, 'model') ?? (await defaultModel(call)) };
     const http = new Http(credentials);
     const screen = new Screen(terminal, ['function: 1 invocation', 'client loop: /v1/completions']);
     const side = (at: 0 | 1): Side => ({ task, roundTripMs, signal, show: (piece) => screen.add(at, piece) });

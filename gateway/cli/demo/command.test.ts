@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TestPlatform } from '../../testing/platform.ts';
+import { EXIT } from '../failure.ts';
+import { ROOT } from '../paths.ts';
+
+describe('pie demo', () => {
+  let platform: TestPlatform;
+  let awaited: readonly string[] = ['text-completion'];
+  let looks = 0;
+  let builds = 0;
+  before(async () => {
+    const awaitedFunctions = () => {
+      looks++;
+      return awaited;
+    };
+    platform = await TestPlatform.start({ control: { awaitedFunctions } });
+    platform.build = () => {
+      builds++;
+      return { ok: false, code: 'build-failed', message: 'refused on purpose', hint: 'none' };
+    };
+  });
+  after(() => platform.stop());
+
+  it('builds nothing beside the functions that a start deploys first', async () => {
+    const child = spawn(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), 'demo'], {
+      env: { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey },
+      stdio: ['ignore', 'ignore', 'pipe'],
+      timeout: 60_000,
+    });
+    let stderr = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      stderr += text;
+    });
+    const closed = once(child, 'close');
+    while (looks < 3 && child.exitCode === null) await sleep(10);
+    assert.equal(builds, 0);
+    awaited = [];
+    await closed;
+    assert.deepEqual([child.exitCode, builds], [EXIT.refused, 1], stderr);
+    assert.match(stderr, /refused on purpose/);
+  });
+});
