@@ -74,6 +74,29 @@ describe('program', () => {
     }
   });
 
+  it('asks the engine no more often traced than interpreted', async () => {
+    const judged: ProgramBody<{ essay: string; dimensions: readonly string[] }> = (session) => {
+      const text = session.state().add`Judge this essay. ${session.argument('essay')}\n`;
+      const views = session.list('dimensions').map((dimension) => {
+        const view = gen({ maxTokens: 6 });
+        text.fork().add`Is it ${dimension}? ${view}`;
+        return { dimension, view };
+      });
+      for (const { dimension, view } of views) text.add`${dimension}: ${view}\n`;
+      text.add`Grade:${choice([' A', ' B'])}`;
+      return { views: views.map(({ view }) => view) };
+    };
+    const asked = async <I>(body: ProgramBody<I>, input: I, interpret: boolean) => {
+      const engine = new TextEngine();
+      const results = await programOn(engine, () => undefined, 'asked', body).run(input, { interpret });
+      return { results, times: engine.ran.length };
+    };
+    const input = { essay: 'The dog ran.', dimensions: DIMENSIONS };
+    const [traced, interpreted] = [await asked(judged, input, false), await asked(judged, input, true)];
+    assert.deepEqual(traced.results, interpreted.results);
+    assert.ok(traced.times <= interpreted.times, `${traced.times} and ${interpreted.times}`);
+  });
+
   it('runs forks of a traced program beside each other', async () => {
     const graph = await on(judge).graph('An essay');
     let [running, most] = [0, 0];
