@@ -18,6 +18,7 @@ import { idle } from './idle.ts';
 import { indexSearch } from './index-search.ts';
 import { isolation } from './isolation.ts';
 import { launch } from './launch.ts';
+import { plans } from './plans.ts';
 import { prefix } from './prefix.ts';
 import { pressure } from './pressure.ts';
 import { soak } from './soak.ts';
@@ -47,6 +48,7 @@ const BENCHES: readonly Bench[] = [
   workflow,
   agents,
   stacked,
+  plans,
 ];
 
 const USAGE = 'Usage: pie bench NAME [--repetitions N] [--quick] [--json]';

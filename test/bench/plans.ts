@@ -1,0 +1,144 @@
+import path from 'node:path';
+import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
+import { call, deploy, modelStats } from '#test/harness/deploy.ts';
+import { invoke, terminal } from '#test/harness/events.ts';
+import { newHome, Platform } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { inTurn } from './rounds.ts';
+import { format, formatSpread, median, spread } from './statistics.ts';
+
+const QUERIES = 5;
+const PROGRAMS = ['judge', 'multi-turn', 'tree-search'];
+const APPLICATIONS = ['document-qa', 'advanced-rag', 'contextual-retrieval', ...PROGRAMS];
+
+/** What `test/inferlets/plans.ts` tells of one application. */
+interface Costs {
+  readonly nodes: number;
+  readonly queriesMs: readonly number[];
+  readonly makeMs: number;
+  readonly passesMs: number;
+  readonly planMs?: number;
+}
+
+/** One invocation of a program. */
+interface Invoked {
+  readonly cpuMs: number;
+  readonly elapsedMs: number;
+  readonly steps: number;
+}
+
+/** The cost of making and optimising graphs, with and without plans, and programs traced over the same interpreted. */
+export const plans: Bench = {
+  name: 'plans',
+  summary: "the optimiser's share of a query with and without a plan, and programs traced over the same interpreted",
+  help: `A guest with all applications in it runs ${QUERIES} queries of each on inputs of their own, then makes the graph of a query, applies all passes and finds its plan
+many times, and divides by the number: its clock counts in milliseconds. Shares are of the median query. Each program then runs traced and
+interpreted as a function; a round runs both on one input, whose prefix the second finds computed, and they take turns in going first. CPU is the
+guest's own, as it is metered.`,
+  async run({ repetitions, quick, progress }) {
+    const home = await newHome();
+    const encoders = path.join(home, 'tiny');
+    await randomEncoder(`${encoders}-encoder`, { kind: 'embedding' }, 7);
+    await randomEncoder(`${encoders}-ranker`, { kind: 'reranker' }, 7);
+    await using platform = await Platform.start({ home, functions: PROGRAMS, config: configuration(encoders) });
+    await deploy(platform, 'plans');
+    const rows: string[][] = [];
+    const data: Record<string, unknown> = {};
+    let query = 0;
+    for (const name of APPLICATIONS) {
+      const inputs = Array.from({ length: QUERIES }, () => inputOf(name, query++));
+      const costs = (await call(platform, 'plans', { name, inputs, times: quick ? 10 : 100 })) as Costs;
+      const queryMs = median(costs.queriesMs);
+      const share = (ms: number | undefined) => (ms === undefined ? '' : `${format((100 * ms) / queryMs)} %`);
+      const micros = (ms: number | undefined) => (ms === undefined ? '' : format(ms * 1000, 0));
+      const isProgram = PROGRAMS.includes(name);
+      const rounds = isProgram ? await programRounds(platform, name, quick ? 2 : repetitions * 2, () => query++) : [];
+      const ratio = (pick: (invoked: Invoked) => number) =>
+        rounds.length === 0 ? '' : formatSpread(spread(rounds.map(([one, other]) => pick(one) / pick(other))));
+      const perNode = (side: 0 | 1) =>
+        rounds.length === 0 ? '' : format(median(rounds.map((round) => (1000 * round[side].cpuMs) / costs.nodes)), 0);
+      rows.push([
+        ...[name, String(costs.nodes), format(queryMs, 0)],
+        ...[micros(costs.makeMs), micros(costs.passesMs), share(costs.makeMs + costs.passesMs)],
+        ...[micros(costs.planMs), share(costs.planMs)],
+        ...[ratio(({ elapsedMs }) => elapsedMs), ratio(({ steps }) => steps), `${perNode(0)} ${perNode(1)}`.trim()],
+      ]);
+      data[name] = { ...costs, rounds };
+      progress(`${name}: ${share(costs.makeMs + costs.passesMs)}, with a plan ${share(costs.planMs) || 'none'}`);
+    }
+    return {
+      title: "The optimiser's cost within a guest, and programs traced over interpreted",
+      header: [
+        ...['application', 'nodes', 'query, ms', 'make, µs', 'passes, µs', 'share', 'plan, µs', 'share'],
+        ...['time', 'device steps', 'CPU a node, µs'],
+      ],
+      rows,
+      notes: [
+        'Aim: making and passes at most 3 % of a query, finding a plan at most 0.5 %.',
+        'Time and steps: traced over interpreted, median (min–max) of the ratios within a round; at most 1 is the aim for the steps.',
+        'CPU a node: of the whole invocation, by the nodes of the graph, traced and interpreted.',
+      ],
+      data,
+    };
+  },
+};
+
+async function programRounds(
+  platform: Platform,
+  name: string,
+  count: number,
+  next: () => number,
+): Promise<(readonly [Invoked, Invoked])[]> {
+  const rounds: (readonly [Invoked, Invoked])[] = [];
+  for (const interpret of [false, true]) await runProgram(platform, name, next(), interpret);
+  for (let round = 0; round < count; round++) {
+    const query = next();
+    rounds.push(
+      await inTurn(round, [
+        () => runProgram(platform, name, query, false),
+        () => runProgram(platform, name, query, true),
+      ]),
+    );
+  }
+  return rounds;
+}
+
+async function runProgram(platform: Platform, name: string, query: number, interpret: boolean): Promise<Invoked> {
+  await modelStats(platform, { reset: true });
+  const startMs = performance.now();
+  const end = terminal(await invoke(platform, name, { ...inputOf(name, query), interpret }));
+  if (end?.event !== 'result') throw new Error(`${name}: ${JSON.stringify(end?.data)}`);
+  const elapsedMs = performance.now() - startMs;
+  return { elapsedMs, cpuMs: end.data.usage.cpuMs, steps: (await modelStats(platform)).batches };
+}
+
+function inputOf(name: string, query: number): object {
+  const question = `Number ${query}: who went to the park with the dog?`;
+  const sentence = (i: number) => `In story ${query} on day ${i} Tim went to the park with his mom and saw a big dog.`;
+  const text = (sentences: number) => Array.from({ length: sentences }, (_, i) => sentence(i)).join(' ');
+  switch (name) {
+    case 'judge':
+      return { essay: text(4), dimensions: ['clear', 'interesting', 'kind'], maxTokens: 24 };
+    case 'multi-turn':
+      return { questions: [question, 'What did the dog do?', 'Where is the dog now?'], maxTokens: 24 };
+    case 'tree-search':
+      return { question, branches: 2, maxTokens: 24 };
+    default:
+      return { document: text(name === 'contextual-retrieval' ? 8 : 24), question };
+  }
+}
+
+const configuration = (encoders: string): string => `
+[[model]]
+name = "stories15m"
+
+[[model]]
+name = "tiny-encoder"
+kind = "embedding"
+source = "file:${encoders}-encoder"
+
+[[model]]
+name = "tiny-ranker"
+kind = "reranker"
+source = "file:${encoders}-ranker"
+`;
