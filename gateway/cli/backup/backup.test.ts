@@ -173,6 +173,30 @@ describe('a backup', () => {
     assert.deepEqual(await readdir(directory), before);
   });
 
+  it('goes into a home with a Redis of its own, and comes from one whose platform is stopped', async () => {
+    const own = (home: string) => ({ PIE_HOME: path.join(directory, home), PIE_MACHINE: 'east' });
+    const quiet = { onProgress: () => undefined, signal };
+    for (const home of ['private', 'again']) {
+      await mkdir(path.join(directory, home));
+      await writeFile(path.join(directory, home, 'master.key'), MASTER_KEY);
+    }
+    const first = await restore({ ...quiet, file, force: false, environment: own('private') });
+    const again = path.join(directory, 'of-a-stopped-platform');
+    const { records } = await backUp({ ...quiet, file: again, release: '1', environment: own('private') });
+    assert.equal(records, first.records);
+    await assert.rejects(
+      restore({ ...quiet, file: again, force: false, environment: own('private') }),
+      /There is a platform already/,
+    );
+    const second = await restore({ ...quiet, file: again, force: false, environment: own('again') });
+    assert.deepEqual([second.records, second.files, second.masterKeys], [first.records, 2, first.masterKeys]);
+    await assert.rejects(
+      backUp({ ...quiet, file: path.join(directory, 'nothing'), release: '1', environment: own('nowhere') }),
+      /There is no platform in .*nowhere/,
+    );
+    assert.equal(existsSync(path.join(directory, 'nowhere')), false);
+  });
+
   it('needs a Redis user that may take a snapshot', async () => {
     await from.call('ACL', 'SETUSER', 'weak', 'on', '>pw', '~*', '&*', '+@all', '-@dangerous');
     await from.config('SET', 'requirepass', 'strong');
