@@ -1,9 +1,11 @@
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
 
 const PID_FILE = 'supervisor.pid';
+/** In a home that a restore is writing: without all of its records, the platform would delete what belongs to the others. */
+const RESTORING = 'restoring';
 /** In the command lines of the programs that claim a home: the supervisor's, and the restoring `pie`. */
 const OWNERS = /infra\/up\.|gateway\/cli\//;
 
@@ -13,6 +15,21 @@ export function assertHomeFree({ home, runDirectory }: Pick<Config, 'home' | 'ru
   if (owner === null || owner === process.pid || !isPlatform(owner)) return;
   throw new ConfigError(
     `${home} is in use by a running platform (process ${owner}). Stop it, or set PIE_HOME and PIE_PORT to run a second one.`,
+  );
+}
+
+/** Marks a home as one in which a restore has begun, until the returned function is called. */
+export function markRestoring({ home }: Pick<Config, 'home'>): () => void {
+  const mark = path.join(home, RESTORING);
+  writeFileSync(mark, '');
+  return () => rmSync(mark, { force: true });
+}
+
+/** Throws {@link ConfigError} when a restore into the home has begun and not ended. */
+export function assertRestored({ home }: Pick<Config, 'home'>): void {
+  if (!existsSync(path.join(home, RESTORING))) return;
+  throw new ConfigError(
+    `A restore into ${home} broke off, and a part of the platform is missing. Run \`pie restore FILE --force\` again.`,
   );
 }
 

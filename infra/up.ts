@@ -10,7 +10,7 @@ import { missingRedisServer } from './bootstrap/redis-server.js';
 import { bundledFunctions, deployBundled, deployRest, firstFunctions } from './bundled.ts';
 import { type Config, loadConfig } from './config.ts';
 import { ConfigError } from './config-error.ts';
-import { claimHome } from './home.ts';
+import { assertRestored, claimHome } from './home.ts';
 import { LIFELINE_VARIABLE } from './lifeline.ts';
 import { claimMachine } from './machine-lease.ts';
 import type { Role } from './machine-settings.ts';
@@ -58,6 +58,7 @@ async function main(): Promise<number> {
   process.chdir(config.root);
   const redisProblem = config.redis.kind === 'private' ? missingRedisServer() : null;
   if (redisProblem !== null) throw new ConfigError(redisProblem);
+  assertRestored(config);
   const releaseHome = claimHome(config);
   const stopping = new AbortController();
   const stopped = new Promise<void>((resolve) => stopping.signal.addEventListener('abort', () => resolve()));

@@ -7,6 +7,8 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, it } from 'node:test';
 import type { Redis } from 'ioredis';
+import { loadConfig } from '#infra/config.ts';
+import { assertRestored, markRestoring } from '#infra/home.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { seal } from '#scheduler/secrets/sealing.ts';
@@ -188,7 +190,11 @@ describe('a backup', () => {
       restore({ ...quiet, file: again, force: false, environment: own('private') }),
       /There is a platform already/,
     );
+    const config = loadConfig(own('again'));
+    markRestoring(config);
+    assert.throws(() => assertRestored(config), /A restore into .*again broke off/);
     const second = await restore({ ...quiet, file: again, force: false, environment: own('again') });
+    assertRestored(config);
     assert.deepEqual([second.records, second.files, second.masterKeys], [first.records, 2, first.masterKeys]);
     await assert.rejects(
       backUp({ ...quiet, file: path.join(directory, 'nothing'), release: '1', environment: own('nowhere') }),

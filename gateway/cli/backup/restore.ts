@@ -3,7 +3,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import type { Redis } from 'ioredis';
 import { missingRedisServer } from '#infra/bootstrap/redis-server.js';
 import { type Config, loadConfig } from '#infra/config.ts';
-import { assertHomeFree, claimHome } from '#infra/home.ts';
+import { assertHomeFree, claimHome, markRestoring } from '#infra/home.ts';
 import { listMachines } from '#scheduler/machines/machines.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { Store } from '#scheduler/store/store.ts';
@@ -147,13 +147,15 @@ async function replace(
   contents: Contents,
   { onProgress, signal }: RestoreRequest,
 ): Promise<void> {
+  const restored = markRestoring(config);
   await clear(config, redis);
   try {
     await write(config, redis, file, signal, (records, files) =>
       onProgress(`${records} of ${contents.records} records, ${files} of ${contents.files} files`),
     );
   } catch (error) {
-    await clear(config, redis).catch(() => undefined);
+    // When that fails, too, the mark stays.
+    await clear(config, redis).then(restored, () => undefined);
     if ((error as Error).message.startsWith('OOM'))
       throw new Failure('Redis has too little memory for the backup.', {
         exitCode: EXIT.refused,
@@ -162,6 +164,7 @@ async function replace(
       });
     throw error;
   }
+  restored();
 }
 
 async function write(
