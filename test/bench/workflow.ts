@@ -122,7 +122,7 @@ async function measure(
   done: () => void,
 ): Promise<Row> {
   // The first queries make instances and warm up the engines.
-  for (const way of [MODULES, ALL]) await queries.timesAtOnce(application, way, Math.min(2, atOnce), 0);
+  for (const way of [MODULES, ALL]) await queries.timesAtOnce(application, way, atOnce, 0);
   const times: Record<string, number[]> = Object.fromEntries(ways.map(({ name }) => [name, []]));
   for (let round = 0; round < rounds; round++) {
     const sides = ways.map((way) => async () => mean(await timesOf(queries, application, way, atOnce, round)));
