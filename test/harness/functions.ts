@@ -146,36 +146,22 @@ export function assertBatched({ batchSizes }: Pick<ModelStats, 'batchSizes'>): v
   assert.ok(alone <= 0.75 * sequences, `${alone} of ${sequences} were computed alone: ${batchSizes}`);
 }
 
-/** Device steps of an invocation, and the sequences that they computed. */
-interface Computed {
-  readonly steps: number;
-  readonly sequences: number;
-}
-
 /**
- * Invokes a program by its trace and interpreted. Its results must be the same, and the device may compute no more sequences for the trace, in no
- * more steps.
+ * Invokes a program by its trace and interpreted: its results must be the same. Returns the device steps of both, which vary by the tokens that
+ * the device decodes ahead and no program takes; the tests of the library count calls exactly.
  */
 export async function tracedAsInterpreted(
   name: string,
   input: object,
-): Promise<{
-  readonly output: Called['output'];
-  readonly traced: Computed;
-  readonly interpreted: Computed;
-}> {
+): Promise<{ readonly output: Called['output']; readonly traced: number; readonly interpreted: number }> {
   const invoked = async (interpret: boolean) => {
     await countersOf(STORIES, { reset: true });
     const { output } = await callFunction(name, { ...input, interpret });
-    const { batches: steps, batchSizes } = await countersOf();
-    return { output, steps, sequences: batchSizes.reduce((sum, count, size) => sum + count * size, 0) };
+    return { output, steps: (await countersOf()).batches };
   };
-  const { output, ...interpreted } = await invoked(true);
-  const { output: same, ...traced } = await invoked(false);
-  assert.deepEqual(same, output);
-  const shown = JSON.stringify({ traced, interpreted });
-  assert.ok(traced.steps <= interpreted.steps && traced.sequences <= interpreted.sequences, shown);
-  return { output, traced, interpreted };
+  const [interpreted, traced] = [await invoked(true), await invoked(false)];
+  assert.deepEqual(traced.output, interpreted.output);
+  return { output: traced.output, traced: traced.steps, interpreted: interpreted.steps };
 }
 
 /** Deploys `functions/<name>` once. */
