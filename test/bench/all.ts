@@ -21,9 +21,19 @@ const SUITES: readonly { readonly name: string; readonly quick: boolean }[] = [
   { name: 'forks', quick: true },
   { name: 'concurrency', quick: true },
   { name: 'idle', quick: true },
-  ...['isolation', 'flood', 'classes', 'admission', 'pressure', 'index', 'workflow', 'engine', 'tenants', 'soak'].map(
-    (name) => ({ name, quick: false }),
-  ),
+  ...[
+    'isolation',
+    'flood',
+    'classes',
+    'admission',
+    'pressure',
+    'index',
+    'workflow',
+    'plans',
+    'engine',
+    'tenants',
+    'soak',
+  ].map((name) => ({ name, quick: false })),
 ];
 
 /** A quick run begins no suite after this time, and ends one that runs then. */
