@@ -56,7 +56,8 @@ export class Platform implements AsyncDisposable {
       if (!(name in (options.env ?? {}))) delete this.environment[name];
     const functions = options.functions ?? FIRST_FUNCTIONS;
     const flags = functions === false ? ['--no-functions'] : ['--functions', functions.join(',')];
-    this.#supervisor = spawn(process.execPath, ['infra/up.ts', '--json', ...flags], {
+    const [command = '', ...before] = [...(options.on ?? []), process.execPath];
+    this.#supervisor = spawn(command, [...before, 'infra/up.ts', '--json', ...flags], {
       cwd: ROOT,
       // The platform ends with this process, however this process ends.
       env: { ...this.environment, [LIFELINE_VARIABLE]: 'stdin' },
@@ -95,7 +96,7 @@ export class Platform implements AsyncDisposable {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${this.port}`;
+    return `http://${this.environment.PIE_HOST ?? '127.0.0.1'}:${this.port}`;
   }
 
   get supervisorPid(): number {
@@ -195,6 +196,8 @@ export interface StartOptions {
   readonly home?: string;
   readonly port?: number;
   readonly env?: NodeJS.ProcessEnv;
+  /** Words before the command that starts the platform, see `Network.on`. */
+  readonly on?: readonly string[];
   /** Keeps the home for a later platform. */
   readonly keepHome?: boolean;
   /** Text of the home's pie.toml. */

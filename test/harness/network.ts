@@ -1,0 +1,108 @@
+import { execFileSync } from 'node:child_process';
+import { randomInt } from 'node:crypto';
+
+/** A network range for tests of networks (RFC 2544), which no network of this machine has. */
+const RANGE = '198.18';
+/** An address of no machine: frames to it arrive nowhere. */
+const NOWHERE = '02:00:00:00:00:ff';
+
+/**
+ * Machines as network namespaces of this one, each with an address and a cable to a common switch, which is a namespace, too. This process
+ * has a cable of its own. Needs root and `ip`.
+ */
+export class Network implements Disposable {
+  readonly #id = `pie${process.pid}`;
+  readonly #names: readonly string[];
+  readonly #net = `${RANGE}.${randomInt(256)}`;
+
+  constructor(names: readonly string[]) {
+    this.#names = names;
+    process.once('exit', this.#remove);
+    const hub = this.#space('switch');
+    ip('netns', 'add', hub);
+    ip('-n', hub, 'link', 'add', 'name', 'hub', 'type', 'bridge');
+    ip('-n', hub, 'link', 'set', 'dev', 'hub', 'up');
+    ip('link', 'add', 'name', this.#id, 'type', 'veth', 'peer', 'name', 'outside', 'netns', hub);
+    ip('addr', 'add', `${this.#net}.254/24`, 'dev', this.#id);
+    ip('link', 'set', 'dev', this.#id, 'up');
+    ip('-n', hub, 'link', 'set', 'dev', 'outside', 'master', 'hub', 'up');
+    for (const name of names) {
+      const space = this.#space(name);
+      ip('netns', 'add', space);
+      ip('link', 'add', 'name', 'cable', 'netns', space, 'type', 'veth', 'peer', 'name', name, 'netns', hub);
+      ip('-n', space, 'addr', 'add', `${this.address(name)}/24`, 'dev', 'cable');
+      for (const link of ['lo', 'cable']) ip('-n', space, 'link', 'set', 'dev', link, 'up');
+      ip('-n', hub, 'link', 'set', 'dev', name, 'master', 'hub', 'up');
+    }
+  }
+
+  /** Why this machine has no network namespaces; false where it has. */
+  static missing(): string | false {
+    if (process.getuid?.() !== 0) return 'network namespaces need root';
+    const probe = `pie${process.pid}probe`;
+    try {
+      ip('netns', 'add', probe);
+      ip('-n', probe, 'link', 'add', 'name', 'a', 'type', 'veth', 'peer', 'name', 'b');
+      return false;
+    } catch (error) {
+      return `no network namespaces with cables here: ${error instanceof Error ? error.message : error}`;
+    } finally {
+      quietly('netns', 'del', probe);
+    }
+  }
+
+  address(name: string): string {
+    return `${this.#net}.${this.#names.indexOf(name) + 1}`;
+  }
+
+  /** The words before a command that runs on a machine. */
+  on(name: string): string[] {
+    return ['ip', 'netns', 'exec', this.#space(name)];
+  }
+
+  /** Pulls a machine's cable. */
+  cut(name: string): void {
+    ip('-n', this.#space('switch'), 'link', 'set', 'dev', name, 'down');
+  }
+
+  /** Puts a machine's cable back. */
+  heal(name: string): void {
+    ip('-n', this.#space('switch'), 'link', 'set', 'dev', name, 'up');
+  }
+
+  /** Loses what a machine sends to another one; what comes back arrives. */
+  mute(from: string, to: string): void {
+    const where = [this.address(to), 'lladdr', NOWHERE, 'nud', 'permanent', 'dev', 'cable'];
+    ip('-n', this.#space(from), 'neigh', 'replace', ...where);
+  }
+
+  unmute(from: string, to: string): void {
+    ip('-n', this.#space(from), 'neigh', 'del', this.address(to), 'dev', 'cable');
+  }
+
+  [Symbol.dispose](): void {
+    process.off('exit', this.#remove);
+    this.#remove();
+  }
+
+  readonly #remove = (): void => {
+    for (const name of [...this.#names, 'switch']) quietly('netns', 'del', this.#space(name));
+    quietly('link', 'del', this.#id);
+  };
+
+  #space(name: string): string {
+    return `${this.#id}-${name}`;
+  }
+}
+
+function ip(...words: string[]): void {
+  execFileSync('ip', words, { stdio: ['ignore', 'ignore', 'pipe'] });
+}
+
+function quietly(...words: string[]): void {
+  try {
+    ip(...words);
+  } catch {
+    // It is not there.
+  }
+}
