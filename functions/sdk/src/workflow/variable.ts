@@ -66,12 +66,12 @@ export class Variable {
 
 export const isVariable = (value: unknown): value is Variable => value instanceof Variable;
 
-/** Places of conditions that a value decided which may not exist yet. @internal */
+/** Places of conditions that a value decided which may not exist yet. */
 export const undecided = new Map<string, string>();
 
 /**
  * A value that a condition of a program looks at, and the condition's place. JavaScript asks no object whether it is true or equal, so that the
- * build puts this around conditions when it traces a program. Throws `invalid-argument` for a value that may not exist yet. @internal
+ * build puts this around conditions when it traces a program. Throws `invalid-argument` for a value that may not exist yet.
  */
 export function tested<T>(value: T, place: string): T {
   const ways = isVariable(value)
