@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import cliProgress from 'cli-progress';
 import { call } from '#test/harness/deploy.ts';
 import type { Bench, BenchOptions } from './bench.ts';
@@ -17,6 +18,7 @@ import {
 import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from './workflow/engines.ts';
 
 const AT_ONCE = [1, 16];
+const QUICK_AT_ONCE = [1, 4];
 /** Queries of a round where each has the engines to itself. */
 const IN_TURN = 2;
 /** Queries of all applications beside each other, and the time between two. */
@@ -58,7 +60,7 @@ runs all ways, which take turns in going first.`,
     let costs: Costs | undefined;
     try {
       const steps = [PACED, CORES].flatMap((engines) => stepsOf(engines, options));
-      const mixedRounds = options.quick ? 2 : MIXED_ROUNDS;
+      const mixedRounds = options.quick ? 1 : MIXED_ROUNDS;
       bar.setTotal(steps.length * rounds + mixedRounds);
       const measureOn = async (
         engines: Engines,
@@ -77,6 +79,7 @@ runs all ways, which take turns in going first.`,
         costs = await costsOf(started);
       });
       await measureOn(CROWDED, async (started) => {
+        await mixedTimes(started, ALL, 0);
         for (let round = 0; round < mixedRounds; round++) {
           bar.update({ what: `${MIXED} mixed queries` });
           const times = await measureMixed(started, round);
@@ -102,11 +105,14 @@ interface Step {
   readonly ways: readonly Way[];
 }
 
-/** The share of each pass is that on paced engines, where each engine has its own time; a quick run shows it for one query only. */
+/**
+ * The share of each pass is that on paced engines, where each engine has its own time. A quick run shows it for one query only, and has fewer
+ * queries at once.
+ */
 function stepsOf(engines: Engines, { quick }: BenchOptions): Step[] {
   if (engines === CROWDED) return [];
   return APPLICATIONS.flatMap((application) =>
-    AT_ONCE.map((atOnce) => {
+    (quick ? QUICK_AT_ONCE : AT_ONCE).map((atOnce) => {
       const ways = [MODULES, PARALLEL, ALL];
       const alone = engines === PACED && (atOnce === 1 || !quick) ? ALONE : [];
       return { application, atOnce, ways: [...ways, ...alone] };
@@ -152,14 +158,17 @@ interface Mixed {
   readonly topology: readonly number[];
 }
 
-async function measureMixed({ queries }: WorkflowPlatform, round: number): Promise<Mixed> {
-  const side = (way: Way) => () =>
-    Promise.all(
-      Array.from({ length: MIXED }, async (_, i) => {
-        await new Promise((resolve) => setTimeout(resolve, i * APART_MS));
-        return queries.time(APPLICATIONS[i % APPLICATIONS.length] as string, way, round * MIXED + i);
-      }),
-    );
+function mixedTimes({ queries }: WorkflowPlatform, way: Way, round: number): Promise<number[]> {
+  return Promise.all(
+    Array.from({ length: MIXED }, async (_, i) => {
+      await sleep(i * APART_MS);
+      return queries.time(APPLICATIONS[i % APPLICATIONS.length] as string, way, round * MIXED + i);
+    }),
+  );
+}
+
+async function measureMixed(started: WorkflowPlatform, round: number): Promise<Mixed> {
+  const side = (way: Way) => () => mixedTimes(started, way, round);
   const [firstCome, topology] = await inTurn(round, [side(FIRST_COME), side(ALL)] as const);
   return { firstCome, topology };
 }
