@@ -242,7 +242,8 @@ export class InvocationRunner {
     }
     const run = new AttemptRun(attempt, launched, { models, encoders, grants, variables }, this.#shared);
     const end = await run.run();
-    return this.#conclude(attempt, run, await run.release(end));
+    // Awaited, so that the attempt counts as served until it has ended.
+    return await this.#conclude(attempt, run, await run.release(end));
   }
 
   /** Restarts the invocation of an ended run, or writes its end. */

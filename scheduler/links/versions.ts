@@ -16,7 +16,8 @@ const MAX_VERSION = 0xffff;
 /** The newest version that both sides speak; null when there is none. Both sides find the same. */
 export function commonVersion(ours: Versions, theirs: Versions): number | null {
   const version = Math.min(ours.newest, theirs.newest);
-  return version < Math.max(ours.oldest, theirs.oldest) ? null : version;
+  // A peer may state what is no number.
+  return version >= Math.max(ours.oldest, theirs.oldest) ? version : null;
 }
 
 /** The versions that a peer states; `silent` for a peer that states none, null for anything else. */

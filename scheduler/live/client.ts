@@ -252,6 +252,7 @@ class Link {
   }
 
   #agreed(version: number): void {
+    if (this.#connected) return;
     const theirs = { oldest: version, newest: version };
     if (commonVersion(this.#versions, theirs) === null) {
       const gateway = { name: 'gateway', versions: this.#versions };

@@ -3,6 +3,7 @@ import { type FileHandle, mkdtemp, open, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { missingRedisServer } from '#infra/bootstrap/redis-server.js';
 import { type Config, loadConfig } from '#infra/config.ts';
+import { assertRestored } from '#infra/home.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ARCHIVE_VERSION, ArchiveWriter } from './archive.ts';
 import { keptEntries } from './entries.ts';
@@ -37,6 +38,7 @@ export async function backUp(request: BackupRequest): Promise<BackupSummary> {
   if (problem !== null)
     throw new Failure('Pie takes a snapshot with redis-server, and it is not here.', { advice: problem });
   const config = loadConfig(request.environment);
+  assertRestored(config);
   const draft = `${file}.partial-${process.pid}`;
   const handle = await open(draft, 'wx', 0o600).catch((cause: NodeJS.ErrnoException) => {
     throw new Failure(`${file} cannot be written.`, { why: cause.message, cause });
@@ -45,6 +47,8 @@ export async function backUp(request: BackupRequest): Promise<BackupSummary> {
     const summary = await withOwnRedis(config, { create: false }, (settings) =>
       write(config, settings, handle, request, path.dirname(file)),
     );
+    // A restore may have begun meanwhile.
+    assertRestored(config);
     await rename(draft, file);
     return { file, ...summary };
   } catch (error) {
