@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { connect } from 'node:net';
 import path from 'node:path';
 import type { Config } from '#infra/config.ts';
-import { assertHomeFree } from '#infra/home.ts';
+import { assertHomeFree, claimHome } from '#infra/home.ts';
 import { privateRedis } from '#infra/processes.ts';
 import type { RedisSettings } from '#infra/redis-settings.ts';
 import { Supervisor } from '#infra/supervisor/supervisor.ts';
@@ -29,12 +29,15 @@ export async function withOwnRedis<T>(
       code: 'no-platform',
       advice: 'Set PIE_HOME to the home of the platform.',
     });
+  // A restore has claimed the home already. Without the claim, a start meanwhile would run a second Redis on the same files.
+  const release = create ? () => undefined : claimHome(config);
   const supervisor = new Supervisor({ logsDirectory: config.logsDirectory, report: () => undefined });
   try {
     await supervisor.start([privateRedis(config, redis)]);
     return await work(redis);
   } finally {
     await supervisor.stop([]);
+    release();
   }
 }
 
