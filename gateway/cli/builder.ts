@@ -12,7 +12,7 @@ export interface Built {
   readonly cached: boolean;
   /** Files of the project and its packages in the bundle, absolute. */
   readonly files: readonly string[];
-  /** What the developer should know of its workflows. */
+  /** Notes to the developer about the source's workflows. */
   readonly notes: readonly string[];
 }
 

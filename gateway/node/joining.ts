@@ -66,7 +66,7 @@ export class Joining {
       if (!roles.every((role) => allowed.roles.includes(role))) throw notAllowed(allowed.roles, roles);
       // A GPU host opens no secret.
       const opens = roles.some((role) => role !== 'gpu-host');
-      // What can fail comes before the token is used up.
+      // These calls may fail, so they come before the token is used up.
       const answer = { masterKey: opens ? masterKeyText(await masterKeys.all()) : null, settings: settings() };
       const user = await redisUsers.grant(token, machine, certificate, roles);
       if (user === 'no-token') throw refused();

@@ -85,7 +85,7 @@ export class LatencyTurns {
     }
   }
 
-  /** Whether `call` goes before `other`; undefined when their urgency decides. */
+  /** True when `call` goes before `other`; undefined when their urgency decides. */
   goesBefore(call: BatchCall, other: BatchCall): boolean | undefined {
     const presses = this.#pressing.has(call);
     if (presses !== this.#pressing.has(other)) return presses;

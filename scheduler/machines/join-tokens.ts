@@ -5,7 +5,7 @@ import type { Store } from '../store/store.ts';
 import { newJoinToken } from './join-token.ts';
 import { ROLES, type Role } from './types.ts';
 
-/** What an operator allowed with a token. */
+/** Rights that an operator gave a token. */
 export interface JoinPermission {
   /** Roles that the machine may have. */
   readonly roles: readonly Role[];

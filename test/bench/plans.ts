@@ -11,7 +11,7 @@ const QUERIES = 5;
 const PROGRAMS = ['judge', 'multi-turn', 'tree-search'];
 const APPLICATIONS = ['document-qa', 'advanced-rag', 'contextual-retrieval', ...PROGRAMS];
 
-/** What `test/inferlets/plans.ts` tells of one application. */
+/** Measurements of one application by `test/inferlets/plans.ts`. */
 interface Costs {
   readonly nodes: number;
   readonly queriesMs: readonly number[];

@@ -188,7 +188,7 @@ function lineOfMixed({ firstCome, topology }: Mixed): string {
 interface Costs {
   /** By application. */
   readonly applications: Readonly<Record<string, { nodes: number; makeMs: number; optimiseMs: number }>>;
-  /** What the library costs for each node, by a graph of nodes that do nothing. */
+  /** The library's own cost of a node, measured on a graph of nodes that do nothing. */
   readonly empty: { readonly make: number; readonly optimise: number; readonly makeAndRun: number };
 }
 

@@ -122,7 +122,7 @@ async function start(name: Runner): Promise<void> {
   machines.set(name, await Platform.start({ home, functions: false }));
 }
 
-/** What a connection that sends `bytes` gets before it ends, or within a while. */
+/** Bytes that a connection gets after it sends `bytes`, until it ends or some time has passed. */
 async function answered(socket: Socket, bytes: string): Promise<string> {
   let got = '';
   socket.on('error', () => undefined);

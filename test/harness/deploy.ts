@@ -12,7 +12,7 @@ import { type Platform, ROOT } from './platform.ts';
 
 const INFERLETS = path.join(ROOT, 'test/inferlets');
 
-/** Where a deploy differs from the function on disk. */
+/** Members by which a deploy differs from the function on disk. */
 export interface DeployChanges {
   readonly name?: string;
   /** Further members of the manifest. */

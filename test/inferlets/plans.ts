@@ -1,4 +1,4 @@
-// What making, optimising and planning a graph costs within a guest, beside the queries that it is made for.
+// Measures within a guest how long graphs take to make, optimise and plan, beside the queries that they are made for.
 import { defineInferlet } from '@pie/inferlet';
 import { optimise, PASSES } from '@pie/inferlet/workflow';
 import { app as advancedRag } from '../../functions/advanced-rag/index.ts';

@@ -39,7 +39,7 @@ export interface JoinToken {
   readonly expiresAt: string;
 }
 
-/** What a token allows. */
+/** Rights of a join token. */
 export interface JoinTokenRequest {
   readonly ttlSeconds: number;
   /** Roles that the machine may have. */

@@ -9,7 +9,7 @@ const MAX_FILES = 1_000_000;
 /** Sealed values begin with the id of their key. */
 const SEALED = /^([0-9a-f]{8})\.[\w-]+$/;
 
-/** What a file holds that can be restored. */
+/** Description of a backup whose whole file was checked. */
 export interface Contents extends Description {
   readonly records: number;
   readonly files: number;

@@ -29,7 +29,7 @@ export interface FloodSetup {
   readonly flood: readonly (SimShape & Client)[];
   /** Priorities of the queues of two other inferlets. */
   readonly priorities: readonly (readonly number[])[];
-  /** Whether the calls of these inferlets are those of workflows. */
+  /** True when the calls of these inferlets are those of workflows. */
   readonly deep: readonly boolean[];
   readonly limits: BatchLimits;
 }

@@ -29,7 +29,7 @@ export interface MixSetup {
   /** Time between two queries, milliseconds. */
   readonly apartMs: number;
   readonly maxCalls: number;
-  /** Whether the calls carry the depth of their generation. */
+  /** True when the calls carry the depth of their generation. */
   readonly deep: boolean;
 }
 

@@ -20,7 +20,7 @@ export interface ComponentStageResult {
   readonly cached: boolean;
   /** Source files of the component, relative to the project. */
   readonly files: readonly string[];
-  /** What the developer should know of its workflows. */
+  /** Notes to the developer about the source's workflows. */
   readonly notes: readonly string[];
   readonly timings: { readonly bundleMs: number; readonly compileMs: number };
   readonly summary: string;

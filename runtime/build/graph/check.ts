@@ -6,7 +6,7 @@ import { BuildError, type Diagnostic } from '../outcome.ts';
 import { conditionChecks } from './conditions.ts';
 import { evaluate } from './evaluate.ts';
 
-/** What the evaluation tells of one workflow or program. */
+/** Result of the evaluation for one workflow or program. */
 interface Traced {
   readonly name: string;
   readonly isProgram: boolean;

@@ -9,7 +9,7 @@ import { BuildError } from '../outcome.ts';
 const TIMEOUT_MS = 20_000;
 const MAX_OUTPUT_BYTES = 16 * 2 ** 20;
 
-/** What a source's graphs are made with. */
+/** The program that makes a source's graphs, and its input. */
 export interface Evaluation {
   /** A module that imports the source and prints what it finds there as a last line. `process.argv[2]` is the file with the input. */
   readonly entry: string;

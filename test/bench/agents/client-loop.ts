@@ -10,7 +10,7 @@ export interface Completion {
   readonly text?: string;
 }
 
-/** What a loop has to go by. */
+/** Settings of a client loop. */
 export interface LoopTask {
   readonly question: string;
   readonly ios: number;
@@ -19,7 +19,7 @@ export interface LoopTask {
   readonly callTool: (step: number) => Promise<string>;
 }
 
-/** What an agent came to. */
+/** Outcome of an agent. */
 export interface Conversation {
   /** All tokens, those of the question included. The function `agent-swarm` does not return them. */
   readonly tokens?: readonly number[];

@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import { ChildServer } from './child-server.ts';
 import { answerOf } from './task.ts';
 
-/** What a socket receives until its other end is done. It can still send after that. */
+/** Collects the bytes of a socket until its other end is done. The socket can still send after that. */
 async function wholeOf(socket: net.Socket): Promise<Buffer> {
   const chunks: Buffer[] = [];
   socket.on('data', (chunk: Buffer) => chunks.push(chunk));

@@ -1,6 +1,6 @@
 /** The work of `pie bench stacked`: an agent that calls its tool several times a turn. */
 
-/** What a program does beyond running inside the platform, in the order in which the benchmark switches it on. */
+/** Optimisations of a program, in the order in which the benchmark switches them on. */
 export const STEPS = ['keep', 'concurrent', 'early', 'shared', 'forced'] as const;
 export type Step = (typeof STEPS)[number];
 

@@ -18,10 +18,10 @@ export interface Case {
 export const TURN_TOKENS = 16;
 export const SWARM_AGENTS = 4;
 
-/** What the tool answers to the call number `step`. */
+/** The tool's answer to the call number `step`. */
 export const answerOf = (step: number): string => String(12 + step);
 
-/** What an agent reads after a call: in CodeACT it is what the code prints. */
+/** The text that an agent reads after a call; in CodeACT, the output of its code. */
 export const observed = (answer: string): string => `\nIt is ${answer}.`;
 
 /** CodeACT: the code of a turn, which calls the tool and computes on its answer. Models that fit a test write none that runs. */

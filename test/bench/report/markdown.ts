@@ -55,7 +55,7 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
   return lines.map((line) => `- ${line}`).join('\n');
 }
 
-/** What may have disturbed a suite, and how far its figures spread. */
+/** Disturbances of a suite, and the spread of its figures. */
 function conditions(suite: SuiteRun, { machine }: Results): string {
   const figures = figuresOf(suite);
   const noise =

@@ -15,7 +15,7 @@ const POSITIONS = { max_position_embeddings: 512 };
 /** Engines on which workflows are measured. */
 export interface Engines {
   readonly name: string;
-  /** What computes, for the report. */
+  /** Name of the engines in the report. */
   readonly description: string;
   /** Sentences of a query's document. */
   readonly sentences: number;

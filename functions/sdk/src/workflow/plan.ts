@@ -72,7 +72,7 @@ export class Plans {
 
 type Reader = (input: unknown) => unknown;
 
-/** What a program reads of its input while it makes a graph. */
+/** The members of its input that a program reads while it makes a graph, with their values. */
 export class InputReads {
   readonly #reads = new Map<string, { readonly read: Reader; readonly was: unknown }>();
   #isOver = false;
