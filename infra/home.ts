@@ -6,8 +6,8 @@ import { ConfigError } from './config-error.ts';
 const PID_FILE = 'supervisor.pid';
 /** In a home that a restore is writing: without all of its records, the platform would delete what belongs to the others. */
 const RESTORING = 'restoring';
-/** In the command lines of the programs that claim a home: the supervisor's, and the restoring `pie`. */
-const OWNERS = /infra\/up\.|gateway\/cli\//;
+/** In the command lines of the programs that claim a home: the supervisor's, and `pie`, which npm starts through a link. */
+const OWNERS = /infra\/up\.|gateway\/cli\/|\/pie\0.*(backup|restore)\0/s;
 
 /** Throws {@link ConfigError} when a running platform has the home. */
 export function assertHomeFree({ home, runDirectory }: Pick<Config, 'home' | 'runDirectory'>): void {

@@ -23,7 +23,7 @@ export function synthesize(
   const alone = (passage: Ref<'text'>) =>
     g.generate(prompt`${INSTRUCTION}Question: ${question}\nPassage: ${passage}\nAnswer:`, options);
   const [first, ...others] = passages;
-  if (!first) throw new RangeError('An answer needs a passage.');
+  if (first === undefined) throw new RangeError('An answer needs a passage.');
   if (mode === 'refine') {
     return others.reduce(
       (answer, passage) =>

@@ -44,7 +44,7 @@ export async function runComponentStage(
   const known = cache === null ? null : await readFile(cache).catch(() => null);
   const [component, notes] = await Promise.all([
     known ?? componentize(bundled, dirname(output)),
-    hasWorkflows(bundled.files) ? checkWorkflows(source) : [],
+    hasWorkflows(source, bundled.files) ? checkWorkflows(source) : [],
   ]);
   // Renew the component's age: cleaning the store removes the least recently used components.
   if (cache !== null && known !== null) await utimes(cache, new Date(), new Date()).catch(() => undefined);

@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { BuildError } from '../outcome.ts';
-import { checkWorkflows } from './check.ts';
+import { checkWorkflows, hasWorkflows } from './check.ts';
 
 const HEAD = `import { choice, gen, program, workflow } from '@pie/inferlet/workflow';`;
 
@@ -45,6 +45,13 @@ describe('the check of workflows', () => {
     return checkWorkflows({ directory: folder, entry: path.join(folder, 'index.ts') });
   }
   const manifest = (example: unknown) => JSON.stringify({ name: 'checked', input: { examples: [example] } });
+
+  it('is made for sources in any place that use workflows', () => {
+    const directory = '/clone/functions/judge';
+    assert.ok(hasWorkflows({ directory }, ['index.ts', '../sdk/src/workflow/index.ts']));
+    assert.ok(hasWorkflows({ directory: '/other' }, ['node_modules/@pie/inferlet/dist/workflow/index.js']));
+    assert.ok(!hasWorkflows({ directory }, ['index.ts', '../sdk/src/context.ts']));
+  });
 
   it('tells what is traced and planned, and what will be interpreted, with the place', async () => {
     const notes = await check({

@@ -17,9 +17,11 @@ interface Traced {
   readonly planFaults: readonly string[];
 }
 
-/** True for a bundle with the library's workflows in it, by its files. */
-export const hasWorkflows = (files: readonly string[]): boolean =>
-  files.some((file) => /(functions\/sdk\/src|@pie\/inferlet\/(dist|src))\/workflow\/index\.[jt]s$/.test(file));
+/** True for a bundle with the library's workflows in it, by its files, whose paths are relative to the project. */
+export const hasWorkflows = ({ directory }: Pick<Source, 'directory'>, files: readonly string[]): boolean =>
+  files.some((file) =>
+    /(functions\/sdk\/src|@pie\/inferlet\/(dist|src))\/workflow\/index\.[jt]s$/.test(resolve(directory, file)),
+  );
 
 /**
  * Traces the programs of a source for the example of its manifest.
