@@ -10,7 +10,7 @@ const HEAD = `import { choice, gen, program, workflow } from '@pie/inferlet/work
 
 const TRACED = `${HEAD}
 import { more } from './more.ts';
-console.log('loading');
+console.log('loading'), setTimeout(() => console.log('late'), 50);
 const plain = program('plain', (session, { steps = 1 }: { steps?: number }) => {
   const state = session.state().add\`Why is \${session.argument('topic')}?\`;
   let last = gen({ maxTokens: 2 });

@@ -61,7 +61,7 @@ async function exampleOf({ directory }: Source): Promise<unknown> {
   }
 }
 
-/** Makes the graph of each workflow and program of the source, and prints how that went as JSON. */
+/** Makes the graph of each workflow and program of the source, and tells how that went. */
 const entryText = (entry: string): string => `
 import { readFileSync } from 'node:fs';
 import { Untraceable, undecided } from '@pie/inferlet/workflow';
@@ -76,7 +76,7 @@ for (const { name, isProgram, plans, graph } of globalThis[Symbol.for('pie.workf
     traced.push({ ...told, fault: { text: String(thrown?.message ?? thrown), looks: thrown instanceof Untraceable } });
   }
 }
-process.stdout.write('\\n' + JSON.stringify({ traced, undecided: [...undecided] }));
+__pieTold({ traced, undecided: [...undecided] });
 `;
 
 function notesOf({ name, isProgram, nodes, plans, fault, planFaults }: Traced, hasExample: boolean): string[] {

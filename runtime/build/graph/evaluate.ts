@@ -11,7 +11,7 @@ const MAX_OUTPUT_BYTES = 16 * 2 ** 20;
 
 /** The program that makes a source's graphs, and its input. */
 export interface Evaluation {
-  /** A module that imports the source and prints what it finds there as a last line. `process.argv[2]` is the file with the input. */
+  /** A module that imports the source and calls `__pieTold` with its result. `process.argv[2]` is the file with the input. */
   readonly entry: string;
   readonly inputFile: string;
   /** An empty folder. */
@@ -20,7 +20,7 @@ export interface Evaluation {
 }
 
 /**
- * Runs a source in Node without files, network, child processes or a platform, and returns the last line that it prints.
+ * Runs a source in Node without files, network, child processes or a platform, and returns the JSON of its result.
  * @throws BuildError
  */
 export async function evaluate(source: Source, evaluation: Evaluation): Promise<string> {
@@ -32,13 +32,17 @@ export async function evaluate(source: Source, evaluation: Evaluation): Promise<
     outfile: program,
     sourcemap: 'inline',
     // The library puts workflows and programs there.
-    banner: { js: "globalThis[Symbol.for('pie.workflows')] = [];" },
+    banner: { js: `globalThis[Symbol.for('pie.workflows')] = []; ${TOLD}` },
     plugins: [withoutPlatform(), imports(), ...(evaluation.plugins ?? [])],
   }).catch((error: unknown) => {
     throw fromEsbuild(error);
   });
   return run(program, evaluation.inputFile);
 }
+
+/** Begins the line of the result: the source may print lines before and after it. */
+const MARK = '\u0001result ';
+const TOLD = `const __pieTold = (result) => process.stdout.write('\\n' + ${JSON.stringify(MARK)} + JSON.stringify(result) + '\\n');`;
 
 /** Puts what is not there in place of the library's raw layer: a graph is made without a platform. */
 function withoutPlatform(): Plugin {
@@ -72,8 +76,9 @@ function run(program: string, inputFile: string): Promise<string> {
   const limits = { timeout: TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT_BYTES, env: {} } as const;
   return new Promise((resolve, reject) => {
     execFile(process.execPath, args, limits, (error, stdout, stderr) => {
-      if (!error) resolve(stdout.slice(stdout.lastIndexOf('\n') + 1));
-      else if (error.killed) reject(tooLong());
+      const result = stdout.split('\n').find((line) => line.startsWith(MARK));
+      if (!error && result !== undefined) resolve(result.slice(MARK.length));
+      else if (error?.killed) reject(tooLong());
       else reject(failed(stderr));
     });
   });

@@ -36,7 +36,7 @@ export async function runGraphStage(
   }
 }
 
-/** Finds the workflow among the exports of the source, and prints its drawings as JSON. */
+/** Finds the workflow among the exports of the source, and tells its drawings. */
 const entryText = (entry: string): string => `
 import { readFileSync } from 'node:fs';
 import { drawSvg, drawText, optimise, PASSES } from '@pie/inferlet/workflow';
@@ -46,5 +46,5 @@ if (!found) throw new Error('The source exports no workflow: write "export const
 const graph = await found.graph(JSON.parse(readFileSync(process.argv[2], 'utf8')));
 const optimised = optimise(graph, PASSES);
 const svg = drawSvg([{ title: graph.name, graph }, { title: graph.name + ' after the passes', graph: optimised }]);
-process.stdout.write('\\n' + JSON.stringify({ before: drawText(graph), after: drawText(optimised), svg }));
+__pieTold({ before: drawText(graph), after: drawText(optimised), svg });
 `;

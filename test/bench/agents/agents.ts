@@ -107,7 +107,7 @@ tokens are checked. Sides take turns in going first.`,
       notes: [
         `"Over": time of an agent on the other side over that of the program in the same round, the mean of the agents; median (min–max) of ${quick ? 2 : repetitions} rounds. Throughput: agents a second, program over loop.`,
         'Aims over the client loop: 1.3 at 8 agents and 1.15 at 32 for a round trip of 20 ms; 2 and 1.5 for 80 ms.',
-        'All sides compute equally many tokens (checked in every round). Equal tokens: for the same questions in the round before; other sums of floats may choose another token where two are nearly as probable.',
+        'All sides compute equally many tokens; every round checks that, for swarms by the number of messages. Equal tokens: for the same questions in the round before; other sums of floats may choose another token where two are nearly as probable.',
         'A swarm has four agents, and its I/Os are their messages; it calls no tool.',
         `Measured round trips of an empty request, ms: ${Object.entries(roundTrips)
           .map(([set, ms]) => `${set}: ${format(ms, 1)}`)

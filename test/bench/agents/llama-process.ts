@@ -1,8 +1,7 @@
 /**
  * node-llama-cpp behind HTTP: `node llama-process.ts FILE THREADS SEQUENCES CONTEXT_LENGTH`. Takes token ids as `/v1/completions` does and
- * answers `{tokens}`, or streams as that route with `stream`. A `session` has a sequence of its own, which keeps what it computed, so that
- * only the tokens behind the common beginning are computed; requests without one share all sequences and wait for a free one. Sequences
- * are batched.
+ * answers `{tokens}`. Each `session` has a sequence, which keeps what it computed, so that only the tokens behind the common beginning are
+ * computed. Sequences are batched.
  */
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -23,10 +22,9 @@ interface LlamaSequence {
 }
 
 interface Asked {
-  readonly session?: number;
+  readonly session: number;
   readonly prompt: readonly number[];
   readonly max_tokens: number;
-  readonly stream?: boolean;
 }
 
 const [file = '', threads = '2', sequences = '1', contextLength = '256'] = process.argv.slice(2);
@@ -42,30 +40,10 @@ const context = await model.createContext({
   threads: Number(threads),
 });
 const sessions = Array.from({ length: Number(sequences) }, () => context.getSequence());
-const free = [...sessions];
-const waiting: ((sequence: LlamaSequence) => void)[] = [];
-
-/** The sequence of a session, or a free one, which goes back at the end of the scope. */
-async function take(session: number | undefined): Promise<{ sequence: LlamaSequence } & Disposable> {
-  if (session !== undefined) {
-    const sequence = sessions[session];
-    if (sequence === undefined) throw new RangeError(`there is no session ${session}`);
-    return { sequence, [Symbol.dispose]: () => undefined };
-  }
-  const sequence = free.pop() ?? (await new Promise<LlamaSequence>((resolve) => waiting.push(resolve)));
-  return {
-    sequence,
-    [Symbol.dispose]: () => {
-      const next = waiting.shift();
-      if (next) next(sequence);
-      else free.push(sequence);
-    },
-  };
-}
 
 async function* complete({ session, prompt, max_tokens: most }: Asked): AsyncGenerator<number> {
-  using taken = await take(session);
-  const { sequence } = taken;
+  const sequence = sessions[session];
+  if (sequence === undefined) throw new RangeError(`there is no session ${session}`);
   // The last token of the prompt is computed again: its output is the first new token.
   await sequence.adaptStateToTokens(prompt.slice(0, -1), false);
   const rest = prompt.slice(sequence.nextTokenIndex);
@@ -77,20 +55,7 @@ async function* complete({ session, prompt, max_tokens: most }: Asked): AsyncGen
 }
 
 async function answer(asked: Asked, response: http.ServerResponse): Promise<void> {
-  if (!asked.stream) {
-    response.end(JSON.stringify({ tokens: await Array.fromAsync(complete(asked)) }));
-    return;
-  }
-  response.writeHead(200, { 'content-type': 'text/event-stream' });
-  const frame = (data: object) => response.write(`data: ${JSON.stringify(data)}\n\n`);
-  let count = 0;
-  for await (const token of complete(asked)) {
-    count++;
-    // The file has no real vocabulary, so an id stands for its text.
-    frame({ choices: [{ index: 0, text: ` ${token}` }] });
-  }
-  frame({ choices: [], usage: { completion_tokens: count } });
-  response.end('data: [DONE]\n\n');
+  response.end(JSON.stringify({ tokens: await Array.fromAsync(complete(asked)) }));
 }
 
 const server = http.createServer((request, response) => {
@@ -98,8 +63,7 @@ const server = http.createServer((request, response) => {
   request.on('data', (chunk: Buffer) => chunks.push(chunk));
   request.on('end', () => {
     answer(JSON.parse(Buffer.concat(chunks).toString()), response).catch((error: unknown) => {
-      if (response.headersSent) response.destroy();
-      else response.writeHead(500).end(String(error));
+      response.writeHead(500).end(String(error));
     });
   });
 });
