@@ -7,7 +7,7 @@ import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { checkWorld } from './build/artifact/world.ts';
 import { testComponent } from './testing/components.ts';
-import { TestPlatform, type Transcript } from './testing/platform.ts';
+import { DEADLINE_MS, TestPlatform, type Transcript } from './testing/platform.ts';
 
 /** Sends the name of its version several times, then returns it. */
 const TICKER = `import { functionVersion, sleep } from 'pie:inferlet/runtime@0.1.0';
@@ -52,13 +52,13 @@ describe('under running streams,', () => {
     const id = randomUUID();
     await platform.scheduler.submit({
       ...{ id, tenant: 'default', function: name, version: found.version, functionOwner: ownerOf(found) },
-      ...{ submittedAt: Date.now(), deadlineMs: 60_000, restartable: false },
+      ...{ submittedAt: Date.now(), deadlineMs: DEADLINE_MS, restartable: false },
       ...{ input: JSON.stringify({ ticks, everyMs: 40 }), limits: resolveLimits(found.manifest) },
     });
     return { id, version: found.version };
   }
   async function running(id: string): Promise<void> {
-    for (const until = Date.now() + 60_000; Date.now() < until; await sleep(10)) {
+    for (const until = Date.now() + DEADLINE_MS; Date.now() < until; await sleep(10)) {
       if ((await platform.scheduler.invocations.get(id))?.status === 'running') return;
     }
     assert.fail(`${id} does not run`);
@@ -76,7 +76,8 @@ describe('under running streams,', () => {
   it('a runtime keeps instances of the versions that aliases serve, and releases others', async () => {
     const { fleet } = platform.runtime;
     const ready = async (count: number) => {
-      for (const until = Date.now() + 60_000; fleet.readyInstances !== count && Date.now() < until; ) await sleep(20);
+      for (const until = Date.now() + DEADLINE_MS; fleet.readyInstances !== count && Date.now() < until; )
+        await sleep(20);
       assert.equal(fleet.readyInstances, count);
     };
     await ready(0);

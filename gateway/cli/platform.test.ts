@@ -10,8 +10,8 @@ import { pinnedNode, ROOT } from './paths.ts';
 
 /** Tests the command against a whole platform with its own home and port, the default model, and every process real. */
 
-const START_DEADLINE_MS = 60_000;
-const COMMAND_DEADLINE_MS = 60_000;
+/** Far longer than on a quiet machine, because other tests compile beside this one. */
+const DEADLINE_MS = 180_000;
 
 let home = '';
 let environment: NodeJS.ProcessEnv = {};
@@ -35,7 +35,7 @@ function pie(args: readonly string[], options: Options = {}): Promise<Result> {
   const child = spawn(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), ...args], {
     cwd: home,
     env: { ...environment, ...options.env },
-    timeout: COMMAND_DEADLINE_MS,
+    timeout: DEADLINE_MS,
   });
   let stdout = '';
   let stderr = '';
@@ -70,7 +70,7 @@ before(async () => {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   await new Promise<void>((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error('the platform did not start in time')), START_DEADLINE_MS);
+    const timer = setTimeout(() => reject(new Error('the platform did not start in time')), DEADLINE_MS);
     platform.once('exit', (code) => reject(new Error(`the platform ended with ${code}`)));
     platform.stdout?.setEncoding('utf8').on('data', (text: string) => {
       if (!text.includes('"serving"')) return;

@@ -52,7 +52,7 @@ describe('a backup', () => {
   const environment = (redis: TestRedis, home: string) => ({
     ...{ PIE_HOME: path.join(directory, home), REDIS_URL: `unix:${redis.socket}`, PIE_MACHINE: 'east' },
   });
-  const signal = AbortSignal.timeout(120_000);
+  const signal = AbortSignal.timeout(300_000);
   const backup = (name: string) => {
     file = path.join(directory, name);
     return backUp({ file, release: '1', environment: environment(source, 'old'), onProgress: () => undefined, signal });
