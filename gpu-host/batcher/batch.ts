@@ -35,3 +35,9 @@ export type Decision =
   | { readonly kind: 'idle' }
   /** Calls are ready, but the policy waits for others: ask again when calls came or this time has passed. */
   | { readonly kind: 'wait'; readonly ms: number };
+
+/** Inputs of a batch's step; infinite for images, which have hundreds each. */
+export function batchInputs({ forwards, projections, encodings }: Batch): number {
+  if (encodings.length > 0) return Number.POSITIVE_INFINITY;
+  return forwards.reduce((sum, { tokens }) => sum + tokens, projections.length);
+}

@@ -204,7 +204,7 @@ export class EncoderEngine {
 
   async #compute(batch: readonly PickedText<EncodeCall>[]): Promise<void> {
     this.#computing = new Set(batch.map(({ call }) => call.port));
-    this.#turns.begin();
+    this.#turns.begin(batch.reduce((sum, pick) => sum + lengthOf(pick), 0));
     const startedMs = performance.now();
     const outcome = await this.model.encoder.encode(batch.map(inputOf)).then(
       (values) => ({ values }),

@@ -31,7 +31,7 @@ class Host {
     return this.models.filter((model) => {
       const { turns, wanting, stepMs } = model;
       if (wanting.size === 0 || turns.mustWait()) return false;
-      turns.begin();
+      turns.begin(1);
       this.nowMs += stepMs;
       model.usedMs += stepMs;
       turns.end(stepMs);
@@ -91,24 +91,24 @@ test('is contended by models that ask for the device, and not by calls that cann
   const [quick, slow] = host.models as [Model, Model];
   slow.wanting.add('held');
   const step = ({ turns }: Model, ms: number) => {
-    turns.begin();
+    turns.begin(1);
     turns.end(ms);
   };
   step(quick, 4);
   quick.wanting.add('runs');
-  quick.turns.begin();
+  quick.turns.begin(1);
   assert.ok(!quick.turns.isContended());
-  slow.turns.begin();
+  slow.turns.begin(1);
   assert.ok(quick.turns.isContended(), 'the other model uses the device');
   slow.turns.end(10);
   quick.turns.end(4);
-  quick.turns.begin();
+  quick.turns.begin(1);
   assert.ok(!quick.turns.isContended());
   assert.ok(slow.turns.mustWait());
   assert.ok(quick.turns.isContended(), 'the other model waits');
   quick.turns.end(4);
   step(slow, 10);
-  quick.turns.begin();
+  quick.turns.begin(1);
   assert.ok(quick.turns.isContended(), 'the other model has had a turn since');
 });
 
@@ -124,9 +124,9 @@ test('lets a model wait for the end of a step on the device, tells it, and keeps
     () => ['three'],
     () => (ended.third += 1),
   );
-  third.begin();
+  third.begin(1);
   third.end(5);
-  first.begin();
+  first.begin(1);
   assert.ok(second.mustWait() && third.mustWait() && second.isUsed());
   assert.ok(third.mustWait());
   first.end(20);

@@ -1,6 +1,12 @@
 /** Longest sleep of an engine until another model's step ends; that end, and each frame, wakes it before. */
 export const LONGEST_USE_MS = 1000;
 
+/**
+ * Inputs of a step that a device of the CPU computes quickly. A larger step may block the process's thread for seconds, while it answers
+ * no runtime.
+ */
+const QUICK_INPUTS = 16;
+
 /** A model's turns on the device that it shares with other models. */
 export interface DeviceTurns {
   /** True while another model uses the device or goes first. Ask again after a turn of the event loop, or when `isUsed` ends. */
@@ -9,8 +15,8 @@ export interface DeviceTurns {
   isUsed(): boolean;
   /** True when another model uses the device, or has done so or asked for it since this model's last step. */
   isContended(): boolean;
-  /** A step begins. */
-  begin(): void;
+  /** A step of so many inputs begins. */
+  begin(inputs: number): void;
   /** The step has ended; it took the device for `ms`. */
   end(ms: number): void;
 }
@@ -43,6 +49,18 @@ export class DeviceShare {
   readonly #places = new Set<Place>();
   /** Virtual time: that of the last step that began. */
   #nowMs = 0;
+  readonly #longBegan: () => void;
+  #isLong = false;
+
+  /** @param longBegan called when a step begins that may take seconds on the CPU */
+  constructor(longBegan: () => void = () => undefined) {
+    this.#longBegan = longBegan;
+  }
+
+  /** True while a step is on the device that may take seconds on the CPU. */
+  get isLong(): boolean {
+    return this.#isLong;
+  }
 
   /** Adds a model. */
   join(tenants: () => Iterable<string>, ended: () => void = () => undefined): DeviceTurns {
@@ -55,14 +73,17 @@ export class DeviceShare {
       mustWait: () => this.#mustWait(place),
       isUsed: () => this.#others(place).some(({ weight }) => weight > 0),
       isContended: () => this.#others(place).some((other) => other.weight > 0 || other.signs !== before.get(other)),
-      begin: () => {
+      begin: (inputs) => {
         start = this.#start(place);
         this.#nowMs = start;
         place.weight = this.#weight(place);
+        this.#isLong = inputs > QUICK_INPUTS;
+        if (this.#isLong) this.#longBegan();
       },
       end: (ms) => {
         place.endMs = start + ms / place.weight;
         place.weight = 0;
+        this.#isLong = false;
         place.signs++;
         for (const other of this.#others(place)) {
           before.set(other, other.signs);

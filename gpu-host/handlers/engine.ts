@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import type { Tracer } from '@opentelemetry/api';
+import { batchInputs } from '../batcher/batch.ts';
 import { Batcher } from '../batcher/batcher.ts';
 import { DeviceMemory } from '../memory/device-memory.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
@@ -343,7 +344,7 @@ export class ModelEngine {
         this.stats.graceMs += performance.now() - startedMs;
         continue;
       }
-      this.#turns.begin();
+      this.#turns.begin(batchInputs(decision.batch));
       const startedMs = performance.now();
       await this.#runner.run(decision.batch);
       this.#turns.end(performance.now() - startedMs);

@@ -1,5 +1,7 @@
-import { randomInt } from 'node:crypto';
+import { randomInt, randomUUID } from 'node:crypto';
+import type { HeartbeatTimes } from '#scheduler/links/heartbeat.ts';
 import type { LinkSecurity } from '#scheduler/links/security.ts';
+import { socketAddress } from '#scheduler/links/socket-address.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
 import { DeviceClient } from './device-client.ts';
 import { handlerError } from './errors.ts';
@@ -62,6 +64,8 @@ export interface ConnectOptions {
   readonly security?: LinkSecurity | undefined;
   /** Versions of the protocol; those that this release speaks by default. */
   readonly versions?: Versions;
+  /** Of the signs of life that a host at a network address is asked for. The supervisor watches those of this machine. */
+  readonly heartbeat?: HeartbeatTimes;
   /** First and longest pause between attempts to reconnect, in milliseconds: 20 and 500 by default. */
   readonly reconnectMs?: { readonly first: number; readonly longest: number };
 }
@@ -88,6 +92,7 @@ export class GpuHostConnection {
   #address: string;
   readonly #security: LinkSecurity | undefined;
   readonly #versions: Versions;
+  readonly #heartbeat: HeartbeatTimes | undefined;
   #reconnect: { readonly first: number; readonly longest: number };
   /** The socket for the host's state: there after the hello of a host that may be used. */
   #link: Link | undefined;
@@ -118,6 +123,7 @@ export class GpuHostConnection {
     this.#directories = options.directories;
     this.#security = options.security;
     this.#versions = options.versions ?? PROTOCOL_VERSIONS;
+    this.#heartbeat = 'path' in socketAddress(address) ? undefined : (options.heartbeat ?? {});
     this.#reconnect = options.reconnectMs ?? { first: 20, longest: 500 };
     this.#retryMs = this.#reconnect.first;
   }
@@ -245,6 +251,7 @@ export class GpuHostConnection {
   }
 
   #open(): void {
+    const shared = { security: this.#security, owner: randomUUID() };
     const events: LinkEvents = {
       onHello: (hello) => {
         const { name } = hello;
@@ -252,7 +259,7 @@ export class GpuHostConnection {
         this.#hello = this.#here(hello);
         this.#helloAt = Date.now();
         this.#link = link;
-        this.#tenants = new TenantLinks(this.#address, hello.hostId, link.version, this.#security);
+        this.#tenants = new TenantLinks(this.#address, hello.hostId, link.version, shared);
         this.#retryMs = this.#reconnect.first;
         for (const listener of [...this.#readyListeners]) listener();
       },
@@ -262,7 +269,7 @@ export class GpuHostConnection {
       },
       onLost: (cause) => this.#lost(cause, link.isIncompatible),
     };
-    const link = new Link(this.#address, events, this.#versions, this.#security);
+    const link = new Link(this.#address, events, this.#versions, { ...shared, heartbeat: this.#heartbeat });
     this.#opening = link;
   }
 

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { Heartbeat, type HeartbeatTimes } from '#scheduler/links/heartbeat.ts';
 import { type LinkSecurity, linkSocket } from '#scheduler/links/security.ts';
 import { commonVersion, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import { type HandlerError, handlerError, ProtocolFault } from './errors.ts';
@@ -8,13 +9,15 @@ import { PageLists } from './page-lists.ts';
 import {
   type DecodedResult,
   type DeviceUsage,
+  decodeAlive,
   decodeHeld,
   decodeResults,
   decodeTerminated,
   decodeUsage,
+  encodeAlive,
   type Termination,
 } from './results.ts';
-import { FRAME, HELLO_VERSION, MAX_JSON_BYTES } from './wire.ts';
+import { ALIVE_VERSION, FRAME, HELLO_VERSION, MAX_JSON_BYTES } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
 /** A call whose result is awaited. */
@@ -41,6 +44,14 @@ export interface LinkEvents {
   onLost(cause: string): void;
 }
 
+export interface LinkOptions {
+  readonly security?: LinkSecurity | undefined;
+  /** Random name of all links of one connection: the host ends them with the one that has a heartbeat. */
+  readonly owner?: string;
+  /** Asks the host for signs of life, and ends the link when none comes. */
+  readonly heartbeat?: HeartbeatTimes | undefined;
+}
+
 /**
  * One socket to a GPU host: from connect to the first error or end. Frames may be written at once, and leave when the host can be reached. A
  * link is never reopened; its owner makes a new one.
@@ -65,16 +76,20 @@ export class Link {
   #remoteError: string | undefined;
   #isIncompatible = false;
   readonly #versions: Versions;
+  readonly #heartbeatTimes: HeartbeatTimes | undefined;
+  #heartbeat: Heartbeat | undefined;
 
   /**
    * @param versions those of the frames that the host may choose among. When it is one, calls may be written before the host's hello.
    * @throws Error at a network address of another machine, without `security`
    */
-  constructor(address: string, events: LinkEvents, versions: Versions, security?: LinkSecurity) {
+  constructor(address: string, events: LinkEvents, versions: Versions, options: LinkOptions = {}) {
+    const { security, owner, heartbeat } = options;
     this.#events = events;
     this.#versions = versions;
+    this.#heartbeatTimes = heartbeat;
     this.writer.begin(FRAME.hello);
-    this.writer.putText(JSON.stringify({ processId: process.pid, versions }));
+    this.writer.putText(JSON.stringify({ processId: process.pid, versions, owner }));
     this.writer.end();
     this.writer.version = versions.newest;
     const ready = () => {
@@ -126,6 +141,7 @@ export class Link {
     const text = this.#remoteError ?? cause;
     const error = handlerError('unavailable', text);
     this.lost = error;
+    this.#heartbeat?.stop();
     this.#socket.destroy();
     const pending = [...this.pending.values()];
     const inferlets = [...this.inferlets.values()];
@@ -137,6 +153,7 @@ export class Link {
   }
 
   #receive(chunk: Buffer): void {
+    this.#heartbeat?.heard();
     try {
       this.#reader.push(chunk, (kind, reader, end) => {
         switch (kind) {
@@ -151,6 +168,9 @@ export class Link {
             return;
           case FRAME.held:
             decodeHeld(reader, end, (handle, isHeld) => this.inferlets.get(handle)?.held(isHeld));
+            return;
+          case FRAME.alive:
+            this.#heartbeat?.allow(decodeAlive(reader, end));
             return;
           case FRAME.hello:
             reader.enter(end);
@@ -190,7 +210,16 @@ export class Link {
     }
     this.writer.version = version;
     this.#reader.version = version;
+    if (this.#heartbeatTimes && version >= ALIVE_VERSION) this.#watch(this.#heartbeatTimes);
     this.#events.onHello(hello);
+  }
+
+  #watch(times: HeartbeatTimes): void {
+    const ask = () => {
+      encodeAlive(this.writer, 0);
+      this.flush();
+    };
+    this.#heartbeat = new Heartbeat(ask, (why) => this.close(`the GPU host cannot be reached: ${why}`), times);
   }
 
   #settle = (id: number, result: DecodedResult): void => {

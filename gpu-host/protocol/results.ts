@@ -134,6 +134,13 @@ export function encodeHeld(writer: FrameWriter, inferlet: number, isHeld: boolea
   return writer.end();
 }
 
+/** The frame that is a sign of life, and asks a GPU host for one. Its sender may be silent for `silentMs`; 0 for no longer than usual. */
+export function encodeAlive(writer: FrameWriter, silentMs: number): boolean {
+  writer.begin(FRAME.alive);
+  writer.put(silentMs);
+  return writer.end();
+}
+
 function putDistribution(writer: FrameWriter, value: Distribution): void {
   writer.putList(value.tokens);
   writer.putFloats(value.logProbabilities);
@@ -195,6 +202,17 @@ export function decodeHeld(reader: WordReader, end: number, handle: (inferlet: n
     reader.leave(end);
     handle(inferlet, isHeld);
   }
+}
+
+/** Reads an alive frame's body: for how many milliseconds its sender may be silent. */
+export function decodeAlive(reader: WordReader, end: number): number {
+  let silentMs = 0;
+  while (!reader.done) {
+    reader.enter(end);
+    silentMs = reader.u32();
+    reader.leave(end);
+  }
+  return silentMs;
 }
 
 function decodeResult(reader: WordReader): DecodedResult {

@@ -51,7 +51,7 @@ test('a link closes when it has had no inferlet for a while, and a later inferle
   await using host = await startTestHost();
   const connection = await host.connect();
   const { hostId = '', models } = connection;
-  const links = new TenantLinks(host.address, hostId, HELLO_VERSION, undefined, { sweepMs: 10 });
+  const links = new TenantLinks(host.address, hostId, HELLO_VERSION, { sweepMs: 10 });
   for (const id of ['first', 'second']) {
     const inferlet = new DeviceClient(links.of('a'), 1, { id, tenant: 'a', maxPages: 8, arrival: 1 }, models);
     must(await inferlet.synchronize(inferlet.createQueue('tiny')));
@@ -65,7 +65,7 @@ test('a link closes when it has had no inferlet for a while, and a later inferle
 test('a link that leads to another process than the connection is lost', async () => {
   await using host = await startTestHost();
   const connection = await host.connect();
-  const links = new TenantLinks(host.address, 'an earlier process', HELLO_VERSION, undefined);
+  const links = new TenantLinks(host.address, 'an earlier process', HELLO_VERSION);
   const options = { id: 'late', tenant: 'a', maxPages: 8, arrival: 1 };
   const inferlet = new DeviceClient(links.of('a'), 1, options, connection.models);
   const queue = inferlet.createQueue('tiny');
@@ -83,7 +83,7 @@ test('a link whose host does not answer is lost at its deadline', async (t) => {
     silent.close();
     rmSync(directory, { recursive: true });
   });
-  const links = new TenantLinks(address, 'any', HELLO_VERSION, undefined, { helloMs: 20 });
+  const links = new TenantLinks(address, 'any', HELLO_VERSION, { helloMs: 20 });
   const inferlet = new DeviceClient(links.of('a'), 1, { id: 'late', tenant: 'a', maxPages: 8, arrival: 1 }, []);
   await until(() => inferlet.lost !== undefined);
   assert.equal(inferlet.lost, 'the GPU host did not answer within 20 ms');

@@ -1,11 +1,15 @@
-import type { LinkSecurity } from '#scheduler/links/security.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
-import { Link } from './link.ts';
+import { Link, type LinkOptions } from './link.ts';
 
 /** Interval of the looks that close links on which no inferlet was open since the last look, in milliseconds. */
 const SWEEP_MS = 15_000;
 /** Longest wait for the host's hello on a tenant's link, in milliseconds. */
 const HELLO_MS = 10_000;
+
+export interface TenantLinkOptions extends Pick<LinkOptions, 'security' | 'owner'> {
+  readonly sweepMs?: number;
+  readonly helloMs?: number;
+}
 
 /**
  * The sockets that carry the calls of inferlets to one GPU host process: one for each tenant, so that the calls that one tenant floods the
@@ -15,7 +19,7 @@ export class TenantLinks {
   readonly #address: string;
   readonly #hostId: string;
   readonly #versions: Versions;
-  readonly #security: LinkSecurity | undefined;
+  readonly #linkOptions: LinkOptions;
   readonly #helloMs: number;
   readonly #links = new Map<string, Link>();
   /** Links without an inferlet at the last look, and no new one since. */
@@ -26,17 +30,12 @@ export class TenantLinks {
    * @param hostId the host process that must answer: another one has none of the inferlets, and perhaps other models
    * @param version that of the frames, on which this side and the host have agreed
    */
-  constructor(
-    address: string,
-    hostId: string,
-    version: number,
-    security: LinkSecurity | undefined,
-    { sweepMs = SWEEP_MS, helloMs = HELLO_MS } = {},
-  ) {
+  constructor(address: string, hostId: string, version: number, options: TenantLinkOptions = {}) {
+    const { sweepMs = SWEEP_MS, helloMs = HELLO_MS, ...linkOptions } = options;
     this.#address = address;
     this.#hostId = hostId;
     this.#versions = { oldest: version, newest: version };
-    this.#security = security;
+    this.#linkOptions = linkOptions;
     this.#helloMs = helloMs;
     this.#sweeper = setInterval(() => this.#sweep(), sweepMs).unref();
   }
@@ -76,7 +75,7 @@ export class TenantLinks {
         },
       },
       this.#versions,
-      this.#security,
+      this.#linkOptions,
     );
     const late = setTimeout(() => link.close(`the GPU host did not answer within ${this.#helloMs} ms`), this.#helloMs);
     this.#links.set(tenant, link);

@@ -3,9 +3,12 @@ import type { Versions } from '#scheduler/links/versions.ts';
 
 /**
  * Versions of the frames that this side speaks. Keep the last one beside a new one: machines are upgraded one after another. Version 11 is that
- * of the hellos that state versions.
+ * of the hellos that state versions; version 12 has the frames `alive`.
  */
-export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 11 };
+export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 12 };
+
+/** First version with the frames `alive`. */
+export const ALIVE_VERSION = 12;
 
 /**
  * Version of the frames before both sides have agreed on one, the hellos included, and that of a peer whose hello states none. It stays as it
@@ -66,6 +69,7 @@ export const FRAME = {
   terminated: 7,
   usage: 8,
   held: 9,
+  alive: 10,
 } as const;
 export type FrameKind = (typeof FRAME)[keyof typeof FRAME];
 

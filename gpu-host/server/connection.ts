@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
-import { commonVersion, statedVersions, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
+import { Heartbeat } from '#scheduler/links/heartbeat.ts';
+import { commonVersion, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import type { EncoderEngine } from '../encoders/engine.ts';
 import type { ModelEngine } from '../handlers/engine.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
@@ -8,11 +9,13 @@ import { FrameReader } from '../protocol/frames.ts';
 import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts';
 import { type DecodedCall, decodeCalls } from '../protocol/operations.ts';
 import { PageLists } from '../protocol/page-lists.ts';
-import { encodeDone } from '../protocol/results.ts';
-import { FRAME, type FrameKind, HELLO_VERSION, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
+import { decodeAlive, encodeAlive, encodeDone } from '../protocol/results.ts';
+import { ALIVE_VERSION, FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
 import type { Attempts } from './attempts.ts';
+import type { ConnectionLimits } from './connection-limits.ts';
 import { HostedInferlet, type ResultSink } from './hosted-inferlet.ts';
+import { type RuntimeHello, readHello } from './runtime-hello.ts';
 
 export interface ConnectionEnvironment {
   readonly engines: readonly ModelEngine[];
@@ -24,40 +27,15 @@ export interface ConnectionEnvironment {
   readonly attempts: Attempts;
   limitTenant(tenant: string, limit: TenantLimit): void;
   stats(options: StatsOptions): GpuHostStats;
+  /** For how many milliseconds the step on the device may keep this process from answering; 0 for no longer than usual. */
+  silentMs(): number;
   /** Announces written results, to be sent with the next flush. */
   touched(connection: Connection): void;
   ended(connection: Connection): void;
 }
 
-export interface ConnectionLimits {
-  /** Maximum wait for the peer's hello, milliseconds. */
-  readonly helloMs: number;
-  /** Bytes of results that the peer may leave unread for longer than `maxUnreadMs`. */
-  readonly maxUnreadBytes: number;
-  /** Maximum time with more than `maxUnreadBytes` unread, milliseconds: reading the results of many inferlets takes a while. */
-  readonly maxUnreadMs: number;
-  /** Maximum bytes of unread results of one inferlet before it is ended. */
-  readonly maxInferletUnreadBytes: number;
-  /** Maximum inferlets open at once. */
-  readonly maxInferlets: number;
-  /** Interval of usage reports while usage changes, milliseconds. */
-  readonly usageMs: number;
-  /** Interval of usage reports while an inferlet holds pages and nothing else changes, milliseconds. */
-  readonly holdingMs: number;
-  /** Time for the calls of one connection in one turn of the event loop, milliseconds. */
-  readonly sliceMs: number;
-}
-
-export const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = {
-  helloMs: 5000,
-  maxUnreadBytes: 64 * 1024 * 1024,
-  maxUnreadMs: 5000,
-  maxInferletUnreadBytes: 16 * 1024 * 1024,
-  maxInferlets: 65_536,
-  usageMs: 250,
-  holdingMs: 10_000,
-  sliceMs: 4,
-};
+/** Parts of `silentMs` in which silence is counted. */
+const SILENT_INTERVALS = 5;
 
 type QueueCall = Exclude<
   DecodedCall,
@@ -104,6 +82,11 @@ export class Connection implements ResultSink {
   /** Inferlets with unreported usage. */
   #used = new Set<HostedInferlet>();
   #usageTimer: NodeJS.Timeout | undefined;
+  /** Present once the runtime has asked for a sign of life. */
+  #heartbeat: Heartbeat | undefined;
+  /** True when the runtime knows of the step on the device that it may be a long one. */
+  #isForewarned = false;
+  #owner: string | undefined;
   #holdingTimer: NodeJS.Timeout;
 
   constructor(socket: Socket, environment: ConnectionEnvironment, limits: ConnectionLimits) {
@@ -121,6 +104,22 @@ export class Connection implements ResultSink {
 
   get inferlets(): number {
     return this.#inferlets.size;
+  }
+
+  /** Name that all connections of the same runtime have, and no others; undefined from a runtime that gives none. */
+  get owner(): string | undefined {
+    return this.#owner;
+  }
+
+  /** True when the runtime gives signs of life here, for all connections of the same owner. */
+  get isWatched(): boolean {
+    return this.#heartbeat !== undefined;
+  }
+
+  /** A step begins that may keep this process from answering: tells a runtime that asks for signs of life, once for each that it asks for. */
+  forewarn(): void {
+    if (!this.#heartbeat || this.#isForewarned) return;
+    this.#answerAlive();
   }
 
   touched(): void {
@@ -188,6 +187,7 @@ export class Connection implements ResultSink {
   }
 
   #receive(chunk: Buffer): void {
+    this.#heartbeat?.heard();
     this.#guarded(() => {
       this.#sliceEndsMs = performance.now() + this.#limits.sliceMs;
       this.#reader.push(chunk, (kind, reader, end) => this.#frame(kind, reader, end));
@@ -242,7 +242,25 @@ export class Connection implements ResultSink {
     else if (kind === FRAME.calls)
       decodeCalls(reader, end, this.#pageLists, (call, bytes) => this.#arrived(call, bytes));
     else if (kind === FRAME.statsRequest) this.#stats(reader, end);
+    else if (kind === FRAME.alive && this.writer.version >= ALIVE_VERSION) this.#alive(reader, end);
     else throw new ProtocolFault('unexpected', `frame kind ${kind} from a runtime`);
+  }
+
+  #alive(reader: WordReader, end: number): void {
+    decodeAlive(reader, end);
+    this.#heartbeat ??= new Heartbeat(
+      () => undefined,
+      (why) => this.end('timeout', `no sign of life: ${why}`),
+      { everyMs: this.#limits.silentMs / SILENT_INTERVALS, silentIntervals: SILENT_INTERVALS },
+    );
+    this.#answerAlive();
+  }
+
+  #answerAlive(): void {
+    const silentMs = this.#environment.silentMs();
+    this.#isForewarned = silentMs > 0;
+    encodeAlive(this.writer, silentMs);
+    this.flush();
   }
 
   #endWithoutHello(): void {
@@ -252,7 +270,9 @@ export class Connection implements ResultSink {
   #hello(reader: WordReader, end: number): void {
     if (this.#greeted) throw new ProtocolFault('unexpected', 'a second hello');
     reader.enter(end);
-    const version = this.#agree(reader.text(MAX_JSON_BYTES));
+    const hello = readHello(reader.text(MAX_JSON_BYTES));
+    const version = this.#agree(hello);
+    this.#owner = hello.owner;
     reader.leave(end);
     if (!reader.done) throw new ProtocolFault('malformed', 'a hello with more than one entry');
     this.#greeted = true;
@@ -266,9 +286,7 @@ export class Connection implements ResultSink {
   }
 
   /** The version of the later frames, by the runtime's hello. */
-  #agree(hello: string): number {
-    const versions = statedVersions(versionsIn(hello), HELLO_VERSION);
-    if (versions === null) throw new ProtocolFault('malformed', 'a hello without readable versions');
+  #agree({ versions }: RuntimeHello): number {
     const { versions: own } = this.#environment;
     const version = commonVersion(own, versions);
     if (version !== null) return version;
@@ -401,6 +419,7 @@ export class Connection implements ResultSink {
     clearTimeout(this.#helloTimer);
     clearTimeout(this.#usageTimer);
     clearInterval(this.#holdingTimer);
+    this.#heartbeat?.stop();
     this.#used.clear();
     this.#waiting = [];
     for (const inferlet of this.#inferlets.values()) {
@@ -410,15 +429,6 @@ export class Connection implements ResultSink {
     this.#inferlets.clear();
     this.#socket.destroySoon();
     this.#environment.ended(this);
-  }
-}
-
-/** The field `versions` of a hello, unchecked. */
-function versionsIn(hello: string): unknown {
-  try {
-    return (JSON.parse(hello) as { readonly versions?: unknown } | null)?.versions;
-  } catch {
-    throw new ProtocolFault('malformed', 'a hello that is no JSON');
   }
 }
 

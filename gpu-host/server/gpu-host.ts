@@ -16,7 +16,8 @@ import type { ProtocolFaultCode } from '../protocol/errors.ts';
 import type { GpuHostStats, HostHello, ModelCompute, ModelStats, StatsOptions } from '../protocol/host.ts';
 import { PROTOCOL_VERSIONS } from '../protocol/wire.ts';
 import { Attempts } from './attempts.ts';
-import { Connection, type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './connection.ts';
+import { Connection } from './connection.ts';
+import { type ConnectionLimits, DEFAULT_CONNECTION_LIMITS } from './connection-limits.ts';
 import { listen } from './listen.ts';
 import { checkTraits } from './traits.ts';
 
@@ -40,6 +41,8 @@ export interface GpuHostOptions {
   readonly vitals?: () => Vitals;
 }
 
+/** Longest step that keeps a process on the CPU from answering: the supervisor ends a GPU host that computes for longer. */
+const LONGEST_STEP_MS = 60_000;
 /** Maximum tenants in `stats`: those that hold most pages. */
 const MAX_TENANTS = 1000;
 
@@ -57,6 +60,8 @@ export class GpuHost {
   readonly #tenants = new Tenants();
   readonly #attempts = new Attempts();
   #server: Server | undefined;
+  /** Devices whose steps block this process's thread. */
+  readonly #blocking = new Set<DeviceShare>();
   #connections = new Set<Connection>();
   #touched = new Set<Connection>();
   readonly #hostId = randomUUID();
@@ -75,19 +80,20 @@ export class GpuHost {
     const bytes = options.bytes ?? hostBytes();
     const shares = new Map<string, DeviceShare>();
     const thread = new ThreadShare();
-    const shareOf = ({ name, index }: Device): DeviceShare => {
+    const shareOf = ({ name, index }: Device, blocks: boolean): DeviceShare => {
       const device = `${name} ${index}`;
-      const share = shares.get(device) ?? new DeviceShare();
+      const share = shares.get(device) ?? new DeviceShare(blocks ? () => this.#forewarn() : undefined);
       shares.set(device, share);
+      if (blocks) this.#blocking.add(share);
       return share;
     };
     const flush = () => this.#flush();
     this.engines = models.map((model) => {
-      const share = shareOf(model.backend.device);
+      const share = shareOf(model.backend.device, model.backend.name !== 'cuda');
       return new ModelEngine(model, this.#tenants, bytes, share, thread, flush, options.tracer);
     });
     this.#encoders = (options.encoders ?? []).map(
-      (model) => new EncoderEngine(model, bytes, shareOf(model.device), flush),
+      (model) => new EncoderEngine(model, bytes, shareOf(model.device, true), flush),
     );
   }
 
@@ -157,15 +163,33 @@ export class GpuHost {
         attempts: this.#attempts,
         limitTenant: (tenant, limit) => this.#tenants.limit(tenant, limit),
         stats: (options) => this.stats(options),
+        silentMs: () => this.#silentMs(),
         touched: (touched) => this.#touch(touched),
         ended: (ended) => {
           this.#connections.delete(ended);
           this.#touched.delete(ended);
+          if (ended.isWatched) this.#endOthersOf(ended);
         },
       },
       this.#limits,
     );
     this.#connections.add(connection);
+  }
+
+  /** The runtime has gone, or has closed its other connections, too. */
+  #endOthersOf({ owner }: Connection): void {
+    if (owner === undefined) return;
+    for (const other of [...this.#connections])
+      if (other.owner === owner) other.end('timeout', 'the runtime’s connection for the state of the host has ended');
+  }
+
+  #forewarn(): void {
+    for (const connection of this.#connections) connection.forewarn();
+  }
+
+  #silentMs(): number {
+    for (const { isLong } of this.#blocking) if (isLong) return LONGEST_STEP_MS;
+    return 0;
   }
 
   /** Schedules the flush: when the engine has finished its current work, or at the end of this turn when no engine is at work. */

@@ -1,8 +1,10 @@
 import type { Socket } from 'node:net';
 import type { EventName, InvocationEvent } from '../invocations/types.ts';
+import { Heartbeat, type HeartbeatTimes } from '../links/heartbeat.ts';
 import { type LinkSecurity, linkSocket, toMachine } from '../links/security.ts';
+import { socketAddress } from '../links/socket-address.ts';
 import { commonVersion, type Versions, versionRefusal } from '../links/versions.ts';
-import { encodeFrame, FrameReader, LIVE_VERSIONS, SILENT_VERSION } from './frames.ts';
+import { ALIVE_VERSION, encodeFrame, FrameReader, LIVE_VERSIONS, SILENT_VERSION } from './frames.ts';
 import type { LiveAddress, LiveFollower, LiveSource, Unfollow } from './live.ts';
 import type { LiveServer } from './server.ts';
 
@@ -18,6 +20,8 @@ export interface LiveClientOptions {
   readonly security?: LinkSecurity | undefined;
   /** Versions that this side speaks; those of this release by default. */
   readonly versions?: Versions;
+  /** Of the signs of life that runtimes at network addresses are asked for. */
+  readonly heartbeat?: HeartbeatTimes;
   /** Takes the reason when a runtime and this side have no version in common. */
   readonly onRefused?: (why: string) => void;
 }
@@ -102,6 +106,10 @@ class Link {
   readonly #security: LinkSecurity | undefined;
   readonly #versions: Versions;
   readonly #onRefused: ((why: string) => void) | undefined;
+  readonly #heartbeatTimes: HeartbeatTimes;
+  #heartbeat: Heartbeat | undefined;
+  /** True when the runtime is at a network address. */
+  #isRemote = false;
   /** True once the runtime has acknowledged the submitter: it shows the events of its later attempts without being asked. */
   #pushes = false;
   /** Invocations whose events the runtime showed before they were followed. */
@@ -123,6 +131,7 @@ class Link {
     this.#security = options.security;
     this.#versions = options.versions ?? LIVE_VERSIONS;
     this.#onRefused = options.onRefused;
+    this.#heartbeatTimes = options.heartbeat ?? {};
   }
 
   get size(): number {
@@ -197,8 +206,10 @@ class Link {
     };
     const socket = linkSocket('runtime', where.address, opened, security);
     this.#socket = socket;
+    this.#isRemote = !('path' in socketAddress(where.address));
     const late = setTimeout(() => this.#connected || socket.destroy(), HELLO_MS).unref();
     socket.on('data', (chunk: Buffer) => {
+      this.#heartbeat?.heard();
       try {
         reader.push(chunk, (fields) => this.#received(fields));
       } catch {
@@ -209,6 +220,8 @@ class Link {
     socket.on('close', () => {
       clearTimeout(late);
       if (this.#socket !== socket) return;
+      this.#heartbeat?.stop();
+      this.#heartbeat = undefined;
       this.#socket = null;
       this.#connected = false;
       this.#pushes = false;
@@ -244,7 +257,7 @@ class Link {
   #told(number: number, what: string, text: string): void {
     if (what === 'refused') this.#refused(text);
     else if (what === 'version') this.#agreed(number);
-    else {
+    else if (what === 'attached') {
       // The answer to `submitter` alone: the runtime states no version.
       if (!this.#connected) this.#agreed(SILENT_VERSION);
       this.#pushes = true;
@@ -260,7 +273,18 @@ class Link {
       return;
     }
     this.#connected = true;
+    if (this.#isRemote && version >= ALIVE_VERSION) this.#watch();
     for (const id of this.#followed.keys()) this.#ask('follow', id);
+  }
+
+  /** Followers of a runtime that has gone read the log. */
+  #watch(): void {
+    const socket = this.#socket;
+    this.#heartbeat = new Heartbeat(
+      () => socket?.write(encodeFrame(['alive', ''])),
+      () => socket?.destroy(),
+      this.#heartbeatTimes,
+    );
   }
 
   #refused(why: string): void {

@@ -5,8 +5,10 @@ import type { Versions } from '../links/versions.ts';
  * NUL. Neither ids nor JSON text contain NUL.
  */
 
-/** Versions of what the frames hold. Keep the last one beside a new one. Version 2 is that of the first frames that state versions. */
-export const LIVE_VERSIONS: Versions = { oldest: 1, newest: 2 };
+/** Versions of what the frames hold. Keep the last one beside a new one. Version 2 is that of the first frames that state versions; version 3 has `alive`. */
+export const LIVE_VERSIONS: Versions = { oldest: 1, newest: 3 };
+/** First version in which a runtime answers `alive`. */
+export const ALIVE_VERSION = 3;
 /** Version of a peer that states none. */
 export const SILENT_VERSION = 1;
 

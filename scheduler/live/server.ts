@@ -276,7 +276,8 @@ class Connection {
     if (this.#greeting === 'awaited') this.#greet(what, id);
     if (this.#greeting === 'refused' || what === 'versions') return;
     const known = this.#followed.get(id);
-    if (what === 'leave') this.#leave(id);
+    if (what === 'alive') this.#put('', 0, 'alive', '');
+    else if (what === 'leave') this.#leave(id);
     else if (what === 'submitter') {
       this.submitter = id;
       this.#server.enter(this);

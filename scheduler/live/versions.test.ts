@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { connect, createServer, type Socket } from 'node:net';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import type { HeartbeatTimes } from '../links/heartbeat.ts';
 import type { Versions } from '../links/versions.ts';
 import { eventually } from '../testing/fixture.ts';
 import { LiveClient } from './client.ts';
@@ -33,11 +34,12 @@ describe('live events between releases', () => {
     return { server, socket, said, [Symbol.asyncDispose]: () => server.close() };
   }
 
-  function follow(socket: string, versions?: Versions) {
+  function follow(socket: string, versions?: Versions, heartbeat: HeartbeatTimes = {}) {
     const said: string[] = [];
     const told: string[] = [];
     const client = new LiveClient(async () => ({ address: socket }), 'gateway', {
       ...(versions && { versions }),
+      heartbeat,
       onRefused: (why) => said.push(why),
     });
     client.follow('r', 'a', {
@@ -122,6 +124,50 @@ describe('live events between releases', () => {
     assert.deepEqual(asked.slice(2), ['submitter', 'gateway', 'follow', 'a']);
     follower[Symbol.dispose]();
     await new Promise((resolve) => runtime.close(resolve));
+  });
+
+  test('are read from the log when a runtime at a network address has fallen silent', async () => {
+    let isSilent = false;
+    const peers: Socket[] = [];
+    const asked: string[] = [];
+    const runtime = createServer((peer) => {
+      peers.push(peer);
+      const reader = new FrameReader();
+      peer.on('data', (chunk: Buffer) =>
+        reader.push(chunk, (fields) => {
+          asked.push(...fields);
+          if (isSilent) return;
+          if (fields.includes('versions')) peer.write(encodeFrame(['', String(BOTH.newest), 'version', '']));
+          if (fields.includes('alive')) peer.write(encodeFrame(['', '0', 'alive', '']));
+          if (fields.includes('follow')) peer.write(encodeFrame(['a', '0', 'attached', String(EPOCH)]));
+        }),
+      );
+    }).listen(0, '127.0.0.1');
+    await once(runtime, 'listening');
+    const { port } = runtime.address() as AddressInfo;
+    const follower = follow(`127.0.0.1:${port}`, undefined, { everyMs: 5, silentIntervals: 40 });
+    await eventually(
+      () => asked.filter((field) => field === 'alive').length > 45,
+      'a runtime with nothing to say stays',
+    );
+    assert.deepEqual(follower.told, [`logged 0 of ${EPOCH}`]);
+    isSilent = true;
+    await eventually(() => follower.told.includes('lost'), 'a silent runtime is left');
+    follower[Symbol.dispose]();
+    for (const peer of peers) peer.destroy();
+    await new Promise((resolve) => runtime.close(resolve));
+  });
+
+  test('are shown to a gateway that asks for a sign of life', async () => {
+    await using at = await serve(undefined);
+    begin(at.server);
+    const gateway = connect(at.socket);
+    const fields = fieldsOf(gateway);
+    gateway.write(encodeFrame(['versions', `${BOTH.newest} ${BOTH.newest}`, 'alive', '']));
+    await eventually(() => fields.length === 8, 'the server answers');
+    assert.deepEqual(fields, ['', String(BOTH.newest), 'version', '', '', '0', 'alive', '']);
+    assert.equal(at.server.followed, 0);
+    gateway.destroy();
   });
 
   test('are not shown to a gateway whose versions cannot be read', async () => {

@@ -124,6 +124,18 @@ describe('machines on a network', { skip: Network.missing() }, () => {
     }
   });
 
+  test('a runtime that hears nothing of its GPU host any more ends its invocation, and the other runtime goes on', async () => {
+    const held = await hold(front, 'counted', HELD);
+    const runner = await runnerOf(held.id);
+    network.mute('gpu-1', runner);
+    try {
+      assert.deepEqual(ends(await held.ended), ['device-lost']);
+      await succeeds();
+    } finally {
+      network.unmute('gpu-1', runner);
+    }
+  });
+
   const CUTS = [
     {
       title: 'a machine whose cable is pulled',

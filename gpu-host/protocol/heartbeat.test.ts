@@ -1,0 +1,179 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Backend } from '../backends/backend.ts';
+import { GpuHost } from '../server/gpu-host.ts';
+import { generate, must, startTestHost, type TestHost, tagOf, until } from '../testing/host.ts';
+import { GpuHostConnection } from './client.ts';
+import { PROTOCOL_VERSIONS } from './wire.ts';
+
+/** A peer counts as lost after 200 ms. */
+const QUICK = { everyMs: 20, silentIntervals: 10 };
+
+/** Runs during the next step. */
+let duringStep: (() => Promise<void>) | undefined;
+let model: TestHost;
+before(async () => {
+  model = await startTestHost({ wrap: hooked });
+});
+after(() => model[Symbol.asyncDispose]());
+
+function hooked(backend: Backend): Backend {
+  const forward: Backend['forward'] = async (batch) => {
+    const hook = duringStep;
+    duringStep = undefined;
+    await hook?.();
+    return backend.forward(batch);
+  };
+  return new Proxy(backend, {
+    get: (target, key) => {
+      const own: unknown = key === 'forward' ? forward : Reflect.get(target, key);
+      return typeof own === 'function' ? own.bind(target) : own;
+    },
+  });
+}
+
+/** A cable between two sides, each direction of which can be cut: what is lost there brings no end of the connection. */
+class Cable implements AsyncDisposable {
+  readonly lost = { up: false, down: false };
+  readonly #server: Server;
+  readonly #sockets = new Set<Socket>();
+  readonly #far = new Set<Socket>();
+  readonly #port: number;
+
+  private constructor(server: Server, to: { host: string; port: number }) {
+    this.#server = server;
+    this.#port = (server.address() as { port: number }).port;
+    server.on('connection', (near: Socket) => {
+      const far = connect(to);
+      this.#far.add(far);
+      this.#carry(near, far, 'up');
+      this.#carry(far, near, 'down');
+    });
+  }
+
+  static async to(address: string): Promise<Cable> {
+    const server = createServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const [host = '', port] = address.split(':');
+    return new Cable(server, { host, port: Number(port) });
+  }
+
+  get address(): string {
+    return `127.0.0.1:${this.#port}`;
+  }
+
+  /** Delays what the host sends, as a process does that computes. */
+  async hold(ms: number): Promise<void> {
+    for (const socket of this.#far) socket.pause();
+    await sleep(ms);
+    for (const socket of this.#far) socket.resume();
+  }
+
+  #carry(from: Socket, to: Socket, way: 'up' | 'down'): void {
+    this.#sockets.add(from);
+    from.on('data', (chunk: Buffer) => this.lost[way] || to.write(chunk));
+    from.on('error', () => undefined);
+    from.on('close', () => {
+      this.#sockets.delete(from);
+      if (!this.lost[way]) to.destroy();
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const socket of this.#sockets) socket.destroy();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+}
+
+async function hosted({ silentMs = 60_000, heartbeat = QUICK } = {}) {
+  const host = new GpuHost([model.host.engines[0]!.model], { limits: { silentMs } });
+  const cable = await Cable.to(await host.listen('127.0.0.1:0'));
+  const connection = await GpuHostConnection.connect(cable.address, {
+    heartbeat,
+    reconnectMs: { first: 1, longest: 1 },
+  });
+  return {
+    ...{ host, cable, connection },
+    async [Symbol.asyncDispose]() {
+      connection.close();
+      await cable[Symbol.asyncDispose]();
+      await host.close();
+    },
+  };
+}
+
+for (const way of ['down', 'up'] as const)
+  test(`a host whose cable is cut one way (${way}) is lost: its calls end, and the connection returns with the cable`, async () => {
+    await using at = await hosted();
+    const { cable, connection } = at;
+    const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
+    const queue = inferlet.createQueue('tiny');
+    must(await inferlet.synchronize(queue));
+    const lost = new Promise<string>((resolve) => connection.onLost(resolve));
+    cable.lost[way] = true;
+    assert.equal(tagOf(await inferlet.synchronize(queue)), 'unavailable');
+    assert.match(await lost, /^the GPU host cannot be reached: it has been silent for 200 ms$/);
+    const again = new Promise<void>((resolve) => connection.onReady(resolve));
+    cable.lost[way] = false;
+    await again;
+    const next = connection.openInferlet({ id: 'b', maxPages: 8, arrival: 2 });
+    assert.equal((await generate(next, next.createQueue('tiny'), [1, 5], 4)).length, 4);
+  });
+
+test('a host ends all connections of a runtime that gives no sign of life, and frees what it held', async () => {
+  await using at = await hosted({ silentMs: 100, heartbeat: { everyMs: 20, silentIntervals: 10_000 } });
+  const { host, cable, connection } = at;
+  const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  must(inferlet.allocatePages(queue, 3));
+  must(await inferlet.synchronize(queue));
+  assert.deepEqual([host.stats().connections, host.stats().models[0]?.pages.owned], [2, 3]);
+  Object.assign(cable.lost, { up: true, down: true });
+  await until(() => host.stats().connections === 0);
+  await until(() => host.stats().models[0]?.pages.owned === 0);
+});
+
+test('a host that computes one long step stays, and so does a runtime that stood still', async () => {
+  await using at = await hosted({ silentMs: 200 });
+  const { cable, connection } = at;
+  let losses = 0;
+  connection.onLost(() => losses++);
+  const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  duringStep = async () => {
+    // The host has announced the step before.
+    await sleep(2 * QUICK.everyMs);
+    await cable.hold(400);
+  };
+  const prompt = Array.from({ length: 20 }, (_, i) => i + 3);
+  assert.equal((await generate(inferlet, queue, prompt, 2)).length, 2);
+  for (const untilMs = performance.now() + 300; performance.now() < untilMs; );
+  must(await inferlet.synchronize(queue));
+  await sleep(2 * QUICK.everyMs);
+  assert.equal(losses, 0);
+});
+
+test('a peer of the version before is asked for no sign of life', async () => {
+  const before = { oldest: PROTOCOL_VERSIONS.newest - 1, newest: PROTOCOL_VERSIONS.newest - 1 };
+  for (const [ofHost, ofRuntime] of [
+    [before, PROTOCOL_VERSIONS],
+    [PROTOCOL_VERSIONS, before],
+  ] as const) {
+    const host = new GpuHost([model.host.engines[0]!.model], { versions: ofHost, limits: { silentMs: 40 } });
+    const connection = await GpuHostConnection.connect(await host.listen('127.0.0.1:0'), {
+      versions: ofRuntime,
+      heartbeat: { everyMs: 2, silentIntervals: 10 },
+    });
+    let losses = 0;
+    connection.onLost(() => losses++);
+    await sleep(100);
+    const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
+    must(await inferlet.synchronize(inferlet.createQueue('tiny')));
+    assert.equal(losses, 0);
+    connection.close();
+    await host.close();
+  }
+});

@@ -1,0 +1,32 @@
+export interface ConnectionLimits {
+  /** Maximum wait for the peer's hello, milliseconds. */
+  readonly helloMs: number;
+  /** Bytes of results that the peer may leave unread for longer than `maxUnreadMs`. */
+  readonly maxUnreadBytes: number;
+  /** Silence of a runtime that gives signs of life after which it counts as gone, milliseconds. */
+  readonly silentMs: number;
+  /** Maximum time with more than `maxUnreadBytes` unread, milliseconds: reading the results of many inferlets takes a while. */
+  readonly maxUnreadMs: number;
+  /** Maximum bytes of unread results of one inferlet before it is ended. */
+  readonly maxInferletUnreadBytes: number;
+  /** Maximum inferlets open at once. */
+  readonly maxInferlets: number;
+  /** Interval of usage reports while usage changes, milliseconds. */
+  readonly usageMs: number;
+  /** Interval of usage reports while an inferlet holds pages and nothing else changes, milliseconds. */
+  readonly holdingMs: number;
+  /** Time for the calls of one connection in one turn of the event loop, milliseconds. */
+  readonly sliceMs: number;
+}
+
+export const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = {
+  helloMs: 5000,
+  silentMs: 5000,
+  maxUnreadBytes: 64 * 1024 * 1024,
+  maxUnreadMs: 5000,
+  maxInferletUnreadBytes: 16 * 1024 * 1024,
+  maxInferlets: 65_536,
+  usageMs: 250,
+  holdingMs: 10_000,
+  sliceMs: 4,
+};

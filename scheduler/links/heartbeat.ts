@@ -1,0 +1,64 @@
+/** Interval of the requests for a sign of life, milliseconds. */
+const EVERY_MS = 500;
+/** Silent intervals after which a peer counts as lost: some four seconds. A peer whose process collects garbage for 600 ms stays. */
+const SILENT_INTERVALS = 7;
+
+export interface HeartbeatTimes {
+  readonly everyMs?: number;
+  readonly silentIntervals?: number;
+}
+
+/**
+ * Finds a peer that has gone without an end of its connection: a cut cable sends none, and the kernel sends data again for a quarter of an
+ * hour. Bytes of any kind are signs of life. Silence is counted in turns of this process's own timer: a pause of this process counts as one
+ * turn, and what arrived meanwhile is read before the next.
+ */
+export class Heartbeat {
+  readonly #ask: () => void;
+  readonly #lost: (why: string) => void;
+  readonly #everyMs: number;
+  readonly #silentIntervals: number;
+  readonly #timer: NodeJS.Timeout;
+  #isHeard = true;
+  #silent = 0;
+  #allowedMs = 0;
+
+  /**
+   * @param ask asks the peer for a sign of life; called at once, and again after each interval
+   * @param lost called once, when the peer has been silent for too long
+   */
+  constructor(ask: () => void, lost: (why: string) => void, times: HeartbeatTimes = {}) {
+    this.#ask = ask;
+    this.#lost = lost;
+    this.#everyMs = times.everyMs ?? EVERY_MS;
+    this.#silentIntervals = times.silentIntervals ?? SILENT_INTERVALS;
+    this.#timer = setInterval(() => this.#turn(), this.#everyMs).unref();
+    ask();
+  }
+
+  /** Call for each chunk of bytes from the peer. */
+  heard(): void {
+    this.#isHeard = true;
+  }
+
+  /** The peer has said for how long it may be silent because it computes; 0 for no longer than usual. */
+  allow(silentMs: number): void {
+    this.#allowedMs = silentMs;
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  #turn(): void {
+    this.#silent = this.#isHeard ? 0 : this.#silent + 1;
+    this.#isHeard = false;
+    const silentMs = this.#silent * this.#everyMs;
+    if (silentMs < Math.max(this.#allowedMs, this.#silentIntervals * this.#everyMs)) {
+      this.#ask();
+      return;
+    }
+    this.stop();
+    this.#lost(`it has been silent for ${silentMs} ms`);
+  }
+}
