@@ -4,10 +4,12 @@ import path from 'node:path';
 import {
   CertificateTaken,
   type ClaimRefusal,
+  isClaimRefusal,
   MACHINE_LEASE_MS,
   MachineLease,
-  MachineNameTaken,
   MachineRemoved,
+  PlatformRestoring,
+  RolesRefused,
 } from '#scheduler/machines/lease.ts';
 import { listMachines, removalNotice, removedCertificates } from '#scheduler/machines/machines.ts';
 import { Channels } from '#scheduler/store/channels.ts';
@@ -89,7 +91,7 @@ export async function claimMachine(
   } catch (error) {
     redis.disconnect();
     if (signal.aborted) return null;
-    throw isRefusal(error) ? refusal(error, config) : error;
+    throw isClaimRefusal(error) ? refusal(error, config) : error;
   }
 }
 
@@ -137,9 +139,6 @@ async function followPeers(config: Config, store: Store, removed: () => void): P
   };
 }
 
-const isRefusal = (error: unknown): error is ClaimRefusal =>
-  error instanceof MachineNameTaken || error instanceof MachineRemoved || error instanceof CertificateTaken;
-
 function refusal(taken: ClaimRefusal, { home }: Config): ConfigError {
   const file = path.join(home, 'machine.pem');
   if (taken instanceof MachineRemoved)
@@ -150,6 +149,15 @@ function refusal(taken: ClaimRefusal, { home }: Config): ConfigError {
   if (taken instanceof CertificateTaken)
     return new ConfigError(
       `${taken.message} Delete ${file} if this home is a copy of that machine's: the next start makes a certificate of its own.`,
+      { cause: taken },
+    );
+  if (taken instanceof PlatformRestoring)
+    return new ConfigError(`${taken.message} Run \`pie restore FILE --force\` again if it broke off.`, {
+      cause: taken,
+    });
+  if (taken instanceof RolesRefused)
+    return new ConfigError(
+      `${taken.message} Change roles below [machine] in pie.toml, or remove the machine and join with a token for more.`,
       { cause: taken },
     );
   return new ConfigError(

@@ -79,6 +79,10 @@ export interface Keys {
   readonly joinedMachines: string;
   /** String with a TTL: the key of a token with which one machine may join. */
   joinToken(id: string): string;
+  /** String: the restore that replaces the platform, or that broke off; no machine is claimed meanwhile. */
+  readonly restoreMark: string;
+  /** String with a TTL: the restore that runs. */
+  readonly restoreLease: string;
   /** Channel: a machine has come, changed or gone; its name, or `removalNotice` of it. */
   readonly machinesChannel: string;
   /** String: id of the master key that the gateways use. */
@@ -247,6 +251,8 @@ export function createKeys(prefix = 'pie'): Keys {
     machineCertificate: (fingerprint) => at('machines', 'certificate', fingerprint),
     joinedMachines: at('machines', 'joined'),
     joinToken: (id) => at('machines', 'token', id),
+    restoreMark: at('machines', 'restoring'),
+    restoreLease: at('machines', 'restoring', 'lease'),
     machinesChannel: at('machines', 'channel'),
     masterKey: at('master-key'),
     runtimes: at('runtimes'),
@@ -312,4 +318,5 @@ export const machineKeys = (keys: Keys, name: string, fingerprint = ''): string[
   keys.removedMachines,
   keys.machineCertificate(fingerprint),
   keys.joinedMachines,
+  keys.restoreMark,
 ];

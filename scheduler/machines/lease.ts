@@ -4,7 +4,7 @@ import { machineKeys } from '../keys.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
-import type { MachineDescription, MachineInfo } from './types.ts';
+import type { MachineDescription, MachineInfo, Role } from './types.ts';
 
 /** Length of a machine's lease without renewal, by Redis' clock. Runtimes have leases of their own, which decide over invocations. */
 export const MACHINE_LEASE_MS = 5000;
@@ -48,7 +48,34 @@ export class CertificateTaken extends Error {
   }
 }
 
-export type ClaimRefusal = MachineNameTaken | MachineRemoved | CertificateTaken;
+/** A restore replaces the platform in this Redis, or broke off. */
+export class PlatformRestoring extends Error {
+  override readonly name = 'PlatformRestoring';
+
+  constructor(holder: string) {
+    super(
+      `A restore into this Redis runs or broke off: that of ${holder}. Until one ends, a part of the platform is missing.`,
+    );
+  }
+}
+
+/** The token with which the machine joined does not allow its roles. */
+export class RolesRefused extends Error {
+  override readonly name = 'RolesRefused';
+
+  constructor(machine: string, wanted: readonly Role[], allowed: string) {
+    super(`The machine "${machine}" joined for the roles ${allowed}, and is set up for ${wanted.join(', ')}.`);
+  }
+}
+
+export type ClaimRefusal = MachineNameTaken | MachineRemoved | CertificateTaken | PlatformRestoring | RolesRefused;
+
+/** True for an error that `MachineLease.claim` throws when the machine may not start, as opposed to a failure of Redis. */
+export function isClaimRefusal(error: unknown): error is ClaimRefusal {
+  return [MachineNameTaken, MachineRemoved, CertificateTaken, PlatformRestoring, RolesRefused].some(
+    (refusal) => error instanceof refusal,
+  );
+}
 
 export interface ClaimOptions {
   /** Takes the name even from a supervisor whose lease holds: right when no other supervisor can reach this Redis. */
@@ -71,6 +98,7 @@ export class MachineLease {
   readonly #text: string;
   readonly #leaseMs: number;
   readonly #certificate: string;
+  readonly #roles: readonly Role[];
   readonly #onTaken: (taken: ClaimRefusal) => void;
   #timer: NodeJS.Timeout | undefined;
   #isReleased = false;
@@ -81,6 +109,7 @@ export class MachineLease {
     this.#life = randomUUID();
     this.#text = JSON.stringify({ ...machine, life: this.#life, startedAt: store.clock() });
     this.#certificate = machine.certificate ?? '';
+    this.#roles = machine.roles;
     this.#leaseMs = options.leaseMs ?? MACHINE_LEASE_MS;
     this.#onTaken = options.onTaken;
   }
@@ -90,6 +119,8 @@ export class MachineLease {
    * @throws MachineNameTaken as soon as another supervisor renews its lease
    * @throws MachineRemoved when an operator has removed the machine
    * @throws CertificateTaken when another machine has the certificate
+   * @throws PlatformRestoring while a restore replaces the platform
+   * @throws RolesRefused when the machine joined with a token that allows fewer roles
    */
   static async claim(store: Store, machine: MachineDescription, options: ClaimOptions): Promise<MachineLease> {
     const lease = new MachineLease(store, machine, options);
@@ -128,7 +159,7 @@ export class MachineLease {
       const held = await this.#claim(false);
       if (held !== null) this.#lost(new MachineNameTaken(this.#name, held.holder));
     } catch (error) {
-      if (error instanceof MachineRemoved || error instanceof CertificateTaken) this.#lost(error);
+      if (isClaimRefusal(error)) this.#lost(error);
       // Redis is away. No other supervisor can claim the name meanwhile, and the next renewal tries again.
     }
     this.#schedule();
@@ -142,17 +173,25 @@ export class MachineLease {
 
   /** Claims or renews. When another supervisor has the name, returns that one and the rest of its lease. */
   async #claim(force: boolean): Promise<{ readonly holder: Partial<MachineInfo>; readonly leftMs: number } | null> {
-    const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#text, force ? '1' : '0', this.#certificate];
+    const isForced = force ? '1' : '0';
+    const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#text, isForced, this.#certificate];
+    args.push(JSON.stringify(this.#roles));
     const held = await this.#store.script(CLAIM, this.#keys(), args);
     if (held === null) return null;
     if (held === 'removed') throw new MachineRemoved(this.#name);
-    if (typeof held === 'string') throw new CertificateTaken(this.#name, held.slice('owned '.length));
+    if (typeof held === 'string') throw this.#refusal(held);
     const [text, leftMs] = Array.isArray(held) ? held : [];
     try {
       return { holder: JSON.parse(String(text)) as Partial<MachineInfo>, leftMs: Number(leftMs) };
     } catch (cause) {
       throw new StoreError('store-corrupt', `The entry of the machine "${this.#name}" is no JSON.`, { cause });
     }
+  }
+
+  #refusal(reply: string): ClaimRefusal {
+    const [what, text] = [reply.slice(0, reply.indexOf(' ')), reply.slice(reply.indexOf(' ') + 1)];
+    if (what === 'restoring') return new PlatformRestoring(text);
+    return what === 'roles' ? new RolesRefused(this.#name, this.#roles, text) : new CertificateTaken(this.#name, text);
   }
 
   #keys(): string[] {

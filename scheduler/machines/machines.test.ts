@@ -5,7 +5,8 @@ import type { MasterKey, MasterKeys } from '../secrets/master-keys.ts';
 import { agreeOnMasterKey, assertMasterKey, keyOfOthers } from '../secrets/shared-key.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { CertificateTaken, MachineLease, MachineNameTaken } from './lease.ts';
+import { CertificateTaken, MachineLease, MachineNameTaken, PlatformRestoring, RolesRefused } from './lease.ts';
+import { RestoreMark, RestoreRuns } from './restore-mark.ts';
 import type { MachineDescription } from './types.ts';
 
 const description = (name: string, more: Partial<MachineDescription> = {}): MachineDescription => ({
@@ -99,6 +100,48 @@ describe('the registry of machines', () => {
     const renewed = await claim(description('west', { certificate: 'DD' }), { force: true });
     assert.deepEqual(await names(), ['west true'], 'a machine may renew its certificate');
     await renewed.release();
+  });
+
+  it('claims no machine while a restore runs or after one that broke off; a running one stops', async () => {
+    const told = Promise.withResolvers<Error>();
+    const east = await claim(description('east'), { leaseMs: 100, onTaken: told.resolve });
+    const { store } = scheduler;
+    const broken = await RestoreMark.set(store, 'first');
+    assert.ok((await told.promise) instanceof PlatformRestoring);
+    await assert.rejects(RestoreMark.set(store, 'second'), RestoreRuns);
+    broken.changes();
+    await broken.release();
+    const refused = await RestoreMark.set(store, 'third');
+    await refused.release();
+    await assert.rejects(claim(description('west')), /A restore into this Redis runs or broke off: that of third/);
+    const whole = await RestoreMark.set(store, 'fourth');
+    whole.changes();
+    whole.whole();
+    await whole.release();
+    const west = await claim(description('west'));
+    await west.release();
+    assert.deepEqual(await store.redis.keys('*restoring*'), []);
+    await east.release();
+  });
+
+  it('gives a machine that joined only the roles that its token allowed', async () => {
+    const { keys, redis: connection } = scheduler.store;
+    const note = { password: '', certificate: '', roles: ['runtime', 'gpu-host'], joinedAt: 0 };
+    await connection.hset(keys.joinedMachines, 'east', JSON.stringify(note));
+    await assert.rejects(
+      claim(description('east')),
+      (error) =>
+        error instanceof RolesRefused &&
+        error.message ===
+          'The machine "east" joined for the roles runtime, gpu-host, and is set up for gateway, runtime, gpu-host.',
+    );
+    assert.deepEqual(await names(), []);
+    const lease = await claim(description('east', { roles: ['gpu-host'] }));
+    await lease.release();
+    // A note of an earlier release.
+    await connection.hset(keys.joinedMachines, 'east', JSON.stringify({ password: '', certificate: '' }));
+    await (await claim(description('east'))).release();
+    await connection.del(keys.joinedMachines);
   });
 
   it('keeps its name over a restart of Redis that has lost it', async () => {

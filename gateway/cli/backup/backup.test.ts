@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -10,6 +11,7 @@ import type { Redis } from 'ioredis';
 import { loadConfig } from '#infra/config.ts';
 import { assertRestored, markRestoring } from '#infra/home.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
+import { RestoreMark } from '#scheduler/machines/restore-mark.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { seal } from '#scheduler/secrets/sealing.ts';
 import { Store } from '#scheduler/store/store.ts';
@@ -148,19 +150,59 @@ describe('a backup', () => {
     assert.equal(existsSync(none), false);
   });
 
-  it('that does not fit into Redis leaves nothing of it there', async () => {
+  it('that does not fit into Redis leaves the platform that is there', async () => {
     const home = path.join(directory, 'small');
     await mkdir(home);
     await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
-    const [, used = '0'] = /used_memory:(\d+)/.exec(await to.info('memory')) ?? [];
-    await to.config('SET', 'maxmemory', Number(used) + 2 ** 20);
-    await refused(() => restoreInto('small'), /Redis has too little memory/);
+    await to.set('pie:function:acme:kept', 'by the platform that is there');
+    const limit = async (more: number) => {
+      const [, startup = '0'] = /used_memory_startup:(\d+)/.exec(await to.info('memory')) ?? [];
+      await to.config('SET', 'maxmemory', Number(startup) + more);
+    };
+    await limit(4 * 2 ** 20);
+    const why = /Redis has too little memory for the backup\. It needs about 1[01]\.\d MB, and Redis takes 4\.2 MB/;
+    await refused(() => restoreInto('small', { force: true }), why);
+    assert.equal(existsSync(path.join(home, 'kv')), false);
+    await limit(16 * 2 ** 20);
+    await restoreInto('small', { force: true });
     await to.config('SET', 'maxmemory', 0);
-    assert.equal(await to.dbsize(), 0);
-    assert.deepEqual(
-      readdirSync(home).filter((name) => name === 'kv' || name === 'indexes'),
-      [],
-    );
+    assert.equal(existsSync(path.join(home, 'kv')), true);
+    await to.flushall();
+  });
+
+  it('that does not fit onto the disk leaves the platform that is there', {
+    skip: process.getuid?.() !== 0,
+  }, async () => {
+    const home = path.join(directory, 'narrow');
+    await mkdir(home);
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'none', home]);
+    try {
+      await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
+      await mkdir(path.join(home, path.dirname(KV_FILE)), { recursive: true });
+      await writeFile(path.join(home, KV_FILE), 'of the platform that is there');
+      await refused(() => restoreInto('narrow', { force: true }), /has too little room for the backup/);
+      assert.equal(readFileSync(path.join(home, KV_FILE), 'utf8'), 'of the platform that is there');
+    } finally {
+      execFileSync('umount', [home]);
+    }
+  });
+
+  it('that breaks off lets no machine start on the same Redis, until another has ended', async () => {
+    const home = path.join(directory, 'broken');
+    await mkdir(home);
+    await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
+    const machine = { name: 'west', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
+    const claim = () => MachineLease.claim(new Store(to), machine, { onTaken: () => undefined });
+    const broken = await RestoreMark.set(new Store(to), 'a restore that dies');
+    broken.changes();
+    await broken.release();
+    await assert.rejects(claim(), /A restore into this Redis runs or broke off: that of a restore that dies/);
+    await restoreInto('broken', { force: true });
+    await (await claim()).release();
+    const runs = await RestoreMark.set(new Store(to), 'another');
+    await refused(() => restoreInto('broken', { force: true }), /Another restore runs: that of another/);
+    await runs.release();
+    await to.flushall();
   });
 
   it('is written to a new file only, and one that broke off leaves none', async () => {

@@ -3,6 +3,7 @@ import type { FileHandle } from 'node:fs/promises';
 import { ArchiveFault, type Description, readArchive } from './archive.ts';
 import { checkedItems } from './entries.ts';
 import { componentHash, holdsSealed, isKeptFile } from './kept-keys.ts';
+import { overheadBytes } from './room.ts';
 
 /** Most files of one backup: their paths are remembered, to notice one that comes twice. */
 const MAX_FILES = 1_000_000;
@@ -13,7 +14,10 @@ const SEALED = /^([0-9a-f]{8})\.[\w-]+$/;
 export interface Contents extends Description {
   readonly records: number;
   readonly files: number;
-  readonly bytes: number;
+  readonly recordBytes: number;
+  readonly fileBytes: number;
+  /** Memory that Redis takes for the records, approximately. */
+  readonly memoryBytes: number;
   /** Ids of the master keys under which its secrets are sealed. */
   readonly masterKeys: ReadonlySet<string>;
 }
@@ -27,7 +31,7 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
   const masterKeys = new Set<string>();
   const paths = new Set<string>();
   const component = new ComponentCheck();
-  let [records, bytes, left, before] = [0, 0, 0, ''];
+  let [records, recordBytes, memoryBytes, fileBytes, bytes, left, before] = [0, 0, 0, 0, 0, 0, ''];
   for await (const { header, body } of readArchive(file)) {
     if (header.kind !== 'part' && left > 0) throw new ArchiveFault('A file in the backup is shorter than it says.');
     if (header.kind !== 'entry') component.end();
@@ -41,6 +45,8 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
         if (!header.first && before !== `${header.type} ${key}`) throw new ArchiveFault(`A part of ${key} is missing.`);
         before = `${header.type} ${key}`;
         if (header.first) records += 1;
+        recordBytes += body.length;
+        memoryBytes += body.length + overheadBytes(header.type, header.first, items);
         component.take(key, header.first, items);
         if (holdsSealed(key)) for (const item of items) addKeyOf(item.toString('utf8'), masterKeys);
         break;
@@ -51,6 +57,7 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
         if (paths.size >= MAX_FILES) throw new ArchiveFault(`The file has more than ${MAX_FILES} files.`);
         paths.add(header.path);
         left = header.bytes;
+        fileBytes += header.bytes;
         break;
       case 'part':
         if (body.length === 0 || body.length > left)
@@ -64,7 +71,7 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
     onBytes(bytes);
   }
   if (description === undefined) throw new ArchiveFault('The file is no backup of Pie.');
-  return { ...description, records, files: paths.size, bytes, masterKeys };
+  return { ...description, records, files: paths.size, recordBytes, fileBytes, memoryBytes, masterKeys };
 }
 
 function addKeyOf(text: string, masterKeys: Set<string>): void {

@@ -5,7 +5,7 @@ import { componentHash, isKept } from './kept-keys.ts';
 type EntryHeader = Header & { readonly kind: 'entry' };
 
 /** Bytes of items in one frame, unless one item has more. */
-const CHUNK_BYTES = 1 << 20;
+export const CHUNK_BYTES = 1 << 20;
 /** Items asked of Redis at once; a stored value has at most a mebibyte. */
 const PAGE = 16;
 

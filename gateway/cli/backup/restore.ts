@@ -1,10 +1,12 @@
 import { existsSync, rmSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import type { Redis } from 'ioredis';
 import { missingRedisServer } from '#infra/bootstrap/redis-server.js';
 import { type Config, loadConfig } from '#infra/config.ts';
 import { assertHomeFree, claimHome, markRestoring } from '#infra/home.ts';
 import { listMachines } from '#scheduler/machines/machines.ts';
+import { RestoreMark, RestoreRuns } from '#scheduler/machines/restore-mark.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { Store } from '#scheduler/store/store.ts';
 import { EXIT, Failure } from '../failure.ts';
@@ -14,6 +16,7 @@ import { pagesOf, writeEntry } from './entries.ts';
 import { FileRestorer, keptFiles, removeFiles } from './home-files.ts';
 import { isKept } from './kept-keys.ts';
 import { hasPrivateRedis, PREFIX, withOwnRedis } from './own-redis.ts';
+import { assertRoom } from './room.ts';
 import { withRedis } from './snapshot.ts';
 
 /** Bytes of records that are on their way to Redis at once. */
@@ -50,9 +53,16 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
       await claimed(config, () =>
         withOwnRedis(config, { create: true }, (settings) =>
           withRedis(settings, undefined, async (redis) => {
-            await assertStopped(redis);
-            await assertEmpty(config, redis, request);
-            await replace(config, redis, file, contents, request);
+            const mark = await marked(redis);
+            try {
+              // In this order: a machine that starts meanwhile finds the mark, or is found.
+              await assertStopped(redis);
+              await assertEmpty(config, redis, request);
+              await assertRoom(config, redis, contents);
+              await replace(config, redis, file, contents, { ...request, mark });
+            } finally {
+              await mark.release();
+            }
           }),
         ),
       );
@@ -109,6 +119,15 @@ async function claimed<T>(config: Config, work: () => Promise<T>): Promise<T> {
   }
 }
 
+async function marked(redis: Redis): Promise<RestoreMark> {
+  try {
+    return await RestoreMark.set(new Store(redis, { prefix: PREFIX }), `${hostname()} (process ${process.pid})`);
+  } catch (error) {
+    if (!(error instanceof RestoreRuns)) throw error;
+    throw new Failure(error.message, { exitCode: EXIT.refused, code: 'restore-runs', advice: 'Wait for its end.' });
+  }
+}
+
 async function assertStopped(redis: Redis): Promise<void> {
   const alive = (await listMachines(new Store(redis, { prefix: PREFIX }))).filter((machine) => machine.alive);
   if (alive.length === 0) return;
@@ -145,17 +164,22 @@ async function replace(
   redis: Redis,
   file: FileHandle,
   contents: Contents,
-  { onProgress, signal }: RestoreRequest,
+  { onProgress, signal, mark }: RestoreRequest & { readonly mark: RestoreMark },
 ): Promise<void> {
-  const restored = markRestoring(config);
-  await clear(config, redis);
+  const unmark = markRestoring(config);
+  const restored = () => {
+    unmark();
+    mark.whole();
+  };
+  mark.changes();
+  await clear(config, redis, mark);
   try {
     await write(config, redis, file, signal, (records, files) =>
       onProgress(`${records} of ${contents.records} records, ${files} of ${contents.files} files`),
     );
   } catch (error) {
     // When that fails, too, the mark stays.
-    await clear(config, redis).then(restored, () => undefined);
+    await clear(config, redis, mark).then(restored, () => undefined);
     if ((error as Error).message.startsWith('OOM'))
       throw new Failure('Redis has too little memory for the backup.', {
         exitCode: EXIT.refused,
@@ -208,7 +232,10 @@ async function write(
 }
 
 /** Removes everything of a platform from its Redis, and from its home what a backup has. */
-async function clear({ home }: Config, redis: Redis): Promise<void> {
-  for await (const page of pagesOf(redis, PREFIX)) if (page.length > 0) await redis.unlink(...page);
+async function clear({ home }: Config, redis: Redis, mark: RestoreMark): Promise<void> {
+  for await (const page of pagesOf(redis, PREFIX)) {
+    const removed = page.filter((key) => !mark.keys.includes(key.toString('utf8')));
+    if (removed.length > 0) await redis.unlink(...removed);
+  }
   await removeFiles(home);
 }

@@ -7,6 +7,8 @@
   KEYS[4] channel of changes
   KEYS[5] fingerprints of the certificates of removed machines (set)
   KEYS[6] name of the machine that has this certificate (string with a TTL)
+  KEYS[7] machines that have joined (hash)
+  KEYS[8] mark of a restore that runs or broke off (string)
   ARGV[1] name
   ARGV[2] life of the supervisor
   ARGV[3] how long the lease holds, ms
@@ -14,9 +16,10 @@
   ARGV[5] description of the machine, as JSON text
   ARGV[6] '1': take the name even from a supervisor whose lease holds
   ARGV[7] fingerprint of the machine's certificate, or empty
+  ARGV[8] roles of the machine, as JSON text
 
   Returns false when the name is claimed, 'removed' when an operator has removed the machine, 'owned NAME' when the certificate is another
-  machine's, else {description of the machine that holds the name as JSON text, how long its lease holds yet in ms}.
+  machine's, 'restoring HOLDER' while a restore replaces the platform, 'roles ROLES' when the machine's token allowed only these, else {description of the machine that holds the name as JSON text, how long its lease holds yet in ms}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 if redis.call('SISMEMBER', KEYS[5], ARGV[7]) == 1 then
@@ -26,6 +29,24 @@ if ARGV[7] ~= '' then
   local owner = redis.call('GET', KEYS[6])
   if owner and owner ~= ARGV[1] then
     return 'owned ' .. owner
+  end
+end
+local restore = redis.call('GET', KEYS[8])
+if restore then
+  return 'restoring ' .. restore
+end
+local note = redis.call('HGET', KEYS[7], ARGV[1])
+-- Notes of earlier releases name no roles.
+local allowed = note and cjson.decode(note).roles
+if allowed then
+  local known = {}
+  for _, role in ipairs(allowed) do
+    known[role] = true
+  end
+  for _, role in ipairs(cjson.decode(ARGV[8])) do
+    if not known[role] then
+      return 'roles ' .. table.concat(allowed, ', ')
+    end
   end
 end
 local holder, known = redis.call('GET', KEYS[3]), redis.call('GET', KEYS[2])
