@@ -12,6 +12,7 @@ import { loadConfig } from '#infra/config.ts';
 import { readCertificate } from '#infra/links/certificate.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { newJoinToken } from '#scheduler/machines/join-token.ts';
+import { JOIN_VERSIONS } from '#scheduler/machines/join-versions.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { toFailure } from './failure.ts';
@@ -23,6 +24,8 @@ describe('joining a platform', () => {
   let platform: TestPlatform;
   let directory: string;
   let redisUrl = '';
+  /** Versions of the exchange that the gateway speaks. */
+  let versions = JOIN_VERSIONS;
   before(async () => {
     directory = await mkdtemp(path.join(os.tmpdir(), 'pie-join-'));
     const masterKeys = openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: MASTER_KEY } });
@@ -33,7 +36,13 @@ describe('joining a platform', () => {
         return redisUrl;
       },
     };
-    platform = await TestPlatform.start({ control: { joining: { redis, masterKeys, settings } } });
+    const joining = {
+      ...{ redis, masterKeys, settings },
+      get versions() {
+        return versions;
+      },
+    };
+    platform = await TestPlatform.start({ control: { joining } });
     const port = await freePort();
     await platform.scheduler.store.redis.config('SET', 'port', port);
     redisUrl = `redis://operator:secret@127.0.0.1:${port}`;
@@ -97,6 +106,7 @@ describe('joining a platform', () => {
     const [before, after_] = [await token(), await token()];
     await join('older', { token: before, name: 'older', versions: old });
     await join('later', { token: after_, name: 'later', versions: { oldest: 2, newest: 3 } });
+    versions = old;
     // A gateway that states no versions, and refuses a field that it does not know.
     const posted: string[] = [];
     const gateway = createServer(async (request, response) => {
@@ -112,6 +122,7 @@ describe('joining a platform', () => {
     const url = `http://127.0.0.1:${port}`;
     await join('silent', { url, token: await token(), name: 'silent' });
     assert.deepEqual(posted, ['token', 'sealed']);
+    versions = JOIN_VERSIONS;
     const later = { oldest: 2, newest: 3 };
     const isOld =
       /The gateway is too old .* speaks version 1 of the join exchange, the joining machine versions 2 to 3/;
@@ -119,6 +130,22 @@ describe('joining a platform', () => {
     const isLate = /The joining machine is too old .* Install a newer release of Pie on the machine of the joining/;
     await refused('never', { token: await token(), name: 'new', versions: { oldest: 0, newest: 0 } }, isLate);
     gateway.close();
+  });
+
+  it('is refused when something on the path lowers the version of the exchange', async () => {
+    const path_ = createServer(async (request, response) => {
+      const headers = { 'content-type': 'application/json' };
+      if (request.method === 'GET') return response.writeHead(200, headers).end('{"versions":{"oldest":1,"newest":1}}');
+      const body = (await Array.fromAsync(request)).join('');
+      const answer = await fetch(`${platform.url}/join`, { method: 'POST', headers, body });
+      response.writeHead(answer.status, headers).end(await answer.text());
+    }).listen(0, '127.0.0.1');
+    await once(path_, 'listening');
+    const url = `http://127.0.0.1:${(path_.address() as net.AddressInfo).port}`;
+    const unused = await token();
+    await refused('never', { url, token: unused, name: 'lowered' }, /Both sides speak a newer version .* than 1/);
+    await join('lowered', { token: unused, name: 'lowered' });
+    path_.close();
   });
 
   it('says so when the platform’s Redis cannot be reached from here', async () => {

@@ -63,10 +63,11 @@ export async function joinPlatform(request: JoinRequest, signal: AbortSignal): P
   const gateway = gatewayUrl(request.url);
   const address = request.address ?? (await ownAddress(gateway));
   const { name, roles } = settingsOf(request, address);
-  const version = await agreedVersion(gateway, request.versions ?? JOIN_VERSIONS, signal);
+  const versions = request.versions ?? JOIN_VERSIONS;
+  const version = await agreedVersion(gateway, versions, signal);
   const certificate = await newCertificate(name, Date.now());
   const asked = { machine: name, roles, certificate: certificate.fingerprint };
-  const sealed = sealJoin(token.key, { direction: 'request', version }, asked);
+  const sealed = sealJoin(token.key, { direction: 'request', version }, asked, versions.newest);
   // A gateway that states no versions takes no field for one.
   const body = { ...(version !== SILENT_JOIN_VERSION && { version }), token: token.id, sealed };
   const opened = openJoin(token.key, { direction: 'answer', version }, await exchange(gateway, body, signal));

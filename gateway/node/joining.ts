@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { commonVersion, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
-import { openJoin, sealJoin } from '#scheduler/machines/join-token.ts';
+import { newestSpoken, openJoin, sealJoin } from '#scheduler/machines/join-token.ts';
 import type { JoinPermission } from '#scheduler/machines/join-tokens.ts';
 import { JOIN_VERSIONS } from '#scheduler/machines/join-versions.ts';
 import { ROLES, type Role } from '#scheduler/machines/types.ts';
@@ -61,6 +61,7 @@ export class Joining {
       const allowed = this.#source ? await joinTokens.find(this.#source.masterKeys, token) : null;
       const request = allowed && joining.safeParse(openJoin(allowed.key, { direction: 'request', version }, sealed));
       if (!allowed || !request?.success) throw refused();
+      if (Math.min(newestSpoken(sealed) ?? version, this.versions.newest) > version) throw lowered(version);
       const { redis, masterKeys, settings } = await this.#usable();
       const { machine, roles, certificate } = request.data;
       if (!roles.every((role) => allowed.roles.includes(role))) throw notAllowed(allowed.roles, roles);
@@ -117,6 +118,11 @@ const notAllowed = (allowed: readonly Role[], wanted: readonly Role[]) =>
       hint: `Join with \`--role ${allowed.join(',')}\`, or make a token for more (\`pie machines token --role\`).`,
     },
   );
+
+const lowered = (version: number) =>
+  new GatewayError('join-refused', `Both sides speak a newer version of the join exchange than ${version}.`, {
+    hint: 'Something between the machine and the gateway has changed the versions that the gateway stated. Use another way, such as HTTPS.',
+  });
 
 const taken = (machine: string) =>
   new GatewayError('conflict', `A machine of the name "${machine}" is registered or has joined already.`, {

@@ -4,6 +4,9 @@ import { SILENT_JOIN_VERSION } from './join-versions.ts';
 const SECRET_BYTES = 32;
 const ID_BYTES = 9;
 const NONCE_BYTES = 12;
+/** Before the newest version of the sender in a nonce; sides that state none have random bytes there. */
+const NEWEST_MARK = Buffer.from('pie>');
+const NEWEST_BYTES = 2;
 const TAG_BYTES = 16;
 const CIPHER = 'aes-256-gcm';
 const TOKEN = /^pie-join\.([A-Za-z0-9_-]{12})\.([A-Za-z0-9_-]{43})$/;
@@ -37,9 +40,11 @@ export interface JoinContext {
 /**
  * Encrypts a message under a token's key. The gateway may speak plain HTTP, and the answer holds the master key: who sees or changes the
  * messages on their way, without the token, learns nothing and is noticed.
+ * @param newest newest version that the sender speaks: it goes into the nonce, which sides of all releases read and no other can change
  */
-export function sealJoin(key: Buffer, context: JoinContext, message: unknown): string {
+export function sealJoin(key: Buffer, context: JoinContext, message: unknown, newest?: number): string {
   const nonce = randomBytes(NONCE_BYTES);
+  if (newest !== undefined) nonce.writeUInt16BE(newest, NEWEST_MARK.copy(nonce));
   const cipher = createCipheriv(CIPHER, key, nonce).setAAD(boundTo(context));
   const sealed = Buffer.concat([cipher.update(JSON.stringify(message), 'utf8'), cipher.final()]);
   return Buffer.concat([nonce, sealed, cipher.getAuthTag()]).toString('base64url');
@@ -57,6 +62,16 @@ export function openJoin(key: Buffer, context: JoinContext, sealed: string): unk
   } catch {
     return null; // Another key, or changed bytes.
   }
+}
+
+/**
+ * Newest version that the sender of an opened message speaks; null from a release that states none. The versions that a gateway states travel
+ * unsealed, so a sender on the path can lower them (as in TLS 1.3, RFC 8446, section 4.1.3).
+ */
+export function newestSpoken(sealed: string): number | null {
+  const nonce = Buffer.from(sealed, 'base64url').subarray(0, NONCE_BYTES);
+  const isStated = nonce.subarray(0, NEWEST_MARK.length).equals(NEWEST_MARK);
+  return isStated && nonce.length >= NEWEST_MARK.length + NEWEST_BYTES ? nonce.readUInt16BE(NEWEST_MARK.length) : null;
 }
 
 const boundTo = ({ direction, version }: JoinContext): Buffer =>

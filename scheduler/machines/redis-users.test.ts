@@ -6,7 +6,7 @@ import { Redis } from 'ioredis';
 import { openMasterKeys } from '../secrets/master-keys.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { type JoinContext, newJoinToken, openJoin, parseJoinToken, sealJoin } from './join-token.ts';
+import { type JoinContext, newestSpoken, newJoinToken, openJoin, parseJoinToken, sealJoin } from './join-token.ts';
 import { MachineLease } from './lease.ts';
 import type { RedisUser } from './redis-users.ts';
 import { userCommands } from './redis-users-policy.ts';
@@ -140,7 +140,8 @@ describe('a token to join', () => {
         fc.nat(),
         (message, direction, version, at) => {
           const context = { direction, version };
-          const sealed = sealJoin(key, context, message);
+          const sealed = sealJoin(key, context, message, version + 7);
+          assert.equal(newestSpoken(sealed), version + 7);
           assert.deepEqual(openJoin(key, context, sealed), JSON.parse(JSON.stringify(message)));
           assert.equal(openJoin(other.key, context, sealed), null);
           const back = direction === 'request' ? 'answer' : 'request';
@@ -155,5 +156,7 @@ describe('a token to join', () => {
     for (const wrong of ['', 'pie-join.a.b', `${token.text}A`, token.text.replace('pie-join', 'pie')])
       assert.equal(parseJoinToken(wrong), null, wrong);
     assert.equal(openJoin(key, { direction: 'answer', version: 1 }, ''), null);
+    for (const text of ['', sealJoin(key, { direction: 'answer', version: 1 }, {})])
+      assert.equal(newestSpoken(text), null);
   });
 });
