@@ -60,6 +60,12 @@ export class Network implements Disposable {
     return ['ip', 'netns', 'exec', this.#space(name)];
   }
 
+  /** Ids of the processes on a machine. */
+  pids(name: string): number[] {
+    const listed = execFileSync('ip', ['netns', 'pids', this.#space(name)], { encoding: 'utf8' });
+    return listed.split('\n').filter(Boolean).map(Number);
+  }
+
   /** Pulls a machine's cable. */
   cut(name: string): void {
     ip('-n', this.#space('switch'), 'link', 'set', 'dev', name, 'down');
