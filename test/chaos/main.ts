@@ -1,62 +1,91 @@
-/** `npm run chaos`: kills the runtime repeatedly, in every phase of an invocation, and checks how all invocations end. */
+/** `npm run chaos`: kills the runtime, or lets machines fail, again and again, and checks how all invocations end. */
 import cliProgress from 'cli-progress';
 import { readArguments, refuseArguments } from '#infra/arguments.ts';
+import { faultRun, startMachines } from './fault-runs.ts';
 import { type KillRun, killRun, startPlatform } from './kill-runs.ts';
 
 const USAGE = `Usage: npm run chaos -- [options]
 
 Kills the runtime again and again, in every phase of an invocation's life, and checks what became of everything.
 
-  --runs N   kills (200)
+  --machines lets seeded faults happen to machines in network namespaces instead (needs root); prints one line a schedule
+  --runs N   kills, or schedules (200)
   --seed N   of the first; each run has the next (1)
   --help     this text
 `;
 
 const { values } = readArguments(USAGE, {
-  options: { runs: { type: 'string', default: '200' }, seed: { type: 'string', default: '1' } },
+  options: {
+    machines: { type: 'boolean', default: false },
+    runs: { type: 'string', default: '200' },
+    seed: { type: 'string', default: '1' },
+  },
 });
 /** Longest time until the platform detects a runtime's death and tells its clients. */
 const KNOWN_WITHIN_MS = 3000;
+/** Longest time from a fault to the next success where capacity is left. */
+const NEXT_WITHIN_MS = 5000;
 const runs = Number(values.runs);
 const first = Number(values.seed);
 if (!(Number.isInteger(runs) && runs > 0)) refuseArguments(USAGE, `--runs ${values.runs} is no number of runs.`);
 if (!(Number.isInteger(first) && first >= 0)) refuseArguments(USAGE, `--seed ${values.seed} is no seed.`);
-await using platform = await startPlatform();
-const bar = new cliProgress.SingleBar({
-  format: 'kills [{bar}] {value}/{total} {eta_formatted} left',
-  stream: process.stderr,
-  noTTYOutput: true,
-  notTTYSchedule: 10_000,
-});
-bar.start(runs, 0);
-const done: KillRun[] = [];
-const failures: string[] = [];
-for (let seed = first; seed < first + runs; seed++) {
-  try {
-    const run = await killRun(platform, seed);
-    done.push(run);
-    for (const ms of run.knownAfterMs)
-      if (ms > KNOWN_WITHIN_MS) failures.push(`seed ${seed}: its death was told after ${ms} ms`);
-  } catch (error) {
-    failures.push(`seed ${seed}: ${error instanceof Error ? error.message : String(error)}`);
+if (values.machines) await faults();
+else await kills();
+
+/** Prints one line for each schedule of faults. */
+async function faults(): Promise<void> {
+  await using machines = await startMachines();
+  for (let seed = first; seed < first + runs; seed++) {
+    try {
+      const run = await faultRun(machines, seed);
+      const isLate = run.leavesCapacity && run.nextSuccessMs.some((ms) => ms > NEXT_WITHIN_MS);
+      console.log(JSON.stringify({ ...run, ...(isLate && { late: true }) }));
+      if (isLate) process.exitCode = 1;
+    } catch (error) {
+      console.log(JSON.stringify({ seed, failure: error instanceof Error ? error.message : String(error) }));
+      process.exitCode = 1;
+    }
   }
-  bar.increment();
 }
-bar.stop();
-const known = done.flatMap(({ knownAfterMs }) => knownAfterMs).sort((a, b) => a - b);
-const endings: Record<string, number> = {};
-for (const ending of done.flatMap((run) => run.endings)) endings[ending] = (endings[ending] ?? 0) + 1;
-console.log(
-  JSON.stringify(
-    {
-      runs: done.length,
-      hits: done.filter(({ hit }) => hit > 0).length,
-      endings,
-      knownAfterMs: { median: known[known.length >> 1], most: known.at(-1) },
-      failures,
-    },
-    null,
-    2,
-  ),
-);
-process.exitCode = failures.length === 0 ? 0 : 1;
+
+async function kills(): Promise<void> {
+  await using platform = await startPlatform();
+  const bar = new cliProgress.SingleBar({
+    format: 'kills [{bar}] {value}/{total} {eta_formatted} left',
+    stream: process.stderr,
+    noTTYOutput: true,
+    notTTYSchedule: 10_000,
+  });
+  bar.start(runs, 0);
+  const done: KillRun[] = [];
+  const failures: string[] = [];
+  for (let seed = first; seed < first + runs; seed++) {
+    try {
+      const run = await killRun(platform, seed);
+      done.push(run);
+      for (const ms of run.knownAfterMs)
+        if (ms > KNOWN_WITHIN_MS) failures.push(`seed ${seed}: its death was told after ${ms} ms`);
+    } catch (error) {
+      failures.push(`seed ${seed}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+    bar.increment();
+  }
+  bar.stop();
+  const known = done.flatMap(({ knownAfterMs }) => knownAfterMs).sort((a, b) => a - b);
+  const endings: Record<string, number> = {};
+  for (const ending of done.flatMap((run) => run.endings)) endings[ending] = (endings[ending] ?? 0) + 1;
+  console.log(
+    JSON.stringify(
+      {
+        runs: done.length,
+        hits: done.filter(({ hit }) => hit > 0).length,
+        endings,
+        knownAfterMs: { median: known[known.length >> 1], most: known.at(-1) },
+        failures,
+      },
+      null,
+      2,
+    ),
+  );
+  process.exitCode = failures.length === 0 ? 0 : 1;
+}

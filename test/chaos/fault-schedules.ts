@@ -1,0 +1,61 @@
+import { Random } from '#runtime/grammar/testing/random.ts';
+import { FRONT, type Shape } from '#test/harness/machines.ts';
+
+/** What happens to a machine, until it is undone. */
+export type Fault =
+  /** Its runtime, GPU host or gateway is killed, which its supervisor starts again. */
+  | { readonly kind: 'kill'; readonly machine: string }
+  /** Everything on it is killed, and the machine starts again. */
+  | { readonly kind: 'power'; readonly machine: string }
+  /** Everything on it stands still. */
+  | { readonly kind: 'stop'; readonly machine: string }
+  | { readonly kind: 'cut'; readonly machine: string }
+  /** What it sends to `to` is lost; the other direction works. */
+  | { readonly kind: 'mute'; readonly machine: string; readonly to: string }
+  /** Its disk is full. */
+  | { readonly kind: 'disk'; readonly machine: string };
+
+export interface ScheduledFault {
+  readonly fault: Fault;
+  readonly afterMs: number;
+  readonly forMs: number;
+}
+
+const KINDS = ['kill', 'power', 'stop', 'cut', 'mute', 'disk'] as const;
+/** Shorter and longer than the leases, and than the silence after which a link ends. */
+const FOR_MS = { least: 300, most: 7000 };
+const MOST_FAULTS = 2;
+
+/** The faults of a seed, on different machines. Pure. */
+export function scheduleOf(seed: number, shape: Shape): ScheduledFault[] {
+  const random = new Random(seed);
+  const machines = random.shuffled([FRONT, ...Object.keys(shape)]);
+  return machines.slice(0, random.integer(1, MOST_FAULTS)).map((machine, i) => {
+    // The first machine has the only Redis, which keeps nothing on its disk here.
+    const kinds = machine === FRONT ? (['kill', 'stop', 'cut', 'mute'] as const) : KINDS;
+    // Each kind comes first in its turn.
+    const kind = i === 0 && machine !== FRONT ? (KINDS[seed % KINDS.length] ?? 'kill') : random.pick(kinds);
+    const others = [FRONT, ...Object.keys(shape)].filter((name) => isLinked(shape, machine, name));
+    const fault: Fault = kind === 'mute' ? { kind, machine, to: random.pick(others) } : { kind, machine };
+    return { fault, afterMs: random.integer(0, 1500), forMs: random.integer(FOR_MS.least, FOR_MS.most) };
+  });
+}
+
+/** True when the machines speak to each other: a GPU host to runtimes and, with its supervisor, to Redis. */
+function isLinked(shape: Shape, one: string, other: string): boolean {
+  if (one === other) return false;
+  return one === FRONT || other === FRONT || shape[one] !== shape[other];
+}
+
+/** True when a runtime and a GPU host stay that no fault concerns, with the first machine. Pure. */
+export function leavesCapacity(schedule: readonly ScheduledFault[], shape: Shape): boolean {
+  const hit = new Set(
+    schedule.flatMap(({ fault }) => (fault.kind === 'mute' ? [fault.machine, fault.to] : [fault.machine])),
+  );
+  const isMuteOfFront = schedule.every(({ fault }) => fault.machine !== FRONT);
+  const free = Object.keys(shape).filter((name) => !hit.has(name));
+  return isMuteOfFront && ['runtime', 'gpu-host'].every((role) => free.some((name) => shape[name] === role));
+}
+
+export const describeFault = ({ fault, afterMs, forMs }: ScheduledFault): string =>
+  `${fault.kind} ${fault.machine}${fault.kind === 'mute' ? ` to ${fault.to}` : ''} after ${afterMs} for ${forMs} ms`;
