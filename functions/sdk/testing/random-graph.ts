@@ -35,12 +35,18 @@ function step(g: Builder, made: Made, below: Below, depth: number): void {
   const word = () => pick(['one', 'two', LONG, 'four']) ?? '';
   const text = () => (below(3) > 0 ? pick(made.texts) : undefined) ?? word();
   const context = () => pick(made.contexts) ?? g.prefill(prompt`${LONG}${text()}`);
+  const slow = (of: Ref<'text'> | string) =>
+    g.call('fetch', { of }, 'text', (given) => `${given.of}.`, { kind: 'tool-call' });
   const list = () => pick(made.lists) ?? Array.from({ length: 1 + below(40) }, (_, i) => `${word()}${i}`);
   switch (below(14)) {
     case 0:
     case 1: {
       const from = below(2) === 0 ? pick(made.contexts) : undefined;
-      made.contexts.push(g.prefill(prompt`${LONG}${text()}${word()}${text()}`, { ...(from && { context: from }) }));
+      made.contexts.push(
+        g.prefill(prompt`${LONG}${below(2) === 0 ? text() : slow(text())}${word()}${text()}`, {
+          ...(from && { context: from }),
+        }),
+      );
       return;
     }
     case 2:
@@ -54,7 +60,7 @@ function step(g: Builder, made: Made, below: Below, depth: number): void {
     case 5: {
       const items = g.items(context(), { by: 'sentence', count: 1 + below(4) }, { maxTokens: 20 });
       made.texts.push(...items);
-      made.vectors.push(g.embed(items));
+      made.vectors.push(g.embed(items, { batch: 1 + below(3) }));
       return;
     }
     case 6:

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { TextEngine } from '../../testing/text-engine.ts';
-import { Builder, prompt } from './builder.ts';
+import { Builder, type Prompt, prompt } from './builder.ts';
 import { drawSvg, drawText } from './draw.ts';
 import { execute } from './execute.ts';
-import type { Graph, Node } from './graph.ts';
+import type { Graph, Node, Ref } from './graph.ts';
 import {
   contextPrefetch,
   decodingPipelining,
@@ -15,19 +15,30 @@ import {
   stageDecomposition,
   topologyBatching,
 } from './passes.ts';
+import { validate } from './validate.ts';
 
 const LONG = 'Answer the question from the passages. ';
 
-/** Expands a question, embeds the expansions, and answers from what a search finds. */
-function rag(): Graph {
+/** A value that comes over the network. */
+const slow = (g: Builder, from: Ref<'text'> | string): Ref<'text'> =>
+  g.call('fetch', { from }, 'text', (given) => given.from, { kind: 'tool-call' });
+
+/** Expands a question, embeds the expansions, and answers from what a search finds, over the network if it is `slow`. */
+function rag({ batch, slow: isSlow = false }: { readonly batch?: number; readonly slow?: boolean } = {}): Graph {
   const g = new Builder('rag');
   const queries = g.component('expansion', () =>
     g.items(g.prefill('Other words: '), { by: 'line', count: 3 }, { maxTokens: 20 }),
   );
   const found = g.component('search', () =>
-    g.call('find', { vectors: g.embed(queries) }, 'text', ({ vectors }) => `${vectors.length} found`, {
-      kind: 'searching',
-    }),
+    g.call(
+      'find',
+      { vectors: g.embed(queries, batch === undefined ? {} : { batch }) },
+      'text',
+      ({ vectors }) => `${vectors.length} found`,
+      {
+        kind: isSlow ? 'tool-call' : 'searching',
+      },
+    ),
   );
   const answer = g.component('answer', () => g.generate(prompt`${LONG}${found}\nAnswer:`, { maxTokens: 8 }));
   return g.graph({ answer: { from: answer } });
@@ -47,7 +58,7 @@ describe('passes', () => {
   });
 
   it('hand items on as they complete, and split what treats them one by one', async () => {
-    const graph = decodingPipelining.apply(rag());
+    const graph = decodingPipelining.apply(rag({ batch: 1 }));
     assert.deepEqual(
       graph.nodes.map(({ id }) => id),
       [
@@ -66,6 +77,23 @@ describe('passes', () => {
     const seen: string[] = [];
     await execute(graph, { engine: new TextEngine(), onNode: (event) => seen.push(`${event.node.id} ${event.what}`) });
     assert.ok(seen.indexOf('search/embedding[0] started') < seen.indexOf('expansion/decoding ended'), `${seen}`);
+  });
+
+  it('leave items together that one efficient batch takes at once', () => {
+    const whole = rag();
+    assert.equal(decodingPipelining.apply(whole), whole);
+    const sizes = (batch: number) =>
+      decodingPipelining
+        .apply(rag({ batch }))
+        .nodes.filter(({ id }) => id.startsWith('search/embedding['))
+        .map(({ inputs }) => (inputs.texts as { list: [] }).list.length);
+    assert.deepEqual([sizes(2), sizes(3)], [[2, 1], []]);
+    // A reader of one item begins when that one is there.
+    const g = new Builder('one');
+    const [first, second] = g.items(g.prefill('Names: '), { by: 'line', count: 2 });
+    g.generate(prompt`${first ?? ''}`);
+    g.call('both', { names: [first, second] }, 'text', ({ names }) => names.join());
+    assert.equal(decodingPipelining.apply(g.graph({})).nodes[1]?.operation.kind, 'partial-decoding');
   });
 
   it('run many elements in stages, one for each stage of the next node', () => {
@@ -90,36 +118,88 @@ describe('passes', () => {
   });
 
   it('split a prompt before what comes later, and only there', () => {
-    const graph = prefillingSplit.apply(rag());
+    const graph = prefillingSplit.apply(rag({ slow: true }));
     const [early, late] = [node(graph, 'answer/prefilling<0'), node(graph, 'answer/prefilling')];
     assert.equal(early.operation.kind, 'partial-prefilling');
-    assert.deepEqual(early.inputs, { parts: { list: [{ value: LONG }] } });
+    // The model generates until then, and computes the early part while it would wait for the search.
+    const idle = { list: [{ from: { node: 'expansion/decoding', port: 'item2', type: 'text' } }] };
+    assert.deepEqual(early.inputs, { parts: { list: [{ value: LONG }] }, idle });
     assert.deepEqual(early.after, []);
     assert.deepEqual(late.inputs.context, { from: { node: 'answer/prefilling<0', port: 'context', type: 'context' } });
     assert.equal(graph.nodes.length, rag().nodes.length + 1);
+    // Encoding a few texts is over sooner than the early part.
+    const whole = rag();
+    assert.deepEqual(prefillingSplit.apply(whole), whole);
+  });
 
+  it('leave a prompt whole that waits for nothing but its own model', () => {
     const g = new Builder('whole');
     const title = g.call('title', { words: ['a'] }, 'text', () => 'x', { kind: 'aggregate' });
-    g.prefill(prompt`${LONG}${title}${LONG}`);
-    g.prefill(prompt`${'short '}${g.generate('x')}`);
     const [one, other] = [g.generate('x'), g.generate('y')];
+    g.prefill(prompt`${LONG}${title}${LONG}`);
+    g.prefill(prompt`${'short '}${slow(g, 'a')}`);
     g.prefill(prompt`${one}${LONG}${other}`);
-    g.prefill(prompt`Q: ${g.argument('question', 'text')} A:${one}`);
+    g.prefill(prompt`${LONG}${g.select(g.prefill('a'), ['b', 'c']).text}`);
+    g.prefill(prompt`${LONG}${g.generate('x', { model: 'proxy' })}`, { model: 'proxy' });
     const whole = g.graph({});
     assert.deepEqual(prefillingSplit.apply(whole).nodes, whole.nodes);
   });
 
+  it('split a prompt while another model generates, or many texts are embedded', () => {
+    const splits = (make: (g: Builder) => Prompt) => {
+      const g = new Builder('split');
+      g.prefill(make(g));
+      return kinds(prefillingSplit.apply(g.graph({}))).filter((kind) => kind === 'partial-prefilling').length;
+    };
+    const embedded = (g: Builder, count: number) =>
+      g.call('name', { vectors: g.embed(new Array(count).fill('a')) }, 'text', () => 'x', { kind: 'searching' });
+    assert.equal(
+      splits((g) => prompt`${LONG}${g.generate('x', { model: 'proxy' })}`),
+      1,
+    );
+    // The value of an argument may be long.
+    assert.equal(
+      splits((g) => prompt`${g.argument('document', 'text')}${slow(g, 'x')}`),
+      1,
+    );
+    assert.equal(
+      splits((g) => prompt`${LONG}${embedded(g, 48)}`),
+      1,
+    );
+    assert.equal(
+      splits((g) => prompt`${LONG}${embedded(g, 32)}`),
+      0,
+    );
+  });
+
   it('split a prompt once for each value that comes later than the others', () => {
     const g = new Builder('twice');
-    const first = g.generate('x', { maxTokens: 2 });
-    const second = g.generate(prompt`${first}`, { maxTokens: 2 });
-    const third = g.prefill(prompt`${LONG}${first}${LONG}${first}${LONG}${second}${LONG}`);
+    const first = slow(g, 'x');
+    const third = g.prefill(prompt`${LONG}${first}${LONG}${first}${LONG}${slow(g, first)}${LONG}`);
     const graph = prefillingSplit.apply(g.graph({ text: { from: g.decode(third).text } }));
     assert.deepEqual(
       graph.nodes
-        .filter(({ id }) => id.startsWith('twice/prefilling-3'))
+        .filter(({ id }) => id.startsWith('twice/prefilling'))
         .map(({ inputs }) => (inputs.parts as { list: [] }).list.length),
       [1, 4, 2],
+    );
+  });
+
+  it('read no generation of a branch outside of it', () => {
+    const g = new Builder('branches');
+    const test = g.call('test', {}, 'flag', () => true);
+    const found = () => slow(g, g.generate('x'));
+    g.prefill(prompt`${LONG}${g.condition(test, found, found)}`);
+    g.condition(
+      test,
+      () => g.generate(prompt`${LONG}${found()}`),
+      () => g.generate('y'),
+    );
+    const graph = prefillingSplit.apply(g.graph({}));
+    validate(graph);
+    assert.deepEqual(
+      graph.nodes.filter(({ operation }) => operation.kind === 'partial-prefilling').map(({ when }) => when.length),
+      [1],
     );
   });
 
@@ -158,7 +238,7 @@ describe('passes', () => {
     const g = new Builder('outer');
     const start = g.generate('x');
     const { text } = g.loop({ text: start }, 2, (inner, state) => {
-      const next = inner.generate(prompt`${LONG}${inner.generate(prompt`${state.text}`)}`);
+      const next = inner.generate(prompt`${LONG}${slow(inner, state.text)}`);
       return { text: next, done: inner.call('done', {}, 'flag', () => true) };
     });
     const { operation } = node(optimise(g.graph({ text: { from: text } })), 'outer/loop');

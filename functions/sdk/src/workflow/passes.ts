@@ -1,6 +1,6 @@
 import { depthsOf } from './depths.ts';
 import { partsOf, splitNodes } from './elementwise.ts';
-import { type Graph, keyOf, type Node, needsOf, refsIn, sorted } from './graph.ts';
+import { type Graph, type Input, keyOf, type Node, needsOf, refsIn, sorted } from './graph.ts';
 import { splitPrefills } from './split-prefills.ts';
 import { validate } from './validate.ts';
 
@@ -21,8 +21,9 @@ export const dependencyPruning: Pass = {
 };
 
 /**
- * Runs what reads the sentences or lines of a text as soon as each is complete: the generation hands them on early, and nodes that treat
- * them one by one are split.
+ * Runs what reads the sentences or lines of a text as soon as they are complete: the generation hands them on early, and nodes that treat
+ * them one by one are split. Leaves a generation alone whose readers take all of its items at once: an efficient batch of them takes no
+ * longer than the last item would.
  */
 export const decodingPipelining: Pass = {
   name: 'decoding-pipelining',
@@ -30,17 +31,30 @@ export const decodingPipelining: Pass = {
     const early = new Set<string>();
     const nodes = graph.nodes.map((node): Node => {
       const { operation } = node;
-      if (operation.kind !== 'decoding' || !operation.items || operation.items.count < 2) return node;
+      if (operation.kind !== 'decoding' || !operation.items || !graph.nodes.some((each) => gains(each, node)))
+        return node;
       for (const port of Object.keys(node.outputs)) early.add(keyOf({ node: node.id, port }));
       return { ...node, operation: { ...operation, kind: 'partial-decoding' } };
     });
     if (early.size === 0) return graph;
-    return splitNodes({ ...graph, nodes }, (_, elements) => {
+    return splitNodes({ ...graph, nodes }, (node, elements) => {
       const isEarly = refsIn(elements).some((ref) => early.has(keyOf(ref)));
-      return isEarly ? partsOf(elements, 1)?.map((part) => ({ elements: part, early: true })) : undefined;
+      return isEarly ? stagesOf(node, elements)?.map((part) => ({ elements: part, early: true })) : undefined;
     });
   },
 };
+
+/** True when a node can begin before the last item of a generation is there. */
+function gains(reader: Node, { id, outputs }: Node): boolean {
+  const { each, inputs } = reader;
+  const read = new Set(needsOf(reader).flatMap(({ node, port }) => (node === id ? [port] : []))).size;
+  if (read < Object.keys(outputs).length) return read > 0;
+  const elements = each && inputs[each.port];
+  return elements !== undefined && (stagesOf(reader, elements)?.length ?? 0) > 1;
+}
+
+/** The elements of a node in parts of an efficient batch. */
+const stagesOf = ({ each }: Node, elements: Input): Input[] | undefined => partsOf(elements, each?.batch ?? 1);
 
 /** Runs nodes over many elements in stages of an efficient batch, so that the next node begins with the first stage. */
 export const stageDecomposition: Pass = {
@@ -54,7 +68,7 @@ export const stageDecomposition: Pass = {
     }
     return splitNodes(graph, (node, elements) =>
       chained.has(node.id) || refsIn(elements).length > 1
-        ? partsOf(elements, node.each?.batch ?? 1)?.map((part) => ({ elements: part, early: false }))
+        ? stagesOf(node, elements)?.map((part) => ({ elements: part, early: false }))
         : undefined,
     );
   },

@@ -1,92 +1,177 @@
-import { type Graph, type Input, type Kind, type Node, needsOf, type Ref, refsIn } from './graph.ts';
+import { type Graph, type Guard, type Input, type Kind, keyOf, type Node, needsOf, type Ref, refsIn } from './graph.ts';
 
-/** Nodes that take no time worth computing something beside them. */
-const INSTANT: ReadonlySet<Kind> = new Set<Kind>(['argument', 'fork', 'condition', 'aggregate', 'prefetching']);
-/** Time of a generation, in other nodes. */
-const DECODING_TIME = 8;
+/** Nodes that take no time worth computing something beside them. A whole prompt is computed with the first token after it. */
+const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
+  ...(['argument', 'fork', 'condition', 'aggregate', 'prefetching', 'prefilling', 'searching'] as const),
+]);
+/** Nodes that keep their model busy. */
+const GENERATING: ReadonlySet<Kind> = new Set<Kind>(['decoding', 'partial-decoding', 'select', 'loop']);
+/** Times in steps of a model, by the kind of node; 1 for the others. Guesses: a plan is made before anything is measured. */
+const STEPS: Partial<Record<Kind, number>> = {
+  decoding: 8,
+  'partial-decoding': 8,
+  loop: 8,
+  'tool-call': 4,
+};
+/**
+ * The early part of a prompt is a device step of its own, which must be over when the rest arrives: otherwise the rest waits for it. Prompts
+ * that wait together take up to two steps, since their early parts come one after another. So long a text takes another step.
+ */
+const EARLY_STEPS = 2.5;
+const CHARACTERS_OF_STEP = 400;
 /** A shorter known text is not worth a device call of its own. */
 const MIN_CHARACTERS = 32;
 
 /**
- * Splits each prefilling before the parts that come later than those before them: a partial prefilling computes the earlier parts while the
- * nodes that give the later ones run. Parts that come at about the same time stay together.
+ * Splits prefillings: a partial prefilling computes the parts that exist while the model would wait for those that come later. Generations
+ * before the later parts keep the model busy, so that the partial prefilling starts after them. A prompt stays whole where the rest of the
+ * wait is no longer than the step that a split costs.
  */
 export function splitPrefills(graph: Graph): Graph {
-  const times = timesOf(graph);
-  const given = new Set(graph.nodes.filter(({ operation }) => operation.kind === 'argument').map(({ id }) => id));
+  const timeline = new Timeline(graph);
   const nodes = graph.nodes.flatMap((node): Node[] => {
-    if (node.operation.kind !== 'prefilling' || node.ordered) return [node];
-    const { context, parts } = node.inputs;
-    const all = parts && 'list' in parts ? parts.list : [];
-    const first = [...(context ? refsIn(context) : []), ...node.when.map(({ test }) => test)];
-    const cuts = cutsOf(all, latest(first, times), times, given);
-    return cuts.length === 0 ? [node] : split(node, all, cuts);
+    const cuts = node.operation.kind === 'prefilling' && !node.ordered ? cutsOf(node, timeline) : [];
+    return cuts.length === 0 ? [node] : split(node, cuts);
   });
   return { ...graph, nodes };
 }
 
-/** Indices of the parts before which a prompt is split. `from` is the time at which its first part could be computed. */
-function cutsOf(
-  parts: readonly Input[],
-  from: number,
-  times: ReadonlyMap<string, number>,
-  given: ReadonlySet<string>,
-): number[] {
-  const cuts: number[] = [];
-  let [time, characters] = [from, 0];
-  for (const [i, part] of parts.entries()) {
-    const own = latest(refsIn(part), times);
-    if (own > time) {
-      if (characters >= MIN_CHARACTERS) {
-        cuts.push(i);
-        characters = 0;
-      }
-      time = own;
+/** A place to split a prompt. */
+interface Cut {
+  /** Index of the first part that is left for later. */
+  readonly at: number;
+  /** Outputs of the model's generations that the earlier parts let pass. */
+  readonly idle: readonly Ref[];
+}
+
+function cutsOf(node: Node, timeline: Timeline): Cut[] {
+  const cuts: Cut[] = [];
+  const known = [...refsIn(node.inputs.context ?? { list: [] }), ...node.when.map(({ test }) => test)];
+  let characters = 0;
+  for (const [at, part] of partsIn(node).entries()) {
+    const refs = refsIn(part);
+    const idle =
+      characters >= MIN_CHARACTERS
+        ? timeline.idleBefore(refs, known, node, EARLY_STEPS + characters / CHARACTERS_OF_STEP)
+        : undefined;
+    if (idle) {
+      cuts.push({ at, idle });
+      characters = 0;
     }
-    characters += lengthOf(part, given);
+    known.push(...refs);
+    // A text that a node gives counts as enough.
+    characters += 'value' in part && typeof part.value === 'string' ? part.value.length : MIN_CHARACTERS;
   }
   return cuts;
 }
 
-/** Characters of a part; those of a text that a node gives count as enough, and those of an argument, which may be short, as none. */
-function lengthOf(part: Input, given: ReadonlySet<string>): number {
-  if ('from' in part && given.has(part.from.node)) return 0;
-  return 'value' in part && typeof part.value === 'string' ? part.value.length : MIN_CHARACTERS;
-}
+const partsIn = ({ inputs: { parts } }: Node): readonly Input[] => (parts && 'list' in parts ? parts.list : []);
 
-function split(node: Node, parts: readonly Input[], cuts: readonly number[]): Node[] {
+function split(node: Node, cuts: readonly Cut[]): Node[] {
+  const parts = partsIn(node);
   const nodes: Node[] = [];
-  const ends = [...cuts, parts.length];
-  let context = node.inputs.context;
+  let { context } = node.inputs;
   let from = 0;
-  for (const [i, end] of ends.entries()) {
-    const isLast = i === ends.length - 1;
-    const id = isLast ? node.id : `${node.id}<${i}`;
-    const inputs = { ...(context && { context }), parts: { list: parts.slice(from, end) } };
-    const kind = isLast ? 'prefilling' : 'partial-prefilling';
+  for (const [i, { at, idle }] of cuts.entries()) {
+    const id = `${node.id}<${i}`;
+    const list = idle.map((ref): Input => ({ from: ref }));
+    const inputs = {
+      ...(context && { context }),
+      parts: { list: parts.slice(from, at) },
+      ...(list.length > 0 && { idle: { list } }),
+    };
     // The earlier parts wait for their values only.
-    const after = isLast ? node.after : [];
-    nodes.push({ ...node, id, inputs, after, operation: { ...node.operation, kind } as Node['operation'] });
+    nodes.push({
+      ...node,
+      id,
+      inputs,
+      after: [],
+      operation: { ...node.operation, kind: 'partial-prefilling' } as Node['operation'],
+    });
     context = { from: { node: id, port: 'context', type: 'context' } };
-    from = end;
+    from = at;
   }
+  nodes.push({ ...node, inputs: { ...(context && { context }), parts: { list: parts.slice(from) } } });
   return nodes;
 }
 
-/** When each node ends at the earliest, in nodes that take time. */
-function timesOf(graph: Graph): ReadonlyMap<string, number> {
-  const times = new Map<string, number>();
-  for (const node of graph.nodes) {
-    const { kind } = node.operation;
-    const own = INSTANT.has(kind)
-      ? 0
-      : kind === 'decoding' || kind === 'partial-decoding' || kind === 'loop'
-        ? DECODING_TIME
-        : 1;
-    times.set(node.id, latest(needsOf(node), times) + own);
+/** When the nodes of a graph end at the earliest, in steps of a model, and the generations that they wait for. */
+class Timeline {
+  readonly #nodes = new Map<string, Node>();
+  readonly #ends = new Map<string, number>();
+  readonly #models = new Map<string, string | undefined>();
+  /** Ids of the generations that a node waits for, its own included. */
+  readonly #generations = new Map<string, ReadonlySet<string>>();
+
+  constructor({ nodes }: Graph) {
+    for (const node of nodes) {
+      const needs = needsOf(node);
+      const generations = new Set(needs.flatMap((ref) => [...(this.#generations.get(ref.node) ?? [])]));
+      if (GENERATING.has(node.operation.kind)) generations.add(node.id);
+      this.#nodes.set(node.id, node);
+      this.#generations.set(node.id, generations);
+      this.#ends.set(node.id, this.#endOf(needs) + stepsOf(node));
+      this.#models.set(node.id, this.#modelOf(node));
+    }
   }
-  return times;
+
+  /**
+   * The generations after which `reader`'s model waits for `late` alone while the values `known` exist; undefined where it waits for less
+   * than `steps`.
+   */
+  idleBefore(late: readonly Ref[], known: readonly Ref[], reader: Node, steps: number): readonly Ref[] | undefined {
+    const passed = new Set(known.flatMap(({ node }) => [...(this.#generations.get(node) ?? [])]));
+    const model = this.#models.get(reader.id);
+    const before = late
+      .flatMap(({ node }) => [...(this.#generations.get(node) ?? [])])
+      .filter((id) => !passed.has(id) && this.#mayRunOn(id, model));
+    const refs: Ref[] = [];
+    for (const id of new Set(before)) {
+      const ref = this.#endRef(id, reader.when);
+      if (!ref) return undefined;
+      refs.push(ref);
+    }
+    const startsAt = this.#endOf([...known, ...refs]);
+    return this.#endOf(late) - startsAt >= steps ? refs : undefined;
+  }
+
+  #endOf(refs: readonly Ref[]): number {
+    return refs.reduce((latest, { node }) => Math.max(latest, this.#ends.get(node) ?? 0), 0);
+  }
+
+  /** The output of a generation that comes last, if it can be read under `when`. Reading a context would fork it. */
+  #endRef(id: string, when: readonly Guard[]): Ref | undefined {
+    const node = this.#nodes.get(id);
+    const last = Object.entries(node?.outputs ?? {}).findLast(([, type]) => type !== 'context');
+    const isSure = node?.when.every(({ test, is }) =>
+      when.some((own) => keyOf(own.test) === keyOf(test) && own.is === is),
+    );
+    return last && isSure ? { node: id, port: last[0], type: last[1] } : undefined;
+  }
+
+  /** A loop may generate on any model. */
+  #mayRunOn(id: string, model: string | undefined): boolean {
+    return this.#nodes.get(id)?.operation.kind === 'loop' || this.#models.get(id) === model;
+  }
+
+  /** The model of a node's context; undefined for the function's own. */
+  #modelOf({ operation, inputs }: Node): string | undefined {
+    if ('model' in operation && operation.model !== undefined) return operation.model;
+    const [source] = refsIn(inputs.context ?? inputs.whenTrue ?? { list: [] });
+    return source && this.#models.get(source.node);
+  }
 }
 
-const latest = (refs: readonly Ref[], times: ReadonlyMap<string, number>): number =>
-  refs.reduce((time, { node }) => Math.max(time, times.get(node) ?? 0), 0);
+function stepsOf({ operation: { kind }, inputs, each }: Node): number {
+  if (INSTANT.has(kind)) return 0;
+  const count = countOf(each && inputs[each.port]);
+  const batches = count === undefined || !each ? 1 : count * 2 <= each.batch ? 0.5 : Math.ceil(count / each.batch);
+  return (STEPS[kind] ?? 1) * batches;
+}
+
+/** Number of elements, where the graph tells. */
+function countOf(elements: Input | undefined): number | undefined {
+  if (!elements || 'from' in elements) return undefined;
+  if ('list' in elements) return elements.list.length;
+  return Array.isArray(elements.value) ? elements.value.length : undefined;
+}
