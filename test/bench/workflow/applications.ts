@@ -52,7 +52,7 @@ export class Queries {
   /** Time from the request to the outcome, milliseconds. */
   async time(application: string, { passes }: Way, query: number): Promise<number> {
     const [name = '', mode] = application.split('/');
-    const input = { ...this.#input(name, query), ...(mode && { mode }), passes };
+    const input = { ...this.input(name, query), ...(mode && { mode }), passes };
     const startMs = performance.now();
     outputOf(await invoke(this.#platform, name, input));
     return performance.now() - startMs;
@@ -63,13 +63,41 @@ export class Queries {
     return Promise.all(Array.from({ length: count }, (_, i) => this.time(application, way, first + i)));
   }
 
-  #input(name: string, query: number): object {
+  /** The input of a function for the query of a number. */
+  input(name: string, query: number): object {
     const { sentences, engine } = this.#work;
     const question = `Number ${query}: who went to the park with the dog?`;
     if (name === 'search-generation') return { question, engine, search: 'always', queries: 3 };
-    const sentence = (_: unknown, i: number) =>
-      `In story ${query} on day ${i} Tim went to the park with his mom and saw a big dog that ran away.`;
+    const sentence = (_: unknown, i: number) => sentenceOf(query, i);
     const count = name === 'contextual-retrieval' ? Math.ceil(sentences / 3) : sentences;
     return { document: Array.from({ length: count }, sentence).join(' '), question };
   }
+}
+
+const PEOPLE = ['Tim', 'Lily', 'Tom', 'Mia', 'Ben', 'Anna', 'Max', 'Sue', 'Jack', 'Amy', 'Sam'];
+const PLACES = ['park', 'lake', 'forest', 'school', 'beach', 'farm', 'zoo'];
+const ANIMALS = [
+  'dog',
+  'cat',
+  'bird',
+  'fox',
+  'duck',
+  'frog',
+  'horse',
+  'mouse',
+  'bear',
+  'rabbit',
+  'fish',
+  'snail',
+  'pig',
+];
+const ENDS = ['ran away', 'was asleep', 'wanted to play', 'found a red ball', 'ate an apple'];
+
+/**
+ * Passages must differ by more than a number: the vectors of near copies differ by no more than the rounding of a batch of another size, so
+ * that each way would find others and have other work.
+ */
+function sentenceOf(query: number, i: number): string {
+  const pick = (list: readonly string[], at: number) => list[at % list.length];
+  return `On day ${i} ${pick(PEOPLE, i + query)} went to the ${pick(PLACES, i + 2 * query)} and saw a big ${pick(ANIMALS, i)} that ${pick(ENDS, i + query)}.`;
 }
