@@ -12,7 +12,7 @@ import { Rotation } from './rotation.ts';
 import type { Scoreboard } from './scoreboard.ts';
 import { type BatchLimits, DEFAULT_LIMITS, selectForwards } from './select.ts';
 import { LatencyTurns } from './targets.ts';
-import { yieldInTopology } from './topology.ts';
+import { takeTurnsInTopology } from './topology.ts';
 import { isMoreUrgent, lendUrgency, relendUrgency, sortByUrgency } from './urgency.ts';
 import { VariantTurns } from './variant-turns.ts';
 
@@ -30,7 +30,8 @@ const WATCH_MS = 0.3;
  * Chooses batches for one model. While the device computes, calls queue; as soon as it is free and the policy agrees, the best batch
  * leaves. A plain state machine: the caller passes the time and executes the batches (Pie, SOSP '25, section 5.2).
  *
- * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, no later call goes before it. Each batch takes the most
+ * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, no later call goes before it; a call of a workflow may yield
+ * first, `mostYieldMs` in all. Each batch takes the most
  * urgent ready call along: that call, or one at least as urgent (a call lends its urgency to those that it waits for, and to one that
  * computes its pages). There are three exceptions. Two steps that encode images follow each other only when nothing else is ready, so that
  * decode goes on between them. And a batch of forwards takes the most urgent one of the variant whose turn it is (`VariantTurns`). Calls that
@@ -145,6 +146,7 @@ export class Batcher {
     const { queue } = call;
     const { scoreboard } = queue;
     call.arrival = ++this.#arrivals;
+    call.turn = call.arrival;
     call.arrivedMs = nowMs;
     call.depth = queue.depth;
     this.#departure.came(call, nowMs);
@@ -211,6 +213,9 @@ export class Batcher {
     // Lent urgency moves along: a run that others wait for has their priority, not their age.
     if (call.links?.lentMs !== undefined) call.links.lentMs += nowMs - call.arrivedMs;
     call.arrivedMs = nowMs;
+    // It has used the turn of another call.
+    call.turn = call.arrival;
+    call.yieldMs = 0;
   }
 
   /** Call when the device is free again. Every call of the batch must have been finished, resumed or paused before. */
@@ -362,7 +367,7 @@ export class Batcher {
     }
     const lists = [this.#forwards, this.#projections, this.#encodings];
     for (const calls of lists) {
-      if (this.#deep.size > 0) yieldInTopology(calls, agingMs);
+      if (this.#deep.size > 0) takeTurnsInTopology(calls, agingMs);
       sortByUrgency(calls, agingMs);
     }
     this.#latency.begin(lists, nowMs);

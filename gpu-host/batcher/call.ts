@@ -36,7 +36,9 @@ export abstract class BatchCall {
   arrivedMs = 0;
   /** Depth of the call's node in the graph of a workflow, see `Batcher.setDepth`; undefined for a call of no workflow. */
   depth: number | undefined;
-  /** Time by which a call of a workflow counts as arrived later, for others of its tenant's workflows; milliseconds. */
+  /** Place among calls that are as urgent, smaller first: the order of arrival, or for a call of a workflow that of another one whose turn it has. */
+  turn = 0;
+  /** Time by which a call of a workflow counts as arrived later, since it has the turn of another one; negative for earlier. Milliseconds. */
   yieldMs = 0;
   /** Latency target of each of the call's steps, milliseconds; set once it is ready, if its queue has targets. */
   targetMs: number | undefined;

@@ -27,26 +27,64 @@ test('of a query the deepest goes first, and of a tenant the first query', () =>
   assert.deepEqual(trace.steps().flat(), ['t/a.2', 't/a.1', 't/b.1', 't/b.2']);
 });
 
-test('calls without a depth, and those of other tenants, keep their place', () => {
+test('calls with a depth take the turns that their tenant has, and all others keep theirs', () => {
   const trace = single();
   decode(trace, 't/b.1', 9);
   decode(trace, 't/c.1');
   decode(trace, 'u/b.1', 1);
   decode(trace, 't/a.1', 7);
   decode(trace, 'u/a.1');
-  assert.deepEqual(trace.steps().flat(), ['t/c.1', 'u/b.1', 't/a.1', 't/b.1', 'u/a.1']);
+  assert.deepEqual(trace.steps().flat(), ['t/a.1', 't/c.1', 'u/b.1', 't/b.1', 'u/a.1']);
 });
 
-test('a call yields no more than the least priority would cost it', () => {
+test('after the token of a run, other calls of the tenant keep their age among those of other tenants', () => {
   const trace = single();
-  trace.queue('t/b.1', 2);
+  deep(trace, 't/a.1', 8);
+  trace.push('t/a.1', { kind: 'forward', run: true, tokens: 3 }, 'run');
   decode(trace, 't/b.1', 9);
-  trace.nowMs = 2 * AGING_MS + 1;
-  decode(trace, 't/a.1', 9);
-  assert.deepEqual(trace.steps().flat(), ['t/b.1', 't/a.1'], 'it has yielded for long enough');
-  decode(trace, 't/b.1', 9);
-  decode(trace, 't/a.1', 9);
-  assert.deepEqual(trace.steps().flat(), ['t/a.1', 't/b.1']);
+  decode(trace, 't/c.1', 9);
+  decode(trace, 'u/a.1');
+  assert.deepEqual(trace.steps().flat(), ['run:1', 'run:1', 'run', 'u/a.1', 't/b.1', 't/c.1']);
+  const [plain, aware] = [undefined, 9].map((depth) => {
+    const other = single();
+    for (const query of ['b', 'a', 'c']) decode(other, `t/${query}.1`, depth);
+    decode(other, 'u/a.1');
+    return other.steps().flat().indexOf('u/a.1');
+  });
+  assert.equal(aware, plain);
+});
+
+test('a call lends its turn once', () => {
+  const trace = single();
+  decode(trace, 't/b.1', 0);
+  decode(trace, 'u/a.1');
+  decode(trace, 't/a.1', 5);
+  decode(trace, 't/a.2', 5);
+  assert.deepEqual(trace.steps().flat(), ['t/a.1', 'u/a.1', 't/a.2', 't/b.1']);
+});
+
+test('a call yields for a time and then keeps its turn, whatever priorities its queue may have', () => {
+  for (const maxPriority of [0, 2]) {
+    const trace = single();
+    trace.queue('t/b.1', maxPriority);
+    decode(trace, 't/b.1', 9);
+    trace.nowMs = 10 * AGING_MS + 1;
+    decode(trace, 't/a.1', 9);
+    assert.deepEqual(trace.steps().flat(), ['t/b.1', 't/a.1'], 'it has yielded for long enough');
+    decode(trace, 't/b.1', 9);
+    decode(trace, 't/a.1', 9);
+    assert.deepEqual(trace.steps().flat(), ['t/a.1', 't/b.1']);
+  }
+});
+
+test('a call yields while others with a depth wait for it', () => {
+  const trace = single();
+  deep(trace, 't/b.1', 1);
+  trace.push('t/b.1', { kind: 'forward', writes: [1] }, 'prompt');
+  trace.push('t/b.1', { kind: 'forward', reads: [1] }, 'waits');
+  trace.nowMs++;
+  decode(trace, 't/a.1', 5);
+  assert.deepEqual(trace.steps().flat(), ['t/a.1', 'prompt', 'waits']);
 });
 
 test('a call does not yield while one without a depth waits for it', () => {

@@ -1,41 +1,56 @@
 import type { BatchCall } from './call.ts';
 
-/** Time between calls that yield to the same one, which keeps their order; milliseconds. */
-const APART_MS = 0.001;
+/** Most that a call of priority 0 may yield, in levels of priority. A tenant whose functions have no priorities has workflows, too. */
+const MOST_LEVELS = 10;
+
+/** A place in the order of all calls. */
+interface Turn {
+  readonly agedMs: number;
+  readonly turn: number;
+}
 
 /**
- * Lets calls of workflows yield to each other: the query that came first goes first, and of one query the deepest node (Ayo, ASPLOS '25,
- * Algorithm 2). Each call of a tenant that has a depth counts as arrived after those before it in this order.
+ * Lets calls of workflows take each other's turns: the query that came first goes first, and of one query the deepest node (Ayo, ASPLOS '25,
+ * Algorithm 2).
  *
- * Guests choose the depths, so a depth may only cost its own calls time. A call never counts as arrived before its arrival: no call of
- * another tenant, and none without a depth, finds more calls ahead of it than it would without depths. A call yields as much as the
- * least priority would cost it, and no more, so that the bound on waits holds for it, too.
+ * Guests choose the depths, so a depth may only cost its own tenant's calls time. The calls of a tenant that have a depth keep the turns that
+ * they have together: every other call finds as many calls ahead of it as without depths. A turn that was taken is used up, so that a call
+ * cannot lend its age again and again. A call yields for {@link mostYieldMs} at most and then keeps its turn, so its wait is bounded.
  *
  * @param calls ready calls of one kind
  */
-export function yieldInTopology(calls: readonly BatchCall[], agingMs: number): void {
-  const tenants = new Map<string, BatchCall[]>();
+export function takeTurnsInTopology(calls: readonly BatchCall[], agingMs: number): void {
+  const groups = new Map<string, BatchCall[]>();
   for (const call of calls) {
-    call.yieldMs = 0;
-    if (call.depth === undefined) continue;
-    const own = tenants.get(call.queue.tenant);
-    if (own) own.push(call);
-    else tenants.set(call.queue.tenant, [call]);
+    // A call that others wait for has their urgency, and theirs must not go to calls for which they do not wait.
+    if (call.depth === undefined || call.links?.lentMs !== undefined) continue;
+    // The queue's priority may have changed.
+    call.yieldMs = Math.min(call.yieldMs, mostYieldMs(call, agingMs));
+    const key = `${call.queue.priority} ${call.queue.tenant}`;
+    const group = groups.get(key);
+    if (group) group.push(call);
+    else groups.set(key, [call]);
   }
-  for (const own of tenants.values()) {
-    own.sort(inTopology);
-    let latestMs = Number.NEGATIVE_INFINITY;
-    for (const call of own) {
-      const urgencyMs = call.arrivedMs - call.queue.priority * agingMs;
-      latestMs = Math.max(latestMs + APART_MS, urgencyMs);
-      call.yieldMs = Math.min(latestMs - urgencyMs, mostYieldMs(call, agingMs));
-    }
+  for (const group of groups.values()) if (group.length > 1) exchange(group, agingMs);
+}
+
+function exchange(group: readonly BatchCall[], agingMs: number): void {
+  let lastMs = Number.NEGATIVE_INFINITY;
+  for (const call of group) lastMs = Math.max(lastMs, call.arrivedMs + call.yieldMs);
+  const calls = group.filter((call) => call.arrivedMs + mostYieldMs(call, agingMs) >= lastMs);
+  const turns = calls.map(({ arrivedMs, yieldMs, turn }): Turn => ({ agedMs: arrivedMs + yieldMs, turn }));
+  turns.sort((a, b) => a.agedMs - b.agedMs || a.turn - b.turn);
+  calls.sort(inTopology);
+  for (const [i, call] of calls.entries()) {
+    const { agedMs, turn } = turns[i] as Turn;
+    call.yieldMs = agedMs - call.arrivedMs;
+    call.turn = turn;
   }
 }
 
 /** Most that a call may yield, milliseconds. */
 export const mostYieldMs = ({ queue, depth }: BatchCall, agingMs: number): number =>
-  depth === undefined ? 0 : (queue.priority + queue.maxPriority) * agingMs;
+  depth === undefined ? 0 : Math.max(0, queue.priority + MOST_LEVELS) * agingMs;
 
 function inTopology(a: BatchCall, b: BatchCall): number {
   return a.queue.query - b.queue.query || (b.depth ?? 0) - (a.depth ?? 0) || a.arrival - b.arrival;

@@ -19,13 +19,12 @@ function urgencyYielding(call: BatchCall, yieldMs: number, agingMs: number): num
 /** True when `call` is more urgent than `other`; among equals, when it arrived first. */
 export function isMoreUrgent(call: BatchCall, other: BatchCall, agingMs: number): boolean {
   const difference = urgency(call, agingMs) - urgency(other, agingMs);
-  return difference < 0 || (difference === 0 && call.arrival < other.arrival);
+  return difference < 0 || (difference === 0 && call.turn < other.turn);
 }
 
 /** Sorts the most urgent first; among equals the first to arrive. */
 export function sortByUrgency(calls: BatchCall[], agingMs: number): void {
-  if (!inOrder(calls, agingMs))
-    calls.sort((a, b) => urgency(a, agingMs) - urgency(b, agingMs) || a.arrival - b.arrival);
+  if (!inOrder(calls, agingMs)) calls.sort((a, b) => urgency(a, agingMs) - urgency(b, agingMs) || a.turn - b.turn);
 }
 
 function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
@@ -40,10 +39,10 @@ function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
 /**
  * Lends the urgency of `call` to every call that it waits for, directly or not: to those that touch the same resources, to those ahead of
  * them in their queues, and so on. Stops at calls that are as urgent however much they yield, which have lent theirs before; so a call is
- * visited at most once for each level of priority.
+ * visited at most once for each level of priority. A call that may yield lends what it keeps: those that it waits for may yield as much.
  */
 export function lendUrgency(call: BatchCall, agingMs: number): void {
-  const urgencyMs = urgency(call, agingMs);
+  const urgencyMs = urgencyYielding(call, mostYieldMs(call, agingMs), agingMs);
   const raised = [call];
   const raise = (earlier: BatchCall): boolean => {
     const leastMs = urgencyYielding(earlier, mostYieldMs(earlier, agingMs), agingMs);
