@@ -107,6 +107,16 @@ describe('plans', () => {
     assert.equal(made(), before + 1);
   });
 
+  it('of the build go last', async () => {
+    const { app, made } = counted({ plans: [{ steps: 1 }, { steps: 2 }] });
+    for (let steps = 3; steps <= MOST_PLANS + 3; steps++) await app.run({ question: '', steps });
+    const before = made();
+    for (const steps of [1, 2, MOST_PLANS + 3]) await app.run({ question: '', steps });
+    assert.equal(made(), before);
+    await app.run({ question: '', steps: 3 });
+    assert.equal(made(), before + 1);
+  });
+
   it('that cannot be made at the build are made at runs, and the reason is told', async () => {
     const bodies: readonly [ProgramBody<Input>, RegExp][] = [
       [async () => ({ a: 1 }), /It returns a promise/],
@@ -184,6 +194,14 @@ describe('reads of an input', () => {
       assert.ok(reads.fit(input) && reads.fit(same), `${read}`);
       assert.ok(!reads.fit(other), `${read}`);
     }
+  });
+
+  it('tell a member without a value from another one, and from none', () => {
+    const reads = new InputReads();
+    const input = { style: { kind: undefined } };
+    assert.equal(reads.watch(input).style, input.style);
+    assert.ok(reads.fit({ style: { kind: undefined } }));
+    for (const style of [{ loud: undefined }, { loud: true }, {}]) assert.ok(!reads.fit({ style }));
   });
 
   it('compare an input that is no plain object as a whole', () => {

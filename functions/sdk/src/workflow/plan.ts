@@ -23,6 +23,7 @@ export interface Made {
 
 interface Plan extends Made {
   readonly passes: readonly Pass[];
+  readonly isOfBuild: boolean;
 }
 
 /** Most plans of one workflow. A plan is found by comparing inputs with each, and takes the memory of its graph. */
@@ -49,7 +50,7 @@ export class Plans {
       this.#faults.push(`There are ${samples.length} plans, and ${MOST_PLANS} is the most.`);
     for (const sample of samples.slice(0, MOST_PLANS)) {
       try {
-        this.add(make(sample as I), PASSES);
+        this.#add(make(sample as I), PASSES, true);
       } catch (thrown) {
         this.#faults.push(InferletError.from(thrown).message);
       }
@@ -61,11 +62,18 @@ export class Plans {
     return this.#plans.find((plan) => isSameList(plan.passes, passes) && plan.reads.fit(input))?.graph;
   }
 
-  /** Optimises a graph, and keeps the plan. The oldest goes when there are {@link MOST_PLANS}. */
-  add({ graph, reads }: Made, passes: readonly Pass[]): Graph {
+  /** Optimises a graph, and keeps the plan. The oldest goes when there are {@link MOST_PLANS}, those of the build last. */
+  add(made: Made, passes: readonly Pass[]): Graph {
+    return this.#add(made, passes, false);
+  }
+
+  #add({ graph, reads }: Made, passes: readonly Pass[], isOfBuild: boolean): Graph {
     const optimised = optimise(graph, passes);
-    if (this.#plans.length >= MOST_PLANS) this.#plans.shift();
-    this.#plans.push({ graph: optimised, reads, passes });
+    if (this.#plans.length >= MOST_PLANS) {
+      const oldest = this.#plans.findIndex((plan) => !plan.isOfBuild);
+      this.#plans.splice(Math.max(0, oldest), 1);
+    }
+    this.#plans.push({ graph: optimised, reads, passes, isOfBuild });
     return optimised;
   }
 }
@@ -161,5 +169,8 @@ function isSame(one: unknown, other: unknown): boolean {
   if (Object.is(one, other)) return true;
   if (!isPlain(one) || !isPlain(other) || Array.isArray(one) !== Array.isArray(other)) return false;
   const names = Object.keys(one);
-  return names.length === Object.keys(other).length && names.every((name) => isSame(one[name], other[name]));
+  return (
+    names.length === Object.keys(other).length &&
+    names.every((name) => Object.hasOwn(other, name) && isSame(one[name], other[name]))
+  );
 }
