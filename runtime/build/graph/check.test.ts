@@ -85,6 +85,38 @@ describe('the check of workflows', () => {
     }
   });
 
+  it('refuses a value in an assignment that looks at it, and in a file with JSX', async () => {
+    const source = (test: string) => `export const more = (value: any): string => {
+  ${test}
+  const shown = <b />;
+  return String(shown === undefined);
+};
+const React = { createElement: () => 'b' };
+`;
+    const index = TRACED.replace('./more.ts', './more.tsx');
+    for (const [test, column] of [
+      [`value ||= 'a';`, 3],
+      [`let one = { value }; one.value &&= 'a';`, 24],
+      [`if (value) return 'a';`, 7],
+    ] as const) {
+      const files = { 'index.ts': index, 'more.tsx': source(test), 'pie.json': manifest({ topic: 'a' }) };
+      await assert.rejects(check(files), new RegExp(`: more\\.tsx:2:${column}: This condition looks at a value`));
+    }
+    const files = { 'index.ts': index, 'more.tsx': source(`value ??= 'a';`), 'pie.json': manifest({ topic: 'a' }) };
+    assert.match((await check(files))[0] ?? '', /"plain" is traced/);
+  });
+
+  it('lets values be compared with each other', async () => {
+    const more = `const seen: unknown[] = [];
+export const more = (value: unknown): string => {
+  seen.push(value);
+  return seen.some((each) => each === value) && !seen.some((each) => each !== value) ? 'a' : 'b';
+};
+`;
+    const notes = await check({ 'index.ts': TRACED, 'more.ts': more, 'pie.json': manifest({ topic: 'a' }) });
+    assert.match(notes[0] ?? '', /"plain" is traced/);
+  });
+
   it('refuses a ref of a workflow in a condition', async () => {
     const source = `${HEAD}
 export const app = workflow('refs', (g) => {

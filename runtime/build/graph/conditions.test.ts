@@ -5,7 +5,10 @@ import { withChecks } from './conditions.ts';
 /** The module with each check as a call of `seen`, which notes the place. */
 const checked = (code: string): string => {
   const text = withChecks(code, (line, column) => `${line}:${column + 1}`) ?? code;
-  return text.replace(/^import [^;]*; /, '').replaceAll('__pieTested', 'seen');
+  return text
+    .replace(/^import [^;]*; /, '')
+    .replaceAll('__pieTested', 'seen')
+    .replaceAll('__pieCompared', 'compared');
 };
 
 /** Runs a module's statements, which set `out`. */
@@ -15,7 +18,11 @@ function outcome(code: string): { readonly out: unknown; readonly places: readon
     places.push(place);
     return value;
   };
-  const out = new Function('seen', `'use strict'; let out; ${code}; return out;`)(seen);
+  const compared = (one: unknown, other: unknown, operator: string, ...both: string[]) => {
+    places.push(...both);
+    return new Function('one', 'other', `return one ${operator} other`)(one, other);
+  };
+  const out = new Function('seen', 'compared', `'use strict'; let out; ${code}; return out;`)(seen, compared);
   return { out, places };
 }
 
@@ -29,6 +36,7 @@ describe('checks of conditions', () => {
       ['for (out = 0; out < 1; out++);', ['1:15', '1:15']],
       ['out = !(1, 0);', ['1:9']],
       ['out = 1 === 2 || 3 != 4;', ['1:7', '1:7', '1:13', '1:18', '1:23']],
+      ['out = (1, 2) === (3 + 1) === (5 !== (6));', ['1:8', '1:19', '1:7', '1:31', '1:31', '1:38']],
       ['out = 0 && 1 || 2 || 3;', ['1:7', '1:7', '1:7']],
       ['switch (out = 4, 2) { case 1: out = 5; break; case 2: out = 6; }', ['1:9', '1:28', '1:52']],
       ['const f = async () => { if (await 0) out = 1; }; f(); out = 2;', []],

@@ -1,8 +1,7 @@
-import { readFile } from 'node:fs/promises';
 import { SourceMap } from 'node:module';
-import { dirname, extname, relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { type Node, parse } from 'acorn';
-import { type Plugin, transform } from 'esbuild';
+import { build, type Plugin } from 'esbuild';
 
 /** Files of the project: neither packages nor this repository's library. */
 const isOwn = (path: string): boolean => !/[\\/]node_modules[\\/]|[\\/]functions[\\/]sdk[\\/]src[\\/]/.test(path);
@@ -16,13 +15,10 @@ export function conditionChecks(directory: string): Plugin {
   return {
     name: 'condition-checks',
     setup(setup) {
-      setup.onLoad({ filter: /\.[cm]?[jt]s$/ }, async ({ path }) => {
+      setup.onLoad({ filter: /\.[cm]?[jt]sx?$/ }, async ({ path }) => {
         if (!isOwn(path)) return undefined;
-        const loader = extname(path).endsWith('ts') ? 'ts' : 'js';
-        const text = await readFile(path, 'utf8');
-        const options = { loader, sourcemap: 'external', sourcefile: path, sourcesContent: false } as const;
         // The bundler reports the faults of a file that does not compile.
-        const compiled = await transform(text, options).catch(() => undefined);
+        const compiled = await compile(path).catch(() => undefined);
         if (!compiled) return undefined;
         const map = new SourceMap(JSON.parse(compiled.map));
         const placeOf = (line: number, column: number) => {
@@ -40,35 +36,74 @@ export function conditionChecks(directory: string): Plugin {
   };
 }
 
+/** The JavaScript of one file and its source map, JSON. The bundler finds the settings of the project, for JSX too. */
+async function compile(path: string): Promise<{ readonly code: string; readonly map: string }> {
+  const { outputFiles } = await build({
+    entryPoints: [path],
+    outfile: join(dirname(path), 'compiled.js'),
+    write: false,
+    sourcemap: 'external',
+    sourcesContent: false,
+    logLevel: 'silent',
+    // `a ||= b` becomes `a || (a = b)`, whose left side can be checked.
+    supported: { 'logical-assignment': false },
+  });
+  const output = (suffix: string) => outputFiles.find((file) => file.path.endsWith(suffix))?.text ?? '';
+  return { code: output('.js'), map: output('.map') };
+}
+
 /** The module with its conditions checked; undefined if it has none, or is not what the parser reads. */
 export function withChecks(code: string, placeOf: (line: number, column: number) => string): string | undefined {
-  const found: Node[] = [];
+  const found: Look[] = [];
   try {
     visit(parse(code, { ecmaVersion: 'latest', sourceType: 'module', locations: true }), found);
   } catch {
     return undefined;
   }
   if (found.length === 0) return undefined;
-  const edits = found.flatMap((node, i) => {
-    const { line = 1, column = 0 } = node.loc?.start ?? {};
-    const close = `), ${JSON.stringify(placeOf(line, column))})`;
-    // An outer expression opens before an inner one at the same place, and closes after it.
-    return [
-      { at: node.start, order: i + 1, text: `${TESTED}((` },
-      { at: node.end, order: -i - 1, text: close },
-    ];
-  });
+  const edits = found.flatMap((look, i) => editsOf(look, i, code, placeOf));
   edits.sort((a, b) => a.at - b.at || a.order - b.order);
   let [checked, from] = ['', 0];
-  for (const { at, text } of edits) {
+  for (const { at, text, instead = 0 } of edits) {
     checked += code.slice(from, at) + text;
-    from = at;
+    from = at + instead;
   }
   // On the first line, so that lines stay.
-  return `import { tested as ${TESTED} } from '@pie/inferlet/workflow'; ${checked}${code.slice(from)}`;
+  return `import { compared as ${COMPARED}, tested as ${TESTED} } from '@pie/inferlet/workflow'; ${checked}${code.slice(from)}`;
 }
 
 const TESTED = '__pieTested';
+const COMPARED = '__pieCompared';
+
+/** An expression whose value a condition looks at, or two that it compares. */
+type Look =
+  | { readonly whole: Node }
+  | { readonly whole: Node; readonly left: Node; readonly right: Node; readonly operator: string };
+
+interface Edit {
+  readonly at: number;
+  readonly order: number;
+  readonly text: string;
+  /** Characters that the text replaces. */
+  readonly instead?: number;
+}
+
+function editsOf(look: Look, i: number, code: string, placeOf: (line: number, column: number) => string): Edit[] {
+  const { whole } = look;
+  const quoted = ({ loc }: Node) => JSON.stringify(placeOf(loc?.start.line ?? 1, loc?.start.column ?? 0));
+  // An outer expression opens before an inner one at the same place, and closes after it.
+  const around = (open: string, close: string): Edit[] => [
+    { at: whole.start, order: i + 1, text: open },
+    { at: whole.end, order: -i - 1, text: close },
+  ];
+  if (!('operator' in look)) return around(`${TESTED}((`, `), ${quoted(whole)})`);
+  const { left, right, operator } = look;
+  return [
+    ...around(`${COMPARED}((`, `), ${JSON.stringify(operator)}, ${quoted(left)}, ${quoted(right)})`),
+    // Parentheses around the sides lie between them and the operator.
+    { at: code.indexOf(operator, left.end), order: 0, text: '), (', instead: operator.length },
+  ];
+}
 
 type Tree = Node & Readonly<Record<string, unknown>>;
 
@@ -76,15 +111,15 @@ const isNode = (value: unknown): value is Tree =>
   typeof value === 'object' && value !== null && typeof (value as { type?: unknown }).type === 'string';
 
 /** Collects what conditions look at, the outer before the inner. */
-function visit(node: Node, found: Node[]): void {
+function visit(node: Node, found: Look[]): void {
   found.push(...lookedAt(node as Tree));
   for (const value of Object.values(node)) {
     for (const child of Array.isArray(value) ? value : [value]) if (isNode(child)) visit(child, found);
   }
 }
 
-function lookedAt(node: Tree): Node[] {
-  const parts = (...names: readonly string[]) => names.map((name) => node[name]).filter(isNode);
+function lookedAt(node: Tree): Look[] {
+  const part = (name: string): Look[] => (isNode(node[name]) ? [{ whole: node[name] }] : []);
   switch (node.type) {
     case 'IfStatement':
     case 'ConditionalExpression':
@@ -92,17 +127,18 @@ function lookedAt(node: Tree): Node[] {
     case 'DoWhileStatement':
     case 'ForStatement':
     case 'SwitchCase':
-      return parts('test');
+      return part('test');
     case 'SwitchStatement':
-      return parts('discriminant');
+      return part('discriminant');
     case 'LogicalExpression':
       // `value ?? other` asks whether there is a value.
-      return node.operator === '??' ? [] : parts('left');
+      return node.operator === '??' ? [] : part('left');
     case 'UnaryExpression':
-      return node.operator === '!' ? parts('argument') : [];
+      return node.operator === '!' ? part('argument') : [];
     case 'BinaryExpression': {
-      const sides = parts('left', 'right');
-      return /^[!=]==?$/.test(String(node.operator)) && !sides.some(isAbsent) ? sides : [];
+      const { left, right, operator } = node;
+      if (!isNode(left) || !isNode(right) || isAbsent(left) || isAbsent(right)) return [];
+      return /^[!=]==?$/.test(String(operator)) ? [{ whole: node, left, right, operator: String(operator) }] : [];
     }
     default:
       return [];

@@ -40,7 +40,7 @@ export {
   type State,
 } from './program.ts';
 export { validate } from './validate.ts';
-export { tested, Untraceable, undecided, type Variable } from './variable.ts';
+export { compared, tested, Untraceable, undecided, type Variable } from './variable.ts';
 export type { Results, RunOptions, Workflow } from './workflow.ts';
 
 /**

@@ -87,6 +87,31 @@ export function tested<T>(value: T, place: string): T {
   );
 }
 
+/**
+ * The result of a comparison, with the places of its sides for {@link tested}. Two values that may not exist yet are compared as such, whatever
+ * they will be: the same one is equal to itself alone.
+ */
+export function compared(one: unknown, other: unknown, operator: string, place: string, otherPlace: string): boolean {
+  if (!(isOpen(one) && isOpen(other))) {
+    tested(one, place);
+    tested(other, otherPlace);
+  }
+  switch (operator) {
+    case '===':
+      return one === other;
+    case '!==':
+      return one !== other;
+    case '==':
+      // biome-ignore lint/suspicious/noDoubleEquals: the comparison of the program
+      return one == other;
+    default:
+      // biome-ignore lint/suspicious/noDoubleEquals: the comparison of the program
+      return one != other;
+  }
+}
+
+const isOpen = (value: unknown): boolean => isVariable(value) || isRef(value);
+
 /** The node's output that gives a variable its value. */
 export function outputOf(variable: Variable): Ref<'text'> {
   if (variable.output) return variable.output;
