@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { firstDifference, inTurn } from './rounds.ts';
+import { backAndForth, firstDifference, inTurn } from './rounds.ts';
 
 describe('rounds', () => {
   it('start with each side in turn and return the results in the given order', async () => {
@@ -11,6 +11,18 @@ describe('rounds', () => {
         return name;
       };
       assert.deepEqual(await inTurn(round, [side('a'), side('b'), side('c')]), ['a', 'b', 'c']);
+      assert.equal(order, expected);
+    }
+  });
+
+  it('go back and forth, and return the results in the given order', async () => {
+    for (const [round, expected] of ['ab', 'ba'].entries()) {
+      let order = '';
+      const sides = ['a', 'b'].map((name) => async () => {
+        order += name;
+        return name;
+      });
+      assert.deepEqual(await backAndForth(round, sides), ['a', 'b']);
       assert.equal(order, expected);
     }
   });

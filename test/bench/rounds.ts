@@ -19,6 +19,16 @@ export async function inTurn<T extends readonly unknown[]>(
   return results as unknown as T;
 }
 
+/**
+ * Like {@link inTurn}, with the sides in the order given in even rounds and backwards in odd ones: in an even number of rounds each of two sides
+ * goes before the other equally often.
+ */
+export async function backAndForth<T>(round: number, sides: readonly (() => Promise<T>)[]): Promise<T[]> {
+  const isBack = round % 2 === 1;
+  const results = await inTurn<T[]>(0, isBack ? sides.toReversed() : [...sides]);
+  return isBack ? results.reverse() : results;
+}
+
 /** The numbers from 0 to `count - 1`, beginning with `round` modulo `count`. */
 export const rotated = (count: number, round: number): number[] =>
   Array.from({ length: count }, (_, i) => (i + round) % count);

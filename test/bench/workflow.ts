@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import cliProgress from 'cli-progress';
-import { call } from '#test/harness/deploy.ts';
+import { call, modelStats } from '#test/harness/deploy.ts';
 import type { Bench, BenchOptions } from './bench.ts';
-import { inTurn } from './rounds.ts';
+import { backAndForth } from './rounds.ts';
 import { format, formatSpread, formatTail, mean, quantile, spread } from './statistics.ts';
 import {
   ALL,
@@ -19,8 +19,13 @@ import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from
 
 const AT_ONCE = [1, 16];
 const QUICK_AT_ONCE = [1, 4];
+/** Queries at once of each application that come first. */
+const WARM_UP = 4;
 /** Queries of a round where each has the engines to itself. */
 const IN_TURN = 2;
+const QUICK_IN_TURN = 1;
+/** Even, so that no way goes first more often than another one. */
+const QUICK_ROUNDS = 2;
 /** Queries of all applications beside each other, and the time between two. */
 const MIXED = 16;
 const APART_MS = 50;
@@ -32,6 +37,8 @@ interface Row {
   readonly application: string;
   readonly atOnce: number;
   readonly times: Readonly<Record<string, readonly number[]>>;
+  /** Steps of the model for a query. Unlike times they do not depend on what else the machine does. */
+  readonly steps: Readonly<Record<string, readonly number[]>>;
 }
 
 /** Workflows with their passes over the baselines of Ayo, on the same graphs. */
@@ -45,7 +52,7 @@ outcome at the HTTP client, the mean of the queries. First on engines paced by l
 real ones (${CORES.description}). A search of the search engine takes ${SEARCH_MS} ms. All ways answer the
 same queries; the prefix cache is off, so that none finds the work of another. ${MIXED} mixed queries, ${APART_MS} ms apart, compare batching by topology with first come, both with all other passes, on paced
 engines whose model takes ${CROWDED.sequences} sequences a batch: without a bound no call waits for a place. A round
-runs all ways, which take turns in going first.`,
+runs all ways, every other one backwards; an odd number of rounds is made even.`,
   async run(options) {
     // A bar in a terminal, lines elsewhere.
     const bar = new cliProgress.SingleBar({
@@ -54,26 +61,30 @@ runs all ways, which take turns in going first.`,
     });
     const progress = process.stderr.isTTY ? () => undefined : options.progress;
     bar.start(1, 0, { what: 'starting' });
-    const rounds = options.quick ? 1 : options.repetitions;
+    const rounds = options.quick ? QUICK_ROUNDS : 2 * Math.ceil(options.repetitions / 2);
     const rows: Row[] = [];
     const mixed: Mixed[] = [];
+    const answers = new Answers();
     let costs: Costs | undefined;
     try {
       const steps = [PACED, CORES].flatMap((engines) => stepsOf(engines, options));
-      const mixedRounds = options.quick ? 1 : MIXED_ROUNDS;
+      const mixedRounds = options.quick ? QUICK_ROUNDS : MIXED_ROUNDS;
       bar.setTotal(steps.length * rounds + mixedRounds);
       const measureOn = async (
         engines: Engines,
         after: (started: WorkflowPlatform) => Promise<void>,
       ): Promise<void> => {
         await using started = await WorkflowPlatform.start(engines);
-        for (const step of stepsOf(engines, options)) {
+        const own = stepsOf(engines, options);
+        for (const application of new Set(own.map((step) => step.application))) await warmUp(started, application);
+        for (const step of own) {
           bar.update({ what: `${engines.name}: ${step.application}, ${step.atOnce} at once` });
           const row = await measure(started, engines, step, rounds, () => bar.increment());
           rows.push(row);
           progress(lineOf(row));
         }
         await after(started);
+        answers.add(started.queries);
       };
       await measureOn(PACED, async (started) => {
         costs = await costsOf(started);
@@ -92,50 +103,72 @@ runs all ways, which take turns in going first.`,
     } finally {
       bar.stop();
     }
-    return report(rows, mixed, costs, rounds);
+    return report(rows, mixed, costs, rounds, answers);
   },
 };
 
 /** Rounds of mixed queries: enough of these for a 99th percentile. */
-const MIXED_ROUNDS = 7;
+const MIXED_ROUNDS = 8;
+
+/** Queries that were answered in several ways, and those whose results were not the same in all. */
+class Answers {
+  queries = 0;
+  others = 0;
+
+  add({ results, others }: Queries): void {
+    this.queries += results.size;
+    this.others += others.size;
+  }
+}
 
 interface Step {
   readonly application: string;
   readonly atOnce: number;
   readonly ways: readonly Way[];
+  /** Queries of a round, where one is sent at once. */
+  readonly inTurn: number;
 }
 
 /**
- * The share of each pass is that on paced engines, where each engine has its own time. A quick run shows it for one query only, and has fewer
- * queries at once.
+ * The share of each pass is that on paced engines, where each engine has its own time. A quick run shows it for one query only, has fewer
+ * queries at once, and sends one at a time on real cores.
  */
 function stepsOf(engines: Engines, { quick }: BenchOptions): Step[] {
   if (engines === CROWDED) return [];
   return APPLICATIONS.flatMap((application) =>
-    (quick ? QUICK_AT_ONCE : AT_ONCE).map((atOnce) => {
+    (quick ? (engines === PACED ? QUICK_AT_ONCE : [1]) : AT_ONCE).map((atOnce) => {
       const ways = [MODULES, PARALLEL, ALL];
       const alone = engines === PACED && (atOnce === 1 || !quick) ? ALONE : [];
-      return { application, atOnce, ways: [...ways, ...alone] };
+      return { application, atOnce, ways: [...ways, ...alone], inTurn: quick ? QUICK_IN_TURN : IN_TURN };
     }),
   );
 }
 
 async function measure(
-  { queries }: WorkflowPlatform,
+  { platform, queries }: WorkflowPlatform,
   engines: Engines,
-  { application, atOnce, ways }: Step,
+  { application, atOnce, ways, inTurn }: Step,
   rounds: number,
   done: () => void,
 ): Promise<Row> {
-  // The first queries make instances and warm up the engines.
-  for (const way of [MODULES, ALL]) await queries.timesAtOnce(application, way, atOnce, 0);
-  const times: Record<string, number[]> = Object.fromEntries(ways.map(({ name }) => [name, []]));
+  const none = (): Record<string, number[]> => Object.fromEntries(ways.map(({ name }) => [name, []]));
+  const [times, steps] = [none(), none()];
   for (let round = 0; round < rounds; round++) {
-    const sides = ways.map((way) => async () => mean(await timesOf(queries, application, way, atOnce, round)));
-    for (const [i, ms] of (await inTurn(round, sides)).entries()) times[ways[i]?.name ?? '']?.push(ms);
+    const first = round * Math.max(atOnce, inTurn);
+    const sides = ways.map((way) => async () => {
+      await modelStats(platform, { reset: true });
+      times[way.name]?.push(mean(await timesOf(queries, application, way, atOnce, inTurn, first)));
+      steps[way.name]?.push((await modelStats(platform)).batches / Math.max(atOnce, inTurn));
+    });
+    await backAndForth(round, sides);
     done();
   }
-  return { engines: engines.name, application, atOnce, times };
+  return { engines: engines.name, application, atOnce, times, steps };
+}
+
+/** The first queries make instances and warm up the engines. */
+async function warmUp({ queries }: WorkflowPlatform, application: string): Promise<void> {
+  for (const way of [MODULES, ALL]) await queries.timesAtOnce(application, way, WARM_UP, 0);
 }
 
 /** Times of queries of one application: all at once, or a few one after another. */
@@ -144,11 +177,12 @@ async function timesOf(
   application: string,
   way: Way,
   atOnce: number,
-  round: number,
+  inTurn: number,
+  first: number,
 ): Promise<number[]> {
-  if (atOnce > 1) return queries.timesAtOnce(application, way, atOnce, round * atOnce);
+  if (atOnce > 1) return queries.timesAtOnce(application, way, atOnce, first);
   const times: number[] = [];
-  for (let i = 0; i < IN_TURN; i++) times.push(await queries.time(application, way, round * IN_TURN + i));
+  for (let i = 0; i < inTurn; i++) times.push(await queries.time(application, way, first + i));
   return times;
 }
 
@@ -169,7 +203,7 @@ function mixedTimes({ queries }: WorkflowPlatform, way: Way, round: number): Pro
 
 async function measureMixed(started: WorkflowPlatform, round: number): Promise<Mixed> {
   const side = (way: Way) => () => mixedTimes(started, way, round);
-  const [firstCome, topology] = await inTurn(round, [side(FIRST_COME), side(ALL)] as const);
+  const [firstCome = [], topology = []] = await backAndForth(round, [side(FIRST_COME), side(ALL)]);
   return { firstCome, topology };
 }
 
@@ -206,7 +240,13 @@ async function costsOf(started: WorkflowPlatform): Promise<Costs> {
   };
 }
 
-function report(rows: readonly Row[], mixed: readonly Mixed[], costs: Costs | undefined, rounds: number) {
+function report(
+  rows: readonly Row[],
+  mixed: readonly Mixed[],
+  costs: Costs | undefined,
+  rounds: number,
+  { queries, others }: Answers,
+) {
   const gain = ({ times }: Row, base: Way, way: Way) =>
     spread((times[base.name] ?? []).map((ms, i) => ms / (times[way.name]?.[i] ?? Number.NaN)));
   const cell = (row: Row, way: Way) => (row.times[way.name] ? formatSpread(gain(row, MODULES, way)) : '');
@@ -219,6 +259,12 @@ function report(rows: readonly Row[], mixed: readonly Mixed[], costs: Costs | un
     const least = Math.min(...all.map(({ gain }) => gain));
     return `${engines.name}, all passes over ${base.name}: ${format(average)} on average of the four applications, ${format(least)} at least`;
   };
+  const stepsOfQuery = rows
+    .filter((row) => row.engines === PACED.name && row.atOnce === 1)
+    .map(({ application, steps }) => {
+      const counts = [MODULES, PARALLEL, ALL].map(({ name }) => format(mean(steps[name] ?? []), 1));
+      return `${application} ${counts.join(', ')}`;
+    });
   const both = (pick: (round: Mixed) => readonly number[]) => mixed.flatMap(pick);
   const [first, deep] = [both(({ firstCome }) => firstCome), both(({ topology }) => topology)];
   const means = spread(mixed.map(({ firstCome, topology }) => mean(firstCome) / mean(topology)));
@@ -250,9 +296,11 @@ function report(rows: readonly Row[], mixed: readonly Mixed[], costs: Costs | un
       `${summary(PACED, MODULES)} (aim 1.4, 0.98).`,
       `${summary(PACED, PARALLEL)}.`,
       `${summary(CORES, MODULES)} (aim 1.1, 0.98).`,
+      `Steps of the paced model for a query, ${[MODULES, PARALLEL, ALL].map(({ name }) => name).join(', ')}: ${stepsOfQuery.join('; ')}.`,
       `${MIXED} mixed queries ${APART_MS} ms apart, paced, ${CROWDED.sequences} sequences a batch: mean latency first come over topology ${formatSpread(means)} (aim 1.15); ms ${formatTail(first, 0)} over ${formatTail(deep, 0)}, of the 99th percentiles ${format(quantile(deep, 0.99) / quantile(first, 0.99))} (aim at most 1.05).`,
       `All passes, and their share of a query on paced engines (aim 3 %): ${share.join('; ')}.`,
       `A node without work costs the guest ${micros(make)} to make and check, ${micros(optimise)} for all passes, ${micros(makeAndRun - make)} to run.`,
+      `${others} of ${queries} queries had another result in one way than in the first one (aim 0).`,
       `${rounds} rounds, ${mixed.length} of mixed queries. paced: ${PACED.description}. cores: ${CORES.description}. ${SEARCH_MS} ms for a search.`,
     ],
     data: { rows, mixed, costs },

@@ -41,6 +41,9 @@ export interface Work {
 
 /** Sends queries of an application. A query of a number has the same documents and answers each time, so that all ways do the same work. */
 export class Queries {
+  /** Results of each query by the application and its number, and the queries that had another one in another way. */
+  readonly results = new Map<string, string>();
+  readonly others = new Set<string>();
   readonly #platform: Platform;
   readonly #work: Work;
 
@@ -54,8 +57,13 @@ export class Queries {
     const [name = '', mode] = application.split('/');
     const input = { ...this.input(name, query), ...(mode && { mode }), passes };
     const startMs = performance.now();
-    outputOf(await invoke(this.#platform, name, input));
-    return performance.now() - startMs;
+    const output = JSON.stringify(outputOf(await invoke(this.#platform, name, input)));
+    const tookMs = performance.now() - startMs;
+    const key = `${application} ${query}`;
+    const first = this.results.get(key) ?? output;
+    this.results.set(key, first);
+    if (output !== first) this.others.add(key);
+    return tookMs;
   }
 
   /** Times of queries that begin at once, numbered from `first` on. */
