@@ -1,6 +1,7 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { copyFile, readdir, rename } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { convertGguf } from './convert/gguf/convert.ts';
 import { convertLlama2c, type FileSlice } from './convert/llama2c.ts';
 import { convertOnnxQ8, copySideFiles } from './convert/onnx-q8.ts';
 import { ModelError } from './errors.ts';
@@ -9,6 +10,7 @@ import { ModelError } from './errors.ts';
 export type ImportLayout =
   | { readonly kind: 'huggingface' }
   | { readonly kind: 'onnx-q8'; readonly graph: string }
+  | { readonly kind: 'gguf'; readonly file: string }
   | { readonly kind: 'llama2c'; readonly checkpoint: FileSlice; readonly tokenizer: FileSlice };
 
 const ONNX_GRAPHS = [
@@ -19,7 +21,7 @@ const ONNX_GRAPHS = [
 ];
 
 /**
- * Detects the format of a directory, or of a llama2.c checkpoint file with its tokenizer.bin beside it.
+ * Detects the format of a directory, of a GGUF file, or of a llama2.c checkpoint file with its tokenizer.bin beside it.
  *
  * @throws ModelError `invalid-source` when the format is unknown
  */
@@ -30,6 +32,7 @@ export function detectLayout(path: string): { root: string; layout: ImportLayout
       layout: { kind: 'llama2c', checkpoint: { file: basename(path) }, tokenizer: { file: 'tokenizer.bin' } },
     };
   }
+  if (isGguf(path)) return { root: dirname(path), layout: { kind: 'gguf', file: basename(path) } };
   if (existsSync(join(path, 'config.json'))) {
     if (['model.safetensors', 'model.safetensors.index.json'].some((name) => existsSync(join(path, name)))) {
       return { root: path, layout: { kind: 'huggingface' } };
@@ -37,9 +40,27 @@ export function detectLayout(path: string): { root: string; layout: ImportLayout
     const graph = ONNX_GRAPHS.find((name) => existsSync(join(path, name)));
     if (graph !== undefined) return { root: path, layout: { kind: 'onnx-q8', graph } };
   }
+  const files = ggufFiles(path);
+  const [file] = files;
+  if (file !== undefined && files.length === 1) return { root: path, layout: { kind: 'gguf', file } };
+  if (files.length > 1) {
+    throw new ModelError('invalid-source', `${path} holds ${files.length} GGUF files`, {
+      hint: `name one of them: ${files.slice(0, 8).join(', ')}`,
+    });
+  }
   throw new ModelError('invalid-source', `${path} holds no model that Pie can read`, {
-    hint: 'known: Hugging Face layout (config.json, *.safetensors), an ONNX export with 8-bit weights, a llama2.c .bin with tokenizer.bin',
+    hint: 'known: Hugging Face layout (config.json, *.safetensors), a .gguf file, an ONNX export with 8-bit weights, a llama2.c .bin with tokenizer.bin',
   });
+}
+
+/** True for the path or name of a GGUF file. */
+export function isGguf(path: string): boolean {
+  return path.toLowerCase().endsWith('.gguf');
+}
+
+function ggufFiles(directory: string): string[] {
+  if (!statSync(directory, { throwIfNoEntry: false })?.isDirectory()) return [];
+  return readdirSync(directory).filter(isGguf).sort();
 }
 
 /** Brings the model in `root` into Hugging Face layout in `directory`; moves weights that need no conversion. */
@@ -61,6 +82,9 @@ export async function importModel(
     }
     case 'onnx-q8':
       await convertOnnxQ8(root, layout.graph, directory, onProgress);
+      return;
+    case 'gguf':
+      await convertGguf(join(root, layout.file), directory, onProgress);
       return;
     case 'huggingface': {
       const weights = (await readdir(root)).filter((name) => /\.safetensors(\.index\.json)?$/.test(name));

@@ -8,6 +8,7 @@ import { after, before, beforeEach, describe, it } from 'node:test';
 import * as tar from 'tar';
 import { findModel, listCached } from './cache.ts';
 import { CATALOG } from './catalog.ts';
+import { ggufFile, modelParts } from './convert/gguf/testing/write.ts';
 import { SENTENCE_FILES } from './encoder/config.ts';
 import { loadEncoder } from './encoder/load.ts';
 import { randomEncoder } from './encoder/random-encoder.ts';
@@ -29,6 +30,8 @@ describe('parseSource', () => {
       ['npm:@scope/model', 'npm--@scope--model--latest'],
       ['hf:HuggingFaceTB/SmolLM2-135M', 'hf--HuggingFaceTB--SmolLM2-135M'],
       ['hf:gpt2@refs/pr/1', 'hf--gpt2--refs--pr--1'],
+      ['hf:a/b/c-Q8_0.gguf', 'hf--a--b--c-Q8_0.gguf'],
+      ['hf:a/b/parts/c.gguf@v1', 'hf--a--b--parts--c.gguf--v1'],
     ]) {
       assert.equal(cacheName(parseSource(text!)), directory);
     }
@@ -45,6 +48,8 @@ describe('parseSource', () => {
       'hf:..',
       'hf:a/../b',
       'hf:a/b/c',
+      'hf:a/b/../c.gguf',
+      'hf:a/b/.c.gguf',
       'hf:a/b@../../x',
       'hf:a/b@x/../y',
       'http://x',
@@ -322,6 +327,53 @@ describe('pullModel', () => {
     await assert.rejects(pullModel(`file:${encoder}`, { cacheDirectory, kind: 'reranker' }), {
       code: 'missing-tensor',
     });
+  });
+
+  it('pulls a GGUF file by path, from a directory, and by its name on the hub', async () => {
+    const model = await randomModel(
+      join(directory, 'for-gguf'),
+      { vocabularySize: 300, hiddenSize: 64, headDim: 16 },
+      2,
+    );
+    const bytes = ggufFile(modelParts(model, 'F16'));
+    const folder = await mkdtemp(join(directory, 'gguf-'));
+    await writeFile(join(folder, 'a.gguf'), bytes);
+    const phases = new Set<string>();
+    const byPath = await pullModel(`file:${folder}/a.gguf`, {
+      cacheDirectory,
+      onProgress: ({ phase }) => void phases.add(phase),
+    });
+    assert.deepEqual([...phases], ['convert', 'check']);
+    assert.equal(await findModel(`file:${folder}/a.gguf`, cacheDirectory), byPath.directory);
+    assert.equal((await pullModel(`file:${folder}/a.gguf`, { cacheDirectory })).cached, true);
+    const byFolder = await pullModel(`file:${folder}`, { cacheDirectory });
+    await writeFile(join(folder, 'b.gguf'), bytes);
+    await assert.rejects(pullModel(`file:${folder}`, { cacheDirectory }), {
+      code: 'invalid-source',
+      hint: /a\.gguf, b/,
+    });
+
+    const headers = { 'x-repo-commit': 'c0ffee', 'x-linked-etag': `"${hash('sha256', bytes)}"` };
+    server.files.set('/owner/tiny/resolve/main/sub/a.gguf', { bytes, headers });
+    const byName = await pullModel('hf:owner/tiny/sub/a.gguf', { cacheDirectory });
+    for (const { directory: at } of [byPath, byFolder, byName]) {
+      const { config, tensors } = await loadModel(at);
+      assert.deepEqual([config.layers, tensors.info('lm_head.weight').dtype], [2, 'F16']);
+    }
+    const [listed] = (await listCached(cacheDirectory)).filter(({ source }) => source.startsWith('hf:'));
+    assert.equal(listed?.checksum, 'commit:c0ffee');
+    await assert.rejects(pullModel('hf:owner/tiny/b.gguf', { cacheDirectory }), {
+      code: 'unknown-model',
+      message: /b\.gguf/,
+    });
+  });
+
+  it('leaves nothing of a GGUF file that it refuses', async () => {
+    const file = join(cacheDirectory, '..', 'cut.gguf');
+    const bytes = ggufFile(modelParts(await loadModel(original), 'F32'));
+    await writeFile(file, bytes.subarray(0, bytes.length - 32));
+    await assert.rejects(pullModel(`file:${file}`, { cacheDirectory }), { code: 'malformed-weights', hint: /fetch/ });
+    assert.deepEqual([await listCached(cacheDirectory), await hidden()], [[], []]);
   });
 
   it('refuses what the hub’s storage changed', async () => {

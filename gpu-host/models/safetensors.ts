@@ -157,10 +157,13 @@ function readRange(fd: number, file: string, offset: number, bytes: number): Buf
 export interface TensorSource {
   readonly name: string;
   readonly shape: readonly number[];
-  data(): Float32Array;
+  /** `F32` by default. */
+  readonly dtype?: FloatType;
+  /** 32-bit floats; or the bytes of values of any type, in pieces, so that a converter never holds a large tensor. */
+  data(): Float32Array | Iterable<Uint8Array>;
 }
 
-/** Writes 32-bit float tensors in the order given and syncs the file to disk. */
+/** Writes tensors in the order given and syncs the file to disk. */
 export async function writeSafetensors(
   file: string,
   tensors: readonly TensorSource[],
@@ -168,9 +171,10 @@ export async function writeSafetensors(
 ): Promise<void> {
   const header: Record<string, unknown> = { __metadata__: { format: 'pt' } };
   let position = 0;
-  for (const { name, shape } of tensors) {
-    const bytes = shape.reduce((product, dimension) => product * dimension, 4);
-    header[name] = { dtype: 'F32', shape, data_offsets: [position, position + bytes] };
+  for (const tensor of tensors) {
+    const bytes = tensorBytes(tensor);
+    const { name, shape, dtype = 'F32' } = tensor;
+    header[name] = { dtype, shape, data_offsets: [position, position + bytes] };
     position += bytes;
   }
   const json = Buffer.from(JSON.stringify(header));
@@ -185,18 +189,22 @@ export async function writeSafetensors(
     await handle.writev([length, padded]);
     for (const [index, tensor] of tensors.entries()) {
       const data = tensor.data();
-      const elements = tensor.shape.reduce((product, dimension) => product * dimension, 1);
-      if (data.length !== elements) {
-        throw new ModelError(
-          'wrong-shape',
-          `${tensor.name}: ${data.length} values for shape [${tensor.shape.join(', ')}]`,
-        );
+      let written = 0;
+      for (const piece of data instanceof Float32Array ? [data] : data) {
+        await handle.writeFile(new Uint8Array(piece.buffer, piece.byteOffset, piece.byteLength));
+        written += piece.byteLength;
       }
-      await handle.writeFile(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+      if (written !== tensorBytes(tensor)) {
+        throw new ModelError('wrong-shape', `${tensor.name}: ${written} bytes for shape [${tensor.shape.join(', ')}]`);
+      }
       onTensor(index + 1, tensors.length);
     }
     await handle.sync();
   } finally {
     await handle.close();
   }
+}
+
+function tensorBytes({ shape, dtype = 'F32' }: TensorSource): number {
+  return shape.reduce((product, dimension) => product * dimension, dtype === 'F32' ? 4 : 2);
 }

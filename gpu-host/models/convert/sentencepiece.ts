@@ -1,9 +1,16 @@
 import { ModelError } from '../errors.ts';
 
+/**
+ * Role of a piece. Texts become `normal` and `byte` pieces; `control` and `unknown` are special tokens; `added` is recognised in every text,
+ * before anything else; `unused` fills the vocabulary up.
+ */
+export type PieceKind = 'normal' | 'unknown' | 'control' | 'added' | 'unused' | 'byte';
+
 /** One entry of a SentencePiece BPE vocabulary: higher scores merge first. */
 export interface Piece {
   readonly text: string;
   readonly score: number;
+  readonly kind: PieceKind;
 }
 
 const UNKNOWN = 0;
@@ -36,7 +43,8 @@ export function parseTokenizerBin(file: Buffer, vocabularySize: number): Piece[]
     position += 8;
     if (length < 0 || length > MAX_PIECE_BYTES || position + length > file.length)
       fail(`token ${id} claims ${length} bytes`);
-    pieces.push({ text: spelling(id, decoder.decode(file.subarray(position, position + length))), score });
+    const text = spelling(id, decoder.decode(file.subarray(position, position + length)));
+    pieces.push({ text, score, kind: kindOf(id) });
     position += length;
   }
   if (position !== file.length) fail(`${file.length - position} bytes follow token ${vocabularySize - 1}`);
@@ -53,6 +61,27 @@ function spelling(id: number, text: string): string {
   return text.replaceAll(' ', '▁');
 }
 
+function kindOf(id: number): PieceKind {
+  if (id === UNKNOWN) return 'unknown';
+  return id <= EOS ? 'control' : id < FIRST_PIECE ? 'byte' : 'normal';
+}
+
+/** An entry of a tokenizer.json's `added_tokens`. */
+export function addedToken(id: number, content: string, special: boolean): Record<string, unknown> {
+  return { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special };
+}
+
+/** Ids by text. @throws ModelError `malformed-tokenizer` when two pieces have the same text */
+export function vocabularyOf(pieces: readonly Piece[]): Map<string, number> {
+  const vocabulary = new Map<string, number>();
+  for (const [id, { text }] of pieces.entries()) {
+    if (vocabulary.has(text))
+      throw new ModelError('malformed-tokenizer', `two tokens are spelled ${JSON.stringify(text)}`);
+    vocabulary.set(text, id);
+  }
+  return vocabulary;
+}
+
 /**
  * A Hugging Face `tokenizer.json` (BPE with byte fallback) that tokenizes as the SentencePiece model does.
  *
@@ -60,58 +89,43 @@ function spelling(id: number, text: string): string {
  * cut a piece into two pieces therefore becomes a merge, ordered by the piece's score, then by the ids of its parts. Hugging Face's own
  * converter does the same (`SentencePieceExtractor` in transformers' convert_slow_tokenizer.py).
  */
-export function sentencePieceTokenizer(pieces: readonly Piece[]): Record<string, unknown> {
-  const vocabulary = new Map<string, number>();
-  for (const [id, { text }] of pieces.entries()) {
-    if (vocabulary.has(text))
-      throw new ModelError('malformed-tokenizer', `two tokens are spelled ${JSON.stringify(text)}`);
-    vocabulary.set(text, id);
-  }
+export function sentencePieceTokenizer(
+  pieces: readonly Piece[],
+  { prependsSpace = true }: { prependsSpace?: boolean } = {},
+): Record<string, unknown> {
+  const vocabulary = vocabularyOf(pieces);
+  const added = pieces.flatMap(({ text, kind }, id) => {
+    if (kind === 'added') return [addedToken(id, text.replaceAll('▁', ' '), false)];
+    return kind === 'unknown' || kind === 'control' ? [addedToken(id, text, true)] : [];
+  });
   return {
     version: '1.0',
     truncation: null,
     padding: null,
-    added_tokens: [UNKNOWN, BOS, EOS].map((id) => ({
-      id,
-      content: pieces[id]?.text,
-      single_word: false,
-      lstrip: false,
-      rstrip: false,
-      normalized: false,
-      special: true,
-    })),
+    added_tokens: added,
     normalizer: {
       type: 'Sequence',
       normalizers: [
-        { type: 'Prepend', prepend: '▁' },
+        ...(prependsSpace ? [{ type: 'Prepend', prepend: '▁' }] : []),
         { type: 'Replace', pattern: { String: ' ' }, content: '▁' },
       ],
     },
     pre_tokenizer: null,
-    post_processor: {
-      type: 'TemplateProcessing',
-      single: [{ SpecialToken: { id: '<s>', type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }],
-      pair: [
-        { SpecialToken: { id: '<s>', type_id: 0 } },
-        { Sequence: { id: 'A', type_id: 0 } },
-        { SpecialToken: { id: '<s>', type_id: 1 } },
-        { Sequence: { id: 'B', type_id: 1 } },
-      ],
-      special_tokens: { '<s>': { id: '<s>', ids: [BOS], tokens: ['<s>'] } },
-    },
+    // Contexts begin with the BOS token by themselves.
+    post_processor: null,
     decoder: {
       type: 'Sequence',
       decoders: [
         { type: 'Replace', pattern: { String: '▁' }, content: ' ' },
         { type: 'ByteFallback' },
         { type: 'Fuse' },
-        { type: 'Strip', content: ' ', start: 1, stop: 0 },
+        ...(prependsSpace ? [{ type: 'Strip', content: ' ', start: 1, stop: 0 }] : []),
       ],
     },
     model: {
       type: 'BPE',
       dropout: null,
-      unk_token: '<unk>',
+      unk_token: pieces.find(({ kind }) => kind === 'unknown')?.text ?? null,
       continuing_subword_prefix: null,
       end_of_word_suffix: null,
       fuse_unk: true,
@@ -125,8 +139,8 @@ export function sentencePieceTokenizer(pieces: readonly Piece[]): Record<string,
 
 function mergesOf(pieces: readonly Piece[], vocabulary: ReadonlyMap<string, number>): [string, string][] {
   const merges: { left: string; right: string; score: number; pieceId: number; leftId: number; rightId: number }[] = [];
-  for (const [pieceId, { text, score }] of pieces.entries()) {
-    if (pieceId < FIRST_PIECE) continue;
+  for (const [pieceId, { text, score, kind }] of pieces.entries()) {
+    if (kind !== 'normal') continue;
     // Cut by code point: a cut inside a surrogate pair would not be text.
     const characters = Array.from(text);
     for (let cut = 1; cut < characters.length; cut++) {

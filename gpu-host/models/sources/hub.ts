@@ -26,6 +26,8 @@ export interface FetchFromHubOptions {
   readonly id: string;
   /** Branch, tag or commit. */
   readonly revision: string;
+  /** The one file that holds the whole model; by default a model in Hugging Face layout is fetched. */
+  readonly file?: string;
   /** Folder that keeps broken downloads. */
   readonly downloads: string;
   /** Folder for the files. */
@@ -52,6 +54,11 @@ interface HubFile {
  */
 export async function fetchFromHub(options: FetchFromHubOptions): Promise<{ commit: string | null }> {
   const hub = new Hub(options);
+  if (options.file !== undefined) {
+    const whole = await hub.require(options.file);
+    await hub.fetch(whole);
+    return { commit: whole.commit };
+  }
   const config = await hub.require('config.json');
   // Request the later files by commit, so that a push in between cannot mix two versions.
   hub.revision = config.commit ?? options.revision;
@@ -69,7 +76,7 @@ export async function fetchFromHub(options: FetchFromHubOptions): Promise<{ comm
   const index = await hub.find(INDEX);
   if (index === null) {
     throw new ModelError('unsupported-model', `${options.id} has no safetensors weights`, {
-      hint: 'look for a repository of the same model with model.safetensors',
+      hint: 'look for a repository of the same model with model.safetensors, or name a GGUF file as hf:OWNER/MODEL/FILE.gguf',
     });
   }
   await hub.fetch(index);
@@ -96,7 +103,7 @@ class Hub {
     if (file === null) {
       const { id, revision } = this.#options;
       throw new ModelError('unknown-model', `the hub has no file ${name} in ${id} at "${revision}"`, {
-        hint: 'check the spelling of OWNER/MODEL and of the revision',
+        hint: 'check the spelling of OWNER/MODEL and of the revision; a GGUF file is named as hf:OWNER/MODEL/FILE.gguf',
       });
     }
     return file;

@@ -1,0 +1,142 @@
+import { z } from 'zod';
+import { type Llama3RopeScaling, type ModelConfig, parseConfig } from '../../config.ts';
+import { ModelError } from '../../errors.ts';
+import type { GgufHeader, GgufTensor, MetadataValue } from './header.ts';
+
+/** Architectures of llama.cpp that are families of ours; `llama` also covers Mistral. */
+const ARCHITECTURES = ['llama', 'qwen2', 'qwen3'] as const;
+
+/** Frequency scaling of Llama 3.1 to 3.3, of which GGUF keeps only the resulting divisors. The models differ in the factor alone. */
+const LLAMA3 = { lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 } as const;
+const DIVISOR_ERROR = 1e-4;
+
+const size = z.int().min(1);
+/** Keys below the architecture's name. `parseConfig` bounds the sizes. */
+const architectureSchema = z.object({
+  block_count: size,
+  embedding_length: size,
+  feed_forward_length: size,
+  context_length: size,
+  'attention.head_count': size,
+  'attention.head_count_kv': size.optional(),
+  'attention.key_length': size.optional(),
+  'attention.value_length': size.optional(),
+  'attention.layer_norm_rms_epsilon': z.number().positive(),
+  'attention.sliding_window': z.int().min(0).optional(),
+  'rope.dimension_count': size.optional(),
+  'rope.freq_base': z.number().positive().optional(),
+  'rope.scaling.type': z.string().default('none'),
+  'rope.scaling.factor': z.number().optional(),
+  expert_count: z.int().min(0).default(0),
+});
+
+/**
+ * The configuration that a GGUF file states.
+ *
+ * @param divisors values of `rope_freqs.weight`, by which llama.cpp divides the frequencies of a head's pairs; null without that tensor
+ * @throws ModelError `malformed-config` with the key, or `unsupported-model`
+ */
+export function ggufConfig(
+  { metadata, tensors }: GgufHeader,
+  divisors: Float32Array | null,
+  special: { readonly bos: number | null; readonly eos: readonly number[] },
+): ModelConfig {
+  const architecture = metadata.get('general.architecture');
+  const family = ARCHITECTURES.find((name) => name === architecture);
+  if (family === undefined) {
+    throw new ModelError(
+      'unsupported-model',
+      `GGUF models of architecture "${String(architecture)}" are not supported`,
+      {
+        hint: `supported: ${ARCHITECTURES.join(', ')}`,
+      },
+    );
+  }
+  const stated = readKeys(family, metadata);
+  refuseUnsupported(family, stated, metadata);
+  const heads = stated['attention.head_count'];
+  const headDim = stated['attention.key_length'] ?? stated.embedding_length / heads;
+  if (
+    ![stated['attention.value_length'] ?? headDim, stated['rope.dimension_count'] ?? headDim].every(
+      (d) => d === headDim,
+    )
+  )
+    throw unsupported('heads of which only a part is rotated, or whose values have another size than their keys');
+  const ropeTheta = stated['rope.freq_base'] ?? 10_000;
+  const window = stated['attention.sliding_window'] ?? 0;
+  const config = parseConfig({
+    model_type: family,
+    hidden_size: stated.embedding_length,
+    intermediate_size: stated.feed_forward_length,
+    num_hidden_layers: stated.block_count,
+    num_attention_heads: heads,
+    num_key_value_heads: stated['attention.head_count_kv'],
+    head_dim: headDim,
+    vocab_size: vocabularySize(tensors),
+    max_position_embeddings: stated.context_length,
+    // Inside the window, full attention gives the same results.
+    ...(window > 0 && { use_sliding_window: true, sliding_window: window }),
+    rope_theta: ropeTheta,
+    rms_norm_eps: shortest(stated['attention.layer_norm_rms_epsilon']),
+    tie_word_embeddings: !tensors.has('output.weight'),
+    bos_token_id: special.bos,
+    eos_token_id: special.eos,
+  });
+  return { ...config, ropeScaling: divisors && scalingOf(divisors, ropeTheta, config.headDim) };
+}
+
+type Stated = z.infer<typeof architectureSchema>;
+
+function readKeys(family: string, metadata: ReadonlyMap<string, MetadataValue>): Stated {
+  const parsed = architectureSchema.safeParse(
+    Object.fromEntries(Object.keys(architectureSchema.shape).map((key) => [key, metadata.get(`${family}.${key}`)])),
+  );
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  throw new ModelError('malformed-config', `the GGUF file's "${family}.${issue?.path.join('.')}": ${issue?.message}`);
+}
+
+function refuseUnsupported(family: string, stated: Stated, metadata: ReadonlyMap<string, MetadataValue>): void {
+  const parts = metadata.get('split.count') ?? 1;
+  if (parts !== 1) {
+    throw new ModelError('unsupported-model', `the file is one of ${String(parts)} parts of a model`, {
+      hint: 'join them first: llama-gguf-split --merge FIRST-PART FILE.gguf',
+    });
+  }
+  if (stated.expert_count > 0) throw unsupported(`a mixture of ${stated.expert_count} experts`);
+  const scaling = stated['rope.scaling.type'];
+  if (scaling !== 'none' && stated['rope.scaling.factor'] !== 1) throw unsupported(`rope scaling "${scaling}"`);
+  // An earlier key for linear scaling.
+  if ((metadata.get(`${family}.rope.scale_linear`) ?? 1) !== 1) throw unsupported('linear rope scaling');
+}
+
+function vocabularySize(tensors: ReadonlyMap<string, GgufTensor>): number | undefined {
+  return tensors.get('token_embd.weight')?.shape[0];
+}
+
+/** Finds the parameters whose divisors are those of the file. */
+function scalingOf(divisors: Float32Array, theta: number, headDim: number): Llama3RopeScaling | null {
+  if (divisors.every((divisor) => divisor === 1)) return null;
+  const factor = Math.max(...divisors);
+  const { lowFrequencyFactor: low, highFrequencyFactor: high, originalContextLength } = LLAMA3;
+  const same = divisors.every((divisor, i) => {
+    const turns = (originalContextLength * theta ** ((-2 * i) / headDim)) / (2 * Math.PI);
+    const kept = Math.min(1, Math.max(0, (turns - low) / (high - low)));
+    return Math.abs(divisor * ((1 - kept) / factor + kept) - 1) < DIVISOR_ERROR;
+  });
+  if (!same || divisors.length !== headDim / 2) throw unsupported('rope scaling other than that of Llama 3');
+  return { factor: shortest(factor), ...LLAMA3 };
+}
+
+/** The shortest decimal number that is this 32-bit float: 1e-5 for 9.999999747378752e-6. */
+function shortest(float: number): number {
+  for (let digits = 1; digits < 9; digits++) {
+    const number = Number(float.toPrecision(digits));
+    if (Math.fround(number) === Math.fround(float)) return number;
+  }
+  return float;
+}
+
+function unsupported(what: string): ModelError {
+  return new ModelError('unsupported-model', `the GGUF model has ${what}, which Pie does not compute`);
+}

@@ -1,0 +1,177 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { ModelConfig } from '../../config.ts';
+import { expectedTensors, type LoadedModel, loadModel } from '../../load.ts';
+import { randomModel } from '../../random-model.ts';
+import { argmax, PlainForward } from '../../testing/plain-forward.ts';
+import { convertGguf } from './convert.ts';
+import { type Encoding, type Entry, type FileParts, ggufFile, modelParts } from './testing/write.ts';
+import { TYPES } from './types.ts';
+
+/** Dimensions that blocks of 32 values fit. */
+const SHAPE = { hiddenSize: 64, intermediateSize: 96, headDim: 16, vocabularySize: 300 } as const;
+
+describe('convertGguf', () => {
+  let directory: string;
+  let file: string;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-gguf-'));
+    file = join(directory, 'model.gguf');
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  const original = (config: Partial<ModelConfig> = {}) =>
+    randomModel(join(directory, 'original'), { ...SHAPE, ...config }, 5);
+  const convert = async (parts: FileParts): Promise<LoadedModel> => {
+    await writeFile(file, ggufFile(parts));
+    const out = await mkdtemp(join(directory, 'out-'));
+    await convertGguf(file, out);
+    return loadModel(out);
+  };
+  const refuses = async (parts: FileParts, error: { code: string; message: RegExp }) => {
+    await writeFile(file, ggufFile(parts));
+    const out = await mkdtemp(join(directory, 'out-'));
+    await assert.rejects(convertGguf(file, out), error);
+  };
+  /** The same parts with one metadata entry replaced or added, or removed. */
+  const changed = (parts: FileParts, entry: Entry | string): FileParts => {
+    const [key, replacement] = typeof entry === 'string' ? [entry, []] : [entry[0], [entry]];
+    return { ...parts, metadata: [...parts.metadata.filter(([name]) => name !== key), ...replacement] };
+  };
+  const greedy = (model: LoadedModel, pairing: 'half-split' | 'interleaved' = 'half-split'): number[] => {
+    const forward = new PlainForward(model, pairing);
+    let logits = forward.next(1);
+    return Array.from({ length: 24 }, () => {
+      const token = argmax(logits);
+      logits = forward.next(token);
+      return token;
+    });
+  };
+
+  it('gives back every float, and the same tokens, for each family and head', async () => {
+    const variants: Partial<ModelConfig>[] = [
+      {},
+      { tiedEmbeddings: true, heads: 8, headDim: 16 },
+      { family: 'qwen2' },
+      { family: 'qwen3' },
+    ];
+    for (const variant of variants) {
+      const model = await original(variant);
+      const converted = await convert(modelParts(model, 'F32'));
+      assert.deepEqual(converted.config, model.config);
+      for (const [name] of expectedTensors(model.config))
+        assert.deepEqual(converted.tensors.read(name), model.tensors.read(name), name);
+      if (model.config.family === 'llama') assert.deepEqual(greedy(converted), greedy(model));
+    }
+  });
+
+  it('undoes the order of rows that a rotation of neighbouring pairs needs', async () => {
+    const model = await original();
+    const parts = modelParts(model, 'F32');
+    // With the rows as they lie in the file, an implementation that rotates neighbouring pairs computes the model.
+    const rows = new Map(
+      parts.tensors.map(({ name, bytes }) => [name, new Float32Array(new Uint8Array(bytes).buffer)]),
+    );
+    const stored = (name: string) => {
+      const [, layer, projection] = /layers\.(\d+)\.self_attn\.([qk])_proj/.exec(name) ?? [];
+      return (layer && rows.get(`blk.${layer}.attn_${projection}.weight`)) || model.tensors.read(name);
+    };
+    const asStored = { ...model, tensors: { ...model.tensors, read: stored } };
+    assert.notDeepEqual(
+      stored('model.layers.0.self_attn.q_proj.weight'),
+      model.tensors.read('model.layers.0.self_attn.q_proj.weight'),
+    );
+    assert.deepEqual(greedy(asStored, 'interleaved'), greedy(await convert(parts)));
+  });
+
+  it('keeps the type of plain values, and writes values in blocks as floats', async () => {
+    const model = await original();
+    const name = 'model.layers.1.mlp.down_proj.weight';
+    const scales: Record<Encoding, number> = { F32: 0, F16: 2 ** -11, BF16: 2 ** -7, Q8_0: 0.005, Q4_0: 0.08 };
+    for (const [encoding, error] of Object.entries(scales) as [Encoding, number][]) {
+      const { tensors } = await convert(modelParts(model, encoding));
+      assert.equal(tensors.info(name).dtype, encoding.startsWith('Q') ? 'F32' : encoding);
+      const [exact, values] = [model.tensors.read(name), tensors.read(name)];
+      const largest = Math.max(...exact.map(Math.abs));
+      const worst = Math.max(...values.map((value, i) => Math.abs(value - exact[i]!)));
+      assert.ok(worst <= error * largest, `${encoding}: ${worst / largest}`);
+      if (error > 0) assert.notDeepEqual(values, exact);
+    }
+  });
+
+  it('writes tensors of many pieces', async () => {
+    const model = await original({ vocabularySize: 20_000, tiedEmbeddings: true });
+    const converted = await convert(modelParts(model, 'Q8_0'));
+    const [exact, values] = [model, converted].map(({ tensors }) => tensors.read('model.embed_tokens.weight'));
+    for (const id of [0, 9_999, 16_383, 16_384, 19_999]) {
+      const row = (all: Float32Array) => all.subarray(id * SHAPE.hiddenSize, (id + 1) * SHAPE.hiddenSize);
+      const worst = Math.max(...row(values!).map((value, i) => Math.abs(value - row(exact!)[i]!)));
+      assert.ok(worst < 0.05, `row ${id}`);
+    }
+  });
+
+  it("finds Llama 3's scaling of frequencies, and refuses another one", async () => {
+    const scaling = { factor: 32, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 };
+    const model = await original({ ropeTheta: 500_000 });
+    const parts = modelParts(model, 'F32');
+    // What llama.cpp's converter writes (`generate_extra_tensors` of its LlamaModel).
+    const divisors = Float32Array.from({ length: SHAPE.headDim / 2 }, (_, i) => {
+      const wavelength = 2 * Math.PI * 500_000 ** ((2 * i) / SHAPE.headDim);
+      if (wavelength < 8192 / 4) return 1;
+      if (wavelength > 8192) return 32;
+      const smooth = (8192 / wavelength - 1) / 3;
+      return 1 / ((1 - smooth) / 32 + smooth);
+    });
+    const withDivisors = (values: Float32Array): FileParts => ({
+      ...parts,
+      tensors: [
+        ...parts.tensors,
+        { name: 'rope_freqs.weight', shape: [values.length], type: 0, bytes: Buffer.from(values.buffer) },
+      ],
+    });
+    const converted = await convert(withDivisors(divisors));
+    assert.deepEqual(converted.config, { ...model.config, ropeScaling: scaling });
+    assert.equal((await convert(withDivisors(divisors.map(() => 1)))).config.ropeScaling, null);
+    await refuses(withDivisors(divisors.with(3, 9)), { code: 'unsupported-model', message: /rope scaling/ });
+  });
+
+  it('refuses a model that Pie does not compute, with the reason', async () => {
+    const parts = modelParts(await original(), 'F32');
+    const extra = { name: 'blk.0.attn_q.bias', shape: [64], type: 0, bytes: Buffer.alloc(256) };
+    const cases: [FileParts, string, RegExp][] = [
+      [changed(parts, ['general.architecture', 'text', 'gemma3']), 'unsupported-model', /"gemma3"/],
+      [changed(parts, 'general.architecture'), 'unsupported-model', /"undefined"/],
+      [changed(parts, ['llama.expert_count', 'u32', 8]), 'unsupported-model', /8 experts/],
+      [changed(parts, ['llama.rope.scaling.type', 'text', 'yarn']), 'unsupported-model', /"yarn"/],
+      [changed(parts, ['llama.rope.dimension_count', 'u32', 8]), 'unsupported-model', /part is rotated/],
+      [changed(parts, ['split.count', 'u32', 3]), 'unsupported-model', /one of 3 parts/],
+      [changed(parts, 'llama.block_count'), 'malformed-config', /llama\.block_count/],
+      [changed(parts, ['llama.block_count', 'u32', 3]), 'missing-tensor', /blk\.2\.attn_norm/],
+      [changed(parts, ['llama.block_count', 'u32', 1]), 'unsupported-model', /"blk\.1\.attn_norm/],
+      [changed(parts, ['llama.block_count', 'u32', 4_000_000_000]), 'malformed-config', /num_hidden_layers/],
+      [changed(parts, ['llama.attention.head_count', 'text', '4']), 'malformed-config', /head_count/],
+      [changed(parts, ['llama.feed_forward_length', 'u32', 128]), 'wrong-shape', /ffn_gate/],
+      [{ ...parts, tensors: [...parts.tensors, extra] }, 'unsupported-model', /"blk\.0\.attn_q\.bias"/],
+      [{ ...parts, tensors: parts.tensors.slice(1) }, 'malformed-config', /vocab_size/],
+    ];
+    for (const [wrong, code, message] of cases) await refuses(wrong, { code, message });
+  });
+});
+
+describe('blocks of values', () => {
+  it("decode as llama.cpp's own package decodes them", async () => {
+    const golden = JSON.parse(await readFile(join(import.meta.dirname, 'fixtures/blocks-golden.json'), 'utf8'));
+    const blocked = Object.values(TYPES).filter(({ decode }) => decode !== undefined);
+    assert.deepEqual(blocked.map(({ name }) => name).sort(), Object.keys(golden).sort());
+    for (const { name, values, bytes, decode } of blocked) {
+      const blocks = Buffer.from(golden[name].blocks, 'hex');
+      const decoded = new Float32Array((blocks.length / bytes) * values);
+      decode?.(new DataView(blocks.buffer, blocks.byteOffset, blocks.byteLength), decoded);
+      const expected = new Float32Array(new Uint8Array(Buffer.from(golden[name].values, 'hex')).buffer);
+      assert.deepEqual(decoded, expected, name);
+    }
+  });
+});

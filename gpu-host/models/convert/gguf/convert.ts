@@ -1,0 +1,142 @@
+import { closeSync, openSync, readSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { configToJson, type ModelConfig } from '../../config.ts';
+import { ModelError } from '../../errors.ts';
+import { expectedTensors } from '../../load.ts';
+import { type TensorSource, writeSafetensors } from '../../safetensors.ts';
+import { ggufConfig } from './config.ts';
+import { type GgufTensor, readGgufHeader } from './header.ts';
+import { ggufTokenizer, specialIds } from './tokenizer.ts';
+
+/** Bytes of the values that a conversion holds at a time, as floats; a row or a head may be larger. */
+const PIECE_BYTES = 4 << 20;
+
+/** Names of Hugging Face layout → those of GGUF, below the layer. */
+const IN_LAYER: Readonly<Record<string, string>> = {
+  'input_layernorm.weight': 'attn_norm.weight',
+  'self_attn.q_proj.weight': 'attn_q.weight',
+  'self_attn.k_proj.weight': 'attn_k.weight',
+  'self_attn.v_proj.weight': 'attn_v.weight',
+  'self_attn.q_proj.bias': 'attn_q.bias',
+  'self_attn.k_proj.bias': 'attn_k.bias',
+  'self_attn.v_proj.bias': 'attn_v.bias',
+  'self_attn.q_norm.weight': 'attn_q_norm.weight',
+  'self_attn.k_norm.weight': 'attn_k_norm.weight',
+  'self_attn.o_proj.weight': 'attn_output.weight',
+  'post_attention_layernorm.weight': 'ffn_norm.weight',
+  'mlp.gate_proj.weight': 'ffn_gate.weight',
+  'mlp.up_proj.weight': 'ffn_up.weight',
+  'mlp.down_proj.weight': 'ffn_down.weight',
+};
+const OUTSIDE: Readonly<Record<string, string>> = {
+  'model.embed_tokens.weight': 'token_embd.weight',
+  'model.norm.weight': 'output_norm.weight',
+  'lm_head.weight': 'output.weight',
+};
+const DIVISORS = 'rope_freqs.weight';
+
+/**
+ * Converts a GGUF file to Hugging Face layout in `directory`. Values in blocks become 32-bit floats, others keep their type.
+ *
+ * For the architecture `llama`, GGUF has the query and key rows in the order of a rotation of neighbouring pairs (0 with 1, 2 with 3, …).
+ * Hugging Face rotates the first half of a head against the second; the converter restores that order.
+ *
+ * @throws ModelError `malformed-weights`, `malformed-config`, `malformed-tokenizer`, `missing-tensor`, `wrong-shape` or `unsupported-model`
+ */
+export async function convertGguf(
+  file: string,
+  directory: string,
+  onProgress: (done: number, total: number) => void = () => {},
+): Promise<void> {
+  const header = readGgufHeader(file);
+  const fd = openSync(file, 'r');
+  try {
+    const divisors = header.tensors.get(DIVISORS);
+    const config = ggufConfig(header, divisors ? readDivisors(fd, divisors) : null, specialIds(header.metadata));
+    const { tokenizer, settings } = ggufTokenizer(header.metadata, config);
+    await writeSafetensors(join(directory, 'model.safetensors'), sourcesOf(fd, config, header.tensors), onProgress);
+    const json = (name: string, value: unknown) =>
+      writeFile(join(directory, name), `${JSON.stringify(value, null, 1)}\n`);
+    await json('config.json', configToJson(config));
+    await json('tokenizer.json', tokenizer);
+    await json('tokenizer_config.json', settings);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string, GgufTensor>): TensorSource[] {
+  const unused = new Set(tensors.keys());
+  unused.delete(DIVISORS);
+  const sources = expectedTensors(config).map(([name, shape]): TensorSource => {
+    const [, layer, inLayer = ''] = /^model\.layers\.(\d+)\.(.+)$/.exec(name) ?? [];
+    const stored = layer === undefined ? (OUTSIDE[name] ?? name) : `blk.${layer}.${IN_LAYER[inLayer] ?? inLayer}`;
+    const tensor = tensors.get(stored);
+    if (tensor === undefined) throw new ModelError('missing-tensor', `the GGUF file lacks the tensor "${stored}"`);
+    if (tensor.shape.length !== shape.length || tensor.shape.some((dimension, i) => dimension !== shape[i])) {
+      throw new ModelError(
+        'wrong-shape',
+        `"${stored}" has shape [${tensor.shape.join(', ')}], the file's own sizes imply [${shape.join(', ')}]`,
+      );
+    }
+    unused.delete(stored);
+    const pairs = config.family === 'llama' && /\.(q|k)_proj\.weight$/.test(name);
+    const rowsOfHead = pairs ? config.headDim : 0;
+    return { name, shape, dtype: tensor.type.plain ?? 'F32', data: () => pieces(fd, tensor, rowsOfHead) };
+  });
+  const [first] = unused;
+  if (first !== undefined) {
+    throw new ModelError('unsupported-model', `the GGUF file has a tensor "${first}", which Pie does not compute`);
+  }
+  return sources;
+}
+
+/** A tensor's values as safetensors stores them, some rows at a time. With `rowsOfHead`, the rows of each head take Hugging Face's order. */
+function* pieces(fd: number, { type, shape, offset, bytes }: GgufTensor, rowsOfHead: number): Generator<Uint8Array> {
+  const columns = shape.at(-1) ?? 1;
+  const rows = shape.slice(0, -1).reduce((product, dimension) => product * dimension, 1);
+  const rowBytes = bytes / rows;
+  const unit = rowsOfHead || 1;
+  const step = unit * Math.max(1, Math.floor(PIECE_BYTES / (4 * columns * unit)));
+  for (let row = 0; row < rows; row += step) {
+    const count = Math.min(step, rows - row);
+    const read = readAt(fd, offset + row * rowBytes, count * rowBytes);
+    const stored = rowsOfHead > 0 ? halvesOfHeads(read, rowBytes, rowsOfHead) : read;
+    if (type.decode === undefined) {
+      yield stored;
+      continue;
+    }
+    const values = new Float32Array(count * columns);
+    type.decode(new DataView(stored.buffer, stored.byteOffset, stored.byteLength), values);
+    yield new Uint8Array(values.buffer);
+  }
+}
+
+/** Per head: rows 0, 2, 4, … become the first half, rows 1, 3, 5, … the second. Blocks never span rows, so rows of any type move as bytes. */
+function halvesOfHeads(read: Uint8Array, rowBytes: number, rowsOfHead: number): Uint8Array {
+  const out = new Uint8Array(read.length);
+  const half = rowsOfHead / 2;
+  for (let row = 0; row * rowBytes < read.length; row++) {
+    const inHead = row % rowsOfHead;
+    const source = row - inHead + (inHead < half ? 2 * inHead : 2 * (inHead - half) + 1);
+    out.set(read.subarray(source * rowBytes, (source + 1) * rowBytes), row * rowBytes);
+  }
+  return out;
+}
+
+function readDivisors(fd: number, { type, shape, offset, bytes }: GgufTensor): Float32Array {
+  if (type.plain !== 'F32' || shape.length !== 1 || bytes > PIECE_BYTES)
+    throw new ModelError('malformed-weights', `"${DIVISORS}" is no short list of 32-bit floats`);
+  return new Float32Array(readAt(fd, offset, bytes).buffer);
+}
+
+function readAt(fd: number, offset: number, bytes: number): Uint8Array<ArrayBuffer> {
+  const buffer = new Uint8Array(bytes);
+  for (let done = 0; done < bytes; ) {
+    const read = readSync(fd, buffer, done, bytes - done, offset + done);
+    if (read === 0) throw new ModelError('malformed-weights', `the GGUF file ends before byte ${offset + bytes}`);
+    done += read;
+  }
+  return buffer;
+}

@@ -1,0 +1,174 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, open, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import fc from 'fast-check';
+import { ModelError } from '../../errors.ts';
+import { readGgufHeader } from './header.ts';
+import { type Entry, type FileParts, ggufFile, type Tensor } from './testing/write.ts';
+
+const METADATA: Entry[] = [
+  ['general.architecture', 'text', 'llama'],
+  ['a.list', 'i32', [-1, 2, 3]],
+  ['a.text', 'text', ['x', '', 'ü▁']],
+  ['a.bool', 'bool', true],
+  ['a.float', 'f32', 0.5],
+];
+const tensor = (name: string, more: Partial<Tensor> = {}): Tensor => ({
+  name,
+  shape: [2, 8],
+  type: 0,
+  bytes: Buffer.alloc(64, 1),
+  ...more,
+});
+const PARTS: FileParts = {
+  metadata: METADATA,
+  tensors: [tensor('a'), tensor('b', { shape: [3], bytes: Buffer.alloc(12) })],
+};
+
+describe('readGgufHeader', () => {
+  let directory: string;
+  let file: string;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-gguf-header-'));
+    file = join(directory, 'x.gguf');
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  const refuses = async (bytes: Buffer, message: RegExp, code = 'malformed-weights') => {
+    await writeFile(file, bytes);
+    const before = process.memoryUsage();
+    assert.throws(() => readGgufHeader(file), { name: 'ModelError', code, message });
+    const { arrayBuffers, heapUsed } = process.memoryUsage();
+    assert.ok(
+      arrayBuffers + heapUsed - before.arrayBuffers - before.heapUsed < 16 << 20,
+      `${message} took much memory`,
+    );
+  };
+
+  it('reads metadata and places', async () => {
+    for (const version of [2, 3]) {
+      await writeFile(file, ggufFile({ ...PARTS, version }));
+      const { metadata, tensors } = readGgufHeader(file);
+      assert.deepEqual(
+        [...metadata],
+        METADATA.map(([key, , value]) => [key, value]),
+      );
+      assert.deepEqual([...tensors.keys()], ['a', 'b']);
+      const { shape, offset, bytes, type } = tensors.get('a')!;
+      assert.deepEqual([shape, offset % 32, bytes, type.name], [[2, 8], 0, 64, 'F32']);
+      assert.equal(tensors.get('b')?.offset, offset + 64);
+    }
+    const longText = 'x'.repeat(900_000);
+    await writeFile(
+      file,
+      ggufFile({
+        metadata: [
+          ['a', 'text', longText],
+          ['b', 'text', longText],
+        ],
+        tensors: [],
+      }),
+    );
+    assert.equal(readGgufHeader(file).metadata.get('b'), longText);
+  });
+
+  it('refuses what is no GGUF file of a known version', async () => {
+    await refuses(Buffer.alloc(0), /does not begin/);
+    await refuses(Buffer.from('GGUF'), /does not begin/);
+    await refuses(Buffer.from('GGML'.padEnd(100, '\0')), /does not begin/);
+    await refuses(ggufFile({ ...PARTS, version: 1 }), /version 1 /, 'unsupported-model');
+    await refuses(ggufFile({ ...PARTS, version: 3 << 24 }), /big-endian/, 'unsupported-model');
+  });
+
+  it('refuses counts and lengths beyond the file before it makes room for them', async () => {
+    for (const count of [1000, 2 ** 31, 2 ** 53, 2n ** 64n - 1n]) {
+      await refuses(ggufFile({ ...PARTS, tensorCount: count }), /claims \d+ tensors/);
+      await refuses(ggufFile({ ...PARTS, keyCount: count }), /claims \d+ keys/);
+    }
+    const sized = (at: string, size: bigint) => {
+      const bytes = ggufFile(PARTS);
+      bytes.writeBigUInt64LE(size, bytes.indexOf(at) - 8);
+      return bytes;
+    };
+    await refuses(sized('general.architecture', 2n ** 63n), /bytes of a text/);
+    await refuses(sized('llama', 2n ** 32n), /bytes of a text/);
+    const list = ggufFile(PARTS);
+    list.writeBigUInt64LE(2n ** 40n, list.indexOf('a.list') + 'a.list'.length + 8);
+    await refuses(list, /elements of "a\.list"/);
+  });
+
+  it('bounds the lists of all keys together, and the header', async () => {
+    // A file without data takes no room on the disk, but has room for any claim.
+    const many: Entry[] = Array.from({ length: 5 }, (_, i) => [`k${i}`, 'bool', [true]]);
+    const bytes = ggufFile({ metadata: many, tensors: [] });
+    const count = 2 ** 20 * 3;
+    bytes.writeBigUInt64LE(BigInt(count), bytes.indexOf('k0') + 2 + 8);
+    const second = ggufFile({ metadata: many.slice(0, 1), tensors: [] }).subarray(24, 24 + 8 + 2 + 16);
+    second.write('z', 8);
+    second.writeBigUInt64LE(BigInt(count), 8 + 2 + 8);
+    await writeFile(file, bytes.subarray(0, 24 + 8 + 2 + 16));
+    const handle = await open(file, 'r+');
+    await handle.write(second, 0, second.length, 24 + 8 + 2 + 16 + count);
+    await handle.truncate(2 ** 30);
+    await handle.close();
+    assert.throws(() => readGgufHeader(file), {
+      code: 'malformed-weights',
+      message: /claims 3145728 elements of "z0"/,
+    });
+  });
+
+  it('refuses unknown types, repeated names and lists of lists', async () => {
+    const typed = (key: string, more: number, type: number) => {
+      const bytes = ggufFile(PARTS);
+      bytes.writeUInt32LE(type, bytes.indexOf(key) + key.length + more);
+      return bytes;
+    };
+    await refuses(typed('a.bool', 0, 13), /"a\.bool" has the unknown type 13/);
+    await refuses(typed('a.list', 4, 9), /"a\.list" is a list of type 9/);
+    await refuses(ggufFile({ ...PARTS, metadata: [...METADATA, METADATA[3]!] }), /key "a\.bool" twice/);
+    await refuses(ggufFile({ ...PARTS, tensors: [tensor('a'), tensor('a')] }), /tensor "a" twice/);
+    await refuses(
+      ggufFile({ ...PARTS, tensors: [tensor('a', { type: 16 })] }),
+      /"a" has the type 16/,
+      'unsupported-model',
+    );
+    await refuses(ggufFile({ ...PARTS, metadata: [['general.alignment', 'u32', 24]] }), /alignment is 24/);
+    await refuses(ggufFile({ ...PARTS, metadata: [['general.alignment', 'u32', 0]] }), /alignment is 0/);
+  });
+
+  it('refuses tensors that lie outside of the file, overlap or cannot exist', async () => {
+    const refusesTensor = (more: Partial<Tensor>, message: RegExp) =>
+      refuses(ggufFile({ ...PARTS, tensors: [tensor('a'), tensor('b', more)] }), message);
+    await refusesTensor({ offset: 96 }, /"b" has 64 bytes from byte \d+ of a file/);
+    await refusesTensor({ offset: 2 ** 52 }, /"b" .* cannot be in it/);
+    await refusesTensor({ offset: 65 }, /"b" has 64 bytes/);
+    await refusesTensor({ offset: 32 }, /"b" overlaps/);
+    await refusesTensor({ offset: 0 }, /overlaps/);
+    await refusesTensor({ shape: [2 ** 40, 2 ** 40] }, /cannot be in it/);
+    await refusesTensor({ shape: [0, 8] }, /cannot be in it/);
+    await refusesTensor({ shape: [] }, /0 dimensions/);
+    await refusesTensor({ shape: [1, 1, 1, 1, 16] }, /5 dimensions/);
+    // A block of 32 values never spans rows.
+    await refusesTensor({ shape: [4, 16], type: 8, bytes: Buffer.alloc(68) }, /cannot be in it/);
+  });
+
+  it('ends with a typed error wherever a file is cut or changed', async () => {
+    const whole = ggufFile(PARTS);
+    const headerBytes = whole.length - 96;
+    await fc.assert(
+      fc.asyncProperty(fc.nat(headerBytes - 1), fc.option(fc.nat(255)), async (at, byte) => {
+        const bytes = byte === null ? whole.subarray(0, at) : Buffer.from(whole).fill(byte, at, at + 1);
+        await writeFile(file, bytes);
+        try {
+          readGgufHeader(file);
+          assert.notEqual(byte, null);
+        } catch (error) {
+          assert.ok(error instanceof ModelError, String(error));
+        }
+      }),
+      { seed: 3, numRuns: 300 },
+    );
+  });
+});

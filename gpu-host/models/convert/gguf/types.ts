@@ -1,0 +1,126 @@
+/** How a GGUF tensor's values are stored: blocks of `values` values in `bytes` bytes, none of which spans two rows. */
+export interface TensorType {
+  readonly name: string;
+  readonly values: number;
+  readonly bytes: number;
+  /** Type of the same bytes in safetensors, for values that are not in blocks. */
+  readonly plain?: 'F32' | 'F16' | 'BF16';
+  /** Writes the values of the blocks in `source` to `target`. */
+  decode?(source: DataView, target: Float32Array): void;
+}
+
+/** Values of a block of the formats with one scale, and of the K-quants. */
+const SMALL = 32;
+const LARGE = 256;
+
+/**
+ * The types that Pie reads, by ggml's number.
+ *
+ * @see https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h (`block_q4_0`, …) and `ggml-quants.c` (`dequantize_row_…`)
+ */
+export const TYPES: Readonly<Record<number, TensorType>> = {
+  0: { name: 'F32', values: 1, bytes: 4, plain: 'F32' },
+  1: { name: 'F16', values: 1, bytes: 2, plain: 'F16' },
+  30: { name: 'BF16', values: 1, bytes: 2, plain: 'BF16' },
+  2: blocks('Q4_0', SMALL, 18, (block, at, out, to) => {
+    const scale = block.getFloat16(at, true);
+    nibbles(block, at + 2, SMALL, (i, value) => {
+      out[to + i] = scale * (value - 8);
+    });
+  }),
+  3: blocks('Q4_1', SMALL, 20, (block, at, out, to) => {
+    const scale = block.getFloat16(at, true);
+    const least = block.getFloat16(at + 2, true);
+    nibbles(block, at + 4, SMALL, (i, value) => {
+      out[to + i] = Math.fround(scale * value) + least;
+    });
+  }),
+  6: blocks('Q5_0', SMALL, 22, (block, at, out, to) => {
+    const scale = block.getFloat16(at, true);
+    const high = block.getUint32(at + 2, true);
+    nibbles(block, at + 6, SMALL, (i, value) => {
+      out[to + i] = scale * (value + 16 * ((high >>> i) & 1) - 16);
+    });
+  }),
+  7: blocks('Q5_1', SMALL, 24, (block, at, out, to) => {
+    const scale = block.getFloat16(at, true);
+    const least = block.getFloat16(at + 2, true);
+    const high = block.getUint32(at + 4, true);
+    nibbles(block, at + 8, SMALL, (i, value) => {
+      out[to + i] = Math.fround(scale * (value + 16 * ((high >>> i) & 1))) + least;
+    });
+  }),
+  8: blocks('Q8_0', SMALL, 34, (block, at, out, to) => {
+    const scale = block.getFloat16(at, true);
+    for (let i = 0; i < SMALL; i++) out[to + i] = scale * block.getInt8(at + 2 + i);
+  }),
+  12: blocks('Q4_K', LARGE, 144, (block, at, out, to) => {
+    groupsOf32(block, at, (group, scale, least) => {
+      for (let i = 0; i < 32; i++) {
+        const value = (block.getUint8(at + 16 + 32 * (group >> 1) + i) >> (4 * (group & 1))) & 15;
+        out[to + 32 * group + i] = Math.fround(scale * value) - least;
+      }
+    });
+  }),
+  13: blocks('Q5_K', LARGE, 176, (block, at, out, to) => {
+    groupsOf32(block, at, (group, scale, least) => {
+      for (let i = 0; i < 32; i++) {
+        const low = (block.getUint8(at + 48 + 32 * (group >> 1) + i) >> (4 * (group & 1))) & 15;
+        const high = (block.getUint8(at + 16 + i) >> group) & 1;
+        out[to + 32 * group + i] = Math.fround(scale * (low + 16 * high)) - least;
+      }
+    });
+  }),
+  14: blocks('Q6_K', LARGE, 210, (block, at, out, to) => {
+    const scale = block.getFloat16(at + 208, true);
+    for (let i = 0; i < LARGE; i++) {
+      // Each half of the block has four groups of 32: two in the low nibbles of 64 bytes, two in the high ones, with two more bits each in 32 bytes.
+      const half = i >> 7;
+      const group = (i >> 5) & 3;
+      const low = block.getUint8(at + 64 * half + 32 * (group & 1) + (i & 31)) >> (group < 2 ? 0 : 4);
+      const high = block.getUint8(at + 128 + 32 * half + (i & 31)) >> (2 * group);
+      const value = (low & 15) + 16 * (high & 3) - 32;
+      out[to + i] = Math.fround(scale * block.getInt8(at + 192 + (i >> 4))) * value;
+    }
+  }),
+};
+
+type DecodeBlock = (block: DataView, at: number, out: Float32Array, to: number) => void;
+
+function blocks(name: string, values: number, bytes: number, decodeBlock: DecodeBlock): TensorType {
+  return {
+    name,
+    values,
+    bytes,
+    decode(source, target) {
+      for (let at = 0, to = 0; at < source.byteLength; at += bytes, to += values) decodeBlock(source, at, target, to);
+    },
+  };
+}
+
+/** The 4-bit values of a block: the low halves of its bytes are the first half of the values, the high halves the second. */
+function nibbles(block: DataView, at: number, count: number, take: (i: number, value: number) => void): void {
+  const half = count / 2;
+  for (let i = 0; i < half; i++) {
+    const byte = block.getUint8(at + i);
+    take(i, byte & 15);
+    take(half + i, byte >> 4);
+  }
+}
+
+/**
+ * Scale and offset of each group of 32 values in a Q4_K or Q5_K block, which has 6 bits of each in 12 bytes: those of groups 0 to 3 are
+ * the low bits of bytes 0 to 3 and 4 to 7; those of groups 4 to 7 are halves of bytes 8 to 11 with the high bits of the others.
+ */
+function groupsOf32(block: DataView, at: number, take: (group: number, scale: number, least: number) => void): void {
+  const scale = block.getFloat16(at, true);
+  const least = block.getFloat16(at + 2, true);
+  const byte = (i: number) => block.getUint8(at + 4 + i);
+  for (let group = 0; group < 8; group++) {
+    const [ofScale, ofLeast] =
+      group < 4
+        ? [byte(group) & 63, byte(group + 4) & 63]
+        : [(byte(group + 4) & 15) | ((byte(group - 4) >> 6) << 4), (byte(group + 4) >> 4) | ((byte(group) >> 6) << 4)];
+    take(group, Math.fround(scale * ofScale), Math.fround(least * ofLeast));
+  }
+}

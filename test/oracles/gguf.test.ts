@@ -1,0 +1,220 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { byteLevelEntries, type TokenizerJson } from '#gpu-host/models/convert/gguf/testing/tokenizer.ts';
+import { type FileParts, ggufFile, modelParts } from '#gpu-host/models/convert/gguf/testing/write.ts';
+import { type TensorType, TYPES } from '#gpu-host/models/convert/gguf/types.ts';
+import { loadModel } from '#gpu-host/models/load.ts';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { gaussian, randomModel } from '#gpu-host/models/random-model.ts';
+import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
+import { importPeer, PEERS_DIRECTORY } from '#test/bench/engine/install-peers.ts';
+
+/** The part of node-llama-cpp that this test uses. */
+interface Llama {
+  loadModel(options: { modelPath: string }): Promise<LlamaModel>;
+}
+interface LlamaModel {
+  createContext(options: object): Promise<LlamaContext>;
+  tokenize(text: string, specialTokens: boolean, options: 'trimLeadingSpace' | undefined): readonly number[];
+  dispose(): Promise<void>;
+}
+interface LlamaContext {
+  getSequence(): {
+    controlledEvaluate(input: readonly unknown[]): Promise<readonly ({ next: Next } | undefined)[]>;
+  };
+  dispose(): Promise<void>;
+}
+interface Next {
+  readonly token: number;
+  readonly probabilities: ReadonlyMap<number, number>;
+}
+
+const TEXTS = [
+  'Once upon a time,  there was\ta girl.\n\n\nShe\'ll say "Hi!" 12345 times…\r\n',
+  'def f(x):\n    return {"a": x ** 2}  # комментарий, 中文, 한국어, café',
+  "IT'S we'RE 1,234.5678 🙂 <|im_start|>user  ",
+];
+const STEPS = 24;
+const PROMPT = [1, 40, 77, 41, 99, 250, 3];
+/** Probabilities from which the logarithms are compared: those of rare tokens say most about rounding. */
+const COMPARED = 0.01;
+/**
+ * Largest differences of logarithms. llama.cpp rounds keys and values to 16 bits, and the inputs of products with bfloat16 and with blocks to
+ * the bits of those: at most 8. Pie computes in 32-bit floats.
+ */
+const TOLERANCE = { F32: 0.04, F16: 0.04, BF16: 0.08, blocks: 0.4 } as const;
+
+const installed = existsSync(path.join(PEERS_DIRECTORY, 'node_modules', 'node-llama-cpp'));
+const skip = process.env.PIE_TEST_ALL ? !installed && '`pie bench engine` installs node-llama-cpp' : 'set PIE_TEST_ALL';
+
+describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
+  let directory: string;
+  let llama: Llama;
+  before(async () => {
+    directory = await mkdtemp(path.join(tmpdir(), 'pie-gguf-oracle-'));
+    const { getLlama } = (await importPeer('node-llama-cpp/dist/index.js')) as {
+      getLlama(options: object): Promise<Llama>;
+    };
+    llama = await getLlama({ gpu: false, build: 'never', maxThreads: 1, logLevel: 'error' });
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  const theirs = async (file: string) => {
+    const model = await llama.loadModel({ modelPath: file });
+    const context = await model.createContext({ contextSize: 64, batchSize: 64, sequences: 1 });
+    try {
+      const sequence = context.getSequence();
+      const steps: Next[] = [];
+      let input = PROMPT;
+      for (let i = 0; i < STEPS; i++) {
+        const last = [
+          input.at(-1),
+          { generateNext: { probabilities: true, token: true, options: { temperature: 0 } } },
+        ];
+        const results = await sequence.controlledEvaluate([...input.slice(0, -1), last]);
+        const { next } = results.at(-1)!;
+        steps.push(next);
+        input = [next.token];
+      }
+      return steps;
+    } finally {
+      await context.dispose();
+      await model.dispose();
+    }
+  };
+  /** Natural logarithms of probabilities after the prompt and after each of their tokens: token by token, most probable first. */
+  const ours = async (file: string, tokens: readonly number[]) => {
+    const { directory: converted } = await pullModel(`file:${file}`, { cacheDirectory: path.join(directory, 'cache') });
+    const model = await loadModel(converted);
+    const backend = await createOnnxBackend(model, { pageSize: 16, pageCount: 4, bits: 32, threads: 1 });
+    try {
+      const steps: Map<number, number>[] = [];
+      let slots = 0;
+      for (const input of [PROMPT, ...tokens.slice(0, -1).map((token) => [token])]) {
+        const places = Uint32Array.from(input, (_, i) => slots + i);
+        const [output] = await backend.forward([
+          {
+            inputs: { kind: 'tokens', tokens: Uint32Array.from(input) },
+            positions: places,
+            context: Uint32Array.from({ length: slots }, (_, i) => i),
+            mask: 'causal',
+            writes: places,
+            output: { kind: 'top', rows: 1, topK: model.config.vocabularySize },
+          },
+        ]);
+        assert.ok(output?.kind === 'top');
+        steps.push(new Map(Array.from(output.tokens, (token, i) => [token, output.logProbabilities[i]!])));
+        slots += input.length;
+      }
+      return steps;
+    } finally {
+      await backend.dispose();
+    }
+  };
+  const compare = async (parts: FileParts, tolerance: number, sameTokens: boolean) => {
+    const file = path.join(await mkdtemp(path.join(directory, 'file-')), 'model.gguf');
+    await writeFile(file, ggufFile(parts));
+    const expected = await theirs(file);
+    const found = await ours(
+      file,
+      expected.map(({ token }) => token),
+    );
+    let worst = 0;
+    for (const [i, { token, probabilities }] of expected.entries()) {
+      const logarithms = found[i]!;
+      if (sameTokens) assert.equal(logarithms.keys().next().value, token, `step ${i}`);
+      for (const [id, probability] of probabilities)
+        if (probability > COMPARED) worst = Math.max(worst, Math.abs(Math.log(probability) - logarithms.get(id)!));
+    }
+    assert.ok(worst < tolerance, `a logarithm differs by ${worst}`);
+  };
+  const shape = { hiddenSize: 256, intermediateSize: 512, headDim: 64, vocabularySize: 300 };
+  const random = (config: Partial<ModelConfig> = {}) =>
+    randomModel(path.join(directory, 'random'), { ...shape, ...config }, 1);
+
+  for (const config of [
+    {},
+    { tiedEmbeddings: true, heads: 8, headDim: 32 },
+    { family: 'qwen2' },
+    { family: 'qwen3' },
+  ]) {
+    test(`F32, ${JSON.stringify(config)}`, async () => {
+      await compare(modelParts(await random(config), 'F32'), TOLERANCE.F32, true);
+    });
+  }
+  for (const encoding of ['F16', 'BF16'] as const) {
+    test(encoding, async () => compare(modelParts(await random(), encoding), TOLERANCE[encoding], true));
+  }
+  for (const encoding of ['F32', 'Q8_0'] as const) {
+    test(`stories15m in ${encoding}`, async () => {
+      const model = await loadModel((await pullModel('stories15m')).directory);
+      await compare(modelParts(model, encoding), TOLERANCE[encoding === 'F32' ? 'F32' : 'blocks'], true);
+    });
+  }
+  for (const pre of ['gpt-2', 'smollm', 'llama-bpe', 'qwen2']) {
+    test(`words of ${pre}`, async () => {
+      const { directory: minimind } = await pullModel('minimind2-small');
+      const json = JSON.parse(await readFile(path.join(minimind, 'tokenizer.json'), 'utf8')) as TokenizerJson;
+      const file = path.join(directory, `${pre}.gguf`);
+      const model = await random({ vocabularySize: 6400 });
+      await writeFile(file, ggufFile(modelParts(model, 'F32', byteLevelEntries(json, pre))));
+      const converted = await pullModel(`file:${file}`, { cacheDirectory: path.join(directory, 'cache') });
+      const tokenizer = await loadTokenizer(converted.directory);
+      const peer = await llama.loadModel({ modelPath: file });
+      for (const text of TEXTS) {
+        assert.deepEqual(
+          [...tokenizer.encode(text, { special: true })],
+          [...peer.tokenize(text, true, undefined)],
+          text,
+        );
+      }
+      await peer.dispose();
+    });
+  }
+  for (const [number, type] of Object.entries(TYPES)) {
+    if (type.decode === undefined) continue;
+    test(`random blocks in ${type.name}`, async () => {
+      const parts = modelParts(await random(), 'F32');
+      const draw = gaussian(Number(number));
+      const tensors = parts.tensors.map((tensor) => {
+        if (tensor.shape.length === 1 || tensor.name === 'token_embd.weight') return tensor;
+        const [rows, columns] = tensor.shape as [number, number];
+        return {
+          ...tensor,
+          type: Number(number),
+          bytes: randomBlocks(type, rows * columns, 1.5 / Math.sqrt(columns), draw),
+        };
+      });
+      await compare({ ...parts, tensors }, TOLERANCE.blocks, false);
+    });
+  }
+});
+
+/** Places of the 16-bit scales in a block, and the values' spread at a scale of one; the second scale places the least value. */
+const SCALES: Readonly<Record<string, readonly [places: readonly number[], spread: number, least?: number]>> = {
+  Q4_0: [[0], 4.6],
+  Q4_1: [[0, 2], 4.6, -7.5],
+  Q5_0: [[0], 9.2],
+  Q5_1: [[0, 2], 9.2, -15.5],
+  Q8_0: [[0], 74],
+  Q4_K: [[0, 2], 280, 7.5],
+  Q5_K: [[0, 2], 570, 15.5],
+  Q6_K: [[208], 1370],
+};
+
+/** Blocks of random bits whose scales give values of about this deviation. */
+function randomBlocks(type: TensorType, count: number, deviation: number, draw: () => number): Buffer {
+  const bytes = Buffer.alloc((count / type.values) * type.bytes, 0);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = Math.floor(1000 * draw());
+  const [places, spread, least = 0] = SCALES[type.name]!;
+  const scales = Float16Array.of(deviation / spread, (deviation / spread) * least);
+  for (let at = 0; at < bytes.length; at += type.bytes)
+    for (const [i, place] of places.entries()) bytes.set(new Uint8Array(scales.buffer, 2 * i, 2), at + place);
+  return bytes;
+}
