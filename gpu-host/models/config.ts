@@ -90,6 +90,8 @@ const configSchema = z.looseObject({
   hidden_act: z.string().nullish(),
   sliding_window: z.int().min(1).nullish(),
   use_sliding_window: z.boolean().nullish(),
+  partial_rotary_factor: z.number().nullish(),
+  rope_interleaved: z.boolean().nullish(),
   quantization_config: z.unknown().optional(),
   bos_token_id: tokenId.nullish(),
   eos_token_id: z.union([tokenId, z.array(tokenId).max(64)]).nullish(),
@@ -197,6 +199,8 @@ function refuseUnsupported(file: ConfigFile): void {
   // With `attention_bias`, Llama and Qwen3 put a bias on the output projection, too; Qwen2 always has q, k and v biases only.
   if (file.attention_bias && file.model_type !== 'qwen2') refuse('attention_bias is not supported for this model type');
   if (file.mlp_bias) refuse('mlp_bias is not supported');
+  if ((file.partial_rotary_factor ?? 1) !== 1) refuse('partial_rotary_factor is not supported');
+  if (file.rope_interleaved) refuse('rope_interleaved is not supported');
   if (file.hidden_act && file.hidden_act !== 'silu' && file.hidden_act !== 'swish') {
     refuse(`activation "${file.hidden_act}" is not supported`);
   }
