@@ -1,11 +1,9 @@
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
 import { commands } from './commands/index.ts';
 import { connect } from './connect.ts';
 import { EXIT, toFailure } from './failure.ts';
-import { ROOT } from './paths.ts';
 import { parse } from './program.ts';
 import { Terminal } from './terminal.ts';
+import { version } from './version.ts';
 
 /** Time to cancel an invocation after the reader of its output has left. */
 const READER_LEFT_GRACE_MS = 3000;
@@ -43,11 +41,4 @@ async function main(): Promise<number> {
   } finally {
     process.off('SIGINT', interrupt).off('SIGTERM', interrupt);
   }
-}
-
-function version(): string {
-  const manifest: unknown = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'));
-  return typeof manifest === 'object' && manifest !== null && 'version' in manifest
-    ? String(manifest.version)
-    : 'unknown';
 }

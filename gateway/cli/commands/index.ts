@@ -17,6 +17,7 @@ import { join } from './join.ts';
 import { keysCreate, keysList, keysRemove, keysRotate } from './keys.ts';
 import { logs } from './logs.ts';
 import { machinesDrain, machinesList, machinesRemove, machinesToken, machinesUndrain } from './machines.ts';
+import { mcp } from './mcp.ts';
 import { modelsList, modelsPull } from './models.ts';
 import { create } from './new.ts';
 import { ps } from './ps.ts';
@@ -55,6 +56,7 @@ export const commands: readonly Command[] = [
   status,
   cancel,
   replay,
+  mcp,
   filesList,
   filesGet,
   filesPut,

@@ -93,7 +93,8 @@ function invokeOptions(options: Call['options']): InvokeOptions {
   };
 }
 
-function duration(value: string): number {
+/** Milliseconds of an option that takes a time. */
+export function duration(value: string): number {
   const ms = durationMs(value);
   if (ms !== null && ms > 0) return ms;
   throw new Failure('It must be seconds (90), or a number with a unit: 30s, 5m, 1h.');

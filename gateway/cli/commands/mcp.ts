@@ -1,0 +1,64 @@
+import type { Command } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { counted } from '../format.ts';
+import { version } from '../version.ts';
+import { duration } from './invoke.ts';
+
+const DEFAULT_DEADLINE_MS = 600_000;
+/** Calls of a client at once; the tenant's own limits come on top. */
+const MAX_REQUESTS = 64;
+
+export const mcp: Command = {
+  name: 'mcp',
+  summary: 'Offer functions as tools of an MCP server',
+  description:
+    'Serves the Model Context Protocol on standard input and output, for the configuration of an MCP client: each function is a tool with its ' +
+    'input schema, and a call invokes it. Ends when the client closes the input; calls that run are then cancelled.',
+  arguments: [
+    {
+      name: 'functions',
+      help: 'names of the functions to offer (default: all, without those behind the OpenAI routes)',
+      required: false,
+      rest: true,
+    },
+  ],
+  options: [
+    {
+      flags: '--cancel-after <time>',
+      help: 'end a call after this time: 90, 30s, 5m, 1h (default: 10m)',
+      parse: duration,
+    },
+  ],
+  examples: [
+    { line: 'pie mcp', does: 'offers all functions of the key in PIE_API_KEY or credentials.json' },
+    { line: 'pie mcp rag web-agent', does: 'offers two of them' },
+    { line: 'claude mcp add pie -- pie mcp', does: 'tells an MCP client of it, here Claude Code' },
+  ],
+  async run({ args, options, terminal, signal, connect }) {
+    const { Connection } = await import('../mcp/connection.ts');
+    const { FunctionTools } = await import('../mcp/tools.ts');
+    const { client, credentials } = await connect();
+    const tools = new FunctionTools(client, {
+      only: args,
+      deadlineMs: typeof options.cancelAfter === 'number' ? options.cancelAfter : DEFAULT_DEADLINE_MS,
+      version: version(),
+      progress: (params) => connection.notify('notifications/progress', params),
+    });
+    const connection = new Connection(process.stdout, tools, MAX_REQUESTS);
+    const names = await tools.names(signal);
+    const missing = args.filter((name) => !names.includes(name));
+    if (missing.length > 0) {
+      throw new Failure(`There is no function ${missing.join(', ')} to offer.`, {
+        exitCode: EXIT.refused,
+        code: 'unknown-function',
+        why: 'It is not deployed, no version serves its name, or it is quarantined.',
+        advice: 'See `pie list`.',
+      });
+    }
+    terminal.note(
+      `Offering ${counted(names.length, 'function')} of ${credentials.url} as MCP tools on standard input and output.`,
+    );
+    await connection.serve(process.stdin, signal);
+    return EXIT.ok;
+  },
+};

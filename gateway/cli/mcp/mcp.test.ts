@@ -1,0 +1,222 @@
+import assert from 'node:assert/strict';
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import readline from 'node:readline';
+import type { Readable, Writable } from 'node:stream';
+import { after, before, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { TestPlatform } from '../../testing/platform.ts';
+import { EXIT } from '../failure.ts';
+
+const BIN = fileURLToPath(new URL('../bin.js', import.meta.url));
+const STORY = { type: 'object', properties: { prompt: { type: 'string' } }, required: ['prompt'] } as const;
+
+interface Message {
+  readonly id?: number | string | null;
+  readonly method?: string;
+  readonly params?: Readonly<Record<string, unknown>>;
+  // biome-ignore lint/suspicious/noExplicitAny: results differ by request
+  readonly result?: any;
+  readonly error?: { readonly code: number; readonly message: string };
+}
+
+describe('pie mcp', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start();
+    await platform.register({ name: 'story', description: 'Tells a story', input: STORY });
+    await platform.register({ name: 'shout', input: { type: 'string' } });
+    await platform.register({ name: 'free' });
+    await platform.register({ name: 'openai-chat' });
+  });
+  after(() => platform.stop());
+
+  const start = (...args: string[]) => new Server(platform, args);
+  const known = new Set<string>();
+  /** The id of the invocation that a call makes. */
+  const submitted = async (name: string): Promise<string> => {
+    const id = await platform.submitted(name, known);
+    known.add(id);
+    return id;
+  };
+
+  it('agrees on a revision, lists functions with their schemas, and refuses what it does not know', async () => {
+    await using server = start();
+    for (const [asked, agreed] of [
+      ['2025-03-26', '2025-03-26'],
+      ['2099-01-01', '2025-06-18'],
+    ]) {
+      const { result } = await server.ask('initialize', {
+        protocolVersion: asked,
+        capabilities: {},
+        clientInfo: { name: 't', version: '1' },
+      });
+      assert.deepEqual(
+        [result.protocolVersion, result.capabilities, result.serverInfo.name],
+        [agreed, { tools: {} }, 'pie'],
+      );
+    }
+    server.tell({ jsonrpc: '2.0', method: 'notifications/initialized' });
+    assert.deepEqual((await server.ask('ping')).result, {});
+    const { tools, nextCursor } = (await server.ask('tools/list')).result;
+    assert.equal(nextCursor, undefined);
+    assert.deepEqual(tools, [
+      { name: 'free', description: 'free', inputSchema: { type: 'object' } },
+      {
+        name: 'shout',
+        description: 'shout',
+        inputSchema: { type: 'object', properties: { input: { type: 'string' } }, required: ['input'] },
+      },
+      { name: 'story', description: 'Tells a story', inputSchema: STORY },
+    ]);
+    assert.deepEqual((await server.ask('tools/list', { cursor: 'free' })).result.tools.length, 2);
+    assert.equal((await server.ask('resources/list')).error?.code, -32601);
+    assert.equal((await server.ask('tools/list', { cursor: 1 })).error?.code, -32602);
+    assert.equal((await server.ask('tools/call', { name: 'nothing' })).error?.code, -32602);
+    assert.equal((await server.ask('tools/call', { name: 'story', arguments: [] })).error?.code, -32602);
+    server.tell('not json');
+    assert.deepEqual([(await server.next()).error?.code, server.last?.id], [-32700, null]);
+    server.tell([]);
+    assert.equal((await server.next()).error?.code, -32600);
+  });
+
+  it('invokes a function, tells its progress, and returns its messages or its result', async () => {
+    await using server = start();
+    const called = server.send('tools/call', {
+      name: 'story',
+      arguments: { prompt: 'Hé' },
+      _meta: { progressToken: 'p' },
+    });
+    const id = await submitted('story');
+    assert.deepEqual(await platform.client().input(id), { prompt: 'Hé' });
+    const attempt = await platform.attempt(id);
+    await attempt.start();
+    const progress: Message[] = [];
+    // Progress comes at most every 250 ms.
+    while (progress.length === 0) {
+      await attempt.say('Once ');
+      progress.push(...(await server.within(100)));
+    }
+    await attempt.succeed({ words: 2 });
+    assert.deepEqual([progress[0]?.method, progress[0]?.params?.progressToken], ['notifications/progress', 'p']);
+    assert.match(String(progress[0]?.params?.message), /^(Once )+$/);
+    const { result } = await server.answer(called);
+    assert.match(result.content[0].text, /^(Once )+$/);
+    assert.deepEqual([result.structuredContent, result.isError], [{ words: 2 }, undefined]);
+
+    const shouted = server.send('tools/call', { name: 'shout', arguments: { input: 'hey' } });
+    const other = await submitted('shout');
+    assert.equal(await platform.client().input(other), 'hey');
+    await (await platform.attempt(other)).succeed(['HEY']);
+    assert.deepEqual((await server.answer(shouted)).result, { content: [{ type: 'text', text: '["HEY"]' }] });
+  });
+
+  it('returns failures and refused arguments as results that the model reads', async () => {
+    await using server = start('story');
+    const failing = server.send('tools/call', { name: 'story', arguments: { prompt: 'x' } });
+    await (await platform.attempt(await submitted('story'))).fail('inferlet-error', 'out of ideas');
+    const failed = (await server.answer(failing)).result;
+    assert.equal(failed.isError, true);
+    assert.match(failed.content[0].text, /out of ideas/);
+    const refused = (await server.ask('tools/call', { name: 'story', arguments: { prompt: 7 } })).result;
+    assert.equal(refused.isError, true);
+    assert.match(refused.content[0].text, /^invalid-input: .*prompt/);
+    assert.equal((await server.ask('tools/call', { name: 'free' })).error?.code, -32602);
+    assert.equal((await server.ask('tools/list')).result.tools.length, 1);
+  });
+
+  it('cancels what the client cancels, and what runs when the client leaves', async () => {
+    const server = start();
+    for (const end of [
+      (id: number) => server.tell({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: id } }),
+      () => server.leave(),
+    ]) {
+      const called = server.send('tools/call', { name: 'free' });
+      const id = await submitted('free');
+      await platform.attempt(id);
+      const { asked } = await platform.cancelOf(id);
+      end(called);
+      await asked;
+    }
+    assert.equal(await server.ended, EXIT.ok);
+    await assert.rejects(server.next(), /has ended/, 'a cancelled request gets no answer');
+  });
+
+  it('refuses functions that are not there', async () => {
+    await using server = start('story', 'nothing');
+    assert.equal(await server.ended, EXIT.refused);
+  });
+});
+
+/** `pie mcp` as a client starts it. */
+class Server implements AsyncDisposable {
+  readonly #child: ChildProcessByStdio<Writable, Readable, null>;
+  readonly #lines: AsyncIterator<string>;
+  readonly ended: Promise<number | null>;
+  #pending: Promise<IteratorResult<string>> | undefined;
+  #lastId = 0;
+  last: Message | undefined;
+
+  constructor({ url, apiKey }: TestPlatform, args: readonly string[]) {
+    this.#child = spawn(process.execPath, [BIN, 'mcp', ...args], {
+      env: { ...process.env, PIE_URL: url, PIE_API_KEY: apiKey },
+      stdio: ['pipe', 'pipe', 'ignore'],
+      timeout: 60_000,
+    });
+    this.ended = once(this.#child, 'close').then(([code]) => code as number | null);
+    this.#lines = readline.createInterface({ input: this.#child.stdout })[Symbol.asyncIterator]();
+  }
+
+  tell(message: unknown): void {
+    this.#child.stdin.write(`${typeof message === 'string' ? message : JSON.stringify(message)}\n`);
+  }
+
+  /** Sends a request, and returns its id. */
+  send(method: string, params?: object): number {
+    const id = ++this.#lastId;
+    this.tell({ jsonrpc: '2.0', id, method, ...(params && { params }) });
+    return id;
+  }
+
+  ask(method: string, params?: object): Promise<Message> {
+    return this.answer(this.send(method, params));
+  }
+
+  /** The answer to a request; skips notifications. */
+  async answer(id: number): Promise<Message> {
+    for (;;) {
+      const message = await this.next();
+      if (message.id === id) return message;
+    }
+  }
+
+  async next(): Promise<Message> {
+    this.#pending ??= this.#lines.next();
+    const { value, done } = await this.#pending;
+    this.#pending = undefined;
+    if (done) throw new Error('pie mcp has ended');
+    const message = JSON.parse(value) as Message & { jsonrpc: string };
+    assert.equal(message.jsonrpc, '2.0');
+    this.last = message;
+    return message;
+  }
+
+  /** The next message if one comes in this time. */
+  async within(ms: number): Promise<Message[]> {
+    this.#pending ??= this.#lines.next();
+    const came = await Promise.race([
+      this.#pending.then(() => true),
+      new Promise<false>((resolve) => setTimeout(resolve, ms, false)),
+    ]);
+    return came ? [await this.next()] : [];
+  }
+
+  leave(): void {
+    this.#child.stdin.end();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.leave();
+    await this.ended;
+  }
+}

@@ -1,0 +1,222 @@
+import type { PieClient } from '../../client/client.ts';
+import { errorFromEvent, PieError } from '../../client/errors.ts';
+import { type Params, RPC_ERROR, RpcError } from './connection.ts';
+
+/** Revisions of the protocol that this server speaks, newest first. They do not differ in what it uses. */
+const PROTOCOLS = ['2025-06-18', '2025-03-26', '2024-11-05'] as const;
+/** Tools of one page of the list: the gateway is asked for each one's schema. */
+const PAGE = 50;
+/** Schemas that are fetched at once. */
+const FETCHES = 8;
+/** Characters of a result that the other side gets: all of it goes into a model's context. */
+const MAX_RESULT_CHARACTERS = 1 << 20;
+/** Least time between two notes of progress, so that a token does not make a message. */
+const PROGRESS_MS = 250;
+/** These answer the OpenAI routes, whose requests no model should write. */
+const OF_ROUTES = /^openai-/;
+
+export interface ToolsOptions {
+  /** Functions to offer; all of the tenant without those behind the OpenAI routes by default. */
+  readonly only: readonly string[];
+  /** Longest time of a call, queueing included. */
+  readonly deadlineMs: number;
+  readonly version: string;
+  /** Tells the other side how far a call is. */
+  readonly progress: (params: object) => Promise<void>;
+}
+
+interface Tool {
+  readonly name: string;
+  readonly description: string;
+  readonly inputSchema: object;
+  /** True when the function's input is not an object: the tool then has one argument, `input`. */
+  readonly wrapped: boolean;
+}
+
+/**
+ * A tenant's functions as tools of the Model Context Protocol (modelcontextprotocol.io, revision 2025-06-18): one tool a function, with its
+ * input schema. A call invokes the function and returns its messages, or its result when it sent none.
+ */
+export class FunctionTools {
+  readonly #client: PieClient;
+  readonly #options: ToolsOptions;
+  /** Tools by name, from the latest list. */
+  readonly #known = new Map<string, Tool>();
+
+  constructor(client: PieClient, options: ToolsOptions) {
+    this.#client = client;
+    this.#options = options;
+  }
+
+  /** Answers a request. @throws RpcError for an unknown method or wrong parameters */
+  async request(method: string, params: Params, signal: AbortSignal): Promise<object> {
+    switch (method) {
+      case 'initialize':
+        return this.#initialize(params);
+      case 'ping':
+        return {};
+      case 'tools/list':
+        return this.#list(params.cursor, signal);
+      case 'tools/call':
+        return this.#call(params, signal);
+      default:
+        throw new RpcError(RPC_ERROR.method, `There is no method ${method}.`);
+    }
+  }
+
+  /** Names of the functions that the list offers, in order. */
+  async names(signal: AbortSignal): Promise<string[]> {
+    const functions = await this.#client.functions({ signal });
+    const usable = functions.filter(
+      ({ name, live, quarantinedAt }) => quarantinedAt === undefined && live?.length !== 0 && this.#offers(name),
+    );
+    return usable.map(({ name }) => name).sort();
+  }
+
+  #offers(name: string): boolean {
+    const { only } = this.#options;
+    return only.length > 0 ? only.includes(name) : !OF_ROUTES.test(name);
+  }
+
+  #initialize({ protocolVersion }: Params): object {
+    const agreed = PROTOCOLS.find((version) => version === protocolVersion) ?? PROTOCOLS[0];
+    return {
+      protocolVersion: agreed,
+      capabilities: { tools: {} },
+      serverInfo: { name: 'pie', version: this.#options.version },
+    };
+  }
+
+  async #list(cursor: unknown, signal: AbortSignal): Promise<object> {
+    if (cursor !== undefined && typeof cursor !== 'string')
+      throw new RpcError(RPC_ERROR.params, 'The cursor is no text.');
+    const names = (await this.names(signal)).filter((name) => cursor === undefined || name > cursor);
+    const page = names.slice(0, PAGE);
+    const tools: object[] = [];
+    for (let i = 0; i < page.length; i += FETCHES) {
+      const some = await Promise.all(page.slice(i, i + FETCHES).map((name) => this.#describe(name, signal)));
+      for (const tool of some) {
+        if (tool === null) continue;
+        const { wrapped: _, ...shown } = tool;
+        tools.push(shown);
+      }
+    }
+    return { tools, ...(names.length > PAGE && { nextCursor: page.at(-1) }) };
+  }
+
+  /** Null when the function has been removed meanwhile. */
+  async #describe(name: string, signal: AbortSignal): Promise<Tool | null> {
+    try {
+      const { manifest } = await this.#client.function(name, { signal });
+      const { description } = manifest as { description?: string };
+      const schema = manifest.input ?? { type: 'object' };
+      const wrapped = (schema as { type?: unknown }).type !== 'object';
+      const inputSchema = wrapped ? { type: 'object', properties: { input: schema }, required: ['input'] } : schema;
+      const tool = { name, description: description ?? name, inputSchema, wrapped };
+      this.#known.set(name, tool);
+      return tool;
+    } catch (error) {
+      if (!(error instanceof PieError) || error.status !== 404) throw error;
+      this.#known.delete(name);
+      return null;
+    }
+  }
+
+  async #call(params: Params, signal: AbortSignal): Promise<object> {
+    const { name } = params;
+    const given = params.arguments ?? {};
+    if (typeof name !== 'string' || typeof given !== 'object' || given === null || Array.isArray(given))
+      throw new RpcError(RPC_ERROR.params, 'A call has a name and arguments, which are an object.');
+    const tool = this.#offers(name) ? (this.#known.get(name) ?? (await this.#describe(name, signal))) : null;
+    if (tool === null) throw new RpcError(RPC_ERROR.params, `There is no tool ${name}.`);
+    const input = tool.wrapped ? (given as { input?: unknown }).input : given;
+    try {
+      return await this.#invoke(name, input, progressOf(params), signal);
+    } catch (error) {
+      if (!(error instanceof PieError)) throw error;
+      // The model reads this and may try again with other arguments.
+      return shown(`${error.code}: ${error.message}${error.hint === undefined ? '' : `\n${error.hint}`}`, {
+        isError: true,
+      });
+    }
+  }
+
+  async #invoke(name: string, input: unknown, token: unknown, signal: AbortSignal): Promise<object> {
+    const { deadlineMs, progress } = this.#options;
+    const stream = await this.#client.invoke(name, input, {
+      cancelAfterMs: deadlineMs,
+      cancelOnDisconnect: true,
+      signal,
+    });
+    // No message follows the arguments.
+    await this.#client.closeSession(stream.id).catch(() => undefined);
+    const messages = new Messages();
+    let [shownAt, parts] = [performance.now(), 0];
+    for await (const event of stream) {
+      // A later attempt takes back the messages of the earlier one.
+      if (event.event === 'start') messages.clear();
+      else if (event.event === 'error') throw errorFromEvent(event.data, stream.id);
+      else if (event.event === 'result') return outcome(messages.text, event.data.output);
+      else if (event.event === 'message') {
+        messages.add(event.data);
+        parts++;
+        if (token === undefined || performance.now() - shownAt < PROGRESS_MS) continue;
+        shownAt = performance.now();
+        await progress({ progressToken: token, progress: parts, message: messages.fresh() });
+      }
+    }
+    throw new PieError('bad-response', 'The stream ended without an outcome.', { invocation: stream.id });
+  }
+}
+
+/** Texts that a function sent, up to the bound. */
+class Messages {
+  #text = '';
+  #shown = 0;
+
+  get text(): string {
+    return this.#text;
+  }
+
+  add(
+    data: { readonly text: string } | { readonly base64: string } | { readonly file: { readonly name: string } },
+  ): void {
+    const text =
+      'text' in data
+        ? data.text
+        : 'file' in data
+          ? `[file ${data.file.name}]`
+          : `[${data.base64.length} characters of base64]`;
+    if (this.#text.length <= MAX_RESULT_CHARACTERS) this.#text += text;
+  }
+
+  clear(): void {
+    this.#text = '';
+    this.#shown = 0;
+  }
+
+  /** The text since the last call. */
+  fresh(): string {
+    const text = this.#text.slice(this.#shown);
+    this.#shown = this.#text.length;
+    return text;
+  }
+}
+
+function outcome(messages: string, output: unknown): object {
+  const result = typeof output === 'string' ? output : JSON.stringify(output ?? null);
+  const structured = typeof output === 'object' && output !== null && !Array.isArray(output);
+  return shown(messages === '' ? result : messages, structured ? { structuredContent: output } : {});
+}
+
+function shown(text: string, more: object): object {
+  const cut =
+    text.length > MAX_RESULT_CHARACTERS ? `${text.slice(0, MAX_RESULT_CHARACTERS)}\n[cut: the result is longer]` : text;
+  return { content: [{ type: 'text', text: cut }], ...more };
+}
+
+function progressOf(params: Params): unknown {
+  const meta = params._meta;
+  const token = typeof meta === 'object' && meta !== null && 'progressToken' in meta ? meta.progressToken : undefined;
+  return typeof token === 'string' || typeof token === 'number' ? token : undefined;
+}
