@@ -254,6 +254,15 @@ describe('tokenizers of other families', { skip: !process.env.PIE_TEST_ALL && 's
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
+  const LLAMA_DATE =
+    /^<\|begin_of_text\|><\|start_header_id\|>system<\|end_header_id\|>\n\nCutting Knowledge Date: December 2023\nToday Date: \d\d \w{3} \d{4}\n\n/;
+  const chats: Readonly<Record<string, string>> = {
+    llama3_2:
+      '<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n',
+    qwen2_5:
+      '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n',
+    qwen3: '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n',
+  };
   for (const [name, helloWorld] of [
     ['llama3_2', [9906, 1917]],
     ['qwen2_5', [9707, 1879]],
@@ -275,6 +284,12 @@ describe('tokenizers of other families', { skip: !process.env.PIE_TEST_ALL && 's
       await unpack(tarball, target, ['models/tokenizer.json', 'models/tokenizer_config.json']);
       const tokenizer = await loadTokenizer(join(target, 'models'));
       assert.deepEqual([...tokenizer.encode('Hello world')], helloWorld);
+      if (name in chats) {
+        // As the models' cards show it; Llama's template puts the date first.
+        const chat = tokenizer.applyChatTemplate([{ role: 'user', content: 'Hi' }], true);
+        assert.equal(chat.replace(LLAMA_DATE, ''), chats[name]);
+        assert.equal(LLAMA_DATE.test(chat), name === 'llama3_2');
+      }
       fc.assert(
         fc.property(anyText, (fragments) => {
           // Qwen composes characters (NFC) before it tokenizes.
