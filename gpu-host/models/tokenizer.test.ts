@@ -221,6 +221,24 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     }
   });
 
+  it('begins texts with the token of the tokenizer, and only without its word with that of config.json', async () => {
+    const copy = await mkdtemp(join(tmpdir(), 'pie-bos-'));
+    try {
+      await copyFile(join(directory, 'tokenizer.json'), join(copy, 'tokenizer.json'));
+      await writeFile(join(copy, 'config.json'), JSON.stringify({ bos_token_id: 7 }));
+      for (const [settings, bos] of [
+        [{ bos_token: '<|im_end|>' }, 2],
+        [{}, 7],
+        [{ bos_token: null }, null],
+      ] as const) {
+        await writeFile(join(copy, 'tokenizer_config.json'), JSON.stringify(settings));
+        assert.equal((await loadTokenizer(copy)).special.bos, bos);
+      }
+    } finally {
+      await rm(copy, { recursive: true, force: true });
+    }
+  });
+
   it('refuses files that are no tokenizer', async () => {
     const broken = await mkdtemp(join(tmpdir(), 'pie-broken-'));
     try {

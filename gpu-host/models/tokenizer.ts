@@ -174,7 +174,8 @@ function build(
     vocabularySize,
     tokenBytes,
     special: {
-      bos: idOf(settings.bos_token) ?? ids[0]?.bos_token_id ?? null,
+      // Qwen's config.json names a token that its tokenizer never puts before a text: `"bos_token": null` of the tokenizer decides.
+      bos: settings.bos_token === null ? null : (idOf(settings.bos_token) ?? ids[0]?.bos_token_id ?? null),
       eos: [...new Set([idOf(settings.eos_token) ?? [], ids.map(({ eos_token_id }) => eos_token_id ?? [])].flat(2))],
       pad: idOf(settings.pad_token) ?? ids[0]?.pad_token_id ?? null,
       unknown: idOf(settings.unk_token),
