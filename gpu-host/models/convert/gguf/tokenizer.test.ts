@@ -145,6 +145,16 @@ describe('ggufTokenizer', () => {
       [{ 'tokenizer.ggml.merges': [1] }, 'malformed-tokenizer', /merges/],
       [{ 'tokenizer.ggml.tokens': ['a', 'b', 'a'] }, 'malformed-tokenizer', /two tokens are spelled "a"/],
       [{ 'tokenizer.ggml.model': 'llama' }, 'malformed-tokenizer', /scores" has 0 entries/],
+      [
+        {
+          'tokenizer.ggml.model': 'llama',
+          'tokenizer.ggml.tokens': ['a', 'b'.repeat(1_000_000)],
+          'tokenizer.ggml.scores': [0, 0],
+          'tokenizer.ggml.token_type': [1, 1],
+        },
+        'malformed-tokenizer',
+        /token 1 has 1000000 characters/,
+      ],
       [{ 'tokenizer.ggml.eos_token_id': 7 }, 'malformed-tokenizer', /eos_token_id/],
     ];
     for (const [wrong, code, message] of cases) {

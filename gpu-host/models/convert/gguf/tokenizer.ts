@@ -12,6 +12,9 @@ const KINDS: readonly PieceKind[] = ['normal', 'normal', 'unknown', 'control', '
 /** Tokens that end a turn under any end token of the file: llama.cpp finds them by these names, too. */
 const END_NAMES = ['<|eot_id|>', '<|eom_id|>', '<|im_end|>', '<|end|>', '<|endoftext|>', '<|end_of_text|>'];
 
+/** Real pieces have at most 64 characters. The merges take time by the square of a piece's length. */
+const MAX_PIECE_CHARACTERS = 256;
+
 const tokenId = z.int().min(0).optional();
 const keysSchema = z.object({
   model: z.enum(['llama', 'gpt2'], {
@@ -123,6 +126,13 @@ function piecesOf({ model, tokens, scores, token_type: types }: Keys): Piece[] {
         `the GGUF file's "tokenizer.ggml.${key}" has ${list?.length ?? 0} entries for ${tokens.length} tokens`,
       );
     }
+  }
+  const long = model === 'llama' ? tokens.findIndex((text) => text.length > MAX_PIECE_CHARACTERS) : -1;
+  if (long >= 0) {
+    throw new ModelError(
+      'malformed-tokenizer',
+      `the GGUF file's token ${long} has ${tokens[long]?.length} characters; the limit is ${MAX_PIECE_CHARACTERS}`,
+    );
   }
   return tokens.map((text, id) => ({ text, score: scores?.[id] ?? 0, kind: KINDS[types?.[id] ?? 1] ?? 'normal' }));
 }
