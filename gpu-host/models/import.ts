@@ -32,7 +32,8 @@ export function detectLayout(path: string): { root: string; layout: ImportLayout
       layout: { kind: 'llama2c', checkpoint: { file: basename(path) }, tokenizer: { file: 'tokenizer.bin' } },
     };
   }
-  if (isGguf(path)) return { root: dirname(path), layout: { kind: 'gguf', file: basename(path) } };
+  if (isGguf(path) && !isDirectory(path))
+    return { root: dirname(path), layout: { kind: 'gguf', file: basename(path) } };
   if (existsSync(join(path, 'config.json'))) {
     if (['model.safetensors', 'model.safetensors.index.json'].some((name) => existsSync(join(path, name)))) {
       return { root: path, layout: { kind: 'huggingface' } };
@@ -58,8 +59,12 @@ export function isGguf(path: string): boolean {
   return path.toLowerCase().endsWith('.gguf');
 }
 
+function isDirectory(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+}
+
 function ggufFiles(directory: string): string[] {
-  if (!statSync(directory, { throwIfNoEntry: false })?.isDirectory()) return [];
+  if (!isDirectory(directory)) return [];
   return readdirSync(directory).filter(isGguf).sort();
 }
 

@@ -71,7 +71,11 @@ export function readGgufHeader(file: string): GgufHeader {
 }
 
 function parse(reader: Reader): GgufHeader {
-  if (reader.size < 24 || reader.magic() !== 'GGUF') throw reader.malformed('it does not begin as a GGUF file');
+  if (reader.size < 24 || reader.magic() !== 'GGUF')
+    throw reader.malformed(
+      'it does not begin as a GGUF file',
+      'it may be a pointer of Git LFS, or a page in place of a download',
+    );
   const version = reader.unsigned(4);
   if (!VERSIONS.includes(version)) {
     const reversed = VERSIONS.includes(version / 2 ** 24);
