@@ -27,6 +27,7 @@ const SUITES: readonly { readonly name: string; readonly quick: boolean }[] = [
     'classes',
     'admission',
     'pressure',
+    'scaling',
     'index',
     'workflow',
     'plans',

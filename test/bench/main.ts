@@ -21,6 +21,7 @@ import { launch } from './launch.ts';
 import { plans } from './plans.ts';
 import { prefix } from './prefix.ts';
 import { pressure } from './pressure.ts';
+import { scaling } from './scaling.ts';
 import { soak } from './soak.ts';
 import { table } from './statistics.ts';
 import { tenants } from './tenants.ts';
@@ -39,6 +40,7 @@ const BENCHES: readonly Bench[] = [
   batching,
   prefix,
   pressure,
+  scaling,
   soak,
   admission,
   flood,

@@ -15,6 +15,7 @@ export const bench: Command = {
     { line: 'pie bench launch', does: 'measures time from request to first message' },
     { line: 'pie bench admission', does: "measures another tenant's time beside a long queue, and CPU of Redis" },
     { line: 'pie bench flood', does: "measures another tenant's time to the first token beside a flood" },
+    { line: 'pie bench scaling', does: 'compares three paced GPU hosts with one, for one tenant' },
     { line: 'pie bench idle', does: 'measures memory, CPU and wake-ups of the idle platform' },
     { line: 'pie bench soak', does: 'measures Redis memory while invocations arrive and expire' },
     { line: 'pie bench index', does: 'measures recall and time of searches in a vector index' },

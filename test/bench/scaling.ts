@@ -1,0 +1,148 @@
+import path from 'node:path';
+import { randomModel } from '#gpu-host/models/random-model.ts';
+import { GpuHostConnection, type PrefixStats } from '#gpu-host/protocol/client.ts';
+import { loadConfig } from '#infra/config.ts';
+import type { Client } from '#test/harness/events.ts';
+import { newHome, Platform } from '#test/harness/platform.ts';
+import type { Bench } from './bench.ts';
+import { inTurn } from './rounds.ts';
+import { format, formatSpread, spread } from './statistics.ts';
+import { receive } from './streams.ts';
+
+const HOSTS = 3;
+/** Time of a step, whatever its size: hosts then divide no processor, as those of several machines. */
+const STEP_MS = 20;
+/** A host computes as many streams in a step; the others wait. */
+const BATCH = 2;
+/** Streams open at any time: enough for each host to have a full batch, however they fall. */
+const STREAMS = 18;
+const MAX_TOKENS = 24;
+/** Longer than a stream takes, so that streams begin and end evenly in the measured time that follows. */
+const RAMP_MS = 5000;
+const MEASURED_MS = 15_000;
+const PREFIXES = 4;
+const REQUESTS_PER_PREFIX = 8;
+
+interface Side {
+  readonly tokensPerSecond: number;
+  /** Tokens found in prefix caches over those looked up: requests with an affinity by prefix, and without. */
+  readonly hitRate: number;
+  readonly hitRateWithout: number;
+}
+
+/** Throughput and hits of three paced GPU hosts over those of one, for one tenant. */
+export const scaling: Bench = {
+  name: 'scaling',
+  summary: `tokens a second and prefix hits of one tenant on ${HOSTS} paced GPU hosts against one`,
+  help: `${STREAMS} HTTP clients of one tenant stream ${MAX_TOKENS} tokens each, again and again, for ${(RAMP_MS + MEASURED_MS) / 1000} s, from ${HOSTS} GPU hosts that take ${STEP_MS} ms for a step of at
+most ${BATCH} streams. The baseline is one such host. Then ${PREFIXES} prefixes with ${REQUESTS_PER_PREFIX} requests each, in turns, one after another: with the prefix as X-Session-Affinity,
+and without. A round runs both sides, which take turns in going first, each on a platform of its own. Three rounds at most.`,
+  async run({ repetitions, quick, progress }) {
+    const sides: Record<'one' | 'three', Side[]> = { one: [], three: [] };
+    const rounds = quick ? 1 : Math.min(3, repetitions);
+    for (let round = 0; round < rounds; round++) {
+      const [one, three] = await inTurn(round, [() => measure(1, quick), () => measure(HOSTS, quick)]);
+      sides.one.push(one);
+      sides.three.push(three);
+      progress(`round ${round + 1} of ${rounds}: ${format(three.tokensPerSecond / one.tokensPerSecond)}×`);
+    }
+    const row = (name: string, of: (side: Side) => number, digits: number, aim: string) => [
+      name,
+      formatSpread(spread(sides.one.map(of)), digits),
+      formatSpread(spread(sides.three.map(of)), digits),
+      formatSpread(spread(sides.three.map((side, i) => of(side) / of(sides.one[i] as Side)))),
+      aim,
+    ];
+    return {
+      title: `One tenant on ${HOSTS} paced GPU hosts and on one`,
+      header: ['figure', 'one host', `${HOSTS} hosts`, `${HOSTS} over one`, 'aim'],
+      rows: [
+        row('tokens/s at the HTTP clients', (side) => side.tokensPerSecond, 0, '≥ 2.7'),
+        row('hit rate, affinity by prefix', (side) => side.hitRate, 3, '≥ 0.9'),
+        row('hit rate, no affinity', (side) => side.hitRateWithout, 3, ''),
+      ],
+      notes: [
+        `A random model of two small layers; a step takes ${STEP_MS} ms (\`pace\`) and has at most ${BATCH} streams; the hosts' spread is "invocation". Streams that ended in the measured time count with all their tokens; it begins ${RAMP_MS / 1000} s after the first ones.`,
+        `Hit rate: tokens found in the caches of all hosts over those looked up, in ${PREFIXES * REQUESTS_PER_PREFIX} requests; without an affinity each host computes each prefix once.`,
+      ],
+      data: sides,
+    };
+  },
+};
+
+async function measure(hosts: number, quick: boolean): Promise<Side> {
+  const home = await newHome();
+  // So small that its own time is a small part of a step's: hosts of one machine share its processors.
+  const { directory } = await randomModel(path.join(home, 'model'), { contextLength: 1024 }, 1);
+  const config = `
+[gpu_host]
+count = ${hosts}
+spread = "invocation"
+
+[[model]]
+name = "tiny"
+source = "file:${directory}"
+threads = 1
+max_batch_sequences = ${BATCH}
+pace = { step_ms = ${STEP_MS} }
+`;
+  await using platform = await Platform.start({ home, functions: ['text-completion'], config });
+  const rate = await tokensPerSecond(platform, quick ? 5000 : MEASURED_MS);
+  return {
+    tokensPerSecond: rate,
+    hitRate: await hitRate(platform, 'with', (prefix) => ({ 'x-session-affinity': `prefix-${prefix}` })),
+    hitRateWithout: await hitRate(platform, 'without', () => ({})),
+  };
+}
+
+/** Streams of clients that each begin the next one when one has ended. */
+async function tokensPerSecond(platform: Platform, forMs: number): Promise<number> {
+  const startMs = performance.now() + RAMP_MS;
+  let tokens = 0;
+  const client = async (index: number) => {
+    for (let i = 0; performance.now() < startMs + forMs; i++) {
+      const prompt = `Once upon a time, number ${index} and ${i}`;
+      const stream = (await receive(platform, { prompt, maxTokens: MAX_TOKENS, temperature: 0 }))();
+      const atMs = performance.now() - startMs;
+      if (atMs >= 0 && atMs < forMs) tokens += stream.tokens;
+    }
+  };
+  await Promise.all(Array.from({ length: STREAMS }, (_, index) => client(index)));
+  return (tokens * 1000) / forMs;
+}
+
+async function hitRate(
+  platform: Platform,
+  name: string,
+  headersOf: (prefix: number) => Record<string, string>,
+): Promise<number> {
+  const before = await prefixCounts(platform);
+  for (let i = 0; i < REQUESTS_PER_PREFIX; i++)
+    for (let prefix = 0; prefix < PREFIXES; prefix++) {
+      const begin = `${name} ${prefix}: ${`The bird number ${prefix} saw a tree. `.repeat(12)}`;
+      const client: Client = {
+        fetch: (route, init) =>
+          platform.fetch(route, { ...init, headers: { ...(init?.headers as object), ...headersOf(prefix) } }),
+      };
+      (await receive(client, { prompt: `${begin}It was ${i}.`, maxTokens: 2, temperature: 0 }))();
+    }
+  const after = await prefixCounts(platform);
+  const hits = after.hitTokens - before.hitTokens;
+  return hits / (hits + after.missTokens - before.missTokens);
+}
+
+/** Sums over all GPU hosts. */
+async function prefixCounts(platform: Platform): Promise<Pick<PrefixStats, 'hitTokens' | 'missTokens'>> {
+  let [hitTokens, missTokens] = [0, 0];
+  for (const { address } of loadConfig(platform.environment).gpuHosts) {
+    const connection = await GpuHostConnection.connect(address);
+    try {
+      const [model] = (await connection.stats({ modelsOnly: true })).models;
+      hitTokens += model?.prefix.hitTokens ?? 0;
+      missTokens += model?.prefix.missTokens ?? 0;
+    } finally {
+      connection.close();
+    }
+  }
+  return { hitTokens, missTokens };
+}
