@@ -6,16 +6,15 @@ const essay = 'Lily had a red ball. She gave it to Tom, because he was sad. Then
 
 describe('judge', () => {
   it('gives the same judgment traced as interpreted, and judges the dimensions at once', async () => {
-    const { output, traced, interpreted } = await tracedAsInterpreted('judge', { essay, maxTokens: 12 });
+    // Three judgments of twelve tokens and a summary: two thirds of the judgments' steps are saved.
+    const output = await tracedAsInterpreted('judge', { essay, maxTokens: 12 }, 0.8);
     assert.equal(output.judgments.length, 3);
     assert.ok(output.judgments.concat(output.summary).every((text: string) => text.length > 0));
     assert.match(output.grade, /^ [ABCD]$/);
-    // Three judgments of twelve tokens and a summary: two thirds of the judgments' steps are saved.
-    assert.ok(traced < 0.8 * interpreted, JSON.stringify({ traced, interpreted }));
   });
 
   it('judges in dimensions for which there is no plan', async () => {
-    const { output } = await tracedAsInterpreted('judge', { essay, dimensions: ['short', 'sad'], maxTokens: 4 });
+    const output = await tracedAsInterpreted('judge', { essay, dimensions: ['short', 'sad'], maxTokens: 4 });
     assert.equal(output.judgments.length, 2);
   });
 });

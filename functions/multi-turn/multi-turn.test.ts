@@ -12,7 +12,7 @@ describe('multi-turn', () => {
       [6, 3],
     ] as const) {
       const questions = Array.from({ length: turns }, (_, i) => QUESTIONS[i % QUESTIONS.length]);
-      const { output } = await tracedAsInterpreted('multi-turn', { questions, maxTokens });
+      const output = await tracedAsInterpreted('multi-turn', { questions, maxTokens });
       assert.equal(output.answers.length, turns);
       for (const answer of output.answers) assert.equal(typeof answer, 'string');
       assert.ok(output.answers[0].length > 0);

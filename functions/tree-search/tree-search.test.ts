@@ -6,17 +6,16 @@ const question = 'Tom wants to reach the apple on the tall tree. What can he do?
 
 describe('tree-search', () => {
   it('finds the same answer traced as interpreted, and explores the branches at once', async () => {
-    const { output, traced, interpreted } = await tracedAsInterpreted('tree-search', { question, maxTokens: 8 });
+    // Two plans and four solutions of eight tokens, and an answer: at least half of the steps are saved.
+    const output = await tracedAsInterpreted('tree-search', { question, maxTokens: 8 }, 0.7);
     assert.deepEqual([output.plans.length, output.solutions.length], [2, 4]);
     assert.ok(output.solutions.includes(output.best));
     assert.equal(typeof output.answer, 'string');
-    // Two plans and four solutions of eight tokens, and an answer: at least half of the steps are saved.
-    assert.ok(traced < 0.7 * interpreted, JSON.stringify({ traced, interpreted }));
   });
 
   it('searches with numbers of branches for which there is no plan', async () => {
     for (const branches of [1, 3]) {
-      const { output } = await tracedAsInterpreted('tree-search', { question, branches, maxTokens: 3 });
+      const output = await tracedAsInterpreted('tree-search', { question, branches, maxTokens: 3 });
       assert.equal(output.solutions.length, branches ** 2);
     }
   });
