@@ -16,6 +16,7 @@ import { claimMachine } from './machine-lease.ts';
 import type { Role } from './machine-settings.ts';
 import { machineProcesses, privateRedis, stopStages } from './processes.ts';
 import { runProgram } from './programs.ts';
+import { ServingMark } from './serving-mark.ts';
 import { type ChildSpec, ChildStartError } from './supervisor/child.ts';
 import { Supervisor, type SupervisorEvent } from './supervisor/supervisor.ts';
 
@@ -64,10 +65,16 @@ async function main(): Promise<number> {
   const stopped = new Promise<void>((resolve) => stopping.signal.addEventListener('abort', () => resolve()));
   listenForSignals(stopping, say);
   let code = 0;
+  // A service manager takes another code than 0 after its SIGTERM for a failure.
+  const early = () => code || (stopping.signal.reason === 'SIGINT' ? 130 : 0);
   let releaseMachine: (() => Promise<void>) | null = null;
+  const mark = new ServingMark(config);
   const supervisor = new Supervisor({
     logsDirectory: config.logsDirectory,
-    report: (event) => report(event, say, tell),
+    report: (event) => {
+      mark.note(event);
+      report(event, say, tell);
+    },
   });
   const startedAt = performance.now();
   try {
@@ -76,7 +83,7 @@ async function main(): Promise<number> {
       await Promise.race([supervisor.start(children), stopped]);
       return !stopping.signal.aborted;
     };
-    if (config.redis.kind === 'private' && !(await start([privateRedis(config, config.redis)]))) return 130;
+    if (config.redis.kind === 'private' && !(await start([privateRedis(config, config.redis)]))) return early();
     releaseMachine = await claimMachine(config, {
       onTaken: (error) => {
         console.error(`\n${error.message}\nThis machine stops.`);
@@ -85,7 +92,7 @@ async function main(): Promise<number> {
       },
       signal: stopping.signal,
     });
-    if (releaseMachine === null) return 130;
+    if (releaseMachine === null) return early();
     // A runtime reads the tokenizers of the models and encoders.
     const models = serves('runtime') || serves('gpu-host') ? [...config.models, ...config.encoders] : [];
     const kinds = new Map(models.map((entry) => [entry.source, 'kind' in entry ? ['--kind', entry.kind] : []]));
@@ -94,7 +101,7 @@ async function main(): Promise<number> {
         output: flags.json ? 'progress' : 'inherit',
         signal: stopping.signal,
       });
-      if (stopping.signal.aborted) return 130;
+      if (stopping.signal.aborted) return early();
       if (pulled !== 0) throw new ConfigError(`The model ${model} could not be had.`);
     }
     const wanted = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
@@ -102,12 +109,13 @@ async function main(): Promise<number> {
     const isWhole = serves('gateway') && serves('runtime');
     const first = isWhole ? (wanted ?? firstFunctions(config)) : [];
     const areDeployed = noteAwaited(config, first);
-    if (!(await start(machineProcesses(config)))) return 130;
+    if (!(await start(machineProcesses(config)))) return early();
     await deployBundled(config, first, stopping.signal);
     if (!stopping.signal.aborted) areDeployed();
     const story = isWhole && !flags['no-story'] && !flags.json && !stopping.signal.aborted;
     if (story) await streamStory(config, stopping.signal, say);
     const url = `http://${config.host}:${config.port}`;
+    if (!stopping.signal.aborted) mark.begin();
     tell({
       kind: 'serving',
       url,
@@ -125,6 +133,7 @@ async function main(): Promise<number> {
     await deploying;
     return code;
   } finally {
+    mark.end();
     const force = () => {
       say('Stopping at once.');
       supervisor.kill();
@@ -141,11 +150,12 @@ async function main(): Promise<number> {
 }
 
 function listenForSignals(stopping: AbortController, say: (line: string) => void): void {
-  const stop = () => {
-    say('');
-    stopping.abort();
+  const stop = (cause?: NodeJS.Signals | Error) => {
+    if (!stopping.signal.aborted) say('');
+    stopping.abort(cause);
   };
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, stop);
+  // A service manager that signals every process reaches this one twice, since `pie up` passes its own signal on. The second must not end the drain.
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, stop);
   // A parent that owns this platform (such as a test) holds the lifeline's other end. The children get lifelines of their own.
   if (process.env[LIFELINE_VARIABLE] === 'stdin') process.stdin.once('end', stop).once('error', stop).resume().unref();
   delete process.env[LIFELINE_VARIABLE];

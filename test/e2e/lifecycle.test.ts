@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -9,7 +10,7 @@ import { test } from 'node:test';
 import { invoke, numberOf, terminal } from '#test/harness/events.ts';
 import { freePort, isAlive, Platform, ROOT } from '#test/harness/platform.ts';
 
-test('Ctrl-C lets a running story end, stops every process, and a second start finds the deployed function', async () => {
+test('a drain lets a running story end, stops every process and is bounded, and a second start finds the deployed function', async () => {
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
   try {
     const first = await Platform.start({ home, functions: ['text-completion'] });
@@ -17,7 +18,11 @@ test('Ctrl-C lets a running story end, stops every process, and a second start f
     const source = path.join(home, 'hello.ts');
     await writeFile(
       source,
-      `export const run = async (input: string) => JSON.stringify({ hello: JSON.parse(input).name });`,
+      `export const run = async (input: string) => {
+         const { name } = JSON.parse(input);
+         while (name === 'for ever');
+         return JSON.stringify({ hello: name });
+       };`,
     );
     const deploy = await first.pie(['deploy', source, '--name', 'hello', '--json']);
     assert.equal(deploy.code, 0, deploy.stderr);
@@ -30,18 +35,35 @@ test('Ctrl-C lets a running story end, stops every process, and a second start f
       { prompt: '', maxTokens: 200, temperature: 0 },
       {
         onEvent: (event) => {
-          if (numberOf(event) === 3) stopping = first.stop();
+          // A service manager that signals all processes reaches the supervisor twice: `pie up` passes its own signal on.
+          if (numberOf(event) === 3) stopping = first.stop('SIGTERM');
+          if (numberOf(event) === 4) void first.stop('SIGTERM');
         },
       },
     );
     assert.equal(terminal(events)?.event, 'result');
     assert.equal(await stopping, 0);
+    stopping = undefined;
     assert.deepEqual(pids.filter(isAlive), []);
 
-    await using second = await Platform.start({ home, functions: false });
+    await using second = await Platform.start({ home, functions: false, config: 'drain_ms = 500' });
+    assert.ok(existsSync(path.join(home, 'run/serving')));
     const again = await invoke(second, 'hello', { name: 'you' });
     assert.deepEqual(terminal(again)?.data.output, { hello: 'you' });
     assert.equal(second.apiKey, first.apiKey);
+    const endless = await invoke(
+      second,
+      'hello',
+      { name: 'for ever' },
+      {
+        onEvent: () => {
+          stopping ??= second.stop('SIGTERM');
+        },
+      },
+    );
+    assert.equal(terminal(endless)?.event, 'error');
+    assert.equal(await stopping, 0);
+    assert.ok(!existsSync(path.join(home, 'run/serving')));
   } finally {
     await rm(home, { recursive: true, force: true, maxRetries: 10 });
   }
@@ -58,7 +80,14 @@ test('two platforms run side by side, and a home serves one platform only', asyn
   await assert.rejects(Platform.start({ home: one.home, functions: false }), /in use by a running platform/);
 });
 
-test('Ctrl-C during the start ends the platform and leaves no process', async () => {
+for (const [signal, code] of [
+  ['SIGINT', 130],
+  ['SIGTERM', 0],
+] as const)
+  test(`${signal} during the start ends the platform with ${code} and leaves no process`, () =>
+    stopDuringStart(signal, code));
+
+async function stopDuringStart(signal: NodeJS.Signals, code: number): Promise<void> {
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
   const environment = { ...process.env, PIE_HOME: home, PIE_PORT: String(await freePort()), REDIS_URL: '' };
   const starting = spawn(process.execPath, ['infra/up.ts', '--json', '--no-functions'], {
@@ -74,14 +103,14 @@ test('Ctrl-C during the start ends the platform and leaves no process', async ()
       if (event.pid !== undefined) pids.push(event.pid);
       serves ||= event.kind === 'serving';
       // Redis starts first; the other processes are not ready yet.
-      if (event.name === 'redis') starting.kill('SIGINT');
+      if (event.name === 'redis') starting.kill(signal);
     }
     // A late signal ends a platform that already serves, which exits with 0.
-    assert.deepEqual(await exited, [serves ? 0 : 130, null]);
+    assert.deepEqual(await exited, [serves ? 0 : code, null]);
     assert.ok(pids.length > 0);
     assert.deepEqual(pids.filter(isAlive), []);
   } finally {
     starting.kill('SIGKILL');
     await rm(home, { recursive: true, force: true, maxRetries: 10 });
   }
-});
+}

@@ -1,0 +1,43 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Config } from './config.ts';
+import type { SupervisorEvent } from './supervisor/supervisor.ts';
+
+/**
+ * The file `serving` in the run directory. It exists while all processes of this machine are ready, so a probe of any role needs no program:
+ * `test -e $PIE_HOME/run/serving`.
+ */
+export class ServingMark {
+  readonly #file: string;
+  readonly #away = new Set<string>();
+  #isServing = false;
+
+  /** Removes the file that a killed supervisor left. */
+  constructor({ runDirectory }: Pick<Config, 'runDirectory'>) {
+    this.#file = path.join(runDirectory, 'serving');
+    rmSync(this.#file, { force: true });
+  }
+
+  note({ kind, name }: SupervisorEvent): void {
+    if (kind === 'died') this.#away.add(name);
+    else this.#away.delete(name);
+    this.#show();
+  }
+
+  /** Called when the start is over. */
+  begin(): void {
+    this.#isServing = true;
+    this.#show();
+  }
+
+  /** Called when the drain begins. */
+  end(): void {
+    this.#isServing = false;
+    this.#show();
+  }
+
+  #show(): void {
+    if (this.#isServing && this.#away.size === 0) writeFileSync(this.#file, '');
+    else rmSync(this.#file, { force: true });
+  }
+}
