@@ -10,7 +10,16 @@ test('the generated guides are those of docs/', async () => {
 
 test('the index links to each guide, and each guide links only to pages that the gateway has', () => {
   const names = [...guideIndex().matchAll(/href="\/docs\/guides\/([\w-]+)"/g)].map(([, name = '']) => name);
-  assert.deepEqual(names, ['clients', 'configure', 'inferlets', 'operate', 'threat-model']);
+  assert.deepEqual(names, [
+    'clients',
+    'configure',
+    'containers',
+    'inferlets',
+    'kubernetes',
+    'operate',
+    'systemd',
+    'threat-model',
+  ]);
   for (const name of names) {
     const html = guidePage(name) ?? '';
     assert.match(html, /<h1>/);

@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, test } from 'node:test';
+import { parse, parseAllDocuments } from 'yaml';
+import { loadConfig } from '../config.ts';
+import { ROOT } from '../install.ts';
+import { stopBoundMs } from '../testing/stop-bound.ts';
+import { assertKnownVariables } from '../testing/variables.ts';
+
+const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
+const DOCKERFILE = read('infra/container/Dockerfile');
+const SERVING = '/var/lib/pie/run/serving';
+
+const home = mkdtempSync(path.join(os.tmpdir(), 'pie-container-'));
+after(() => rmSync(home, { recursive: true }));
+
+interface Service {
+  readonly environment?: Readonly<Record<string, string>>;
+  readonly stop_grace_period: string;
+  readonly cap_drop: readonly string[];
+  readonly security_opt: readonly string[];
+  readonly secrets?: readonly (string | { readonly source: string })[];
+  readonly volumes: readonly string[];
+  readonly privileged?: boolean;
+}
+
+interface Compose {
+  readonly services: Readonly<Record<string, Service>>;
+  readonly secrets?: object;
+  readonly volumes: object;
+}
+
+const COMPOSE = ['infra/container/compose.yaml', 'infra/container/compose.machines.yaml'].map(
+  (file): Compose => parse(read(file), { merge: true }),
+);
+
+/** The variables of the images. */
+const imageVariables = (): Record<string, string> => {
+  const block = /^ENV ((?:.*\\\n)*.*)$/m.exec(DOCKERFILE)?.[1] ?? '';
+  return Object.fromEntries([...block.matchAll(/(\w+)=(\S+)/g)].map(([, name = '', value = '']) => [name, value]));
+};
+
+/** The configuration of a container, with its home in a folder of this test and the pie.toml of docs/containers.md. */
+function configOf(variables: Readonly<Record<string, string>>) {
+  const file = path.join(home, 'pie.toml');
+  const [, text = ''] = /^cat > secrets\/pie.toml <<END\n(.*?)^END$/ms.exec(read('docs/containers.md')) ?? [];
+  writeFileSync(file, text);
+  const shared = variables.PIE_CONFIG === undefined ? {} : { PIE_CONFIG: file };
+  return loadConfig({ ...imageVariables(), ...variables, ...shared, PIE_HOME: path.join(home, 'home') });
+}
+
+const NEEDED_BY_SANDBOXES = ['seccomp=./seccomp.json', 'apparmor=unconfined', 'systempaths=unconfined'];
+
+test('the services of the compose files are machines that the configuration accepts, with time for their drain', () => {
+  for (const { services, secrets = {}, volumes } of COMPOSE) {
+    for (const [name, service] of Object.entries(services)) {
+      for (const secret of service.secrets ?? [])
+        assert.ok(
+          (typeof secret === 'string' ? secret : secret.source) in secrets,
+          `${name}: ${JSON.stringify(secret)}`,
+        );
+      for (const volume of service.volumes) assert.ok((volume.split(':')[0] ?? '') in volumes, `${name}: ${volume}`);
+      assert.deepEqual([service.cap_drop, service.privileged], [['ALL'], undefined], name);
+      assert.ok(service.security_opt.includes('no-new-privileges:true'), name);
+      if (service.environment === undefined) continue;
+      assertKnownVariables(Object.keys(service.environment));
+      const config = configOf(service.environment);
+      assert.equal(config.machine.name, name);
+      const { address, roles } = config.machine;
+      assert.equal(address, roles.length === 1 && roles[0] !== 'gateway' ? name : undefined);
+      const graceMs = Number(/^(\d+)s$/.exec(service.stop_grace_period)?.[1]) * 1000;
+      assert.ok(graceMs > stopBoundMs(config), `${name}: ${graceMs} ms for ${stopBoundMs(config)} ms`);
+      const given = service.security_opt.filter((option) => NEEDED_BY_SANDBOXES.includes(option));
+      assert.deepEqual(given, roles.includes('runtime') ? NEEDED_BY_SANDBOXES : [], name);
+    }
+  }
+});
+
+test('the image has the variables, the command and the files that it names', () => {
+  assertKnownVariables(Object.keys(imageVariables()).filter((name) => name.startsWith('PIE_')));
+  assert.equal(configOf({}).home, path.join(home, 'home'));
+  assert.match(DOCKERFILE, /^ENTRYPOINT \["tini", "--", "pie"\]\nCMD \["up", "--no-story"\]$/m);
+  assert.match(read('infra/up.ts'), /'no-story': \{ type: 'boolean'/);
+  assert.match(DOCKERFILE, /^HEALTHCHECK .* CMD test -e "\$PIE_HOME\/run\/serving"$/m);
+  assert.equal(path.join(loadConfig({ PIE_HOME: '/var/lib/pie' }).runDirectory, 'serving'), SERVING);
+  for (const [, files = ''] of DOCKERFILE.matchAll(/^COPY (?!--from)(.*) \S+$/gm))
+    for (const file of files.split(' ')) assert.ok(existsSync(path.join(ROOT, file)), file);
+});
+
+interface Pod {
+  readonly hostUsers?: boolean;
+  readonly terminationGracePeriodSeconds: number;
+  readonly containers: readonly {
+    readonly env: readonly { readonly name: string; readonly value?: string }[];
+    readonly lifecycle?: { readonly preStop: { readonly sleep: { readonly seconds: number } } };
+    readonly securityContext: Readonly<Record<string, unknown>>;
+    readonly [probe: `${string}Probe`]: {
+      readonly httpGet?: { readonly path: string };
+      readonly exec?: { readonly command: readonly string[] };
+    };
+  }[];
+}
+
+test('the pods of docs/kubernetes.md have known variables, existing probes and time for pause and drain', () => {
+  const [, text = ''] = /^```yaml\n(.*?)^```$/ms.exec(read('docs/kubernetes.md')) ?? [];
+  const pods = parseAllDocuments(text).map((document): Pod => document.toJS().spec.template.spec);
+  assert.equal(pods.length, 2);
+  const routes = read('gateway/app/routes/system.ts');
+  for (const { hostUsers, terminationGracePeriodSeconds, containers } of pods) {
+    const [container] = containers;
+    assert.ok(container);
+    assertKnownVariables(container.env.map(({ name }) => name));
+    const given = { PIE_MACHINE: 'pie-0', PIE_ADDRESS: '10.0.0.5', REDIS_URL: 'redis://redis' };
+    const config = configOf({
+      ...given,
+      ...Object.fromEntries(container.env.flatMap(({ name, value }) => (value === undefined ? [] : [[name, value]]))),
+    });
+    const pauseMs = (container.lifecycle?.preStop.sleep.seconds ?? 0) * 1000;
+    assert.ok(terminationGracePeriodSeconds * 1000 > pauseMs + stopBoundMs(config));
+    for (const name of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
+      const { httpGet, exec } = container[name] ?? {};
+      if (httpGet) assert.ok(routes.includes(`path: '${httpGet.path}'`), httpGet.path);
+      if (exec) assert.deepEqual(exec.command, ['test', '-e', SERVING]);
+    }
+    const isRuntime = config.machine.roles.includes('runtime');
+    assert.deepEqual(
+      [hostUsers, container.securityContext.procMount],
+      isRuntime ? [false, 'Unmasked'] : [undefined, undefined],
+    );
+    assert.equal(container.securityContext.privileged, undefined);
+  }
+});
