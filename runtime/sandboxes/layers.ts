@@ -28,7 +28,7 @@ export class IsolationError extends Error {
 }
 
 const GET_NAMESPACES =
-  'install bubblewrap (`apt-get install bubblewrap`) and let this user make user namespaces (`sysctl kernel.unprivileged_userns_clone=1` or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; in a container, run it with a seccomp profile that allows `unshare`)';
+  'install bubblewrap (`apt-get install bubblewrap`) and let this user make user namespaces (`sysctl kernel.unprivileged_userns_clone=1` or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; in a container, give it the options of docs/containers.md)';
 
 /**
  * Decides which layers confine processes. Pure. `auto` takes namespaces where they work, and otherwise names the missing parts.
