@@ -29,6 +29,8 @@ const runs = Number(values.runs);
 const first = Number(values.seed);
 if (!(Number.isInteger(runs) && runs > 0)) refuseArguments(USAGE, `--runs ${values.runs} is no number of runs.`);
 if (!(Number.isInteger(first) && first >= 0)) refuseArguments(USAGE, `--seed ${values.seed} is no seed.`);
+// An interrupted run, too, leaves no networks and disks behind: they are removed on exit.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
 if (values.machines) await faults();
 else await kills();
 

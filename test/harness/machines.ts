@@ -42,6 +42,7 @@ export class Machines implements AsyncDisposable {
     this.shape = shape;
     this.#disks = disks;
     this.network = new Network([FRONT, ...Object.keys(shape)]);
+    process.once('exit', this.#abandon);
   }
 
   /** Starts the first machine; the others `join`. */
@@ -167,7 +168,15 @@ export class Machines implements AsyncDisposable {
     return runtimes.some((each: { machine: string; alive: boolean }) => each.machine === machine && each.alive);
   }
 
+  /** What would outlive this process. */
+  readonly #abandon = (): void => {
+    this.#server?.kill('SIGKILL');
+    if (!this.#disks) return;
+    for (const home of this.#homes.values()) execFileSync('umount', ['-l', home]);
+  };
+
   async [Symbol.asyncDispose](): Promise<void> {
+    process.off('exit', this.#abandon);
     const front = this.#platforms.get(FRONT);
     this.#platforms.delete(FRONT);
     await Promise.all([...this.#platforms.values()].map((machine) => machine[Symbol.asyncDispose]()));
