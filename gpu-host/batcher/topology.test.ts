@@ -77,6 +77,17 @@ test('a call yields for a time and then keeps its turn, whatever priorities its 
   }
 });
 
+test('a change of priority gives back no turn that a call has lent', () => {
+  const trace = single();
+  decode(trace, 't/b.1', 0);
+  decode(trace, 'u/a.1');
+  decode(trace, 't/a.1', 5);
+  const order = trace.step();
+  for (const priority of [-10, 0]) trace.batcher.setPriority(trace.queue('t/b.1'), priority);
+  decode(trace, 't/a.2', 5);
+  assert.deepEqual([...order, ...trace.steps().flat()], ['t/a.1', 'u/a.1', 't/a.2', 't/b.1']);
+});
+
 test('a call yields while others with a depth wait for it', () => {
   const trace = single();
   deep(trace, 't/b.1', 1);

@@ -1,7 +1,9 @@
 import type { BatchCall } from './call.ts';
 
-/** Most that a call of priority 0 may yield, in levels of priority. A tenant whose functions have no priorities has workflows, too. */
+/** Most that a call may yield, in levels of priority. */
 const MOST_LEVELS = 10;
+/** Calls of one tenant and priority that exchange turns; later ones wait for theirs, which bounds the cost of a batch. */
+const MOST_CALLS = 1024;
 
 /** A place in the order of all calls. */
 interface Turn {
@@ -24,12 +26,10 @@ export function takeTurnsInTopology(calls: readonly BatchCall[], agingMs: number
   for (const call of calls) {
     // A call that others wait for has their urgency, and theirs must not go to calls for which they do not wait.
     if (call.depth === undefined || call.links?.lentMs !== undefined) continue;
-    // The queue's priority may have changed.
-    call.yieldMs = Math.min(call.yieldMs, mostYieldMs(call, agingMs));
     const key = `${call.queue.priority} ${call.queue.tenant}`;
     const group = groups.get(key);
-    if (group) group.push(call);
-    else groups.set(key, [call]);
+    if (!group) groups.set(key, [call]);
+    else if (group.length < MOST_CALLS) group.push(call);
   }
   for (const group of groups.values()) if (group.length > 1) exchange(group, agingMs);
 }
@@ -48,9 +48,9 @@ function exchange(group: readonly BatchCall[], agingMs: number): void {
   }
 }
 
-/** Most that a call may yield, milliseconds. */
-export const mostYieldMs = ({ queue, depth }: BatchCall, agingMs: number): number =>
-  depth === undefined ? 0 : Math.max(0, queue.priority + MOST_LEVELS) * agingMs;
+/** Most that a call may yield, milliseconds. It does not depend on the priority: a change of that must give back no turn that was taken. */
+export const mostYieldMs = ({ depth }: BatchCall, agingMs: number): number =>
+  depth === undefined ? 0 : MOST_LEVELS * agingMs;
 
 function inTopology(a: BatchCall, b: BatchCall): number {
   return a.queue.query - b.queue.query || (b.depth ?? 0) - (a.depth ?? 0) || a.arrival - b.arrival;

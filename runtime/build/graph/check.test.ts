@@ -85,19 +85,21 @@ describe('the check of workflows', () => {
     }
   });
 
-  it('refuses a value in an assignment that looks at it, and in a file with JSX', async () => {
+  it('refuses a value in an assignment that looks at it, and in a file with JSX or decorators', async () => {
     const source = (test: string) => `export const more = (value: any): string => {
   ${test}
   const shown = <b />;
   return String(shown === undefined);
 };
 const React = { createElement: () => 'b' };
+const d = (..._: unknown[]): void => undefined;
 `;
     const index = TRACED.replace('./more.ts', './more.tsx');
     for (const [test, column] of [
       [`value ||= 'a';`, 3],
       [`let one = { value }; one.value &&= 'a';`, 24],
       [`if (value) return 'a';`, 7],
+      [`@d class One {} if (value) return 'a';`, 23],
     ] as const) {
       const files = { 'index.ts': index, 'more.tsx': source(test), 'pie.json': manifest({ topic: 'a' }) };
       await assert.rejects(check(files), new RegExp(`: more\\.tsx:2:${column}: This condition looks at a value`));
@@ -106,15 +108,34 @@ const React = { createElement: () => 'b' };
     assert.match((await check(files))[0] ?? '', /"plain" is traced/);
   });
 
-  it('lets values be compared with each other', async () => {
-    const more = `const seen: unknown[] = [];
-export const more = (value: unknown): string => {
-  seen.push(value);
+  it('lets a value be compared with itself, and refs with each other', async () => {
+    const more = `export const more = (value: unknown): string => {
+  const seen = [value];
   return seen.some((each) => each === value) && !seen.some((each) => each !== value) ? 'a' : 'b';
 };
 `;
     const notes = await check({ 'index.ts': TRACED, 'more.ts': more, 'pie.json': manifest({ topic: 'a' }) });
     assert.match(notes[0] ?? '', /"plain" is traced/);
+    const refs = `${HEAD}
+export const app = workflow('refs', (g) => {
+  const [one, other] = ['a', 'b'].map((text) => g.generate(text, { maxTokens: 1 }));
+  return { answer: one === other ? one : other };
+});
+export const run = () => app;
+`;
+    await check({ 'index.ts': refs });
+  });
+
+  it('refuses two values of a program that are compared with each other', async () => {
+    const more = `let before: unknown;
+export const more = (value: unknown): string => {
+  const isEqual = value === before ? 'a' : 'b';
+  before = value;
+  return isEqual;
+};
+`;
+    const refused = check({ 'index.ts': TRACED, 'more.ts': more, 'pie.json': manifest({ topic: 'a' }) });
+    await assert.rejects(refused, /more\.ts:3:19: This condition looks at a value/);
   });
 
   it('refuses a ref of a workflow in a condition', async () => {

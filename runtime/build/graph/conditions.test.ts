@@ -72,6 +72,10 @@ describe('checks of conditions', () => {
     );
   });
 
+  it('stand behind a line for the shell', () => {
+    assert.equal(outcome(checked('#!/usr/bin/env node\nif (1) out = 2;')).out, 2);
+  });
+
   it('keep the lines of the source', () => {
     const code = 'let a = 1;\n\nif (a)\n  a = 2;\n';
     assert.equal(withChecks(code, () => '')?.split('\n').length, code.split('\n').length);

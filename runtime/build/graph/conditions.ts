@@ -46,6 +46,8 @@ async function compile(path: string): Promise<{ readonly code: string; readonly 
     sourcesContent: false,
     logLevel: 'silent',
     // `a ||= b` becomes `a || (a = b)`, whose left side can be checked.
+    // The parser reads no decorators, which the target lacks.
+    target: 'es2023',
     supported: { 'logical-assignment': false },
   });
   const output = (suffix: string) => outputFiles.find((file) => file.path.endsWith(suffix))?.text ?? '';
@@ -68,8 +70,9 @@ export function withChecks(code: string, placeOf: (line: number, column: number)
     checked += code.slice(from, at) + text;
     from = at + instead;
   }
-  // On the first line, so that lines stay.
-  return `import { compared as ${COMPARED}, tested as ${TESTED} } from '@pie/inferlet/workflow'; ${checked}${code.slice(from)}`;
+  // On the first line, so that lines stay; a line for the shell may only stand at the beginning.
+  const body = (checked + code.slice(from)).replace(/^#!/, '//');
+  return `import { compared as ${COMPARED}, tested as ${TESTED} } from '@pie/inferlet/workflow'; ${body}`;
 }
 
 const TESTED = '__pieTested';

@@ -12,7 +12,7 @@ import { prompt, workflow } from '@pie/inferlet/workflow';
 export const app = workflow('two-steps', (g, { topic, fault }: { topic: string; fault?: string }) => {
   if (fault === 'model') models();
   if (fault === 'file') process.getBuiltinModule('fs').readFileSync('/etc/hostname');
-  const first = g.component('first', () => g.generate(\`About \${topic}:\`, { maxTokens: 4 }));
+  const first = g.component('first', () => g.generate(\`About \${topic}:\`, { maxTokens: 4, model: 'small' }));
   return { second: g.component('second', () => g.generate(prompt\`Write a long story that begins so: \${first}\`)) };
 });
 export const run = defineInferlet((input: { topic: string }) => app.run(input));

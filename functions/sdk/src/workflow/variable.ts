@@ -88,11 +88,11 @@ export function tested<T>(value: T, place: string): T {
 }
 
 /**
- * The result of a comparison, with the places of its sides for {@link tested}. Two values that may not exist yet are compared as such, whatever
- * they will be: the same one is equal to itself alone.
+ * The result of a comparison, with the places of its sides for {@link tested}. Outputs of a graph's nodes are compared as such, and a value with
+ * itself. Two values of a program that differ may become equal texts, so their comparison is refused.
  */
 export function compared(one: unknown, other: unknown, operator: string, place: string, otherPlace: string): boolean {
-  if (!(isOpen(one) && isOpen(other))) {
+  if (one !== other && !(isRef(one) && isRef(other))) {
     tested(one, place);
     tested(other, otherPlace);
   }
@@ -109,8 +109,6 @@ export function compared(one: unknown, other: unknown, operator: string, place: 
       return one != other;
   }
 }
-
-const isOpen = (value: unknown): boolean => isVariable(value) || isRef(value);
 
 /** The node's output that gives a variable its value. */
 export function outputOf(variable: Variable): Ref<'text'> {
