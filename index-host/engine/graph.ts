@@ -5,7 +5,7 @@ import { norm } from './similarity.ts';
 /** Parameters of the graph (Malkov and Yashunin, HNSW, 2018): links of a node, and the width of the searches for them and for queries. */
 const CONNECTIVITY = 16;
 const WIDTH_ADD = 128;
-const WIDTH_SEARCH = 128;
+const WIDTH_SEARCH = 96;
 
 const KINDS: Readonly<Record<Metric, MetricKind>> = {
   cosine: MetricKind.Cos,
