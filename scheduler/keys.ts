@@ -79,9 +79,9 @@ export interface Keys {
   readonly joinedMachines: string;
   /** String with a TTL: the key of a token with which one machine may join. */
   joinToken(id: string): string;
-  /** String: the restore that replaces the platform, or that broke off; no machine is claimed meanwhile. */
+  /** String: the restore that changes the platform, or that broke off; no machine starts or goes on meanwhile. */
   readonly restoreMark: string;
-  /** String with a TTL: the restore that runs. */
+  /** String with a TTL: the restore that runs; no machine starts meanwhile. */
   readonly restoreLease: string;
   /** Channel: a machine has come, changed or gone; its name, or `removalNotice` of it. */
   readonly machinesChannel: string;
@@ -319,4 +319,5 @@ export const machineKeys = (keys: Keys, name: string, fingerprint = ''): string[
   keys.machineCertificate(fingerprint),
   keys.joinedMachines,
   keys.restoreMark,
+  keys.restoreLease,
 ];

@@ -6,7 +6,7 @@ import { agreeOnMasterKey, assertMasterKey, keyOfOthers } from '../secrets/share
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { CertificateTaken, MachineLease, MachineNameTaken, PlatformRestoring, RolesRefused } from './lease.ts';
-import { RestoreMark, RestoreRuns } from './restore-mark.ts';
+import { RestoreLost, RestoreMark, RestoreRuns } from './restore-mark.ts';
 import type { MachineDescription } from './types.ts';
 
 const description = (name: string, more: Partial<MachineDescription> = {}): MachineDescription => ({
@@ -102,20 +102,34 @@ describe('the registry of machines', () => {
     await renewed.release();
   });
 
-  it('claims no machine while a restore runs or after one that broke off; a running one stops', async () => {
+  it('starts no machine while a restore runs or after one that broke off; a running one stops when it changes the platform', async () => {
     const told = Promise.withResolvers<Error>();
-    const east = await claim(description('east'), { leaseMs: 100, onTaken: told.resolve });
     const { store } = scheduler;
-    const broken = await RestoreMark.set(store, 'first');
-    assert.ok((await told.promise) instanceof PlatformRestoring);
-    await assert.rejects(RestoreMark.set(store, 'second'), RestoreRuns);
-    broken.changes();
-    await broken.release();
-    const refused = await RestoreMark.set(store, 'third');
+    const { restoreLease, restoreMark, machineLease } = store.keys;
+    const east = await claim(description('east'), { leaseMs: 1000, onTaken: told.resolve });
+    const refused = await RestoreMark.begin(store, 'first');
+    await assert.rejects(RestoreMark.begin(store, 'second'), RestoreRuns);
+    await assert.rejects(claim(description('west')), /A restore into this Redis runs or broke off: that of first/);
+    await store.redis.pexpire(machineLease('east'), 500);
+    await eventually(
+      async () => (await store.redis.pttl(machineLease('east'))) > 500,
+      'a running machine renews its lease',
+    );
+    assert.equal(await store.redis.exists(restoreMark), 0);
     await refused.release();
+    const late = await RestoreMark.begin(store, 'late');
+    await store.redis.del(restoreLease);
+    await assert.rejects(late.set(), RestoreLost);
+    await late.release();
+    assert.equal(await store.redis.exists(restoreMark), 0);
+    const broken = await RestoreMark.begin(store, 'third');
+    await broken.set();
+    assert.ok((await told.promise) instanceof PlatformRestoring);
+    await broken.release();
+    await (await RestoreMark.begin(store, 'fourth')).release();
     await assert.rejects(claim(description('west')), /A restore into this Redis runs or broke off: that of third/);
-    const whole = await RestoreMark.set(store, 'fourth');
-    whole.changes();
+    const whole = await RestoreMark.begin(store, 'fifth');
+    await whole.set();
     whole.whole();
     await whole.release();
     const west = await claim(description('west'));

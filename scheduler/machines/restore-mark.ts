@@ -6,6 +6,7 @@ const LEASE_MS = 15_000;
 const RENEWALS_PER_LEASE = 5;
 
 const BEGIN = loadScript(new URL('./scripts/begin-restore.lua', import.meta.url));
+const RENEW = loadScript(new URL('./scripts/renew-restore.lua', import.meta.url));
 
 /** Another restore writes into the same Redis. */
 export class RestoreRuns extends Error {
@@ -18,32 +19,41 @@ export class RestoreRuns extends Error {
   }
 }
 
+/** The restore has held its lease no more for a while: another one may run. */
+export class RestoreLost extends Error {
+  override readonly name = 'RestoreLost';
+
+  constructor() {
+    super('The restore stood still for so long that another one may have begun.');
+  }
+}
+
 /**
- * The mark of a restore in the Redis that it writes: no supervisor of any machine claims its name there meanwhile, nor after a restore that
- * broke off and left a part of the platform.
+ * The lease and the mark of a restore in the Redis that it writes. While it holds the lease, no supervisor of any machine claims a name there.
+ * With the mark, machines that run stop, too, and none starts after a restore that broke off and left a part of the platform.
  */
 export class RestoreMark {
   readonly #store: Store;
-  readonly #wasLeft: boolean;
+  readonly #holder: string;
   readonly #timer: NodeJS.Timeout;
-  #hasChanged = false;
   #isWhole = false;
 
-  private constructor(store: Store, holder: string, wasLeft: boolean) {
+  private constructor(store: Store, holder: string) {
     this.#store = store;
-    this.#wasLeft = wasLeft;
+    this.#holder = holder;
     // A renewal that fails is followed by another, or by the failure of the restore's own writes.
-    this.#timer = setInterval(() => void begin(store, holder).catch(() => undefined), LEASE_MS / RENEWALS_PER_LEASE);
+    this.#timer = setInterval(() => void this.#renew(false).catch(() => undefined), LEASE_MS / RENEWALS_PER_LEASE);
   }
 
   /**
+   * Takes the lease alone.
    * @param holder who restores, for messages: unique among restores that run at the same time
    * @throws RestoreRuns
    */
-  static async set(store: Store, holder: string): Promise<RestoreMark> {
-    const [state, value] = await begin(store, holder);
-    if (state === 'held') throw new RestoreRuns(value);
-    return new RestoreMark(store, holder, value === '1');
+  static async begin(store: Store, holder: string): Promise<RestoreMark> {
+    const other = await store.script(BEGIN, [store.keys.restoreLease], [holder, LEASE_MS]);
+    if (other !== null) throw new RestoreRuns(String(other));
+    return new RestoreMark(store, holder);
   }
 
   /** Keys that a restore must leave when it removes those of the platform. */
@@ -51,9 +61,12 @@ export class RestoreMark {
     return keysOf(this.#store);
   }
 
-  /** The restore begins to change the platform. */
-  changes(): void {
-    this.#hasChanged = true;
+  /**
+   * Sets the mark: the restore begins to change the platform.
+   * @throws RestoreLost
+   */
+  async set(): Promise<void> {
+    if (!(await this.#renew(true))) throw new RestoreLost();
   }
 
   /** The platform is whole again: restored, or removed. */
@@ -61,18 +74,17 @@ export class RestoreMark {
     this.#isWhole = true;
   }
 
-  /** Ends the lease, and removes the mark unless a part of a platform is left. */
+  /** Ends the lease, and removes the mark when the platform is whole again. */
   async release(): Promise<void> {
     clearInterval(this.#timer);
     const [lease = '', mark = ''] = this.keys;
-    const isPartLeft = this.#hasChanged ? !this.#isWhole : this.#wasLeft;
-    await this.#store.call((redis) => (isPartLeft ? redis.del(lease) : redis.del(lease, mark)));
+    await this.#store.call((redis) => (this.#isWhole ? redis.del(lease, mark) : redis.del(lease)));
+  }
+
+  async #renew(marks: boolean): Promise<boolean> {
+    const args = [this.#holder, LEASE_MS, marks ? '1' : '0'];
+    return (await this.#store.script(RENEW, keysOf(this.#store), args)) === 1;
   }
 }
 
 const keysOf = ({ keys }: Store): string[] => [keys.restoreLease, keys.restoreMark];
-
-async function begin(store: Store, holder: string): Promise<[state: string, value: string]> {
-  const [state, value] = (await store.script(BEGIN, keysOf(store), [holder, LEASE_MS])) as string[];
-  return [String(state), String(value)];
-}

@@ -193,13 +193,13 @@ describe('a backup', () => {
     await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
     const machine = { name: 'west', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
     const claim = () => MachineLease.claim(new Store(to), machine, { onTaken: () => undefined });
-    const broken = await RestoreMark.set(new Store(to), 'a restore that dies');
-    broken.changes();
+    const broken = await RestoreMark.begin(new Store(to), 'a restore that dies');
+    await broken.set();
     await broken.release();
     await assert.rejects(claim(), /A restore into this Redis runs or broke off: that of a restore that dies/);
     await restoreInto('broken', { force: true });
     await (await claim()).release();
-    const runs = await RestoreMark.set(new Store(to), 'another');
+    const runs = await RestoreMark.begin(new Store(to), 'another');
     await refused(() => restoreInto('broken', { force: true }), /Another restore runs: that of another/);
     await runs.release();
     await to.flushall();

@@ -55,7 +55,7 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
           withRedis(settings, undefined, async (redis) => {
             const mark = await marked(redis);
             try {
-              // In this order: a machine that starts meanwhile finds the mark, or is found.
+              // In this order: a machine that starts meanwhile finds the lease, or is found.
               await assertStopped(redis);
               await assertEmpty(config, redis, request);
               await assertRoom(config, redis, contents);
@@ -121,7 +121,7 @@ async function claimed<T>(config: Config, work: () => Promise<T>): Promise<T> {
 
 async function marked(redis: Redis): Promise<RestoreMark> {
   try {
-    return await RestoreMark.set(new Store(redis, { prefix: PREFIX }), `${hostname()} (process ${process.pid})`);
+    return await RestoreMark.begin(new Store(redis, { prefix: PREFIX }), `${hostname()} (process ${process.pid})`);
   } catch (error) {
     if (!(error instanceof RestoreRuns)) throw error;
     throw new Failure(error.message, { exitCode: EXIT.refused, code: 'restore-runs', advice: 'Wait for its end.' });
@@ -166,12 +166,12 @@ async function replace(
   contents: Contents,
   { onProgress, signal, mark }: RestoreRequest & { readonly mark: RestoreMark },
 ): Promise<void> {
+  await mark.set();
   const unmark = markRestoring(config);
   const restored = () => {
     unmark();
     mark.whole();
   };
-  mark.changes();
   await clear(config, redis, mark);
   try {
     await write(config, redis, file, signal, (records, files) =>

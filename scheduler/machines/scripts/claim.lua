@@ -8,7 +8,8 @@
   KEYS[5] fingerprints of the certificates of removed machines (set)
   KEYS[6] name of the machine that has this certificate (string with a TTL)
   KEYS[7] machines that have joined (hash)
-  KEYS[8] mark of a restore that runs or broke off (string)
+  KEYS[8] mark of a restore that changes the platform or broke off (string)
+  KEYS[9] lease of the restore that runs (string with a TTL)
   ARGV[1] name
   ARGV[2] life of the supervisor
   ARGV[3] how long the lease holds, ms
@@ -19,7 +20,7 @@
   ARGV[8] roles of the machine, as JSON text
 
   Returns false when the name is claimed, 'removed' when an operator has removed the machine, 'owned NAME' when the certificate is another
-  machine's, 'restoring HOLDER' while a restore replaces the platform, 'roles ROLES' when the machine's token allowed only these, else {description of the machine that holds the name as JSON text, how long its lease holds yet in ms}.
+  machine's, 'restoring HOLDER' while a restore keeps the machine from starting or going on, 'roles ROLES' when the machine's token allowed only these, else {description of the machine that holds the name as JSON text, how long its lease holds yet in ms}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 if redis.call('SISMEMBER', KEYS[5], ARGV[7]) == 1 then
@@ -31,7 +32,9 @@ if ARGV[7] ~= '' then
     return 'owned ' .. owner
   end
 end
-local restore = redis.call('GET', KEYS[8])
+local holder, known = redis.call('GET', KEYS[3]), redis.call('GET', KEYS[2])
+-- Until a restore changes anything, it may yet be refused because of the machines that run.
+local restore = redis.call('GET', KEYS[8]) or (holder ~= ARGV[2] and redis.call('GET', KEYS[9]))
 if restore then
   return 'restoring ' .. restore
 end
@@ -39,17 +42,16 @@ local note = redis.call('HGET', KEYS[7], ARGV[1])
 -- Notes of earlier releases name no roles.
 local allowed = note and cjson.decode(note).roles
 if allowed then
-  local known = {}
+  local isAllowed = {}
   for _, role in ipairs(allowed) do
-    known[role] = true
+    isAllowed[role] = true
   end
   for _, role in ipairs(cjson.decode(ARGV[8])) do
-    if not known[role] then
+    if not isAllowed[role] then
       return 'roles ' .. table.concat(allowed, ', ')
     end
   end
 end
-local holder, known = redis.call('GET', KEYS[3]), redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[2] and ARGV[6] ~= '1' then
   return { known or '{}', redis.call('PTTL', KEYS[3]) }
 end

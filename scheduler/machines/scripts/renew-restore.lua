@@ -1,0 +1,23 @@
+--[[
+  Renews the lease of a restore, and marks Redis when the restore begins to change the platform. The mark stays when the restore dies: no
+  supervisor then claims a machine before another restore has ended.
+
+  KEYS[1] the lease: the restore that holds it (string with a TTL)
+  KEYS[2] the mark: the last restore that began to change the platform (string)
+  ARGV[1] the restore
+  ARGV[2] how long the lease holds, ms
+  ARGV[3] '1': set the mark
+
+  Returns 1 when the lease is renewed, 0 when the restore has lost it. Once the restore has set the mark, a lease that has run out is renewed,
+  too: no machine has started meanwhile, and no other restore has changed anything.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+local holder = redis.call('GET', KEYS[1])
+if holder ~= ARGV[1] and (holder or redis.call('GET', KEYS[2]) ~= ARGV[1]) then
+  return 0
+end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if ARGV[3] == '1' then
+  redis.call('SET', KEYS[2], ARGV[1])
+end
+return 1
