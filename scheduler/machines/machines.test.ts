@@ -138,6 +138,21 @@ describe('the registry of machines', () => {
     await east.release();
   });
 
+  it('tells a restore that another one has its lease, and leaves what is the other’s', async () => {
+    const { store } = scheduler;
+    const keys = [store.keys.restoreLease, store.keys.restoreMark];
+    const mark = await RestoreMark.begin(store, 'slow', 1);
+    await mark.set();
+    assert.equal(mark.signal.aborted, false);
+    await store.redis.mset(...keys.flatMap((key) => [key, 'other']));
+    await eventually(() => mark.signal.aborted, 'the restore is told');
+    assert.ok(mark.signal.reason instanceof RestoreLost);
+    mark.whole();
+    await mark.release();
+    assert.deepEqual(await store.redis.mget(keys), ['other', 'other']);
+    await store.redis.del(keys);
+  });
+
   it('gives a machine that joined only the roles that its token allowed', async () => {
     const { keys, redis: connection } = scheduler.store;
     const note = { password: '', certificate: '', roles: ['runtime', 'gpu-host'], joinedAt: 0 };

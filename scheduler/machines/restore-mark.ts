@@ -7,6 +7,7 @@ const RENEWALS_PER_LEASE = 5;
 
 const BEGIN = loadScript(new URL('./scripts/begin-restore.lua', import.meta.url));
 const RENEW = loadScript(new URL('./scripts/renew-restore.lua', import.meta.url));
+const END = loadScript(new URL('./scripts/end-restore.lua', import.meta.url));
 
 /** Another restore writes into the same Redis. */
 export class RestoreRuns extends Error {
@@ -36,24 +37,31 @@ export class RestoreMark {
   readonly #store: Store;
   readonly #holder: string;
   readonly #timer: NodeJS.Timeout;
+  readonly #lost = new AbortController();
   #isWhole = false;
 
-  private constructor(store: Store, holder: string) {
+  private constructor(store: Store, holder: string, renewMs: number) {
     this.#store = store;
     this.#holder = holder;
     // A renewal that fails is followed by another, or by the failure of the restore's own writes.
-    this.#timer = setInterval(() => void this.#renew(false).catch(() => undefined), LEASE_MS / RENEWALS_PER_LEASE);
+    this.#timer = setInterval(() => void this.renew().catch(() => undefined), renewMs);
   }
 
   /**
    * Takes the lease alone.
    * @param holder who restores, for messages: unique among restores that run at the same time
+   * @param renewMs interval of the renewals
    * @throws RestoreRuns
    */
-  static async begin(store: Store, holder: string): Promise<RestoreMark> {
+  static async begin(store: Store, holder: string, renewMs = LEASE_MS / RENEWALS_PER_LEASE): Promise<RestoreMark> {
     const other = await store.script(BEGIN, [store.keys.restoreLease], [holder, LEASE_MS]);
     if (other !== null) throw new RestoreRuns(String(other));
-    return new RestoreMark(store, holder);
+    return new RestoreMark(store, holder, renewMs);
+  }
+
+  /** Aborted with a `RestoreLost` once another restore may have begun: nothing may be changed any more. */
+  get signal(): AbortSignal {
+    return this.#lost.signal;
   }
 
   /** Keys that a restore must leave when it removes those of the platform. */
@@ -65,8 +73,16 @@ export class RestoreMark {
    * Sets the mark: the restore begins to change the platform.
    * @throws RestoreLost
    */
-  async set(): Promise<void> {
-    if (!(await this.#renew(true))) throw new RestoreLost();
+  set(): Promise<void> {
+    return this.#renew('1');
+  }
+
+  /**
+   * Renews the lease, as a timer does.
+   * @throws RestoreLost
+   */
+  renew(): Promise<void> {
+    return this.#renew('0');
   }
 
   /** The platform is whole again: restored, or removed. */
@@ -77,13 +93,13 @@ export class RestoreMark {
   /** Ends the lease, and removes the mark when the platform is whole again. */
   async release(): Promise<void> {
     clearInterval(this.#timer);
-    const [lease = '', mark = ''] = this.keys;
-    await this.#store.call((redis) => (this.#isWhole ? redis.del(lease, mark) : redis.del(lease)));
+    await this.#store.script(END, keysOf(this.#store), [this.#holder, this.#isWhole ? '1' : '0']);
   }
 
-  async #renew(marks: boolean): Promise<boolean> {
-    const args = [this.#holder, LEASE_MS, marks ? '1' : '0'];
-    return (await this.#store.script(RENEW, keysOf(this.#store), args)) === 1;
+  async #renew(marks: '0' | '1'): Promise<void> {
+    if ((await this.#store.script(RENEW, keysOf(this.#store), [this.#holder, LEASE_MS, marks])) === 1) return;
+    this.#lost.abort(new RestoreLost());
+    throw this.#lost.signal.reason;
   }
 }
 

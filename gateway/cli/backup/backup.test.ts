@@ -19,7 +19,7 @@ import { TestRedis } from '#scheduler/testing/redis.ts';
 import { toFailure } from '../failure.ts';
 import { backUp } from './backup.ts';
 import { isKept } from './kept-keys.ts';
-import { restore } from './restore.ts';
+import { type RestoreRequest, restore } from './restore.ts';
 
 const MASTER_KEY = `${randomBytes(32).toString('base64')}\n`;
 const KV_FILE = `kv/gpu-host-1/tiny/${'0a'.repeat(20)}/export-${'1b'.repeat(20)}.kv`;
@@ -59,7 +59,7 @@ describe('a backup', () => {
     file = path.join(directory, name);
     return backUp({ file, release: '1', environment: environment(source, 'old'), onProgress: () => undefined, signal });
   };
-  const restoreInto = (home: string, more: { force?: boolean; file?: string } = {}) => {
+  const restoreInto = (home: string, more: Partial<RestoreRequest> = {}) => {
     const env = environment(target, home);
     return restore({ file, force: false, onProgress: () => undefined, signal, ...more, environment: env });
   };
@@ -202,6 +202,14 @@ describe('a backup', () => {
     const runs = await RestoreMark.begin(new Store(to), 'another');
     await refused(() => restoreInto('broken', { force: true }), /Another restore runs: that of another/);
     await runs.release();
+    const { restoreLease } = new Store(to).keys;
+    const onProgress = (text: string) => {
+      if (!text.startsWith('1 of')) return;
+      void to.multi().set(restoreLease, 'another that has begun since').set('pie:function:acme:others', 'by it').exec();
+    };
+    await assert.rejects(restoreInto('broken', { force: true, onProgress }), /another one may have begun/);
+    assert.equal(await to.get(restoreLease), 'another that has begun since');
+    assert.equal(await to.get('pie:function:acme:others'), 'by it', 'it removes nothing more');
     await to.flushall();
   });
 

@@ -6,7 +6,7 @@ import { missingRedisServer } from '#infra/bootstrap/redis-server.js';
 import { type Config, loadConfig } from '#infra/config.ts';
 import { assertHomeFree, claimHome, markRestoring } from '#infra/home.ts';
 import { listMachines } from '#scheduler/machines/machines.ts';
-import { RestoreMark, RestoreRuns } from '#scheduler/machines/restore-mark.ts';
+import { RestoreLost, RestoreMark, RestoreRuns } from '#scheduler/machines/restore-mark.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { Store } from '#scheduler/store/store.ts';
 import { EXIT, Failure } from '../failure.ts';
@@ -68,7 +68,7 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
       );
     } catch (error) {
       if (isNew) rmSync(config.home, { recursive: true, force: true });
-      throw error;
+      throw error instanceof RestoreLost ? lost(error) : error;
     }
     return contents;
   } finally {
@@ -128,6 +128,15 @@ async function marked(redis: Redis): Promise<RestoreMark> {
   }
 }
 
+function lost(cause: RestoreLost): Failure {
+  return new Failure(cause.message, {
+    exitCode: EXIT.refused,
+    code: 'restore-lost',
+    advice: 'When no other restore runs, run this one again.',
+    cause,
+  });
+}
+
 async function assertStopped(redis: Redis): Promise<void> {
   const alive = (await listMachines(new Store(redis, { prefix: PREFIX }))).filter((machine) => machine.alive);
   if (alive.length === 0) return;
@@ -174,12 +183,16 @@ async function replace(
   };
   await clear(config, redis, mark);
   try {
-    await write(config, redis, file, signal, (records, files) =>
+    await write(config, redis, file, AbortSignal.any([signal, mark.signal]), (records, files) =>
       onProgress(`${records} of ${contents.records} records, ${files} of ${contents.files} files`),
     );
+    await mark.renew();
   } catch (error) {
-    // When that fails, too, the mark stays.
-    await clear(config, redis, mark).then(restored, () => undefined);
+    // When that fails, too, or another restore has begun, the mark stays.
+    await mark
+      .renew()
+      .then(() => clear(config, redis, mark))
+      .then(restored, () => undefined);
     if ((error as Error).message.startsWith('OOM'))
       throw new Failure('Redis has too little memory for the backup.', {
         exitCode: EXIT.refused,
@@ -234,8 +247,10 @@ async function write(
 /** Removes everything of a platform from its Redis, and from its home what a backup has. */
 async function clear({ home }: Config, redis: Redis, mark: RestoreMark): Promise<void> {
   for await (const page of pagesOf(redis, PREFIX)) {
+    mark.signal.throwIfAborted();
     const removed = page.filter((key) => !mark.keys.includes(key.toString('utf8')));
     if (removed.length > 0) await redis.unlink(...removed);
   }
+  mark.signal.throwIfAborted();
   await removeFiles(home);
 }

@@ -1,0 +1,19 @@
+--[[
+  Ends the lease of a restore, and removes its mark when the platform is whole. Those of another restore stay.
+
+  KEYS[1] the lease: the restore that holds it (string with a TTL)
+  KEYS[2] the mark: the last restore that began to change the platform (string)
+  ARGV[1] the restore
+  ARGV[2] '1': the platform is whole
+
+  Returns 1 when the lease was the restore's, else 0.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+redis.call('DEL', KEYS[1])
+if ARGV[2] == '1' and redis.call('GET', KEYS[2]) == ARGV[1] then
+  redis.call('DEL', KEYS[2])
+end
+return 1
