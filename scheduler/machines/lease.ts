@@ -4,6 +4,7 @@ import { machineKeys } from '../keys.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
+import { holderOf } from './restore-mark.ts';
 import type { MachineDescription, MachineInfo, Role } from './types.ts';
 
 /** Length of a machine's lease without renewal, by Redis' clock. Runtimes have leases of their own, which decide over invocations. */
@@ -190,7 +191,7 @@ export class MachineLease {
 
   #refusal(reply: string): ClaimRefusal {
     const [what, text] = [reply.slice(0, reply.indexOf(' ')), reply.slice(reply.indexOf(' ') + 1)];
-    if (what === 'restoring') return new PlatformRestoring(text);
+    if (what === 'restoring') return new PlatformRestoring(holderOf(text));
     return what === 'roles' ? new RolesRefused(this.#name, this.#roles, text) : new CertificateTaken(this.#name, text);
   }
 

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
@@ -49,14 +50,16 @@ export class RestoreMark {
 
   /**
    * Takes the lease alone.
-   * @param holder who restores, for messages: unique among restores that run at the same time
+   * @param holder who restores, for messages
    * @param renewMs interval of the renewals
    * @throws RestoreRuns
    */
   static async begin(store: Store, holder: string, renewMs = LEASE_MS / RENEWALS_PER_LEASE): Promise<RestoreMark> {
-    const other = await store.script(BEGIN, [store.keys.restoreLease], [holder, LEASE_MS]);
-    if (other !== null) throw new RestoreRuns(String(other));
-    return new RestoreMark(store, holder, renewMs);
+    // Containers share host names and process ids.
+    const id = `${randomUUID()} ${holder}`;
+    const other = await store.script(BEGIN, [store.keys.restoreLease], [id, LEASE_MS]);
+    if (other !== null) throw new RestoreRuns(holderOf(String(other)));
+    return new RestoreMark(store, id, renewMs);
   }
 
   /** Aborted with a `RestoreLost` once another restore may have begun: nothing may be changed any more. */
@@ -102,5 +105,8 @@ export class RestoreMark {
     throw this.#lost.signal.reason;
   }
 }
+
+/** Who restores, out of the value of a lease or a mark. Pure. */
+export const holderOf = (id: string): string => id.replace(/^[0-9a-f-]{36} /, '');
 
 const keysOf = ({ keys }: Store): string[] => [keys.restoreLease, keys.restoreMark];
