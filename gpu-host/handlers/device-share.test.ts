@@ -136,6 +136,27 @@ test('lets a model wait for the end of a step on the device, tells it, and keeps
   assert.ok(!second.mustWait());
 });
 
+test('announces steps that may take long: those of many inputs, the first one, and those of a slow model', () => {
+  let announced = 0;
+  const share = new DeviceShare(() => announced++);
+  const [large, small] = [share.join(() => ['one']), share.join(() => ['two'])];
+  const isLong = (turns: DeviceTurns, inputs: number, ms: number): boolean => {
+    const before = announced;
+    turns.begin(inputs);
+    const { isLong } = share;
+    assert.equal(announced > before, isLong);
+    turns.end(ms);
+    assert.equal(share.isLong, false);
+    return isLong;
+  };
+  assert.deepEqual([isLong(large, 1, 4000), isLong(large, 1, 4000), isLong(large, 1, 4000)], [true, true, true]);
+  assert.deepEqual([isLong(small, 1, 5), isLong(small, 16, 5), isLong(small, 17, 4000)], [true, false, true]);
+  assert.equal(isLong(small, 1, 600), false, 'a long prompt does not make the steps after it long');
+  assert.equal(isLong(small, 1, 5), true);
+  for (let step = 0; step < 10; step++) isLong(small, 1, 5);
+  assert.equal(isLong(small, 1, 5), false, 'a single slow step is forgotten');
+});
+
 test('never idles while a model wants a step, and gives a model its part beside tenants that come and go', () => {
   for (let seed = 1; seed <= 200; seed++) {
     const dice = new Dice(seed);

@@ -2,10 +2,14 @@
 export const LONGEST_USE_MS = 1000;
 
 /**
- * Inputs of a step that a device of the CPU computes quickly. A larger step may block the process's thread for seconds, while it answers
- * no runtime.
+ * Inputs of a step that a device of the CPU computes quickly, unless the model is large. A larger step may block the process's thread for
+ * seconds, while it answers no runtime.
  */
 const QUICK_INPUTS = 16;
+/** Duration of a quick step, far below the time after which a silent host counts as lost. */
+const QUICK_MS = 500;
+/** Part of the slowest quick step that counts at the next one: a single slow one is forgotten after some dozens. */
+const REMEMBERED = 0.9;
 
 /** A model's turns on the device that it shares with other models. */
 export interface DeviceTurns {
@@ -33,6 +37,8 @@ interface Place {
   endMs: number;
   /** Weight of the step on the device; 0 between steps. */
   weight: number;
+  /** Duration of the slowest recent step of few inputs, ms. */
+  slowestMs: number | undefined;
   /** Number of steps that the model has ended, and of times that it had to wait. Between two looks, a change shows that it is at work. */
   signs: number;
   /** Signs of each other model when this one last asked. */
@@ -65,9 +71,13 @@ export class DeviceShare {
   /** Adds a model. */
   join(tenants: () => Iterable<string>, ended: () => void = () => undefined): DeviceTurns {
     let start = 0;
+    let isSmall = false;
     /** Signs of the other models at the end of this one's last step. A guest between two steps may want the device again in a moment. */
     const before = new Map<Place, number>();
-    const place: Place = { tenants, ended, waits: false, endMs: 0, weight: 0, signs: 0, seen: new Map() };
+    const place: Place = {
+      ...{ tenants, ended, waits: false, endMs: 0, weight: 0, signs: 0, seen: new Map() },
+      slowestMs: undefined,
+    };
     this.#places.add(place);
     return {
       mustWait: () => this.#mustWait(place),
@@ -77,10 +87,12 @@ export class DeviceShare {
         start = this.#start(place);
         this.#nowMs = start;
         place.weight = this.#weight(place);
-        this.#isLong = inputs > QUICK_INPUTS;
+        isSmall = inputs <= QUICK_INPUTS;
+        this.#isLong = !isSmall || (place.slowestMs ?? Number.POSITIVE_INFINITY) > QUICK_MS;
         if (this.#isLong) this.#longBegan();
       },
       end: (ms) => {
+        if (isSmall) place.slowestMs = Math.max(ms, (place.slowestMs ?? 0) * REMEMBERED);
         place.endMs = start + ms / place.weight;
         place.weight = 0;
         this.#isLong = false;
