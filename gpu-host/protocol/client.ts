@@ -8,7 +8,7 @@ import { handlerError } from './errors.ts';
 import type { EncoderSummary, GpuHostStats, HostHello, ModelSummary, StatsOptions } from './host.ts';
 import { DEFAULT_TENANT, type InferletOptions } from './inferlet-options.ts';
 import { Link, type LinkEvents } from './link.ts';
-import { TenantLinks } from './tenant-links.ts';
+import { HELLO_MS, TenantLinks } from './tenant-links.ts';
 import { FRAME, PROTOCOL_VERSIONS, STATS } from './wire.ts';
 import { within } from './within.ts';
 
@@ -58,6 +58,8 @@ export interface ConnectOptions {
   readonly onRefused?: (why: string) => void;
   /** Maximum wait for the host's hello, in milliseconds: 10,000 by default. */
   readonly deadlineMs?: number;
+  /** Longest wait for the host's hello on one socket, which then closes, in milliseconds: 10,000 by default. */
+  readonly helloMs?: number;
   /** Directories of models on this machine, by model name; they replace those of the host's hello, which are on its machine. */
   readonly directories?: ReadonlyMap<string, string>;
   /** The machine's certificate and those that it accepts; needed for hosts on other machines. */
@@ -93,6 +95,7 @@ export class GpuHostConnection {
   readonly #security: LinkSecurity | undefined;
   readonly #versions: Versions;
   readonly #heartbeat: HeartbeatTimes | undefined;
+  readonly #helloMs: number;
   #reconnect: { readonly first: number; readonly longest: number };
   /** The socket for the host's state: there after the hello of a host that may be used. */
   #link: Link | undefined;
@@ -124,6 +127,7 @@ export class GpuHostConnection {
     this.#security = options.security;
     this.#versions = options.versions ?? PROTOCOL_VERSIONS;
     this.#heartbeat = 'path' in socketAddress(address) ? undefined : (options.heartbeat ?? {});
+    this.#helloMs = options.helloMs ?? HELLO_MS;
     this.#reconnect = options.reconnectMs ?? { first: 20, longest: 500 };
     this.#retryMs = this.#reconnect.first;
   }
@@ -254,12 +258,16 @@ export class GpuHostConnection {
     const shared = { security: this.#security, owner: randomUUID() };
     const events: LinkEvents = {
       onHello: (hello) => {
+        clearTimeout(late);
         const { name } = hello;
         if (name !== undefined && name !== (this.#expectedName ?? name)) return this.#refuse(link, name);
         this.#hello = this.#here(hello);
         this.#helloAt = Date.now();
         this.#link = link;
-        this.#tenants = new TenantLinks(this.#address, hello.hostId, link.version, shared);
+        this.#tenants = new TenantLinks(this.#address, hello.hostId, link.version, {
+          ...shared,
+          helloMs: this.#helloMs,
+        });
         this.#retryMs = this.#reconnect.first;
         for (const listener of [...this.#readyListeners]) listener();
       },
@@ -267,9 +275,14 @@ export class GpuHostConnection {
         const waiter = this.#takeStats(id);
         waiter?.resolve(JSON.parse(json) as GpuHostStats);
       },
-      onLost: (cause) => this.#lost(cause, link.isIncompatible),
+      onLost: (cause) => {
+        clearTimeout(late);
+        this.#lost(cause, link.isIncompatible);
+      },
     };
     const link = new Link(this.#address, events, this.#versions, { ...shared, heartbeat: this.#heartbeat });
+    const late = setTimeout(() => link.close(`the GPU host did not answer within ${this.#helloMs} ms`), this.#helloMs);
+    late.unref();
     this.#opening = link;
   }
 

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { renameSync, rmSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
 import { test } from 'node:test';
 import { generate, startTestHost, tagOf } from '../testing/host.ts';
-import type { GpuHostConnection } from './client.ts';
+import { GpuHostConnection } from './client.ts';
 import { GpuHostConnections } from './connections.ts';
 
 /** Longer than any test: a test that waits for it fails at the runner's limit. */
@@ -129,4 +130,23 @@ test('ready waits for no host that is dead or whose address another host has', a
       ['taken', false],
     ],
   );
+});
+
+test('a connection on which no host says hello is tried again after its deadline', async (t) => {
+  await using host = await startTestHost();
+  const { address } = host;
+  // A proxy whose first connection leads nowhere.
+  let connections = 0;
+  const proxy = createServer((near) => {
+    near.on('error', () => undefined);
+    if (connections++ > 0) near.pipe(connect(address).on('error', () => near.destroy())).pipe(near);
+  });
+  proxy.listen(`${address}-proxy`);
+  t.after(() => proxy.close());
+  const connection = await GpuHostConnection.connect(`${address}-proxy`, {
+    helloMs: 100,
+    reconnectMs: { first: 1, longest: 1 },
+  });
+  t.after(() => connection.close());
+  assert.ok(connections > 1);
 });

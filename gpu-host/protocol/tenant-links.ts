@@ -3,8 +3,8 @@ import { Link, type LinkOptions } from './link.ts';
 
 /** Interval of the looks that close links on which no inferlet was open since the last look, in milliseconds. */
 const SWEEP_MS = 15_000;
-/** Longest wait for the host's hello on a tenant's link, in milliseconds. */
-const HELLO_MS = 10_000;
+/** Longest wait for the host's hello on a link, in milliseconds. */
+export const HELLO_MS = 10_000;
 
 export interface TenantLinkOptions extends Pick<LinkOptions, 'security' | 'owner'> {
   readonly sweepMs?: number;
