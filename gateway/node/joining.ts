@@ -121,7 +121,7 @@ const notAllowed = (allowed: readonly Role[], wanted: readonly Role[]) =>
 
 const lowered = (version: number) =>
   new GatewayError('join-refused', `Both sides speak a newer version of the join exchange than ${version}.`, {
-    hint: 'Something between the machine and the gateway has changed the versions that the gateway stated. Use another way, such as HTTPS.',
+    hint: 'Something between the machine and the gateway has changed the versions that the gateway stated: use another way, such as HTTPS. Or gateways of two releases answer at this address: try again after the upgrade.',
   });
 
 const taken = (machine: string) =>
