@@ -20,6 +20,7 @@ import { toFailure } from '../failure.ts';
 import { backUp } from './backup.ts';
 import { isKept } from './kept-keys.ts';
 import { type RestoreRequest, restore } from './restore.ts';
+import { assertRoom } from './room.ts';
 
 const MASTER_KEY = `${randomBytes(32).toString('base64')}\n`;
 const KV_FILE = `kv/gpu-host-1/tiny/${'0a'.repeat(20)}/export-${'1b'.repeat(20)}.kv`;
@@ -182,6 +183,10 @@ describe('a backup', () => {
       await writeFile(path.join(home, KV_FILE), 'of the platform that is there');
       await refused(() => restoreInto('narrow', { force: true }), /has too little room for the backup/);
       assert.equal(readFileSync(path.join(home, KV_FILE), 'utf8'), 'of the platform that is there');
+      const config = loadConfig({ PIE_HOME: home });
+      const needs = (recordBytes: number) => assertRoom(config, to, { recordBytes, fileBytes: 0, memoryBytes: 0 });
+      await needs(900_000);
+      await refused(() => needs(1_100_000), /It needs 2\.2 MB/);
     } finally {
       execFileSync('umount', [home]);
     }

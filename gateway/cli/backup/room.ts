@@ -34,7 +34,11 @@ export function overheadBytes(type: EntryType, first: boolean, items: readonly B
  * Asks, before anything is removed, whether the backup fits in place of the platform that is there. Data of other programs in the same Redis
  * count as if they were the platform's. Throws {@link Failure}.
  */
-export async function assertRoom(config: Config, redis: Redis, contents: Contents): Promise<void> {
+export async function assertRoom(
+  config: Config,
+  redis: Redis,
+  contents: Pick<Contents, 'recordBytes' | 'fileBytes' | 'memoryBytes'>,
+): Promise<void> {
   const memory = await memoryOf(redis);
   const neededMemory = contents.memoryBytes + SPARE_BYTES;
   if (memory !== null && neededMemory > memory)
@@ -44,8 +48,8 @@ export async function assertRoom(config: Config, redis: Redis, contents: Content
       why: `It needs about ${mb(neededMemory)}, and Redis takes ${mb(memory)}.`,
       advice: 'Nothing was changed. Raise max_memory_mb below [redis] in pie.toml, or maxmemory of your Redis.',
     });
-  // A private Redis writes the records to the same disk.
-  const needed = contents.fileBytes + (config.redis.kind === 'private' ? contents.recordBytes : 0);
+  // A private Redis writes the records to the same disk, and keeps its log of them until it has written a shorter one.
+  const needed = contents.fileBytes + (config.redis.kind === 'private' ? 2 * contents.recordBytes : 0);
   const free = (await freeBytes(config.home)) + (await keptBytes(config.home));
   if (needed > free)
     throw new Failure(`The disk of ${config.home} has too little room for the backup.`, {
