@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -158,6 +158,14 @@ describe('convertGguf', () => {
       [{ ...parts, tensors: parts.tensors.slice(1) }, 'malformed-config', /vocab_size/],
     ];
     for (const [wrong, code, message] of cases) await refuses(wrong, { code, message });
+  });
+
+  it('refuses a tokenizer before it writes weights', async () => {
+    const parts = modelParts(await original(), 'F32');
+    await writeFile(file, ggufFile(changed(parts, ['tokenizer.chat_template', 'text', '{% if %}'])));
+    const out = await mkdtemp(join(directory, 'out-'));
+    await assert.rejects(convertGguf(file, out), { code: 'malformed-tokenizer' });
+    assert.ok(!(await readdir(out)).includes('model.safetensors'));
   });
 });
 

@@ -5,6 +5,7 @@ import { configToJson, type ModelConfig } from '../../config.ts';
 import { ModelError } from '../../errors.ts';
 import { expectedTensors } from '../../load.ts';
 import { type TensorSource, writeSafetensors } from '../../safetensors.ts';
+import { loadTokenizer } from '../../tokenizer.ts';
 import { ggufConfig } from './config.ts';
 import { type GgufTensor, readGgufHeader } from './header.ts';
 import { ggufTokenizer, specialIds } from './tokenizer.ts';
@@ -54,13 +55,16 @@ export async function convertGguf(
   try {
     const divisors = header.tensors.get(DIVISORS);
     const config = ggufConfig(header, divisors ? readDivisors(fd, divisors) : null, specialIds(header.metadata));
+    const sources = sourcesOf(fd, config, header.tensors);
     const { tokenizer, settings } = ggufTokenizer(header.metadata, config);
-    await writeSafetensors(join(directory, 'model.safetensors'), sourcesOf(fd, config, header.tensors), onProgress);
     const json = (name: string, value: unknown) =>
       writeFile(join(directory, name), `${JSON.stringify(value, null, 1)}\n`);
     await json('config.json', configToJson(config));
     await json('tokenizer.json', tokenizer);
     await json('tokenizer_config.json', settings);
+    // A tokenizer that cannot be used is refused before gigabytes of weights are written.
+    await loadTokenizer(directory);
+    await writeSafetensors(join(directory, 'model.safetensors'), sources, onProgress);
   } finally {
     closeSync(fd);
   }

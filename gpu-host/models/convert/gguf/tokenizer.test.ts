@@ -10,6 +10,7 @@ import { pullModel } from '../../pull.ts';
 import { tinyConfig } from '../../random-model.ts';
 import { fetchTarball, unpack } from '../../sources/npm.ts';
 import { loadTokenizer, type Tokenizer } from '../../tokenizer.ts';
+import { type Piece, sentencePieceTokenizer } from '../sentencepiece.ts';
 import type { MetadataValue } from './header.ts';
 import { byteLevelEntries, type TokenizerJson } from './testing/tokenizer.ts';
 import { TOKEN } from './testing/write.ts';
@@ -160,6 +161,18 @@ describe('ggufTokenizer', () => {
     for (const [wrong, code, message] of cases) {
       await assert.rejects(load({ ...metadata, ...wrong }), { code, message }, JSON.stringify(wrong));
     }
+  });
+
+  it('bounds the merges of a SentencePiece vocabulary, and the work to find them', () => {
+    const normal = (text: string): Piece => ({ text, score: 0, kind: 'normal' });
+    const long = Array.from({ length: 1_100 }, (_, id) => normal(String(id).padStart(256, '0')));
+    assert.throws(() => sentencePieceTokenizer(long), { code: 'malformed-tokenizer', message: /too many long tokens/ });
+    const length = (id: number) => 31 - Math.clz32(id);
+    const all = Array.from({ length: 2 ** 17 - 2 }, (_, id) => normal((id + 2).toString(2).slice(-length(id + 2))));
+    assert.throws(() => sentencePieceTokenizer(all), {
+      code: 'malformed-tokenizer',
+      message: /more than 1048576 merges/,
+    });
   });
 
   // These tests download tokenizers of 45 MB.
