@@ -129,6 +129,29 @@ describe('ggufTokenizer', () => {
     sameTokens(await load(asMetadata(json, 'gpt-2')), await loadTokenizer(model), 100);
   });
 
+  it('takes tokens that begin or end a turn as control tokens, whatever type the file states', async () => {
+    const tokens = ['<|im_start|>', '<|im_end|>', '<e>', '<b>', ...'<|im_end>tbsra_'];
+    const unique = [...new Set(tokens)];
+    const metadata: Metadata = {
+      'tokenizer.ggml.model': 'gpt2',
+      'tokenizer.ggml.pre': 'qwen2',
+      'tokenizer.ggml.tokens': unique,
+      'tokenizer.ggml.merges': [],
+      'tokenizer.ggml.eos_token_id': 2,
+      'tokenizer.ggml.bos_token_id': 3,
+    };
+    for (const type of [undefined, TOKEN.normal, TOKEN.added, TOKEN.unused]) {
+      const types = type && unique.map((_, id) => (id < 4 ? type : TOKEN.normal));
+      const tokenizer = await load({ ...metadata, ...(types && { 'tokenizer.ggml.token_type': types }) });
+      for (const [id, text] of unique.slice(0, 4).entries()) {
+        assert.deepEqual([...tokenizer.encode(text, { special: true })], [id]);
+        assert.equal(tokenizer.encode(text).length, text.length);
+        assert.equal(tokenizer.decode([id]), '');
+      }
+      assert.deepEqual(tokenizer.special.eos, [2, 1]);
+    }
+  });
+
   it('refuses others, with the key', async () => {
     const tokens = ['a', 'b', 'ab'];
     const metadata: Metadata = {
@@ -141,6 +164,7 @@ describe('ggufTokenizer', () => {
     const cases: [Metadata, string, RegExp][] = [
       [{ 'tokenizer.ggml.model': 'bert' }, 'unsupported-model', /"bert"/],
       [{ 'tokenizer.ggml.pre': 'tekken' }, 'unsupported-model', /"tekken"/],
+      [{ 'tokenizer.ggml.pre': 'constructor' }, 'unsupported-model', /"constructor"/],
       [{ 'tokenizer.ggml.token_type': [1] }, 'malformed-tokenizer', /token_type" has 1 entries for 3/],
       [{ 'tokenizer.ggml.merges': ['ab'] }, 'malformed-tokenizer', /merge "ab"/],
       [{ 'tokenizer.ggml.merges': [1] }, 'malformed-tokenizer', /merges/],

@@ -11,6 +11,7 @@ const KINDS: readonly PieceKind[] = ['normal', 'normal', 'unknown', 'control', '
 
 /** Tokens that end a turn under any end token of the file: llama.cpp finds them by these names, too. */
 const END_NAMES = ['<|eot_id|>', '<|eom_id|>', '<|im_end|>', '<|end|>', '<|endoftext|>', '<|end_of_text|>'];
+const BEGIN_NAME = '<|im_start|>';
 
 /** Real pieces have at most 64 characters. The merges take time by the square of a piece's length. */
 const MAX_PIECE_CHARACTERS = 256;
@@ -49,8 +50,14 @@ const split = (regex: string) => ({
   ],
 });
 
+interface WordRules {
+  readonly split: object;
+  readonly normalizer?: object;
+  readonly ignoreMerges?: boolean;
+  readonly bos?: boolean;
+}
 /** How byte-level tokenizers cut a text into words, by the name in `tokenizer.ggml.pre`: each as in the model's own tokenizer.json. */
-const WORDS: Readonly<Record<string, { split: object; normalizer?: object; ignoreMerges?: boolean; bos?: boolean }>> = {
+const WORDS: Readonly<Record<string, WordRules>> = {
   'gpt-2': { split: GPT2_WORDS },
   smollm: { split: { type: 'Sequence', pretokenizers: [{ type: 'Digits', individual_digits: true }, GPT2_WORDS] } },
   'llama-bpe': { split: split(words('\\p{N}{1,3}')), ignoreMerges: true, bos: true },
@@ -92,9 +99,13 @@ export function ggufTokenizer(metadata: Metadata, config: ModelConfig): { tokeni
 /** What `config.json` must say of special tokens: the token that begins texts, and those that end one. */
 export function specialIds(metadata: Metadata): { bos: number | null; eos: number[] } {
   const keys = readKeys(metadata);
-  const named = keys.tokens.flatMap((text, id) => (END_NAMES.includes(text) ? [id] : []));
-  const stated = [keys.eos_token_id, keys.eot_token_id, keys.eom_token_id].filter((id) => id !== undefined);
-  return { bos: beginsTexts(keys) ? (keys.bos_token_id ?? null) : null, eos: [...new Set([...stated, ...named])] };
+  return { bos: beginsTexts(keys) ? (keys.bos_token_id ?? null) : null, eos: endIds(keys) };
+}
+
+function endIds({ tokens, eos_token_id, eot_token_id, eom_token_id }: Keys): number[] {
+  const named = tokens.flatMap((text, id) => (END_NAMES.includes(text) ? [id] : []));
+  const stated = [eos_token_id, eot_token_id, eom_token_id].filter((id) => id !== undefined);
+  return [...new Set([...stated, ...named])];
 }
 
 function readKeys(metadata: Metadata): Keys {
@@ -115,10 +126,15 @@ function readKeys(metadata: Metadata): Keys {
 }
 
 function beginsTexts(keys: Keys): boolean {
-  return keys.add_bos_token ?? (keys.model === 'llama' || WORDS[keys.pre ?? '']?.bos === true);
+  return keys.add_bos_token ?? (keys.model === 'llama' || rulesOf(keys.pre)?.bos === true);
 }
 
-function piecesOf({ model, tokens, scores, token_type: types }: Keys): Piece[] {
+function rulesOf(pre = ''): WordRules | undefined {
+  return Object.hasOwn(WORDS, pre) ? WORDS[pre] : undefined;
+}
+
+function piecesOf(keys: Keys): Piece[] {
+  const { model, tokens, scores, token_type: types } = keys;
   for (const [key, list] of Object.entries({ scores, token_type: types })) {
     if (list === undefined ? model === 'llama' : list.length !== tokens.length) {
       throw new ModelError(
@@ -134,11 +150,17 @@ function piecesOf({ model, tokens, scores, token_type: types }: Keys): Piece[] {
       `the GGUF file's token ${long} has ${tokens[long]?.length} characters; the limit is ${MAX_PIECE_CHARACTERS}`,
     );
   }
-  return tokens.map((text, id) => ({ text, score: scores?.[id] ?? 0, kind: KINDS[types?.[id] ?? 1] ?? 'normal' }));
+  // Files state other types for some of these tokens, or no types. As other than control tokens, a user's text could end a turn with them.
+  const control = new Set(endIds(keys).concat(keys.bos_token_id ?? [], tokens.indexOf(BEGIN_NAME)));
+  return tokens.map((text, id) => ({
+    text,
+    score: scores?.[id] ?? 0,
+    kind: control.has(id) ? 'control' : (KINDS[types?.[id] ?? 1] ?? 'normal'),
+  }));
 }
 
 function byteLevelTokenizer({ pre = '', merges }: Keys, pieces: readonly Piece[]): object {
-  const rules = WORDS[pre];
+  const rules = rulesOf(pre);
   if (rules === undefined) {
     const how =
       pre === '' ? 'does not say how its tokenizer cuts words' : `has a tokenizer that cuts words as "${pre}"`;
