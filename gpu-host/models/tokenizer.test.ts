@@ -225,14 +225,15 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-bos-'));
     try {
       await copyFile(join(directory, 'tokenizer.json'), join(copy, 'tokenizer.json'));
-      await writeFile(join(copy, 'config.json'), JSON.stringify({ bos_token_id: 7 }));
-      for (const [settings, bos] of [
-        [{ bos_token: '<|im_end|>' }, 2],
-        [{}, 7],
-        [{ bos_token: null }, null],
+      await writeFile(join(copy, 'config.json'), JSON.stringify({ bos_token_id: 7, eos_token_id: 8 }));
+      for (const [settings, bos, eos] of [
+        [{ bos_token: '<|im_end|>' }, 2, [8]],
+        [{}, 7, [8]],
+        [{ bos_token: null }, null, [8, 7]],
       ] as const) {
         await writeFile(join(copy, 'tokenizer_config.json'), JSON.stringify(settings));
-        assert.equal((await loadTokenizer(copy)).special.bos, bos);
+        const { special } = await loadTokenizer(copy);
+        assert.deepEqual([special.bos, special.eos], [bos, eos]);
       }
     } finally {
       await rm(copy, { recursive: true, force: true });

@@ -153,6 +153,12 @@ function build(
     createTokenStream(special ? tokenBytes : visibleBytes, decoder.stripsLeadingSpace && !continuation);
   const idOf = (name: string | null | undefined): number | null =>
     name === null || name === undefined ? null : (recognising.token_to_id(name) ?? null);
+  // Qwen's config.json names a token that its tokenizer never puts before a text: `"bos_token": null` of the tokenizer decides. The token,
+  // `<|endoftext|>`, still ends a text.
+  const neverBegins = settings.bos_token === null;
+  const bosId = ids[0]?.bos_token_id ?? null;
+  const ends = [idOf(settings.eos_token), ...ids.flatMap(({ eos_token_id }) => eos_token_id ?? null)];
+  if (neverBegins) ends.push(bosId);
   const render =
     chatTemplate === null
       ? null
@@ -174,9 +180,8 @@ function build(
     vocabularySize,
     tokenBytes,
     special: {
-      // Qwen's config.json names a token that its tokenizer never puts before a text: `"bos_token": null` of the tokenizer decides.
-      bos: settings.bos_token === null ? null : (idOf(settings.bos_token) ?? ids[0]?.bos_token_id ?? null),
-      eos: [...new Set([idOf(settings.eos_token) ?? [], ids.map(({ eos_token_id }) => eos_token_id ?? [])].flat(2))],
+      bos: neverBegins ? null : (idOf(settings.bos_token) ?? bosId),
+      eos: [...new Set(ends.filter((id) => id !== null))],
       pad: idOf(settings.pad_token) ?? ids[0]?.pad_token_id ?? null,
       unknown: idOf(settings.unk_token),
     },
