@@ -225,12 +225,14 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-bos-'));
     try {
       await copyFile(join(directory, 'tokenizer.json'), join(copy, 'tokenizer.json'));
-      await writeFile(join(copy, 'config.json'), JSON.stringify({ bos_token_id: 7, eos_token_id: 8 }));
-      for (const [settings, bos, eos] of [
-        [{ bos_token: '<|im_end|>' }, 2, [8]],
-        [{}, 7, [8]],
-        [{ bos_token: null }, null, [8, 7]],
+      for (const [settings, configured, bos, eos] of [
+        [{ bos_token: '<|im_end|>' }, 7, 2, [8]],
+        [{ bos_token: '<|im_end|>', add_bos_token: false }, 7, 2, [8]],
+        [{ bos_token: '<|im_end|>', add_bos_token: false }, null, null, [8]],
+        [{}, 7, 7, [8]],
+        [{ bos_token: null }, 7, null, [8, 7]],
       ] as const) {
+        await writeFile(join(copy, 'config.json'), JSON.stringify({ bos_token_id: configured, eos_token_id: 8 }));
         await writeFile(join(copy, 'tokenizer_config.json'), JSON.stringify(settings));
         const { special } = await loadTokenizer(copy);
         assert.deepEqual([special.bos, special.eos], [bos, eos]);

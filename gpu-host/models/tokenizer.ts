@@ -80,6 +80,7 @@ const settingsSchema = z.looseObject({
   eos_token: specialName,
   pad_token: specialName,
   unk_token: specialName,
+  add_bos_token: z.boolean().nullish().catch(null),
   chat_template: z.unknown().optional(),
 });
 const idsSchema = z.looseObject({
@@ -159,6 +160,9 @@ function build(
   const bosId = ids[0]?.bos_token_id ?? null;
   const ends = [idOf(settings.eos_token), ...ids.flatMap(({ eos_token_id }) => eos_token_id ?? null)];
   if (neverBegins) ends.push(bosId);
+  // A chat template may need the name of a token that no text begins with. Models like MiniMind2 say `"add_bos_token": false` of a token
+  // that config.json has texts begin with.
+  const onlyNamed = settings.add_bos_token === false && bosId === null;
   const render =
     chatTemplate === null
       ? null
@@ -180,7 +184,7 @@ function build(
     vocabularySize,
     tokenBytes,
     special: {
-      bos: neverBegins ? null : (idOf(settings.bos_token) ?? bosId),
+      bos: neverBegins || onlyNamed ? null : (idOf(settings.bos_token) ?? bosId),
       eos: [...new Set(ends.filter((id) => id !== null))],
       pad: idOf(settings.pad_token) ?? ids[0]?.pad_token_id ?? null,
       unknown: idOf(settings.unk_token),

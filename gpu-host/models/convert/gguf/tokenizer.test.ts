@@ -115,12 +115,16 @@ describe('ggufTokenizer', () => {
     // The model may end its turn by a token that the file names only in its vocabulary.
     assert.deepEqual(plain.special.eos, [2, 8]);
     assert.equal(plain.applyChatTemplate([{ role: 'user', content: 'ab' }], true), '<s>ab');
-    const without = await load({
-      ...metadata,
-      'tokenizer.ggml.add_bos_token': false,
-      'tokenizer.chat_template': '{{ 1 }}',
-    });
-    assert.equal(without.special.bos, null);
+    for (const template of ['{{ 1 }}', '{{ bos_token }}{{ messages[0].content }}']) {
+      const without = await load({
+        ...metadata,
+        'tokenizer.ggml.add_bos_token': false,
+        'tokenizer.chat_template': template,
+      });
+      assert.equal(without.special.bos, null);
+      const expected = template.includes('bos_token') ? '<s>ab' : '1';
+      assert.equal(without.applyChatTemplate([{ role: 'user', content: 'ab' }], true), expected);
+    }
   });
 
   it('takes a byte-level vocabulary: the tokens of minimind2-small', async () => {

@@ -89,6 +89,7 @@ export function ggufTokenizer(metadata: Metadata, config: ModelConfig): { tokeni
     eos_token: nameOf(keys.eos_token_id),
     unk_token: nameOf(keys.unknown_token_id),
     pad_token: nameOf(keys.padding_token_id),
+    add_bos_token: beginsTexts(keys),
     clean_up_tokenization_spaces: false,
     model_max_length: config.contextLength,
     ...(typeof template === 'string' && { chat_template: template }),
