@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -81,6 +81,21 @@ describe('pie models', () => {
     assert.match(help.out, /hf:OWNER\/MODEL/);
     server.files.set('/o/m/resolve/main/config.json', { bytes: Buffer.from('{}'), statuses: [403] });
     assert.equal((await run(['pull', 'hf:o/m'])).code, 5);
+  });
+
+  it('shows names from a model file without control characters, and short', async () => {
+    const { directory: model } = await randomModel(join(directory, 'named'), {}, 1);
+    for (const [name, shown] of [
+      ['\x1b[2J\r\nready\u202e', /^error: .*"\ufffd\[2J\ufffd{2}ready\ufffd"/m],
+      ['A'.repeat(1 << 20), /^error: .*A{900}.*…$/m],
+    ] as const) {
+      const config = JSON.parse(await readFile(join(model, 'config.json'), 'utf8'));
+      await writeFile(join(model, 'config.json'), JSON.stringify({ ...config, model_type: name }));
+      const { err, code } = await run(['pull', `file:${model}`]);
+      assert.equal(code, 1);
+      assert.match(err, shown);
+      assert.ok(err.length < 2000 && !err.includes('\x1b'));
+    }
   });
 
   it('stops at an interrupt', async () => {

@@ -8,6 +8,8 @@ import { pullModel } from './pull.ts';
 /** Exit codes, for scripts. */
 const EXIT = { failure: 1, usage: 2, unknownModel: 3, checksum: 4, download: 5, interrupted: 130 } as const;
 
+const MAX_MESSAGE = 1000;
+
 const KINDS = ['causal', 'embedding', 'reranker'] as const;
 
 interface PullFlags {
@@ -125,11 +127,17 @@ function report(error: unknown, json: boolean): number {
   if (json)
     print(JSON.stringify({ error: { code, message, ...(known?.hint === undefined ? {} : { hint: known.hint }) } }));
   else {
-    process.stderr.write(`error: ${message}\n`);
-    if (known?.hint !== undefined) process.stderr.write(`hint: ${known.hint}\n`);
+    process.stderr.write(`error: ${printable(message)}\n`);
+    if (known?.hint !== undefined) process.stderr.write(`hint: ${printable(known.hint)}\n`);
     if (known === null && error instanceof Error) process.stderr.write(`${error.stack}\n`);
   }
   return exitCode(known?.code);
+}
+
+/** Messages quote names from model files, which may hold a terminal's control sequences or a megabyte of text. */
+function printable(text: string): string {
+  const short = text.length > MAX_MESSAGE ? `${text.slice(0, MAX_MESSAGE)}…` : text;
+  return short.replace(/\p{Cc}|\p{Bidi_Control}/gu, '\ufffd');
 }
 
 function exitCode(code: ModelError['code'] | undefined): number {
