@@ -26,14 +26,13 @@ const ONNX_GRAPHS = [
  * @throws ModelError `invalid-source` when the format is unknown
  */
 export function detectLayout(path: string): { root: string; layout: ImportLayout } {
-  if (path.endsWith('.bin')) {
+  if (path.endsWith('.bin') && isFile(path)) {
     return {
       root: dirname(path),
       layout: { kind: 'llama2c', checkpoint: { file: basename(path) }, tokenizer: { file: 'tokenizer.bin' } },
     };
   }
-  if (isGguf(path) && !isDirectory(path))
-    return { root: dirname(path), layout: { kind: 'gguf', file: basename(path) } };
+  if (isGguf(path) && isFile(path)) return { root: dirname(path), layout: { kind: 'gguf', file: basename(path) } };
   if (existsSync(join(path, 'config.json'))) {
     if (['model.safetensors', 'model.safetensors.index.json'].some((name) => existsSync(join(path, name)))) {
       return { root: path, layout: { kind: 'huggingface' } };
@@ -59,13 +58,16 @@ export function isGguf(path: string): boolean {
   return path.toLowerCase().endsWith('.gguf');
 }
 
-function isDirectory(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+/** False for a named pipe, which a reader would wait for without end. */
+function isFile(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
 }
 
 function ggufFiles(directory: string): string[] {
-  if (!isDirectory(directory)) return [];
-  return readdirSync(directory).filter(isGguf).sort();
+  if (statSync(directory, { throwIfNoEntry: false })?.isDirectory() !== true) return [];
+  return readdirSync(directory)
+    .filter((name) => isGguf(name) && isFile(join(directory, name)))
+    .sort();
 }
 
 /** Brings the model in `root` into Hugging Face layout in `directory`; moves weights that need no conversion. */

@@ -32,11 +32,12 @@ describe('parseSource', () => {
       ['npm:@scope/model', 'npm--@scope--model--latest'],
       ['hf:HuggingFaceTB/SmolLM2-135M', 'hf--HuggingFaceTB--SmolLM2-135M'],
       ['hf:gpt2@refs/pr/1', 'hf--gpt2--refs--pr--1'],
-      ['hf:a/b/c-Q8_0.gguf', 'hf--a--b--c-Q8_0.gguf'],
-      ['hf:a/b/parts/c.gguf@v1', 'hf--a--b--parts--c.gguf--v1'],
     ]) {
       assert.equal(cacheName(parseSource(text!)), directory);
     }
+    const ofHub = ['a/b/x/y.gguf', 'a/b/x--y.gguf', 'a/b/c.gguf', 'a/b@c.gguf', 'a/b/c.gguf@v1', 'a/b/c.gguf--v1.gguf'];
+    assert.equal(new Set(ofHub.map((name) => cacheName(parseSource(`hf:${name}`)))).size, ofHub.length);
+    assert.match(cacheName(parseSource('hf:a/b/x/y.gguf@v1')), /^hf--a--b--x--y\.gguf--v1--[0-9a-f]{12}$/);
     assert.match(cacheName(parseSource('file:///x/model.bin')), /^file--model\.bin--[0-9a-f]{12}$/);
   });
 

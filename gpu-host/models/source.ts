@@ -54,14 +54,21 @@ export function cacheName(source: ModelSource): string {
       return flat('npm', source.package, source.version);
     case 'hub': {
       const { id, file, revision } = source;
-      return flat('hf', id, ...(file === undefined ? [] : [file]), ...(revision === 'main' ? [] : [revision]));
+      const ends = revision === 'main' ? [] : [revision];
+      if (file === undefined) return flat('hf', id, ...ends);
+      // `x/y.gguf` and `x--y.gguf` differ only here.
+      return flat('hf', id, file, ...ends, digest(JSON.stringify([id, file, revision])));
     }
     case 'file': {
       const stats = statSync(source.path, { throwIfNoEntry: false });
       const identity = `${source.path}\n${stats?.size}\n${stats?.mtimeMs}`;
-      return flat('file', basename(source.path), createHash('sha256').update(identity).digest('hex').slice(0, 12));
+      return flat('file', basename(source.path), digest(identity));
     }
   }
+}
+
+function digest(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }
 
 function flat(...parts: string[]): string {
