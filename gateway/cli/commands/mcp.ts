@@ -32,7 +32,10 @@ export const mcp: Command = {
   examples: [
     { line: 'pie mcp', does: 'offers all functions of the key in PIE_API_KEY or credentials.json' },
     { line: 'pie mcp rag web-agent', does: 'offers two of them' },
-    { line: 'claude mcp add pie -- pie mcp', does: 'tells an MCP client of it, here Claude Code' },
+    {
+      line: 'claude mcp add pie -- node /path/to/the/clone/gateway/cli/bin.js mcp',
+      does: 'tells an MCP client of it, here Claude Code',
+    },
   ],
   async run({ args, options, terminal, signal, connect }) {
     const { Connection } = await import('../mcp/connection.ts');
