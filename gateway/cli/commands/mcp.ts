@@ -7,6 +7,8 @@ import { duration } from './invoke.ts';
 const DEFAULT_DEADLINE_MS = 600_000;
 /** Calls of a client at once; the tenant's own limits come on top. */
 const MAX_REQUESTS = 64;
+/** Time for the client to read the last answers after the connection has ended. */
+const LAST_ANSWERS_MS = 1000;
 
 export const mcp: Command = {
   name: 'mcp',
@@ -61,7 +63,12 @@ export const mcp: Command = {
     terminal.note(
       `Offering ${counted(names.length, 'function')} of ${credentials.url} as MCP tools on standard input and output.`,
     );
-    await connection.serve(process.stdin, signal);
-    return EXIT.ok;
+    try {
+      await connection.serve(process.stdin, signal);
+      return EXIT.ok;
+    } finally {
+      // Answers that wait in the output keep the process, and destroying standard output does not drop them.
+      setTimeout(() => process.exit(), LAST_ANSWERS_MS).unref();
+    }
   },
 };

@@ -1,16 +1,26 @@
 import type { Readable, Writable } from 'node:stream';
 import { z } from 'zod';
+import { EXIT, Failure } from '../failure.ts';
 
 /** Most bytes of one message: a tool's arguments are an invocation's input, which the gateway bounds further. */
 const MAX_MESSAGE_BYTES = 16 << 20;
 const NEWLINE = 10;
 
+/** Most answers without a running request (refusals, pings) that wait for the client to read; beyond, the input waits. */
+const MAX_UNREAD = 1024;
+/** Longest time that the input waits for the client to read. */
+const UNREAD_MS = 30_000;
+
+// A refusal repeats the id.
+const idSchema = z.union([z.string().max(256), z.int()]);
 const messageSchema = z.looseObject({
   jsonrpc: z.literal('2.0'),
-  id: z.union([z.string(), z.int()]).optional(),
+  id: idSchema.optional(),
   method: z.string().optional(),
   params: z.looseObject({}).optional(),
 });
+/** As much of a malformed message as says who waits for an answer. */
+const malformedSchema = z.looseObject({ id: z.unknown().optional(), method: z.unknown().optional() });
 
 export type RequestId = string | number;
 export type Params = Readonly<Record<string, unknown>>;
@@ -44,6 +54,9 @@ export class Connection {
   readonly #maxRequests: number;
   readonly #open = new Map<RequestId, AbortController>();
   readonly #running = new Set<Promise<void>>();
+  /** Resolves when the output takes more, and when the connection ends. */
+  #room: PromiseWithResolvers<void> | undefined;
+  #ended = false;
 
   constructor(out: Writable, handlers: Handlers, maxRequests: number) {
     this.#out = out;
@@ -51,17 +64,27 @@ export class Connection {
     this.#maxRequests = maxRequests;
   }
 
-  /** Serves until the input ends or the signal aborts; requests that run then are cancelled. */
+  /**
+   * Serves until the input ends or the signal aborts; requests that run then are cancelled, and answers that the output has not taken are left to it.
+   * @throws Failure when the other side goes on sending and does not read
+   */
   async serve(input: Readable, signal: AbortSignal): Promise<void> {
-    const stop = () => input.destroy();
+    const stop = () => {
+      input.destroy();
+      this.#end();
+    };
     signal.addEventListener('abort', stop, { once: true });
     try {
       if (signal.aborted) return;
-      for await (const line of linesOf(input)) await this.#take(line);
+      for await (const line of linesOf(input)) {
+        this.#run(this.#take(line));
+        if (this.#running.size - this.#open.size >= MAX_UNREAD) await this.#roomInTime();
+      }
     } catch (error) {
       if (!signal.aborted) throw error;
     } finally {
       signal.removeEventListener('abort', stop);
+      this.#end();
       for (const request of this.#open.values()) request.abort();
       await Promise.all(this.#running);
     }
@@ -72,16 +95,25 @@ export class Connection {
     await this.#send({ method, params });
   }
 
+  /** The caller does not wait for the answer: the end of the input must be seen while the other side does not read. */
   async #take(line: Buffer | null): Promise<void> {
     if (line === null) return this.#refuse(null, RPC_ERROR.parse, `A message has at most ${MAX_MESSAGE_BYTES} bytes.`);
+    const text = line.toString('utf8');
+    if (text.trim() === '') return;
     let json: unknown;
     try {
-      json = JSON.parse(line.toString('utf8'));
+      json = JSON.parse(text);
     } catch {
       return this.#refuse(null, RPC_ERROR.parse, 'The line is not JSON.');
     }
     const parsed = messageSchema.safeParse(json);
-    if (!parsed.success) return this.#refuse(null, RPC_ERROR.request, 'The message is no JSON-RPC 2.0 request.');
+    if (!parsed.success) {
+      const malformed = malformedSchema.safeParse(json).data;
+      // A notification gets no answer, not even a refusal.
+      if (malformed?.id === undefined && typeof malformed?.method === 'string') return;
+      const id = idSchema.safeParse(malformed?.id).data ?? null;
+      return this.#refuse(id, RPC_ERROR.request, 'The message is no JSON-RPC 2.0 request.');
+    }
     const { id, method, params = {} } = parsed.data;
     // An answer: this side makes no requests.
     if (method === undefined) return;
@@ -91,13 +123,17 @@ export class Connection {
     }
     if (this.#open.has(id))
       return this.#refuse(id, RPC_ERROR.request, `A request with the id ${id} is being answered.`);
-    if (this.#open.size >= this.#maxRequests)
-      return this.#refuse(
-        id,
-        RPC_ERROR.internal,
-        `At most ${this.#maxRequests} requests run at once; try again later.`,
-      );
-    const running = this.#answer(id, method, params).finally(() => this.#running.delete(running));
+    // Clients give a server up that does not answer pings, so they count for no bound on calls.
+    if (method === 'ping') return this.#send({ id, result: {} });
+    if (this.#open.size >= this.#maxRequests) {
+      const message = `At most ${this.#maxRequests} requests run at once; try again later.`;
+      return this.#refuse(id, RPC_ERROR.internal, message);
+    }
+    return this.#answer(id, method, params);
+  }
+
+  #run(work: Promise<void>): void {
+    const running = work.finally(() => this.#running.delete(running));
     this.#running.add(running);
   }
 
@@ -123,14 +159,41 @@ export class Connection {
 
   async #send(message: object): Promise<void> {
     const out = this.#out;
-    if (out.destroyed || out.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)) return;
-    await new Promise<void>((resolve) => {
-      const end = () => {
-        out.off('drain', end).off('close', end).off('error', end);
-        resolve();
-      };
+    if (this.#ended || out.destroyed || out.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)) return;
+    if (this.#room === undefined) {
+      const room = Promise.withResolvers<void>();
+      this.#room = room;
+      const end = () => room.resolve();
       out.once('drain', end).once('close', end).once('error', end);
+      void room.promise.then(() => {
+        out.off('drain', end).off('close', end).off('error', end);
+        this.#room = undefined;
+      });
+    }
+    await this.#room.promise;
+  }
+
+  async #roomInTime(): Promise<void> {
+    let late = false;
+    const timer = setTimeout(() => {
+      late = true;
+      this.#end();
+    }, UNREAD_MS);
+    try {
+      await this.#room?.promise;
+    } finally {
+      clearTimeout(timer);
+    }
+    if (!late) return;
+    throw new Failure('The MCP client goes on sending and does not read the answers.', {
+      exitCode: EXIT.failed,
+      code: 'answers-unread',
     });
+  }
+
+  #end(): void {
+    this.#ended = true;
+    this.#room?.resolve();
   }
 }
 

@@ -2,11 +2,12 @@ import assert from 'node:assert/strict';
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import readline from 'node:readline';
-import type { Readable, Writable } from 'node:stream';
+import { PassThrough, type Readable, type Writable } from 'node:stream';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { TestPlatform } from '../../testing/platform.ts';
 import { EXIT } from '../failure.ts';
+import { Connection } from './connection.ts';
 
 const BIN = fileURLToPath(new URL('../bin.js', import.meta.url));
 const STORY = { type: 'object', properties: { prompt: { type: 'string' } }, required: ['prompt'] } as const;
@@ -43,7 +44,8 @@ describe('pie mcp', () => {
   it('agrees on a revision, lists functions with their schemas, and refuses what it does not know', async () => {
     await using server = start();
     for (const [asked, agreed] of [
-      ['2025-03-26', '2025-03-26'],
+      ['2025-06-18', '2025-06-18'],
+      ['2025-03-26', '2024-11-05'],
       ['2099-01-01', '2025-06-18'],
     ]) {
       const { result } = await server.ask('initialize', {
@@ -76,8 +78,18 @@ describe('pie mcp', () => {
     assert.equal((await server.ask('tools/call', { name: 'story', arguments: [] })).error?.code, -32602);
     server.tell('not json');
     assert.deepEqual([(await server.next()).error?.code, server.last?.id], [-32700, null]);
-    server.tell([]);
-    assert.equal((await server.next()).error?.code, -32600);
+    for (const [message, id] of [
+      [[{ jsonrpc: '2.0', id: 1, method: 'ping' }], null],
+      [{ jsonrpc: '2.0', id: 'null', method: 'ping', params: null }, 'null'],
+      [{ jsonrpc: '2.0', id: 'list', method: 'ping', params: [] }, 'list'],
+    ]) {
+      server.tell(message);
+      assert.deepEqual([(await server.next()).error?.code, server.last?.id], [-32600, id]);
+    }
+    server.tell(' \r');
+    server.tell({ jsonrpc: '2.0', method: 'notifications/initialized', params: [] });
+    const ping = server.send('ping');
+    assert.equal((await server.next()).id, ping, 'blank lines and malformed notifications get no answer');
   });
 
   it('invokes a function, tells its progress, and returns its messages or its result', async () => {
@@ -140,6 +152,39 @@ describe('pie mcp', () => {
     }
     assert.equal(await server.ended, EXIT.ok);
     await assert.rejects(server.next(), /has ended/, 'a cancelled request gets no answer');
+  });
+
+  it('ends with the input or a signal while the client does not read', async () => {
+    await Promise.all(
+      [(server: Server) => server.leave(), (server: Server) => server.kill()].map(async (end) => {
+        const server = start('free');
+        await server.ask('ping');
+        server.stopReading();
+        for (let i = 0; i < 600; i++) server.send(`nothing/${'x'.repeat(2000)}`);
+        await server.flushed();
+        end(server);
+        assert.equal(await server.ended, EXIT.ok);
+      }),
+    );
+  });
+
+  it('answers a ping beside as many calls as it takes', async () => {
+    const held = Array.from({ length: 3 }, () => Promise.withResolvers<object>());
+    const [input, output] = [new PassThrough(), new PassThrough()];
+    const lines = readline.createInterface({ input: output })[Symbol.asyncIterator]();
+    const served = new Connection(output, { request: (_, { at }) => held[Number(at)]!.promise }, 2).serve(
+      input,
+      AbortSignal.timeout(10_000),
+    );
+    const next = async () => JSON.parse((await lines.next()).value as string);
+    for (const id of [0, 1, 2])
+      input.write(`${JSON.stringify({ jsonrpc: '2.0', id, method: 'x', params: { at: id } })}\n`);
+    input.write('{"jsonrpc":"2.0","id":"p","method":"ping"}\n');
+    assert.deepEqual([(await next()).id, (await next()).id], [2, 'p']);
+    for (const { resolve } of held) resolve({});
+    assert.deepEqual([(await next()).id, (await next()).id], [0, 1]);
+    input.end();
+    await served;
   });
 
   it('refuses functions that are not there', async () => {
@@ -209,6 +254,20 @@ class Server implements AsyncDisposable {
       new Promise<false>((resolve) => setTimeout(resolve, ms, false)),
     ]);
     return came ? [await this.next()] : [];
+  }
+
+  /** Leaves what comes in the pipe. */
+  stopReading(): void {
+    this.#child.stdout.pause();
+  }
+
+  /** Resolves when the server has taken all that was sent. */
+  flushed(): Promise<void> {
+    return new Promise((resolve) => this.#child.stdin.write('\n', () => resolve()));
+  }
+
+  kill(): void {
+    this.#child.kill();
   }
 
   leave(): void {

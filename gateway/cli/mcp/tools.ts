@@ -2,8 +2,8 @@ import type { PieClient } from '../../client/client.ts';
 import { errorFromEvent, PieError } from '../../client/errors.ts';
 import { type Params, RPC_ERROR, RpcError } from './connection.ts';
 
-/** Revisions of the protocol that this server speaks, newest first. They do not differ in what it uses. */
-const PROTOCOLS = ['2025-06-18', '2025-03-26', '2024-11-05'] as const;
+/** Revisions of the protocol that this server speaks, newest first. They do not differ in what it uses. 2025-03-26 would ask for batches. */
+const PROTOCOLS = ['2025-06-18', '2024-11-05'] as const;
 /** Tools of one page of the list: the gateway is asked for each one's schema. */
 const PAGE = 50;
 /** Schemas that are fetched at once. */
@@ -53,8 +53,6 @@ export class FunctionTools {
     switch (method) {
       case 'initialize':
         return this.#initialize(params);
-      case 'ping':
-        return {};
       case 'tools/list':
         return this.#list(params.cursor, signal);
       case 'tools/call':
@@ -79,7 +77,8 @@ export class FunctionTools {
   }
 
   #initialize({ protocolVersion }: Params): object {
-    const agreed = PROTOCOLS.find((version) => version === protocolVersion) ?? PROTOCOLS[0];
+    // A client of a revision between these knows the older one.
+    const agreed = PROTOCOLS.find((version) => version <= String(protocolVersion)) ?? PROTOCOLS[0];
     return {
       protocolVersion: agreed,
       capabilities: { tools: {} },
