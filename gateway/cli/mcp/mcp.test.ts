@@ -5,12 +5,20 @@ import readline from 'node:readline';
 import { PassThrough, type Readable, type Writable } from 'node:stream';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { SchemaValidator } from '#scheduler/functions/schema/validator.ts';
 import { TestPlatform } from '../../testing/platform.ts';
 import { EXIT } from '../failure.ts';
 import { Connection } from './connection.ts';
 
 const BIN = fileURLToPath(new URL('../bin.js', import.meta.url));
 const STORY = { type: 'object', properties: { prompt: { type: 'string' } }, required: ['prompt'] } as const;
+/** A list of lists; a leaf is what `$defs` and the second place say. */
+const TREE = {
+  type: 'array',
+  items: { anyOf: [{ $ref: '#' }, { $ref: '#/$defs/leaf' }, { $ref: '#/not' }] },
+  not: { type: 'number' },
+  $defs: { leaf: { type: 'string' } },
+} as const;
 
 interface Message {
   readonly id?: number | string | null;
@@ -28,6 +36,7 @@ describe('pie mcp', () => {
     await platform.register({ name: 'story', description: 'Tells a story', input: STORY });
     await platform.register({ name: 'shout', input: { type: 'string' } });
     await platform.register({ name: 'free' });
+    await platform.register({ name: 'tree', input: TREE });
     await platform.register({ name: 'openai-chat' });
   });
   after(() => platform.stop());
@@ -70,11 +79,33 @@ describe('pie mcp', () => {
         inputSchema: { type: 'object', properties: { input: { type: 'string' } }, required: ['input'] },
       },
       { name: 'story', description: 'Tells a story', inputSchema: STORY },
+      {
+        name: 'tree',
+        description: 'tree',
+        inputSchema: {
+          type: 'object',
+          required: ['input'],
+          $defs: TREE.$defs,
+          properties: {
+            input: {
+              type: 'array',
+              items: {
+                anyOf: [{ $ref: '#/properties/input' }, { $ref: '#/$defs/leaf' }, { $ref: '#/properties/input/not' }],
+              },
+              not: TREE.not,
+            },
+          },
+        },
+      },
     ]);
-    assert.deepEqual((await server.ask('tools/list', { cursor: 'free' })).result.tools.length, 2);
+    const wrapped = new SchemaValidator(tools[3].inputSchema);
+    assert.deepEqual(wrapped.check({ input: ['a', [['b'], 7]] }), new SchemaValidator(TREE).check(['a', [['b'], 7]]));
+    assert.notDeepEqual(wrapped.check({ input: [null] }), wrapped.check({ input: ['a'] }));
+    assert.deepEqual((await server.ask('tools/list', { cursor: 'free' })).result.tools.length, 3);
     assert.equal((await server.ask('resources/list')).error?.code, -32601);
     assert.equal((await server.ask('tools/list', { cursor: 1 })).error?.code, -32602);
-    assert.equal((await server.ask('tools/call', { name: 'nothing' })).error?.code, -32602);
+    for (const name of ['nothing', 'free@live', 'openai-chat'])
+      assert.equal((await server.ask('tools/call', { name })).error?.code, -32602);
     assert.equal((await server.ask('tools/call', { name: 'story', arguments: [] })).error?.code, -32602);
     server.tell('not json');
     assert.deepEqual([(await server.next()).error?.code, server.last?.id], [-32700, null]);
@@ -121,6 +152,18 @@ describe('pie mcp', () => {
     assert.equal(await platform.client().input(other), 'hey');
     await (await platform.attempt(other)).succeed(['HEY']);
     assert.deepEqual((await server.answer(shouted)).result, { content: [{ type: 'text', text: '["HEY"]' }] });
+
+    const long = server.send('tools/call', { name: 'free' });
+    const half = `{"a":"${'x'.repeat((1 << 20) - 7)}`;
+    await (await platform.attempt(await submitted('free'))).succeed({ a: `${half.slice(6)}🙂` });
+    assert.deepEqual((await server.answer(long)).result, {
+      content: [
+        {
+          type: 'text',
+          text: `${half}\uFFFD\n[cut: the result is longer]\n[no structured content: it has more than ${1 << 20} characters]`,
+        },
+      ],
+    });
   });
 
   it('returns failures and refused arguments as results that the model reads', async () => {

@@ -12,8 +12,12 @@ const FETCHES = 8;
 const MAX_RESULT_CHARACTERS = 1 << 20;
 /** Least time between two notes of progress, so that a token does not make a message. */
 const PROGRESS_MS = 250;
-/** These answer the OpenAI routes, whose requests no model should write. */
-const OF_ROUTES = /^openai-/;
+/** Names without an alias or a version. The functions behind the OpenAI routes are left out: no model should write their requests. */
+const OFFERED = /^(?!openai-)[a-z0-9-]+$/;
+/** Where a wrapped schema has its definitions: these stay at the root, where clients look for them. */
+const DEFINITIONS = ['$defs', 'definitions'] as const;
+/** References into a schema that moves when it is wrapped. */
+const MOVED_REFERENCE = /^#(?=$|\/)(?!\/(?:\$defs|definitions)\/)/;
 
 export interface ToolsOptions {
   /** Functions to offer; all of the tenant without those behind the OpenAI routes by default. */
@@ -73,7 +77,7 @@ export class FunctionTools {
 
   #offers(name: string): boolean {
     const { only } = this.#options;
-    return only.length > 0 ? only.includes(name) : !OF_ROUTES.test(name);
+    return only.length > 0 ? only.includes(name) : OFFERED.test(name);
   }
 
   #initialize({ protocolVersion }: Params): object {
@@ -110,7 +114,7 @@ export class FunctionTools {
       const { description } = manifest as { description?: string };
       const schema = manifest.input ?? { type: 'object' };
       const wrapped = (schema as { type?: unknown }).type !== 'object';
-      const inputSchema = wrapped ? { type: 'object', properties: { input: schema }, required: ['input'] } : schema;
+      const inputSchema = wrapped ? wrap(schema) : schema;
       const tool = { name, description: description ?? name, inputSchema, wrapped };
       this.#known.set(name, tool);
       return tool;
@@ -168,6 +172,32 @@ export class FunctionTools {
   }
 }
 
+/** A schema of an object whose one property `input` has the given schema, references included. */
+function wrap(schema: object): object {
+  const root: Record<string, unknown> = { type: 'object', properties: {}, required: ['input'] };
+  // A schema with an identifier starts its own references.
+  if ('$id' in schema) return { ...root, properties: { input: schema } };
+  const moved = moveReferences(schema) as Record<string, unknown>;
+  for (const name of DEFINITIONS) {
+    if (moved[name] === undefined) continue;
+    root[name] = moved[name];
+    delete moved[name];
+  }
+  return { ...root, properties: { input: moved } };
+}
+
+function moveReferences(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(moveReferences);
+  if (typeof schema !== 'object' || schema === null || '$id' in schema) return schema;
+  const entries = Object.entries(schema).map(([key, value]) => [
+    key,
+    key === '$ref' && typeof value === 'string'
+      ? value.replace(MOVED_REFERENCE, '#/properties/input')
+      : moveReferences(value),
+  ]);
+  return Object.fromEntries(entries);
+}
+
 /** Texts that a function sent, up to the bound. */
 class Messages {
   #text = '';
@@ -203,15 +233,18 @@ class Messages {
 }
 
 function outcome(messages: string, output: unknown): object {
-  const result = typeof output === 'string' ? output : JSON.stringify(output ?? null);
-  const structured = typeof output === 'object' && output !== null && !Array.isArray(output);
-  return shown(messages === '' ? result : messages, structured ? { structuredContent: output } : {});
+  const json = JSON.stringify(output ?? null);
+  const text = messages === '' ? (typeof output === 'string' ? output : json) : messages;
+  if (typeof output !== 'object' || output === null || Array.isArray(output)) return shown(text, {});
+  if (json.length <= MAX_RESULT_CHARACTERS) return shown(text, { structuredContent: output });
+  return shown(text, {}, `\n[no structured content: it has more than ${MAX_RESULT_CHARACTERS} characters]`);
 }
 
-function shown(text: string, more: object): object {
+function shown(text: string, more: object, note = ''): object {
   const cut =
     text.length > MAX_RESULT_CHARACTERS ? `${text.slice(0, MAX_RESULT_CHARACTERS)}\n[cut: the result is longer]` : text;
-  return { content: [{ type: 'text', text: cut }], ...more };
+  // A cut may split a surrogate pair, which strict readers of JSON refuse.
+  return { content: [{ type: 'text', text: `${cut}${note}`.toWellFormed() }], ...more };
 }
 
 function progressOf(params: Params): unknown {
