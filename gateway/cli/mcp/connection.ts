@@ -7,9 +7,9 @@ const MAX_MESSAGE_BYTES = 16 << 20;
 const NEWLINE = 10;
 
 /** Most answers without a running request (refusals, pings) that wait for the client to read; beyond, the input waits. */
-const MAX_UNREAD = 1024;
+const MAX_UNREAD = 8192;
 /** Longest time that the input waits for the client to read. */
-const UNREAD_MS = 30_000;
+const UNREAD_MS = 10_000;
 
 // A refusal repeats the id.
 const idSchema = z.union([z.string().max(256), z.int()]);
