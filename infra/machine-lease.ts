@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -123,6 +124,8 @@ async function followPeers(config: Config, store: Store, removed: () => void): P
   const again = () => void follow().catch(failed);
   const subscriber = connectRedis(config);
   subscriber.on('error', () => undefined);
+  // Without a connection the subscription would begin later, and the notice of a removal could come before it.
+  await once(subscriber, 'ready', { signal: AbortSignal.timeout(REDIS_DEADLINE_MS) }).catch(() => undefined);
   const channels = new Channels(subscriber);
   const own = removalNotice(config.machine.name);
   const message = (payload: Buffer) => {
