@@ -311,7 +311,8 @@ test('an operator creates a key and changes a limit by keyboard', () =>
     await limit.getByRole('button', { name: 'Change limit' }).press('Enter');
     await page.getByText('The limit has changed.').waitFor();
     await page.locator('#limits').getByText('a visit').waitFor();
-    assert.ok((await excessWidth(page)) <= 0);
+    // While the page is updated it may be wider for a moment.
+    await page.waitForFunction('document.documentElement.scrollWidth <= innerWidth');
     await shoot(page, 'administration-phone');
   }));
 
