@@ -73,12 +73,12 @@ test('calls with a depth go by query, depth and arrival, as far as the bound on 
   fc.assert(
     fc.property(waiting, (all) => {
       const order = ordered(callsOf(all, ({ depth }) => depth)).filter(({ depth }) => depth !== undefined);
-      const isSettled = ({ arrivedMs, queue, depth }: BatchCall) =>
+      const isSettled = (call: BatchCall) =>
         order.some(
           (other) =>
-            other.queue.tenant === queue.tenant &&
-            other.queue.priority === queue.priority &&
-            other.arrivedMs > arrivedMs + mostYieldMs({ queue, depth } as BatchCall, AGING_MS),
+            other.queue.tenant === call.queue.tenant &&
+            other.queue.priority === call.queue.priority &&
+            other.arrivedMs > call.arrivedMs + mostYieldMs(call, AGING_MS),
         );
       for (const [i, call] of order.entries()) {
         assert.ok(call.yieldMs <= mostYieldMs(call, AGING_MS));

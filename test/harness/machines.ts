@@ -168,7 +168,7 @@ export class Machines implements AsyncDisposable {
     return runtimes.some((each: { machine: string; alive: boolean }) => each.machine === machine && each.alive);
   }
 
-  /** What would outlive this process. */
+  /** Ends the Redis server and unmounts the disks, which would outlive this process. */
   readonly #abandon = (): void => {
     this.#server?.kill('SIGKILL');
     if (!this.#disks) return;

@@ -15,9 +15,9 @@ const RECORD_BYTES = 96;
 const APPENDED_BYTES = 1 << 20;
 /** What Redis takes for commands under way, and for removed records that it frees later. */
 const SPARE_BYTES = 4 << 20;
-/** Limits within which Redis packs a record's items, by its defaults; and what an item then takes beside its bytes. */
+/** Redis' default limits within which it packs a record's items, and the bytes that a packed item takes beside its own. */
 const PACKED = { items: 128, itemBytes: 64, moreBytes: 4 };
-/** What an item takes beside its bytes otherwise, approximately. */
+/** Bytes that Redis takes for an item that is not packed, beside the item's own, approximately. */
 const ITEM_BYTES: Readonly<Record<EntryType, number>> = { string: 0, list: 8, stream: 8, set: 56, hash: 36, zset: 56 };
 
 /** Memory that Redis takes for a part of a record beside the bytes of its items, approximately. Pure. */

@@ -206,7 +206,7 @@ async function* linesOf(input: Readable): AsyncGenerator<Buffer | null> {
       const end = rest.indexOf(NEWLINE);
       const part = end < 0 ? rest : rest.subarray(0, end);
       bytes += part.length;
-      // What is too long is counted, not kept.
+      // A line that is too long is counted, and none of it is kept.
       if (bytes <= MAX_MESSAGE_BYTES) parts.push(part);
       else parts = [];
       if (end < 0) break;

