@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -12,13 +12,14 @@ describe('pie bench all', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  const run = (more: { only?: string[]; against?: string }) =>
+  const run = (more: { only?: string[]; against?: string; resume?: boolean; out?: string }) =>
     all({
       ...{
         repetitions: 1,
         quick: true,
         only: [],
         out: path.join(directory, 'out'),
+        resume: false,
         progress: () => undefined,
         ...more,
       },
@@ -32,6 +33,15 @@ describe('pie bench all', () => {
       await assert.rejects(run({ against: file }), /holds no results/);
     }
     assert.deepEqual(await readdir(directory), ['earlier.json']);
+  });
+
+  it('refuses to resume results of another commit', async () => {
+    const out = path.join(directory, 'resumed');
+    await mkdir(out);
+    const machine = { cpu: 'another', cores: 2, memoryGib: 1, kernel: '', node: '', commit: '000000000000' };
+    await writeFile(path.join(out, 'results.json'), JSON.stringify({ format: 1, machine, quick: true, suites: [] }));
+    await assert.rejects(run({ out, resume: true }), /commit was 000000000000 and is .*Choose another --out/);
+    await rm(out, { recursive: true });
   });
 
   it('reads results of its own format', async () => {

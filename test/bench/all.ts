@@ -51,6 +51,8 @@ export interface AllOptions {
   readonly out: string;
   /** Results of an earlier run. */
   readonly against?: string | undefined;
+  /** Keep the suites that ran in the results of `out`, made by the same commit and options. */
+  readonly resume: boolean;
   readonly progress: (line: string) => void;
 }
 
@@ -65,13 +67,21 @@ export async function all(options: AllOptions): Promise<number> {
   if (unknown !== undefined) throw new Error(`There is no suite "${unknown}".`);
   // Read before hours of work: a wrong file must not cost them.
   const before = options.against === undefined ? undefined : await readResults(options.against);
-  const chosen = SUITES.filter(({ name }) => options.only.length === 0 || options.only.includes(name));
-  const startedAt = new Date().toISOString();
+  const machine = machineFacts();
+  const file = path.join(out, 'results.json');
+  const earlier = options.resume ? await readResumable(file, { machine, quick, repetitions }) : undefined;
+  const startedAt = earlier?.startedAt ?? new Date().toISOString();
   const startMs = performance.now();
   const suites: Suite[] = [];
-  for (const { name, quick: inQuick } of chosen) {
+  for (const { name, quick: inQuick } of SUITES) {
     const leftMs = quick ? QUICK_MS - (performance.now() - startMs) : SUITE_MS;
-    if (quick && !inQuick && options.only.length === 0) {
+    const kept = earlier?.suites.find((suite) => suite.name === name);
+    const named = options.only.length === 0 || options.only.includes(name);
+    if (kept !== undefined && (kept.outcome === 'ran' || !named)) {
+      suites.push(kept);
+    } else if (!named) {
+      if (earlier !== undefined) suites.push({ name, outcome: 'not run', reason: 'it was not named' });
+    } else if (quick && !inQuick && options.only.length === 0) {
       suites.push({ name, outcome: 'not run', reason: 'a quick run leaves it out' });
     } else if (leftMs <= 0) {
       suites.push({ name, outcome: 'not run', reason: 'the fifteen minutes of a quick run were over' });
@@ -80,11 +90,11 @@ export async function all(options: AllOptions): Promise<number> {
       suites.push(await runSuite(name, options, leftMs));
     }
   }
-  const seconds = (performance.now() - startMs) / 1000;
-  const results: Results = { format: 1, startedAt, seconds, quick, repetitions, machine: machineFacts(), suites };
+  const seconds = (earlier?.seconds ?? 0) + (performance.now() - startMs) / 1000;
+  const results: Results = { format: 1, startedAt, seconds, quick, repetitions, machine, suites };
   const { markdown, pictures } = reportOf(results, '', before);
   await mkdir(out, { recursive: true });
-  await writeFile(path.join(out, 'results.json'), `${JSON.stringify(results)}\n`);
+  await writeFile(file, `${JSON.stringify(results)}\n`);
   await writeFile(path.join(out, 'report.md'), `# Benchmarks\n\n${markdown}`);
   for (const [file, svg] of pictures) await writeFile(path.join(out, file), svg);
   progress(`wrote ${path.join(out, 'report.md')}, results.json and ${pictures.size} pictures`);
@@ -97,6 +107,20 @@ export async function readResults(file: string): Promise<Results> {
   if (results?.format !== 1 || !Array.isArray(results.suites))
     throw new Error(`${file} holds no results of \`pie bench all\` of this version.`);
   return results as Results;
+}
+
+/** @throws Error when the file holds results of another commit, machine or kind of run, whose suites cannot stand in one report */
+async function readResumable(file: string, now: Pick<Results, 'machine' | 'quick' | 'repetitions'>): Promise<Results> {
+  const earlier = await readResults(file);
+  for (const [what, before, after] of [
+    ['commit', earlier.machine.commit, now.machine.commit],
+    ['processor', earlier.machine.cpu, now.machine.cpu],
+    ['--quick', earlier.quick, now.quick],
+    ['--repetitions', earlier.repetitions, now.repetitions],
+  ])
+    if (before !== after)
+      throw new Error(`${file} cannot be resumed: ${what} was ${before} and is ${after}. Choose another --out.`);
+  return earlier;
 }
 
 async function runSuite(name: string, { quick, repetitions }: AllOptions, limitMs: number): Promise<Suite> {

@@ -12,9 +12,9 @@ import { EngineProcess } from './engine/engine-process.ts';
 import type { Task } from './engine/engines.ts';
 import { writeGguf } from './engine/gguf.ts';
 import { installPeers } from './engine/install-peers.ts';
-import { cpuOfTrees, isOutsideEngine, memoryOfTrees, outsideEngine } from './process-usage.ts';
+import { cpuOfTrees, memoryOfTrees, outsideEngine } from './process-usage.ts';
 import { inTurn } from './rounds.ts';
-import { format, formatSpread, formatTail, type Spread, spread } from './statistics.ts';
+import { format, formatSpread, formatTail, median, type Spread, spread } from './statistics.ts';
 import { type ReceivedStream, receive } from './streams.ts';
 
 const MODEL = 'stories15m';
@@ -39,12 +39,14 @@ const ALL: readonly Crowd[] = [...SMALL, { clients: 32, name: 'text-completion' 
 interface Round {
   readonly tokensPerSecond: number;
   readonly streams: readonly ReceivedStream[];
-  /** CPU time of each part of the platform, µs per received token. */
-  readonly cpuUs: ReadonlyMap<string, number>;
-  /** CPU of all processes but the GPU host and the client, µs per token after the first. */
+  /** CPU of all processes but the GPU host and the client, µs per received token. */
+  readonly outsideEngineUs: number;
+  /** The same per token after the first, and the parts of each process. */
   readonly laterUs: number;
-  /** CPU of the same processes for an invocation of one token, ms. */
+  readonly laterUsOf: ReadonlyMap<string, number>;
+  /** The same for an invocation of one token, ms, and the parts of each process. */
   readonly launchMs: number;
+  readonly launchMsOf: ReadonlyMap<string, number>;
   /** Redis commands per token after the first. */
   readonly redisCommands: number;
 }
@@ -57,8 +59,9 @@ interface Row extends Crowd {
   /** CPU of all processes but the GPU host and the client, µs a token. */
   readonly outsideEngineUs: Spread;
   readonly laterUs: Spread;
+  readonly laterUsOf: Readonly<Record<string, number>>;
   readonly launchMs: Spread;
-  readonly cpuUs: Readonly<Record<string, number>>;
+  readonly launchMsOf: Readonly<Record<string, number>>;
   readonly redisCommands: Spread;
   readonly firstMs: readonly number[];
   readonly gapMs: readonly number[];
@@ -126,9 +129,10 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
           'over the bare step',
           'over node-llama-cpp',
           'CPU µs a token outside the engine',
-          'of which',
           'from the first message on',
+          'of which',
           'CPU ms of an invocation with one token',
+          'of which',
           'Redis commands a token from the first message on',
           'first message ms p50, p99',
           'gap ms p50, p99',
@@ -140,11 +144,10 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
           formatSpread(row.overBareStep),
           row.overPeer ? formatSpread(row.overPeer) : '',
           formatSpread(row.outsideEngineUs, 0),
-          Object.entries(row.cpuUs)
-            .map(([name, us]) => `${name} ${format(us, 0)}`)
-            .join(', '),
           formatSpread(row.laterUs, 0),
+          formatParts(row.laterUsOf, 0),
           formatSpread(row.launchMs),
+          formatParts(row.launchMsOf, 1),
           formatSpread(row.redisCommands),
           formatTail(row.firstMs),
           formatTail(row.gapMs),
@@ -164,6 +167,11 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
     }
   },
 };
+
+const formatParts = (parts: Readonly<Record<string, number>>, digits: number): string =>
+  Object.entries(parts)
+    .map(([name, value]) => `${name} ${format(value, digits)}`)
+    .join(', ');
 
 /** node-llama-cpp with one thread and with all: its threads contend on some machines. */
 async function startPeers(directory: string, progress: (line: string) => void): Promise<EngineProcess[]> {
@@ -200,14 +208,24 @@ async function measureRound(
   const commandsAfter = await commands();
   const launches = Math.ceil(LAUNCHES / clients);
   for (let i = 0; i < launches; i++) await stream(1);
-  const launchUs = outsideEngine(after, cpuOfTrees(roots)) / launches;
+  const end = cpuOfTrees(roots);
+  const launchUs = outsideEngine(after, end) / launches;
   const launchCommands = ((await commands()) - commandsAfter) / launches;
   const streams = received.map((parse) => parse());
   const tokens = streams.reduce((sum, { tokens: count }) => sum + count, 0);
   return {
     tokensPerSecond: (tokens * 1000) / elapsedMs,
     streams,
-    cpuUs: new Map([...after].map(([name, us]) => [name, (us - (before.get(name) ?? 0)) / tokens])),
+    outsideEngineUs: outsideEngine(before, after) / tokens,
+    laterUsOf: new Map(
+      [...after].map(([name, us]) => {
+        const launching = ((end.get(name) ?? 0) - us) / launches;
+        return [name, (us - (before.get(name) ?? 0) - launching) / (tokens - clients)];
+      }),
+    ),
+    launchMsOf: new Map(
+      [...end].map(([name, us]) => [name, (us - (after.get(name) ?? 0)) / launches / 1000 / clients]),
+    ),
     laterUs: (outsideEngine(before, after) - launchUs) / (tokens - clients),
     launchMs: launchUs / 1000 / clients,
     redisCommands: (commandsAfter - commandsBefore - launchCommands) / (tokens - clients),
@@ -217,7 +235,9 @@ async function measureRound(
 function rowOf(crowd: Crowd, rounds: readonly Round[], bare: readonly number[], peer: readonly number[]): Row {
   const over = (others: readonly number[]) =>
     spread(rounds.map((round, i) => round.tokensPerSecond / (others[i] ?? Number.NaN)));
-  const names = [...(rounds[0]?.cpuUs.keys() ?? [])];
+  const names = [...(rounds[0]?.laterUsOf.keys() ?? [])];
+  const medians = (parts: (round: Round) => ReadonlyMap<string, number>) =>
+    Object.fromEntries(names.map((name) => [name, median(rounds.map((round) => parts(round).get(name) ?? 0))]));
   const ofStreams = (values: (stream: ReceivedStream) => readonly number[]) =>
     rounds.flatMap((round) => round.streams.flatMap(values));
   return {
@@ -225,12 +245,9 @@ function rowOf(crowd: Crowd, rounds: readonly Round[], bare: readonly number[], 
     tokensPerSecond: spread(rounds.map((round) => round.tokensPerSecond)),
     overBareStep: over(bare),
     overPeer: peer.length > 0 ? over(peer) : undefined,
-    outsideEngineUs: spread(
-      rounds.map((round) => names.filter(isOutsideEngine).reduce((sum, name) => sum + (round.cpuUs.get(name) ?? 0), 0)),
-    ),
-    cpuUs: Object.fromEntries(
-      names.map((name) => [name, spread(rounds.map((round) => round.cpuUs.get(name) ?? 0)).median]),
-    ),
+    outsideEngineUs: spread(rounds.map((round) => round.outsideEngineUs)),
+    laterUsOf: medians((round) => round.laterUsOf),
+    launchMsOf: medians((round) => round.launchMsOf),
     laterUs: spread(rounds.map((round) => round.laterUs)),
     launchMs: spread(rounds.map((round) => round.launchMs)),
     redisCommands: spread(rounds.map((round) => round.redisCommands)),

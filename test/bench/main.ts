@@ -55,13 +55,14 @@ const BENCHES: readonly Bench[] = [
 
 const USAGE = 'Usage: pie bench NAME [--repetitions N] [--quick] [--json]';
 
-const ALL_HELP = `Usage: pie bench all [SUITE…] [--repetitions N] [--quick] [--out FOLDER] [--against FILE]
+const ALL_HELP = `Usage: pie bench all [SUITE…] [--repetitions N] [--quick] [--out FOLDER] [--against FILE] [--resume]
 
 Runs the suites one after another (in less than 15 minutes with --quick) and writes results.json with every sample and the machine's facts,
 report.md with tables, and pictures.
 
   --out FOLDER    where to write them, bench-results by default
-  --against FILE  results.json of an earlier run to compare with: lists the figures whose ranges have nothing in common`;
+  --against FILE  results.json of an earlier run to compare with: lists the figures whose ranges have nothing in common
+  --resume        keep the suites that ran in FOLDER's results.json (same commit and options), and run the others or the named ones`;
 
 const HELP = `${USAGE}
 
@@ -86,6 +87,7 @@ async function main(): Promise<number> {
       help: { type: 'boolean', short: 'h', default: false },
       out: { type: 'string', default: 'bench-results' },
       against: { type: 'string' },
+      resume: { type: 'boolean', default: false },
     },
   });
   if (positionals[0] === 'all') return runAll(values, positionals.slice(1));
@@ -114,6 +116,7 @@ interface AllFlags {
   readonly help: boolean;
   readonly out: string;
   readonly against?: string | undefined;
+  readonly resume: boolean;
 }
 
 async function runAll({ repetitions, help, ...flags }: AllFlags, only: readonly string[]): Promise<number> {

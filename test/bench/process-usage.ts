@@ -57,7 +57,7 @@ export function outsideEngine(before: ReadonlyMap<string, number>, after: Readon
   return outside.reduce((sum, [name, cpuUs]) => sum + cpuUs - (before.get(name) ?? 0), 0);
 }
 
-export const isOutsideEngine = (name: string): boolean => !name.startsWith('gpu-host');
+const isOutsideEngine = (name: string): boolean => !name.startsWith('gpu-host');
 
 /** Number of sandboxes below `roots`, spares included. */
 export function sandboxesOf(roots: ReadonlyMap<string, number>): number {
