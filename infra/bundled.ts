@@ -55,7 +55,7 @@ export async function deployBundled(config: Config, names: readonly string[], si
 
 /**
  * Deploys bundled functions one after the other, at low priority. Reports the beginning, the end and a failure through `say`, and never
- * throws for a failed deployment. Where this machine has no runtime, it first waits for one of another machine. Returns early and silently
+ * throws for a failed deployment. On a machine without a runtime, it first waits for one of another machine. Returns early and silently
  * when the signal aborts.
  */
 export async function deployRest(

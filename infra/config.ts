@@ -349,7 +349,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
   };
 }
 
-/** What other machines of the platform have in common of this one's settings. Throws {@link ConfigError}. */
+/** The settings of this machine that hold for the whole platform. Throws {@link ConfigError}. */
 export function settingsForOthers(environment: NodeJS.ProcessEnv = process.env): Settings {
   const env = check(environmentSchema, withoutEmpty(environment), 'the environment');
   const source = sourceOf(env, path.resolve(env.PIE_HOME ?? defaultHome()));

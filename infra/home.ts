@@ -4,7 +4,7 @@ import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
 
 const PID_FILE = 'supervisor.pid';
-/** In a home that a restore is writing: without all of its records, the platform would delete what belongs to the others. */
+/** Marks a home that a restore is writing: a platform that lacks some of the records would delete the files that belong to them. */
 const RESTORING = 'restoring';
 /** In the command lines of the programs that claim a home: the supervisor's, and `pie`, which npm starts through a link. */
 const OWNERS = /infra\/up\.|gateway\/cli\/|\/pie\0.*(backup|restore)\0/s;

@@ -21,7 +21,7 @@ interface ModelEnvironment {
   readonly PIE_BITS?: string | undefined;
 }
 
-/** What all machines of a platform have in common of one machine's settings, with the models that its environment chooses. */
+/** The settings of one machine that hold for the whole platform, with the models that its environment chooses. */
 export function sharedSettings(file: Settings, environment: ModelEnvironment): Settings {
   const shared: Record<string, unknown> = { ...file };
   for (const [table, key] of OWN) {

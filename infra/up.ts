@@ -22,9 +22,9 @@ import { Supervisor, type SupervisorEvent } from './supervisor/supervisor.ts';
 
 const HELP = `Starts the platform and serves until Ctrl-C.
 
-  --role ROLES    what this machine runs: gateway, runtime, gpu-host, separated by commas (all); a part needs a Redis that machines share
+  --role ROLES    roles of this machine: gateway, runtime, gpu-host, separated by commas (all); fewer than all need a Redis that machines share
   --no-story      do not stream the story that proves that everything works
-  --functions a,b deploy these bundled functions, and then serve; without it those that everything begins with, the others while it serves
+  --functions a,b deploy only these bundled functions before serving (a first few; the others follow while the platform serves)
   --no-functions  deploy none
   --json          one JSON object a line instead of text
   --help
@@ -102,7 +102,7 @@ async function main(): Promise<number> {
         signal: stopping.signal,
       });
       if (stopping.signal.aborted) return early();
-      if (pulled !== 0) throw new ConfigError(`The model ${model} could not be had.`);
+      if (pulled !== 0) throw new ConfigError(`The model ${model} could not be pulled; the log says why.`);
     }
     const wanted = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.

@@ -20,7 +20,7 @@ import { startRuntime } from './runtime.ts';
 /** Interval of pings at the start, until Redis answers. */
 const PING_EVERY_MS = 200;
 
-/** The runtime process: takes invocations from the line and runs them, until it gets a stop signal or its supervisor is gone. */
+/** The runtime process: takes invocations from the queue and runs them, until it gets a stop signal or its supervisor is gone. */
 export async function runProcess(): Promise<void> {
   const config = loadConfig();
   const security = openLinkSecurity(config);

@@ -77,7 +77,7 @@ describe('pie/testing', () => {
     }
     await assert.rejects(
       startPlatform({ models: ['file:/no/such/model'], onProgress: () => undefined }),
-      /could not be had|no such model|does not exist/i,
+      /could not be pulled|no such model|does not exist/i,
     );
   });
 

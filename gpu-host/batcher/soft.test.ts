@@ -27,7 +27,7 @@ test('a prefill split into two forwards is one batch, in order', () => {
   assert.equal(trace.queue('a').scoreboard.size, 0);
 });
 
-test('chains join, over queues of one inferlet too, behind everybody who was ready', () => {
+test('chains join, over queues of one inferlet too, behind all calls that were ready', () => {
   const trace = new Trace({ maxCalls: 8 });
   trace.push('a.1', decodeOn(1), 'A');
   trace.push('a.2', decodeOn(1), 'B');

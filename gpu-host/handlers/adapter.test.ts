@@ -30,7 +30,7 @@ const ADAPTERS = {
 } as const;
 /** Name of the adapter that computes; undefined for the model alone. */
 type Who = keyof typeof ADAPTERS | undefined;
-const EVERYBODY: readonly Who[] = [undefined, 'pirate', 'quiet'];
+const ALL: readonly Who[] = [undefined, 'pirate', 'quiet'];
 /** Longer than three pages of eight. */
 const TEXT = Array.from({ length: 30 }, (_, i) => (i * 37 + 11) % 96);
 
@@ -155,7 +155,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
         }),
     });
     const { host, oracleOf } = made;
-    const texts = EVERYBODY.flatMap((who) =>
+    const texts = ALL.flatMap((who) =>
       [0, 1, 2, 3].map((i) => ({ who, prompt: TEXT.map((token) => (token + 7 * i) % 96).slice(0, 9 + i) })),
     );
     const all = await Promise.all(
@@ -168,14 +168,14 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       assert.deepEqual(all[i], await oracleOf(who).greedy(prompt, 8), `${who ?? 'the model'}, text ${i}`);
     for (const batch of batches) assert.equal(new Set(batch.map(({ adapter }) => adapter)).size, 1);
     const shared = new Set(batches.filter(({ length }) => length > 1).map(([first]) => first?.adapter));
-    assert.equal(shared.size, EVERYBODY.length, 'each of them had batches of several');
+    assert.equal(shared.size, ALL.length, 'each of them had batches of several');
   });
 
-  test(`a prefix is found by who computed it only (${backend})`, async () => {
+  test(`a prefix is found only with the adapter that computed it (${backend})`, async () => {
     await using made = await start({ backend });
     const { host, oracleOf } = made;
     for (const [round, cached] of [0, 29].entries()) {
-      for (const who of EVERYBODY) {
+      for (const who of ALL) {
         const b = await bench(host, oracleOf(who), `${who} ${round}`);
         const { distribution, cachedTokens } = await said(b, who, TEXT, 0, b.pages(5));
         same(distribution, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5), `${who} in round ${round}`);
@@ -284,7 +284,7 @@ test('an adapter that turns out too large for the device leaves it at once', asy
   await adapters.close();
 });
 
-test('adapters come one by one, tenants in turn, once for all who ask; what an inferlet asked for ends with it', async () => {
+test('adapters come one by one, tenants in turn, once for all requests; a request ends with its inferlet', async () => {
   await using made = await startTestHost({ adapters: { ...ADAPTERS, late: { seed: 5, rank: 1 } } });
   const { adapters, reads, paid } = await gated(made);
   const [first, second, other] = [spaceOf('a'), spaceOf('a'), spaceOf('b')];
@@ -305,14 +305,14 @@ test('adapters come one by one, tenants in turn, once for all who ask; what an i
   assert.deepEqual(
     [first, second, other].map((space) => paid.get(space)),
     [undefined, 12, 6],
-    'who asked paid',
+    'the inferlet that asked paid',
   );
   assert.ok(adapters.list().every(({ loaded }) => loaded));
   await assert.rejects(adapters.load('nobody', other), /no adapter named nobody/);
   await adapters.close();
 });
 
-test('an adapter stays while it is held, and who comes after others that want its room waits behind them', async () => {
+test('an adapter stays while it is held, and a later request waits behind others that want its room', async () => {
   await using made = await startTestHost({ adapters: ADAPTERS });
   const { adapters, reads, released } = await gated(made, made.adapters.get('pirate')!.bytes);
   const arrived: string[] = [];
@@ -362,7 +362,7 @@ test('an adapter whose requesters have gone is dropped after it is read', async 
   assert.deepEqual([adapters.bytes, adapters.list().some(({ loaded }) => loaded)], [0, false]);
 });
 
-test('while an adapter is read everybody else goes on; who waited and ended holds nothing', async () => {
+test('while an adapter is read other inferlets go on; an inferlet that ended while it waited holds nothing', async () => {
   const { promise: read, resolve } = Promise.withResolvers<void>();
   await using made = await start({
     wrap: (inner) =>

@@ -39,9 +39,9 @@ export interface BatchTurns {
 
 /**
  * Does one batch on the device: prepares its calls, computes them in one step, hands out the results, then projects the states that the
- * step did not. Where runs are alone and the backend works ahead, further steps of these runs follow. Each is handed over while the one
+ * step did not. If all calls are runs and the backend works ahead, further steps of these runs follow. Each is handed over while the one
  * before is computed, until another call waits; memory stays untouched until they are done. A call's fault stays its own: preparing a call
- * finds what the backend would refuse. Where that check misses a fault, the calls of the batch are computed one by one.
+ * finds what the backend would refuse. If that check misses a fault, the calls of the batch are computed one by one.
  */
 export class BatchRunner {
   readonly #context: ModelContext;

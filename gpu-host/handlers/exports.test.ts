@@ -19,7 +19,7 @@ function neighbour(b: Workbench, tenant?: string): { inferlet: DeviceClient; que
 }
 
 onOneBackend('exports', (handler) => {
-  handler('a snapshot outlives its maker, and who imports it sees what was exported', async (b) => {
+  handler('a snapshot outlives its maker, and an import shows what was exported', async (b) => {
     const maker = neighbour(b);
     const pages = must(maker.inferlet.allocatePages(maker.queue, 2));
     const fill = (tokens: readonly number[], start: number) =>
@@ -75,7 +75,7 @@ onOneBackend('exports', (handler) => {
     same(
       await b.probe(again.pages, 7, PROMPT.length),
       await b.oracle.top([...PROMPT, 7], [...range(0, width)], 1, 5),
-      'who has imported it keeps its pages',
+      'an inferlet that imported it keeps its pages',
     );
   });
 
@@ -87,7 +87,7 @@ onOneBackend('exports', (handler) => {
       tagOf(await b.ask({ op: 'export-pages', pages: own, name: 'n', persistent: false })),
       'invalid-argument',
     );
-    const stranger = neighbour(b, 'somebody else');
+    const stranger = neighbour(b, 'another tenant');
     assert.equal(tagOf(await stranger.inferlet.importPages(stranger.queue, 'n')), 'not-found');
     assert.equal(tagOf(await stranger.inferlet.ask(stranger.queue, { op: 'unexport', name: 'n' })), 'not-found');
     assert.deepEqual(must(await stranger.inferlet.ask(stranger.queue, { op: 'list-exports' })), []);

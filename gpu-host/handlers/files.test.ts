@@ -12,7 +12,7 @@ function neighbour(b: Workbench, id: string, tenant = 'default'): { inferlet: De
 }
 
 onOneBackend('kv-files', (handler) => {
-  handler('who opens a file sees what was saved last; who holds its lock saves anew', async (b) => {
+  handler('an open file shows the last save; the holder of its lock saves anew', async (b) => {
     const own = b.pages(2);
     void b.fill(own, PROMPT);
     must(await b.ask({ op: 'file-save', name: 'notes/a', pages: own, ...SHARED }));
@@ -55,7 +55,7 @@ onOneBackend('kv-files', (handler) => {
     same(
       await b.probe(fresh.pages, 7, PROMPT.length + 1),
       await b.oracle.top([...PROMPT, 33, 7], [...range(0, PROMPT.length + 2)], 1, 5),
-      'who has it open keeps what it sees',
+      'an inferlet that has it open keeps what it sees',
     );
   });
 
@@ -111,7 +111,7 @@ onOneBackend('kv-files', (handler) => {
     const operator = neighbour(b, 'operator', 'system');
     const theirs = must(operator.inferlet.allocatePages(operator.queue, 1));
     must(await operator.inferlet.ask(operator.queue, { op: 'file-save', name: 'system/x', pages: theirs, ...SHARED }));
-    assert.equal(tagOf(await open(stranger, 'system/x', false)), 'ok', 'operators write for everyone');
+    assert.equal(tagOf(await open(stranger, 'system/x', false)), 'ok', 'operators write for all tenants');
     must(await operator.inferlet.ask(operator.queue, { op: 'file-remove', name: 'system/x', functionName: 'maker' }));
     for (const { inferlet } of [beside, stranger, operator]) await inferlet.close();
     for (const name of ['p', 'r']) must(await b.ask({ op: 'file-remove', name, functionName: 'maker' }));

@@ -118,7 +118,7 @@ for (const factor of [2, 4, 8]) {
     [true, true],
   ] as const) {
     const what = `${factor}× oversubscription, ${prefixCache ? 'with' : 'without'} prefix cache and swap`;
-    test(`${what}: everyone ends with a result or a cause, the oldest with a result`, {
+    test(`${what}: each ends with a result or a cause, the oldest with a result`, {
       timeout: 120_000,
     }, async () => {
       const texts = await alone;

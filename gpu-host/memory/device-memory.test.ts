@@ -56,7 +56,7 @@ test('children stand at their root’s place, after it', () => {
   other.allocate(1, 2);
   child.allocate(1, 2);
   child.allocate(3, 1);
-  assert.deepEqual(ended, ['inferlet-1'], 'the child ends who came after its root');
+  assert.deepEqual(ended, ['inferlet-1'], 'the child ends, which came after its root');
   root.allocate(3, 2);
   assert.deepEqual(ended, ['inferlet-1', 'inferlet-2'], 'and gives way to its root');
 });
@@ -128,11 +128,7 @@ test('unmapped snapshots go first, and empty pages need no room in swap', () => 
   const bytes = new Uint8Array(kit.device.pageBytes);
   kit.memory.snapshots.readPage(snapshot, 0, bytes);
   assert.equal(new Int32Array(bytes.buffer)[0], 501, 'and can be read where they are');
-  assert.equal(
-    faultOf(() => owner.mapping(2)).error.tag,
-    'terminated',
-    'there is no frame beside those who came earlier',
-  );
+  assert.equal(faultOf(() => owner.mapping(2)).error.tag, 'terminated', 'the earlier requests take every frame');
   kit.memory.audit();
 });
 
@@ -151,7 +147,7 @@ test('a full pool of exports that swap has no room for is no reason to end an in
   kit.memory.audit();
 });
 
-test('a copy is made only for holders who stay', () => {
+test('a copy is made only for holders that stay', () => {
   const ended: string[] = [];
   const kit = makeMemory({ pages: 2, ended: ({ owner }) => ended.push(owner.id) });
   const [old, young] = [kit.open(), kit.open()];
@@ -160,7 +156,7 @@ test('a copy is made only for holders who stay', () => {
   young.importSnapshot(1, old.snapshot(Uint32Array.of(1)));
   const { page } = old.peek(1);
   fill(kit, old, 1, 1, 70);
-  assert.deepEqual(ended, ['inferlet-1'], 'who shared the page was the newest');
+  assert.deepEqual(ended, ['inferlet-1'], 'the inferlet that shared the page was the newest');
   assert.equal(old.peek(1).page, page);
   kit.memory.audit();
 });

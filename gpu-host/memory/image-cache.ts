@@ -7,8 +7,8 @@ interface Shelf {
 }
 
 /**
- * What one model's encoder made of images, by tenant and content. A tenant finds only what its own inferlets encoded, so that no hit tells
- * about another tenant's images. What leaves belongs to the tenant that holds most, the least recently used first: a tenant that keeps
+ * Embeddings of images by one model's encoder, by tenant and content. A tenant finds only what its own inferlets encoded, so that no hit
+ * tells about another tenant's images. The cache evicts from the tenant that holds most, the least recently used first: a tenant that keeps
  * little loses nothing to those that keep much.
  */
 export class ImageCache {

@@ -43,13 +43,13 @@ function known(space: PageSpace, pages: readonly number[] = ALL, adapter?: strin
   return text.mappings.map(({ address }) => address);
 }
 
-test('the full pages of a text are known to the next call over them, and to no second one at once', () => {
+test('the next call over a text finds its full pages known, and a second call at the same time does not', () => {
   const { space } = written();
   assert.deepEqual(known(space), [1, 2, 3]);
-  assert.deepEqual(known(space), [], 'the call before has it');
+  assert.deepEqual(known(space), [], 'the call before uses them');
 });
 
-test('so many of them as a call names from the first on, and only to what computed them', () => {
+test('a call finds the pages that it names from the first one on, and only with the adapter that computed them', () => {
   assert.deepEqual(known(written().space, [1, 2]), [1, 2]);
   assert.deepEqual(known(written().space, [1, 3, 4]), [1]);
   assert.deepEqual(known(written().space, [2, 3, 4]), []);
@@ -58,7 +58,7 @@ test('so many of them as a call names from the first on, and only to what comput
   assert.deepEqual(known(written('x').space, ALL, 'x'), [1, 2, 3]);
 });
 
-test('none from one on that was masked, written, given back or replaced, though the prefix tree still has it', () => {
+test('a page that was masked, written, given back or replaced is unknown, and so are all pages after it', () => {
   const masked = written().space;
   masked.mask(2, 1);
   assert.deepEqual(known(masked), [1]);
@@ -83,7 +83,7 @@ test('none from one on that was masked, written, given back or replaced, though 
   assert.deepEqual(known(first), []);
 });
 
-test('none that came back in another frame, or has failed', () => {
+test('a page that failed or came back in another frame is unknown', () => {
   const { kit, space } = written();
   const frames = () => [1, 2, 3].map((address) => space.peek(address).page.frame);
   const before = frames();

@@ -108,7 +108,7 @@ test('copies count against the limit, and one page through two addresses needs o
   kit.memory.audit();
 });
 
-test('the members of a family share a limit, copies included, and who leaves gives its part back', () => {
+test('the members of a family share a limit, copies included, and a member that leaves gives its part back', () => {
   const kit = makeMemory({ pages: 16 });
   const family = { name: 'root', epoch: 1, maxPages: 6 };
   const [one, two, stranger, restarted] = [
@@ -195,7 +195,7 @@ test('a snapshot keeps what was there with its masks, and an import maps it copy
   assert.equal(memory.pool.free, 6);
 });
 
-test('who gives pages back tells, once for all, how many frames can be had that could not before', () => {
+test('a release tells, once for all pages, how many more frames a request can take', () => {
   const freed: number[] = [];
   const kit = makeMemory({ pages: 16, prefixCache: true, freed: (_, frames) => freed.push(frames) });
   const [one, two] = [kit.open(), kit.open()];

@@ -10,7 +10,7 @@ import type { LoadedModel } from './load.ts';
 import { randomAdapter, randomModel } from './random-model.ts';
 import { writeSafetensors } from './safetensors.ts';
 
-/** As PEFT 0.17 writes it, but for what is null in it. */
+/** The file that PEFT 0.17 writes, without all of its null members. */
 const FILE = {
   auto_mapping: null,
   base_model_name_or_path: 'meta-llama/Llama-3.2-1B',
@@ -150,7 +150,7 @@ describe('loadAdapter', () => {
     await assert.rejects(loadAdapter(directory, model.config), isRefused('missing-file', /adapter_config\.json/));
   });
 
-  it('refuses numbers that are none, and a file that was changed after it was checked, when it is read', async () => {
+  it('refuses, on a read, numbers that are not finite and a file that was changed after the check', async () => {
     const bad = await written('infinite', known, Number.POSITIVE_INFINITY);
     assert.throws(() => bad.read(0, 'q_proj'), isRefused('malformed-weights', /lora_A.*not finite/));
     const changed = await written('changed', known);

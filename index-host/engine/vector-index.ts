@@ -126,7 +126,7 @@ export class VectorIndex {
     const { removed, added } = this.#records.upsert(entries, room());
     for (const key of removed) this.#tail.delete(key);
     for (const [i, key] of added.entries()) this.#tail.push(key, (entries[i] as Entry).vector);
-    // Those who write also pay for the graph, so a tenant that fills an index waits for its own work.
+    // Writers also pay for the graph, so a tenant that fills an index waits for its own work.
     yield* this.absorbExcess();
   }
 

@@ -90,7 +90,7 @@ export const requestSchema = z.discriminatedUnion('op', [
 ]);
 export type IndexRequest = z.output<typeof requestSchema>;
 
-/** What a connection begins with: the tenant of all its requests. */
+/** First message of a connection: the tenant of all its requests. */
 export const helloSchema = z.strictObject({ tenant: z.string().min(1).max(256) });
 
 export const callSchema = z.strictObject({ deadlineMs: z.number().min(0), request: requestSchema });

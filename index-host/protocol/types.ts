@@ -45,7 +45,7 @@ export interface Match {
   readonly metadata: Metadata;
 }
 
-/** What an index is, as it was made. */
+/** Properties of an index that never change. */
 export interface Shape {
   readonly name: string;
   readonly dimensions: number;

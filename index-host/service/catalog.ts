@@ -133,7 +133,7 @@ export class Catalog {
     return stats;
   }
 
-  /** What the tenant's index may hold, beside the tenant's other indexes. */
+  /** The room that the tenant's other indexes leave to this one. */
   room(tenant: string, name: string, maxBytes = Number.POSITIVE_INFINITY): Room {
     const others = this.list(tenant).filter((stats) => stats.name !== name);
     const { room } = this.#limits;

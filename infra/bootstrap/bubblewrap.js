@@ -17,7 +17,7 @@ const BUBBLEWRAP = {
 };
 
 /**
- * What {@link ensureBubblewrap} would install now.
+ * The packages that {@link ensureBubblewrap} would install now.
  * @param {string} root the clone
  * @returns {readonly import('./packages.js').Wanted[]}
  */

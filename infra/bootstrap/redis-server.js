@@ -21,7 +21,7 @@ export function missingRedisServer() {
   return REDIS.isThere() ? null : `${REDIS.name} is missing: ${REDIS.reason}. ${installAdvice(REDIS)}`;
 }
 
-/** What {@link ensureRedisServer} looks for: nothing when REDIS_URL names a server. */
+/** The programs that {@link ensureRedisServer} looks for; none when REDIS_URL names a server. */
 export function wantedRedisServer() {
   return process.env.REDIS_URL ? [] : [REDIS];
 }

@@ -147,7 +147,7 @@ function describe(recorded: readonly Recorded[]): Plan {
 
 /**
  * In wit-component's output, a module imports by number from a shim that calls through a table, which a later instance fills with the real
- * functions (`actual`). Where such a function is no core export, the plan answers the import by its own name instead of through the shim.
+ * functions (`actual`). If such a function is no core export, the plan answers the import by its own name instead of through the shim.
  */
 function bypassShims(instances: readonly PlannedInstance[]): PlannedInstance[] {
   const answered = new Map<string, Source>();

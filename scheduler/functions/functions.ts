@@ -88,7 +88,7 @@ export interface Placement {
   readonly onlyNew?: boolean | undefined;
 }
 
-/** Why a tenant may add no further version. */
+/** The bound that keeps a tenant from adding a version. */
 export type FullReason = 'too-many-functions' | 'too-many-versions' | 'records-too-large';
 
 export type PutOutcome =

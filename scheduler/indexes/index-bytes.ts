@@ -13,7 +13,7 @@ export interface IndexSum {
   readonly at: number;
 }
 
-/** What Redis knows of the tenants' indexes. Every method throws `StoreError`. */
+/** The records in Redis of the tenants' indexes. Every method throws `StoreError`. */
 export class IndexBytes {
   readonly #store: Store;
 

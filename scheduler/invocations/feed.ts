@@ -1,5 +1,5 @@
 /**
- * A source of items for one reader, who takes them when it can: the source calls the reader's `ready` when items come, and holds a bounded
+ * A source of items for one reader, which takes them when it can: the source calls the reader's `ready` when items come, and holds a bounded
  * number of them until the reader takes them.
  */
 export interface Feed<T> {

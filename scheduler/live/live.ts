@@ -13,7 +13,7 @@ export interface LiveFollower {
   lost(): void;
 }
 
-/** Where a runtime shows events. */
+/** Address at which a runtime shows events. */
 export interface LiveAddress {
   /** A unix socket's path, or `host:port`. */
   readonly address: string;

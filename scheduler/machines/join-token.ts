@@ -38,8 +38,8 @@ export interface JoinContext {
 }
 
 /**
- * Encrypts a message under a token's key. The gateway may speak plain HTTP, and the answer holds the master key: who sees or changes the
- * messages on their way, without the token, learns nothing and is noticed.
+ * Encrypts a message under a token's key. The gateway may speak plain HTTP, and the answer holds the master key: an
+ * attacker on the way who lacks the token learns nothing from the messages, and both sides notice each change.
  * @param newest newest version that the sender speaks: it goes into the nonce, which sides of all releases read and no other can change
  */
 export function sealJoin(key: Buffer, context: JoinContext, message: unknown, newest?: number): string {

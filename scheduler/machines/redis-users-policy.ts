@@ -1,6 +1,6 @@
 /**
- * What a machine's user may do: everything on the platform's own keys and channels, and nothing that concerns other users, the server or
- * other keys. `INFO` tells the memory that is left.
+ * Rules of a machine's user: it may do everything on the platform's own keys and channels, and nothing that concerns other users, the
+ * server or other keys. `INFO` tells the memory that is left.
  */
 const rulesOf = (prefix: string): string[] => [
   `~${prefix}:*`,

@@ -21,7 +21,7 @@ export class RestoreRuns extends Error {
   }
 }
 
-/** The restore has held its lease no more for a while: another one may run. */
+/** The lease of the restore has expired: another restore may run. */
 export class RestoreLost extends Error {
   override readonly name = 'RestoreLost';
 
@@ -50,7 +50,7 @@ export class RestoreMark {
 
   /**
    * Takes the lease alone.
-   * @param holder who restores, for messages
+   * @param holder name of the restoring process, for messages
    * @param renewMs interval of the renewals
    * @throws RestoreRuns
    */
@@ -106,7 +106,7 @@ export class RestoreMark {
   }
 }
 
-/** Who restores, out of the value of a lease or a mark. Pure. */
+/** The restoring process that the value of a lease or a mark names. Pure. */
 export const holderOf = (id: string): string => id.replace(/^[0-9a-f-]{36} /, '');
 
 const keysOf = ({ keys }: Store): string[] => [keys.restoreLease, keys.restoreMark];

@@ -1,6 +1,6 @@
 import type { Timing } from './rules.ts';
 
-/** What a schedule does. */
+/** The invocation that a schedule starts, and when. */
 export interface ScheduleSettings {
   readonly name: string;
   readonly function: string;
@@ -11,7 +11,7 @@ export interface ScheduleSettings {
   readonly timing: Timing;
 }
 
-/** What became of a time: an invocation, or the error with which it was refused. */
+/** Outcome of a scheduled time: an invocation, or the error with which it was refused. */
 export interface LastTime {
   /** Milliseconds since the Unix epoch. */
   readonly at: number;

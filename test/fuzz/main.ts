@@ -4,7 +4,7 @@ import { fuzz } from './fuzz.ts';
 
 const USAGE = `Usage: npm run fuzz -- [options]
 
-Sends broken frames to a GPU host, which must refuse them and serve everybody else.
+Sends broken frames to a GPU host, which must refuse them and serve all other connections.
 
   --frames N   how many (1,000,000)
   --seed N     of the mutations (1)

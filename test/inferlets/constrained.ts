@@ -55,7 +55,7 @@ export const run = defineInferlet(async (input: Input) => {
   return { texts, elapsedMs: Number(runtime.now() - started) };
 });
 
-/** Decodes every token by a step of its own. Where the grammar forces a token, it is this one; elsewhere the mask's choice. */
+/** Decodes every token by a step of its own: the token that the grammar forces, or else the mask's choice. */
 function oracle(schema: object): Constraint {
   const plain = jsonSchema(schema);
   return {

@@ -1,7 +1,7 @@
 import { HEADER } from './names.ts';
 import type { CallReference, ContractReference, InterfaceReference, TypeReference } from './reference.ts';
 
-/** The text of `reference.ts`: the reference as a constant, for who serves it as a page. */
+/** The text of `reference.ts`: the reference as a constant, for programs that show it as a page. */
 export const emitReferenceData = (reference: ContractReference): string =>
   [
     HEADER,

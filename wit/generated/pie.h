@@ -20,7 +20,7 @@
  *     }
  *
  * `pie deploy` compiles a folder whose pie.json says `"main": "main.c"`. (Another build defines PIE_MAIN in one source file.) A call that waits comes in two parts: `pie_fused_step(…)` starts it and gives a future, `pie_fused_step_wait(future)`
- * blocks until its result is there and gives the future back. What is started before the first wait runs at the same time. `…_forget` gives
+ * blocks until its result is there and gives the future back. Calls that are started before the first wait run at the same time. `…_forget` gives
  * back a future without a waiter. Structures have the very layout of the contract's values, so nothing is copied on the way.
  *
  * A parameter that is a record is a pointer; one that is optional is a pointer that may be 0. A result has `failed`, and then `err`, else `ok`.
@@ -36,7 +36,7 @@ typedef struct {
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------------------
  *
- * What the platform hands over (lists, texts) lies in an arena that only grows: take a mark before a loop's body, and go back to it
+ * Lists and texts that the platform hands over lie in an arena that only grows: take a mark before a loop's body, and go back to it
  * when nothing of that turn is needed any more. `malloc` of wasi-libc may be used beside it.
  */
 
@@ -49,7 +49,7 @@ typedef struct {
 
 /* Memory of the arena, not cleared; `align` is a power of two. Traps when the inferlet's memory is full. */
 void *pie_alloc(uint32_t bytes, uint32_t align);
-/* Where the arena stands. */
+/* The current end of the arena. */
 pie_mark_t pie_mark(void);
 /* Gives back all that was taken since `mark`. */
 void pie_release(pie_mark_t mark);
@@ -2462,7 +2462,7 @@ void pie_reserve(pie_buffer *buffer, uint32_t bytes) {
     /* The mark after which it took its memory was gone back to. */
     if (buffer->mark > pie_arena.mark || (buffer->mark > pie_arena.outer && buffer->mark < pie_arena.mark)) __builtin_trap();
     if (bytes <= buffer->capacity - buffer->length) return;
-    /* What it would take now is given back before it is. */
+    /* The caller would release the new memory before the buffer. */
     if (buffer->mark != pie_arena.mark) __builtin_trap();
   }
   if (buffer->length + bytes < bytes || buffer->length + bytes > INT32_MAX) __builtin_trap();

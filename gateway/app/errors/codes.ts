@@ -194,7 +194,7 @@ export const CODES = {
     title: 'The tenant is suspended',
     hint: 'Ask the operator of the platform.',
     explanation:
-      'An operator has suspended the tenant: its keys are refused, its streams end, and nothing of it is started. What runs goes on.',
+      'An operator has suspended the tenant: its keys are refused, its streams end, and none of its invocations start. Running ones go on.',
   },
   'invalid-alias': {
     status: 422,

@@ -163,7 +163,7 @@ function hostRoute(app: App, control: ControlPlane): void {
       tags: ['Platform'],
       summary: 'Drain a GPU host, or use it again',
       description:
-        'Operators only. A drained host gets no new invocations: those of its tenants go to the others, as if it were away. What runs there, and the children of that, end in peace; `running` says how many are left. It holds over restarts of everything until it is taken back. Refused (`conflict`) when no other host would be left that is there and not drained, unless it is forced. The answer comes when all runtimes have heard of it.',
+        'Operators only. A drained host gets no new invocations: those of its tenants go to the other hosts. Invocations that run there, and their children, go on to their end; `running` counts them. The drain outlasts restarts until it is taken back. Refused (`conflict`) when no other connected host would take invocations, unless `force` is set. The answer comes when all runtimes have heard of it.',
       security: SECURITY,
       request: { params: hostParam, body: jsonBody(GpuHostChangeSchema) },
       responses: {

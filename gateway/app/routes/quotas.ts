@@ -69,7 +69,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       tags: ['Quotas'],
       summary: 'List limits and their use',
       description:
-        'Those of the tenant as a whole, each followed by those of its functions. What has no limit has no entry. The same numbers are in the headers `RateLimit-Policy` and `RateLimit` of invocations.',
+        'The limits of the tenant as a whole, each followed by those of its functions. A quota without a limit has no entry. The same numbers are in the headers `RateLimit-Policy` and `RateLimit` of invocations.',
       security: SECURITY,
       request: { query: scopeQuery },
       responses: {
@@ -142,7 +142,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       tags: ['Quotas'],
       summary: 'Read usage by hour, day or month',
       description:
-        'Spans without anything are left out. Hours are kept for 40 days, days and months for 400. `Accept: text/csv` gives a table. What an invocation has used is counted while it runs.',
+        'Spans without usage are left out. Hours are kept for 40 days, days and months for 400. `Accept: text/csv` gives a table. Usage counts while an invocation runs.',
       security: SECURITY,
       request: { query: usageQuery },
       responses: {

@@ -11,9 +11,9 @@ import { keptFiles } from './home-files.ts';
 
 /** Memory that Redis takes for a record beside its bytes. */
 const RECORD_BYTES = 96;
-/** What Redis keeps behind a string to which a restore appends. */
+/** Memory that Redis reserves behind a string to which a restore appends. */
 const APPENDED_BYTES = 1 << 20;
-/** What Redis takes for commands under way, and for removed records that it frees later. */
+/** Memory that Redis takes for commands under way, and for removed records that it frees later. */
 const SPARE_BYTES = 4 << 20;
 /** Redis' default limits within which it packs a record's items, and the bytes that a packed item takes beside its own. */
 const PACKED = { items: 128, itemBytes: 64, moreBytes: 4 };

@@ -18,8 +18,8 @@ export const deploy: Command = {
   name: 'deploy',
   summary: 'Deploy functions',
   description:
-    'Builds a function and deploys it as a new version, which the alias `live` serves from then on. What did not change is neither built nor stored again. ' +
-    'Of several, those that can be deployed are, whatever the others come to.',
+    'Builds a function and deploys it as a new version, which the alias `live` serves from then on. An unchanged function is neither built nor stored again. ' +
+    'Of several functions, a failed one does not keep the others from being deployed.',
   arguments: [
     {
       name: 'source',

@@ -90,7 +90,7 @@ export const tenantsSuspend: Command = {
   name: 'tenants suspend',
   summary: 'Refuse the keys of a tenant and start none of its invocations',
   description:
-    'Within 2 s its keys are refused, and what waits in its line is not started. What runs goes on; `pie cancel` ends it.',
+    'Within 2 s its keys are refused, and its queued invocations are not started. Running ones go on; `pie cancel` ends them.',
   arguments: [name],
   examples: [{ line: 'pie tenants suspend acme', does: 'suspends it until pie tenants resume acme' }],
   run: ({ args: [tenant = ''], terminal, signal, connect }) => suspend(tenant, true, { terminal, signal, connect }),

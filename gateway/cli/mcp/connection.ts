@@ -19,7 +19,7 @@ const messageSchema = z.looseObject({
   method: z.string().optional(),
   params: z.looseObject({}).optional(),
 });
-/** As much of a malformed message as says who waits for an answer. */
+/** The id of a malformed message, under which its sender waits for an answer. */
 const malformedSchema = z.looseObject({ id: z.unknown().optional(), method: z.unknown().optional() });
 
 export type RequestId = string | number;

@@ -284,7 +284,7 @@ test('every limit is refused before anything changes', async (t) => {
   );
 });
 
-test('pages that can be had from disk give way to others, least recently used first', async (t) => {
+test('pages that are also on disk give way to others, least recently used first', async (t) => {
   const { memory, registry, requester } = new Life(temporaryDirectory(t), 0, { maxMemoryPages: 8 });
   const [a, b] = [snapshotOf(1, 2), snapshotOf(2, 2)];
   const [contentsOfA, contentsOfB] = [contentsOf(a), contentsOf(b)];

@@ -3,7 +3,7 @@ import test from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { TenantQueues, type Waiter } from './tenant-queues.ts';
 
-/** One of a tenant, who wants to use what is the tenant's own. */
+/** An inferlet of a tenant, which waits for something that belongs to the tenant. */
 const of = (tenant: string, resource = tenant): Waiter => ({ tenant, resource, whenEnded: () => () => undefined });
 
 test('tenants take turns, and a failure passes the turn on', async () => {
@@ -77,7 +77,7 @@ test('tenants that want the same take turns, and what waits for another thing st
   assert.deepEqual(seen, ["a's b c", "b c a's", "c a's", "a's", "b's", "a's a", 'a']);
 });
 
-test('who leaves waits no longer, and takes no turn', async () => {
+test('a waiter that leaves waits no longer, and takes no turn', async () => {
   const queues = new TenantQueues(1);
   const { running, task, endFirst } = openTasks();
   const registered = new Set<(cause: unknown) => void>();
@@ -89,7 +89,7 @@ test('who leaves waits no longer, and takes no turn', async () => {
     },
   };
   const first = queues.run(leaving, task('first'));
-  assert.equal(registered.size, 0, 'who need not wait needs not leave');
+  assert.equal(registered.size, 0, 'a request that need not wait need not leave');
   const left = queues.run(leaving, () => assert.fail('it has left'));
   for (const leave of registered) leave(new Error('it has ended'));
   await assert.rejects(left, /it has ended/);

@@ -76,7 +76,7 @@ void pie_reserve(pie_buffer *buffer, uint32_t bytes) {
     /* The mark after which it took its memory was gone back to. */
     if (buffer->mark > pie_arena.mark || (buffer->mark > pie_arena.outer && buffer->mark < pie_arena.mark)) __builtin_trap();
     if (bytes <= buffer->capacity - buffer->length) return;
-    /* What it would take now is given back before it is. */
+    /* The caller would release the new memory before the buffer. */
     if (buffer->mark != pie_arena.mark) __builtin_trap();
   }
   if (buffer->length + bytes < bytes || buffer->length + bytes > INT32_MAX) __builtin_trap();

@@ -18,7 +18,7 @@
  *     }
  *
  * `pie deploy` compiles a folder whose pie.json says `"main": "main.c"`. (Another build defines PIE_MAIN in one source file.) A call that waits comes in two parts: `pie_fused_step(…)` starts it and gives a future, `pie_fused_step_wait(future)`
- * blocks until its result is there and gives the future back. What is started before the first wait runs at the same time. `…_forget` gives
+ * blocks until its result is there and gives the future back. Calls that are started before the first wait run at the same time. `…_forget` gives
  * back a future without a waiter. Structures have the very layout of the contract's values, so nothing is copied on the way.
  *
  * A parameter that is a record is a pointer; one that is optional is a pointer that may be 0. A result has `failed`, and then `err`, else `ok`.
@@ -34,7 +34,7 @@ typedef struct {
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------------------
  *
- * What the platform hands over (lists, texts) lies in an arena that only grows: take a mark before a loop's body, and go back to it
+ * Lists and texts that the platform hands over lie in an arena that only grows: take a mark before a loop's body, and go back to it
  * when nothing of that turn is needed any more. `malloc` of wasi-libc may be used beside it.
  */
 
@@ -47,7 +47,7 @@ typedef struct {
 
 /* Memory of the arena, not cleared; `align` is a power of two. Traps when the inferlet's memory is full. */
 void *pie_alloc(uint32_t bytes, uint32_t align);
-/* Where the arena stands. */
+/* The current end of the arena. */
 pie_mark_t pie_mark(void);
 /* Gives back all that was taken since `mark`. */
 void pie_release(pie_mark_t mark);

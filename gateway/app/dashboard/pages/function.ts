@@ -24,7 +24,7 @@ export async function functionPage(visit: Visit, name: string): Promise<Page> {
     place: 'functions',
     head: html`<p class="crumbs"><a href="/dashboard/functions">Functions</a></p>
 <div class="head"><div class="titles"><h1>${name}</h1><p>${newest.manifest.description ?? ''}</p></div><a class="button" href="/dashboard/invocations?function=${encodeURIComponent(name)}">Its invocations</a></div>
-${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. What runs already goes on with the version that it began with.') : NONE}`,
+${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. Running invocations keep the version with which they began.') : NONE}`,
     live: true,
     fragments: [
       {

@@ -96,7 +96,7 @@ export function isOpen({ status }: HeldInvocation): boolean {
 function stateHead(visit: Visit, state: HeldInvocation, open: boolean): Html {
   const cancel =
     open && may(visit, 'invoke')
-      ? html`<details class="confirm"><summary class="button danger">Cancel…</summary><div class="panel"><p>It stops soon. What it has written so far is kept.</p>
+      ? html`<details class="confirm"><summary class="button danger">Cancel…</summary><div class="panel"><p>It stops soon. Its output so far is kept.</p>
 <form method="post" action="/dashboard/invocations/${encodeURIComponent(state.id)}/cancel">${tokenField(visit.formToken)}<button class="danger">Cancel this invocation</button></form></div></details>`
       : NONE;
   const again = new URLSearchParams({ function: state.function, version: state.version, from: state.id }).toString();

@@ -97,7 +97,7 @@ export function ggufTokenizer(metadata: Metadata, config: ModelConfig): { tokeni
   return { tokenizer, settings };
 }
 
-/** What `config.json` must say of special tokens: the token that begins texts, and those that end one. */
+/** Special tokens for `config.json`: the token that begins texts, and those that end one. */
 export function specialIds(metadata: Metadata): { bos: number | null; eos: number[] } {
   const keys = readKeys(metadata);
   return { bos: beginsTexts(keys) ? (keys.bos_token_id ?? null) : null, eos: endIds(keys) };
