@@ -64,6 +64,8 @@ test('a run hands over its first token at once, later ones when their slice ends
   const rest = must(await run.next());
   assert.deepEqual([...rest.tokens], story.slice(6), 'no slice ends: the end of the run brings what is left');
   assert.equal(rest.finished, 'max-tokens');
+  // Only the real functions clear the timers of the connection, which it began before the mock.
+  t.mock.timers.reset();
   await inferlet.close();
 });
 
@@ -92,6 +94,7 @@ test('a run that is piped hands over in even slices: one begins where the last o
   assert.deepEqual([...must(await third).tokens], story.slice(6, 8));
   steps.allow(Number.POSITIVE_INFINITY);
   assert.deepEqual([...must(await run.next()).tokens], story.slice(8));
+  t.mock.timers.reset();
   await inferlet.close();
 });
 
@@ -121,6 +124,7 @@ test('runs of several inferlets hand over together; a run that fails hands over 
     assert.equal(tagOf(failed.tag === 'ok' ? await run.next() : failed), 'internal');
     assert.deepEqual(tokens, await oracle.greedy([starts[i] as number], 8), 'all that was computed');
   }
+  t.mock.timers.reset();
   await Promise.all(inferlets.map((inferlet) => inferlet.close()));
 });
 
@@ -140,5 +144,6 @@ test('a run that keeps many tokens hands them over before its slice ends, so tha
   }
   assert.equal(tokens.length, count);
   assert.deepEqual(tokens.slice(0, 64), await oracle.greedy([5], 64));
+  t.mock.timers.reset();
   await inferlet.close();
 });
