@@ -6,7 +6,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { STEPPING } from '../testing/guests.ts';
 import { TestPlatform, type Transcript } from '../testing/platform.ts';
 
-const WALL_MS = 5000;
+const WALL_MS = 3000;
 /** Two calls of the busy inferlet need two batches: the device is never idle, and a held call stays held. */
 const gpuModel = { swapMemoryMb: 16, prefixCache: false, maxBatchTokens: 128 };
 
