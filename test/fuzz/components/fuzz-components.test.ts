@@ -5,7 +5,7 @@ import { fuzzComponents } from './fuzz-components.ts';
 import { mutant } from './mutate.ts';
 import { readSeeds } from './seeds.ts';
 
-const MODULES = Number(process.env.PIE_FUZZ_MODULES ?? 150);
+const MODULES = Number(process.env.PIE_FUZZ_MODULES ?? (process.env.PIE_TEST_ALL ? 150 : 50));
 const SEED = Number(process.env.PIE_FUZZ_SEED ?? 1);
 
 test('equal seeds and indexes make equal mutants', async () => {
