@@ -14,6 +14,7 @@ let platform: Platform;
 before(async () => {
   platform = await Platform.start({ functions: ['text-completion'] });
   await deployWith(platform, 'counted', {});
+  await deployWith(platform, 'limits', {});
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
@@ -58,13 +59,19 @@ async function nextWorks(): Promise<void> {
   });
 }
 
-test('after a SIGKILL of the GPU host, the invocation ends as device-lost and the next one works', async () => {
-  const restarted = platform.restarted('gpu-host-1');
-  const events = await during('counted', ENDLESS, () => process.kill(platform.pid('gpu-host-1'), 'SIGKILL'));
-  assert.equal(terminal(events)?.event, 'error');
-  assert.equal(terminal(events)?.data.code, 'device-lost');
-  await restarted;
-  await nextWorks();
+test('after a SIGKILL of the GPU host, an invocation ends as device-lost unless it catches the error, and the next one works', async () => {
+  for (const [name, input] of [
+    ['counted', ENDLESS],
+    ['limits', { what: 'model', catches: false }],
+    ['limits', { what: 'model', catches: true }],
+  ] as const) {
+    const restarted = platform.restarted('gpu-host-1');
+    const end = terminal(await during(name, input, () => process.kill(platform.pid('gpu-host-1'), 'SIGKILL')));
+    if ('catches' in input && input.catches) assert.equal(end?.data.output?.caught, 'unavailable', JSON.stringify(end));
+    else assert.deepEqual([end?.event, end?.data.code], ['error', 'device-lost']);
+    await restarted;
+    await nextWorks();
+  }
 });
 
 test('after a SIGKILL of the runtime, the invocation ends as runtime-lost, its pages are freed, the next works', async () => {

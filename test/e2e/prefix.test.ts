@@ -1,20 +1,20 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { call, deploy, modelStats } from '#test/harness/deploy.ts';
-import { Platform } from '#test/harness/platform.ts';
+import { call, deploy } from '#test/harness/deploy.ts';
+import { countersOf, functionsPlatform } from '#test/harness/functions.ts';
 
 /** The default of `page_size`. */
 const PAGE_SIZE = 16;
 
 test('a second run of a prompt prefills only the tokens after its last cached page', async () => {
-  // Its own: the calls of other tests would count.
-  await using platform = await Platform.start({ functions: false });
+  const platform = await functionsPlatform();
   await deploy(platform, 'prefix');
   const prompt = Array.from({ length: 12 }, (_, i) => `The ${['cat', 'dog', 'bird'][i % 3]} saw a tree. `).join('');
   const run = async (input: object) => {
-    await modelStats(platform, { reset: true });
+    const before = await countersOf(undefined, { reset: true });
     const output = await call(platform, 'prefix', input);
-    return { ...output, stats: await modelStats(platform) };
+    const { tokens, prefix } = await countersOf();
+    return { ...output, computed: tokens, hitTokens: prefix.hitTokens - before.prefix.hitTokens };
   };
   const cold = await run({ prompt, maxTokens: 8 });
   const warm = await run({ prompt, maxTokens: 8 });
@@ -23,9 +23,9 @@ test('a second run of a prompt prefills only the tokens after its last cached pa
   assert.deepEqual(warm.tokens, cold.tokens);
   // The host always computes the last token, since sampling needs its state. The host finds the tokens after the whole pages as long as their page exists.
   const reusable = Math.floor((cold.promptTokens - 1) / PAGE_SIZE) * PAGE_SIZE;
-  assert.equal(cold.stats.prefix.hitTokens, 0);
-  const { hitTokens } = warm.stats.prefix;
+  assert.equal(cold.hitTokens, 0);
+  const { hitTokens } = warm;
   assert.ok(hitTokens >= reusable && hitTokens < cold.promptTokens, `${hitTokens} of ${cold.promptTokens} tokens`);
-  assert.equal(cold.stats.tokens - warm.stats.tokens, hitTokens);
-  assert.ok(longer.stats.prefix.hitTokens >= Math.floor((cold.promptTokens - 2) / PAGE_SIZE) * PAGE_SIZE);
+  assert.equal(cold.computed - warm.computed, hitTokens);
+  assert.ok(longer.hitTokens >= Math.floor((cold.promptTokens - 2) / PAGE_SIZE) * PAGE_SIZE);
 });
