@@ -18,9 +18,60 @@ const turns = async (count: number) => {
   for (let i = 0; i < count; i++) await new Promise(setImmediate);
 };
 
-/** Connects both ends for a guest's source and a host with replaced functions. */
-async function guestOf(source: string, over: HostTable = {}) {
-  const program = await testProgram(await testArtifact(await testComponent(source)));
+/** A guest whose input names what it does: a component for each of these took longer to build than its test. */
+const GUEST = `
+  import { getVariable } from 'pie:inferlet/environment@0.1.0';
+  import { isCancelled } from 'pie:inferlet/runtime@0.1.0';
+  import { flush, send } from 'pie:inferlet/session@0.1.0';
+  import { exists, set } from 'pie:inferlet/store@0.1.0';
+  const fill = () => {
+    const piece = { tag: 'bytes', val: new Uint8Array(65536) };
+    for (let sent = 0; ; sent++) {
+      try { send(piece); } catch (error) { return sent + ' ' + error.payload.tag; }
+    }
+  };
+  const acts = {
+    async spins() {
+      const first = getVariable('A');
+      if (getVariable('B') === 'spin') for (;;);
+      return first;
+    },
+    async fills() {
+      const first = fill();
+      await exists('full').read();
+      const flushed = await flush().read();
+      return [first, flushed.tag, fill()].join();
+    },
+    async 'looks for its cancellation'() {
+      const before = isCancelled();
+      await exists('ready').read();
+      return [before, isCancelled()].join();
+    },
+    async computes() { await exists('ready').read(); for (;;); },
+    async waits() { await exists('ready').read(); await exists('never').read(); },
+    async 'is suspended'() { await exists('ready').read(); getVariable('never'); },
+    async 'reads and drops'() {
+      const read = exists('0');
+      await read.read();
+      read.drop();
+      const settled = exists('1');
+      await exists('2').read();
+      settled.drop();
+      exists('3').drop();
+      globalThis.kept = exists('4');
+      await exists('5').read();
+      return 'done';
+    },
+    async 'sends too much'() {
+      const outcome = await set('key', new Uint8Array(33 << 20), undefined).read();
+      return outcome.tag + ' ' + outcome.val.tag;
+    },
+  };
+  export const run = (act) => acts[act]();`;
+
+/** Connects both ends for the guest and a host with replaced functions. */
+async function guestWith(over: HostTable = {}, memoryPages?: number) {
+  const program = await testProgram(await testArtifact(await testComponent(GUEST), memoryPages));
   const { host } = recordingHost();
   const merged = Object.fromEntries(Object.entries(host).map(([name, table]) => [name, { ...table, ...over[name] }]));
   return bothEnds(merged, { program, execution: EXECUTION, local: localTable(() => undefined) });
@@ -68,15 +119,8 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       asked.resolve();
       return answer.promise;
     }) as HostFunction;
-    const source = `
-      import { getVariable } from 'pie:inferlet/environment@0.1.0';
-      export async function run() {
-        const first = getVariable('A');
-        if (getVariable('B') === 'spin') for (;;);
-        return first;
-      }`;
-    const { runtime, sandbox } = await guestOf(source, { environment: { 'get-variable': get } });
-    const { ended } = ending(runtime, {});
+    const { runtime, sandbox } = await guestWith({ environment: { 'get-variable': get } });
+    const { ended } = ending(runtime, { input: 'spins' });
     await asked.promise;
     await turns(5);
     const [execution] = sandbox.executions;
@@ -93,26 +137,11 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
   });
 
   it('sends events without a round trip up to a bound, and again after they are written', async () => {
-    const source = `
-      import { flush, send } from 'pie:inferlet/session@0.1.0';
-      import { exists } from 'pie:inferlet/store@0.1.0';
-      const piece = { tag: 'bytes', val: new Uint8Array(65536) };
-      const fill = () => {
-        for (let sent = 0; ; sent++) {
-          try { send(piece); } catch (error) { return sent + ' ' + error.payload.tag; }
-        }
-      };
-      export async function run() {
-        const first = fill();
-        await exists('full').read();
-        const flushed = await flush().read();
-        return [first, flushed.tag, fill()].join();
-      }`;
     const written: ((outcome: boolean) => void)[] = [];
     let bytes = 0;
     const flushes: (() => void)[] = [];
     const full = Promise.withResolvers<void>();
-    const { runtime } = await guestOf(source, {
+    const { runtime } = await guestWith({
       session: {
         send: ((_context: unknown, { val }: { val: Uint8Array }) => {
           bytes += val.length;
@@ -128,7 +157,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       },
     });
     const flushed = () => new Promise<boolean>((resolve) => written.push(resolve));
-    const { ended } = ending(runtime, {}, { flushed });
+    const { ended } = ending(runtime, { input: 'fills' }, { flushed });
     await full.promise;
     assert.equal(bytes, 15 << 16);
     while (flushes.length === 0) await turns(1);
@@ -140,22 +169,14 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
   });
 
   it('sees its cancellation and continues', async () => {
-    const source = `
-      import { isCancelled } from 'pie:inferlet/runtime@0.1.0';
-      import { exists } from 'pie:inferlet/store@0.1.0';
-      export async function run() {
-        const before = isCancelled();
-        await exists('ready').read();
-        return [before, isCancelled()].join();
-      }`;
     const ready = Promise.withResolvers<void>();
     const stopped = Promise.withResolvers<unknown>();
     const exists = (() => {
       ready.resolve();
       return stopped.promise;
     }) as HostFunction;
-    const { runtime } = await guestOf(source, { store: { exists } });
-    const { ended, guest } = ending(runtime, {});
+    const { runtime } = await guestWith({ store: { exists } });
+    const { ended, guest } = ending(runtime, { input: 'looks for its cancellation' });
     await ready.promise;
     guest.stop(handlerError('cancelled', 'by the test'));
     stopped.resolve(ok(true));
@@ -163,15 +184,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     runtime.close();
   });
 
-  for (const [what, body] of Object.entries({
-    computes: "await exists('ready').read(); for (;;);",
-    waits: "await exists('ready').read(); await exists('never').read();",
-    'is suspended': "await exists('ready').read(); getVariable('never');",
-  })) {
-    const source = `
-      import { getVariable } from 'pie:inferlet/environment@0.1.0';
-      import { exists } from 'pie:inferlet/store@0.1.0';
-      export async function run() { ${body} }`;
+  for (const what of ['computes', 'waits', 'is suspended']) {
     const over = () => {
       const ready = Promise.withResolvers<void>();
       const exists = ((_context: unknown, key: string) => {
@@ -184,22 +197,22 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
 
     it(`is gone on both sides when the runtime closes it while it ${what}`, async () => {
       const { ready, table } = over();
-      const { runtime, sandbox } = await guestOf(source, table);
-      const { guest } = ending(runtime, {});
+      const { runtime, sandbox } = await guestWith(table);
+      const { guest } = ending(runtime, { input: what });
       await ready;
       guest.close({ code: 'deadline-exceeded', message: 'too late' });
       while (sandbox.executions.size > 0 || runtime.lanes > 0) await turns(1);
       assert.deepEqual([guest.held, runtime.guests, sandbox.end.invocations], [0, 0, 0]);
       // The channel stays open.
-      const { ended } = ending(runtime, {});
+      const { ended } = ending(runtime, { input: what });
       runtime.close();
       assert.equal((await ended).tag, 'sandbox-lost');
     });
 
     it(`is gone on both sides when the channel breaks while it ${what}`, async () => {
       const { ready, table } = over();
-      const { runtime, sandbox, stream, lost } = await guestOf(source, table);
-      const { guest, ended } = ending(runtime, {});
+      const { runtime, sandbox, stream, lost } = await guestWith(table);
+      const { guest, ended } = ending(runtime, { input: what });
       await ready;
       const [execution] = sandbox.executions;
       stream.destroy();
@@ -214,20 +227,6 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
   }
 
   it('reports each future that it has read or dropped to the host once', async () => {
-    const source = `
-      import { exists } from 'pie:inferlet/store@0.1.0';
-      export async function run() {
-        const read = exists('0');
-        await read.read();
-        read.drop();
-        const settled = exists('1');
-        await exists('2').read();
-        settled.drop();
-        exists('3').drop();
-        globalThis.kept = exists('4');
-        await exists('5').read();
-        return 'done';
-      }`;
     const told: string[] = [];
     const all = Promise.withResolvers<void>();
     const exists = ((_context: unknown, key: string) =>
@@ -235,8 +234,8 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
         told.push(key);
         if (told.length === 5) all.resolve();
       })) as HostFunction;
-    const { runtime } = await guestOf(source, { store: { exists } });
-    const { ended } = ending(runtime, {});
+    const { runtime } = await guestWith({ store: { exists } });
+    const { ended } = ending(runtime, { input: 'reads and drops' });
     await all.promise;
     assert.deepEqual(await ended, { tag: 'success', val: 'done' });
     assert.deepEqual(told.sort(), ['0', '1', '2', '3', '5']);
@@ -244,16 +243,8 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
   });
 
   it('gets an error from a call that is too large for one message', async () => {
-    const source = `
-      import { set } from 'pie:inferlet/store@0.1.0';
-      export async function run() {
-        const outcome = await set('key', new Uint8Array(33 << 20), undefined).read();
-        return outcome.tag + ' ' + outcome.val.tag;
-      }`;
-    const program = await testProgram(await testArtifact(await testComponent(source), 4096));
-    const { host } = recordingHost();
-    const { runtime } = bothEnds(host, { program, execution: EXECUTION, local: localTable(() => undefined) });
-    const { ended } = ending(runtime, {});
+    const { runtime } = await guestWith({}, 4096);
+    const { ended } = ending(runtime, { input: 'sends too much' });
     assert.deepEqual(await ended, { tag: 'success', val: 'err limit-exceeded' });
     runtime.close();
   });
