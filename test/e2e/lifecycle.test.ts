@@ -8,10 +8,10 @@ import path from 'node:path';
 import readline from 'node:readline';
 import { test } from 'node:test';
 import { invoke, numberOf, terminal } from '#test/harness/events.ts';
-import { freePort, isAlive, Platform, ROOT } from '#test/harness/platform.ts';
+import { freePort, isAlive, newHome, Platform, ROOT } from '#test/harness/platform.ts';
 
 test('a drain lets a running story end, stops every process and is bounded, and a second start finds the deployed function', async () => {
-  const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
+  const home = await newHome();
   try {
     const first = await Platform.start({ home, functions: ['text-completion'] });
     assert.equal((await stat(path.join(home, 'credentials.json'))).mode & 0o777, 0o600);
