@@ -108,8 +108,11 @@ test('the next step is with the device before the one before has ended, and a ca
   void ended.then(() => {
     over = true;
   });
+  // When a step ends before the next one is with the device, the next one is not ahead.
+  const mayEnd = () => device.underWay === 2 || device.batches.length === 30;
+  device.end();
   while (!over) {
-    device.end();
+    if (mayEnd()) device.end();
     await connection.stats();
   }
   const [stepped, tokens] = await ended;
