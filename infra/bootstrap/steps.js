@@ -37,7 +37,8 @@ const SHARED = [...tests(1), '--test-isolation=none'];
 /** Files of `test/e2e` with hundreds of invocations at once, or whose subject is the time that things take. */
 const HURRIED = 'flood|pressure|releases';
 /** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
-const PLAIN = 'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|stalled-client|traits|typed-errors|worker';
+const PLAIN =
+  'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|stalled-client|traits|typed-errors|worker';
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'chaos', 'documents', 'fuzz', 'oracles', 'telemetry'];
 
@@ -50,15 +51,37 @@ const TIMED = 'run-slices';
  */
 const HANGING = 'fleet|quarantine|reads-nothing';
 
-/** Folders whose tests start no process but Redis. One process loads their sources once, which takes longer than most of these tests. */
+/** Test files, by folder, that change or measure their own process, or keep something open: each of them runs in a process of its own. */
+const OWN_PROCESS = {
+  cli: 'cli|operate|platform',
+  models: 'import|lock|main|pull',
+  onnx: 'library|session-options',
+  protocol: 'heartbeat|security',
+};
+
+/** Tests that share a process, which loads their sources once: that takes longer than most of these tests. */
 const LIGHT = [
   'scheduler/**/*.test.ts',
   'functions/sdk/src/!(combined-options|core|healing|jump).test.ts',
   'functions/sdk/src/workflow/!(device).test.ts',
-  'gateway/@(app|node)/**/*.test.ts',
+  'gateway/@(app|client|node|worker)/**/*.test.ts',
+  `gateway/cli/!(${OWN_PROCESS.cli}).test.ts`,
+  'gateway/cli/@(demo|doctor|mcp)/*.test.ts',
   `gpu-host/handlers/!(${TIMED}).test.ts`,
-  'gpu-host/@(batcher|memory)/**/*.test.ts',
-  'runtime/grammar/@(matching|translate)/*.test.ts',
+  'gpu-host/@(batcher|encoders|memory|server|telemetry)/**/*.test.ts',
+  `gpu-host/backends/onnx/!(${OWN_PROCESS.onnx}).test.ts`,
+  `gpu-host/models/!(${OWN_PROCESS.models}).test.ts`,
+  'gpu-host/models/@(convert|encoder|vision)/*.test.ts',
+  `gpu-host/protocol/!(${OWN_PROCESS.protocol}).test.ts`,
+  'index-host/@(engine|service)/*.test.ts',
+  'infra/*.test.ts',
+  'infra/@(container|package|telemetry)/*.test.ts',
+  'wit/**/*.test.ts',
+];
+/** Tests of backends and of the runtime that share another process. Together they take about as long as those above. */
+const LIGHT_RUNTIME = [
+  'gpu-host/backends/*.test.ts',
+  'runtime/@(channel|grammar|guest|host|lifecycle|lowering|telemetry|texts)/**/*.test.ts',
 ];
 
 /**
@@ -84,20 +107,36 @@ export const STEPS = [
   {
     title: 'Tests of each room',
     minutes: LONGER * 25,
-    // With four files here and the lane beside, tests with deadlines of 60 s failed on two slow cores.
-    args: tests(3),
+    // With more files at a time, tests with deadlines of 60 s failed on two slow cores.
+    args: tests(2),
     files: [
-      ...['wit', 'infra', 'index-host', 'functions/sdk/pack'].map((folder) => `${folder}/**/*.test.ts`),
+      'functions/sdk/pack/*.test.ts',
       'gateway/*.test.ts',
-      'gateway/!(app|node)/**/*.test.ts',
+      `gateway/cli/@(${OWN_PROCESS.cli}).test.ts`,
+      'gateway/cli/@(backup|dev)/*.test.ts',
+      'gateway/local/*.test.ts',
       'gpu-host/*.test.ts',
-      'gpu-host/!(batcher|handlers|memory)/**/!(native*).test.ts',
+      'gpu-host/backends/cuda/**/!(native*).test.ts',
+      `gpu-host/backends/onnx/@(${OWN_PROCESS.onnx}).test.ts`,
+      `gpu-host/models/@(${OWN_PROCESS.models}).test.ts`,
+      'gpu-host/models/convert/gguf/*.test.ts',
+      'gpu-host/models/sources/*.test.ts',
+      `gpu-host/protocol/@(${OWN_PROCESS.protocol}).test.ts`,
+      'index-host/*.test.ts',
+      'infra/@(bootstrap|supervisor|systemd)/*.test.ts',
       'runtime/*.test.ts',
-      'runtime/!(fleet|grammar)/**/*.test.ts',
+      'runtime/@(artifact-files|build|images|pool|sandboxes)/**/*.test.ts',
       `runtime/fleet/!(${HANGING}).test.ts`,
-      'runtime/grammar/*.test.ts',
     ],
-    beside: [{ title: 'Tests of each room, in one process', minutes: LONGER * 20, args: SHARED, files: LIGHT }],
+    beside: [
+      { title: 'Tests of each room, in one process', minutes: LONGER * 25, args: SHARED, files: LIGHT },
+      {
+        title: 'Tests of backends and of the runtime, in one process',
+        minutes: LONGER * 25,
+        args: SHARED,
+        files: LIGHT_RUNTIME,
+      },
+    ],
   },
   {
     title: 'Tests of durations and of sandboxes that hang, one at a time',
@@ -106,22 +145,29 @@ export const STEPS = [
     files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
   },
   {
-    // Two processes, each with one platform for all of its tests. One alone leaves two cores idle for almost half of the time.
-    title: 'Tests of the functions, A to J, and of the library',
+    // Two processes, each with one platform for all of its tests, leave two cores idle for half of the time.
+    title: 'Tests of the functions, A to K, and of the library',
     minutes: LONGER * 15,
     args: SHARED,
     files: [
       'functions/*.test.ts',
-      'functions/[a-j]*/*.test.ts',
+      'functions/[a-k]*/*.test.ts',
       'functions/sdk/src/@(combined-options|core|healing|jump).test.ts',
       'functions/sdk/src/workflow/device.test.ts',
     ],
     beside: [
       {
-        title: 'Tests of the functions, K to Z, and tests that share their platform',
+        title: 'Tests of the functions, L to Z, and tests that share their platform',
         minutes: LONGER * 15,
         args: SHARED,
-        files: ['functions/@([k-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/compat/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
+        files: ['functions/@([l-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/compat/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
+      },
+      // Its attacks come one after the other.
+      {
+        title: 'Tests of the whole, under attack',
+        minutes: LONGER * 18,
+        args: tests(1),
+        files: ['test/hostile/*.test.ts'],
       },
     ],
   },
@@ -130,15 +176,6 @@ export const STEPS = [
     minutes: LONGER * 18,
     args: tests(3),
     files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${HURRIED}|${PLAIN}).test.ts`],
-    // The longest file. In its turn it would begin last and run alone for minutes.
-    beside: [
-      {
-        title: 'Tests of the whole, under attack',
-        minutes: LONGER * 18,
-        args: tests(1),
-        files: ['test/hostile/*.test.ts'],
-      },
-    ],
   },
   {
     title: 'Tests of the whole, one at a time',
