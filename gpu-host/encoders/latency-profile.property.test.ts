@@ -9,7 +9,8 @@ function simulated(seed: number) {
   const fixedMs = below(10);
   const tokenMs = 10 ** -(1 + below(3));
   const time = (tokens: number) => (fixedMs + tokens * tokenMs) * (0.9 + below(200) / 1000);
-  return { below, time, fits: Math.min(2 ** 14, Math.max(1, (25 - fixedMs) / tokenMs)) };
+  const targetMs = Math.max(25, 4 * fixedMs);
+  return { below, time, fits: Math.min(2 ** 14, Math.max(1, (targetMs - fixedMs) / tokenMs)) };
 }
 
 test('batches grow to the target of time, whatever small batches come between', () => {
@@ -27,6 +28,19 @@ test('batches grow to the target of time, whatever small batches come between', 
     }
     const { maxTokens } = profile;
     assert.ok(maxTokens > 0.4 * fits && maxTokens < 1.4 * fits, `seed ${seed}: ${maxTokens} of ${fits}`);
+  }
+});
+
+test('a batch takes many texts where one alone takes longer than the target', () => {
+  for (const fixedMs of [25, 30, 200]) {
+    const profile = new LatencyProfile();
+    const time = (tokens: number) => fixedMs + 0.1 * tokens;
+    for (let i = 0; i < 40; i++) {
+      // Single short texts come between, whose time per token is that of a slow device.
+      for (const tokens of [8, 16, profile.maxTokens]) profile.note(tokens, time(tokens));
+    }
+    const { maxTokens } = profile;
+    assert.ok(time(maxTokens) > 2 * fixedMs && time(maxTokens) < 6 * fixedMs, `${fixedMs} ms: ${maxTokens}`);
   }
 });
 

@@ -1,5 +1,9 @@
 /** Time of a batch, ms. A longer one would hold up the steps of causal models on the same device. */
 const TARGET_MS = 25;
+/** Tokens of a short batch, whose time is nearly all fixed. */
+const SHORT_TOKENS = 32;
+/** A batch may take so many times a short one: smaller batches would end hardly sooner and compute far fewer texts. */
+const SHORT_TIMES = 4;
 /** Tokens of the first batch, before any was measured. */
 const FIRST_TOKENS = 128;
 /** The sizes of the curve are powers of two up to this exponent. */
@@ -30,13 +34,19 @@ export class LatencyProfile {
     );
   }
 
-  /** Most tokens of the next batch, padding included: as many as take {@link TARGET_MS}, but at most the next size above the measured ones. */
+  /**
+   * Most tokens of the next batch, padding included: as many as take {@link TARGET_MS}, or {@link SHORT_TIMES} a short batch where that is
+   * longer, but at most the next size above the measured ones.
+   */
   get maxTokens(): number {
     const { curve } = this;
-    const fitting = curve.findLastIndex(({ tokens, msPerToken }) => tokens * msPerToken <= TARGET_MS);
+    const timeOf = ({ tokens, msPerToken }: LatencyPoint) => tokens * msPerToken;
+    const short = curve.filter(({ tokens }) => tokens <= SHORT_TOKENS).map(timeOf);
+    const targetMs = short.length === 0 ? TARGET_MS : Math.max(TARGET_MS, SHORT_TIMES * Math.min(...short));
+    const fitting = curve.findLastIndex((point) => timeOf(point) <= targetMs);
     const [last, next] = [curve[fitting], curve[fitting + 1]];
-    if (!last) return next ? Math.max(1, Math.floor(TARGET_MS / next.msPerToken)) : FIRST_TOKENS;
-    const most = Math.floor(TARGET_MS / (next ?? last).msPerToken);
+    if (!last) return next ? Math.max(1, Math.floor(targetMs / next.msPerToken)) : FIRST_TOKENS;
+    const most = Math.floor(targetMs / (next ?? last).msPerToken);
     return Math.max(last.tokens, Math.min(most, last.tokens * 2, 2 ** LARGEST));
   }
 
