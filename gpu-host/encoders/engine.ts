@@ -28,6 +28,8 @@ export interface HostedEncoder {
 /** Destination of one inferlet's results. */
 export interface EncodePort {
   readonly owner: { readonly tenant: string };
+  /** Place of the inferlet's workflow among those of its tenant; undefined for an inferlet that marks no calls. */
+  readonly query?: number | undefined;
   readonly writer: FrameWriter;
   /** Pays for the inferlet's device time. */
   readonly meter: Meter;
@@ -56,6 +58,7 @@ interface EncodeCall {
   readonly lengths: Uint32Array;
   readonly results: Float32Array;
   taken: number;
+  readonly query: number | undefined;
   /** Texts without a result. */
   left: number;
   /** Bytes of arguments and results. */
@@ -127,7 +130,8 @@ export class EncoderEngine {
     this.#inferlets.set(port, inferlet);
     const { tenant } = port.owner;
     const left = operation.lengths.length;
-    const call: EncodeCall = { tenant, port, id, results, ...inOrder(operation), taken: 0, left, bytes: held };
+    const { query } = port;
+    const call: EncodeCall = { tenant, port, id, results, ...inOrder(operation), taken: 0, query, left, bytes: held };
     inferlet.calls.add(call);
     this.#queue.add(call);
     this.#wake();

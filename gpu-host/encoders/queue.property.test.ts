@@ -69,6 +69,28 @@ test('tenants have equal parts of a batch, whatever they send', () => {
   assert.ok(count('few') >= 10 && count('many') >= 10);
 });
 
+test('the oldest workflow goes first, and other calls find the same texts ahead of them', () => {
+  const queue = new EncodeQueue<Call>();
+  const of = (query: number, added: Call): Call => ({ ...added, query });
+  queue.add(of(2, call(1, 'a', 10, 10)));
+  queue.add(of(3, call(2, 'a', 10)));
+  queue.add(of(1, call(3, 'a', 10)));
+  queue.add(call(4, 'a', 10));
+  queue.add(of(0, call(5, 'a', 10)));
+  const order: number[] = [];
+  while (!queue.isEmpty) for (const pick of queue.take(10)) order.push(pick.call.number);
+  assert.deepEqual(order, [3, 1, 1, 2, 4, 5]);
+});
+
+test('a workflow is overtaken by so many calls only', () => {
+  const queue = new EncodeQueue<Call>();
+  queue.add({ ...call(0, 'a', 10), query: 1 });
+  for (let number = 1; number <= 200; number++) queue.add({ ...call(number, 'a', 10), query: 0 });
+  let before = 0;
+  while (queue.take(10)[0]?.call.number !== 0) before++;
+  assert.equal(before, 64);
+});
+
 test('a tenant with long texts does not keep others from their turn', () => {
   const queue = new EncodeQueue<Call>();
   queue.add(call(1, 'long', ...new Array<number>(50).fill(100)));

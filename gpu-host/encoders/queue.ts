@@ -5,6 +5,8 @@ export interface Waiting {
   readonly lengths: Uint32Array;
   /** Number of texts that were taken. */
   taken: number;
+  /** Place of the call's workflow among those of its tenant: the smaller, the earlier. Undefined for a call that is not of a workflow. */
+  readonly query?: number | undefined;
 }
 
 /** A text of a batch. */
@@ -16,14 +18,21 @@ export interface PickedText<Call extends Waiting> {
 
 /** Padding of a batch, tokens, that is cheaper than a batch more. */
 const FREE_PADDING = 128;
+/** Calls that may overtake one call of a workflow while it is its tenant's first, which bounds its wait. */
+const MOST_OVERTAKING = 64;
+/** Calls of workflows that exchange turns; later ones wait for theirs, which bounds the cost of a batch. */
+const MOST_EXCHANGING = 256;
 
 /**
  * Chooses which texts an encoder computes next. Tenants have equal parts of a batch by tokens, and what they leave goes to the others; a
- * tenant's texts go first come, first served. Pure: no clock, no I/O.
+ * tenant's texts go first come, first served. Calls of workflows that follow each other in that order exchange turns: the query that came first
+ * goes first (Ayo, ASPLOS '25, Algorithm 2), and every other call finds the same texts ahead of it. Pure: no clock, no I/O.
  */
 export class EncodeQueue<Call extends Waiting> {
   /** Each tenant's calls. The first tenant begins the next batch. */
   readonly #tenants = new Map<string, Set<Call>>();
+  /** Calls that overtook a tenant's first one. */
+  readonly #overtaking = new WeakMap<Call, Set<Call>>();
 
   /** Tenants with waiting texts. */
   get tenants(): Iterable<string> {
@@ -54,7 +63,7 @@ export class EncodeQueue<Call extends Waiting> {
     const batch: PickedText<Call>[] = [];
     let [width, tokens] = [0, 0];
     const takeOne = (calls: Set<Call>): number => {
-      const [call] = calls;
+      const call = this.#next(calls);
       if (!call) return 0;
       const length = call.lengths[call.taken] ?? 0;
       const wider = Math.max(width, length);
@@ -79,5 +88,23 @@ export class EncodeQueue<Call extends Waiting> {
     // The next batch begins with another tenant.
     if (first && this.#tenants.delete(first[0])) this.#tenants.set(...first);
     return batch;
+  }
+
+  /** The tenant's first call, or that of an older workflow which follows it with nothing but calls of workflows between them. */
+  #next(calls: Set<Call>): Call | undefined {
+    const [first] = calls;
+    if (first?.query === undefined) return first;
+    const overtaking = this.#overtaking.get(first);
+    let best = first;
+    let seen = 0;
+    for (const call of calls) {
+      if (call.query === undefined || ++seen > MOST_EXCHANGING) break;
+      const mayGo = (overtaking?.size ?? 0) < MOST_OVERTAKING || overtaking?.has(call);
+      if (mayGo && call.query < (best.query ?? 0)) best = call;
+    }
+    if (best === first) return first;
+    if (overtaking) overtaking.add(best);
+    else this.#overtaking.set(first, new Set([best]));
+    return best;
   }
 }

@@ -349,6 +349,7 @@ export class Connection implements ResultSink {
         break;
       case 'set-depth':
         engine.batcher.setDepth(queue.order, call.depth);
+        inferlet.marksCalls = true;
         break;
       default:
         engine.submit(queue, call.id, call, bytes);

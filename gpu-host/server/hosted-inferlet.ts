@@ -30,6 +30,8 @@ export class HostedInferlet implements ReplyPort, Attempted {
   readonly handle: number;
   readonly queues = new Map<number, OpenQueue>();
   readonly meter = new Meter(() => this.#used());
+  /** True when the inferlet has given a queue a depth: its calls of encoders are then those of a workflow, too. */
+  marksCalls = false;
   #owner: InferletOwner;
   readonly #results: ResultSink;
   readonly #maxUnreadBytes: number;
@@ -63,6 +65,10 @@ export class HostedInferlet implements ReplyPort, Attempted {
 
   get owner(): InferletOwner {
     return this.#owner;
+  }
+
+  get query(): number | undefined {
+    return this.marksCalls ? this.#owner.arrival : undefined;
   }
 
   get writer(): FrameWriter {

@@ -170,7 +170,8 @@ declare module 'pie:inferlet/queue@0.1.0' {
     /**
      * Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.
      * Marked calls of a tenant then go in the order of their invocations, and within one the deepest first. They take each other's turns:
-     * no other call goes earlier or later for it. This works at every priority that the function may use, also at 0 alone.
+     * no other call goes earlier or later for it. This works at every priority that the function may use, also at 0 alone. The invocation's
+     * calls of `embed` and `rerank` go in the order of invocations, too.
      */
     setDepth(depth: number): void;
     /** Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. */

@@ -359,7 +359,8 @@ static inline void pie_queue_set_priority(pie_queue self, int32_t priority) {
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.set-depth") void pie_raw_queue_set_depth(int32_t, int32_t);
 /* Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.
  * Marked calls of a tenant then go in the order of their invocations, and within one the deepest first. They take each other's turns:
- * no other call goes earlier or later for it. This works at every priority that the function may use, also at 0 alone. */
+ * no other call goes earlier or later for it. This works at every priority that the function may use, also at 0 alone. The invocation's
+ * calls of `embed` and `rerank` go in the order of invocations, too. */
 static inline void pie_queue_set_depth(pie_queue self, uint32_t depth) {
   pie_raw_queue_set_depth(self.handle, depth);
 }

@@ -429,7 +429,7 @@ export const reference: ContractReference = {
     {
      "name": "queue.set-depth",
      "signature": "set-depth: func(depth: u32)",
-     "docs": "Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.\nMarked calls of a tenant then go in the order of their invocations, and within one the deepest first. They take each other's turns:\nno other call goes earlier or later for it. This works at every priority that the function may use, also at 0 alone.",
+     "docs": "Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.\nMarked calls of a tenant then go in the order of their invocations, and within one the deepest first. They take each other's turns:\nno other call goes earlier or later for it. This works at every priority that the function may use, also at 0 alone. The invocation's\ncalls of `embed` and `rerank` go in the order of invocations, too.",
      "cost": "Issued without waiting; errors show at what depends on it.",
      "errors": [],
      "c": "pie_queue_set_depth"

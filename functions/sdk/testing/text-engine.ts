@@ -76,7 +76,7 @@ export class TextEngine implements Engine {
       case 'embedding':
         return { vectors: (inputs.texts as string[]).map((text) => Float32Array.of(hash(text) % 1000, text.length)) };
       case 'reranking':
-        return { scores: (inputs.documents as string[]).map((text) => hash(`${inputs.query}|${text}`) % 1000) };
+        return { scores: (inputs.documents as (string | string[])[]).map((each) => scoreOf(`${inputs.query}`, each)) };
       default:
         return {};
     }
@@ -121,3 +121,8 @@ function hash(text: string): number {
   for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 0x01000193) >>> 0;
   return value;
 }
+
+const scoreOf = (query: string, document: string | string[]): number | number[] =>
+  typeof document === 'string'
+    ? hash(`${query}|${document}`) % 1000
+    : document.map((text) => hash(`${query}|${text}`) % 1000);

@@ -243,6 +243,15 @@ export class Builder {
     return { node: id, port: 'scores', type: 'numbers' };
   }
 
+  /** Scores of the documents of each list, a list for each: every list is ranked as soon as it is there. */
+  rerankEach(query: Given<'text'>, lists: Ref<'list'>, options: ModelOptions = {}): Ref<'list'> {
+    const { model, retries } = options;
+    const each = { port: 'documents', batch: 1 };
+    const inputs = { query: inputOf(query), documents: inputOf(lists) };
+    const id = this.#add({ kind: 'reranking', model }, inputs, { scores: 'list' }, { retries, each });
+    return { node: id, port: 'scores', type: 'list' };
+  }
+
   /**
    * Runs a function on the values of its inputs. It returns a value of the output's type. `kind` says what it does: `ingestion`,
    * `searching`, `aggregate`, `tool-call`, or `user-defined` (the default).

@@ -2,6 +2,8 @@ import { Context, sequenceOf } from '../context.ts';
 import { embed, rerank } from '../encoders.ts';
 import { InferletError, unless } from '../errors.ts';
 import { fillImage } from '../image.ts';
+import { models } from '../models.ts';
+import { Queue } from '../raw.ts';
 import { SavedContext } from '../saved.ts';
 import type { Engine, NodeRun, NodeValues } from './engine.ts';
 import type { Node, Operation } from './graph.ts';
@@ -37,10 +39,13 @@ export const deviceEngine: Engine = {
         return {};
       }
       case 'embedding':
+        markEncoders(run);
         return { vectors: (await embed(inputs.texts as string[], { model: operation.model })).vectors };
       case 'reranking': {
-        const { query, documents } = inputs as { readonly query: string; readonly documents: readonly string[] };
-        return { scores: (await rerank(query, documents, { model: operation.model })).scores };
+        markEncoders(run);
+        const { query, documents } = inputs as { readonly query: string; readonly documents: Documents };
+        const { scores } = await rerank(query, documents.flat(), { model: operation.model });
+        return { scores: scoresOf(documents, scores) };
       }
       default:
         throw new InferletError('internal', `${operation.kind} needs no model.`);
@@ -55,8 +60,34 @@ type Decoding = Extract<Operation, { kind: 'decoding' | 'partial-decoding' }>;
 
 /** The context, whose calls from now on are those of the node. */
 function marked(context: unknown, { depth }: Pick<NodeRun, 'depth'>): Context {
-  if (depth !== undefined) sequenceOf(context as Context).queue.setDepth(depth);
+  if (depth === undefined) return context as Context;
+  sequenceOf(context as Context).queue.setDepth(depth);
+  isMarked = true;
   return context as Context;
+}
+
+/** True when a queue of the invocation was given a depth. */
+let isMarked = false;
+
+/** Encoders have no queues: the depth of any queue makes their calls those of a workflow. */
+function markEncoders({ depth }: Pick<NodeRun, 'depth'>): void {
+  const [model] = models();
+  if (depth === undefined || isMarked || !model) return;
+  new Queue(model.name).setDepth(depth);
+  isMarked = true;
+}
+
+/** Texts to rank, or lists of texts. */
+type Documents = readonly (string | readonly string[])[];
+
+/** The scores of all texts in the shape of `documents`. */
+function scoresOf(documents: Documents, scores: readonly number[]): (number | readonly number[])[] {
+  let at = 0;
+  return documents.map((each) => {
+    const from = at;
+    at += typeof each === 'string' ? 1 : each.length;
+    return typeof each === 'string' ? (scores[from] ?? 0) : scores.slice(from, at);
+  });
 }
 
 async function prefill({ kind, model }: Prefilling, inputs: NodeValues, depth: NodeRun['depth']): Promise<Context> {

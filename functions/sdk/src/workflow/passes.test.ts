@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { TextEngine } from '../../testing/text-engine.ts';
 import { Builder, type Prompt, prompt } from './builder.ts';
 import { drawSvg, drawText } from './draw.ts';
-import { execute } from './execute.ts';
+import { execute, type NodeEvent } from './execute.ts';
 import type { Graph, Node, Ref } from './graph.ts';
 import {
   contextPrefetch,
@@ -77,6 +77,26 @@ describe('passes', () => {
     const seen: string[] = [];
     await execute(graph, { engine: new TextEngine(), onNode: (event) => seen.push(`${event.node.id} ${event.what}`) });
     assert.ok(seen.indexOf('search/embedding[0] started') < seen.indexOf('expansion/decoding ended'), `${seen}`);
+  });
+
+  it('rank what each item found before the next item is there', async () => {
+    const g = new Builder('ranked');
+    const items = g.items(g.prefill('Other words: '), { by: 'sentence', count: 2 }, { maxTokens: 40 });
+    const vectors = g.embed(['known', ...items], { batch: 1 });
+    const find = (given: { vectors: readonly Float32Array[] }) => given.vectors.map((vector) => [`${vector[0]}`, 'b']);
+    const lists = g.call('find', { vectors }, 'list', find, { kind: 'searching', each: { port: 'vectors', batch: 1 } });
+    const scores = g.rerankEach('query', lists);
+    const plain = g.graph({ lists: { from: lists }, scores: { from: scores } });
+    const results = await execute(plain, { engine: new TextEngine() });
+    const seen: string[] = [];
+    const graph = decodingPipelining.apply(plain);
+    const onNode = (event: NodeEvent) => seen.push(`${event.node.id} ${event.what}`);
+    assert.deepEqual(await execute(graph, { engine: new TextEngine(), onNode }), results);
+    assert.deepEqual(
+      (results.scores as number[][]).map(({ length }) => length),
+      [2, 2, 2],
+    );
+    assert.ok(seen.indexOf('ranked/reranking[1] started') < seen.indexOf('ranked/decoding ended'), `${seen}`);
   });
 
   it('leave items together that one efficient batch takes at once', () => {
