@@ -3,44 +3,45 @@ import { type Builder, prompt, workflow } from '@pie/inferlet/workflow';
 import type { DocumentInput } from '../rag-shared/input.ts';
 import { passagesOf } from '../rag-shared/passages.ts';
 import { passesNamed } from '../rag-shared/passes.ts';
-import { best, merged, scan } from '../rag-shared/search.ts';
+import { best, scan } from '../rag-shared/search.ts';
 import { synthesize } from '../rag-shared/synthesis.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input extends DocumentInput {
   readonly queries?: number;
+  /** Passages that each question finds, for the reranker to choose from. */
+  readonly candidates?: number;
   readonly ranker?: string;
 }
 
 /** Most tokens of the other questions together. */
 const EXPANSION_TOKENS = 64;
-/** Passages that are ranked, for each one that is used. */
-const CANDIDATES = 3;
 
 /** Question answering with query expansion and reranking: the model asks in other words, each question finds passages, a reranker picks. */
 export const app = workflow('advanced-rag', (g: Builder, { document, question, topK = 3, ...input }: Input) => {
-  const { mode = 'refine', queries = 3, passageCharacters = 240, maxTokens = 32, model, encoder, ranker } = input;
+  const { mode = 'refine', queries = 3, candidates = topK, passageCharacters = 240, maxTokens = 32 } = input;
+  const { model, encoder, ranker } = input;
   const passages = passagesOf(document, passageCharacters);
   const vectors = g.component('ingestion', () => g.embed(passages, { model: encoder }));
   const expanded = g.component('expansion', () => {
     const ask = prompt`Ask the question in ${queries} other ways, one sentence each.\nQuestion: ${question}\nOther ways:`;
     return g.items(g.prefill(ask, { model }), { by: 'sentence', count: queries }, { maxTokens: EXPANSION_TOKENS });
   });
-  const asked = g.component('questions', () => g.embed([question, ...expanded], { model: encoder }));
-  const candidates = Math.min(CANDIDATES * topK, passages.length);
-  const found = g.component('search', () => {
+  // One by one: each question is embedded, searched for and ranked while the model still writes the next.
+  const asked = g.component('questions', () => g.embed([question, ...expanded], { model: encoder, batch: 1 }));
+  const lists = g.component('search', () => {
     const search = (given: { vectors: readonly Float32Array[]; asked: readonly Float32Array[] }) =>
       given.asked.map((query) => scan(passages, given.vectors)(query, candidates));
-    const options = { kind: 'searching', each: { port: 'asked', batch: 16 } } as const;
-    const lists = g.call('search', { vectors, asked }, 'list', search, options);
-    const merge = (given: { lists: readonly unknown[] }) => merged(given.lists as string[][], candidates);
-    return g.call('merge', { lists }, 'texts', merge, { kind: 'aggregate' });
+    return g.call('search', { vectors, asked }, 'list', search, {
+      kind: 'searching',
+      each: { port: 'asked', batch: 1 },
+    });
   });
   const chosen = g.component('ranking', () => {
-    const scores = g.rerank(question, found, { model: ranker });
-    return g.call('best', { found, scores }, 'texts', (given) => best(given.found, given.scores, topK), {
-      kind: 'aggregate',
-    });
+    const scores = g.rerankEach(question, lists, { model: ranker });
+    const pick = (given: { lists: readonly unknown[]; scores: readonly unknown[] }) =>
+      best((given.lists as string[][]).flat(), (given.scores as number[][]).flat(), topK);
+    return g.call('best', { lists, scores }, 'texts', pick, { kind: 'aggregate' });
   });
   const count = Math.min(topK, passages.length);
   const answer = g.component('synthesis', () => {

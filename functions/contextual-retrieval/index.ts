@@ -10,27 +10,31 @@ import { synthesize } from '../rag-shared/synthesis.ts';
 interface Input extends DocumentInput {
   readonly title?: string;
   readonly contextTokens?: number;
+  /** Passages before one that the model sees when it says what that one is about. */
+  readonly before?: number;
+  /** The model that says it; `model` by default. */
+  readonly contextModel?: string;
+  /** Passages that the question finds, for the reranker to choose from. */
+  readonly candidates?: number;
   readonly ranker?: string;
 }
 
-/** Passages that are ranked, for each one that is used. */
-const CANDIDATES = 2;
 /** Passages with their contexts that are embedded at once: the next ones may not have theirs yet. */
 const BATCH = 4;
 
 /**
  * Contextual retrieval: the model says for each passage what it is about, and the passage is embedded and ranked together with that. The
- * passage before gives the context, so that a document may be longer than the model's.
+ * passages before give the context, so that a document may be longer than the model's.
  */
 export const app = workflow('contextual-retrieval', (g: Builder, { document, question, topK = 2, ...input }: Input) => {
   const { title = '', mode = 'refine', passageCharacters = 240, contextTokens = 16, maxTokens = 32 } = input;
-  const { model, encoder, ranker } = input;
+  const { model, contextModel = model, encoder, ranker, before = 1, candidates = 2 * topK } = input;
   const passages = passagesOf(document, passageCharacters);
   const contexts = g.component('contexts', () =>
     passages.map((passage, i) => {
-      const before = i === 0 ? title : (passages[i - 1] ?? '');
-      const ask = prompt`${before}\nThis part follows: ${passage}\nIn a few words, it is about`;
-      return g.generate(ask, { maxTokens: contextTokens, model, stop: '\n' });
+      const known = i === 0 ? title : passages.slice(Math.max(0, i - before), i).join(' ');
+      const ask = prompt`${known}\nThis part follows: ${passage}\nIn a few words, it is about`;
+      return g.generate(ask, { maxTokens: contextTokens, model: contextModel, stop: '\n' });
     }),
   );
   const texts = contexts.map((context, i) =>
@@ -43,7 +47,7 @@ export const app = workflow('contextual-retrieval', (g: Builder, { document, que
       texts: readonly string[];
       vectors: readonly Float32Array[];
       asked: readonly Float32Array[];
-    }) => scan(given.texts, given.vectors)(given.asked[0] ?? new Float32Array(), CANDIDATES * topK);
+    }) => scan(given.texts, given.vectors)(given.asked[0] ?? new Float32Array(), candidates);
     return g.call('search', { texts, vectors, asked }, 'texts', search, { kind: 'searching' });
   });
   const chosen = g.component('ranking', () => {

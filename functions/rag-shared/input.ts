@@ -1,8 +1,10 @@
+import type { Mode } from './synthesis.ts';
+
 /** The input of a function that answers from a document. */
 export interface DocumentInput {
   readonly document: string;
   readonly question: string;
-  readonly mode?: 'tree' | 'refine';
+  readonly mode?: Mode;
   readonly passageCharacters?: number;
   readonly topK?: number;
   readonly maxTokens?: number;

@@ -11,25 +11,12 @@ export const scan =
       .slice(0, count)
       .map(({ passage }) => passage);
 
-/** The passages found for several queries, each once, the first ones of each query first. */
-export function merged(lists: readonly (readonly string[])[], count: number): string[] {
-  const found = new Set<string>();
-  for (let rank = 0; found.size < count && lists.some((list) => rank < list.length); rank++) {
-    for (const list of lists) {
-      const passage = list[rank];
-      if (passage !== undefined && found.size < count) found.add(passage);
-    }
-  }
-  return [...found];
+/** The passages with the largest scores, each once, the best first. */
+export function best(passages: readonly string[], scores: readonly number[], count: number): string[] {
+  const scored = passages.map((passage, i) => ({ passage, score: scores[i] ?? 0 }));
+  const sorted = scored.sort((a, b) => b.score - a.score).map(({ passage }) => passage);
+  return [...new Set(sorted)].slice(0, count);
 }
-
-/** The passages with the largest scores, the best first. */
-export const best = (passages: readonly string[], scores: readonly number[], count: number): string[] =>
-  passages
-    .map((passage, i) => ({ passage, score: scores[i] ?? 0 }))
-    .sort((a, b) => b.score - a.score)
-    .slice(0, count)
-    .map(({ passage }) => passage);
 
 function dot(one: Float32Array, other: Float32Array): number {
   let sum = 0;

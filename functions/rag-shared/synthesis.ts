@@ -1,14 +1,20 @@
 import { type Builder, prompt, type Ref } from '@pie/inferlet/workflow';
 
+/**
+ * `tree`: an answer from each passage at once, and one from these. `refine`: an answer that each passage improves in turn. `compact`: an answer
+ * from all passages in one prompt.
+ */
+export type Mode = 'tree' | 'refine' | 'compact';
+
 export interface SynthesisOptions {
-  /** `tree`: an answer from each passage at once, and one from these. `refine`: an answer that each passage improves in turn. */
-  readonly mode: 'tree' | 'refine';
+  readonly mode: Mode;
   readonly maxTokens: number;
   readonly model?: string | undefined;
 }
 
 const INSTRUCTION =
   'Answer the question in one short sentence, from the passage and from nothing else. Do not guess.\n';
+const ALL = 'Answer the question in one short sentence, from the passages and from nothing else. Do not guess.\n';
 const COMBINE = 'These answers to one question come from several passages. Write one answer from them.\n';
 const REFINE = 'Improve the answer to the question by what the passage adds. Keep the answer when it adds nothing.\n';
 
@@ -24,6 +30,10 @@ export function synthesize(
     g.generate(prompt`${INSTRUCTION}Question: ${question}\nPassage: ${passage}\nAnswer:`, options);
   const [first, ...others] = passages;
   if (first === undefined) throw new RangeError('An answer needs a passage.');
+  if (mode === 'compact') {
+    const all = passages.reduce((text, passage) => prompt`${text}Passage: ${passage}\n`, prompt``);
+    return g.generate(prompt`${ALL}Question: ${question}\n${all}Answer:`, options);
+  }
   if (mode === 'refine') {
     return others.reduce(
       (answer, passage) =>
