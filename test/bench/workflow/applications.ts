@@ -31,12 +31,12 @@ export const APPLICATIONS = [
 
 export const functionOf = (application: string): string => application.split('/')[0] as string;
 
-/** The work of a query: what its document and its search weigh. */
-export interface Work {
-  /** Sentences of a document; contextual retrieval, which generates for each passage, has a third of them. */
-  readonly sentences: number;
-  /** Address of the search engine. */
-  readonly engine: string;
+/** The work of a query. */
+export interface Shape {
+  /** Sentences of a document, by the function. */
+  readonly sentences: Readonly<Record<string, number>> & { readonly others: number };
+  /** Further inputs of a function, by its name. */
+  readonly inputs: Readonly<Record<string, object>>;
 }
 
 /** Sends queries of an application. A query of a number has the same documents and answers each time, so that all ways do the same work. */
@@ -45,11 +45,14 @@ export class Queries {
   readonly results = new Map<string, string>();
   readonly others = new Set<string>();
   readonly #platform: Platform;
-  readonly #work: Work;
+  readonly #shape: Shape;
+  readonly #engine: string;
 
-  constructor(platform: Platform, work: Work) {
+  /** @param engine address of the search engine */
+  constructor(platform: Platform, shape: Shape, engine: string) {
     this.#platform = platform;
-    this.#work = work;
+    this.#shape = shape;
+    this.#engine = engine;
   }
 
   /** Time from the request to the outcome, milliseconds. */
@@ -73,12 +76,12 @@ export class Queries {
 
   /** The input of a function for the query of a number. */
   input(name: string, query: number): object {
-    const { sentences, engine } = this.#work;
+    const { sentences, inputs } = this.#shape;
     const question = `Number ${query}: who went to the park with the dog?`;
-    if (name === 'search-generation') return { question, engine, search: 'always', queries: 3 };
+    if (name === 'search-generation') return { question, engine: this.#engine, search: 'always', ...inputs[name] };
     const sentence = (_: unknown, i: number) => sentenceOf(query, i);
-    const count = name === 'contextual-retrieval' ? Math.ceil(sentences / 3) : sentences;
-    return { document: Array.from({ length: count }, sentence).join(' '), question };
+    const document = Array.from({ length: sentences[name] ?? sentences.others }, sentence).join(' ');
+    return { document, question, ...inputs[name] };
   }
 }
 
@@ -107,5 +110,5 @@ const ENDS = ['ran away', 'was asleep', 'wanted to play', 'found a red ball', 'a
  */
 function sentenceOf(query: number, i: number): string {
   const pick = (list: readonly string[], at: number) => list[at % list.length];
-  return `On day ${i} ${pick(PEOPLE, i + query)} went to the ${pick(PLACES, i + 2 * query)} and saw a big ${pick(ANIMALS, i)} that ${pick(ENDS, i + query)}.`;
+  return `On day ${i} ${pick(PEOPLE, i + query)} and ${pick(PEOPLE, i + query + 3)} went to the ${pick(PLACES, i + 2 * query)} and saw a big ${pick(ANIMALS, i)} that ${pick(ENDS, i + query)}.`;
 }

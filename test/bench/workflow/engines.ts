@@ -3,7 +3,8 @@ import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { deploySource } from '#test/harness/deploy.ts';
 import { newHome, Platform, ROOT } from '#test/harness/platform.ts';
 import { SearchEngine } from '../../../functions/search-generation/testing/search-engine.ts';
-import { APPLICATIONS, functionOf, Queries } from './applications.ts';
+import { APPLICATIONS, functionOf, Queries, type Shape } from './applications.ts';
+import { writingModel } from './writing-model.ts';
 
 /** The port that functions/search-generation/pie.json grants, and the time of a search. */
 const ENGINE_PORT = 8898;
@@ -11,27 +12,56 @@ export const SEARCH_MS = 150;
 /** The sizes of MiniLM-L6, with random weights: the time is that of the real ones. */
 const MINI = { hidden_size: 384, intermediate_size: 1536, num_hidden_layers: 6, num_attention_heads: 12 };
 const POSITIONS = { max_position_embeddings: 512 };
+/** Enough pages for the contexts of all passages of a document at once. */
+const LIMITS = { cpuMs: 60_000, wallMs: 600_000, pages: 4096 };
 
 /** Engines on which workflows are measured. */
 export interface Engines {
   readonly name: string;
   /** Name of the engines in the report. */
   readonly description: string;
-  /** Sentences of a query's document. */
-  readonly sentences: number;
+  readonly shape: Shape;
   /** Most sequences of a batch of the model; Pie's default without. */
   readonly sequences?: number;
-  /** `pace` of the model and of the encoders in `pie.toml`. */
-  readonly pace?: { readonly model: string; readonly encoder: string };
+  readonly isPaced: boolean;
 }
 
-/** By calculation: 16 GB of weights at 0.8 TB/s and 16 GFLOP an input at 80 TFLOP/s; 335 million weights for the encoders, a token a letter here. */
+/**
+ * The times of Ayo's engines, in its terms: Llama-2-7B, BGE-large and BGE-reranker-large, each on an RTX 3090. `writer` by Table 3 of the paper
+ * (76 ms for 200 tokens, 260 for 1,000, 720 for 3,000) and 21 ms a token of the answers in the repository's log of its example 1; `encoder` and
+ * `ranker` by the same log (26 ms for a text of 10 tokens, 158 for 128 texts of 91; 48 for 20 pairs, 116 for 60); `small`, Gemma-2-2B, by
+ * its share of the weights. (NetX-lab/Ayo, examples/optimized_example1_run.log.)
+ */
+const PACES = {
+  writer: '{ step_ms = 21, token_ms = 0.23 }',
+  small: '{ step_ms = 8, token_ms = 0.09 }',
+  encoder: '{ step_ms = 25, token_ms = 0.0116 }',
+  ranker: '{ step_ms = 14, token_ms = 0.0167 }',
+};
+
+/**
+ * The work of Ayo. Question answering has the document of the repository's examples, 666 passages of 91 tokens, and answers of 10 tokens; the
+ * paper (section 7) has three other questions, refines three passages, and sees four passages before one whose context it writes, of 256
+ * tokens. A token is a letter here, for the encoders and for the writer.
+ */
+const AYO: Shape = {
+  sentences: { 'contextual-retrieval': 48, others: 666 },
+  inputs: {
+    'search-generation': { proxy: 'proxy', queries: 3, results: 4 },
+    'document-qa': { passageCharacters: 91, topK: 3, maxTokens: 10 },
+    'advanced-rag': { passageCharacters: 91, topK: 3, candidates: 20, maxTokens: 10 },
+    'contextual-retrieval': {
+      ...{ passageCharacters: 270, before: 4, contextModel: 'small', candidates: 32, topK: 3, mode: 'compact' },
+      maxTokens: 10,
+    },
+  },
+};
+
 export const PACED: Engines = {
   name: 'paced',
-  description:
-    'steps paced as of an 8B model in bf16 (20 ms, 0.2 ms an input) and of BGE-large (8 ms, 0.01 ms a letter), each on a card of its own',
-  sentences: 72,
-  pace: { model: '{ step_ms = 20, token_ms = 0.2 }', encoder: '{ step_ms = 8, token_ms = 0.01 }' },
+  description: "steps paced as those of Ayo's engines on RTX 3090 cards, each on a card of its own, and its work",
+  shape: AYO,
+  isPaced: true,
 };
 
 /** The same with a place for few sequences in a batch, as on a card whose memory the weights fill. */
@@ -39,30 +69,32 @@ export const CROWDED: Engines = { ...PACED, name: 'crowded', sequences: 8 };
 
 export const CORES: Engines = {
   name: 'cores',
-  description: 'stories15m and encoders as large as MiniLM-L6, both on the cores of this machine',
-  sentences: 24,
+  description: 'stories15m and encoders as large as MiniLM-L6, both on the cores of this machine, and short documents',
+  shape: {
+    sentences: { 'contextual-retrieval': 8, others: 24 },
+    inputs: { 'search-generation': { queries: 3 } },
+  },
+  isPaced: false,
 };
 
 /** A platform with the applications on some engines, and a search engine. `await using` ends both. */
 export class WorkflowPlatform implements AsyncDisposable {
   readonly platform: Platform;
   readonly queries: Queries;
-  /** Sentences of a query's document. */
-  readonly sentences: number;
   readonly #search: SearchEngine;
 
-  private constructor(platform: Platform, queries: Queries, sentences: number, search: SearchEngine) {
+  private constructor(platform: Platform, queries: Queries, search: SearchEngine) {
     this.platform = platform;
     this.queries = queries;
-    this.sentences = sentences;
     this.#search = search;
   }
 
   static async start(engines: Engines): Promise<WorkflowPlatform> {
     const home = await newHome();
     const weights = path.join(home, 'mini');
-    // Paced encoders need the time of their profile only, so they compute little.
-    const config = engines.pace ? POSITIONS : { ...MINI, ...POSITIONS };
+    // Paced engines need the time of their profile only, so they compute little.
+    if (engines.isPaced) await writingModel(`${weights}-writer`);
+    const config = engines.isPaced ? { ...POSITIONS, num_hidden_layers: 1 } : { ...MINI, ...POSITIONS };
     await randomEncoder(`${weights}-encoder`, { kind: 'embedding', config }, 7);
     await randomEncoder(`${weights}-ranker`, { kind: 'reranker', config }, 7);
     const search = await SearchEngine.start({ delayMs: SEARCH_MS, port: ENGINE_PORT });
@@ -70,9 +102,8 @@ export class WorkflowPlatform implements AsyncDisposable {
       const platform = await Platform.start({ home, functions: false, config: configuration(weights, engines) });
       // Not by the platform's start: these builds are kept from one platform to the next.
       for (const name of new Set(APPLICATIONS.map(functionOf)))
-        await deploySource(platform, path.join(ROOT, 'functions', name));
-      const queries = new Queries(platform, { sentences: engines.sentences, engine: search.url });
-      return new WorkflowPlatform(platform, queries, engines.sentences, search);
+        await deploySource(platform, path.join(ROOT, 'functions', name), { manifest: { limits: LIMITS } });
+      return new WorkflowPlatform(platform, new Queries(platform, engines.shape, search.url), search);
     } catch (error) {
       await search[Symbol.asyncDispose]();
       throw error;
@@ -90,28 +121,38 @@ export class WorkflowPlatform implements AsyncDisposable {
   }
 }
 
-function configuration(weights: string, { pace, sequences }: Engines): string {
-  const at = (own: string | undefined) => (own ? `pace = ${own}` : '');
-  return `
-[http]
-private_hosts = ["127.0.0.1"]
-
+function configuration(weights: string, { isPaced, sequences }: Engines): string {
+  const at = (pace: string) => (isPaced ? `pace = ${pace}` : '');
+  const most = sequences === undefined ? '' : `max_batch_sequences = ${sequences}`;
+  const writer = (name: string, pace: string) => `
+[[model]]
+name = "${name}"
+source = "file:${weights}-writer"
+prefix_cache = false
+pages = 16384
+${at(pace)}
+${most}
+`;
+  const stories = `
 [[model]]
 name = "stories15m"
 prefix_cache = false
-${at(pace?.model)}
-${sequences === undefined ? '' : `max_batch_sequences = ${sequences}`}
-
+`;
+  const writers = `${writer('writer', PACES.writer)}${writer('proxy', PACES.writer)}${writer('small', PACES.small)}`;
+  return `
+[http]
+private_hosts = ["127.0.0.1"]
+${isPaced ? writers : stories}
 [[model]]
 name = "mini-encoder"
 kind = "embedding"
 source = "file:${weights}-encoder"
-${at(pace?.encoder)}
+${at(PACES.encoder)}
 
 [[model]]
 name = "mini-ranker"
 kind = "reranker"
 source = "file:${weights}-ranker"
-${at(pace?.encoder)}
+${at(PACES.ranker)}
 `;
 }

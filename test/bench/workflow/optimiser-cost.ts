@@ -8,7 +8,6 @@ import { app as searchGeneration } from '../../../functions/search-generation/in
 
 /** The clock counts milliseconds. */
 const TIMES = 40;
-const question = 'Who went to the park with the dog?';
 
 interface Cost {
   readonly nodes: number;
@@ -31,12 +30,18 @@ async function costOf(graph: () => Promise<Graph>): Promise<Cost> {
   };
 }
 
-export const run = defineInferlet(async ({ document }: { document: string }) => ({
-  'search-generation': await costOf(() =>
-    searchGeneration.graph({ question, engine: 'http://127.0.0.1/', queries: 3 }),
-  ),
-  'document-qa/tree': await costOf(() => documentQa.graph({ question, document, mode: 'tree' })),
-  'document-qa/refine': await costOf(() => documentQa.graph({ question, document, mode: 'refine' })),
-  'advanced-rag': await costOf(() => advancedRag.graph({ question, document })),
-  'contextual-retrieval': await costOf(() => contextualRetrieval.graph({ question, document })),
+/** Inputs of the applications, by the name of the function. */
+interface Inputs {
+  readonly 'search-generation': Parameters<typeof searchGeneration.graph>[0];
+  readonly 'document-qa': Parameters<typeof documentQa.graph>[0];
+  readonly 'advanced-rag': Parameters<typeof advancedRag.graph>[0];
+  readonly 'contextual-retrieval': Parameters<typeof contextualRetrieval.graph>[0];
+}
+
+export const run = defineInferlet(async (inputs: Inputs) => ({
+  'search-generation': await costOf(() => searchGeneration.graph(inputs['search-generation'])),
+  'document-qa/tree': await costOf(() => documentQa.graph({ ...inputs['document-qa'], mode: 'tree' })),
+  'document-qa/refine': await costOf(() => documentQa.graph({ ...inputs['document-qa'], mode: 'refine' })),
+  'advanced-rag': await costOf(() => advancedRag.graph(inputs['advanced-rag'])),
+  'contextual-retrieval': await costOf(() => contextualRetrieval.graph(inputs['contextual-retrieval'])),
 }));

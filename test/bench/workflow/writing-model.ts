@@ -1,0 +1,45 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { configToJson } from '#gpu-host/models/config.ts';
+import { expectedTensors } from '#gpu-host/models/load.ts';
+import { tinyConfig, writePlainTokenizer } from '#gpu-host/models/random-model.ts';
+import { writeSafetensors } from '#gpu-host/models/safetensors.ts';
+
+/** The special tokens of the plain tokenizer, which come before the bytes. */
+const SPECIAL = 3;
+/** The text that the model writes again and again. No byte comes twice, because the next one depends on the last one alone. */
+const SENTENCE = ' abcdefghijklmnopqr.';
+const HIDDEN = 32;
+/** Makes the next byte certain. */
+const SHARPNESS = 4;
+
+/**
+ * Writes a model in Hugging Face layout that writes sentences of 20 tokens whatever it has read, one byte a token: paced engines need the
+ * shape of the work and not its sense. Its one layer adds nothing; the last byte's embedding says which place of the sentence comes next.
+ */
+export async function writingModel(directory: string): Promise<void> {
+  const config = tinyConfig({
+    ...{ hiddenSize: HIDDEN, intermediateSize: 8, layers: 1, heads: 1, kvHeads: 1, headDim: 8 },
+    ...{ vocabularySize: SPECIAL + 256, contextLength: 8192 },
+  });
+  const places = [...SENTENCE].map((letter) => SPECIAL + letter.charCodeAt(0));
+  const last = places.length - 1;
+  const dataOf = (name: string, shape: readonly number[]): Float32Array => {
+    const values = new Float32Array(shape.reduce((product, dimension) => product * dimension, 1));
+    if (name.endsWith('norm.weight')) values.fill(1);
+    const isInput = name.includes('embed_tokens');
+    if (!isInput && !name.includes('lm_head')) return values;
+    for (let token = 0; token < config.vocabularySize; token++) {
+      const place = places.indexOf(token);
+      // After any other byte the sentence begins, as after its last one.
+      if (isInput) values[token * HIDDEN + (place < 0 ? last : place)] = 1;
+      else if (place >= 0) values[token * HIDDEN + (place === 0 ? last : place - 1)] = SHARPNESS;
+    }
+    return values;
+  };
+  const tensors = expectedTensors(config).map(([name, shape]) => ({ name, shape, data: () => dataOf(name, shape) }));
+  await mkdir(directory, { recursive: true });
+  await writeFile(path.join(directory, 'config.json'), JSON.stringify(configToJson(config)));
+  await writeSafetensors(path.join(directory, 'model.safetensors'), tensors);
+  await writePlainTokenizer(directory, config.vocabularySize);
+}
