@@ -305,4 +305,24 @@ describe('an encoder beside a causal model', () => {
     await Promise.all([writer!.close(), reader!.close()]);
     connection.close();
   });
+
+  it("takes the texts of the tenant's oldest workflow first", async () => {
+    const connection = await test.connect();
+    const [first, late, early] = [9, 8, 7].map((arrival) =>
+      connection.openInferlet({ id: `flow-${arrival}`, tenant: 'flows', maxPages: 0, arrival }),
+    );
+    const order: string[] = [];
+    const encode = async (name: string, inferlet: typeof first, texts: number) => {
+      must(await inferlet!.encode('small', call(new Array<number[]>(texts).fill(text(20, 21)))));
+      order.push(name);
+    };
+    for (const inferlet of [late, early]) {
+      inferlet!.send(inferlet!.createQueue(connection.models[0]!.name), { op: 'set-depth', depth: 3 });
+    }
+    // The first call keeps the encoder busy for some batches.
+    await Promise.all([encode('first', first, 600), encode('late', late, 600), encode('early', early, 10)]);
+    assert.deepEqual(order, ['first', 'early', 'late']);
+    for (const inferlet of [first, late, early]) await inferlet!.close();
+    connection.close();
+  });
 });

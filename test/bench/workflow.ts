@@ -18,7 +18,8 @@ import {
 import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from './workflow/engines.ts';
 
 const AT_ONCE = [1, 16];
-const QUICK_AT_ONCE = [1, 4];
+/** A quick run on paced engines, and any run on the cores of this machine, which compute one query for long. */
+const FEWER_AT_ONCE = [1, 4];
 /** Queries at once of each application that come first. */
 const WARM_UP = 2;
 /** Rounds for each of so many repetitions: even, so that no way goes first more often than another one. A round takes about eight minutes. */
@@ -108,7 +109,7 @@ for every ${REPETITIONS_OF_ROUNDS} repetitions; a round runs all ways, every oth
 };
 
 /** Rounds of mixed queries: enough of these for a 99th percentile. */
-const MIXED_ROUNDS = 6;
+const MIXED_ROUNDS = 4;
 
 /** Queries that were answered in several ways, and those whose results were not the same in all. */
 class Answers {
@@ -134,11 +135,16 @@ interface Step {
 function stepsOf(engines: Engines, { quick }: BenchOptions): Step[] {
   if (engines === CROWDED) return [];
   return APPLICATIONS.flatMap((application) =>
-    (quick ? (engines === PACED ? QUICK_AT_ONCE : [1]) : AT_ONCE).map((atOnce) => {
+    atOnceOn(engines, quick).map((atOnce) => {
       const isSplit = engines === PACED && !quick && (atOnce === 1 || application === UNDER_LOAD);
       return { application, atOnce, ways: [MODULES, PARALLEL, ALL, ...(isSplit ? ALONE : [])] };
     }),
   );
+}
+
+function atOnceOn(engines: Engines, quick: boolean): readonly number[] {
+  if (engines === PACED) return quick ? FEWER_AT_ONCE : AT_ONCE;
+  return quick ? [1] : FEWER_AT_ONCE;
 }
 
 async function measure(

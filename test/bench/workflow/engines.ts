@@ -45,7 +45,7 @@ const PACES = {
  * tokens. A token is a letter here, for the encoders and for the writer.
  */
 const AYO: Shape = {
-  sentences: { 'contextual-retrieval': 48, others: 666 },
+  sentences: { 'contextual-retrieval': 36, others: 666 },
   inputs: {
     'search-generation': { proxy: 'proxy', queries: 3, results: 4 },
     'document-qa': { passageCharacters: 91, topK: 3, maxTokens: 10 },
@@ -129,7 +129,7 @@ function configuration(weights: string, { isPaced, sequences }: Engines): string
 name = "${name}"
 source = "file:${weights}-writer"
 prefix_cache = false
-pages = 16384
+pages = 32768
 ${at(pace)}
 ${most}
 `;
