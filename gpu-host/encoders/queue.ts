@@ -62,9 +62,13 @@ export class EncodeQueue<Call extends Waiting> {
   take(maxTokens: number): PickedText<Call>[] {
     const batch: PickedText<Call>[] = [];
     let [width, tokens] = [0, 0];
+    /** The call of each tenant whose turn it is, until all its texts are taken. */
+    const turns = new Map<Set<Call>, Call>();
     const takeOne = (calls: Set<Call>): number => {
-      const call = this.#next(calls);
+      const turn = turns.get(calls);
+      const call = turn && calls.has(turn) ? turn : this.#next(calls);
       if (!call) return 0;
+      turns.set(calls, call);
       const length = call.lengths[call.taken] ?? 0;
       const wider = Math.max(width, length);
       const padded = (batch.length + 1) * wider;
