@@ -23,17 +23,25 @@ export interface Engines {
   readonly shape: Shape;
   /** Most sequences of a batch of the model; Pie's default without. */
   readonly sequences?: number;
-  readonly isPaced: boolean;
+  /** `pace` of the engines in `pie.toml`; the engines' own times without. */
+  readonly paces?: {
+    readonly model: string;
+    readonly small?: string;
+    readonly encoder: string;
+    readonly ranker: string;
+  };
+  /** The model: stories15m, or one that writes sentences of 20 tokens whatever it reads, with two more like it (`proxy` and `small`). */
+  readonly model: 'stories15m' | 'writer';
 }
 
 /**
- * The times of Ayo's engines, in its terms: Llama-2-7B, BGE-large and BGE-reranker-large, each on an RTX 3090. `writer` by Table 3 of the paper
+ * The times of Ayo's engines, in its terms: Llama-2-7B, BGE-large and BGE-reranker-large, each on an RTX 3090. `model` by Table 3 of the paper
  * (76 ms for 200 tokens, 260 for 1,000, 720 for 3,000) and 21 ms a token of the answers in the repository's log of its example 1; `encoder` and
  * `ranker` by the same log (26 ms for a text of 10 tokens, 158 for 128 texts of 91; 48 for 20 pairs, 116 for 60); `small`, Gemma-2-2B, by
  * its share of the weights. (NetX-lab/Ayo, examples/optimized_example1_run.log.)
  */
-const PACES = {
-  writer: '{ step_ms = 21, token_ms = 0.23 }',
+const AYO_PACES = {
+  model: '{ step_ms = 21, token_ms = 0.23 }',
   small: '{ step_ms = 8, token_ms = 0.09 }',
   encoder: '{ step_ms = 25, token_ms = 0.0116 }',
   ranker: '{ step_ms = 14, token_ms = 0.0167 }',
@@ -61,11 +69,29 @@ export const PACED: Engines = {
   name: 'paced',
   description: "steps paced as those of Ayo's engines on RTX 3090 cards, each on a card of its own, and its work",
   shape: AYO,
-  isPaced: true,
+  paces: AYO_PACES,
+  model: 'writer',
 };
 
-/** The same with a place for few sequences in a batch, as on a card whose memory the weights fill. */
-export const CROWDED: Engines = { ...PACED, name: 'crowded', sequences: 8 };
+/**
+ * Engines whose model takes few sequences in a batch, as on a card whose memory the weights fill, and queries with longer answers, so that calls
+ * wait for a place. By calculation: 16 GB of weights at 0.8 TB/s and 16 GFLOP an input at 80 TFLOP/s; 335 million weights for the encoders.
+ */
+export const CROWDED: Engines = {
+  name: 'crowded',
+  description:
+    'steps paced as of an 8B model in bf16 (20 ms, 0.2 ms an input) and of BGE-large (8 ms, 0.01 ms a letter)',
+  shape: {
+    sentences: { 'contextual-retrieval': 24, others: 72 },
+    inputs: { 'search-generation': { queries: 3 } },
+  },
+  sequences: 8,
+  paces: {
+    model: '{ step_ms = 20, token_ms = 0.2 }',
+    ...{ encoder: '{ step_ms = 8, token_ms = 0.01 }', ranker: '{ step_ms = 8, token_ms = 0.01 }' },
+  },
+  model: 'stories15m',
+};
 
 export const CORES: Engines = {
   name: 'cores',
@@ -74,7 +100,7 @@ export const CORES: Engines = {
     sentences: { 'contextual-retrieval': 8, others: 24 },
     inputs: { 'search-generation': { queries: 3 } },
   },
-  isPaced: false,
+  model: 'stories15m',
 };
 
 /** A platform with the applications on some engines, and a search engine. `await using` ends both. */
@@ -93,8 +119,8 @@ export class WorkflowPlatform implements AsyncDisposable {
     const home = await newHome();
     const weights = path.join(home, 'mini');
     // Paced engines need the time of their profile only, so they compute little.
-    if (engines.isPaced) await writingModel(`${weights}-writer`);
-    const config = engines.isPaced ? { ...POSITIONS, num_hidden_layers: 1 } : { ...MINI, ...POSITIONS };
+    if (engines.model === 'writer') await writingModel(`${weights}-writer`);
+    const config = engines.paces ? { ...POSITIONS, num_hidden_layers: 1 } : { ...MINI, ...POSITIONS };
     await randomEncoder(`${weights}-encoder`, { kind: 'embedding', config }, 7);
     await randomEncoder(`${weights}-ranker`, { kind: 'reranker', config }, 7);
     const search = await SearchEngine.start({ delayMs: SEARCH_MS, port: ENGINE_PORT });
@@ -121,38 +147,39 @@ export class WorkflowPlatform implements AsyncDisposable {
   }
 }
 
-function configuration(weights: string, { isPaced, sequences }: Engines): string {
-  const at = (pace: string) => (isPaced ? `pace = ${pace}` : '');
+function configuration(weights: string, { paces, sequences, model }: Engines): string {
+  const at = (pace: string | undefined) => (pace === undefined ? '' : `pace = ${pace}`);
   const most = sequences === undefined ? '' : `max_batch_sequences = ${sequences}`;
-  const writer = (name: string, pace: string) => `
+  const writer = (name: string, pace: string | undefined) => `
 [[model]]
 name = "${name}"
 source = "file:${weights}-writer"
 prefix_cache = false
 pages = 32768
 ${at(pace)}
-${most}
 `;
   const stories = `
 [[model]]
 name = "stories15m"
 prefix_cache = false
+${at(paces?.model)}
+${most}
 `;
-  const writers = `${writer('writer', PACES.writer)}${writer('proxy', PACES.writer)}${writer('small', PACES.small)}`;
+  const writers = `${writer('writer', paces?.model)}${writer('proxy', paces?.model)}${writer('small', paces?.small)}`;
   return `
 [http]
 private_hosts = ["127.0.0.1"]
-${isPaced ? writers : stories}
+${model === 'writer' ? writers : stories}
 [[model]]
 name = "mini-encoder"
 kind = "embedding"
 source = "file:${weights}-encoder"
-${at(PACES.encoder)}
+${at(paces?.encoder)}
 
 [[model]]
 name = "mini-ranker"
 kind = "reranker"
 source = "file:${weights}-ranker"
-${at(PACES.ranker)}
+${at(paces?.ranker)}
 `;
 }
