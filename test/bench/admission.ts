@@ -9,7 +9,8 @@ import { Platform, until } from '#test/harness/platform.ts';
 import { createTenant, submit, type TenantClient } from '#test/harness/tenants.ts';
 import { type Drained, drainBareQueue, redisCpuUs } from './bare-queue.ts';
 import type { Bench } from './bench.ts';
-import { outcomeMs, type Probing, probeSteadily, tell } from './clients.ts';
+import { outcomeMs, tell } from './clients.ts';
+import { probeSteadily, type Sending } from './load.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, median, quantile, spread } from './statistics.ts';
 
@@ -116,7 +117,7 @@ const perSecond = ({ jobs, totalMs }: Cost): number => (jobs * 1000) / totalMs;
 const drainedPerSecond = ({ jobs, drainMs }: Cost): number => (jobs * 1000) / drainMs;
 const redisUsOf = ({ jobs, redisUs }: Cost): number => redisUs / jobs;
 
-const probe = (other: TenantClient): Probing<number> =>
+const probe = (other: TenantClient): Sending<number> =>
   probeSteadily(PROBE_EVERY_MS, () => outcomeMs(other, 'ticker', JOB));
 
 async function unloadedMs(other: TenantClient): Promise<number[]> {

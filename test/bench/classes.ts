@@ -6,7 +6,8 @@ import { modelStats } from '#test/harness/deploy.ts';
 import { invoke, terminal } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench, BenchReport } from './bench.ts';
-import { probeSteadily, timeFirstMessage } from './clients.ts';
+import { timeFirstMessage } from './clients.ts';
+import { probeSteadily } from './load.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, quantile, spread } from './statistics.ts';
 

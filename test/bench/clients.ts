@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { type Client, invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
@@ -90,43 +89,6 @@ export async function outcomeMs(client: Client, name: string, input: unknown): P
 
 /** Longest that a probe may take. */
 const PROBE_TIMEOUT_MS = 120_000;
-
-/** Probes in flight, and their results. */
-export interface Probing<T> {
-  /** Number of probes sent so far. */
-  readonly sent: number;
-  /** Sends no further probe, waits for those on their way, and returns all results in the order of sending. */
-  stop(): Promise<T[]>;
-}
-
-/**
- * Sends a probe at once and then every `everyMs`, whether or not earlier ones have ended: a slow answer delays no later probe, so that a
- * bad second counts with all of its probes. A failed probe ends the sending, and `stop` throws its error.
- */
-export function probeSteadily<T>(everyMs: number, probe: (index: number) => Promise<T>): Probing<T> {
-  const stopped = new AbortController();
-  const probes: Promise<T>[] = [];
-  const startMs = performance.now();
-  const sending = (async () => {
-    for (let i = 1; !stopped.signal.aborted; i++) {
-      const sent = probe(i - 1);
-      sent.catch(() => stopped.abort());
-      probes.push(sent);
-      const leftMs = startMs + i * everyMs - performance.now();
-      await sleep(Math.max(0, leftMs), undefined, { signal: stopped.signal }).catch(() => undefined);
-    }
-  })();
-  return {
-    get sent() {
-      return probes.length;
-    },
-    async stop() {
-      stopped.abort();
-      await sending;
-      return Promise.all(probes);
-    },
-  };
-}
 
 /** A connection to the first GPU host, to read its counters. */
 export async function connectStats(platform: Platform): Promise<GpuHostConnection> {

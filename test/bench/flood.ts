@@ -5,8 +5,9 @@ import { deployWith } from '#test/harness/deploy.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
 import type { Bench, BenchReport } from './bench.ts';
-import { probeSteadily, timeFirstMessage } from './clients.ts';
+import { timeFirstMessage } from './clients.ts';
 import type { Flood } from './flood-client.ts';
+import { probeSteadily } from './load.ts';
 import { format, formatSpread, median, quantile, spread } from './statistics.ts';
 
 const FLOOD = 2000;

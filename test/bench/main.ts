@@ -22,6 +22,7 @@ import { plans } from './plans.ts';
 import { prefix } from './prefix.ts';
 import { pressure } from './pressure.ts';
 import { scaling } from './scaling.ts';
+import { serve } from './serve.ts';
 import { soak } from './soak.ts';
 import { table } from './statistics.ts';
 import { tenants } from './tenants.ts';
@@ -50,6 +51,7 @@ const BENCHES: readonly Bench[] = [
   workflow,
   agents,
   stacked,
+  serve,
   plans,
 ];
 

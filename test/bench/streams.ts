@@ -10,9 +10,10 @@ export interface ReceivedStream {
   readonly gapsMs: readonly number[];
 }
 
+/** Frames of an event stream that arrived together. */
 interface Arrival {
   readonly atMs: number;
-  readonly bytes: Uint8Array;
+  readonly frames: readonly { readonly event: string; readonly data: string }[];
 }
 
 const STREAM_TIMEOUT_MS = 300_000;
@@ -22,33 +23,50 @@ const STREAM_TIMEOUT_MS = 300_000;
  * them; call it after every clock has stopped, so that parsing takes no time from the platform.
  */
 export async function receive(client: Client, input: object, name = 'text-completion'): Promise<() => ReceivedStream> {
-  const startMs = performance.now();
-  const response = await client.fetch(`/v1/functions/${name}/invocations`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', accept: 'text/event-stream' },
-    body: JSON.stringify(input),
-    signal: AbortSignal.timeout(STREAM_TIMEOUT_MS),
-  });
-  if (!response.ok || response.body === null) throw new Error(`${response.status} ${await response.text()}`);
-  const arrivals: Arrival[] = [];
-  for await (const bytes of response.body) arrivals.push({ atMs: performance.now() - startMs, bytes });
-  return () => parse(arrivals);
+  const headers = { 'content-type': 'application/json', accept: 'text/event-stream' };
+  const init = { method: 'POST', headers, body: JSON.stringify(input) };
+  const arrivals = await arrivalsOf((signal) => client.fetch(`/v1/functions/${name}/invocations`, { ...init, signal }));
+  return () => textOf(arrivals());
 }
 
+/** The same for a stream of `/v1/completions`, or of a server that sends the token ids with each piece. */
+export async function receiveCompletion(url: string, apiKey: string, body: object): Promise<() => ReceivedStream> {
+  const headers = { 'content-type': 'application/json', authorization: `Bearer ${apiKey}` };
+  const init = { method: 'POST', headers, body: JSON.stringify({ ...body, stream: true, return_token_ids: true }) };
+  const arrivals = await arrivalsOf((signal) => fetch(url, { ...init, signal }));
+  return () => completionOf(arrivals());
+}
+
+async function arrivalsOf(send: (signal: AbortSignal) => Promise<Response>): Promise<() => Arrival[]> {
+  const startMs = performance.now();
+  const response = await send(AbortSignal.timeout(STREAM_TIMEOUT_MS));
+  if (!response.ok || response.body === null) throw new Error(`${response.status} ${await response.text()}`);
+  const chunks: { readonly atMs: number; readonly bytes: Uint8Array }[] = [];
+  for await (const bytes of response.body) chunks.push({ atMs: performance.now() - startMs, bytes });
+  return () => {
+    const decoder = new TextDecoder();
+    let rest = '';
+    return chunks.map(({ atMs, bytes }) => {
+      const texts = (rest + decoder.decode(bytes, { stream: true })).split('\n\n');
+      rest = texts.pop() ?? '';
+      return { atMs, frames: texts.map(frameOf) };
+    });
+  };
+}
+
+const frameOf = (text: string) => ({
+  event: /^event: ?(.*)$/m.exec(text)?.[1] ?? 'message',
+  data: /^data: ?(.*)$/m.exec(text)?.[1] ?? 'null',
+});
+
 /** @throws Error when the messages do not add up to the result's text, or the invocation failed. */
-function parse(arrivals: readonly Arrival[]): ReceivedStream {
-  const decoder = new TextDecoder();
+function textOf(arrivals: readonly Arrival[]): ReceivedStream {
   const messagesAtMs: number[] = [];
-  let rest = '';
   let text = '';
   let result: { readonly text: string; readonly tokens: readonly number[] } | undefined;
-  for (const { atMs, bytes } of arrivals) {
-    const frames = (rest + decoder.decode(bytes, { stream: true })).split('\n\n');
-    rest = frames.pop() ?? '';
+  for (const { atMs, frames } of arrivals) {
     let messages = 0;
-    for (const frame of frames) {
-      const event = /^event: ?(.*)$/m.exec(frame)?.[1];
-      const data = /^data: ?(.*)$/m.exec(frame)?.[1] ?? 'null';
+    for (const { event, data } of frames) {
       if (event === 'message') {
         text += JSON.parse(data).text;
         messages++;
@@ -59,10 +77,37 @@ function parse(arrivals: readonly Arrival[]): ReceivedStream {
   }
   if (result === undefined) throw new Error('the stream ended without a result');
   if (text !== result.text) throw new Error('the messages that arrived are not the text of the result');
-  return {
-    tokens: result.tokens.length,
-    text,
-    firstMs: messagesAtMs[0] ?? Number.NaN,
-    gapsMs: messagesAtMs.slice(1).map((atMs, i) => atMs - (messagesAtMs[i] ?? atMs)),
-  };
+  return { tokens: result.tokens.length, text, ...timesOf(messagesAtMs) };
 }
+
+/** @throws Error when the stream did not end as one that succeeds */
+function completionOf(arrivals: readonly Arrival[]): ReceivedStream {
+  const messagesAtMs: number[] = [];
+  let text = '';
+  let tokens = 0;
+  let isDone = false;
+  for (const { atMs, frames } of arrivals) {
+    let messages = 0;
+    for (const { data } of frames) {
+      if (data === '[DONE]') {
+        isDone = true;
+        continue;
+      }
+      const { choices, error } = JSON.parse(data);
+      if (error !== undefined) throw new Error(`the completion failed: ${data}`);
+      for (const choice of choices) {
+        text += choice.text;
+        tokens += choice.token_ids?.length ?? 0;
+        if (choice.finish_reason === null) messages++;
+      }
+    }
+    if (messages > 0) messagesAtMs.push(atMs);
+  }
+  if (!isDone) throw new Error('the stream of a completion broke off');
+  return { tokens, text, ...timesOf(messagesAtMs) };
+}
+
+const timesOf = (messagesAtMs: readonly number[]) => ({
+  firstMs: messagesAtMs[0] ?? Number.NaN,
+  gapsMs: messagesAtMs.slice(1).map((atMs, i) => atMs - (messagesAtMs[i] ?? atMs)),
+});

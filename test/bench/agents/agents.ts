@@ -2,9 +2,10 @@ import type { Bench } from '../bench.ts';
 import { firstDifference, inTurn } from '../rounds.ts';
 import { format, formatSpread, mean, type Spread, spread } from '../statistics.ts';
 import { type Complete, type Conversation, codeactLoop, type LoopTask, reactLoop, swarmLoop } from './client-loop.ts';
+import { fastestPeers, type Peer } from './peers.ts';
 import { questions } from './questions.ts';
 import { type Case, type Pattern, SWARM_AGENTS, TURN_TOKENS } from './task.ts';
-import { type Peer, uncached, World } from './world.ts';
+import { uncached, World } from './world.ts';
 
 const STORIES = 'stories15m';
 /** Its context holds conversations of 32 tool calls. */
@@ -63,11 +64,11 @@ tokens are checked. Sides take turns in going first.`,
       roundTripsMs: [...new Set(cases.map(({ roundTripMs }) => roundTripMs))],
       programs: ['agent'],
       functions: ['agent-swarm'],
-      withPeer: true,
+      peer: { sequences: Math.max(...ALL.map(({ agents: count }) => count)) },
       progress,
     });
     const roundTrips = await world.roundTrips();
-    const peers = await fastestPeers(world);
+    const peers = await fastest(world);
     const rows: Row[] = [];
     for (const one of cases) {
       const row = await measureCase(world, one, peers.get(one.model), quick ? 2 : repetitions);
@@ -198,18 +199,11 @@ function loopTask(world: World, { model, ios, toolMs }: Case, question: string, 
 }
 
 /** The peer of each model with the number of threads that is faster for eight agents with one call each. */
-async function fastestPeers(world: World): Promise<Map<string, Peer>> {
-  const fastest = new Map<string, { readonly peer: Peer; readonly latencyMs: number }>();
-  for (const peer of world.peers) {
-    const { model } = peer;
-    const one: Case = { ...base, model, ios: 1, roundTripMs: world.roundTripsMs[0] ?? 0 };
-    const asked = questions(world.tokensOf(model), one.pattern, one.agents);
-    await runAgents(one, peerAgent(world, one, peer), asked());
-    const { latencyMs } = await runAgents(one, peerAgent(world, one, peer), asked());
-    if (latencyMs < (fastest.get(model)?.latencyMs ?? Number.POSITIVE_INFINITY))
-      fastest.set(model, { peer, latencyMs });
-  }
-  return new Map([...fastest].map(([model, { peer }]) => [model, peer]));
+function fastest(world: World): Promise<Map<string, Peer>> {
+  return fastestPeers(world.peers, (peer) => {
+    const one: Case = { ...base, model: peer.model, ios: 1, roundTripMs: world.roundTripsMs[0] ?? 0 };
+    return runAgents(one, peerAgent(world, one, peer), questions(world.tokensOf(one.model), one.pattern, one.agents)());
+  });
 }
 
 function peerAgent(world: World, one: Case, peer: Peer): RunAgent {

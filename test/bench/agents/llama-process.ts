@@ -1,61 +1,149 @@
 /**
- * node-llama-cpp behind HTTP: `node llama-process.ts FILE THREADS SEQUENCES CONTEXT_LENGTH`. Takes token ids as `/v1/completions` does and
- * answers `{tokens}`. Each `session` has a sequence, which keeps what it computed, so that only the tokens behind the common beginning are
- * computed. Sequences are batched.
+ * node-llama-cpp behind HTTP: `node llama-process.ts FILE THREADS CONTEXT_LENGTH SEQUENCES GUESSING_SEQUENCES`. Takes token ids as
+ * `/v1/completions` does and answers `{tokens}`, or with `stream` the events of a completion with the ids of each piece. A sequence keeps what
+ * it computed, so that only the tokens behind the common beginning are computed. Each `session` has a sequence; a request without one takes
+ * the free sequence that has the longest beginning of its prompt, or waits for one. Sequences are batched.
  */
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { importPeer } from '../engine/install-peers.ts';
+import { firstDifference } from '../rounds.ts';
 import { announce } from './child-server.ts';
 
 /** The part of node-llama-cpp that this module uses. */
+interface Peer {
+  getLlama(options: object): Promise<Llama>;
+  InputLookupTokenPredictor: new (options: object) => Predictor;
+  LlamaGrammarEvaluationState: new (options: object) => object;
+}
 interface Llama {
   loadModel(options: { modelPath: string }): Promise<LlamaModel>;
+  createGrammar(options: { grammar: string }): Promise<object>;
 }
 interface LlamaModel {
-  createContext(options: object): Promise<{ getSequence(): LlamaSequence }>;
+  createContext(options: object): Promise<{ getSequence(options?: object): LlamaSequence }>;
 }
 interface LlamaSequence {
   readonly nextTokenIndex: number;
+  readonly contextTokens: readonly number[];
+  readonly tokenPredictor?: Predictor;
   adaptStateToTokens(tokens: readonly number[], allowShift: boolean): Promise<void>;
   evaluate(tokens: readonly number[], options?: object): AsyncGenerator<number>;
 }
-
-interface Asked {
-  readonly session: number;
-  readonly prompt: readonly number[];
-  readonly max_tokens: number;
+interface Predictor {
+  updateInputTokens(tokens: readonly number[]): void;
 }
 
-const [file = '', threads = '2', sequences = '1', contextLength = '256'] = process.argv.slice(2);
-const { getLlama } = (await importPeer('node-llama-cpp/dist/index.js')) as {
-  getLlama(options: object): Promise<Llama>;
-};
-const llama = await getLlama({ gpu: false, build: 'never', maxThreads: Number(threads), logLevel: 'error' });
+interface Asked {
+  readonly session?: number;
+  readonly prompt: readonly number[];
+  readonly max_tokens: number;
+  readonly stream?: boolean;
+  /** GBNF; ends the text where nothing may follow. */
+  readonly grammar?: string;
+  /** Guesses that the tokens that followed the last few in the prompt follow again. */
+  readonly lookup?: boolean;
+}
+
+const [file = '', ...numbers] = process.argv.slice(2);
+const [threads = 2, contextLength = 256, sequences = 1, guesses = 0] = numbers.map(Number);
+const peer = (await importPeer('node-llama-cpp/dist/index.js')) as unknown as Peer;
+const llama = await peer.getLlama({ gpu: false, build: 'never', maxThreads: threads, logLevel: 'error' });
 const model = await llama.loadModel({ modelPath: file });
 const context = await model.createContext({
-  sequences: Number(sequences),
-  contextSize: Number(contextLength),
+  sequences: sequences + guesses,
+  contextSize: contextLength,
   batchSize: 512,
-  threads: Number(threads),
+  threads,
 });
-const sessions = Array.from({ length: Number(sequences) }, () => context.getSequence());
+const sessions = Array.from({ length: sequences }, () => context.getSequence());
+const guessing = Array.from({ length: guesses }, () =>
+  context.getSequence({ tokenPredictor: new peer.InputLookupTokenPredictor({ predictionLength: { max: 8 } }) }),
+);
 
-async function* complete({ session, prompt, max_tokens: most }: Asked): AsyncGenerator<number> {
-  const sequence = sessions[session];
-  if (sequence === undefined) throw new RangeError(`there is no session ${session}`);
+/** Sequences that no request uses, the one that was used longest ago first. */
+class Free {
+  readonly #sequences: LlamaSequence[];
+  readonly #waiting: ((sequence: LlamaSequence) => void)[] = [];
+
+  constructor(all: readonly LlamaSequence[]) {
+    this.#sequences = [...all];
+  }
+
+  async take(prompt: readonly number[]): Promise<LlamaSequence> {
+    if (this.#sequences.length === 0) return new Promise((resolve) => this.#waiting.push(resolve));
+    const common = this.#sequences.map(({ contextTokens }) => commonLength(contextTokens, prompt));
+    const [taken] = this.#sequences.splice(common.indexOf(Math.max(...common)), 1);
+    return taken as LlamaSequence;
+  }
+
+  give(sequence: LlamaSequence): void {
+    const next = this.#waiting.shift();
+    if (next) next(sequence);
+    else this.#sequences.push(sequence);
+  }
+}
+
+function commonLength(a: readonly number[], b: readonly number[]): number {
+  const at = firstDifference(a, b);
+  return at < 0 ? a.length : at;
+}
+
+const free = new Free(sessions);
+const freeGuessing = new Free(guessing);
+
+async function* complete(asked: Asked): AsyncGenerator<number> {
+  if (asked.session !== undefined) {
+    const sequence = sessions[asked.session];
+    if (sequence === undefined) throw new RangeError(`there is no session ${asked.session}`);
+    yield* generate(sequence, asked);
+    return;
+  }
+  const pool = asked.lookup ? freeGuessing : free;
+  const sequence = await pool.take(asked.prompt);
+  try {
+    yield* generate(sequence, asked);
+  } finally {
+    pool.give(sequence);
+  }
+}
+
+async function* generate(
+  sequence: LlamaSequence,
+  { prompt, max_tokens: most, grammar }: Asked,
+): AsyncGenerator<number> {
   // The last token of the prompt is computed again: its output is the first new token.
   await sequence.adaptStateToTokens(prompt.slice(0, -1), false);
   const rest = prompt.slice(sequence.nextTokenIndex);
+  sequence.tokenPredictor?.updateInputTokens(prompt);
+  const held = grammar === undefined ? {} : { grammarEvaluationState: await stateOf(grammar) };
+  const isFree = grammar === undefined;
   let count = 0;
-  for await (const token of sequence.evaluate(rest, { temperature: 0, yieldEogToken: true })) {
+  for await (const token of sequence.evaluate(rest, { temperature: 0, yieldEogToken: isFree, ...held })) {
     yield token;
     if (++count === most) break;
   }
 }
 
+const grammars = new Map<string, Promise<object>>();
+
+async function stateOf(text: string): Promise<object> {
+  const grammar = grammars.get(text) ?? llama.createGrammar({ grammar: text });
+  grammars.set(text, grammar);
+  return new peer.LlamaGrammarEvaluationState({ model, grammar: await grammar });
+}
+
 async function answer(asked: Asked, response: http.ServerResponse): Promise<void> {
-  response.end(JSON.stringify({ tokens: await Array.fromAsync(complete(asked)) }));
+  if (!asked.stream) {
+    response.end(JSON.stringify({ tokens: await Array.fromAsync(complete(asked)) }));
+    return;
+  }
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  for await (const token of complete(asked)) {
+    const choice = { text: '', index: 0, finish_reason: null, token_ids: [token] };
+    response.write(`data: ${JSON.stringify({ choices: [choice] })}\n\n`);
+  }
+  response.end('data: [DONE]\n\n');
 }
 
 const server = http.createServer((request, response) => {
@@ -63,7 +151,8 @@ const server = http.createServer((request, response) => {
   request.on('data', (chunk: Buffer) => chunks.push(chunk));
   request.on('end', () => {
     answer(JSON.parse(Buffer.concat(chunks).toString()), response).catch((error: unknown) => {
-      response.writeHead(500).end(String(error));
+      if (response.headersSent) response.destroy();
+      else response.writeHead(500).end(String(error));
     });
   });
 });

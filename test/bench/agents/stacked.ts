@@ -65,7 +65,7 @@ calls is filled in, while the model of a test cannot write it. All ways have equ
       models: [MODEL],
       roundTripsMs: [...new Set(crowds.map(({ roundTripMs }) => roundTripMs))],
       programs: [PROGRAM],
-      withPeer: false,
+      peer: false,
       progress,
     });
     const data: Row[] = [];

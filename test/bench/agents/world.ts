@@ -1,20 +1,12 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import os from 'node:os';
 import path from 'node:path';
-import { loadModel } from '#gpu-host/models/load.ts';
-import { pullModel } from '#gpu-host/models/pull.ts';
 import { deploySource } from '#test/harness/deploy.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
-import { writeGguf } from '../engine/gguf.ts';
-import { installPeers } from '../engine/install-peers.ts';
 import { ChildServer } from './child-server.ts';
+import { type Peer, type PeerSettings, startPeers } from './peers.ts';
 import { type TextTokens, textTokens } from './tokens.ts';
 
 /** Pages that hold all agents of the largest case beside the cached prefixes. */
 const PAGES = 2048;
-/** Tokens of one sequence of the peer, where the model allows more. */
-const PEER_CONTEXT = 1024;
-const PEER_SEQUENCES = 32;
 const REQUEST_TIMEOUT_MS = 300_000;
 
 export interface WorldOptions {
@@ -23,19 +15,13 @@ export interface WorldOptions {
   /** Programs of `test/inferlets`, which may call the tool server. */
   readonly programs: readonly string[];
   readonly functions?: readonly string[];
-  readonly withPeer: boolean;
+  /** Settings of node-llama-cpp, which runs beside the platform; false for none. */
+  readonly peer: PeerSettings | false;
   readonly progress: (line: string) => void;
 }
 
 /** A model's name for requests whose prefixes are computed anew each time. */
 export const uncached = (model: string): string => `${model}-uncached`;
-
-/** The peer with one number of threads. */
-export interface Peer {
-  readonly model: string;
-  readonly threads: number;
-  readonly server: ChildServer;
-}
 
 /** A platform, a tool server, the peer, and networks of several round trips to both. `await using` ends all of them. */
 export class World implements AsyncDisposable {
@@ -59,7 +45,7 @@ export class World implements AsyncDisposable {
     await using stack = new AsyncDisposableStack();
     const { models, roundTripsMs, programs, functions = [] } = options;
     const tool = stack.use(await ChildServer.start('tool-process.ts', []));
-    const peers = options.withPeer ? await startPeers(models, stack, options.progress) : [];
+    const peers = options.peer ? await startPeers(models, options.peer, stack, options.progress) : [];
     const config = configuration(models);
     const platform = stack.use(await Platform.start({ functions: ['openai-completions', ...functions], config }));
     const grants = { hosts: [`127.0.0.1:${tool.port}`] };
@@ -104,8 +90,12 @@ export class World implements AsyncDisposable {
 
   /** Invokes a program and returns its output. */
   async invoke<T>(roundTripMs: number, name: string, input: object): Promise<T> {
-    const url = `${this.gateway(roundTripMs)}/v1/functions/${name}/invocations`;
-    return (await this.post<{ output: T }>(url, input)).output;
+    return (await this.outcome<T>(roundTripMs, name, input)).output;
+  }
+
+  /** Invokes a program and returns its output and the tokens that the platform counted. */
+  outcome<T>(roundTripMs: number, name: string, input: object): Promise<Outcome<T>> {
+    return this.post(`${this.gateway(roundTripMs)}/v1/functions/${name}/invocations`, input);
   }
 
   /** Continues token ids on the route for OpenAI's clients. */
@@ -153,6 +143,12 @@ export class World implements AsyncDisposable {
   }
 }
 
+/** The end of an invocation that succeeded. */
+export interface Outcome<T> {
+  readonly output: T;
+  readonly usage: { readonly inputTokens: number; readonly outputTokens: number };
+}
+
 interface Parts {
   readonly platform: Platform;
   readonly tokens: ReadonlyMap<string, TextTokens>;
@@ -180,26 +176,3 @@ prefix_cache = false
 `,
   )
   .join('')}`;
-
-/** node-llama-cpp with one thread and with all: its threads contend on some machines. */
-async function startPeers(
-  models: readonly string[],
-  stack: AsyncDisposableStack,
-  progress: (line: string) => void,
-): Promise<Peer[]> {
-  await installPeers(progress);
-  const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-agents-'));
-  stack.defer(() => rm(directory, { recursive: true, force: true }));
-  const peers: Peer[] = [];
-  for (const name of models) {
-    const model = await loadModel((await pullModel(name)).directory);
-    const file = path.join(directory, `${name}.gguf`);
-    await writeGguf(model, 32, file);
-    const context = Math.min(model.config.contextLength, PEER_CONTEXT);
-    for (const threads of new Set([1, os.availableParallelism()])) {
-      const args = [file, threads, PEER_SEQUENCES, context].map(String);
-      peers.push({ model: name, threads, server: stack.use(await ChildServer.start('llama-process.ts', args)) });
-    }
-  }
-  return peers;
-}

@@ -1,0 +1,91 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { loadModel } from '#gpu-host/models/load.ts';
+import { pullModel } from '#gpu-host/models/pull.ts';
+import { writeGguf } from '../engine/gguf.ts';
+import { installPeers } from '../engine/install-peers.ts';
+import { ChildServer } from './child-server.ts';
+
+/** Tokens of one sequence of the peer, where the model allows more. */
+const CONTEXT = 1024;
+
+/** node-llama-cpp behind HTTP with one number of threads. */
+export interface Peer {
+  readonly model: string;
+  readonly threads: number;
+  readonly server: ChildServer;
+}
+
+export interface PeerSettings {
+  /** Requests that it computes at once; others wait. */
+  readonly sequences: number;
+  /** Further sequences that guess tokens from the prompt, for requests with `lookup`; none by default. */
+  readonly guessing?: number;
+}
+
+/** Starts node-llama-cpp for each model with one thread and with all: its threads contend on some machines. `stack` ends them. */
+export async function startPeers(
+  models: readonly string[],
+  { sequences, guessing = 0 }: PeerSettings,
+  stack: AsyncDisposableStack,
+  progress: (line: string) => void,
+): Promise<Peer[]> {
+  await installPeers(progress);
+  const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-peers-'));
+  stack.defer(() => rm(directory, { recursive: true, force: true }));
+  const peers: Peer[] = [];
+  for (const name of models) {
+    const model = await loadModel((await pullModel(name)).directory);
+    const file = path.join(directory, `${name}.gguf`);
+    await writeGguf(model, 32, file);
+    const context = Math.min(model.config.contextLength, CONTEXT);
+    for (const threads of new Set([1, os.availableParallelism()])) {
+      const args = [file, threads, context, sequences, guessing].map(String);
+      peers.push({ model: name, threads, server: stack.use(await ChildServer.start('llama-process.ts', args)) });
+    }
+  }
+  return peers;
+}
+
+/** A peer that takes so many times as long for twice the work as another one for the work is not the fastest, and need not end it. */
+const HOPELESS = 6;
+
+/**
+ * The peer of each model that does some work in the shortest time; the others end. Each does it twice, so that the first time warms it. More
+ * threads than free cores can take a hundred times as long, so work that takes too long is cut off.
+ */
+export async function fastestPeers(
+  peers: readonly Peer[],
+  work: (peer: Peer) => Promise<unknown>,
+): Promise<Map<string, Peer>> {
+  const fastest = new Map<string, { readonly peer: Peer; readonly tookMs: number }>();
+  for (const peer of peers) {
+    const best = fastest.get(peer.model);
+    const tookMs = await timeOf(() => work(peer), best && HOPELESS * best.tookMs);
+    if (best && tookMs >= best.tookMs) await peer.server[Symbol.asyncDispose]();
+    else {
+      await best?.peer.server[Symbol.asyncDispose]();
+      fastest.set(peer.model, { peer, tookMs });
+    }
+  }
+  return new Map([...fastest].map(([model, { peer }]) => [model, peer]));
+}
+
+/** Time of work when it is done again, or infinity when twice takes longer than `limitMs`. */
+async function timeOf(work: () => Promise<unknown>, limitMs?: number): Promise<number> {
+  const twice = async () => {
+    await work();
+    const startMs = performance.now();
+    await work();
+    return performance.now() - startMs;
+  };
+  if (limitMs === undefined) return twice();
+  const over = new AbortController();
+  try {
+    return await Promise.race([twice(), sleep(limitMs, Number.POSITIVE_INFINITY, { signal: over.signal })]);
+  } finally {
+    over.abort();
+  }
+}

@@ -1,0 +1,44 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { randomFrom } from '#index-host/testing/random.ts';
+import { poisson, sendAt, shareGptLengths } from './load.ts';
+import { mean } from './statistics.ts';
+
+describe('load', () => {
+  it('arrives as a Poisson process: exponential gaps of the rate, equal for equal seeds', () => {
+    const times = [...poisson(50, randomFrom(1)).take(20_000)];
+    const gaps = times.map((atMs, i) => atMs - (times[i - 1] ?? 0));
+    assert.ok(Math.abs(mean(gaps) - 20) < 0.5, `${mean(gaps)}`);
+    // The standard deviation of an exponential distribution is its mean.
+    const deviation = Math.sqrt(mean(gaps.map((gap) => (gap - 20) ** 2)));
+    assert.ok(Math.abs(deviation - 20) < 0.5, `${deviation}`);
+    assert.deepEqual([...poisson(50, randomFrom(1)).take(5)], times.slice(0, 5));
+  });
+
+  it('has lengths that fit the context', () => {
+    const random = randomFrom(2);
+    const all = Array.from({ length: 20_000 }, () => shareGptLengths(256, random));
+    for (const { prompt, output } of all)
+      assert.ok(prompt >= 4 && prompt <= 128 && output >= 2 && prompt + output <= 256);
+    // An eighth of the published means; the longest are cut.
+    const [prompt, output] = [mean(all.map((one) => one.prompt)), mean(all.map((one) => one.output))];
+    assert.ok(prompt > 19 && prompt < 20.5, `${prompt}`);
+    assert.ok(output > 39 && output < 42.5, `${output}`);
+  });
+
+  it('sends whether or not earlier requests have ended, and nothing after a failure', async () => {
+    const first = Promise.withResolvers<number>();
+    const sending = sendAt([0, 1, 2], async (i) => (i === 0 ? first.promise : i));
+    // The last request releases the first one.
+    const released = sendAt([5], async () => first.resolve(0));
+    assert.deepEqual(await sending.all(), [0, 1, 2]);
+    await released.all();
+
+    const failing = sendAt([0, 0, 60_000], async (i) => {
+      if (i === 1) throw new Error('refused');
+      return i;
+    });
+    await assert.rejects(failing.all(), /refused/);
+    assert.equal(failing.sent, 2);
+  });
+});

@@ -1,0 +1,240 @@
+import { randomFrom } from '#index-host/testing/random.ts';
+import { fastestPeers } from './agents/peers.ts';
+import { World } from './agents/world.ts';
+import type { Bench, BenchReport } from './bench.ts';
+import { type Lengths, poisson, randomWords, sendAt, shareGptLengths } from './load.ts';
+import { inTurn } from './rounds.ts';
+import { ENOUGH_FOR_P99, format, formatSpread, mean, median, quantile, spread } from './statistics.ts';
+import { receiveCompletion } from './streams.ts';
+
+const MODEL = 'stories15m';
+const CONTEXT = 256;
+/** Requests that node-llama-cpp computes at once. */
+const SEQUENCES = 32;
+/** Requests a second. */
+const RATES = [4, 8, 16, 32, 48];
+const QUICK_RATES = [8, 24];
+/** Requests at each rate: enough for a 99th percentile. */
+const REQUESTS = 240;
+const QUICK_REQUESTS = ENOUGH_FOR_P99;
+/** Requests one after another, whose times are those without load. */
+const ALONE = 16;
+const WARM_REQUESTS = 48;
+/** Times of the SLO over those of the faster side without load. */
+const SLO = { first: 10, token: 5 } as const;
+
+const SIDES = ['platform', 'node-llama-cpp'] as const;
+
+/** A request of the load: token ids of its prompt, and the tokens to generate. */
+interface Asked {
+  readonly prompt: readonly number[];
+  readonly output: number;
+}
+
+/** A request as its client saw it. */
+interface Served {
+  readonly tokens: number;
+  readonly firstMs: number;
+  /** Mean time of the tokens after the first. */
+  readonly tokenMs: number;
+}
+
+/** Sends a request and resolves when its stream has ended; the function that it returns reads what arrived. */
+type Serve = (asked: Asked) => Promise<() => Served>;
+
+/** The requests of one rate on one side, in one round. */
+interface Run {
+  readonly rate: number;
+  readonly side: string;
+  readonly round: number;
+  readonly firstMs: readonly number[];
+  readonly tokenMs: readonly number[];
+  readonly tokensPerSecond: number;
+  /** Part of the requests within the SLO. */
+  readonly within: number;
+}
+
+/** The SLO of a round, and what it is made of. */
+interface Limits {
+  readonly firstMs: number;
+  readonly tokenMs: number;
+  /** Medians without load, by side. */
+  readonly alone: Readonly<Record<string, Pick<Served, 'firstMs' | 'tokenMs'>>>;
+}
+
+/** Poisson arrivals at several rates on the platform and on node-llama-cpp. */
+export const serve: Bench = {
+  name: 'serve',
+  summary: 'Poisson arrivals with lengths as of ShareGPT: first token, tokens, goodput under an SLO; node-llama-cpp',
+  help: `Sends streaming completions at the times of a Poisson process, whether or not earlier ones have ended, and measures the time to the first token and
+the time of each later one. Lengths are log-normal with the means of ShareGPT (161 and 338 tokens, vLLM, SOSP '23) times ${CONTEXT} / 2,048, the model's
+context over theirs. Goodput: requests a second within the SLO, ${SLO.first} times the first token and ${SLO.token} times the token of the faster side without load. The baseline is node-llama-cpp
+behind HTTP with the faster number of threads and ${SEQUENCES} sequences. Both sides get the same prompts as token ids at the same times and have
+equally many tokens, which is checked. A round measures ${ALONE} requests one after another and then each rate; sides take turns in going first.`,
+  async run({ repetitions, quick, progress }) {
+    const rates = quick ? QUICK_RATES : RATES;
+    await using world = await World.start({
+      models: [MODEL],
+      roundTripsMs: [],
+      programs: [],
+      peer: { sequences: SEQUENCES },
+      progress,
+    });
+    const { begin } = world.tokensOf(MODEL);
+    const load = (count: number, seed: number) => requests(begin, count, seed);
+    const at = (url: string): Serve => served(`${url}/v1/completions`, world.platform.apiKey);
+    const warm = load(WARM_REQUESTS, 1);
+    const together = (side: Serve) => Promise.all(warm.map(side));
+    const peers = await fastestPeers(world.peers, ({ server }) => together(at(`http://127.0.0.1:${server.port}`)));
+    const peer = peers.get(MODEL);
+    if (peer === undefined) throw new Error('node-llama-cpp does not run');
+    const sides = [at(world.platform.url), at(`http://127.0.0.1:${peer.server.port}`)];
+    for (let i = 0; i < 2; i++) await together(sides[0] as Serve);
+    const runs: Run[] = [];
+    const limits: Limits[] = [];
+    for (let round = 0; round < (quick ? 2 : repetitions); round++) {
+      const alone = await inTurn(
+        round,
+        sides.map((side) => () => oneByOne(side, load(ALONE, 2))),
+      );
+      const limit = limitsOf(alone);
+      limits.push(limit);
+      for (const rate of rates) {
+        const seed = 1000 * (round + 1) + rate;
+        const asked = load(quick ? QUICK_REQUESTS : REQUESTS, seed);
+        const times = [...poisson(rate, randomFrom(seed)).take(asked.length)];
+        const both = await inTurn(
+          round,
+          sides.map((side) => () => openLoop(side, asked, times)),
+        );
+        for (const [i, side] of SIDES.entries())
+          runs.push({ rate, side, round, ...sampleOf(asked, both[i] as OpenLoop, limit) });
+        const [own, other] = runs.slice(-SIDES.length);
+        progress(
+          `round ${round + 1}, ${rate} requests/s: ${format((own?.within ?? 0) * 100, 0)} % within the SLO, node-llama-cpp ${format((other?.within ?? 0) * 100, 0)} %`,
+        );
+      }
+    }
+    return report(rates, runs, limits, peer.threads, load(REQUESTS, 3));
+  },
+};
+
+function report(
+  rates: readonly number[],
+  runs: readonly Run[],
+  limits: readonly Limits[],
+  threads: number,
+  typical: readonly Asked[],
+): BenchReport {
+  const goodput = ({ rate, within }: Run) => rate * within;
+  return {
+    title: `Poisson arrivals, lengths as of ShareGPT, ${MODEL}`,
+    header: [
+      'requests/s',
+      'side',
+      'goodput, requests/s',
+      'goodput over node-llama-cpp',
+      'within the SLO, %',
+      'first token ms p50',
+      'first token p99',
+      'token ms p50',
+      'token p99',
+      'tokens/s',
+    ],
+    rows: rates.flatMap((rate) =>
+      SIDES.map((side) => {
+        const own = runs.filter((run) => run.rate === rate && run.side === side);
+        const others = runs.filter((run) => run.rate === rate && run.side === SIDES[1]);
+        const of = (value: (run: Run) => number, digits: number) => formatSpread(spread(own.map(value)), digits);
+        const quantiles = (times: (run: Run) => readonly number[], digits: number) =>
+          [0.5, 0.99].map((q) => of((run) => quantile(times(run), q), digits));
+        const ratios = own.map((run, i) => goodput(run) / goodput(others[i] as Run)).filter(Number.isFinite);
+        return [
+          String(rate),
+          side,
+          of(goodput, 1),
+          side === SIDES[1] || ratios.length < own.length ? '' : formatSpread(spread(ratios)),
+          of(({ within }) => within * 100, 0),
+          ...quantiles(({ firstMs }) => firstMs, 0),
+          ...quantiles(({ tokenMs }) => tokenMs, 1),
+          of(({ tokensPerSecond }) => tokensPerSecond, 0),
+        ];
+      }),
+    ),
+    notes: [
+      `Goodput: requests a second within the SLO of the round: first token within ${limits.map(({ firstMs }) => format(firstMs, 0)).join(', ')} ms and ${limits.map(({ tokenMs }) => format(tokenMs, 1)).join(', ')} ms a later token, ${SLO.first} and ${SLO.token} times those of the faster side without load.`,
+      `Without load, ms to the first token and a later one: ${SIDES.map((side) => `${side} ${aloneOf(limits, side, 'firstMs')} and ${aloneOf(limits, side, 'tokenMs')}`).join('; ')}. No goodput of node-llama-cpp, no ratio.`,
+      `Mean lengths: ${format(mean(typical.map(({ prompt }) => prompt.length)), 0)} tokens of prompt, ${format(mean(typical.map(({ output }) => output)), 0)} of output. "Token": the mean of the tokens after the first of a request.`,
+      'Beyond its capacity a side answers ever later: its times grow with the number of requests, which ends the load.',
+      `node-llama-cpp: ${threads} threads, the faster number, and ${SEQUENCES} sequences. It sends token ids, the platform text and then all ids.`,
+    ],
+    data: { limits, runs },
+  };
+}
+
+const aloneOf = (limits: readonly Limits[], side: string, time: 'firstMs' | 'tokenMs'): string =>
+  formatSpread(spread(limits.map(({ alone }) => alone[side]?.[time] ?? Number.NaN)), 1);
+
+function requests(begin: (text: string) => number[], count: number, seed: number): Asked[] {
+  const random = randomFrom(seed);
+  return Array.from({ length: count }, () => {
+    const { prompt, output }: Lengths = shareGptLengths(CONTEXT, random);
+    return { prompt: begin(randomWords(prompt, random)).slice(0, prompt), output };
+  });
+}
+
+const served =
+  (url: string, apiKey: string): Serve =>
+  async ({ prompt, output }) => {
+    const body = { model: MODEL, prompt, max_tokens: output, temperature: 0, ignore_eos: true };
+    const read = await receiveCompletion(url, apiKey, body);
+    return () => {
+      const { tokens, firstMs, gapsMs } = read();
+      const laterMs = gapsMs.reduce((sum, gapMs) => sum + gapMs, 0);
+      return { tokens, firstMs, tokenMs: laterMs / (tokens - 1) };
+    };
+  };
+
+async function oneByOne(serveOne: Serve, asked: readonly Asked[]): Promise<Served[]> {
+  const all: (() => Served)[] = [];
+  for (const one of asked) all.push(await serveOne(one));
+  return all.map((read) => read());
+}
+
+interface OpenLoop {
+  readonly elapsedMs: number;
+  readonly served: readonly Served[];
+}
+
+async function openLoop(serveOne: Serve, asked: readonly Asked[], timesMs: readonly number[]): Promise<OpenLoop> {
+  const startMs = performance.now();
+  const all = await sendAt(timesMs, (i) => serveOne(asked[i] as Asked)).all();
+  const elapsedMs = performance.now() - startMs;
+  return { elapsedMs, served: all.map((read) => read()) };
+}
+
+function limitsOf(alone: readonly (readonly Served[])[]): Limits {
+  const medians = alone.map((list) => ({
+    firstMs: median(list.map(({ firstMs }) => firstMs)),
+    tokenMs: median(list.map(({ tokenMs }) => tokenMs)),
+  }));
+  const least = (time: 'firstMs' | 'tokenMs') => Math.min(...medians.map((of) => of[time]));
+  return {
+    firstMs: SLO.first * least('firstMs'),
+    tokenMs: SLO.token * least('tokenMs'),
+    alone: Object.fromEntries(SIDES.map((side, i) => [side, medians[i] as Served])),
+  };
+}
+
+/** @throws Error when a request has not as many tokens as it asked for */
+function sampleOf(asked: readonly Asked[], { elapsedMs, served: list }: OpenLoop, limits: Limits) {
+  const wrong = list.findIndex(({ tokens }, i) => tokens !== asked[i]?.output);
+  if (wrong >= 0) throw new Error(`${list[wrong]?.tokens} tokens arrived of ${asked[wrong]?.output}`);
+  const within = list.filter(({ firstMs, tokenMs }) => firstMs <= limits.firstMs && tokenMs <= limits.tokenMs).length;
+  return {
+    firstMs: list.map(({ firstMs }) => firstMs),
+    tokenMs: list.map(({ tokenMs }) => tokenMs),
+    tokensPerSecond: (list.reduce((sum, { tokens }) => sum + tokens, 0) * 1000) / elapsedMs,
+    within: within / list.length,
+  };
+}
