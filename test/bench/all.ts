@@ -13,6 +13,7 @@ const SUITES: readonly { readonly name: string; readonly quick: boolean }[] = [
   { name: 'agents', quick: true },
   { name: 'stacked', quick: true },
   { name: 'serve', quick: true },
+  { name: 'fairness', quick: true },
   { name: 'http', quick: true },
   { name: 'launch', quick: true },
   { name: 'generate', quick: true },

@@ -1,7 +1,7 @@
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
 import { type Client, invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
-import type { Platform } from '#test/harness/platform.ts';
+import { type Platform, until } from '#test/harness/platform.ts';
 
 /** The output of an invocation that must succeed. */
 export function outputOf<T>(events: readonly StreamEvent[]): T {
@@ -89,6 +89,17 @@ export async function outcomeMs(client: Client, name: string, input: unknown): P
 
 /** Longest that a probe may take. */
 const PROBE_TIMEOUT_MS = 120_000;
+
+/** Cancels a tenant's invocations in these states, separated by commas, until none is left. */
+export async function cancelAll(tenant: Client, states: string): Promise<void> {
+  const noneLeft = async () => {
+    const response = await tenant.fetch(`/v1/invocations?status=${states}&limit=100`);
+    const { invocations } = (await response.json()) as { invocations: readonly { id: string }[] };
+    await Promise.all(invocations.map(({ id }) => tenant.fetch(`/v1/invocations/${id}`, { method: 'DELETE' })));
+    return invocations.length === 0;
+  };
+  await until("the end of a tenant's invocations", noneLeft);
+}
 
 /** A connection to the first GPU host, to read its counters. */
 export async function connectStats(platform: Platform): Promise<GpuHostConnection> {

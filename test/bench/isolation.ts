@@ -3,9 +3,10 @@ import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Client, invoke } from '#test/harness/events.ts';
-import { Platform, ROOT, until } from '#test/harness/platform.ts';
+import { Platform, ROOT } from '#test/harness/platform.ts';
 import { createTenant } from '#test/harness/tenants.ts';
 import type { Bench } from './bench.ts';
+import { cancelAll } from './clients.ts';
 import { format, formatSpread, mean, spread } from './statistics.ts';
 import { receive } from './streams.ts';
 
@@ -96,7 +97,7 @@ ended. Each repetition has its own ratio.`,
         const later: number[] = [];
         for (let i = 0; i < (quick ? 1 : repetitions); i++) {
           const [begin = Number.NaN, ...rest] = await beside(platform, stranger, disturbance);
-          await settled(stranger);
+          await cancelAll(stranger, 'queued,running');
           await sleep(PAUSE_MS);
           const after = await alone(platform);
           const base = mean([before, after]);
@@ -165,15 +166,4 @@ async function round(platform: Platform): Promise<number> {
   );
   const elapsedMs = performance.now() - startMs;
   return elapsedMs / received.reduce((sum, parse) => sum + parse().tokens, 0);
-}
-
-/** Cancels the tenant's invocations and waits until none is left. */
-async function settled(tenant: Client): Promise<void> {
-  const noneLeft = async () => {
-    const response = await tenant.fetch('/v1/invocations?status=queued,running&limit=100');
-    const { invocations } = (await response.json()) as { invocations: readonly { id: string }[] };
-    await Promise.all(invocations.map(({ id }) => tenant.fetch(`/v1/invocations/${id}`, { method: 'DELETE' })));
-    return invocations.length === 0;
-  };
-  await until("the end of the other tenant's invocations", noneLeft);
 }

@@ -10,6 +10,7 @@ import { classes } from './classes.ts';
 import { concurrency } from './concurrency.ts';
 import { constrained } from './constrained.ts';
 import { engine } from './engine/engine.ts';
+import { fairness } from './fairness.ts';
 import { flood } from './flood.ts';
 import { forks } from './forks.ts';
 import { generate } from './generate.ts';
@@ -52,6 +53,7 @@ const BENCHES: readonly Bench[] = [
   agents,
   stacked,
   serve,
+  fairness,
   plans,
 ];
 

@@ -1,0 +1,236 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { randomFrom } from '#index-host/testing/random.ts';
+import { Platform } from '#test/harness/platform.ts';
+import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
+import { type TextTokens, textTokens } from './agents/tokens.ts';
+import type { Bench, BenchReport } from './bench.ts';
+import { cancelAll } from './clients.ts';
+import { boundOf, type Compared, compare, type Request, WEIGHTS } from './fairness/service.ts';
+import { type Lengths, poisson, randomWords, sendAt } from './load.ts';
+import { inTurn } from './rounds.ts';
+import { format, formatSpread, median, spread } from './statistics.ts';
+import { receiveCompletion } from './streams.ts';
+
+const MODEL = 'stories15m';
+/** Invocations that the platform runs at once. */
+const SLOTS = 8;
+const EVEN: Lengths = { prompt: 64, output: 64 };
+const LONG_PROMPT: Lengths = { prompt: 96, output: 16 };
+const LONG_OUTPUT: Lengths = { prompt: 16, output: 96 };
+/** Most tokens of a request. */
+const LONGEST = EVEN.prompt + EVEN.output;
+const LONGEST_PROMPT = LONG_PROMPT.prompt;
+const BOUND = boundOf(LONGEST_PROMPT, SLOTS * LONGEST);
+/** Requests that the platform can answer during a load: their service is many times the bound. */
+const ANSWERED = 400;
+const QUICK_ANSWERED = 120;
+/** Requests at once that warm the platform and measure its capacity. */
+const AT_ONCE = 32;
+
+/** Arrivals of one client. */
+interface Load {
+  /** Requests a second over those that the platform can answer. */
+  readonly rate: number;
+  readonly lengths: Lengths;
+  /** Parts of the time in which it sends; all of it by default. */
+  readonly on?: readonly (readonly [from: number, to: number])[];
+}
+
+interface Setting {
+  readonly name: string;
+  readonly loads: readonly [Load, Load];
+}
+
+const load = (rate: number, lengths = EVEN): Load => ({ rate, lengths });
+
+/** Settings of VTC's section 5.2. */
+const SETTINGS: readonly Setting[] = [
+  { name: 'both overload, the second three times as much', loads: [load(0.75), load(2.25)] },
+  {
+    name: 'the first on and off, the second overloads',
+    loads: [
+      {
+        ...load(2),
+        on: [
+          [0.2, 0.45],
+          [0.7, 0.95],
+        ],
+      },
+      load(1.5),
+    ],
+  },
+  { name: 'the first underloaded, the second overloads', loads: [load(0.25), load(2.25)] },
+  { name: 'long prompts and long outputs, both overload', loads: [load(4, LONG_PROMPT), load(2, LONG_OUTPUT)] },
+];
+
+const QUEUES = ['two tenants', 'one tenant'] as const;
+
+/** One setting with one or two queues, in one round. */
+interface Sample extends Compared {
+  readonly setting: string;
+  readonly queues: string;
+  /** Times to the first piece of the first client's requests, ms; at least those for requests that did not begin. */
+  readonly firstMs: readonly number[];
+  /** Part of the first client's tokens that it got until the end of the load. */
+  readonly answered: number;
+}
+
+/** Two clients with different loads: their service while both wait, against the bound of VTC. */
+export const fairness: Bench = {
+  name: 'fairness',
+  summary:
+    'service of two tenants with different loads while both wait, over the bound of VTC; first come, first served',
+  help: `Two clients send completions at the times of Poisson processes, in the settings of VTC (Sheng et al., OSDI '24, section 5.2): both overload, one is on
+and off, one is underloaded, prompts or outputs are long. Service counts ${WEIGHTS.input} for a token of a prompt and ${WEIGHTS.output} for one of an output, as their client receives them. Reports the
+largest difference of the service of both within any window in which both wait, over VTC's bound: 2 × max(${WEIGHTS.input} × the longest prompt, ${WEIGHTS.output} × the most tokens of a batch).
+A client surely waits while more of its requests are open than the platform runs at once (${SLOTS}). The baseline is both clients with the key of one
+tenant, whose invocations the platform serves first come, first served. Rates are multiples of the measured capacity. A round runs each setting with two tenants and with one, which take turns in going first.`,
+  async run({ repetitions, quick, progress }) {
+    const config = `[runtime]\nconcurrency = ${SLOTS}\n\n[[model]]\nname = "${MODEL}"\npages = 1024\n`;
+    await using platform = await Platform.start({ functions: ['openai-completions'], config });
+    const tokens = await textTokens(MODEL);
+    const clients = [await createTenant(platform, 'first'), await createTenant(platform, 'second')] as const;
+    for (const client of clients) await capacityOf(platform, tokens, client);
+    const perSecond = await capacityOf(platform, tokens, clients[0]);
+    const loadMs = ((quick ? QUICK_ANSWERED : ANSWERED) * 1000) / perSecond;
+    const at = { platform, tokens, clients, perSecond, loadMs };
+    const samples: Sample[] = [];
+    for (let round = 0; round < (quick ? 1 : repetitions); round++) {
+      for (const [i, setting] of SETTINGS.entries()) {
+        const seed = 100 * round + 10 * i;
+        const run = (queues: (typeof QUEUES)[number]) => () => measure(at, setting, queues, seed);
+        const both = await inTurn(round + i, [run('two tenants'), run('one tenant')]);
+        samples.push(...both);
+        const [two, one] = both.map(({ difference }) => format(difference / BOUND));
+        progress(`round ${round + 1}, ${setting.name}: ${two} of the bound, ${one} in one queue`);
+      }
+    }
+    return report(samples, at);
+  },
+};
+
+function report(samples: readonly Sample[], { perSecond, loadMs }: At): BenchReport {
+  return {
+    title: `Service of two clients while both wait, ${SLOTS} slots, ${MODEL}`,
+    header: [
+      'setting',
+      'queues',
+      'over the bound',
+      'largest difference',
+      'first client, units/s',
+      'second client, units/s',
+      'first client: first message ms p50',
+      'its tokens answered, %',
+    ],
+    rows: SETTINGS.flatMap(({ name }) =>
+      QUEUES.map((queues) => {
+        const own = samples.filter((sample) => sample.setting === name && sample.queues === queues);
+        const of = (value: (sample: Sample) => number, digits: number) => formatSpread(spread(own.map(value)), digits);
+        const waited = (value: (sample: Sample) => number, digits: number) =>
+          own.some(({ waitedMs }) => waitedMs === 0) ? '' : of(value, digits);
+        return [
+          name,
+          queues,
+          waited(({ difference }) => difference / BOUND, 2),
+          waited(({ difference }) => difference, 0),
+          ...([0, 1] as const).map((client) => waited(({ served, waitedMs }) => (served[client] * 1000) / waitedMs, 0)),
+          of(({ firstMs }) => median(firstMs), 0),
+          of(({ answered }) => answered * 100, 0),
+        ];
+      }),
+    ),
+    notes: [
+      `Service: ${WEIGHTS.input} a token of a prompt, ${WEIGHTS.output} a token of an output (units). Bound: ${BOUND} units, from prompts of at most ${LONGEST_PROMPT} tokens and ${SLOTS} requests of at most ${LONGEST} at once.`,
+      `Requests: ${[EVEN, LONG_PROMPT, LONG_OUTPUT].map(({ prompt, output }) => `${prompt} + ${output}`).join(', ')} tokens. Capacity: ${format(perSecond, 1)} requests/s of ${EVEN.prompt} + ${EVEN.output}; a load takes ${format(loadMs / 1000, 0)} s.`,
+      'Empty cells: the clients did not both wait. Units a second are those within the windows in which they did.',
+      'One tenant: both clients share its queue, first come, first served. A request that had not begun at the end of the load counts with its time until then.',
+      "Admission charges a tenant its invocations' slots and pages times their duration, not tokens: programs do other work, too. A prompt takes fewer steps than an output of as many tokens, so clients of unlike lengths get equal time and unlike numbers of tokens.",
+    ],
+    data: samples,
+  };
+}
+
+interface At {
+  readonly platform: Platform;
+  readonly tokens: TextTokens;
+  readonly clients: readonly [TenantClient, TenantClient];
+  /** Requests a second that the platform can answer. */
+  readonly perSecond: number;
+  readonly loadMs: number;
+}
+
+/** Requests a second of equal lengths that the platform answers when all are there at once. */
+async function capacityOf(platform: Platform, tokens: TextTokens, { apiKey }: TenantClient): Promise<number> {
+  const random = randomFrom(1);
+  const startMs = performance.now();
+  await Promise.all(Array.from({ length: AT_ONCE }, () => complete(platform, apiKey, bodyOf(tokens, EVEN, random))));
+  return (AT_ONCE * 1000) / (performance.now() - startMs);
+}
+
+async function measure(
+  { platform, tokens, clients, perSecond, loadMs }: At,
+  { name, loads }: Setting,
+  queues: (typeof QUEUES)[number],
+  seed: number,
+): Promise<Sample> {
+  const startMs = performance.now();
+  const nowMs = () => performance.now() - startMs;
+  const sendings = loads.map((own, i) => {
+    const client = i as 0 | 1;
+    const { apiKey } = queues === 'two tenants' ? clients[client] : clients[0];
+    const random = randomFrom(seed + client);
+    const times = [...arrivals(own, perSecond, loadMs, random)];
+    return sendAt(times, async (): Promise<Request> => {
+      const sentMs = nowMs();
+      const request = { client, sentMs, input: own.lengths.prompt, output: own.lengths.output };
+      try {
+        const read = await complete(platform, apiKey, bodyOf(tokens, own.lengths, random));
+        const endMs = nowMs();
+        return { ...request, endMs, ...piecesOf(sentMs, read()) };
+      } catch (error) {
+        // The end of the load cancels those that still wait.
+        if (nowMs() < loadMs) throw error;
+        return { ...request, endMs: loadMs, piecesMs: [] };
+      }
+    });
+  });
+  const ended = Promise.all(sendings.map((sending) => sending.all()));
+  await Promise.race([sleep(loadMs), ended]);
+  for (const client of clients) await cancelAll(client, 'queued');
+  const requests = (await ended).flat();
+  const first = requests.filter(({ client }) => client === 0);
+  const got = first.reduce((sum, { piecesMs, ...one }) => {
+    const inTime = piecesMs.filter((atMs) => atMs <= loadMs).length;
+    return sum + (piecesMs.length === 0 ? 0 : (one.output * inTime) / piecesMs.length);
+  }, 0);
+  return {
+    setting: name,
+    queues,
+    ...compare(requests, SLOTS, loadMs),
+    firstMs: first.map(({ sentMs, piecesMs }) => (piecesMs[0] ?? loadMs) - sentMs),
+    answered: got / first.reduce((sum, { output }) => sum + output, 0),
+  };
+}
+
+/** Times at which a client sends, in ms from the beginning. */
+function* arrivals({ rate, on = [[0, 1]] }: Load, perSecond: number, loadMs: number, random: () => number) {
+  for (const atMs of poisson(rate * perSecond, random)) {
+    if (atMs > loadMs) return;
+    if (on.some(([from, to]) => atMs >= from * loadMs && atMs < to * loadMs)) yield atMs;
+  }
+}
+
+const complete = (platform: Platform, apiKey: string, body: object) =>
+  receiveCompletion(`${platform.url}/v1/completions`, apiKey, body);
+
+function bodyOf({ begin }: TextTokens, { prompt, output }: Lengths, random: () => number) {
+  const tokens = begin(randomWords(prompt, random)).slice(0, prompt);
+  return { model: MODEL, prompt: tokens, max_tokens: output, temperature: 0, ignore_eos: true };
+}
+
+/** The output as it arrived. Its pieces count equally, which is exact to a slice of a run. */
+function piecesOf(sentMs: number, stream: { tokens: number; firstMs: number; gapsMs: readonly number[] }) {
+  const piecesMs = [sentMs + stream.firstMs];
+  for (const gapMs of stream.gapsMs) piecesMs.push((piecesMs.at(-1) ?? 0) + gapMs);
+  return { output: stream.tokens, piecesMs };
+}

@@ -1,0 +1,37 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { boundOf, compare, type Request } from './service.ts';
+
+const request = (client: 0 | 1, sentMs: number, piecesMs: readonly number[]): Request => ({
+  client,
+  sentMs,
+  piecesMs,
+  input: 10,
+  output: 2 * piecesMs.length,
+  endMs: piecesMs.at(-1) ?? 1000,
+});
+/** Requests that wait until the end. */
+const waiting = (client: 0 | 1, sentMs: number, count: number): Request[] =>
+  Array.from({ length: count }, () => request(client, sentMs, []));
+
+describe('service of two clients', () => {
+  it('differs by what one got more within a window in which both wait', () => {
+    const both = [...waiting(0, 0, 2), ...waiting(1, 0, 2)];
+    // 10 + 2 * 4 for the first client at 100 and 200, the same for the second at 300 and 400, and once more.
+    const requests = [...both, request(0, 0, [100, 200]), request(1, 0, [300, 400]), request(1, 0, [500, 600])];
+    assert.deepEqual(compare(requests, 1, 1000), { difference: 36, waitedMs: 1000, served: [18, 36] });
+  });
+
+  it('counts nothing while one of them does not wait', () => {
+    const first = [...waiting(0, 0, 3), request(0, 0, [100, 200])];
+    const none = { difference: 0, waitedMs: 0, served: [0, 0] };
+    assert.deepEqual(compare([...first, request(1, 0, [300])], 1, 1000), none);
+    const late = [...first, ...waiting(1, 150, 2)];
+    assert.deepEqual(compare(late, 1, 1000), { difference: 4, waitedMs: 850, served: [4, 0] });
+  });
+
+  it('has the bound of VTC', () => {
+    assert.equal(boundOf(64, 1024), 4096);
+    assert.equal(boundOf(5000, 1024), 10_000);
+  });
+});
