@@ -12,6 +12,7 @@ import type { Machine, Results, Suite } from './report/results.ts';
 const SUITES: readonly { readonly name: string; readonly quick: boolean }[] = [
   { name: 'agents', quick: true },
   { name: 'stacked', quick: true },
+  { name: 'techniques', quick: true },
   { name: 'serve', quick: true },
   { name: 'fairness', quick: true },
   { name: 'http', quick: true },

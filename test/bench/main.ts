@@ -26,6 +26,7 @@ import { scaling } from './scaling.ts';
 import { serve } from './serve.ts';
 import { soak } from './soak.ts';
 import { table } from './statistics.ts';
+import { techniques } from './techniques/techniques.ts';
 import { tenants } from './tenants.ts';
 import { workflow } from './workflow.ts';
 
@@ -52,6 +53,7 @@ const BENCHES: readonly Bench[] = [
   workflow,
   agents,
   stacked,
+  techniques,
   serve,
   fairness,
   plans,

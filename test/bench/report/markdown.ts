@@ -12,6 +12,7 @@ export interface Report {
 const PLOTTED: Readonly<Record<string, string>> = {
   agents: 'over the client loop',
   stacked: 'over the client loop',
+  techniques: 'over the baseline',
 };
 
 /** Load of a core before a suite at which the machine counts as busy. */

@@ -1,0 +1,136 @@
+import type { TextTokens } from '../agents/tokens.ts';
+
+/** Continues a prompt of token ids by as many tokens. */
+export type Write = (prompt: readonly number[], tokens: number) => Promise<readonly number[]>;
+
+/** A technique as its client runs it: the client keeps all texts and sends each whole again. */
+export class ClientLoop {
+  /** Tokens generated so far. */
+  generated = 0;
+  readonly tokens: TextTokens;
+  readonly #write: Write;
+
+  constructor(tokens: TextTokens, write: Write) {
+    this.tokens = tokens;
+    this.#write = write;
+  }
+
+  /** The tokens of a context after a label and a reply: as many tokens of the model's own as `reply` has. */
+  async say(context: readonly number[], label: string, reply: string): Promise<number[]> {
+    const asked = [...context, ...this.tokens.more(label)];
+    return [...asked, ...(await this.write(asked, this.tokens.more(reply).length))];
+  }
+
+  async write(prompt: readonly number[], tokens: number): Promise<readonly number[]> {
+    const written = await this.#write(prompt, tokens);
+    this.generated += written.length;
+    return written;
+  }
+}
+
+/** Breadth-first search over thoughts. `replies`: the thoughts and then the verdicts of each step, and the answer. */
+export async function treeOfThought(loop: ClientLoop, problem: string, replies: readonly string[], keep: number) {
+  const left = [...replies];
+  const next = () => left.shift() ?? '';
+  let states = [loop.tokens.begin(`${problem}\n`)];
+  for (const thoughts of [TREE_BREADTH, keep * TREE_BREADTH]) {
+    const all = Array.from(
+      { length: thoughts },
+      (_, i) => [states[Math.floor(i / TREE_BREADTH)] ?? [], next()] as const,
+    );
+    const told = await Promise.all(all.map(([state, reply]) => loop.say(state, 'Step:', ` ${reply}\n`)));
+    await Promise.all(told.map((state) => loop.say(state, TREE_JUDGE, ` ${next()}\n`)));
+    states = told.slice(0, keep);
+  }
+  await loop.say(states[0] ?? [], 'Answer:', ` ${next()}\n`);
+}
+
+export const TREE_BREADTH = 3;
+export const TREE_JUDGE = 'Can this be solved (sure, likely, impossible)?';
+
+/** A problem, its parts, and its answer. */
+export interface Division {
+  readonly problem: string;
+  readonly parts: readonly Division[];
+  readonly answer: string;
+}
+
+/** Solves the parts of a problem at once, each behind the rules, and puts their answers together. */
+export async function recursionOfThought(loop: ClientLoop, rules: string, whole: Division): Promise<void> {
+  const { problem, parts, answer } = whole;
+  let context = [...loop.tokens.begin(`${rules}\n`), ...loop.tokens.more(`Problem: ${problem}\n`)];
+  if (parts.length > 0) {
+    context = await loop.say(context, 'Parts:', ` ${partsOf(whole)}\n`);
+    await Promise.all(parts.map((part) => recursionOfThought(loop, rules, part)));
+    context.push(...loop.tokens.more(`Answers: ${parts.map((part) => part.answer).join('; ')}\n`));
+  }
+  await loop.say(context, 'Answer:', ` ${answer}\n`);
+}
+
+export const partsOf = ({ parts }: Division): string => parts.map(({ problem }) => problem).join('; ');
+
+/** Thoughts on each part, merged, then improved; each thought is scored. */
+export async function graphOfThought(loop: ClientLoop, task: string, parts: readonly string[], thought: string) {
+  const operate = async (kind: string, given: string) => {
+    const context = [...loop.tokens.begin(`${task}\n`), ...loop.tokens.more(`${kind}: ${given}\nResult:`)];
+    const think = async () =>
+      loop.say(await loop.say(context, '', ` ${thought}\n`), `\n${GRAPH_JUDGE}`, ` ${GRAPH_SCORE}\n`);
+    await Promise.all(Array.from({ length: GRAPH_BRANCHES }, think));
+  };
+  await Promise.all(parts.map((part) => operate('Part', part)));
+  await operate('Merge', parts.map(() => thought).join(' | '));
+  await operate('Improve', thought);
+}
+
+export const GRAPH_BRANCHES = 3;
+export const GRAPH_JUDGE = 'Score from 0 to 10:';
+export const GRAPH_SCORE = '7';
+
+/** The titles of the points one after the other, and then all points at once. */
+export async function skeletonOfThought(
+  loop: ClientLoop,
+  question: string,
+  points: readonly string[],
+  more: readonly string[],
+): Promise<void> {
+  let skeleton = loop.tokens.begin(`${question}\n`);
+  for (const [i, point] of points.entries()) skeleton = await loop.say(skeleton, `${i + 1}.`, ` ${point}\n`);
+  await Promise.all(points.map((point, i) => loop.say(skeleton, `${i + 1}. ${point}:`, ` ${more[i]}\n`)));
+}
+
+/** An agent whose client makes the calls: turns of the model, and between them what the tool answered. */
+export async function agent(
+  loop: ClientLoop,
+  prompt: string,
+  turns: readonly string[],
+  observe: (step: number) => Promise<string>,
+): Promise<void> {
+  let context = await loop.say(loop.tokens.begin(prompt), '', turns[0] ?? '');
+  for (const [step, turn] of turns.slice(1).entries()) context = await loop.say(context, await observe(step), turn);
+}
+
+/** The most probable token of each beam and its alternatives, by their texts. */
+export type Alternatives = (prompts: readonly string[], count: number) => Promise<readonly Record<string, number>[]>;
+
+/** Beam search over an API that tells the most probable tokens: a request a token with all beams. Returns the tokens computed. */
+export async function beamSearch(prompt: string, beams: number, tokens: number, alternatives: Alternatives) {
+  let live = [{ text: '', logProbability: 0 }];
+  let computed = 0;
+  for (let i = 0; i < tokens; i++) {
+    const next = await alternatives(
+      live.map(({ text }) => prompt + text),
+      beams,
+    );
+    computed += live.length;
+    live = live
+      .flatMap(({ text, logProbability }, k) =>
+        Object.entries(next[k] ?? {}).map(([token, log]) => ({
+          text: text + token,
+          logProbability: logProbability + log,
+        })),
+      )
+      .sort((a, b) => b.logProbability - a.logProbability)
+      .slice(0, beams);
+  }
+  return computed;
+}

@@ -1,0 +1,145 @@
+import path from 'node:path';
+import { deploySource } from '#test/harness/deploy.ts';
+import { ROOT } from '#test/harness/platform.ts';
+import { fastestPeers } from '../agents/peers.ts';
+import { World } from '../agents/world.ts';
+import type { Bench, BenchReport } from '../bench.ts';
+import { inTurn } from '../rounds.ts';
+import { format, formatSpread, mean, spread } from '../statistics.ts';
+import { MODEL, type Place, TECHNIQUES, type Technique } from './table.ts';
+
+/** Programs one after another, whose times are the latency. */
+const ALONE = 2;
+/** Programs at once, for the throughput. */
+const AT_ONCE = 8;
+/** All branches of all programs at once fit. */
+const SEQUENCES = 64;
+/** A function whose tool listens at an address of the benchmark's. */
+const CALLING = 'agent-react';
+
+/** One side of a technique in one round. */
+interface Side {
+  readonly latencyMs: number;
+  readonly perSecond: number;
+  /** Tokens that each program generated. */
+  readonly tokens: readonly number[];
+}
+
+interface Row {
+  readonly technique: string;
+  readonly baseline: string;
+  readonly own: readonly Side[];
+  readonly other: readonly Side[];
+}
+
+/** Number of the last program: no cache of this run knows the prompt of a later one. */
+let last = 0;
+
+/** Every technique of Pie's Table 2 as a function, over the same work without it. */
+export const techniques: Bench = {
+  name: 'techniques',
+  summary: "latency and throughput of every technique of Pie's Table 2, over node-llama-cpp where it can do it",
+  help: `Every technique of Table 2 (Pie, SOSP '25, Figure 8) as the bundled function of that name: the time of ${ALONE} programs one after another, and programs a
+second of ${AT_ONCE} at once. The baseline is the same work over node-llama-cpp behind HTTP, as a loop of its client where the technique has several requests: each sequence
+keeps what it computed, a request takes the one that has the longest beginning of its prompt, and prompt lookup and grammars are its own.
+Beam search is a client loop over /v1/completions of the platform, and techniques that neither offers are compared with a plain completion of as many tokens there. Models of a test cannot
+reason, so scripts give the words of thoughts, plans and agents, and the baseline generates as many tokens. Sides take turns in going first, after
+one round that warms both.`,
+  async run({ repetitions, quick, progress }) {
+    await using world = await World.start({
+      ...{ models: [MODEL], roundTripsMs: [0], programs: [], progress },
+      peer: { sequences: SEQUENCES, guessing: AT_ONCE },
+    });
+    const grants = { hosts: [`127.0.0.1:${world.tool.port}`] };
+    for (const { name } of TECHNIQUES) {
+      progress(`deploying ${name}`);
+      const changes = name === CALLING ? { manifest: { grants } } : {};
+      await deploySource(world.platform, path.join(ROOT, 'functions', name), changes);
+    }
+    const [completion] = TECHNIQUES;
+    const peers = await fastestPeers(world.peers, (peer) => together((n) => completion?.run(n, { world, peer })));
+    const peer = peers.get(MODEL);
+    if (completion === undefined || peer === undefined) throw new Error('node-llama-cpp does not run');
+    const place: Place = { world, peer };
+    const rounds = quick ? 1 : repetitions;
+    const rows: Row[] = [];
+    for (const [i, technique] of TECHNIQUES.entries()) {
+      const sides = [
+        () => measure((number) => ownOf(technique, number, place)),
+        () => measure((number) => technique.run(number, place)),
+      ] as const;
+      for (const side of sides) await side();
+      const both: (readonly [Side, Side])[] = [];
+      for (let round = 0; round < rounds; round++) both.push(await inTurn(round + i, sides));
+      const row: Row = {
+        technique: technique.name,
+        baseline: technique.baseline,
+        own: both.map(([own]) => own),
+        other: both.map(([, other]) => other),
+      };
+      rows.push(row);
+      progress(`${row.technique}: ${format(latencyOver(row).median)} over ${row.baseline}`);
+    }
+    return report(rows, peer.threads, rounds);
+  },
+};
+
+function report(rows: readonly Row[], threads: number, rounds: number): BenchReport {
+  return {
+    title: `The techniques of Pie's Table 2 as functions, ${MODEL}`,
+    header: [
+      'technique',
+      'compared with',
+      'ms a program',
+      'over the baseline',
+      `programs/s, ${AT_ONCE} at once`,
+      'throughput over it',
+      'tokens a program: function, baseline',
+    ],
+    rows: rows.map((row) => [
+      row.technique,
+      row.baseline,
+      formatSpread(spread(row.own.map(({ latencyMs }) => latencyMs)), 0),
+      formatSpread(latencyOver(row)),
+      formatSpread(spread(row.own.map(({ perSecond }) => perSecond)), 1),
+      formatSpread(throughputOver(row)),
+      [row.own, row.other].map(tokensOf).join(', '),
+    ]),
+    notes: [
+      `"Over the baseline": time of the baseline over that of the function; throughput: programs a second of the function over those of the baseline; median (min–max) of ${rounds} rounds, ratios within a round.`,
+      'Compared with node-llama-cpp behind HTTP, one request or the loop of a client; with a loop of a client over /v1/completions of the platform; or with a plain completion there of as many tokens, which shows what the technique costs or saves.',
+      'Tokens: generated ones, the mean of the programs; of functions as the platform counts them (with the end of a scripted reply), of swarms and grammars those of the output; of baselines those that arrived.',
+      `node-llama-cpp: ${threads} threads, the faster number, and ${SEQUENCES} sequences. Both sides are reached over the same proxy.`,
+      'Agents with several calls, round trips and numbers of agents are in `agents`.',
+    ],
+    data: rows,
+  };
+}
+
+async function measure(run: (number: number) => Promise<number>): Promise<Side> {
+  const startMs = performance.now();
+  const tokens: number[] = [];
+  for (let i = 0; i < ALONE; i++) tokens.push(await run(++last));
+  const latencyMs = (performance.now() - startMs) / ALONE;
+  const crowdMs = performance.now();
+  tokens.push(...(await together(run)));
+  return { latencyMs, perSecond: (AT_ONCE * 1000) / (performance.now() - crowdMs), tokens };
+}
+
+const together = <T>(run: (number: number) => T | Promise<T>): Promise<T[]> =>
+  Promise.all(Array.from({ length: AT_ONCE }, () => run(++last)));
+
+/** Runs the function; returns the tokens that it generated. */
+async function ownOf({ name, input, count }: Technique, number: number, place: Place): Promise<number> {
+  const { world } = place;
+  const { output, usage } = await world.outcome<Record<string, unknown>>(0, name, input(number, place));
+  return count === undefined ? usage.outputTokens : count(output, world.tokensOf(MODEL));
+}
+
+const latencyOver = ({ own, other }: Row) =>
+  spread(own.map(({ latencyMs }, i) => (other[i]?.latencyMs ?? Number.NaN) / latencyMs));
+
+const throughputOver = ({ own, other }: Row) =>
+  spread(own.map(({ perSecond }, i) => perSecond / (other[i]?.perSecond ?? Number.NaN)));
+
+const tokensOf = (sides: readonly Side[]): string => format(mean(sides.flatMap(({ tokens }) => tokens)), 0);
