@@ -15,20 +15,41 @@ const description = (name: string, more: Partial<MachineDescription> = {}): Mach
   ...more,
 });
 const never = { onTaken: () => assert.fail('the name was taken') };
+/** A script that refuses too little never tells what a test waits for. */
+const TIMEOUT_MS = 30_000;
 
-describe('the registry of machines', () => {
+describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
   let redis: TestRedis;
   let scheduler: ReturnType<typeof openTestScheduler>;
   before(async () => {
     redis = await TestRedis.start();
     scheduler = openTestScheduler(redis);
   });
+  // Those that a failed test left behind would keep this process alive.
+  const leases: MachineLease[] = [];
+  const marks: RestoreMark[] = [];
+  const over = new AbortController();
   after(async () => {
+    over.abort();
+    for (const lease of leases) lease.abandon();
+    await Promise.all(marks.map((mark) => mark.release()));
     await scheduler.close();
     await redis.stop();
   });
-  const claim = (machine: MachineDescription, options: Partial<Parameters<typeof MachineLease.claim>[2]> = {}) =>
-    MachineLease.claim(scheduler.store, machine, { ...never, leaseMs: 60_000, ...options });
+  const claim = async (
+    machine: MachineDescription,
+    options: Partial<Parameters<typeof MachineLease.claim>[2]> = {},
+  ) => {
+    const { signal } = over;
+    const lease = await MachineLease.claim(scheduler.store, machine, { ...never, leaseMs: 60_000, signal, ...options });
+    leases.push(lease);
+    return lease;
+  };
+  const begin = async (holder: string, renewMs?: number) => {
+    const mark = await RestoreMark.begin(scheduler.store, holder, renewMs);
+    marks.push(mark);
+    return mark;
+  };
   const names = async () => (await scheduler.machines.list()).map(({ name, alive }) => `${name} ${alive}`);
 
   it('refuses a name while its supervisor renews the lease, and names the holder', async () => {
@@ -107,9 +128,9 @@ describe('the registry of machines', () => {
     const { store } = scheduler;
     const { restoreLease, restoreMark, machineLease } = store.keys;
     const east = await claim(description('east'), { leaseMs: 1000, onTaken: told.resolve });
-    const refused = await RestoreMark.begin(store, 'first');
+    const refused = await begin('first');
     await assert.rejects(
-      RestoreMark.begin(store, 'first'),
+      begin('first'),
       (error) => error instanceof RestoreRuns && error.message === 'Another restore runs: that of first.',
     );
     await assert.rejects(claim(description('west')), /A restore into this Redis runs or broke off: that of first\./);
@@ -120,18 +141,18 @@ describe('the registry of machines', () => {
     );
     assert.equal(await store.redis.exists(restoreMark), 0);
     await refused.release();
-    const late = await RestoreMark.begin(store, 'late');
+    const late = await begin('late');
     await store.redis.del(restoreLease);
     await assert.rejects(late.set(), RestoreLost);
     await late.release();
     assert.equal(await store.redis.exists(restoreMark), 0);
-    const broken = await RestoreMark.begin(store, 'third');
+    const broken = await begin('third');
     await broken.set();
     assert.ok((await told.promise) instanceof PlatformRestoring);
     await broken.release();
-    await (await RestoreMark.begin(store, 'fourth')).release();
+    await (await begin('fourth')).release();
     await assert.rejects(claim(description('west')), /A restore into this Redis runs or broke off: that of third/);
-    const whole = await RestoreMark.begin(store, 'fifth');
+    const whole = await begin('fifth');
     await whole.set();
     whole.whole();
     await whole.release();
@@ -144,7 +165,7 @@ describe('the registry of machines', () => {
   it('tells a restore that another one has its lease, and leaves what is the other’s', async () => {
     const { store } = scheduler;
     const keys = [store.keys.restoreLease, store.keys.restoreMark];
-    const mark = await RestoreMark.begin(store, 'slow', 1);
+    const mark = await begin('slow', 1);
     await mark.set();
     assert.equal(mark.signal.aborted, false);
     await store.redis.mset(...keys.flatMap((key) => [key, 'other']));
