@@ -16,3 +16,6 @@ export const STEPS: readonly Step[];
 
 /** The one step of `npm test PATTERN…`; `patterns` may hold options of Node's runner. */
 export function chosenTests(patterns: readonly string[]): readonly Step[];
+
+/** Names of the files of `test/e2e` that share a platform, as the alternatives of a pattern. */
+export const PLAIN: string;

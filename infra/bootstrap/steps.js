@@ -37,7 +37,7 @@ const SHARED = [...tests(1), '--test-isolation=none'];
 /** Files of `test/e2e` with hundreds of invocations at once, or whose subject is the time that things take. */
 const HURRIED = 'flood|pressure|releases';
 /** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
-const PLAIN =
+export const PLAIN =
   'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|stalled-client|traits|typed-errors|worker';
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'chaos', 'documents', 'fuzz', 'oracles', 'telemetry'];

@@ -5,7 +5,7 @@ import { after, before, describe, test } from 'node:test';
 import { deployWith } from '#test/harness/deploy.ts';
 import type { StreamEvent } from '#test/harness/events.ts';
 import { invoke, say, terminal } from '#test/harness/events.ts';
-import { deployFunction, functionsPlatform } from '#test/harness/functions.ts';
+import { deployFunction, functionsPlatform, ownAddress } from '#test/harness/functions.ts';
 import type { Platform } from '#test/harness/platform.ts';
 import { world } from '#wit/generated/world.ts';
 
@@ -84,9 +84,9 @@ async function part(
 describe('every function of the contract, from a guest', () => {
   before(async () => {
     server = http.createServer(answer);
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
     platform = await functionsPlatform();
+    await new Promise<void>((resolve) => server.listen(0, ownAddress(), resolve));
+    origin = `http://${ownAddress()}:${(server.address() as AddressInfo).port}`;
     await deployFunction('echo-session');
     const grants = { hosts: [new URL(origin).host], store: true, messaging: true, launch: ['echo-session'] };
     await deployWith(platform, 'contract', { grants });

@@ -6,7 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { call, deploySource } from '#test/harness/deploy.ts';
-import { functionsPlatform } from '#test/harness/functions.ts';
+import { functionsPlatform, ownAddress } from '#test/harness/functions.ts';
 import { type Platform, ROOT } from '#test/harness/platform.ts';
 
 /** A server with the cases that an HTTP client must handle. */
@@ -32,12 +32,12 @@ describe('the I/O of the guest library', () => {
   let copy: string;
 
   before(async () => {
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     platform = await functionsPlatform();
+    await new Promise<void>((resolve) => server.listen(0, ownAddress(), resolve));
     copy = await mkdtemp(path.join(os.tmpdir(), 'pie-function-'));
     await cp(path.join(ROOT, 'test/inferlets/library-io'), copy, { recursive: true });
     const manifest = JSON.parse(await readFile(path.join(copy, 'pie.json'), 'utf8'));
-    manifest.grants.hosts = [`127.0.0.1:${port()}`];
+    manifest.grants.hosts = [origin().host];
     await writeFile(path.join(copy, 'pie.json'), JSON.stringify(manifest));
     await deploySource(platform, copy);
   });
@@ -48,10 +48,10 @@ describe('the I/O of the guest library', () => {
     await rm(copy, { recursive: true, force: true });
   });
 
-  const port = () => (server.address() as AddressInfo).port;
+  const origin = () => new URL(`http://${ownAddress()}:${(server.address() as AddressInfo).port}`);
 
   it('fetches like the standard and reports each failure', async () => {
-    const { faults, ...got } = await call(platform, 'library-io', { what: 'fetch', url: `http://127.0.0.1:${port()}` });
+    const { faults, ...got } = await call(platform, 'library-io', { what: 'fetch', url: origin().origin });
     assert.deepEqual(got, {
       echo: ['POST', 'application/json', '1', '{"a":1}', 'yes'],
       plain: ['PUT', 'text/x'],

@@ -6,6 +6,8 @@ import { PieClient } from '#gateway/client/client.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
 import { loadConfig } from '#infra/config.ts';
+import { openLinkSecurity } from '#infra/links/security.ts';
+import { toMachine } from '#scheduler/links/security.ts';
 import { builtComponent } from './built.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
 import { type Platform, ROOT } from './platform.ts';
@@ -63,19 +65,42 @@ export async function failure(platform: Platform, name: string, input: unknown):
   return end?.data;
 }
 
-/** The GPU host's counters of a model (the first by default) since the last reset. */
+/**
+ * The counters of a model (the first by default) since the last reset. Of several GPU hosts, those of the one that has computed most: a
+ * tenant's invocations run on one host.
+ */
 export async function modelStats(
   platform: Platform,
   options: { reset?: boolean; model?: string } = {},
 ): Promise<ModelStats> {
-  const [host] = loadConfig(platform.environment).gpuHosts;
-  const connection = await GpuHostConnection.connect(host?.address ?? '');
+  const read = await Promise.all(platform.hosting.map((machine) => statsOn(machine, options)));
+  return read.reduce((most, stats) => (stats.tokens > most.tokens ? stats : most));
+}
+
+async function statsOn(
+  machine: Platform,
+  { reset = false, model }: { reset?: boolean; model?: string },
+): Promise<ModelStats> {
+  const config = loadConfig(machine.environment);
+  const security = config.machine.address === undefined ? undefined : securityOf(machine);
+  const connection = await GpuHostConnection.connect(config.gpuHosts[0]?.address ?? '', {
+    ...(security && { security: toMachine(security, config.machine.name) }),
+  });
   try {
-    const { models } = await connection.stats({ reset: options.reset ?? false });
-    const stats = options.model === undefined ? models[0] : models.find((model) => model.name === options.model);
+    const { models } = await connection.stats({ reset });
+    const stats = model === undefined ? models[0] : models.find(({ name }) => name === model);
     assert.ok(stats);
     return stats;
   } finally {
     connection.close();
   }
+}
+
+const securities = new WeakMap<Platform, ReturnType<typeof openLinkSecurity>>();
+
+/** The certificates of a machine, which are read again as long as this process lives. */
+function securityOf(machine: Platform): ReturnType<typeof openLinkSecurity> {
+  const known = securities.get(machine) ?? openLinkSecurity(loadConfig(machine.environment));
+  securities.set(machine, known);
+  return known;
 }

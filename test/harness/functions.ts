@@ -7,6 +7,7 @@ import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
 import { deploySource, modelStats } from './deploy.ts';
 import { invoke, type StreamEvent, terminal } from './events.ts';
+import { Machines, type Shape } from './machines.ts';
 import { newHome, Platform, ROOT } from './platform.ts';
 
 /** Models of the shared platform: stories (the default), chat, and the stories' model with 8-bit weights. */
@@ -22,9 +23,9 @@ const TINY_VISION = 'tiny-vision';
 export const ENCODER = 'tiny-encoder';
 export const RANKER = 'tiny-ranker';
 
-const configuration = (tiny: string): string => `
+const configuration = (tiny: string, here = '127.0.0.1'): string => `
 [http]
-private_hosts = ["127.0.0.1", "localhost"]
+private_hosts = ["${here}", "localhost"]
 
 [[model]]
 name = "${STORIES}"
@@ -63,7 +64,15 @@ kind = "reranker"
 source = "file:${tiny}-ranker"
 `;
 
+/** Runs these tests against machines in network namespaces, which `pie join` sets up, instead of one. */
+const ON_MACHINES = process.env.PIE_TEST_MACHINES === '1';
+const SHAPE: Shape = {
+  ...{ 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' },
+  ...{ 'run-1': 'runtime', 'run-2': 'runtime' },
+};
+
 let starting: Promise<Platform> | undefined;
+let machines: Machines | undefined;
 const deploying = new Map<string, Promise<void>>();
 
 /**
@@ -78,17 +87,24 @@ export function functionsPlatform(): Promise<Platform> {
 async function start(): Promise<Platform> {
   const home = await newHome();
   const tiny = path.join(home, 'tiny-model');
-  const { config } = await randomModel(tiny, { vocabularySize: 259, contextLength: 64 }, 5);
-  await randomAdapter(`${tiny}-adapter`, config, 8);
+  const model = await randomModel(tiny, { vocabularySize: 259, contextLength: 64 }, 5);
+  await randomAdapter(`${tiny}-adapter`, model.config, 8);
   await randomVisionModel(`${tiny}-vision`, { text: { vocabularySize: 320 } }, 7);
   await randomEncoder(`${tiny}-encoder`, { kind: 'embedding' }, 7);
   await randomEncoder(`${tiny}-ranker`, { kind: 'reranker' }, 7);
-  return Platform.start({ home, functions: false, config: configuration(tiny) });
+  if (!ON_MACHINES) return Platform.start({ home, functions: false, config: configuration(tiny) });
+  const config = (outside: string) => configuration(tiny, outside);
+  machines = await Machines.start({ shape: SHAPE, home, functions: false, config });
+  await machines.joinAll();
+  return machines.front;
 }
+
+/** The address at which inferlets of the shared platform, once it runs, reach servers of this process. */
+export const ownAddress = (): string => machines?.network.outside ?? '127.0.0.1';
 
 after(async () => {
   const platform = await starting?.catch(() => undefined);
-  await platform?.[Symbol.asyncDispose]();
+  await (machines ?? platform)?.[Symbol.asyncDispose]();
 });
 
 /** Results of one invocation of a function. */

@@ -8,7 +8,7 @@ import path from 'node:path';
 import { Redis } from 'ioredis';
 import { json } from './events.ts';
 import { Network } from './network.ts';
-import { newHome, Platform, ROOT, runProgram } from './platform.ts';
+import { freePort, newHome, Platform, ROOT, runProgram, type StartOptions } from './platform.ts';
 
 const REDIS_PORT = 6379;
 /** The machine with the gateway and Redis. */
@@ -21,8 +21,14 @@ export type Shape = Readonly<Record<string, 'runtime' | 'gpu-host'>>;
 
 export interface MachinesOptions {
   readonly shape: Shape;
-  /** Text of the first machine's pie.toml; its `[[model]]`s are those of all machines. */
-  readonly config?: string;
+  /** Text of the first machine's pie.toml, which all machines take over; of the address of this process on their network. */
+  readonly config?: string | ((outside: string) => string);
+  /** The first machine's home, a new one by default. */
+  readonly home?: string;
+  /** Bundled functions that the first machine deploys. */
+  readonly functions?: StartOptions['functions'];
+  /** The folder of the code that machines run until they are upgraded; this clone by default. */
+  readonly root?: string;
   /** Gives each machine but the first a small disk of its own, which tests can fill. */
   readonly disks?: boolean;
 }
@@ -32,15 +38,19 @@ export class Machines implements AsyncDisposable {
   readonly network: Network;
   readonly shape: Shape;
   readonly #disks: boolean;
+  readonly #root: string;
   readonly #homes = new Map<string, string>();
+  /** What starts each machine, also again. */
+  readonly #starts = new Map<string, StartOptions>();
   readonly #platforms = new Map<string, Platform>();
   #directory = '';
   #server: ChildProcess | undefined;
   #redis: Redis | undefined;
 
-  private constructor({ shape, disks = false }: MachinesOptions) {
+  private constructor({ shape, disks = false, root = ROOT }: MachinesOptions) {
     this.shape = shape;
     this.#disks = disks;
+    this.#root = root;
     this.network = new Network([FRONT, ...Object.keys(shape)]);
     process.once('exit', this.#abandon);
   }
@@ -49,7 +59,7 @@ export class Machines implements AsyncDisposable {
   static async start(options: MachinesOptions): Promise<Machines> {
     const machines = new Machines(options);
     try {
-      await machines.#start(options.config);
+      await machines.#start(options);
     } catch (error) {
       await machines[Symbol.asyncDispose]();
       throw error;
@@ -70,7 +80,7 @@ export class Machines implements AsyncDisposable {
     return this.#platforms.get(name) ?? assert.fail(`${name} does not run`);
   }
 
-  async #start(config: string | undefined): Promise<void> {
+  async #start({ config, home, functions = ['text-completion'] }: MachinesOptions): Promise<void> {
     const { network } = this;
     const password = randomBytes(16).toString('hex');
     this.#directory = await mkdtemp(path.join(os.tmpdir(), 'pie-n-'));
@@ -81,16 +91,17 @@ export class Machines implements AsyncDisposable {
     this.#redis = new Redis({ host: at, port: REDIS_PORT, password });
     this.#redis.on('error', () => undefined);
     await this.#redis.ping();
-    const front = await Platform.start({
-      functions: ['text-completion'],
-      on: network.on(FRONT),
-      ...(config !== undefined && { config }),
+    this.#homes.set(FRONT, home ?? (await newHome()));
+    this.#starts.set(FRONT, {
+      functions,
+      port: await freePort(),
+      ...(config !== undefined && { config: typeof config === 'string' ? config : config(network.outside) }),
       env: {
         REDIS_URL: `redis://default:${password}@${at}:${REDIS_PORT}`,
         ...{ PIE_MACHINE: FRONT, PIE_ROLES: 'gateway', PIE_ADDRESS: at, PIE_HOST: at },
       },
     });
-    this.#platforms.set(FRONT, front);
+    await this.up(FRONT);
   }
 
   /** All machines join: first the GPU hosts, since a runtime serves once it reaches one. */
@@ -99,8 +110,8 @@ export class Machines implements AsyncDisposable {
       await Promise.all(Object.keys(this.shape).map((name) => this.shape[name] === role && this.join(name)));
   }
 
-  /** Joins with a token alone, and starts. */
-  async join(name: string): Promise<void> {
+  /** Joins with a token alone, and starts. @param root the folder of the machine's code */
+  async join(name: string, root = this.#root): Promise<void> {
     const { network, front } = this;
     const role = this.shape[name] ?? assert.fail(`no machine ${name}`);
     const home = await newHome();
@@ -110,22 +121,48 @@ export class Machines implements AsyncDisposable {
     const { token } = JSON.parse(made.stdout) as { token: string };
     const [command = '', ...words] = network.on(name);
     const flags = ['--token', token, '--name', name, '--role', role, '--no-start'];
-    const bin = path.join(ROOT, 'gateway/cli/bin.js');
+    const bin = path.join(root, 'gateway/cli/bin.js');
     const { code, stderr } = await runProgram(command, [...words, process.execPath, bin, 'join', front.url, ...flags], {
       env: { PATH: process.env.PATH, HOME: process.env.HOME, PIE_HOME: home },
-      cwd: ROOT,
+      cwd: root,
     });
     assert.equal(code, 0, stderr);
     const settings = readFileSync(path.join(home, 'pie.toml'), 'utf8');
     assert.ok(settings.includes(network.address(name)), 'the machine finds its own address');
+    this.#starts.set(name, { functions: false, root });
     await this.up(name);
   }
 
-  /** Starts a machine that has joined. */
+  /** Starts the first machine, or one that has joined. */
   async up(name: string): Promise<void> {
     const home = this.#homes.get(name) ?? assert.fail(`${name} has not joined`);
-    const platform = await Platform.start({ home, keepHome: true, functions: false, on: this.network.on(name) });
-    this.#platforms.set(name, platform);
+    const start = { root: this.#root, ...this.#starts.get(name), home, keepHome: true, on: this.network.on(name) };
+    this.#platforms.set(name, await Platform.start(start));
+    for (const platform of this.#platforms.values()) platform.hosting = this.#hosting();
+  }
+
+  /** Gives a machine other code, as operators do: drains it, stops it, starts the new code and ends the drain. */
+  async upgrade(name: string, root: string): Promise<void> {
+    const isDrained = name !== FRONT;
+    if (isDrained) await this.#told('drain', name, '--wait');
+    assert.equal(await this.platform(name).stop('SIGTERM'), 0, `${name} stops`);
+    this.#starts.set(name, { ...this.#starts.get(name), root });
+    await this.up(name);
+    if (isDrained) await this.#told('undrain', name);
+  }
+
+  async #told(...words: string[]): Promise<void> {
+    const { code, stderr } = await this.front.pie(['machines', ...words]);
+    assert.equal(code, 0, stderr);
+  }
+
+  /** Names of the machines that have started. */
+  get running(): string[] {
+    return [...this.#platforms.keys()];
+  }
+
+  #hosting(): Platform[] {
+    return [...this.#platforms].flatMap(([name, platform]) => (this.shape[name] === 'gpu-host' ? [platform] : []));
   }
 
   /** Process ids of everything that runs on a machine, but of sandboxes without a network. */
@@ -172,7 +209,7 @@ export class Machines implements AsyncDisposable {
   readonly #abandon = (): void => {
     this.#server?.kill('SIGKILL');
     if (!this.#disks) return;
-    for (const home of this.#homes.values()) execFileSync('umount', ['-l', home]);
+    for (const [name, home] of this.#homes) if (name !== FRONT) execFileSync('umount', ['-l', home]);
   };
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -184,8 +221,8 @@ export class Machines implements AsyncDisposable {
     this.#redis?.disconnect();
     this.#server?.kill('SIGKILL');
     this.network[Symbol.dispose]();
-    for (const home of this.#homes.values()) {
-      if (this.#disks) execFileSync('umount', ['-l', home]);
+    for (const [name, home] of this.#homes) {
+      if (this.#disks && name !== FRONT) execFileSync('umount', ['-l', home]);
       await rm(home, { recursive: true, force: true, maxRetries: 10 });
     }
     if (this.#directory !== '') await rm(this.#directory, { recursive: true, force: true, maxRetries: 10 });

@@ -23,7 +23,7 @@ export class Network implements Disposable {
     ip('-n', hub, 'link', 'add', 'name', 'hub', 'type', 'bridge');
     ip('-n', hub, 'link', 'set', 'dev', 'hub', 'up');
     ip('link', 'add', 'name', this.#id, 'type', 'veth', 'peer', 'name', 'outside', 'netns', hub);
-    ip('addr', 'add', `${this.#net}.254/24`, 'dev', this.#id);
+    ip('addr', 'add', `${this.outside}/24`, 'dev', this.#id);
     ip('link', 'set', 'dev', this.#id, 'up');
     ip('-n', hub, 'link', 'set', 'dev', 'outside', 'master', 'hub', 'up');
     for (const name of names) {
@@ -49,6 +49,11 @@ export class Network implements Disposable {
     } finally {
       quietly('netns', 'del', probe);
     }
+  }
+
+  /** The address of this process on the switch. */
+  get outside(): string {
+    return `${this.#net}.254`;
   }
 
   address(name: string): string {

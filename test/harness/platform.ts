@@ -34,6 +34,7 @@ export class Platform implements AsyncDisposable {
   readonly home: string;
   readonly port: number;
   readonly environment: NodeJS.ProcessEnv;
+  readonly #root: string;
   readonly #supervisor: ChildProcess;
   readonly #keepHome: boolean;
   readonly #pids = new Map<string, number>();
@@ -41,10 +42,13 @@ export class Platform implements AsyncDisposable {
   readonly #exited: Promise<number | null>;
   #stderr = '';
   apiKey = '';
+  /** The machines with this platform's GPU hosts; this one alone unless it is a part of `Machines`. */
+  hosting: readonly Platform[] = [this];
 
   private constructor(home: string, port: number, options: StartOptions) {
     this.home = home;
     this.#keepHome = options.keepHome ?? false;
+    this.#root = options.root ?? ROOT;
     this.port = port;
     this.environment = {
       ...{ ...process.env, PIE_HOME: home, PIE_PORT: String(port), NODE_OPTIONS: '' },
@@ -58,7 +62,7 @@ export class Platform implements AsyncDisposable {
     const flags = functions === false ? ['--no-functions'] : ['--functions', functions.join(',')];
     const [command = '', ...before] = [...(options.on ?? []), process.execPath];
     this.#supervisor = spawn(command, [...before, 'infra/up.ts', '--json', ...flags], {
-      cwd: ROOT,
+      cwd: this.#root,
       // The platform ends with this process, however this process ends.
       env: { ...this.environment, [LIFELINE_VARIABLE]: 'stdin' },
       stdio: ['pipe', 'pipe', 'pipe'],
@@ -162,9 +166,9 @@ export class Platform implements AsyncDisposable {
     options: { input?: string; cwd?: string; onOutput?: () => void; apiKey?: string } = {},
   ): Promise<ProgramResult> {
     const { apiKey } = options;
-    return runProgram(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), ...args], {
+    return runProgram(process.execPath, [path.join(this.#root, 'gateway/cli/bin.js'), ...args], {
       env: apiKey === undefined ? this.environment : { ...this.environment, PIE_URL: this.url, PIE_API_KEY: apiKey },
-      cwd: options.cwd ?? ROOT,
+      cwd: options.cwd ?? this.#root,
       input: options.input,
       onOutput: options.onOutput,
     });
@@ -196,6 +200,8 @@ export interface StartOptions {
   readonly home?: string;
   readonly port?: number;
   readonly env?: NodeJS.ProcessEnv;
+  /** The folder of the code that runs, this clone by default, see `EarlierRelease`. */
+  readonly root?: string;
   /** Words before the command that starts the platform, see `Network.on`. */
   readonly on?: readonly string[];
   /** Keeps the home for a later platform. */

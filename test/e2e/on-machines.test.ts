@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict';
+import { globSync } from 'node:fs';
+import { test } from 'node:test';
+import { PLAIN } from '#infra/bootstrap/steps.js';
+import { Network } from '#test/harness/network.ts';
+import { ROOT, runProgram } from '#test/harness/platform.ts';
+
+const skip = Network.missing() || (!process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all');
+/** Limit for one test, on machines that share two cores. */
+const TEST_MS = 300_000;
+
+/** The tests that share a platform, once more against machines of which each was set up by `pie join` alone. */
+test('a gateway, two runtimes and three GPU hosts on machines of their own pass the tests of one platform', {
+  skip,
+}, async (t) => {
+  const files = globSync(`test/e2e/@(${PLAIN}).test.ts`, { cwd: ROOT }).sort();
+  assert.equal(files.length, PLAIN.split('|').length);
+  const flags = ['--test', '--test-isolation=none', '--test-concurrency=1', `--test-timeout=${TEST_MS}`];
+  // The runner takes a process with this variable for one of its own files.
+  const { NODE_TEST_CONTEXT: _, ...environment } = process.env;
+  const { code, stdout, stderr } = await runProgram(process.execPath, [...flags, '--test-reporter=spec', ...files], {
+    env: { ...environment, PIE_TEST_MACHINES: '1' },
+    cwd: ROOT,
+  });
+  assert.equal(code, 0, stdout + stderr);
+  for (const line of stdout.match(/^ℹ (?:pass|fail|skipped) \d+$/gm) ?? []) t.diagnostic(line.slice(2));
+});
