@@ -1,0 +1,138 @@
+import assert from 'node:assert/strict';
+import { globSync, readFileSync } from 'node:fs';
+import { describe, test } from 'node:test';
+import { PieClient } from '#gateway/client/client.ts';
+import type { RuntimeDescription } from '#scheduler/runtimes/types.ts';
+import { EarlierRelease } from '#test/harness/earlier-release.ts';
+import { FRONT, Machines, type Shape } from '#test/harness/machines.ts';
+import { Network } from '#test/harness/network.ts';
+import { ROOT, until } from '#test/harness/platform.ts';
+
+const SHAPE: Shape = {
+  ...{ 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' },
+  ...{ 'run-1': 'runtime', 'run-2': 'runtime', 'run-3': 'runtime' },
+};
+/** Has the new code from the beginning: it joins with it at a gateway of the earlier release. */
+const EARLY = 'gpu-3';
+/** Has the earlier code to the end: it joins with it at a gateway of the new release. */
+const LATE = 'run-3';
+/** New runtimes meet earlier GPU hosts and gateways on the way, and earlier ones new ones. */
+const ORDER = ['run-1', 'gpu-1', FRONT, 'gpu-2', 'run-2'];
+/** One tenant uses all hosts. The gateway ends streams of longer invocations when it stops, and clients resume them. */
+const CONFIG = 'drain_ms = 2000\n[gpu_host]\nspread = "invocation"\n';
+const PROMPTS = ['Once upon a time', 'The dog', 'Lily and Tom', 'One day'];
+const STORY_CLIENTS = 4;
+const LONG_CLIENTS = 4;
+/** Takes 5 s at least. */
+const LONG = { mark: 'long', tokens: 80, pauseMs: 60 };
+
+interface Told {
+  readonly asked: string;
+  /** How the invocation ended: `result`, or its error. */
+  readonly end: string;
+  readonly output: unknown;
+  /** Its messages: a story in whatever pieces, or one token in each. */
+  readonly text: string;
+}
+
+const missing = Network.missing() || EarlierRelease.missing();
+const skip = missing || (!process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all');
+
+describe('machines of an earlier release that are upgraded one after another', { skip }, () => {
+  const releases = missing ? [] : EarlierRelease.all();
+  for (const release of releases)
+    test(`from ${release} fail no invocation of clients that stream`, async (t) => {
+      using earlier = EarlierRelease.open(release);
+      await using machines = await Machines.start({ shape: SHAPE, config: CONFIG, root: earlier.root });
+      await Promise.all(
+        ['gpu-1', 'gpu-2', EARLY].map((name) => machines.join(name, name === EARLY ? ROOT : undefined)),
+      );
+      await Promise.all(['run-1', 'run-2'].map((name) => machines.join(name)));
+      const deployed = await machines.front.pie(['deploy', 'test/inferlets/counted']);
+      assert.equal(deployed.code, 0, deployed.stderr);
+      await reached(machines);
+      const { front } = machines;
+      const { url, apiKey } = front;
+      await until('the story can be invoked', async () => (await front.fetch('/v1/functions/text-completion')).ok);
+
+      const client = new PieClient({ url, apiKey });
+      const ask = async (name: string, input: object, separator: string): Promise<Told> => {
+        const told: string[] = [];
+        const how = (end: string, output: unknown = null): Told => {
+          return { asked: `${name} ${JSON.stringify(input)}`, end, output, text: told.join(separator) };
+        };
+        try {
+          for await (const { event, data } of await client.invoke(name, input)) {
+            if (event === 'message' && 'text' in data) told.push(data.text);
+            if (event === 'result') return how(event, data.output);
+            if (event === 'error') return how(JSON.stringify(data));
+          }
+          return how('none');
+        } catch (error) {
+          return how(`the client gave up: ${error}`);
+        }
+      };
+      const story = (i: number) =>
+        ask('text-completion', { prompt: PROMPTS[i % PROMPTS.length], maxTokens: 64, temperature: 0 }, '');
+      const long = () => ask('counted', LONG, ' ');
+
+      const alone = await Promise.all([...PROMPTS.map((_, i) => story(i)), long()]);
+      assert.deepEqual(
+        alone.map(({ end }) => end),
+        alone.map(() => 'result'),
+      );
+      const expected = new Map(alone.map((each) => [each.asked, each]));
+      const ended: Told[] = [];
+      const over = new AbortController();
+      const streaming = async (next: (i: number) => Promise<Told>) => {
+        for (let i = 0; !over.signal.aborted; i++) ended.push(await next(i));
+      };
+      const clients = Promise.all([
+        ...Array.from({ length: STORY_CLIENTS }, () => streaming(story)),
+        ...Array.from({ length: LONG_CLIENTS }, () => streaming(long)),
+      ]);
+      const more = async () => {
+        const before = ended.length;
+        await until('invocations end', () => ended.length >= before + STORY_CLIENTS + LONG_CLIENTS);
+      };
+      try {
+        for (const name of ORDER) {
+          await more();
+          await machines.upgrade(name, ROOT);
+          await reached(machines);
+        }
+        await machines.join(LATE);
+        await reached(machines);
+        await more();
+      } finally {
+        over.abort();
+        await clients;
+      }
+      assert.deepEqual(
+        ended.filter((each) => each.end !== 'result' || each.text.length === 0),
+        [],
+      );
+      for (const each of ended) assert.deepEqual(each, expected.get(each.asked));
+      assert.deepEqual(refusals(machines), []);
+      t.diagnostic(`${ended.length} invocations, none of which failed`);
+    });
+});
+
+/** Waits until each runtime of the platform is linked to each GPU host: they have a version of the protocol in common. */
+async function reached(machines: Machines): Promise<void> {
+  await until('each runtime reaches each GPU host', async () => {
+    const described = Object.values(await machines.redis.hgetall('pie:runtimes'));
+    const runtimes = described.map((text) => JSON.parse(text) as RuntimeDescription);
+    const hosts = machines.running.filter((name) => SHAPE[name] === 'gpu-host').length;
+    return (
+      runtimes.length === machines.running.filter((name) => SHAPE[name] === 'runtime').length &&
+      runtimes.every(({ gpuHosts = [] }) => gpuHosts.filter(({ connected }) => connected).length === hosts)
+    );
+  });
+}
+
+/** Lines of logs in which one side refuses the other one's version. */
+function refusals(machines: Machines): string[] {
+  const logs = machines.running.flatMap((name) => globSync(`${machines.platform(name).home}/logs/*.log`));
+  return logs.flatMap((log) => readFileSync(log, 'utf8').match(/^.*is too old for the.*$/gm) ?? []);
+}

@@ -1,0 +1,80 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { ROOT } from './platform.ts';
+
+/** Names the release to upgrade from: a commit, or the folder of a clone that has its packages. */
+const VARIABLE = 'PIE_PREVIOUS';
+/** The file that states which versions of the GPU protocol a release speaks. */
+const PROTOCOL = 'gpu-host/protocol/wire.ts';
+
+/** The code of an earlier release, unpacked from the history of this clone. */
+export class EarlierRelease implements Disposable {
+  /** The folder of its code. */
+  readonly root: string;
+  /** What to remove in the end; undefined for a folder of the caller's. */
+  readonly #unpacked: string | undefined;
+
+  private constructor(root: string, unpacked?: string) {
+    this.root = root;
+    this.#unpacked = unpacked;
+  }
+
+  /** Commits, or folders, of the releases from which machines are upgraded. Empty without a history. */
+  static all(): string[] {
+    const named = process.env[VARIABLE];
+    if (named) return [named];
+    const head = git('rev-parse', 'HEAD');
+    // The last release, the commits that this branch builds on, and the last commit with other versions of the GPU protocol.
+    const protocol = git('log', '-1', '--format=%h', '-G', 'newest: [0-9]', '--', PROTOCOL);
+    const earlier = [
+      git('describe', '--tags', '--abbrev=0'),
+      git('merge-base', 'main', 'HEAD'),
+      protocol && `${protocol}^`,
+    ];
+    const commits = earlier.filter(Boolean).map((name) => git('rev-parse', `${name}^{commit}`));
+    return [...new Set(commits)].filter((commit) => commit !== '' && commit !== head);
+  }
+
+  /** Why no release can be upgraded from; false where one can. */
+  static missing(): string | false {
+    return EarlierRelease.all().length === 0 && `no history of commits here, and ${VARIABLE} names no earlier release`;
+  }
+
+  static open(commit: string): EarlierRelease {
+    if (statSync(commit, { throwIfNoEntry: false })?.isDirectory()) return new EarlierRelease(path.resolve(commit));
+    const unpacked = mkdtempSync(path.join(os.tmpdir(), 'pie-earlier-'));
+    const release = new EarlierRelease(path.join(unpacked, 'pie'), unpacked);
+    try {
+      release.#unpack(commit, path.join(unpacked, 'archive.tar'));
+      return release;
+    } catch (error) {
+      release[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  #unpack(commit: string, archive: string): void {
+    const own = path.join(this.root, 'node_modules/@pie');
+    mkdirSync(own, { recursive: true });
+    execFileSync('git', ['archive', '--output', archive, commit], { cwd: ROOT });
+    execFileSync('tar', ['-xf', archive, '-C', this.root]);
+    // The packages of this clone, which Node finds in the folder above, after that of the workspace, which is the release's own.
+    symlinkSync(path.join(this.root, 'functions/sdk'), path.join(own, 'inferlet'));
+    symlinkSync(path.join(ROOT, 'node_modules'), path.join(this.root, '../node_modules'));
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#unpacked !== undefined) rmSync(this.#unpacked, { recursive: true, force: true });
+  }
+}
+
+/** Output of a command of Git; empty when it fails, as it does outside a clone. */
+function git(...words: string[]): string {
+  try {
+    return execFileSync('git', words, { cwd: ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  } catch {
+    return '';
+  }
+}
