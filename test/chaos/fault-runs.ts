@@ -27,6 +27,8 @@ export interface FaultRun {
   readonly endings: readonly string[];
   /** From each fault to the first success of an invocation that began after it, ms. */
   readonly nextSuccessMs: readonly number[];
+  /** Times of the run's parts, ms: its faults, until the machines are back, and until its invocations have ended and are checked. */
+  readonly tookMs: { readonly faults: number; readonly healing: number; readonly ends: number };
 }
 
 export async function startMachines(): Promise<Machines> {
@@ -48,37 +50,43 @@ export async function faultRun(machines: Machines, seed: number): Promise<FaultR
   const schedule = scheduleOf(seed, machines.shape);
   const faults = schedule.map(describeFault);
   try {
+    const began = performance.now();
     const watched: Watched[] = [];
     for (let i = 0; i < STARTED; i++) {
       const input = { mark: `f-${seed}-${i}`, tokens: TOKENS, pauseMs: 60, ...(i % 3 === 2 && { listenAt: 4 }) };
       watched.push(await watch(front, input, { restartable: i % 2 === 1 }));
     }
     const nextSuccessMs = await Promise.all(schedule.map((each) => happen(machines, each)));
+    const happened = performance.now();
     await healed(machines);
-    for (const [i, { id, ended }] of watched.entries()) {
-      let isOver = false;
-      void ended.then(() => {
-        isOver = true;
-      });
-      // One that began again waits for its client again.
-      while (!isOver) {
-        if (i % 3 === 2) await say(front, id, { text: 'go on' }).catch(() => undefined);
-        await Promise.race([ended, sleep(500)]);
-      }
-      await ended;
-    }
-    const endings: string[] = [];
-    for (const each of watched) endings.push(await checkEnded(front, each));
+    const back = performance.now();
+    const endings = await Promise.all(watched.map((each, i) => endingOf(front, each, i % 3 === 2)));
     for (const [i, ending] of endings.entries()) {
       const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost', 'device-lost'];
       assert.ok(fine.includes(ending), `invocation ${i}: ${ending}`);
     }
     await assertNoneLeft(machines);
-    return { seed, faults, leavesCapacity: leavesCapacity(schedule, machines.shape), endings, nextSuccessMs };
+    const [faultsMs, healingMs, endsMs] = [happened - began, back - happened, performance.now() - back].map(Math.round);
+    const tookMs = { faults: faultsMs, healing: healingMs, ends: endsMs };
+    return { seed, faults, leavesCapacity: leavesCapacity(schedule, machines.shape), endings, nextSuccessMs, tookMs };
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     throw new Error(`seed ${seed} (${faults.join('; ')}): ${why}`, { cause: error });
   }
+}
+
+/** Waits for the end of an invocation, which may listen to its client, and checks it. Returns how it ended. */
+async function endingOf(front: Machines['front'], each: Watched, listens: boolean): Promise<string> {
+  let isOver = false;
+  void each.ended.then(() => {
+    isOver = true;
+  });
+  // One that began again waits for its client again.
+  while (!isOver) {
+    if (listens) await say(front, each.id, { text: 'go on' }).catch(() => undefined);
+    await Promise.race([each.ended, sleep(500)]);
+  }
+  return checkEnded(front, each);
 }
 
 /** Lets one fault happen and undoes it. Returns the time from the fault to the next success. */
