@@ -40,6 +40,10 @@ export interface Keys {
   waiting(tenant: string): string;
   /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
   readonly deadlines: string;
+  /** Sorted set: invocations that wait for the end of their debounce delay, by its time. */
+  readonly debounced: string;
+  /** Hash: a tenant's waiting debounced invocations, by function and debounce key. */
+  debounces(tenant: string): string;
   /** String: id of the invocation made with an idempotency key, a space, and a hash of its function and body. */
   idempotency(tenant: string, key: string): string;
   /**
@@ -233,6 +237,8 @@ export function createKeys(prefix = 'pie'): Keys {
     arrivals: at('arrivals'),
     waiting: (tenant) => at('waiting', tenant),
     deadlines: at('deadlines'),
+    debounced: at('debounced'),
+    debounces: (tenant) => at('debounces', tenant),
     idempotency: (tenant, key) => at('idempotency', tenant, key),
     listing: (tenant) => at('listing', tenant),
     outcome: (id) => at('invocation', id, 'outcome'),

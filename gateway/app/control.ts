@@ -172,6 +172,11 @@ export interface InvokeRequest {
   readonly affinity?: string | undefined;
   /** At most so many invocations of the tenant with this key wait or run at once; another one is refused (`concurrency-key-busy`). */
   readonly concurrency?: { readonly key: string; readonly limit: number } | undefined;
+  /**
+   * The invocation starts after `delayMs`; a later one of the same function with this key ends it as `superseded` and starts the delay anew,
+   * until `maxMs` have passed since the first.
+   */
+  readonly debounce?: { readonly key: string; readonly delayMs: number; readonly maxMs: number } | undefined;
   /** Name of the schedule that makes the invocation; the platform sets it, never a client. */
   readonly schedule?: string | undefined;
 }

@@ -53,6 +53,28 @@ describe('pie replay and pie schedule', () => {
     assert.equal((await pie('replay', id, '--input', '{')).code, EXIT.usage);
   });
 
+  it('invoke waits for a debounce delay, and names the invocation that takes its place', async () => {
+    const client = platform.client();
+    await platform.register({ name: 'story' });
+    const known = new Set((await platform.scheduler.invocations.recent('default', 'story')).map(({ id }) => id));
+    const waiting = pie('invoke', 'story', '--debounce-key', 'k', '--debounce-delay', '1h', '--debounce-max', '2h');
+    const id = await platform.submitted('story', known);
+    const debounce = { key: 'k', delayMs: 60_000 };
+    const { id: successor } = await client.submit('story', {}, { debounce });
+    const { code, stderr } = await waiting;
+    assert.equal(code, EXIT.failed);
+    assert.ok(stderr.includes(successor), stderr);
+    const events = [];
+    for await (const event of client.events(id)) events.push(event);
+    assert.deepEqual(
+      events.map(({ event, data }) => [event, 'successor' in data ? data.successor : '']),
+      [['error', successor]],
+    );
+    assert.equal((await client.invocation(id)).successor, successor);
+    await client.cancel(successor);
+    assert.equal((await pie('invoke', 'story', '--debounce-key', 'k')).code, EXIT.usage);
+  });
+
   it('schedule creates, lists and removes', async () => {
     await platform.register({ name: 'story' });
     const times = ['--cron', '0 3 * * *', '--timezone', 'Europe/Berlin'];

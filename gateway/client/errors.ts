@@ -11,6 +11,7 @@ export interface PieErrorOptions {
   readonly field?: string | undefined;
   /** The failed or abandoned invocation. */
   readonly invocation?: string | undefined;
+  readonly successor?: string | undefined;
   readonly quota?: MetQuota | undefined;
   readonly limitHeaders?: Readonly<Record<string, string>> | undefined;
   readonly cause?: unknown;
@@ -52,6 +53,8 @@ export class PieError extends Error {
   /** The offending field (JSON pointer) or parameter. */
   readonly field: string | undefined;
   readonly invocation: string | undefined;
+  /** Of `superseded`: the invocation that took the place of this one. */
+  readonly successor: string | undefined;
   /** Set when a quota refused the request. */
   readonly quota: MetQuota | undefined;
   /** The refusal's headers about limits and retry times, by lower-case name. */
@@ -65,6 +68,7 @@ export class PieError extends Error {
     this.requestId = options.requestId;
     this.field = options.field;
     this.invocation = options.invocation;
+    this.successor = options.successor;
     this.quota = options.quota;
     this.limitHeaders = options.limitHeaders ?? {};
   }
@@ -85,6 +89,7 @@ interface ProblemMembers {
   readonly field?: unknown;
   readonly requestId?: unknown;
   readonly invocation?: unknown;
+  readonly successor?: unknown;
   readonly quota?: unknown;
   readonly function?: unknown;
   readonly limit?: unknown;
@@ -113,6 +118,7 @@ export async function errorFromResponse(response: Response): Promise<PieError> {
     requestId,
     field: textOf(problem.field),
     invocation: textOf(problem.invocation),
+    successor: textOf(problem.successor),
     quota: quotaOf(problem),
     limitHeaders: limitHeadersOf(response.headers),
   });
@@ -125,12 +131,13 @@ function quotaOf({ quota, function: fn, limit, used, resetsAt }: ProblemMembers)
 
 /** Makes the error of an `error` event. */
 export function errorFromEvent(
-  data: { code?: unknown; message?: unknown; hint?: unknown },
+  data: { code?: unknown; message?: unknown; hint?: unknown; successor?: unknown },
   invocation: string,
 ): PieError {
   const code = isErrorCode(data.code) ? data.code : 'internal';
   return new PieError(code, textOf(data.message) ?? CODES[code].title, {
     hint: textOf(data.hint) ?? CODES[code].hint,
+    successor: textOf(data.successor),
     invocation,
   });
 }

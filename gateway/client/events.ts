@@ -25,7 +25,14 @@ interface EventData {
   /** The runtime died, or the store lost writes. The client may have seen events after number `after` that the store lacks: they are void. */
   readonly gap: { readonly after: number };
   readonly result: { readonly output: Json; readonly usage: Usage };
-  readonly error: { readonly code: string; readonly message: string; readonly hint?: string; readonly usage?: Usage };
+  readonly error: {
+    readonly code: string;
+    readonly message: string;
+    readonly hint?: string;
+    readonly usage?: Usage;
+    /** Of `superseded`: the invocation that took the place of this one. */
+    readonly successor?: string;
+  };
 }
 
 /** An event of an invocation with its data parsed; `event` tells its kind. `id` names the reader's place after this event. */

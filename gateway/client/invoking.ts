@@ -24,6 +24,12 @@ export interface InvokeOptions extends CallOptions {
    * `concurrency-key-busy`. The key has 1 to 256 visible ASCII characters.
    */
   readonly concurrency?: { readonly key: string; readonly limit?: number };
+  /**
+   * The invocation starts after `delayMs` (1 s to 24 h). A later one of the same function with this key takes its place before that: this
+   * one ends as `superseded`, and the error's `successor` names the other. The delay starts anew, until `maxMs` (ten delays by default)
+   * have passed since the first.
+   */
+  readonly debounce?: { readonly key: string; readonly delayMs: number; readonly maxMs?: number };
 }
 
 export interface Outcome {
@@ -93,6 +99,12 @@ export async function invokeAsync(
   );
 }
 
+/** Headers of a debounced invocation. */
+export const debounceHeaders = ({ key, delayMs, maxMs }: NonNullable<InvokeOptions['debounce']>) => ({
+  ...{ 'debounce-key': key, 'debounce-delay': `${Math.round(delayMs)}ms` },
+  ...(maxMs === undefined ? {} : { 'debounce-max': `${Math.round(maxMs)}ms` }),
+});
+
 export function preferring(options: { readonly cancelOnDisconnect?: boolean }): Record<string, string> {
   return options.cancelOnDisconnect === true ? { prefer: 'cancel-on-disconnect' } : {};
 }
@@ -121,7 +133,7 @@ function attaching<T>(
 }
 
 function requestOf(input: unknown, options: InvokeOptions, headers: Record<string, string>): RequestOptions {
-  const { cancelAfterMs, webhook, affinity, concurrency, idempotencyKey = crypto.randomUUID() } = options;
+  const { cancelAfterMs, webhook, affinity, concurrency, debounce, idempotencyKey = crypto.randomUUID() } = options;
   return {
     method: 'POST',
     signal: options.signal,
@@ -137,6 +149,7 @@ function requestOf(input: unknown, options: InvokeOptions, headers: Record<strin
       ...(concurrency === undefined
         ? {}
         : { 'concurrency-key': concurrency.key, 'concurrency-limit': String(concurrency.limit ?? 1) }),
+      ...(debounce === undefined ? {} : debounceHeaders(debounce)),
     },
   };
 }

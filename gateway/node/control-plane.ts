@@ -328,7 +328,7 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   async #submit(call: Call, request: InvokeRequest, { version: stored, basis }: Resolved): Promise<Invoked> {
-    const { input, idempotencyKey, cancelAfterMs, webhookUrl, affinity, concurrency, schedule } = request;
+    const { input, idempotencyKey, cancelAfterMs, webhookUrl, affinity, concurrency, debounce, schedule } = request;
     const { tenant } = call.principal;
     const fault = webhookUrl === undefined ? null : webhookFault(webhookUrl, tenant, this.#reach);
     if (fault !== null)
@@ -344,7 +344,7 @@ export class NodeControlPlane implements ControlPlane {
       version,
       functionOwner: ownerOf(stored),
       submittedAt: this.#scheduler.store.clock(),
-      deadlineMs: cancelAfterMs ?? limits.wallMs + this.#queueMs,
+      deadlineMs: cancelAfterMs ?? limits.wallMs + this.#queueMs + (debounce?.delayMs ?? 0),
       restartable: manifest.restartable === true,
       input,
       limits,
@@ -357,6 +357,7 @@ export class NodeControlPlane implements ControlPlane {
       ...(webhookUrl === undefined ? {} : { webhookUrl }),
       ...(affinity === undefined ? {} : { affinity }),
       ...(concurrency === undefined ? {} : { concurrency }),
+      ...(debounce === undefined ? {} : { debounce }),
       ...(schedule === undefined ? {} : { schedule }),
       ...(basis === undefined ? {} : { basis }),
       ...(request.isFollowed === true && submitter.expect(id) && { submitter: submitter.name }),

@@ -79,6 +79,8 @@ export function toInvocationState(record: Invocation): InvocationState {
     ...(record.parent === null ? {} : { parent: record.parent }),
     ...(record.schedule === null ? {} : { schedule: record.schedule }),
     createdAt: new Date(record.submittedAt).toISOString(),
+    ...(record.notBefore === null ? {} : { notBefore: new Date(record.notBefore).toISOString() }),
+    ...(record.successor === null ? {} : { successor: record.successor }),
     ...(record.startedAt === null ? {} : { startedAt: new Date(record.startedAt).toISOString() }),
     ...(record.endedAt === null ? {} : { endedAt: new Date(record.endedAt).toISOString() }),
     ...(record.failure === null ? {} : { error: record.failure }),

@@ -7,6 +7,8 @@ import { retryHeaders } from '../app/http/rate-limit.ts';
 
 /** An invocation may end soon, at an unknown time. */
 const CONCURRENCY_RETRY_MS = 1000;
+/** The shortest delay of a debounced invocation. */
+const DEBOUNCE_RETRY_MS = 1000;
 
 /** Converts errors of the scheduler to gateway errors. */
 function translate(error: unknown): unknown {
@@ -18,6 +20,12 @@ function translate(error: unknown): unknown {
     return new GatewayError('concurrency-key-busy', error.message, {
       headers: retryHeaders(CONCURRENCY_RETRY_MS),
       field: 'concurrency-key',
+      cause: error,
+    });
+  if (error.code === 'debounce-keys-full')
+    return new GatewayError('debounce-keys-full', error.message, {
+      headers: retryHeaders(DEBOUNCE_RETRY_MS),
+      field: 'debounce-key',
       cause: error,
     });
   if (error.code === 'above-memory') return new GatewayError('memory-unavailable', error.message, { cause: error });

@@ -33,6 +33,7 @@ import type { Tenants } from '../app/resources/tenants.ts';
 import { PieClient } from '../client/client.ts';
 import { limitHeadersOf, PieError } from '../client/errors.ts';
 import { type Fetch, Http } from '../client/http.ts';
+import { debounceHeaders } from '../client/invoking.ts';
 import { OriginEvents } from './events.ts';
 import { OriginOperations } from './operations.ts';
 import { options, orNull, translate, translating } from './origin.ts';
@@ -129,7 +130,8 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   invoke(call: Call, request: InvokeRequest): Promise<Invoked> {
-    const { function: fn, input, idempotencyKey, join, cancelAfterMs, webhookUrl, affinity, concurrency } = request;
+    const { function: fn, input, idempotencyKey, join, cancelAfterMs } = request;
+    const { webhookUrl, affinity, concurrency, debounce } = request;
     return translating(async () => {
       const { http, client } = this.#of(call);
       // The origin chooses the version and checks the input.
@@ -150,6 +152,7 @@ export class OriginControlPlane implements ControlPlane {
             ...(concurrency === undefined
               ? {}
               : { 'concurrency-key': concurrency.key, 'concurrency-limit': String(concurrency.limit) }),
+            ...(debounce === undefined ? {} : debounceHeaders(debounce)),
           },
         });
         call.answerHeaders?.(limitHeadersOf(response.headers));

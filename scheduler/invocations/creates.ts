@@ -5,7 +5,7 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { TurnCalls } from '../store/turn-calls.ts';
 import { tuple, unexpected } from './replies.ts';
-import type { Retention } from './retention.ts';
+import { type Retention, retentionArguments } from './retention.ts';
 import { jobText, recordFields, type Submission } from './submission.ts';
 import { TenantConcurrency } from './tenant-concurrency.ts';
 import type { CreateOutcome } from './types.ts';
@@ -54,9 +54,10 @@ export class Creates {
 
   async #call(records: readonly NewRecord[]): Promise<(() => CreateOutcome)[]> {
     const { keys } = this.#store;
-    const { idempotencyMs, listedOfFunction, listedOfTenant, recordMs } = this.#retention;
+    const { idempotencyMs, listedOfFunction, listedOfTenant } = this.#retention;
     const now = this.#store.clock();
-    const args: (string | number)[] = [now, idempotencyMs, listedOfFunction, listedOfTenant, recordMs];
+    const args: (string | number)[] = [now, idempotencyMs, listedOfFunction, listedOfTenant];
+    args.push(...retentionArguments(this.#retention));
     for (const { submission, job } of records) {
       const { id, submittedAt, deadlineMs, fingerprint } = submission;
       const fields = recordFields(keys, submission);
@@ -99,6 +100,11 @@ function outcomeOf({ function: name, version, limits }: Submission, reply: unkno
       throw new StoreError(
         'concurrency-key-busy',
         `As many invocations with this concurrency key as may be have not ended: ${Number(value)}.`,
+      );
+    case -11:
+      throw new StoreError(
+        'debounce-keys-full',
+        `As many debounce keys of the tenant as may be wait: ${Number(value)}.`,
       );
     case -5:
       throw new StoreError('not-deployed', `${name}@${version} is deployed no more.`);

@@ -40,8 +40,12 @@ const SCRIPTS = {
   beginChild: loadScript(new URL('./scripts/begin-child.lua', import.meta.url)),
   fail: loadScript(new URL('./scripts/fail.lua', import.meta.url)),
   requeue: loadScript(new URL('./scripts/requeue.lua', import.meta.url)),
+  releaseDebounced: loadScript(new URL('./scripts/release-debounced.lua', import.meta.url)),
   settle: loadScript(new URL('./scripts/settle.lua', import.meta.url)),
 };
+
+/** Debounced invocations that one script call releases: about a millisecond of Redis. */
+const MAX_RELEASED = 64;
 
 /**
  * Records and event logs of invocations. Every transition is one Lua script, so exactly one writer ends an invocation, and an attempt with
@@ -72,6 +76,13 @@ export class Invocations {
    */
   async create(record: Submission): Promise<CreateOutcome> {
     return this.#creates.create(record);
+  }
+
+  /** Puts invocations whose debounce delay has passed into their tenants' queues, a bounded number in a call. Returns how many. */
+  async releaseDebounced(): Promise<number> {
+    const { keys } = this.#store;
+    const args = [keys.prefix, this.#store.clock(), MAX_RELEASED];
+    return Number(await this.#store.script(SCRIPTS.releaseDebounced, [keys.debounced, keys.arrivals], args));
   }
 
   /** The record of an invocation, or null when Redis has none (any more). */

@@ -60,6 +60,8 @@ export function parseRecord(fields: Readonly<Record<string, string>>): Invocatio
     startedAt: fields.startedAt === undefined ? null : integer('startedAt'),
     endedAt: fields.endedAt === undefined ? null : integer('endedAt'),
     cancelReason: fields.cancelReason ?? null,
+    notBefore: fields.notBefore === undefined ? null : integer('notBefore'),
+    successor: fields.successor ?? null,
     failure: isFailureCode(fields.code) ? { code: fields.code, message: fields.message ?? '' } : null,
     resultBytes: Number(fields.resultBytes ?? 0),
     usage: totalUsage(fields.usage ? parseUsage(fields.usage) : null, fields.usageBefore, fields.usageNow),

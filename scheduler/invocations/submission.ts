@@ -41,6 +41,7 @@ export function jobText(submission: Submission): string {
 /** Fields and values of the record of a new invocation, besides its progress. */
 export function recordFields(keys: Keys, submission: Submission): string[] {
   const { tenant, function: name, version, restartable, affinity, concurrency, schedule, submitter } = submission;
+  const { debounce } = submission;
   return [
     ...['tenant', tenant, 'function', name, 'version', version],
     ...versionFields(keys, submission),
@@ -51,10 +52,20 @@ export function recordFields(keys: Keys, submission: Submission): string[] {
     ...(concurrency === undefined
       ? []
       : ['concurrencyKey', keys.concurrency(tenant, concurrency.key), 'concurrencyLimit', String(concurrency.limit)]),
+    ...(debounce === undefined ? [] : debounceFields(keys, submission, debounce)),
     ...(schedule === undefined ? [] : ['schedule', schedule]),
     ...(submitter === undefined ? [] : ['submitter', submitter]),
     ...admissionFields(keys, submission),
   ];
+}
+
+function debounceFields(
+  keys: Keys,
+  { tenant, function: name }: Submission,
+  { key, delayMs, maxMs }: NonNullable<Submission['debounce']>,
+): string[] {
+  const held = ['debounceKey', keys.debounces(tenant), 'debounceField', `${name} ${key}`];
+  return [...held, 'debounceDelayMs', String(delayMs), 'debounceMaxMs', String(maxMs)];
 }
 
 function webhookFields(keys: Keys, url: string | undefined): string[] {

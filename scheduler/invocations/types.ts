@@ -14,6 +14,7 @@ export const FAILURE_CODES = [
   'output-limit',
   'deadline-exceeded',
   'cancelled',
+  'superseded',
   'terminated',
   'quota-tokens',
   'quota-gpu-time',
@@ -109,6 +110,11 @@ export interface NewInvocation {
   readonly affinity?: string;
   /** At most `limit` invocations of the tenant with this key wait or run at once; the store refuses another one. */
   readonly concurrency?: { readonly key: string; readonly limit: number };
+  /**
+   * The invocation waits for `delayMs`. A later one of the same function with this key takes its place and starts the delay anew, until
+   * `maxMs` have passed since the first.
+   */
+  readonly debounce?: { readonly key: string; readonly delayMs: number; readonly maxMs: number };
   /** Name of the schedule that made the invocation; absent for one of a client. */
   readonly schedule?: string;
 }
@@ -117,7 +123,14 @@ export interface NewInvocation {
 export interface NewChild
   extends Omit<
     NewInvocation,
-    'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'concurrency' | 'schedule' | 'restartable'
+    | 'idempotencyKey'
+    | 'fingerprint'
+    | 'webhookUrl'
+    | 'affinity'
+    | 'concurrency'
+    | 'debounce'
+    | 'schedule'
+    | 'restartable'
   > {
   readonly parent: string;
   /** Epoch of the parent's running attempt; the store refuses a child of an older attempt. */
@@ -134,7 +147,7 @@ export interface NewChild
 export interface Invocation
   extends Omit<
     NewInvocation,
-    'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'concurrency' | 'schedule'
+    'idempotencyKey' | 'fingerprint' | 'webhookUrl' | 'affinity' | 'concurrency' | 'debounce' | 'schedule'
   > {
   /** Name of the schedule that made the invocation; null when none did. */
   readonly schedule: string | null;
@@ -159,6 +172,10 @@ export interface Invocation
   readonly startedAt: number | null;
   readonly endedAt: number | null;
   readonly cancelReason: string | null;
+  /** End of the debounce delay, milliseconds since the Unix epoch; null when the invocation does not wait for one. */
+  readonly notBefore: number | null;
+  /** The later invocation with the same debounce key that took its place; null when none did. */
+  readonly successor: string | null;
   readonly failure: { readonly code: FailureCode; readonly message: string } | null;
   /** Bytes of the data of its `result` event; 0 before that, and for an invocation that ended in an older Pie. */
   readonly resultBytes: number;

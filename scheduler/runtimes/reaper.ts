@@ -42,7 +42,7 @@ export interface ReaperOptions {
 
 /**
  * Ensures that every invocation ends. The reaper recovers the invocations of dead runtimes, fails overdue ones, and admits those that fit
- * and that no other process has admitted. It also drops expired stored values. Each gateway and runtime runs one; any number may run at
+ * and that no other process has admitted. It puts debounced invocations into their queues, and drops expired stored values. Each gateway and runtime runs one; any number may run at
  * once.
  */
 export class Reaper {
@@ -95,7 +95,7 @@ export class Reaper {
   }
 
   async #round(): Promise<void> {
-    const { runtimes, admission, keyValues, removals } = this.#options;
+    const { runtimes, invocations, admission, keyValues, removals } = this.#options;
     const asked = performance.now();
     const due = await this.#due();
     // Redis or its connection stood still, so the runtimes' renewals were delayed too.
@@ -105,6 +105,7 @@ export class Reaper {
       if (this.#leasesCount) await this.#step(() => runtimes.recover(id));
     }
     for (const id of due.overdue) await this.#step(() => this.#failOne(id));
+    if (due.debounced) await this.#step(() => invocations.releaseDebounced());
     if (due.waiting) await this.#step(() => admission.admit());
     if (due.expired) await this.#step(() => keyValues.sweep());
     if (due.removals) await this.#step(() => removals.sweep());
@@ -119,9 +120,16 @@ export class Reaper {
   async #due() {
     const { store } = this.#options;
     const { keys } = store;
-    const watched = [keys.runtimes, keys.deadlines, `${keys.admission}:tenants`, keys.storedSweeps, keys.removals];
+    const watched = [
+      keys.runtimes,
+      keys.deadlines,
+      `${keys.admission}:tenants`,
+      keys.storedSweeps,
+      keys.removals,
+      keys.debounced,
+    ];
     const reply = await store.script(DUE, watched, [keys.prefix, store.clock(), OVERDUE_COUNT]);
-    const [dead, overdue, waiting, expired, removals] = Array.isArray(reply) ? reply : [];
+    const [dead, overdue, waiting, expired, removals, debounced] = Array.isArray(reply) ? reply : [];
     if (!Array.isArray(dead) || !Array.isArray(overdue))
       throw new StoreError('store-corrupt', `The script due answered ${JSON.stringify(reply)}.`);
     return {
@@ -130,6 +138,7 @@ export class Reaper {
       waiting: waiting === 1,
       expired: expired === 1,
       removals: removals === 1,
+      debounced: debounced === 1,
     };
   }
 

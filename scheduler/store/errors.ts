@@ -12,6 +12,7 @@
  * `quarantined`: the version crashed its sandbox repeatedly; nothing was stored.
  * `above-memory`: admission could never admit the invocation, since its memory limit exceeds the platform's memory; nothing was stored.
  * `concurrency-key-busy`: as many invocations with the concurrency key as it allows have not ended; nothing was stored.
+ * `debounce-keys-full`: as many debounce keys of the tenant as may be wait; nothing was stored.
  * `idempotency-key-reused`: the key was used before, for another function or body; nothing was stored.
  */
 export type StoreErrorCode =
@@ -26,6 +27,7 @@ export type StoreErrorCode =
   | 'quarantined'
   | 'above-memory'
   | 'concurrency-key-busy'
+  | 'debounce-keys-full'
   | 'idempotency-key-reused';
 
 /** Error replies of a Redis that cannot serve now but may later. */

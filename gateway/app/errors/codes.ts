@@ -245,6 +245,13 @@ export const CODES = {
     explanation:
       'The request names a `Concurrency-Key`, and as many invocations of the tenant with this key as its `Concurrency-Limit` allows (one by default) wait or run. Nothing was stored.',
   },
+  'debounce-keys-full': {
+    status: 429,
+    title: 'Too many debounce keys wait',
+    hint: 'Wait until some of the delays have passed, or use fewer keys.',
+    explanation:
+      'The request names a new `Debounce-Key`, and 1,000 keys of the tenant already have an invocation that waits for its delay. Nothing was stored.',
+  },
   ...QUOTA_CODES,
   'runtime-unavailable': {
     status: 503,

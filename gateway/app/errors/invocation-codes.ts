@@ -58,6 +58,13 @@ export const INVOCATION_CODES = {
     hint: 'Invoke again if that was not meant.',
     explanation: 'A client cancelled it, or left a stream that it had opened with `Prefer: cancel-on-disconnect`.',
   },
+  superseded: {
+    status: 409,
+    title: 'A later invocation took its place',
+    hint: 'Follow the invocation that `successor` names.',
+    explanation:
+      'The invocation waited for the delay of its `Debounce-Key`, and a later request for the function with the same key came before that. The successor has the later input; this one never ran.',
+  },
   terminated: {
     status: 503,
     title: 'The invocation was terminated to free memory',

@@ -54,11 +54,16 @@ export async function collectOutcome(
         ...(usage === undefined ? {} : { usage }),
       };
     } else if (event.event === 'error') {
-      const { code, message, usage, cause, retryAfterMs } = JSON.parse(event.data);
+      const { code, message, usage, cause, successor, retryAfterMs } = JSON.parse(event.data);
       const known = isErrorCode(code) ? code : 'internal';
       throw new GatewayError(known, String(message), {
         hint: failureHint(known, cause),
-        members: { messages, ...(usage === undefined ? {} : { usage }), ...(cause === undefined ? {} : { cause }) },
+        members: {
+          messages,
+          ...(usage === undefined ? {} : { usage }),
+          ...(cause === undefined ? {} : { cause }),
+          ...(successor === undefined ? {} : { successor }),
+        },
         headers: waitFor(retryAfterMs),
       });
     }

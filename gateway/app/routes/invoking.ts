@@ -5,7 +5,7 @@ import type { ControlPlane, InvokeRequest } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
 import { preferencesOf, wantsEventStream } from '../http/preferences.ts';
-import { cancelAfterOf } from '../http/request-options.ts';
+import { cancelAfterOf, debounceOf } from '../http/request-options.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
 import { Responder } from '../invocations/respond.ts';
 import { InvocationSchema, OutcomeSchema } from '../schemas/invocations.ts';
@@ -56,6 +56,21 @@ const invokeHeaders = z.object({
     .regex(/^[1-9]\d{0,2}$|^1000$/, 'must be a whole number from 1 to 1000')
     .optional()
     .openapi({ description: 'Of the `Concurrency-Key`; 1 by default' }),
+  'debounce-key': headerName.openapi({
+    description:
+      'The invocation starts after `Debounce-Delay`. A later request for the same function with the same key takes its place before that: the waiting invocation ends as `superseded`, its error names the `successor`, and the delay starts anew, until `Debounce-Max` has passed since the first. 1 to 256 visible ASCII characters; 1,000 keys of your tenant may wait at once.',
+    example: 'document-4711',
+  }),
+  'debounce-delay': z.string().max(32).optional().openapi({
+    description:
+      'Of the `Debounce-Key`: seconds, or `30s`, `5m`, `1h`; 1 second to 24 hours. The deadline begins after it unless `Cancel-After` sets one.',
+    example: '30s',
+  }),
+  'debounce-max': z.string().max(32).optional().openapi({
+    description:
+      'Longest time from the first invocation of a `Debounce-Key` to the start; ten delays by default, 24 hours at most',
+    example: '5m',
+  }),
   'webhook-url': z.string().optional().openapi({
     description:
       'Where the end is told: a POST as Standard Webhooks has it, signed with the secret of `GET /v1/webhooks/secret` and sent again for a day until it is answered with 2xx. https, of a public host, without credentials, 2,048 bytes at most.',
@@ -113,6 +128,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
           'unsupported-media-type',
           'too-many-requests',
           'concurrency-key-busy',
+          'debounce-keys-full',
           'quota-requests',
           'quota-concurrency',
           'runtime-unavailable',
@@ -127,6 +143,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
       const { reference } = c.req.valid('param');
       const { respondAsync, waitMs, cancelOnDisconnect } = preferencesOf(headers.prefer);
       const cancelAfterMs = cancelAfterOf(headers['cancel-after']);
+      const debounce = debounceOf(headers, cancelAfterMs);
       // Release the body before the answer, which may take long.
       const begin = async () => {
         const { text, value } = await readJson(c.get('body'), settings.limits.inputBytes);
@@ -138,6 +155,7 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
           webhookUrl: headers['webhook-url'],
           affinity: headers['x-session-affinity'],
           concurrency: concurrencyOf(headers['concurrency-key'], headers['concurrency-limit']),
+          debounce,
           isFollowed: !respondAsync || waitMs !== null,
         });
       };

@@ -30,6 +30,13 @@ export const InvocationSchema = z
     parent: z.string().optional().openapi({ description: 'The invocation that launched it, when no client did' }),
     schedule: z.string().optional().openapi({ description: 'The schedule that made it, when no client did' }),
     createdAt: timestamp,
+    notBefore: timestamp
+      .optional()
+      .openapi({ description: 'End of the delay of its `Debounce-Key`, while it waits for that' }),
+    successor: z
+      .string()
+      .optional()
+      .openapi({ description: 'The later invocation with the same `Debounce-Key` that took its place (`superseded`)' }),
     startedAt: timestamp.optional(),
     endedAt: timestamp.optional(),
     output: z.unknown().optional(),

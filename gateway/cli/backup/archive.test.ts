@@ -142,7 +142,16 @@ const KINDS: { readonly [Kind in keyof Keys]: boolean } = {
   ...{ prefix: false, bull: false, jobs: false, admission: false, learnedPages: false, invocation: false },
   ...{ events: false, live: false, submitter: false, inbox: false, inboxChannel: false, files: false },
   ...{ fileContents: false, fileUsage: false, fileExpiries: false, children: false, arrivals: false, waiting: false },
-  ...{ deadlines: false, idempotency: false, listing: false, outcome: false, input: false, webhooks: false },
+  ...{
+    debounced: false,
+    debounces: false,
+    deadlines: false,
+    idempotency: false,
+    listing: false,
+    outcome: false,
+    input: false,
+    webhooks: false,
+  },
   ...{ webhooksChannel: false, webhookSecret: true, logs: false, logsChannel: false, drained: true },
   ...{ drainedChannel: false, machines: false, machine: false, machineLease: false, removedMachines: true },
   ...{

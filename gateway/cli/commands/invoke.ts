@@ -28,6 +28,13 @@ export const invoke: Command = {
       help: 'refuse it while --concurrency-limit invocations with this key are open',
     },
     { flags: '--concurrency-limit <count>', help: 'of --concurrency-key (default: 1)', parse: limit },
+    { flags: '--debounce-key <key>', help: 'start after --debounce-delay; a later one with this key takes its place' },
+    { flags: '--debounce-delay <time>', help: 'of --debounce-key: 30s, 5m, 1h', parse: duration },
+    {
+      flags: '--debounce-max <time>',
+      help: 'start at the latest so long after the first (default: 10 delays)',
+      parse: duration,
+    },
     { flags: '--idempotency-key <key>', help: 'a repeated request with this key returns the first invocation' },
   ],
   examples: [
@@ -78,6 +85,15 @@ export const invoke: Command = {
   },
 };
 
+function debounceOption(options: Call['options']): Pick<InvokeOptions, 'debounce'> {
+  const { debounceDelay: delayMs, debounceMax: maxMs } = options;
+  const key = text(options, 'debounceKey');
+  if (key === undefined && delayMs === undefined && maxMs === undefined) return {};
+  if (key === undefined || typeof delayMs !== 'number')
+    throw new Failure('A debounced invocation needs both --debounce-key and --debounce-delay.');
+  return { debounce: { key, delayMs, ...(typeof maxMs === 'number' ? { maxMs } : {}) } };
+}
+
 function invokeOptions(options: Call['options']): InvokeOptions {
   const webhook = text(options, 'webhook');
   const affinity = text(options, 'sessionAffinity');
@@ -86,6 +102,7 @@ function invokeOptions(options: Call['options']): InvokeOptions {
   const most = typeof options.concurrencyLimit === 'number' ? { limit: options.concurrencyLimit } : {};
   return {
     ...(key === undefined ? {} : { concurrency: { key, ...most } }),
+    ...debounceOption(options),
     ...(typeof options.cancelAfter === 'number' ? { cancelAfterMs: options.cancelAfter } : {}),
     ...(webhook === undefined ? {} : { webhook }),
     ...(affinity === undefined ? {} : { affinity }),

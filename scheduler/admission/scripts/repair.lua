@@ -2,7 +2,7 @@
   Checks the ledger against the invocations and repairs it. Every transition is one script, so a fault found here comes from writes that
   Redis lost (a killed Redis comes back without its last second) or from a bug in the platform. The script
     - drops an entry whose invocation has ended or is unknown, and puts one that is queued and in no BullMQ list back into its queue;
-    - puts a queued invocation that is neither in its queue nor admitted back into its queue, or returns its id when it has no job;
+    - puts a queued invocation that is neither in its queue, nor debounced, nor admitted back into its queue, or returns its id when it has no job;
     - removes a job from BullMQ's list `wait` when the ledger does not have it;
     - sets sums that do not equal their entries;
     - recounts what a runtime that takes no more jobs holds.
@@ -72,7 +72,7 @@ local open = redis.call('ZRANGE', prefix .. ':deadlines', from, from + LOOKED_AT
 for _, id in ipairs(open) do
   local status, known, tenant = unpack(redis.call('HMGET', prefix .. ':invocation:' .. id, 'status', 'prefix', 'tenant'))
   if status == 'queued' and known and not inLists[id] and redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0
-    and not redis.call('ZSCORE', prefix .. ':waiting:' .. tenant, id) then
+    and not redis.call('ZSCORE', prefix .. ':waiting:' .. tenant, id) and not redis.call('ZSCORE', prefix .. ':debounced', id) then
     backToQueue(id)
   end
 end

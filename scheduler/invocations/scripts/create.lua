@@ -12,9 +12,11 @@
   ARGV[3] number of ended invocations of a function that are listed
   ARGV[4] number of ended invocations of a tenant that are listed
   ARGV[5] time for which they are listed after their submission, ms
-  ARGV[6...] for each invocation: id; submitted at, ms; deadline, ms after submission; hash of function and body, which distinguishes
+  ARGV[6..8] events, lines and times of `keptFor` in include/end-arguments.lua, for the invocations that are replaced
+  ARGV[9...] for each invocation: id; submitted at, ms; deadline, ms after submission; hash of function and body, which distinguishes
     requests with the same idempotency key, or '' without a key; number of the following fields and values; number of the texts of the
-    basis, 0 without one; further fields and values of the record, including `prefix` (prefix of every key) and
+    basis, 0 without one; further fields and values of the record, including `prefix` (prefix of every key),
+    `debounceKey`, `debounceField`, `debounceDelayMs` and `debounceMaxMs` (see include/debounce.lua) and
     `latency` (JSON text: the function's latency targets, or `false` for none; without it, those of the tenant's record apply. The granted
     ones become part of the record and the job); the basis: text on which the
     choice of the version is based, its reference, and the keys of the functions that were searched, the found one last (see
@@ -30,6 +32,7 @@
           {-9} when the reference leads elsewhere by now; nothing was stored.
           {-7} when the version is quarantined; nothing was stored.
           {-10, limit} when as many invocations with its concurrency key as it allows have not ended; nothing was stored.
+          {-11, keys} when as many debounce keys of the tenant wait as may be; nothing was stored.
           {-6, MiB} when the instance may take more memory than all runtimes together have; nothing was stored.
           {-8, text of the error}
           A quota is four texts: name, function or '', limit, used; `quotas` are the quotas that limit this request.
@@ -44,8 +47,12 @@
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
 --- @include "../../quotas/scripts/include/admission.lua"
 --- @include "../../admission/scripts/include/admission.lua"
+--- @include "./include/end-arguments.lua"
+--- @include "./include/end-invocation.lua"
+--- @include "./include/platform-failure.lua"
+--- @include "./include/debounce.lua"
 
-local HEAD, HEAD_OF_ONE, KEYS_OF_ONE = 5, 6, 5
+local HEAD, HEAD_OF_ONE, KEYS_OF_ONE = 8, 6, 5
 -- An invocation with latency targets takes a place so many arrivals ahead: in its tenant's queue, and for memory on the GPU host. So only
 -- those among the next so many arrivals overtake another invocation.
 local PLACES_AHEAD = 10000
@@ -86,7 +93,11 @@ local LOST_AT_ONCE = 16
 
 -- True when the open invocations with a concurrency key leave room for one more. Those whose records Redis has lost count no longer, some with
 -- each refusal.
-local function hasConcurrency(key, limit, prefix)
+-- `replaced` ends, if there is one.
+local function hasConcurrency(key, limit, prefix, replaced)
+  if replaced and redis.call('SISMEMBER', key, replaced) == 1 then
+    limit = limit + 1
+  end
   if redis.call('SCARD', key) < limit then
     return true
   end
@@ -96,6 +107,21 @@ local function hasConcurrency(key, limit, prefix)
     end
   end
   return redis.call('SCARD', key) < limit
+end
+
+-- Fields that the record does not keep as they are given.
+local NOT_KEPT = {latency = true, debounceDelayMs = true, debounceMaxMs = true}
+
+-- Ends a debounced invocation because a later one takes its place.
+local function replace(prefix, id, successor)
+  local record = prefix .. ':invocation:' .. id
+  local epoch, seq = unpack(redis.call('HMGET', record, 'epoch', 'seq'))
+  redis.call('HSET', record, 'successor', successor)
+  local a = keptFor(now, ARGV[5], ARGV[6], ARGV[7], ARGV[8])
+  a.record, a.events, a.inbox, a.deadlines = record, record .. ':events', record .. ':inbox', deadlines
+  a.id, a.live, a.inboxChannel = id, record .. ':live', record .. ':inbox-channel'
+  local message = 'A later invocation with the same debounce key takes its place: ' .. successor .. '.'
+  platformFailure(a, epoch, seq, 'superseded', message, cjson.encode({ code = 'superseded', message = message, successor = successor }))
 end
 
 -- Stores one invocation; `place` is the index of its first key, `at` that of its first argument.
@@ -138,24 +164,35 @@ local function create(place, at)
   if memory and tonumber(given.memoryMb or 0) > memory then
     return {-6, memory}
   end
-  if given.concurrencyKey and not hasConcurrency(given.concurrencyKey, tonumber(given.concurrencyLimit), given.prefix) then
+  local replaced, firstAt
+  if given.debounceKey then
+    replaced, firstAt = debouncedBefore(given, now)
+    if redis.call('HEXISTS', given.debounceKey, given.debounceField) == 0 and redis.call('HLEN', given.debounceKey) >= MAX_DEBOUNCE_KEYS then
+      return {-11, MAX_DEBOUNCE_KEYS}
+    end
+  end
+  if given.concurrencyKey and not hasConcurrency(given.concurrencyKey, tonumber(given.concurrencyLimit), given.prefix, replaced) then
     return {-10, tonumber(given.concurrencyLimit)}
   end
   -- Those stored before may leave the queue at once, and then do not count against this limit.
   if quotaLimit(account, 'waiting-invocations', '', now) then
     enterQueues()
   end
-  local refusing, limits = admitRequest(account, fn, now, redis.call('ZCARD', waiting), RECORD_BYTES + #data)
+  local waitingCount = redis.call('ZCARD', waiting) + redis.call('HLEN', given.prefix .. ':debounces:' .. given.tenant)
+  local refusing, limits = admitRequest(account, fn, now, waitingCount, RECORD_BYTES + #data, replaced and 1 or 0)
   if refusing then
     local states = quotaStates(limits)
     return {-1, refusing.quota, refusing.fn, quotaText(refusing.limit), quotaText(refusing.used), unpack(states)}
   end
   -- The first write must be one that a Redis at its memory limit refuses.
   local arrival = redis.call('INCR', arrivals)
+  if replaced then
+    replace(given.prefix, replaced, id)
+  end
   local latency = latencyOf(given, now)
   local fields = {}
   for i = first, last, 2 do
-    if ARGV[i] ~= 'latency' then
+    if not NOT_KEPT[ARGV[i]] then
       fields[#fields + 1] = ARGV[i]
       fields[#fields + 1] = ARGV[i + 1]
     end
@@ -177,6 +214,10 @@ local function create(place, at)
       fields[#fields + 1] = value
     end
   end
+  if given.debounceKey then
+    fields[#fields + 1] = 'notBefore'
+    fields[#fields + 1] = debounce(given, id, now, firstAt)
+  end
   redis.call('HSET', record, unpack(fields))
   if given.concurrencyKey then
     redis.call('SADD', given.concurrencyKey, id)
@@ -190,7 +231,9 @@ local function create(place, at)
   redis.call('HSET', job, 'name', 'invoke', 'data', '{"arrival":' .. arrival .. (latency and ',"latency":' .. latency or '') .. ',' ..
     string.sub(data, 2), 'opts', '{}', 'timestamp',
     submittedAt, 'delay', 0, 'priority', 0)
-  entering[#entering + 1] = { prefix = given.prefix, tenant = given.tenant, id = id, arrival = arrival }
+  if not given.debounceKey then
+    entering[#entering + 1] = { prefix = given.prefix, tenant = given.tenant, id = id, arrival = arrival }
+  end
   return {1, arrival, unpack(quotaStates(limits))}
 end
 

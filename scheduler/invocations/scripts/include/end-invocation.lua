@@ -1,6 +1,7 @@
 --- @include "../../../store/scripts/gather.lua"
 --- @include "./function-log.lua"
 --- @include "./file-usage.lua"
+--- @include "./leave-debounce.lua"
 --- @include "./listing.lua"
 --- @include "./publish-live.lua"
 --- @include "../../../quotas/scripts/include/account.lua"
@@ -14,7 +15,7 @@ local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChan
   'listing', 'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'childrenKey', 'unfinishedKey', 'functionKey', 'account',
   'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'shortAt', 'bytes', 'inboxClosed', 'inboxKept',
   'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'requeuedAt', 'shown', 'submitter',
-  'concurrencyKey', 'concurrencyLimit'}
+  'concurrencyKey', 'concurrencyLimit', 'debounceKey', 'debounceField', 'notBefore'}
 
 -- Invocations that this script has ended and that admission has not let go yet: lists of {tenant, id, holder}, by prefix of every key.
 local letGo = {}
@@ -103,6 +104,9 @@ local function endInvocation(a, record)
   end
   if record.concurrencyKey then
     gather('SREM', record.concurrencyKey, a.id)
+  end
+  if record.debounceKey then
+    leaveDebounce(record)
   end
   if record.latency then
     gather('SREM', record.account .. ':latency', a.id)

@@ -29,7 +29,7 @@ local function platformFailure(a, epoch, seq, code, message, data)
   a.seq = passLostTail(a, seq) + 1
   a.event = 'error'
   a.data = withUsage(a.record, data)
-  a.status = code == 'cancelled' and 'cancelled' or 'failed'
+  a.status = (code == 'cancelled' or code == 'superseded') and 'cancelled' or 'failed'
   a.code = code
   a.message = message
   endInvocation(a, readRecord(a.record))

@@ -27,14 +27,14 @@ end
 
 -- The held quota that has no room, or nil. A function's `concurrent-invocations` covers its running and waiting invocations. The tenant's
 -- invocations beyond its concurrency limit (without one: those in the queue) count against `waiting-invocations`; a concurrency limit of 0
--- refuses. `bytes` is what the invocation takes in Redis.
-local function noRoom(account, fn, now, waitingCount, bytes)
+-- refuses. `bytes` is what the invocation takes in Redis, `replaced` the number of open invocations of the function whose place it takes.
+local function noRoom(account, fn, now, waitingCount, bytes, replaced)
   local full = bytesRefusal(account, bytes, now)
   if full then
     return {quota = full[1], fn = '', limit = full[2], used = full[3]}
   end
   local open, openOne = unpack(redis.call('HMGET', account .. ':open', '*', fn))
-  open, openOne = tonumber(open or 0), tonumber(openOne or 0)
+  open, openOne, waitingCount = tonumber(open or 0) - replaced, tonumber(openOne or 0) - replaced, waitingCount - replaced
   local one = quotaLimit(account, 'concurrent-invocations', fn, now)
   if one and openOne >= one then
     return {quota = 'concurrent-invocations', fn = fn, limit = one, used = openOne}
@@ -80,9 +80,9 @@ local function quotaStates(limits)
 end
 
 -- Refuses a request of the tenant, or allows it to be stored. Returns the refusing quota or nil, then the limits with their present use.
-local function admitRequest(account, fn, now, waitingCount, bytes)
+local function admitRequest(account, fn, now, waitingCount, bytes, replaced)
   local limits = countedUse(account, fn, now)
-  local refusing = usedUp(limits) or noRoom(account, fn, now, waitingCount, bytes)
+  local refusing = usedUp(limits) or noRoom(account, fn, now, waitingCount, bytes, replaced)
   if refusing then
     -- A Redis too full to count this still refuses the request. A full Redis accepts PEXPIRE, and all later writes of a script that has
     -- written, so the script must not write now.

@@ -1,0 +1,169 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { openScheduler, type Scheduler } from '../scheduler.ts';
+import { beginAttempt, collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import type { Submission } from './submission.ts';
+
+const SECOND = 1000;
+const HOUR = 3_600_000;
+
+describe('debounce', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  /** The clock of the platform under test, milliseconds. */
+  let now = Date.now();
+  const open = () => openTestScheduler(redis, { clock: () => now, prefix: 'debounce' });
+  before(async () => {
+    redis = await TestRedis.start({ appendOnly: true });
+    scheduler = open();
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  const debounced = (key: string, options: Partial<Submission> = {}) =>
+    submission({
+      ...{ submittedAt: now, deadlineMs: 2 * HOUR, debounce: { key, delayMs: 10 * SECOND, maxMs: 25 * SECOND } },
+      ...options,
+    });
+  const submit = async (key: string, options: Partial<Submission> = {}) => {
+    const record = debounced(key, options);
+    assert.ok((await scheduler.invocations.create(record)).created);
+    return record;
+  };
+  const waits = async (tenant = 'default') => {
+    const { keys, redis: client } = scheduler.store;
+    const [entries, keysHeld, queued] = await Promise.all([
+      client.zcard(keys.debounced),
+      client.hlen(keys.debounces(tenant)),
+      client.zcard(keys.waiting(tenant)),
+    ]);
+    return { entries, keys: keysHeld, queued };
+  };
+  const ended = async (id: string) => {
+    const events = await collect(scheduler.events.follow(id, 0));
+    assert.equal(events.length, 1, 'exactly one terminal event');
+    return JSON.parse(events[0]?.data ?? '');
+  };
+
+  test('a later invocation takes the place of the waiting one, restarts the delay up to the maximum, and runs once', async () => {
+    const { invocations } = scheduler;
+    const first = await submit('doc-1', { input: '{"text":1}' });
+    const following = collect(scheduler.events.follow(first.id, 0));
+    assert.equal((await invocations.get(first.id))?.notBefore, now + 10 * SECOND);
+    now += 8 * SECOND;
+    const second = await submit('doc-1', { input: '{"text":2}' });
+    assert.deepEqual(JSON.parse((await following)[0]?.data ?? ''), {
+      code: 'superseded',
+      message: `A later invocation with the same debounce key takes its place: ${second.id}.`,
+      successor: second.id,
+    });
+    const record = await invocations.get(first.id);
+    assert.deepEqual(
+      [record?.status, record?.failure?.code, record?.successor],
+      ['cancelled', 'superseded', second.id],
+    );
+    now += 8 * SECOND;
+    assert.equal(
+      await invocations.releaseDebounced(),
+      0,
+      'the delay of the first one has passed, not that of the second',
+    );
+    const third = await submit('doc-1', { input: '{"text":3}' });
+    assert.equal(
+      (await invocations.get(third.id))?.notBefore,
+      now + 9 * SECOND,
+      'the maximum counts from the first one',
+    );
+    assert.equal((await ended(second.id)).successor, third.id);
+    assert.deepEqual(await waits(), { entries: 1, keys: 1, queued: 0 });
+
+    const between = submission({ submittedAt: now });
+    const { arrival } = (await invocations.create(between)) as { arrival: number };
+    now += 9 * SECOND;
+    assert.equal(await invocations.releaseDebounced(), 1);
+    assert.equal(await invocations.releaseDebounced(), 0);
+    assert.deepEqual(await waits(), { entries: 0, keys: 0, queued: 2 });
+    const released = await invocations.get(third.id);
+    assert.ok(released?.status === 'queued' && released.notBefore === null);
+    assert.ok(released.arrival > arrival, 'a wait for a delay earns no place before others');
+    const [job] = await scheduler.store.redis.hmget(`${scheduler.store.keys.jobs}:${third.id}`, 'data');
+    assert.equal(JSON.parse(job ?? '').arrival, released.arrival);
+    const attempt = await beginAttempt(scheduler, third.id, 'r1');
+    assert.ok('epoch' in attempt);
+    assert.equal(attempt.queuedAt, now, 'the delay does not count as time in the queue');
+    await invocations.finish(third.id, attempt.epoch, 1, { event: 'result', data: '{"output":3}' }, null);
+    await scheduler.control.requestCancel(between.id, 'x');
+    await submit('doc-1');
+    assert.deepEqual(await waits(), { entries: 1, keys: 1, queued: 0 }, 'the next one begins anew');
+  });
+
+  test('other functions, keys and tenants do not meet', async () => {
+    const all = [
+      await submit('same'),
+      await submit('same', { function: 'other' }),
+      await submit('same', { tenant: 'b' }),
+    ];
+    for (const { id } of all) {
+      assert.equal((await scheduler.invocations.get(id))?.status, 'queued');
+      assert.equal(await scheduler.control.requestCancel(id, 'enough'), 'cancelled');
+      assert.equal((await ended(id)).code, 'cancelled');
+    }
+    assert.deepEqual(await waits('b'), { ...(await waits('b')), keys: 0, queued: 0 });
+  });
+
+  test('a cancelled or overdue one leaves nothing that would run, and no successor supersedes it', async () => {
+    const cancelled = await submit('gone');
+    await scheduler.control.requestCancel(cancelled.id, 'enough');
+    const late = await submit('late');
+    await scheduler.invocations.fail(late.id, 'deadline-exceeded', 'late');
+    const held = (await waits()).keys;
+    const next = await submit('gone');
+    assert.equal((await waits()).keys, held + 1);
+    assert.equal((await scheduler.invocations.get(cancelled.id))?.successor, null);
+    assert.equal((await ended(late.id)).code, 'deadline-exceeded');
+    await scheduler.control.requestCancel(next.id, 'enough');
+    assert.equal((await waits()).keys, held);
+  });
+
+  test('another process releases what waits after a restart of Redis and of the platform', async () => {
+    const { id } = await submit('restart');
+    await scheduler.close();
+    await redis.restart();
+    scheduler = open();
+    assert.equal((await scheduler.admission.repair())?.returned, 0, 'the repair leaves it to its delay');
+    assert.equal((await waits()).queued, 0);
+    now += 10 * SECOND;
+    const reaping = openScheduler({ connect: redis.connect, clock: () => now, prefix: 'debounce', leaseMs: 500 });
+    reaping.reaper.start();
+    const { keys, redis: client } = scheduler.store;
+    await eventually(async () => (await client.zscore(keys.waiting('default'), id)) !== null, 'a reaper releases it');
+    await reaping.close();
+  });
+
+  test('quotas hold: keys are bounded, a waiting one counts, and a refused successor replaces nothing', async () => {
+    const { invocations, quotas } = scheduler;
+    const tenant = 'bounded';
+    const set = (quota: 'waiting-invocations' | 'requests-per-minute', limit: number) =>
+      quotas.set(tenant, { quota, function: null, limit, until: null }, { author: 'key', reason: '' });
+    await set('waiting-invocations', 1);
+    const first = await submit('a', { tenant });
+    await assert.rejects(invocations.create(debounced('b', { tenant })), { code: 'quota-exceeded' });
+    await assert.rejects(invocations.create(submission({ tenant })), { code: 'quota-exceeded' });
+    const concurrency = { key: 'one', limit: 1 };
+    const second = await submit('a', { tenant, concurrency });
+    const third = await submit('a', { tenant, concurrency });
+    await set('requests-per-minute', 3);
+    await assert.rejects(invocations.create(debounced('a', { tenant })), { code: 'quota-exceeded' });
+    assert.equal((await invocations.get(third.id))?.status, 'queued');
+    for (const { id } of [first, second]) assert.equal((await ended(id)).code, 'superseded');
+
+    const { redis: client, keys } = scheduler.store;
+    const most = Array.from({ length: 1000 }, (_, i) => [`story k${i}`, `inv-${i} ${now}`]).flat();
+    await client.hset(keys.debounces('full'), ...most);
+    await assert.rejects(invocations.create(debounced('more', { tenant: 'full' })), { code: 'debounce-keys-full' });
+    await submit('k1', { tenant: 'full' });
+  });
+});

@@ -1,0 +1,24 @@
+-- Debounced invocations wait outside their tenants' queues until their delay has passed. `<prefix>:debounced` (sorted set) has their ids by
+-- the end of the delay. `debounceKey` of a record is its tenant's hash of waiting ones: `debounceField` (function and key) to id and time of
+-- the first submission.
+
+-- Most keys of a tenant that wait at once.
+local MAX_DEBOUNCE_KEYS = 1000
+
+-- The invocation that waits with the same function and key, or nil, and the time of the first one that it stands for. An entry whose
+-- invocation Redis has lost does not count.
+local function debouncedBefore(given, now)
+  local id, first = string.match(redis.call('HGET', given.debounceKey, given.debounceField) or '', '^(%S+) (%d+)$')
+  if id and redis.call('HGET', given.prefix .. ':invocation:' .. id, 'status') == 'queued' then
+    return id, tonumber(first)
+  end
+  return nil, now
+end
+
+-- Lets an invocation wait; returns when its delay ends.
+local function debounce(given, id, now, first)
+  local till = math.min(now + tonumber(given.debounceDelayMs), first + tonumber(given.debounceMaxMs))
+  redis.call('HSET', given.debounceKey, given.debounceField, id .. ' ' .. string.format('%.0f', first))
+  redis.call('ZADD', given.prefix .. ':debounced', till, id)
+  return till
+end

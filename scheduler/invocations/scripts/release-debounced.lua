@@ -1,0 +1,49 @@
+--[[
+  Puts the invocations whose debounce delay has passed into their tenants' queues, as if they were submitted now.
+
+  KEYS[1] debounced invocations (sorted set)
+  KEYS[2] arrivals (counter)
+
+  ARGV[1] prefix of every key
+  ARGV[2] now, ms
+  ARGV[3] most invocations to release
+
+  Returns the number of released invocations.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+--- @include "../../admission/scripts/include/admission.lua"
+--- @include "./include/leave-debounce.lua"
+
+local prefix, now = ARGV[1], ARGV[2]
+local released = {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[3])) do
+  local key, job = prefix .. ':invocation:' .. id, prefix .. ':bull:invocations:' .. id
+  local status, tenant, debounceKey, debounceField, before = unpack(redis.call('HMGET', key, 'status', 'tenant', 'debounceKey',
+    'debounceField', 'arrival'))
+  local data = redis.call('HGET', job, 'data')
+  redis.call('ZREM', KEYS[1], id)
+  -- Redis may have lost the record or the job; `repair` ends an invocation without a job.
+  if debounceKey then
+    leaveDebounce({ id = id, prefix = prefix, debounceKey = debounceKey, debounceField = debounceField })
+  end
+  if status == 'queued' and data then
+    -- An early submission earns no place before others, here or in the memory of a GPU host. The place of one with latency targets lies ahead
+    -- of all, and stays.
+    local arrival = tonumber(before)
+    if redis.call('HEXISTS', key, 'latency') == 0 then
+      arrival = redis.call('INCR', KEYS[2])
+      redis.call('HSET', job, 'data', (string.gsub(data, '^{"arrival":%d+', '{"arrival":' .. arrival, 1)))
+    end
+    redis.call('HSET', key, 'arrival', arrival, 'requeuedAt', now)
+    redis.call('HDEL', key, 'debounceKey', 'debounceField', 'notBefore')
+    released[#released + 1] = { tenant = tenant, id = id, arrival = arrival }
+  end
+end
+if #released > 0 then
+  changeAdmission(prefix, now, function(a)
+    for _, one in ipairs(released) do
+      enterQueue(a, one.tenant, one.id, one.arrival)
+    end
+  end)
+end
+return #released
