@@ -97,6 +97,10 @@ export interface Keys {
   alive(runtimeId: string): string;
   /** Hash with a TTL: a runtime's last fetch of jobs, see `admission/scripts/take-jobs.lua`. */
   fetch(runtimeId: string): string;
+  /** Set: invocations whose jobs a runtime holds. */
+  held(runtimeId: string): string;
+  /** Hash: when reapers looked for dead runtimes, see `runtimes/scripts/due.lua`. */
+  readonly looks: string;
   /** Hash: cancels requested of a runtime, invocation to reason. */
   cancels(runtimeId: string): string;
   /** Channel: cancels for a runtime. */
@@ -264,6 +268,8 @@ export function createKeys(prefix = 'pie'): Keys {
     runtimes: at('runtimes'),
     alive: (runtimeId) => at('runtime', runtimeId, 'alive'),
     fetch: (runtimeId) => at('runtime', runtimeId, 'fetch'),
+    held: (runtimeId) => at('runtime', runtimeId, 'held'),
+    looks: at('runtimes', 'looks'),
     cancels: (runtimeId) => at('runtime', runtimeId, 'cancels'),
     cancelChannel: (runtimeId) => at('runtime', runtimeId, 'cancel-channel'),
     functions: (tenant) => at('functions', tenant),

@@ -7,11 +7,17 @@ import type { Store } from '../store/store.ts';
 
 const LEAVE_ACTIVE = loadScript(new URL('./scripts/leave-active.lua', import.meta.url));
 
+const ORPHANS = loadScript(new URL('./scripts/orphans.lua', import.meta.url));
+
+/** A job or a child, and the runtime that has it. */
+export interface Holding {
+  readonly id: string;
+  readonly runtimeId: string;
+}
+
 /** A job that BullMQ counts as active. */
 export interface ActiveJob {
   readonly id: string;
-  /** The runtime that fetched it. */
-  readonly runtimeId: string | null;
   /** Time of the fetch, by the clock of Redis. */
   readonly fetchedAt: number;
   /** Token of the fetch. */
@@ -36,20 +42,33 @@ export class ActiveJobs {
     this.#queue = store.keys.jobs;
   }
 
-  /** Lists every active job and its holder, except those for which `passed` returns true. */
-  async list(passed: (id: string) => boolean = () => false): Promise<ActiveJob[]> {
-    const ids = await this.#store.call((redis) => redis.lrange(`${this.#queue}:active`, 0, -1));
+  /** Lists the jobs that a runtime holds, except those for which `passed` returns true. */
+  async heldBy(runtimeId: string, passed: (id: string) => boolean = () => false): Promise<ActiveJob[]> {
+    const ids = await this.#store.call((redis) => redis.smembers(this.#store.keys.held(runtimeId)));
     const wanted = ids.filter((id) => !passed(id));
     const jobs = await Promise.all(
       wanted.map(async (id) => {
         const job = `${this.#queue}:${id}`;
-        const [[runtimeId, fetchedAt], fetchToken] = await this.#store.call((redis) =>
+        const [[holder, fetchedAt], fetchToken] = await this.#store.call((redis) =>
           Promise.all([redis.hmget(job, 'pb', 'processedOn'), redis.get(`${job}:lock`)]),
         );
-        return { id, runtimeId: runtimeId ?? null, fetchedAt: Number(fetchedAt ?? 0), fetchToken };
+        return { id, holder, fetchedAt: Number(fetchedAt ?? 0), fetchToken };
       }),
     );
-    return jobs;
+    return jobs.filter(({ holder }) => holder === runtimeId);
+  }
+
+  /**
+   * Lists jobs, and children that have not ended, whose runtimes are not registered. Of all callers within the interval one looks; the
+   * others get null.
+   */
+  async orphans(intervalMs: number): Promise<{ readonly jobs: Holding[]; readonly children: Holding[] } | null> {
+    const { keys } = this.#store;
+    const watched = [`${this.#queue}:active`, keys.children, keys.runtimes, keys.looks];
+    const reply = await this.#store.script(ORPHANS, watched, [`${this.#queue}:`, intervalMs]);
+    if (reply === null) return null;
+    const [jobs, children] = Array.isArray(reply) ? reply : [];
+    return { jobs: holdings(jobs), children: holdings(children) };
   }
 
   /** The runtime that holds a job, or null when none does. */
@@ -104,4 +123,13 @@ export class ActiveJobs {
         throw new StoreError('store-corrupt', `leave-active answered ${JSON.stringify(reply)}.`);
     }
   }
+}
+
+function holdings(reply: unknown): Holding[] {
+  if (!Array.isArray(reply))
+    throw new StoreError('store-corrupt', `The script orphans answered ${JSON.stringify(reply)}.`);
+  return Array.from({ length: reply.length / 2 }, (_, i) => ({
+    id: String(reply[2 * i]),
+    runtimeId: String(reply[2 * i + 1]),
+  }));
 }

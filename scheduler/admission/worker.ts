@@ -150,7 +150,7 @@ export class AdmissionWorker {
     for (const cleanup of this.#cleanups.splice(0)) cleanup();
     this.#fetcher.close();
     // Redis may have answered a fetch while the connection closed, and a run may not have ended: give all those jobs back.
-    const left = (await active.list()).filter(({ runtimeId }) => runtimeId === lease.id);
+    const left = await active.heldBy(lease.id);
     await Promise.all(left.map(({ id }) => active.giveBack(id, lease.id)));
     for (const held of this.#running) clearTimeout(held.deadline);
     this.#running.clear();
@@ -312,8 +312,8 @@ export class AdmissionWorker {
   async #settleUnknown(fetchedBefore: number): Promise<void> {
     const { active, lease } = this.#options;
     const known = (id: string) => this.#jobs.has(id);
-    for (const { id, runtimeId, fetchedAt, fetchToken } of await active.list(known)) {
-      if (runtimeId !== lease.id || fetchedAt > fetchedBefore || known(id)) continue;
+    for (const { id, fetchedAt, fetchToken } of await active.heldBy(lease.id, known)) {
+      if (fetchedAt > fetchedBefore || known(id)) continue;
       // The present fetch may answer with it.
       if (this.#fetching && fetchToken !== null && fetchToken === this.#fetcher.unanswered) continue;
       await active.lost(id, lease.id, fetchToken ?? '');

@@ -14,6 +14,10 @@ const DUE = loadScript(new URL('./scripts/due.lua', import.meta.url));
 
 /** Rounds per lease in which the reaper checks leases and deadlines. */
 const ROUNDS_PER_LEASE = 5;
+/** Reapers that keep this pace: those of a larger platform take turns, so that all of them together ask no more often. */
+const REAPERS_AT_PACE = 8;
+/** Time between two looks of all reapers, as a part of a lease, after which leases may have run out because Redis stood still. */
+const PAUSE = 1 / 2;
 /** Checks per lease for a pause of this process. */
 const BEATS_PER_LEASE = 10;
 /** A delay of more than this part of a lease means that this process or Redis stood still. */
@@ -54,6 +58,7 @@ export class Reaper {
   /** Time from which every living runtime has been able to renew its lease. */
   #reachableSince = 0;
   #searchedAt = 0;
+  #runtimes = 0;
   #running: Promise<void> | undefined;
   #stopped = true;
   readonly #onReady = () => {
@@ -91,13 +96,21 @@ export class Reaper {
       this.#running = this.#round()
         .catch((error) => this.#options.onError?.(StoreError.from(error)))
         .finally(() => this.#schedule());
-    }, this.#leaseMs / ROUNDS_PER_LEASE);
+    }, this.#waitMs());
+  }
+
+  /** Time until the next round. In a large platform it is random, so that the reapers spread over the time. */
+  #waitMs(): number {
+    const waitMs = this.#leaseMs / ROUNDS_PER_LEASE;
+    const turns = this.#runtimes / REAPERS_AT_PACE;
+    return turns <= 1 ? waitMs : waitMs * turns * 2 * Math.random();
   }
 
   async #round(): Promise<void> {
     const { runtimes, invocations, admission, keyValues, removals } = this.#options;
     const asked = performance.now();
     const due = await this.#due();
+    this.#runtimes = due.runtimes;
     // Redis or its connection stood still, so the runtimes' renewals were delayed too.
     if (performance.now() - asked > this.#leaseMs * LATE) this.#reachableSince = performance.now();
     for (const id of due.dead) {
@@ -111,7 +124,7 @@ export class Reaper {
     if (due.removals) await this.#step(() => removals.sweep());
     if (performance.now() - this.#searchedAt < Math.min(SEARCH_INTERVAL_MS, this.#leaseMs)) return;
     this.#searchedAt = performance.now();
-    if (this.#leasesCount) await this.#step(() => runtimes.recoverOrphans());
+    if (this.#leasesCount) await this.#step(() => runtimes.recoverOrphans(SEARCH_INTERVAL_MS));
     await this.#step(() => this.#repair());
     await this.#step(() => this.#repairAccounts());
   }
@@ -120,16 +133,10 @@ export class Reaper {
   async #due() {
     const { store } = this.#options;
     const { keys } = store;
-    const watched = [
-      keys.runtimes,
-      keys.deadlines,
-      `${keys.admission}:tenants`,
-      keys.storedSweeps,
-      keys.removals,
-      keys.debounced,
-    ];
-    const reply = await store.script(DUE, watched, [keys.prefix, store.clock(), OVERDUE_COUNT]);
-    const [dead, overdue, waiting, expired, removals, debounced] = Array.isArray(reply) ? reply : [];
+    const things = [keys.deadlines, `${keys.admission}:tenants`, keys.storedSweeps, keys.removals, keys.debounced];
+    const args = [keys.prefix, store.clock(), OVERDUE_COUNT, this.#leaseMs, this.#leaseMs * PAUSE];
+    const reply = await store.script(DUE, [keys.runtimes, ...things, keys.looks], args);
+    const [dead, overdue, waiting, expired, removals, debounced, runtimes] = Array.isArray(reply) ? reply : [];
     if (!Array.isArray(dead) || !Array.isArray(overdue))
       throw new StoreError('store-corrupt', `The script due answered ${JSON.stringify(reply)}.`);
     return {
@@ -139,6 +146,7 @@ export class Reaper {
       expired: expired === 1,
       removals: removals === 1,
       debounced: debounced === 1,
+      runtimes: Number(runtimes),
     };
   }
 

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { ActiveJobs } from '../admission/active-jobs.ts';
+import type { ActiveJobs, Holding } from '../admission/active-jobs.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { LiveAddress } from '../live/live.ts';
 import { StoreError } from '../store/errors.ts';
@@ -51,17 +51,17 @@ export class Runtimes {
   /** Registered runtimes: alive, or dead and not recovered yet. */
   async list(): Promise<RuntimeInfo[]> {
     const { keys } = this.#store;
-    const stored = await this.#store.call((redis) => redis.hgetall(keys.runtimes));
-    return Promise.all(
-      Object.entries(stored).map(async ([id, text]) => {
-        const load = await this.#store.call((redis) => redis.get(keys.alive(id)));
-        return {
-          ...parse<StoredRuntime>(text),
-          alive: load !== null,
-          load: load === null ? null : parse<RuntimeLoad>(load),
-        };
-      }),
-    );
+    const stored = Object.entries(await this.#store.call((redis) => redis.hgetall(keys.runtimes)));
+    if (stored.length === 0) return [];
+    const loads = await this.#store.call((redis) => redis.mget(stored.map(([id]) => keys.alive(id))));
+    return stored.map(([, text], i) => {
+      const load = loads[i] ?? null;
+      return {
+        ...parse<StoredRuntime>(text),
+        alive: load !== null,
+        load: load === null ? null : parse<RuntimeLoad>(load),
+      };
+    });
   }
 
   /**
@@ -91,24 +91,22 @@ export class Runtimes {
    */
   async recover(runtimeId: string): Promise<Recovery> {
     await unregister(this.#store, runtimeId);
-    const recovery = await this.#take((job) => job.runtimeId === runtimeId);
+    const held = await this.#active.heldBy(runtimeId);
+    const recovery = await this.#take(held.map(({ id }) => ({ id, runtimeId })));
     await this.#loseChildren((owner) => owner === runtimeId);
     return recovery;
   }
 
-  /** Recovers active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. */
-  async recoverOrphans(): Promise<Recovery> {
-    const [before, children] = await Promise.all([this.#active.list(), this.#invocations.children()]);
-    if (before.length === 0 && children.size === 0) return { waiting: 0, failed: 0, cancelled: 0, dropped: 0 };
-    const registered = new Set(await this.#store.call((redis) => redis.hkeys(this.#store.keys.runtimes)));
-    const orphans = new Set(
-      before.filter((job) => job.runtimeId === null || !registered.has(job.runtimeId)).map(({ id }) => id),
-    );
-    const recovery = await this.#take(
-      (job) => orphans.has(job.id) && (job.runtimeId === null || !registered.has(job.runtimeId)),
-    );
-    const dead = new Set([...children.values()].filter((owner) => !registered.has(owner)));
-    await this.#loseChildren((owner) => dead.has(owner));
+  /**
+   * Recovers active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. Returns null when
+   * another process looked for them within the interval.
+   */
+  async recoverOrphans(intervalMs = 0): Promise<Recovery | null> {
+    const orphans = await this.#active.orphans(intervalMs);
+    if (orphans === null) return null;
+    const recovery = await this.#take(orphans.jobs);
+    const dead = new Set(orphans.children.map(({ runtimeId }) => runtimeId));
+    if (dead.size > 0) await this.#loseChildren((owner) => dead.has(owner));
     return recovery;
   }
 
@@ -125,11 +123,8 @@ export class Runtimes {
     }
   }
 
-  async #take(which: (job: { id: string; runtimeId: string | null }) => boolean): Promise<Recovery> {
-    const jobs = (await this.#active.list()).filter(which);
-    const outcomes = await Promise.all(
-      jobs.map(({ id, runtimeId }) => (runtimeId === null ? 'not-held' : this.#active.lost(id, runtimeId))),
-    );
+  async #take(jobs: readonly Holding[]): Promise<Recovery> {
+    const outcomes = await Promise.all(jobs.map(({ id, runtimeId }) => this.#active.lost(id, runtimeId)));
     const count = (outcome: string) => outcomes.filter((value) => value === outcome).length;
     return {
       waiting: count('waiting'),

@@ -74,6 +74,7 @@ export async function hold({ admission, store }: Scheduler, id: string, runtimeI
   // Updates the capacity, so that no other invocation is admitted into the removed offer.
   await admission.admit();
   await redis.lpush(`${keys.jobs}:active`, id);
+  await redis.sadd(keys.held(runtimeId), id);
   await redis.hset(`${keys.jobs}:${id}`, 'pb', runtimeId, 'processedOn', Date.now());
 }
 

@@ -29,6 +29,7 @@ const SUITES: readonly { readonly name: string; readonly quick: boolean }[] = [
     'flood',
     'classes',
     'admission',
+    'fleet',
     'pressure',
     'scaling',
     'index',

@@ -11,6 +11,7 @@ import { concurrency } from './concurrency.ts';
 import { constrained } from './constrained.ts';
 import { engine } from './engine/engine.ts';
 import { fairness } from './fairness.ts';
+import { fleet } from './fleet/bench.ts';
 import { flood } from './flood.ts';
 import { forks } from './forks.ts';
 import { generate } from './generate.ts';
@@ -46,6 +47,7 @@ const BENCHES: readonly Bench[] = [
   scaling,
   soak,
   admission,
+  fleet,
   flood,
   classes,
   tenants,

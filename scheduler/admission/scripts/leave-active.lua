@@ -45,6 +45,7 @@ end
 if redis.call('LREM', active, -1, id) == 0 then
   return 'not-held'
 end
+redis.call('SREM', prefix .. ':runtime:' .. runtimeId .. ':held', id)
 local fetchedBy = redis.call('GET', job .. ':lock')
 redis.call('DEL', job .. ':lock')
 redis.call('SREM', KEYS[7], id)

@@ -61,6 +61,7 @@ local function take()
     ids[i] = id
   end
   if #ids > 0 then
+    redis.call('SADD', prefix .. ':runtime:' .. runtimeId .. ':held', unpack(ids))
     redis.call('DEL', fetch)
     redis.call('HSET', fetch, 'token', token, 'jobs:' .. token, table.concat(ids, ' '))
     redis.call('PEXPIRE', fetch, FETCH_MS)

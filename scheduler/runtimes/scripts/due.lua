@@ -1,23 +1,40 @@
 --[[
   Tells a reaper what there is to do, so that an idle platform costs one command a round.
 
+  No runtime counts as dead until reapers have looked for the length of a lease without a long pause: while Redis stood still, no runtime
+  could renew its lease.
+
   KEYS[1] registered runtimes (hash)
   KEYS[2] deadlines of invocations that have not ended (sorted set)
   KEYS[3] tenants with invocations that wait or are admitted (set)
   KEYS[4] tenants by the time of their next expiring stored value (sorted set)
   KEYS[5] removed functions and versions that still drain (hash)
   KEYS[6] debounced invocations by the end of their delay (sorted set)
+  KEYS[7] looks of all reapers (hash): `at`, the last one, and `since`, the first one after the last pause; ms by the clock of Redis
   ARGV[1] prefix of every key
   ARGV[2] now, ms
   ARGV[3] most overdue invocations returned
+  ARGV[4] how long a lease holds, ms
+  ARGV[5] time between two looks that counts as a pause, ms
 
   Returns {ids of runtimes whose lease has run out, ids of overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have
-  expired, 1 when removals are under way, 1 when debounced invocations are due}.
+  expired, 1 when removals are under way, 1 when debounced invocations are due, number of registered runtimes}.
 ]]
+--- @include "../../store/scripts/even-when-full.lua"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local at, since = unpack(redis.call('HMGET', KEYS[7], 'at', 'since'))
+if not at or now - at > tonumber(ARGV[5]) or now < tonumber(at) then
+  since = now
+end
+redis.call('HSET', KEYS[7], 'at', now, 'since', since)
+
 local dead = {}
-for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
-  if redis.call('EXISTS', ARGV[1] .. ':runtime:' .. id .. ':alive') == 0 then
-    dead[#dead + 1] = id
+if now - since >= tonumber(ARGV[4]) then
+  for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if redis.call('EXISTS', ARGV[1] .. ':runtime:' .. id .. ':alive') == 0 then
+      dead[#dead + 1] = id
+    end
   end
 end
 return {
@@ -27,4 +44,5 @@ return {
   redis.call('ZCOUNT', KEYS[4], '-inf', ARGV[2]) > 0 and 1 or 0,
   redis.call('EXISTS', KEYS[5]),
   redis.call('ZCOUNT', KEYS[6], '-inf', ARGV[2]) > 0 and 1 or 0,
+  redis.call('HLEN', KEYS[1]),
 }

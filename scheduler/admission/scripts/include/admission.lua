@@ -21,6 +21,7 @@
 --   turns (sorted set): tenants whose own limits let their head start, by virtual start time
 --   modest (sorted set): tenants in turns that hold few slots, or whose head has latency targets
 --   kept (sorted set): tenants in turns for whose head room is kept
+-- `<prefix>:runtime:<runtime>:held` (set): invocations whose jobs a runtime holds.
 -- `<prefix>:waiting:<tenant>` (sorted set): the tenant's queue, by arrival. Invocations in a queue are BullMQ jobs in none of BullMQ's lists.
 
 -- `changeAdmission` opens, changes, admits and closes; the functions of the first queue are such changes. The others are for scripts that
@@ -130,6 +131,11 @@ end
 
 local function queueOf(a, tenant)
   return a.prefix .. ':waiting:' .. tenant
+end
+
+-- The jobs that a runtime holds (set): those that name it as their holder in `pb`.
+local function heldKey(a, runtimeId)
+  return a.prefix .. ':runtime:' .. runtimeId .. ':held'
 end
 
 local function recordOf(a, id)

@@ -54,11 +54,11 @@ end
 -- Sums the slots and expected pages by model of the admitted invocations that a runtime holds.
 local function heldBy(a, runtimeId)
   local held = { slots = 0, pages = {} }
-  local ledger = redis.call('HGETALL', a.base .. 'ledger')
-  for i = 1, #ledger, 2 do
-    if redis.call('HGET', a.queue .. ledger[i], 'pb') == runtimeId then
+  for _, id in ipairs(redis.call('SMEMBERS', heldKey(a, runtimeId))) do
+    local entry = redis.call('HGET', a.base .. 'ledger', id)
+    if entry then
       held.slots = held.slots + 1
-      for model, count in pairs(cjson.decode(ledger[i + 1]).pages) do
+      for model, count in pairs(cjson.decode(entry).pages) do
         held.pages[model] = (held.pages[model] or 0) + count
       end
     end

@@ -119,6 +119,7 @@ function leaveAdmission(a, tenant, id, holder)
       -- Search from the tail, where the oldest jobs are.
       redis.call('LREM', a.queue .. 'active', -1, id)
       redis.call('SREM', a.queue .. 'stalled', id)
+      redis.call('SREM', heldKey(a, held), id)
       dropJob(a, id)
     end
   end
@@ -130,7 +131,11 @@ end
 -- Puts an invocation into its tenant's queue by arrival: a new one, or one that comes back from a runtime.
 function enterQueue(a, tenant, id, arrival)
   leaveLedger(a, id)
-  redis.call('HDEL', a.queue .. id, 'pb', 'processedOn')
+  local holder = redis.call('HGET', a.queue .. id, 'pb')
+  if holder then
+    redis.call('SREM', heldKey(a, holder), id)
+    redis.call('HDEL', a.queue .. id, 'pb', 'processedOn')
+  end
   redis.call('ZADD', queueOf(a, tenant), arrival, id)
   settle(a, tenant)
 end

@@ -1,0 +1,41 @@
+--[[
+  Looks for active jobs and for children whose runtime is not registered: the runtime took them after it was declared dead.
+
+  KEYS[1] BullMQ active (list)
+  KEYS[2] children that have not ended (hash), id to runtime
+  KEYS[3] registered runtimes (hash)
+  KEYS[4] looks of all reapers (hash): `orphansAt`, the last look here, ms by the clock of Redis
+  ARGV[1] prefix of the keys of jobs
+  ARGV[2] least time between two looks, ms
+
+  Returns {{job, runtime, ...}, {child, runtime, ...}}, or nothing when the last look was less than ARGV[2] ago.
+]]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local last = tonumber(redis.call('HGET', KEYS[4], 'orphansAt') or 0)
+if last <= now and now - last < tonumber(ARGV[2]) then
+  return false
+end
+-- A full Redis refuses it; then every caller looks.
+redis.pcall('HSET', KEYS[4], 'orphansAt', now)
+
+local registered = {}
+for _, id in ipairs(redis.call('HKEYS', KEYS[3])) do
+  registered[id] = true
+end
+local jobs, children = {}, {}
+for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
+  local holder = redis.call('HGET', ARGV[1] .. id, 'pb')
+  if holder and not registered[holder] then
+    jobs[#jobs + 1] = id
+    jobs[#jobs + 1] = holder
+  end
+end
+local all = redis.call('HGETALL', KEYS[2])
+for i = 1, #all, 2 do
+  if not registered[all[i + 1]] then
+    children[#children + 1] = all[i]
+    children[#children + 1] = all[i + 1]
+  end
+end
+return { jobs, children }

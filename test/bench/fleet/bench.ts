@@ -1,0 +1,205 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Redis } from 'ioredis';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { redisCpuUs } from '../bare-queue.ts';
+import type { Bench, BenchReport } from '../bench.ts';
+import { inTurn } from '../rounds.ts';
+import { format, formatSpread, spread } from '../statistics.ts';
+import { Fleet, type FleetSize } from './fleet.ts';
+
+const GATEWAYS = 2;
+const SLOTS = 2;
+const SMALL: FleetSize = { runtimes: 100, tenants: 1000, gateways: GATEWAYS, slots: SLOTS };
+const LARGE: FleetSize = { runtimes: 1000, tenants: 10_000, gateways: GATEWAYS, slots: SLOTS };
+/** Time over which each load is measured. */
+const WINDOW_MS = 15_000;
+const QUICK_WINDOW_MS = 4000;
+/** Time after a fleet's start and after its queues have filled, in which the last runtimes settle. */
+const SETTLE_MS = 2000;
+/** Interval of the ends of invocations; with each, another one is submitted. */
+const END_EVERY_MS = 10;
+/** Interval of reads of the registry, as by dashboards and scrapes. */
+const READ_EVERY_MS = 1000;
+const AIM_CORE = 0.05;
+const AIM_MS = 1;
+
+/** Work of Redis over one window. */
+interface Work {
+  /** Part of a core, of all threads of Redis. */
+  readonly core: number;
+  readonly commandsPerSecond: number;
+  /** 99th percentile and most of the time of one script, ms, rounded up by Redis. */
+  readonly scriptP99Ms: number;
+  readonly scriptMostMs: number;
+}
+
+interface Sample {
+  readonly size: FleetSize;
+  readonly startMs: number;
+  readonly idle: Work;
+  readonly waiting: Work;
+  readonly turnover: Work & { readonly ended: number; readonly begun: number };
+  /** CPU of Redis for one invocation of the turnover, beyond that of the same fleet without turnover, ms. */
+  readonly decisionMs: number;
+  readonly lost: number;
+}
+
+/** Housekeeping and admission of a fleet whose runtimes run no code. */
+export const fleet: Bench = {
+  name: 'fleet',
+  summary: '1,000 simulated runtimes and 10,000 tenants: CPU of Redis for housekeeping and for an admission',
+  help: `Registers ${LARGE.runtimes} runtimes (their connections, leases, renewals, fetches and reapers, without sandboxes; each describes a GPU host of
+its own) and ${GATEWAYS} gateways on a Redis of its own. Measures the CPU of Redis without invocations, then with all slots taken and a queue of each
+of ${LARGE.tenants} tenants, then while every ${END_EVERY_MS} ms an invocation ends, the next one is admitted and begins, and another is submitted. The cost of a
+decision is what Redis spends on the whole life of one invocation. The baseline is a fleet of a tenth. A round measures both, in turns.`,
+  async run({ repetitions, quick, progress }) {
+    const windowMs = quick ? QUICK_WINDOW_MS : WINDOW_MS;
+    const samples: Sample[] = [];
+    for (let round = 0; round < (quick ? 1 : repetitions); round++) {
+      const sides = [SMALL, LARGE].map((size) => async () => {
+        const sample = await measure(size, windowMs);
+        progress(
+          `round ${round + 1}, ${size.runtimes} runtimes: ${format(sample.startMs / 1000, 1)} s to start, idle ${percent(sample.idle.core)}, ` +
+            `waiting ${percent(sample.waiting.core)}, turnover ${percent(sample.turnover.core)} of a core, ${format(sample.decisionMs, 3)} ms a decision`,
+        );
+        return sample;
+      });
+      samples.push(...(await inTurn(round, sides)));
+    }
+    return report(samples);
+  },
+};
+
+const percent = (share: number): string => `${format(100 * share, 1)} %`;
+
+async function measure(size: FleetSize, windowMs: number): Promise<Sample> {
+  const server = await TestRedis.start({ appendOnly: true });
+  try {
+    const startMs = performance.now();
+    await using fleet = await Fleet.start(server, size);
+    const startedMs = performance.now() - startMs;
+    const redis = server.connect();
+    await sleep(SETTLE_MS);
+    const reading = every(READ_EVERY_MS, () => fleet.readRegistry());
+    try {
+      const idle = await workOver(redis, () => sleep(windowMs));
+      await fleet.fill();
+      await sleep(SETTLE_MS);
+      const waiting = await workOver(redis, () => sleep(windowMs));
+      const [begunBefore, endedBefore] = [fleet.begun, fleet.ended];
+      const work = await workOver(redis, async () => {
+        const turning = every(END_EVERY_MS, async () => {
+          fleet.endOne();
+          await fleet.submitOne();
+        });
+        await sleep(windowMs);
+        await turning.stop();
+      });
+      const turnover = { ...work, ended: fleet.ended - endedBefore, begun: fleet.begun - begunBefore };
+      fleet.check();
+      if (turnover.ended === 0) throw new Error('no invocation ended');
+      const extraMs = (work.core - waiting.core) * work.elapsedMs;
+      const decisionMs = extraMs / turnover.ended;
+      return { size, startMs: startedMs, idle, waiting, turnover, decisionMs, lost: fleet.lost };
+    } finally {
+      await reading.stop();
+    }
+  } finally {
+    await server.stop();
+  }
+}
+
+/** Works at fixed times until it is stopped, whether or not earlier work has ended. The first failure appears when it stops. */
+function every(intervalMs: number, work: () => Promise<void>): { stop(): Promise<void> } {
+  const pending = new Set<Promise<void>>();
+  const failures: unknown[] = [];
+  const startMs = performance.now();
+  let done = 0;
+  const timer = setInterval(() => {
+    for (; done < (performance.now() - startMs) / intervalMs; done++) {
+      const one = work()
+        .catch((error) => void failures.push(error))
+        .finally(() => pending.delete(one));
+      pending.add(one);
+    }
+  }, intervalMs);
+  return {
+    async stop() {
+      clearInterval(timer);
+      await Promise.all(pending);
+      if (failures.length > 0) throw failures[0];
+    },
+  };
+}
+
+async function workOver(redis: Redis, during: () => Promise<unknown>): Promise<Work & { readonly elapsedMs: number }> {
+  await redis.config('RESETSTAT');
+  const beforeUs = await redisCpuUs(redis);
+  const startMs = performance.now();
+  await during();
+  const cpuUs = (await redisCpuUs(redis)) - beforeUs;
+  const elapsedMs = performance.now() - startMs;
+  const [stats, latencies] = [await redis.info('stats'), await redis.info('latencystats')];
+  const commands = Number(/^total_commands_processed:(\d+)/m.exec(stats)?.[1]);
+  const script = /^latency_percentiles_usec_evalsha:.*?p99=([\d.]+),p99.9=([\d.]+)/m.exec(latencies);
+  return {
+    elapsedMs,
+    core: cpuUs / 1000 / elapsedMs,
+    commandsPerSecond: (commands * 1000) / elapsedMs,
+    scriptP99Ms: Number(script?.[1]) / 1000,
+    scriptMostMs: Number(script?.[2]) / 1000,
+  };
+}
+
+function report(samples: readonly Sample[]): BenchReport {
+  const rows = [SMALL, LARGE].map((size) => {
+    const own = samples.filter((sample) => sample.size === size);
+    const of = (pick: (sample: Sample) => number, digits: number) => formatSpread(spread(own.map(pick)), digits);
+    return [
+      `${size.runtimes}, ${size.tenants}`,
+      of(({ idle }) => 100 * idle.core, 1),
+      of(({ waiting }) => 100 * waiting.core, 1),
+      of(({ turnover }) => 100 * turnover.core, 1),
+      of(({ decisionMs }) => decisionMs, 3),
+      of(({ turnover }) => turnover.scriptP99Ms, 2),
+      of(({ startMs }) => startMs / 1000, 1),
+      String(own.reduce((sum, { lost }) => sum + lost, 0)),
+    ];
+  });
+  const pairs = samples.filter(({ size }) => size === LARGE);
+  const small = samples.filter(({ size }) => size === SMALL);
+  const over = (pick: (sample: Sample) => number) =>
+    formatSpread(spread(pairs.map((large, i) => pick(large) / pick(small[i] ?? large))), 1);
+  return {
+    title: 'Redis under a fleet of simulated runtimes',
+    header: [
+      'runtimes, tenants',
+      'idle, % of a core',
+      'all waiting, % of a core',
+      'turnover, % of a core',
+      'decision, ms',
+      'script p99, ms',
+      'start, s',
+      'leases lost',
+    ],
+    rows: [
+      ...rows,
+      [
+        'large over small',
+        over(({ idle }) => idle.core),
+        over(({ waiting }) => waiting.core),
+        over(({ turnover }) => turnover.core),
+        over(({ decisionMs }) => decisionMs),
+        over(({ turnover }) => turnover.scriptP99Ms),
+        over(({ startMs }) => startMs),
+        '',
+      ],
+    ],
+    notes: [
+      `${SLOTS} slots a runtime, a GPU host each, ${GATEWAYS} gateways; every process runs a reaper. Turnover: ${1000 / END_EVERY_MS} invocations end, are admitted, begin and arrive a second.`,
+      `Idle and waiting: the CPU of Redis for housekeeping alone (aim at most ${100 * AIM_CORE} % of a core), with renewals, looks for jobs and a read of the registry a second.`,
+      `Decision: CPU of Redis for the whole life of an invocation (aim for its admission at most ${AIM_MS} ms), without the housekeeping. Clients and Redis share the machine.`,
+    ],
+    data: samples,
+  };
+}

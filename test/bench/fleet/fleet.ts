@@ -1,0 +1,181 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import type { TestRedis } from '#scheduler/testing/redis.ts';
+
+const MODEL = { name: 'simulated', contextLength: 8192, vocabularySize: 32_000, pageSize: 16, traits: [] };
+const PAGES = 1024;
+/** Runtimes and gateways that start at once. */
+const STARTING = 50;
+const SUBMITTING = 64;
+const LIMITS = { cpuMs: 10_000, wallMs: 600_000, memoryMb: 64, pages: 64, tokens: 1000 };
+const DEADLINE_MS = 3_600_000;
+const FILLED_TIMEOUT_MS = 120_000;
+const POLL_MS = 1000;
+/** The clients share one event loop, which is late more often than those of separate processes. */
+const CALL_DEADLINE_MS = 60_000;
+
+export interface FleetSize {
+  readonly runtimes: number;
+  readonly tenants: number;
+  readonly gateways: number;
+  /** Of each runtime. */
+  readonly slots: number;
+}
+
+/**
+ * Registered runtimes without sandboxes, each with a GPU host of its own that exists only in its description, and gateways. Connections,
+ * leases, renewals, fetches, attempts and reapers are those of the platform. An invocation ends when `endOne` says so.
+ */
+export class Fleet implements AsyncDisposable {
+  readonly size: FleetSize;
+  readonly #gateways: Scheduler[] = [];
+  readonly #closing: (() => Promise<void>)[] = [];
+  /** Ends of the running invocations. */
+  readonly #running: (() => void)[] = [];
+  readonly #errors: unknown[] = [];
+  #begun = 0;
+  #ended = 0;
+  #submitted = 0;
+  #lost = 0;
+
+  private constructor(size: FleetSize) {
+    this.size = size;
+  }
+
+  static async start(redis: TestRedis, size: FleetSize): Promise<Fleet> {
+    const fleet = new Fleet(size);
+    try {
+      for (let i = 0; i < size.gateways; i++) fleet.#startGateway(redis);
+      await atOnce(STARTING, size.runtimes, (i) => fleet.#startRuntime(redis, i));
+      return fleet;
+    } catch (error) {
+      await fleet[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** The scheduler of a gateway. */
+  get scheduler(): Scheduler {
+    const [gateway] = this.#gateways;
+    if (gateway === undefined) throw new Error('A fleet has a gateway.');
+    return gateway;
+  }
+
+  get begun(): number {
+    return this.#begun;
+  }
+
+  get ended(): number {
+    return this.#ended;
+  }
+
+  /** Runtimes that were declared dead although they lived. */
+  get lost(): number {
+    return this.#lost;
+  }
+
+  /** Submits an invocation of the tenant that comes next. */
+  async submitOne(): Promise<void> {
+    const number = this.#submitted++;
+    await this.scheduler.submit({
+      ...{ id: `inv-${number}`, tenant: `tenant-${number % this.size.tenants}`, function: 'story', version: 'v1' },
+      ...{ submittedAt: Date.now(), deadlineMs: DEADLINE_MS, restartable: false, input: '{}', limits: LIMITS },
+      models: [MODEL.name],
+    });
+  }
+
+  /** Submits until every slot that admission gives out is taken and every tenant has a queue. */
+  async fill(): Promise<void> {
+    const { runtimes, slots, tenants } = this.size;
+    await atOnce(SUBMITTING, runtimes * slots + tenants, () => this.submitOne());
+    const until = performance.now() + FILLED_TIMEOUT_MS;
+    for (let before = -1; this.#begun === 0 || before !== this.#begun; ) {
+      if (performance.now() > until) throw new Error('the slots did not fill');
+      before = this.#begun;
+      await sleep(POLL_MS);
+    }
+  }
+
+  /** Lets one of the running invocations end, the one that has run longest. */
+  endOne(): void {
+    this.#running.shift()?.();
+  }
+
+  /** Reads the registry as a dashboard or a scrape of metrics does. */
+  async readRegistry(): Promise<void> {
+    await this.scheduler.runtimes.list();
+  }
+
+  /** @throws the first error that no caller saw */
+  check(): void {
+    if (this.#errors.length > 0) throw new Error(`${this.#errors.length} errors`, { cause: this.#errors[0] });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await atOnce(STARTING, this.#closing.length, (i) => this.#closing[i]?.() ?? Promise.resolve());
+  }
+
+  #open(redis: TestRedis): Scheduler {
+    const onError = (error: unknown) => this.#errors.push(error);
+    const scheduler = openScheduler({ connect: redis.connect, deadlineMs: CALL_DEADLINE_MS, onError });
+    scheduler.reaper.start();
+    return scheduler;
+  }
+
+  #startGateway(redis: TestRedis): void {
+    const scheduler = this.#open(redis);
+    this.#gateways.push(scheduler);
+    this.#closing.push(() => scheduler.close());
+  }
+
+  async #startRuntime(redis: TestRedis, number: number): Promise<void> {
+    const scheduler = this.#open(redis);
+    this.#closing.push(() => scheduler.close());
+    const { slots } = this.size;
+    const host = `gpu-host-${number}`;
+    const lease = await scheduler.runtimes.acquire({
+      ...{ name: `runtime-${number}`, slots, reserve: 1 / 16 },
+      models: [{ ...MODEL, pageCount: PAGES, host, hostId: `${host}~1` }],
+    });
+    lease.onLost(() => this.#lost++);
+    const worker = scheduler.createWorker({
+      lease,
+      slots,
+      begins: { most: () => slots, shown: false },
+      run: async ({ id, fetchToken }, signal, begun) => {
+        const { invocations } = scheduler;
+        const attempt = await (begun?.() ?? invocations.beginAttempt(id, lease.id, undefined, fetchToken));
+        if ('refused' in attempt) return attempt.refused;
+        this.#begun++;
+        const { promise, resolve } = Promise.withResolvers<void>();
+        this.#running.push(resolve);
+        signal.addEventListener('abort', () => resolve());
+        await promise;
+        if (signal.aborted) return undefined;
+        await invocations.finish(id, attempt.epoch, attempt.nextSeq, { event: 'result', data: '{}' }, null);
+        this.#ended++;
+        return 'ended';
+      },
+    });
+    lease.reportLoad(() => ({
+      running: worker.running,
+      models: [
+        {
+          ...{ model: MODEL.name, hostId: `${host}~1`, pages: PAGES, freePages: PAGES, cachedPages: 0, idlePages: 0 },
+          ...{ readAt: Date.now(), batchSize: 0, utilisation: 0, hitRate: 0, tokensPerSecond: 0, waitingCalls: 0 },
+          terminations: 0,
+        },
+      ],
+    }));
+    await worker.start();
+  }
+}
+
+/** Does work for each number below `count`, some of it at once. */
+async function atOnce(most: number, count: number, work: (i: number) => Promise<unknown>): Promise<void> {
+  let next = 0;
+  const lane = async () => {
+    while (next < count) await work(next++);
+  };
+  await Promise.all(Array.from({ length: most }, lane));
+}
