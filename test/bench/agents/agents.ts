@@ -26,7 +26,7 @@ const SMALL: readonly Case[] = [
   ...[20, 80].map((roundTripMs) => ({ ...base, roundTripMs, agents: 32 })),
   { ...base, pattern: 'codeact' },
   { ...base, pattern: 'swarm' },
-  ...[0, 32].map((ios) => ({ ...base, model: LONG, ios })),
+  ...[0, 8].map((ios) => ({ ...base, model: LONG, ios })),
 ];
 
 /** The agents of one case, all at once, on one side. */
