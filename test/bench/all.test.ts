@@ -35,12 +35,15 @@ describe('pie bench all', () => {
     assert.deepEqual(await readdir(directory), ['earlier.json']);
   });
 
-  it('refuses to resume results of another commit', async () => {
+  it('refuses to resume results of another machine', async () => {
     const out = path.join(directory, 'resumed');
     await mkdir(out);
     const machine = { cpu: 'another', cores: 2, memoryGib: 1, kernel: '', node: '', commit: '000000000000' };
-    await writeFile(path.join(out, 'results.json'), JSON.stringify({ format: 1, machine, quick: true, suites: [] }));
-    await assert.rejects(run({ out, resume: true }), /commit was 000000000000 and is .*Choose another --out/);
+    await writeFile(
+      path.join(out, 'results.json'),
+      JSON.stringify({ format: 1, machine, quick: true, repetitions: 1, suites: [] }),
+    );
+    await assert.rejects(run({ out, resume: true }), /processor was another and is .*Choose another --out/);
     await rm(out, { recursive: true });
   });
 

@@ -55,7 +55,7 @@ export interface AllOptions {
   readonly out: string;
   /** Results of an earlier run. */
   readonly against?: string | undefined;
-  /** Keep the suites that ran in the results of `out`, made by the same commit and options. */
+  /** Keep the suites that ran in the results of `out`, made on the same machine with the same options. */
   readonly resume: boolean;
   readonly progress: (line: string) => void;
 }
@@ -77,6 +77,17 @@ export async function all(options: AllOptions): Promise<number> {
   const startedAt = earlier?.startedAt ?? new Date().toISOString();
   const startMs = performance.now();
   const suites: Suite[] = [];
+  const writeResults = async (): Promise<Results> => {
+    const seconds = (earlier?.seconds ?? 0) + (performance.now() - startMs) / 1000;
+    const later = (earlier?.suites ?? []).filter(({ name }) => !suites.some((suite) => suite.name === name));
+    const results: Results = {
+      ...{ format: 1, startedAt, seconds, quick, repetitions, machine },
+      suites: [...suites, ...later],
+    };
+    await mkdir(out, { recursive: true });
+    await writeFile(file, `${JSON.stringify(results)}\n`);
+    return results;
+  };
   for (const { name, quick: inQuick } of SUITES) {
     const leftMs = quick && options.only.length === 0 ? QUICK_MS - (performance.now() - startMs) : SUITE_MS;
     const kept = earlier?.suites.find((suite) => suite.name === name);
@@ -92,15 +103,14 @@ export async function all(options: AllOptions): Promise<number> {
     } else {
       progress(`${name} …`);
       suites.push(await runSuite(name, options, leftMs));
+      // A run takes hours: what ends it must not take the suites before with it.
+      await writeResults();
     }
   }
-  const seconds = (earlier?.seconds ?? 0) + (performance.now() - startMs) / 1000;
-  const results: Results = { format: 1, startedAt, seconds, quick, repetitions, machine, suites };
+  const results = await writeResults();
   const { markdown, pictures } = reportOf(results, '', before);
-  await mkdir(out, { recursive: true });
-  await writeFile(file, `${JSON.stringify(results)}\n`);
   await writeFile(path.join(out, 'report.md'), `# Benchmarks\n\n${markdown}`);
-  for (const [file, svg] of pictures) await writeFile(path.join(out, file), svg);
+  for (const [name, svg] of pictures) await writeFile(path.join(out, name), svg);
   progress(`wrote ${path.join(out, 'report.md')}, results.json and ${pictures.size} pictures`);
   return suites.filter(({ outcome }) => outcome === 'failed').length;
 }
@@ -113,11 +123,10 @@ export async function readResults(file: string): Promise<Results> {
   return results as Results;
 }
 
-/** @throws Error when the file holds results of another commit, machine or kind of run, whose suites cannot stand in one report */
+/** @throws Error when the file holds results of another machine or kind of run, whose suites cannot stand in one report */
 async function readResumable(file: string, now: Pick<Results, 'machine' | 'quick' | 'repetitions'>): Promise<Results> {
   const earlier = await readResults(file);
   for (const [what, before, after] of [
-    ['commit', earlier.machine.commit, now.machine.commit],
     ['processor', earlier.machine.cpu, now.machine.cpu],
     ['--quick', earlier.quick, now.quick],
     ['--repetitions', earlier.repetitions, now.repetitions],
@@ -149,7 +158,10 @@ async function runSuite(name: string, { quick, repetitions }: AllOptions, limitM
   const { title, header, rows, notes, data } = JSON.parse(output);
   const stolenAfter = readStolenTime();
   const stolen = (stolenAfter.stolen - stolenBefore.stolen) / Math.max(1, stolenAfter.all - stolenBefore.all);
-  return { name, outcome: 'ran', seconds: elapsedMs / 1000, loadBefore, stolen, title, header, rows, notes, data };
+  return {
+    ...{ name, outcome: 'ran', commit: commitOfClone(), seconds: elapsedMs / 1000, loadBefore, stolen },
+    ...{ title, header, rows, notes, data },
+  };
 }
 
 const minutes = (ms: number): string => (ms / 60_000).toFixed(0);

@@ -70,7 +70,7 @@ report.md with tables, and pictures.
 
   --out FOLDER    where to write them, bench-results by default
   --against FILE  results.json of an earlier run to compare with: lists the figures whose ranges have nothing in common
-  --resume        keep the suites that ran in FOLDER's results.json (same commit and options), and run the others or the named ones`;
+  --resume        keep the suites that ran in FOLDER's results.json (same machine and options), and run the others or the named ones`;
 
 const HELP = `${USAGE}
 

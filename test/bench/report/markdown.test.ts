@@ -7,7 +7,16 @@ import type { Results, SuiteRun } from './results.ts';
 
 const machine = { cpu: 'Test CPU', cores: 2, memoryGib: 23, kernel: '6.1', node: '26', commit: 'abc' };
 const suite = (ratio: string): SuiteRun => ({
-  ...{ name: 'agents', outcome: 'ran', seconds: 60, loadBefore: 0.1, stolen: 0.02, title: 'Agents | loops', data: [] },
+  ...{
+    name: 'agents',
+    outcome: 'ran',
+    commit: 'abc',
+    seconds: 60,
+    loadBefore: 0.1,
+    stolen: 0.02,
+    title: 'Agents | loops',
+    data: [],
+  },
   header: ['agent', 'model', 'agents', 'ms', 'over the client loop'],
   rows: [
     ['react', 'tiny', '8', '300 (290–310)', ratio],

@@ -57,14 +57,16 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
 }
 
 /** Disturbances of a suite, and the spread of its figures. */
-function conditions(suite: SuiteRun, { machine }: Results): string {
+function conditions(suite: SuiteRun, { machine, suites }: Results): string {
   const figures = figuresOf(suite);
   const noise =
     figures.length === 0
       ? 'no figure has a range'
       : `the middle figure's range is ${percent(median(figures.map(({ spread }) => noiseOf(spread))))} of its median`;
   const busy = suite.loadBefore / machine.cores > BUSY ? '; **the machine was busy before it began**' : '';
-  return `${format(suite.seconds, 0)} s; noise: ${noise}; load before ${format(suite.loadBefore, 1)}, ${percent(suite.stolen)} of the processor time taken by the host${busy}.`;
+  const commits = new Set(suites.map((each) => (each.outcome === 'ran' ? each.commit : machine.commit)));
+  const commit = commits.size > 1 ? `, commit \`${suite.commit}\`` : '';
+  return `${format(suite.seconds, 0)} s${commit}; noise: ${noise}; load before ${format(suite.loadBefore, 1)}, ${percent(suite.stolen)} of the processor time taken by the host${busy}.`;
 }
 
 function comparison(now: Results, before: Results): string {

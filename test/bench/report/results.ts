@@ -28,6 +28,8 @@ export type Suite = SuiteRun | SuiteMissing;
 export interface SuiteRun {
   readonly name: string;
   readonly outcome: 'ran';
+  /** As that of the machine; the suites of a resumed run may have different ones. */
+  readonly commit: string;
   readonly seconds: number;
   /** Load average of the minute before it, and the share of its processor time that the machine's host took away. */
   readonly loadBefore: number;
