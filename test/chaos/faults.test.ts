@@ -17,7 +17,7 @@ test('a hundred schedules have every kind of fault, and most leave capacity', ()
   assert.deepEqual(scheduleOf(7, SHAPE), scheduleOf(7, SHAPE));
 });
 
-const skip = Network.missing() || (!process.env.PIE_TEST_ALL && 'it takes half an hour: npm run test:all');
+const skip = Network.missing() || (!process.env.PIE_TEST_ALL && 'it takes a quarter of an hour: npm run test:all');
 
 describe('machines that fail', { skip }, () => {
   let machines: Machines;

@@ -2,7 +2,7 @@ import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { deploySource } from './deploy.ts';
-import { deployFunction, functionsPlatform } from './functions.ts';
+import { deployFunction, functionsPlatform, ownAddress } from './functions.ts';
 import { ROOT } from './platform.ts';
 
 /** One request that a tool server received: the path, and the JSON of its body. */
@@ -35,14 +35,15 @@ export class ToolServer implements AsyncDisposable {
         });
       });
     });
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    await functionsPlatform();
+    await new Promise<void>((resolve) => server.listen(0, ownAddress(), resolve));
     const self = new ToolServer(server);
     return self;
   }
 
-  /** `127.0.0.1:port`, as a manifest grants it. */
+  /** Its address and port, as a manifest grants them. */
   get host(): string {
-    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    return `${ownAddress()}:${(this.#server.address() as AddressInfo).port}`;
   }
 
   url(name: string): string {
