@@ -136,6 +136,22 @@ test('a host ends all connections of a runtime that gives no sign of life, and f
   await until(() => host.stats().models[0]?.pages.owned === 0);
 });
 
+test('a host that goes down tells so on all connections of a runtime that it watches', async () => {
+  const host = new GpuHost([model.host.engines[0]!.model], { limits: { silentMs: 60_000 } });
+  const connection = await GpuHostConnection.connect(await host.listen('127.0.0.1:0'), { heartbeat: QUICK });
+  const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
+  const queue = inferlet.createQueue('tiny');
+  must(await inferlet.synchronize(queue));
+  await sleep(2 * QUICK.everyMs);
+  let closed = Promise.resolve();
+  duringStep = async () => {
+    closed = host.close();
+  };
+  await assert.rejects(generate(inferlet, queue, [1, 5], 4), /\(shutdown\): the GPU host is going down/);
+  connection.close();
+  await closed;
+});
+
 test('a host that computes one long step stays, and so does a runtime that stood still', async () => {
   await using at = await hosted({ silentMs: 200 });
   const { cable, connection } = at;
