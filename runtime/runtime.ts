@@ -201,6 +201,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     inbox: scheduler.inbox,
     events: scheduler.events,
     files: scheduler.files,
+    questions: scheduler.questions,
     jobs: {
       functionOf: async (parent, name, reference) => {
         const found = await scheduler.functions.resolve(parent.tenant, name, reference);

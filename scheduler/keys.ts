@@ -40,6 +40,10 @@ export interface Keys {
   waiting(tenant: string): string;
   /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
   readonly deadlines: string;
+  /** Sorted set: invocations that wait for a person, by the end of the wait. */
+  readonly questions: string;
+  /** Set: those of a tenant. */
+  tenantQuestions(tenant: string): string;
   /** Sorted set: invocations that wait for the end of their debounce delay, by its time. */
   readonly debounced: string;
   /** Hash: a tenant's waiting debounced invocations, by function and debounce key. */
@@ -242,6 +246,8 @@ export function createKeys(prefix = 'pie'): Keys {
     waiting: (tenant) => at('waiting', tenant),
     deadlines: at('deadlines'),
     debounced: at('debounced'),
+    questions: at('questions'),
+    tenantQuestions: (tenant) => at('questions', tenant),
     debounces: (tenant) => at('debounces', tenant),
     idempotency: (tenant, key) => at('idempotency', tenant, key),
     listing: (tenant) => at('listing', tenant),

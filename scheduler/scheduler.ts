@@ -20,6 +20,7 @@ import { Files } from './invocations/files.ts';
 import { FunctionLogs } from './invocations/function-logs.ts';
 import { Inbox } from './invocations/inbox.ts';
 import { Invocations } from './invocations/invocations.ts';
+import { Questions } from './invocations/questions.ts';
 import { DEFAULT_RETENTION, type Retention } from './invocations/retention.ts';
 import type { Submission } from './invocations/submission.ts';
 import { Submitter } from './invocations/submitter.ts';
@@ -95,6 +96,7 @@ export class Scheduler {
   readonly inbox: Inbox;
   readonly files: Files;
   readonly control: Control;
+  readonly questions: Questions;
   readonly admission: Admission;
   readonly queue: AdmissionQueue;
   readonly active: ActiveJobs;
@@ -156,6 +158,7 @@ export class Scheduler {
     this.inbox = new Inbox(store, channels);
     this.files = new Files(store, channels);
     this.control = new Control(store, this.#vital, retention);
+    this.questions = new Questions(store, retention);
     this.admission = new Admission(store);
     this.queue = new AdmissionQueue(store, this.admission);
     this.active = new ActiveJobs(store, retention);
@@ -194,6 +197,7 @@ export class Scheduler {
       ...this.#parts(),
       runtimes: this.runtimes,
       invocations: this.invocations,
+      questions: this.questions,
       removals: this.removals,
       keyValues: this.keyValues,
       quotas: this.quotas,

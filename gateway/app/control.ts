@@ -60,6 +60,11 @@ export interface ControlPlane {
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent>;
   /** Sends the inferlet a message or the end of messages. False for an unknown invocation; throws `conflict` for an ended one. */
   sendMessage(call: Call, id: string, message: SessionMessage): Promise<boolean>;
+  /**
+   * Answers the question of a waiting invocation, which then goes on. Returns the state afterwards, or null when there is no such invocation.
+   * Throws `not-waiting`, and `invalid-input` for an answer that the question's schema refuses.
+   */
+  answer(call: Call, id: string, answer: PersonAnswer): Promise<HeldInvocation | null>;
   /** Lists an invocation's files by name; null when there is no such invocation. */
   files(call: Call, id: string): Promise<readonly InvocationFile[] | null>;
   /** Reads a file of an invocation; null when it does not exist (any more). Throws `unknown-invocation`. */
@@ -184,7 +189,7 @@ export interface InvokeRequest {
 /** `replayed`: an earlier request with the same idempotency key made the invocation. */
 export type Invoked = HeldInvocation & { readonly replayed?: true | undefined };
 
-export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'result', 'error'] as const;
+export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'question', 'result', 'error'] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
 export interface InvocationEvent {
@@ -199,6 +204,15 @@ export interface InvocationEvent {
 
 /** A client's message to a running inferlet, or the end of messages. */
 export type SessionMessage = { readonly text: string } | { readonly bytes: Uint8Array } | { readonly close: true };
+
+/** The answer of a person. */
+export interface PersonAnswer {
+  /** JSON text, and the value that it stands for. */
+  readonly text: string;
+  readonly value: unknown;
+  /** Number of the answered question; without it, whatever the invocation waits for. */
+  readonly question?: number | undefined;
+}
 
 export interface FileContent {
   readonly name: string;

@@ -137,6 +137,25 @@ export class PieClient extends FunctionsClient {
     });
   }
 
+  /**
+   * Answers the question of a waiting invocation, which then goes on. Throws `not-waiting` when another answer came first.
+   *
+   * @param options.question its number, so that the answer is not taken for that of a later question
+   */
+  async answer(
+    id: string,
+    value: unknown,
+    { question, ...options }: CallOptions & { readonly question?: number } = {},
+  ): Promise<InvocationState> {
+    const query = question === undefined ? '' : `?question=${question}`;
+    return this.#http.json(`${invocationPath(id)}/answer${query}`, {
+      ...common(options),
+      method: 'POST',
+      body: JSON.stringify(value),
+      headers: { ...common(options).headers, 'content-type': 'application/json' },
+    });
+  }
+
   /** Asks an invocation to stop. An ended invocation stays as it is. */
   async cancel(id: string, options: CallOptions = {}): Promise<InvocationState> {
     return this.#http.json(invocationPath(id), { ...common(options), method: 'DELETE' });

@@ -1,4 +1,4 @@
-import type { EventName, InvocationFile, Json, LogLevel } from '../app/control.ts';
+import { EVENT_NAMES, type EventName, type InvocationFile, type Json, type LogLevel } from '../app/control.ts';
 import { PieError } from './errors.ts';
 import type { Frame } from './event-source.ts';
 
@@ -24,6 +24,8 @@ interface EventData {
   readonly metric: Readonly<Record<string, unknown>>;
   /** The runtime died, or the store lost writes. The client may have seen events after number `after` that the store lacks: they are void. */
   readonly gap: { readonly after: number };
+  /** The invocation waits for a person until then; see `PieClient.answer`. The next attempt keeps the messages so far. */
+  readonly question: { readonly text: string; readonly schema: object; readonly until: string };
   readonly result: { readonly output: Json; readonly usage: Usage };
   readonly error: {
     readonly code: string;
@@ -40,7 +42,7 @@ export type PieEvent = {
   [Name in EventName]: { readonly id: string; readonly event: Name; readonly data: EventData[Name] };
 }[EventName];
 
-const NAMES: ReadonlySet<string> = new Set<EventName>(['start', 'message', 'log', 'metric', 'gap', 'result', 'error']);
+const NAMES: ReadonlySet<string> = new Set<EventName>(EVENT_NAMES);
 
 /** The event of a frame; null for an event that only a newer gateway knows. */
 export function eventOf(frame: Frame): PieEvent | null {

@@ -156,9 +156,11 @@ function requestOf(input: unknown, options: InvokeOptions, headers: Record<strin
 
 async function outcomeOf(stream: InvocationStream): Promise<Outcome> {
   const messages: MessageData[] = [];
+  let kept = 0;
   for await (const event of stream) {
-    // A new attempt takes back the messages of the earlier one.
-    if (event.event === 'start') messages.length = 0;
+    // A new attempt takes back the messages of the earlier one, unless that ended with a question.
+    if (event.event === 'start') messages.length = kept;
+    else if (event.event === 'question') kept = messages.length;
     else if (event.event === 'message') messages.push(event.data);
     else if (event.event === 'error') throw errorFromEvent(event.data, stream.id);
     else if (event.event === 'result') {

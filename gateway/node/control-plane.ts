@@ -10,7 +10,6 @@ import {
   MAX_FILES_BYTES,
   MAX_TENANT_FILES_BYTES,
 } from '#scheduler/invocations/file-rules.ts';
-import type { FileInfo } from '#scheduler/invocations/files.ts';
 import { fingerprintOf } from '#scheduler/invocations/fingerprint.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import { hasEnded, type Invocation, type InvocationLimits, type Position } from '#scheduler/invocations/types.ts';
@@ -35,9 +34,9 @@ import type {
   LogEntry,
   LogOptions,
   ModelInfo,
+  PersonAnswer,
   Principal,
   SessionMessage,
-  WebhookDelivery,
 } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { inFlight } from '../app/errors/in-flight.ts';
@@ -49,12 +48,13 @@ import type { Draining, Releases } from '../app/resources/releases.ts';
 import type { Schedules } from '../app/resources/schedules.ts';
 import type { Secrets } from '../app/resources/secrets.ts';
 import type { Tenants } from '../app/resources/tenants.ts';
+import { Answers } from './answers.ts';
 import { NodeFunctions } from './functions.ts';
 import { functionsCheck, runningChecks } from './health.ts';
 import { Joining, type JoinSource } from './joining.ts';
 import { type LogSource, readLogs } from './logs.ts';
 import { NodeOperations } from './operations.ts';
-import { shownUrl, toInvocationState, toModels, withOutput } from './present.ts';
+import { shownUrl, toFile, toInvocationState, toModels, unsent, withOutput } from './present.ts';
 import { NodeQuotas } from './quotas.ts';
 import { NodeReleases } from './releases.ts';
 import { NodeSchedules } from './schedules.ts';
@@ -99,6 +99,7 @@ export class NodeControlPlane implements ControlPlane {
   readonly schedules: Schedules;
   readonly #scheduler: Scheduler;
   readonly joining: Joining;
+  readonly #answers: Answers;
   readonly #functions: NodeFunctions;
   readonly #limits: InvocationLimits;
   readonly #queueMs: number;
@@ -116,6 +117,7 @@ export class NodeControlPlane implements ControlPlane {
     this.tenants = new NodeTenants(scheduler);
     this.quotas = new NodeQuotas(scheduler);
     this.schedules = new NodeSchedules(scheduler);
+    this.#answers = new Answers(scheduler.questions);
     this.joining = new Joining(scheduler, options.joining);
     this.operations = new NodeOperations(scheduler, this.joining);
     this.#scheduler = scheduler;
@@ -272,6 +274,16 @@ export class NodeControlPlane implements ControlPlane {
     });
   }
 
+  answer(call: Call, id: string, answer: PersonAnswer): Promise<HeldInvocation | null> {
+    return translating(async () => {
+      const record = await this.#record(call.principal, id);
+      if (record === null) return null;
+      await this.#audited(call.principal, record, 'answer');
+      await this.#answers.give(record, answer);
+      return this.#state(call, id);
+    });
+  }
+
   cancel(call: Call, id: string, reason: string): Promise<HeldInvocation | null> {
     return translating(async () => {
       const { principal } = call;
@@ -391,7 +403,7 @@ export class NodeControlPlane implements ControlPlane {
     const state = await this.#state(call, id);
     // Keys expire no later than outcomes, but a store may lose data.
     if (state === null) throw new GatewayError('unknown-invocation', `The invocation ${id} of this key is forgotten.`);
-    if (join || (state.status !== 'queued' && state.status !== 'running')) return { ...state, replayed: true };
+    if (join || hasEnded(state.status)) return { ...state, replayed: true };
     throw inFlight(id);
   }
 
@@ -421,19 +433,11 @@ export class NodeControlPlane implements ControlPlane {
   async #audited(
     { tenant, keyId }: Principal,
     { id, tenant: owner }: Invocation,
-    act: 'read' | 'read-file' | 'message' | 'put-file' | 'cancel',
+    act: 'read' | 'read-file' | 'message' | 'answer' | 'put-file' | 'cancel',
     details: Readonly<Record<string, unknown>> = {},
   ): Promise<void> {
     if (owner !== tenant) await this.#scheduler.audit.record(keyId, owner, `invocation.${act}`, id, details);
   }
-}
-
-function toFile({ name, mediaType, size }: FileInfo): InvocationFile {
-  return { name, mediaType, bytes: size };
-}
-
-function unsent(url: string): WebhookDelivery {
-  return { url, status: 'waiting', attempts: 0, lastStatus: null, lastError: null, nextAt: null };
 }
 
 function ended(id: string): GatewayError {

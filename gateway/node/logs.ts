@@ -1,5 +1,5 @@
 import { type FunctionLogs, LOG_BEGINNING, type LogLine } from '#scheduler/invocations/function-logs.ts';
-import type { InvocationStatus } from '#scheduler/invocations/types.ts';
+import { hasEnded, type InvocationStatus } from '#scheduler/invocations/types.ts';
 import type { LogEntry, LogLevel, LogOptions } from '../app/control.ts';
 import type { Memory } from '../app/http/bodies.ts';
 
@@ -319,7 +319,7 @@ class LogFilter {
     for (const [i, invocation] of asked.entries()) {
       const status = found[i] ?? null;
       states.set(invocation, status);
-      if (status !== 'queued' && status !== 'running') this.#ended.set(invocation, status);
+      if (status === null || hasEnded(status)) this.#ended.set(invocation, status);
     }
     return states;
   }

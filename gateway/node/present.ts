@@ -1,11 +1,13 @@
 import type { NamedAlias } from '#scheduler/functions/aliases.ts';
 import type { FunctionVersion as StoredVersion } from '#scheduler/functions/types.ts';
+import type { FileInfo } from '#scheduler/invocations/files.ts';
 import type { Invocation, InvocationEvent, WebhookState } from '#scheduler/invocations/types.ts';
 import type { RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import { withoutValues } from '#scheduler/secrets/rules.ts';
 import type {
   FunctionVersion,
   HeldInvocation,
+  InvocationFile,
   InvocationState,
   ModelInfo,
   VersionAlias,
@@ -81,6 +83,7 @@ export function toInvocationState(record: Invocation): InvocationState {
     createdAt: new Date(record.submittedAt).toISOString(),
     ...(record.notBefore === null ? {} : { notBefore: new Date(record.notBefore).toISOString() }),
     ...(record.successor === null ? {} : { successor: record.successor }),
+    ...(record.question === null ? {} : { question: { number: record.seq, ...record.question } }),
     ...(record.startedAt === null ? {} : { startedAt: new Date(record.startedAt).toISOString() }),
     ...(record.endedAt === null ? {} : { endedAt: new Date(record.endedAt).toISOString() }),
     ...(record.failure === null ? {} : { error: record.failure }),
@@ -100,6 +103,15 @@ export function withOutput(record: Invocation, last: InvocationEvent | null): He
 export function shownUrl(text: string): string {
   const { origin, pathname } = new URL(text);
   return `${origin}${pathname}`;
+}
+
+/** The state of a webhook before the invocation has ended. */
+export function unsent(url: string): WebhookDelivery {
+  return { url, status: 'waiting', attempts: 0, lastStatus: null, lastError: null, nextAt: null };
+}
+
+export function toFile({ name, mediaType, size }: FileInfo): InvocationFile {
+  return { name, mediaType, bytes: size };
 }
 
 function toDelivery({ url, status, attempts, lastStatus, lastError, nextAt }: WebhookState): WebhookDelivery {

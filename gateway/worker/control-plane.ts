@@ -17,6 +17,7 @@ import type {
   LogEntry,
   LogOptions,
   ModelInfo,
+  PersonAnswer,
   Principal,
   SessionMessage,
 } from '../app/control.ts';
@@ -210,6 +211,11 @@ export class OriginControlPlane implements ControlPlane {
     return orNull('unknown-invocation', () =>
       this.#of(call).client.putFile(id, name, bytes, { ...options(call), mediaType }),
     );
+  }
+
+  answer(call: Call, id: string, { value, question }: PersonAnswer): Promise<InvocationState | null> {
+    const how = { ...options(call), ...(question === undefined ? {} : { question }) };
+    return orNull('unknown-invocation', () => this.#of(call).client.answer(id, value, how));
   }
 
   cancel(call: Call, id: string): Promise<InvocationState | null> {

@@ -9,7 +9,9 @@ import type {
   TenantLimit,
 } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Resumption } from '#scheduler/admission/job.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
+import type { AskedQuestion } from '#scheduler/invocations/questions.ts';
 import type { InvocationLimits, LatencyTargets } from '#scheduler/invocations/types.ts';
 import type { Message, ModelMetadata } from '#wit/generated/host.ts';
 import { GrammarAccount, type GrammarService } from '../grammar/service.ts';
@@ -88,6 +90,10 @@ export interface InferletDescription {
   readonly traceparent?: string;
   /** The tenant's quota of KV pages on a GPU host, read when the attempt began. */
   readonly tenantPages?: TenantLimit;
+  /** True for an invocation of a client, which may wait for a person. */
+  readonly mayAsk?: boolean;
+  /** The end of the last wait for a person. */
+  readonly resumption?: Resumption;
   /** Secrets and plain variables of the function's version, by name, in order. */
   readonly variables?: ReadonlyMap<string, string>;
 }
@@ -146,6 +152,8 @@ export class Inferlet {
   /** The tenant limit that was last sent to the GPU hosts. */
   #tenantPages: TenantLimit | undefined;
   readonly #pagesPeak = new Map<string, number>();
+  /** The question that the inferlet asks when `run` returns a result. */
+  asked: AskedQuestion | null = null;
   /** Counts the inferlet's tokens, and holds its limits. */
   readonly tokens: Tokens;
   #firstTokenAt = 0;

@@ -17,6 +17,7 @@ import { kvFiles } from './kv-files.ts';
 import { messaging } from './messaging.ts';
 import { outputText } from './output-text.ts';
 import { passed } from './passed.ts';
+import { person } from './person.ts';
 import { queue } from './queue.ts';
 import { runtime } from './runtime.ts';
 import { session } from './session.ts';
@@ -48,6 +49,7 @@ const own: HostTable = {
   children,
   'file-exchange': fileExchange,
   environment,
+  person,
 };
 
 /** Every import of an inferlet, by WIT interface and core name; `Inferlet` is the context of each function. */

@@ -2,6 +2,7 @@ import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
+import type { AskedQuestion } from '#scheduler/invocations/questions.ts';
 import type { Usage } from '#scheduler/invocations/types.ts';
 import { Inferlet, type InferletDescription } from '../host/inferlet.ts';
 import type { Services } from '../host/services.ts';
@@ -47,6 +48,8 @@ export interface Granted extends Required<Pick<InferletDescription, 'models' | '
 export interface ReleasedRun {
   /** The verdict by the outbox's present end. */
   readonly conclude: () => Verdict;
+  /** The question that the inferlet asks if its verdict is a result. */
+  readonly question: AskedQuestion | null;
   /** GPU hosts that were lost, along with the attempt's memory on them. */
   readonly lost: readonly Pick<GpuHostConnection, 'connected'>[];
   /** Resolves when the attempt has given back everything it held on GPU hosts. */
@@ -65,6 +68,8 @@ export class AttemptRun {
   readonly #inferlet: Inferlet;
   readonly #stopping: Stopping;
   readonly #used: AttemptUsage;
+  /** Token of the last message of the client that the inferlet has received. */
+  #handled: Buffer | undefined;
 
   constructor(attempt: Attempt, launched: Launched, granted: Granted, shared: RunServices) {
     const { job, family, depth, epoch, startedAt } = attempt;
@@ -161,7 +166,8 @@ export class AttemptRun {
         memoryLimitBytes,
         redact: family.redactor.redact,
       });
-    return { conclude, lost, released };
+    const { asked } = this.#inferlet;
+    return { conclude, question: asked && { ...asked, handled: this.#handled }, lost, released };
   }
 
   #makeInferlet(granted: Granted, traceparent: string | undefined, steps: StepTrace | undefined): Inferlet {
@@ -169,15 +175,20 @@ export class AttemptRun {
     const { run } = this.#launched;
     const { id, tenant, function: functionName, version: functionVersion, arrival, input, limits } = job;
     const { waiting, inbox, files, services } = this.#shared;
+    const handled = (token: Buffer) => {
+      this.#handled = token;
+    };
     return new Inferlet(
       {
         ...{ id, tenant, functionName, functionVersion, arrival, input, limits, ...granted },
         deadline: this.#wall,
         ...(job.latency && { latency: job.latency }),
+        mayAsk: job.parent === undefined,
+        ...(job.resumption && { resumption: job.resumption }),
         ...(traceparent !== undefined && { traceparent }),
         ...{ epoch, tenantPages: kvPages },
       },
-      new Session(outbox, inboxSource(inbox, id, epoch), family.redactor.redact),
+      new Session(outbox, inboxSource(inbox, id, epoch, handled), family.redactor.redact),
       services,
       {
         waits: waiting.watch(() => run.answered()),

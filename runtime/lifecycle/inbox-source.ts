@@ -2,8 +2,12 @@ import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Message } from '#wit/generated/host.ts';
 import type { MessageSource } from '../host/session-state.ts';
 
-/** The client's messages to one attempt of an invocation, in the shape of `session.receive`. */
-export function inboxSource(inbox: Inbox, id: string, epoch: number): MessageSource {
+/**
+ * The client's messages to one attempt of an invocation, in the shape of `session.receive`.
+ *
+ * @param handled see `InboxHandler.handled`
+ */
+export function inboxSource(inbox: Inbox, id: string, epoch: number, handled?: (token: Buffer) => void): MessageSource {
   return {
     attach: ({ message, closed }) =>
       inbox.attach(
@@ -15,6 +19,7 @@ export function inboxSource(inbox: Inbox, id: string, epoch: number): MessageSou
             return message(content);
           },
           closed,
+          ...(handled && { handled }),
         },
         epoch,
       ),

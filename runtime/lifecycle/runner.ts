@@ -7,6 +7,7 @@ import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
+import type { Questions } from '#scheduler/invocations/questions.ts';
 import type { FinishOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
@@ -25,6 +26,7 @@ import { Family } from './family.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
 import { Launches } from './launching.ts';
 import { Outbox } from './outbox.ts';
+import { waitForPerson } from './questions.ts';
 import { type MetQuota, quotaCode, quotaStop, TOKENS_USED_UP } from './quota-stop.ts';
 import { mayRestart, restart } from './restart.ts';
 import { Served } from './served.ts';
@@ -40,6 +42,7 @@ export interface RunnerOptions {
   readonly inbox: Inbox;
   readonly events: EventLog;
   readonly files: Files;
+  readonly questions: Questions;
   /** Makes the jobs of children. */
   readonly jobs: ChildJobs;
   readonly launcher: Launcher;
@@ -246,18 +249,25 @@ export class InvocationRunner {
     return await this.#conclude(attempt, run, await run.release(end));
   }
 
-  /** Restarts the invocation of an ended run, or writes its end. */
-  async #conclude(attempt: Attempt, run: AttemptRun, { conclude, lost, released }: ReleasedRun): Promise<Verdict> {
+  /** Restarts the invocation of an ended run, lets it wait for a person, or writes its end. */
+  async #conclude(
+    attempt: Attempt,
+    run: AttemptRun,
+    { conclude, question, lost, released }: ReleasedRun,
+  ): Promise<Verdict> {
     const { job, depth, family } = attempt;
     const verdict = conclude();
+    const wait = { released, usage: () => run.usage() };
     const restarted =
-      depth === 0 && mayRestart(verdict)
-        ? await restart(this.#options, { attempt, verdict, lost, released, usage: () => run.usage() })
+      depth === 0 && mayRestart(verdict) ? await restart(this.#options, { attempt, verdict, lost, ...wait }) : null;
+    const waiting =
+      verdict.kind === 'result' && question !== null
+        ? await waitForPerson(this.#options.questions, attempt, { question, ...wait })
         : null;
     const usage = run.usage();
     // Admission charges a root for its children's holdings, too.
     const peak = depth === 0 ? family.peak : null;
-    const final = restarted ?? (await this.#named(job, verdict));
+    const final = restarted ?? waiting ?? (await this.#named(job, verdict));
     const finished = await this.#finish(attempt, final, usage, { peak, conclude });
     if (peak !== null && finished.kind === 'silent') this.#options.observePeak?.(job, peak);
     await released;

@@ -1,5 +1,11 @@
 import type { InvocationLimits, LatencyTargets } from '../invocations/types.ts';
 
+/** What an attempt learns that follows a question to a person: the state that the asking one left, and the answer as JSON text. */
+export interface Resumption {
+  readonly state: string;
+  readonly answer: { readonly tag: 'answered'; readonly val: string } | { readonly tag: 'expired' };
+}
+
 /** The data of a BullMQ job: everything that a runtime needs to run one invocation. */
 export interface InvocationJob {
   /** Id of the invocation, and of the job. */
@@ -26,6 +32,8 @@ export interface InvocationJob {
   readonly functionOwner?: string;
   /** Key by which admission placed the invocation on a GPU host, instead of its id; see `affinityKey`. */
   readonly placement?: string;
+  /** The end of the last wait for a person; absent when the invocation has asked nothing. */
+  readonly resumption?: Resumption;
   /** Channel of the process that submitted the invocation and follows it. */
   readonly submitter?: string;
   /** W3C `traceparent` of the request. */

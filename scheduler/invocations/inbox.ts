@@ -23,6 +23,8 @@ export interface InboxHandler {
    * the message, or keeps it while the invocation may restart, since the next attempt gets all messages from the first.
    */
   message(message: InboxMessage): void | Promise<void>;
+  /** Called with the token of a message once its promise has resolved. */
+  handled?(token: Buffer): void;
   /** Called when no more messages can come. */
   closed(): void;
 }
@@ -126,8 +128,11 @@ export class Inbox {
           const token = entry.subarray(0, TOKEN_BYTES);
           const name = token.toString('latin1');
           if (!handled.has(name)) await handler.message(decode(entry.subarray(TOKEN_BYTES)));
+          // A message that was on offer when the handler was detached has not been handled.
+          if (detached.aborted) return;
           remember(handled, name);
           last = Buffer.from(token);
+          handler.handled?.(last);
         }
         if (taken.last) {
           handler.closed();

@@ -5,6 +5,7 @@ import {
   type FailureCode,
   type Invocation,
   type InvocationStatus,
+  type Question,
   type Usage,
   type WebhookState,
 } from './types.ts';
@@ -12,6 +13,7 @@ import {
 const STATUSES: readonly string[] = [
   'queued',
   'running',
+  'waiting',
   'succeeded',
   'failed',
   'cancelled',
@@ -62,9 +64,14 @@ export function parseRecord(fields: Readonly<Record<string, string>>): Invocatio
     cancelReason: fields.cancelReason ?? null,
     notBefore: fields.notBefore === undefined ? null : integer('notBefore'),
     successor: fields.successor ?? null,
+    question: fields.question === undefined ? null : parseJson<Question>(fields.question, 'question'),
     failure: isFailureCode(fields.code) ? { code: fields.code, message: fields.message ?? '' } : null,
     resultBytes: Number(fields.resultBytes ?? 0),
-    usage: totalUsage(fields.usage ? parseUsage(fields.usage) : null, fields.usageBefore, fields.usageNow),
+    usage: totalUsage(
+      fields.usage ? parseJson<Usage>(fields.usage, 'usage') : null,
+      fields.usageBefore,
+      fields.usageNow,
+    ),
     webhook: parseWebhook(fields),
   };
 }
@@ -85,10 +92,10 @@ function parseWebhook(fields: Readonly<Record<string, string>>): WebhookState | 
   };
 }
 
-function parseUsage(text: string): Usage {
+function parseJson<T>(text: string, field: string): T {
   try {
-    return JSON.parse(text) as Usage;
+    return JSON.parse(text) as T;
   } catch (cause) {
-    throw new StoreError('store-corrupt', "An invocation's usage is no JSON.", { cause });
+    throw new StoreError('store-corrupt', `An invocation's field "${field}" is no JSON.`, { cause });
   }
 }

@@ -1,8 +1,8 @@
 import type { Standing } from '../quarantine/policy.ts';
 import type { PageLimit, QuotaUse } from '../quotas/exceeded.ts';
 
-/** States of an invocation. The last three are final. */
-export type InvocationStatus = 'queued' | 'running' | 'succeeded' | 'failed' | 'cancelled';
+/** States of an invocation. `waiting`: for the answer of a person. The last three are final. */
+export type InvocationStatus = 'queued' | 'running' | 'waiting' | 'succeeded' | 'failed' | 'cancelled';
 
 /** Reasons for which an invocation did not succeed. */
 export const FAILURE_CODES = [
@@ -30,8 +30,8 @@ export const FAILURE_CODES = [
 
 export type FailureCode = (typeof FAILURE_CODES)[number];
 
-/** Kinds of event in a log. `result` and `error` are terminal; `gap` replaces events of a lost attempt that readers may have seen. */
-export type EventName = 'start' | 'message' | 'log' | 'metric' | 'gap' | 'result' | 'error';
+/** Kinds of event in a log. `question` ends an attempt that asks a person; `result` and `error` are terminal; `gap` replaces events of a lost attempt that readers may have seen. */
+export type EventName = 'start' | 'message' | 'log' | 'metric' | 'gap' | 'question' | 'result' | 'error';
 
 /** One event, numbered from 1. Numbers are skipped only before a `gap`, and before the terminal event of a log that took no more events. */
 export interface InvocationEvent {
@@ -162,7 +162,7 @@ export interface Invocation
   readonly arrival: number;
   /** Grows with every attempt, and when the platform ends the invocation. Unique per attempt, even if Redis loses one. */
   readonly epoch: number;
-  /** Number of attempts begun. */
+  /** Number of attempts begun, since the last answer of a person if there was one. */
   readonly attempts: number;
   /** Number of the last event. */
   readonly seq: number;
@@ -176,11 +176,22 @@ export interface Invocation
   readonly notBefore: number | null;
   /** The later invocation with the same debounce key that took its place; null when none did. */
   readonly successor: string | null;
+  /** The question whose answer the invocation waits for; null when it waits for none. */
+  readonly question: Question | null;
   readonly failure: { readonly code: FailureCode; readonly message: string } | null;
   /** Bytes of the data of its `result` event; 0 before that, and for an invocation that ended in an older Pie. */
   readonly resultBytes: number;
   readonly usage: Usage | null;
   readonly webhook: WebhookState | null;
+}
+
+/** A question to a person, as the event `question` has it. */
+export interface Question {
+  readonly text: string;
+  /** JSON Schema of the answer. */
+  readonly schema: Readonly<Record<string, unknown>>;
+  /** End of the wait, ISO 8601. */
+  readonly until: string;
 }
 
 /**

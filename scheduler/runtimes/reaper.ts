@@ -2,6 +2,7 @@ import type { Admission } from '../admission/admission.ts';
 import type { Removals } from '../functions/removals.ts';
 import type { Control } from '../invocations/control.ts';
 import type { Invocations } from '../invocations/invocations.ts';
+import type { Questions } from '../invocations/questions.ts';
 import type { KeyValues } from '../key-values/key-values.ts';
 import type { Quotas } from '../quotas/quotas.ts';
 import { StoreError } from '../store/errors.ts';
@@ -34,6 +35,7 @@ export interface ReaperOptions {
   readonly runtimes: Runtimes;
   readonly invocations: Invocations;
   readonly control: Control;
+  readonly questions: Questions;
   readonly admission: Admission;
   readonly keyValues: KeyValues;
   readonly removals: Removals;
@@ -46,7 +48,8 @@ export interface ReaperOptions {
 
 /**
  * Ensures that every invocation ends. The reaper recovers the invocations of dead runtimes, fails overdue ones, and admits those that fit
- * and that no other process has admitted. It puts debounced invocations into their queues, and drops expired stored values. Each gateway and runtime runs one; any number may run at
+ * and that no other process has admitted. It puts debounced invocations into their queues, ends waits
+ * for a person, and drops expired stored values. Each gateway and runtime runs one; any number may run at
  * once.
  */
 export class Reaper {
@@ -107,7 +110,7 @@ export class Reaper {
   }
 
   async #round(): Promise<void> {
-    const { runtimes, invocations, admission, keyValues, removals } = this.#options;
+    const { runtimes, invocations, questions, admission, keyValues, removals } = this.#options;
     const asked = performance.now();
     const due = await this.#due();
     this.#runtimes = due.runtimes;
@@ -118,6 +121,7 @@ export class Reaper {
       if (this.#leasesCount) await this.#step(() => runtimes.recover(id));
     }
     for (const id of due.overdue) await this.#step(() => this.#failOne(id));
+    for (const id of due.unanswered) await this.#step(() => questions.expire(id));
     if (due.debounced) await this.#step(() => invocations.releaseDebounced());
     if (due.waiting) await this.#step(() => admission.admit());
     if (due.expired) await this.#step(() => keyValues.sweep());
@@ -133,11 +137,20 @@ export class Reaper {
   async #due() {
     const { store } = this.#options;
     const { keys } = store;
-    const things = [keys.deadlines, `${keys.admission}:tenants`, keys.storedSweeps, keys.removals, keys.debounced];
+    const things = [
+      keys.deadlines,
+      `${keys.admission}:tenants`,
+      keys.storedSweeps,
+      keys.removals,
+      keys.debounced,
+      keys.questions,
+    ];
     const args = [keys.prefix, store.clock(), OVERDUE_COUNT, this.#leaseMs, this.#leaseMs * PAUSE];
     const reply = await store.script(DUE, [keys.runtimes, ...things, keys.looks], args);
-    const [dead, overdue, waiting, expired, removals, debounced, runtimes] = Array.isArray(reply) ? reply : [];
-    if (!Array.isArray(dead) || !Array.isArray(overdue))
+    const [dead, overdue, waiting, expired, removals, debounced, unanswered, runtimes] = Array.isArray(reply)
+      ? reply
+      : [];
+    if (!Array.isArray(dead) || !Array.isArray(overdue) || !Array.isArray(unanswered))
       throw new StoreError('store-corrupt', `The script due answered ${JSON.stringify(reply)}.`);
     return {
       dead: dead.map(String),
@@ -146,6 +159,7 @@ export class Reaper {
       expired: expired === 1,
       removals: removals === 1,
       debounced: debounced === 1,
+      unanswered: unanswered.map(String),
       runtimes: Number(runtimes),
     };
   }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { deployWith } from '#test/harness/deploy.ts';
 import type { StreamEvent } from '#test/harness/events.ts';
 import { invoke, say, terminal } from '#test/harness/events.ts';
@@ -105,6 +106,17 @@ describe('every function of the contract, from a guest', () => {
         await say(platform, id, { text: 'hello' });
         await say(platform, id, { base64: Buffer.from([7, 8]).toString('base64') });
         await say(platform, id, { close: true });
+      },
+    }));
+
+  test('person', () =>
+    part('person', {
+      async onText(text, id) {
+        if (text !== 'asked') return;
+        const headers = { 'content-type': 'application/json' };
+        const answer = () => platform.fetch(`/v1/invocations/${id}/answer`, { method: 'POST', headers, body: '7' });
+        // The attempt ends after its message.
+        while (!(await answer()).ok) await sleep(20);
       },
     }));
 

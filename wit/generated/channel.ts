@@ -1,6 +1,6 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
 import type { ChannelCall, ValueReader, ValueWriter } from '../generate/channel-io.ts';
-import type { Outcome, Access, AdapterInfo, ChatMessage, Comparison, Condition, Dimensions, Distribution, EncoderInfo, EncoderKind, Ending, Entry, Envelope, ExportInfo, Failure, Field, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, IndexEntry, IndexInfo, KvFilesFileInfo, LeaseEnd, LogLevel, Mask, Match, MatchStatus, Message, Metric, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Request, Residency, ResponseHead, Rights, RunChunk, RunRequest, Sampler, Scores, Source, SpecialTokenIds, StepRequest, StepResult, Tier, Value, Vectors } from './host.ts';
+import type { Outcome, Access, AdapterInfo, Answer, ChatMessage, Comparison, Condition, Dimensions, Distribution, EncoderInfo, EncoderKind, Ending, Entry, Envelope, ExportInfo, Failure, Field, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, IndexEntry, IndexInfo, KvFilesFileInfo, LeaseEnd, LogLevel, Mask, Match, MatchStatus, Message, Metric, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Question, Request, Residency, ResponseHead, Resumption, Rights, RunChunk, RunRequest, Sampler, Scores, Source, SpecialTokenIds, StepRequest, StepResult, Tier, Value, Vectors } from './host.ts';
 
 /** One model that the invocation may use. */
 export interface LifecycleGrantedModel {
@@ -790,6 +790,48 @@ export function readFileExchangeFile(r: ValueReader): FileExchangeFile {
   return {
     mediaType: r.string(),
     content: r.u8List(),
+  };
+}
+export function writePersonQuestion(w: ValueWriter, v: Question): void {
+  w.string(v.text);
+  w.string(v.schema);
+  w.u32(v.timeoutSeconds);
+  w.string(v.state);
+}
+export function readPersonQuestion(r: ValueReader): Question {
+  return {
+    text: r.string(),
+    schema: r.string(),
+    timeoutSeconds: r.u32(),
+    state: r.string(),
+  };
+}
+export function writePersonAnswer(w: ValueWriter, v: Answer): void {
+  switch (v.tag) {
+    case 'answered':
+      w.case(0); w.string(v.val);
+      return;
+    case 'expired':
+      w.case(1);
+      return;
+    default:
+      w.case(-1);
+  }
+}
+export function readPersonAnswer(r: ValueReader): Answer {
+  switch (r.case(2)) {
+    case 0: return { tag: 'answered', val: r.string() };
+    default: return { tag: 'expired' };
+  }
+}
+export function writePersonResumption(w: ValueWriter, v: Resumption): void {
+  w.string(v.state);
+  writePersonAnswer(w, v.answer);
+}
+export function readPersonResumption(r: ValueReader): Resumption {
+  return {
+    state: r.string(),
+    answer: readPersonAnswer(r),
   };
 }
 export function writeLifecycleGrantedModel(w: ValueWriter, v: LifecycleGrantedModel): void {
@@ -1792,5 +1834,19 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readArguments() { return []; },
     writeResult(w, v: readonly string[]) { w.count(v.length); for (const e of v) { w.string(e); } },
     readResult(r): readonly string[] { return r.list(4, () => r.string()); },
+  },
+  {
+    interface: 'person', name: 'ask', answering: 'waits', resource: -1, fallible: true,
+    writeArguments(w, [a0]: readonly [Question]) { writePersonQuestion(w, a0); },
+    readArguments(r) { return [readPersonQuestion(r)]; },
+    writeResult(w, v: Outcome<undefined, HandlerError>) { if (v.tag === 'ok') { w.case(0);  } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<undefined, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: undefined } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'person', name: 'resumed', answering: 'waits', resource: -1, fallible: false,
+    writeArguments() {  },
+    readArguments() { return []; },
+    writeResult(w, v: Resumption | undefined) { if (v === undefined) w.case(0); else { w.case(1); writePersonResumption(w, v); } },
+    readResult(r): Resumption | undefined { return (r.case(2) === 0 ? undefined : readPersonResumption(r)); },
   },
 ];

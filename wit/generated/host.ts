@@ -550,6 +550,27 @@ export interface FileExchangeFile {
   readonly content: Uint8Array;
 }
 
+export interface Question {
+  /** What the person reads; 1 to 4,096 characters. */
+  readonly text: string;
+  /** JSON Schema that the answer must match, as JSON text of at most 16,384 characters. */
+  readonly schema: string;
+  /** Time in which an answer is awaited: 1 to 2,592,000 seconds (30 days). */
+  readonly timeoutSeconds: number;
+  /** What the next attempt needs of this one; at most 262,144 characters. */
+  readonly state: string;
+}
+
+export type Answer =
+  | { readonly tag: 'answered'; readonly val: string }
+  | { readonly tag: 'expired' };
+
+export interface Resumption {
+  /** The state that the last question was asked with. */
+  readonly state: string;
+  readonly answer: Answer;
+}
+
 
 /** Information about the inferlet and the platform. Every call except `sleep` returns at once, after about a microsecond. */
 export interface RuntimeHost {
@@ -1007,6 +1028,21 @@ export interface EnvironmentHost {
   listVariables(): readonly string[];
 }
 
+/**
+ * Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and
+ * takes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or
+ * the time has passed, a new attempt runs from the beginning with the same input, and `resumed` tells it what the last one left.
+ */
+export interface PersonHost {
+  /**
+   * Asks when `run` returns a result: that result is dropped, and the invocation waits instead of ending. When `run` fails, nothing is asked.
+   * `invalid-argument` for a question past these bounds, a schema that cannot be used, or a second question; `unsupported` in a child.
+   */
+  ask(question: Question): Outcome<undefined, HandlerError>;
+  /** The answer to the last question, or none in an invocation that has not asked. */
+  resumed(): Resumption | undefined;
+}
+
 /** Everything that an inferlet may import, by interface. */
 export interface Host {
   readonly runtime: RuntimeHost;
@@ -1032,4 +1068,5 @@ export interface Host {
   readonly children: ChildrenHost;
   readonly fileExchange: FileExchangeHost;
   readonly environment: EnvironmentHost;
+  readonly person: PersonHost;
 }

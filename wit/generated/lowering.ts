@@ -3,6 +3,7 @@ import type { LoweredFuture, LoweredGuest, Lowering, Trampoline } from '../gener
 import type {
   Access,
   AdapterInfo,
+  Answer,
   ChatMessage,
   Child,
   Comparison,
@@ -45,10 +46,12 @@ import type {
   Output,
   PipeRequest,
   Piped,
+  Question,
   Queue,
   Request,
   Residency,
   ResponseHead,
+  Resumption,
   Rights,
   Run,
   RunChunk,
@@ -258,6 +261,10 @@ export interface HostFunctions {
     readonly 'get-variable': (context: unknown, a0: string) => string | undefined;
     readonly 'list-variables': (context: unknown) => readonly string[];
   };
+  readonly 'person': {
+    readonly 'ask': (context: unknown, a0: Question) => Outcome<undefined, HandlerError>;
+    readonly 'resumed': (context: unknown) => Resumption | undefined;
+  };
 }
 
 /** Interface and core name of each host function. */
@@ -407,6 +414,8 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['file-exchange', 'list-files'],
   ['environment', 'get-variable'],
   ['environment', 'list-variables'],
+  ['person', 'ask'],
+  ['person', 'resumed'],
 ];
 
 /** Lowers every function of the contract onto `host`, which has each of `HOST_FUNCTIONS`. */
@@ -556,6 +565,8 @@ export function lower(host: HostFunctions): Lowering {
   const h142 = host['file-exchange']['list-files'];
   const h143 = host['environment']['get-variable'];
   const h144 = host['environment']['list-variables'];
+  const h145 = host['person']['ask'];
+  const h146 = host['person']['resumed'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -1287,7 +1298,40 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function lift90(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
+  function lift90(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Question {
+    return {
+      text: g.string(f0, f1),
+      schema: g.string(f2, f3),
+      timeoutSeconds: (f4 >>> 0),
+      state: g.string(f5, f6),
+    };
+  }
+  function store91(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store92(g: LoweredGuest, p: number, v: Resumption | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      store93(g, p + 4, v);
+    }
+  }
+  function store93(g: LoweredGuest, p: number, v: Resumption): void {
+    g.putString(p + 0, v.state);
+    store94(g, p + 8, v.answer);
+  }
+  function store94(g: LoweredGuest, p: number, v: Answer): void {
+    switch (v.tag) {
+      case 'answered': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'expired': g.u8[p] = 1; return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function lift95(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(f1, f2) };
@@ -1295,7 +1339,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function load91(g: LoweredGuest, p: number): Outcome<string, string> {
+  function load96(g: LoweredGuest, p: number): Outcome<string, string> {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
@@ -1303,83 +1347,83 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function store92(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store97(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store93(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
+  function store98(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store94(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store99(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store94(g: LoweredGuest, p: number, v: Message): void {
+  function store99(g: LoweredGuest, p: number, v: Message): void {
     switch (v.tag) {
       case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store95(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
+  function store100(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store96(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store101(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store96(g: LoweredGuest, p: number, v: Imported): void {
+  function store101(g: LoweredGuest, p: number, v: Imported): void {
     g.putU32(p + 0, v.pages);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
   }
-  function store97(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+  function store102(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store98(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store103(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store98(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
+  function store103(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store99(g, e, (v[i] as ExportInfo));
+      store104(g, e, (v[i] as ExportInfo));
     }
   }
-  function store99(g: LoweredGuest, p: number, v: ExportInfo): void {
+  function store104(g: LoweredGuest, p: number, v: ExportInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.pages;
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.nextPosition;
     g.u8[p + 20] = v.persistent ? 1 : 0;
   }
-  function store100(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
+  function store105(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store101(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store106(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store101(g: LoweredGuest, p: number, v: Residency): void {
-    store102(g, p + 0, v.tier);
+  function store106(g: LoweredGuest, p: number, v: Residency): void {
+    store107(g, p + 0, v.tier);
     g.u32[(p + 4) >>> 2] = v.devicePages;
     g.u32[(p + 8) >>> 2] = v.memoryPages;
     g.u32[(p + 12) >>> 2] = v.diskPages;
     g.u64[(p + 16) >>> 3] = BigInt(v.bytes);
     g.u32[(p + 24) >>> 2] = v.leaseMs;
-    store104(g, p + 28, v.leaseEnded);
+    store109(g, p + 28, v.leaseEnded);
   }
-  function store102(g: LoweredGuest, p: number, v: Tier): void {
-    g.u8[p] = case103(v);
+  function store107(g: LoweredGuest, p: number, v: Tier): void {
+    g.u8[p] = case108(v);
   }
-  function case103(v: Tier): number {
+  function case108(v: Tier): number {
     switch (v) {
       case 'device': return 0;
       case 'memory': return 1;
@@ -1387,91 +1431,91 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store104(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
+  function store109(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store105(g, p + 1, v);
+      store110(g, p + 1, v);
     }
   }
-  function store105(g: LoweredGuest, p: number, v: LeaseEnd): void {
-    g.u8[p] = case106(v);
+  function store110(g: LoweredGuest, p: number, v: LeaseEnd): void {
+    g.u8[p] = case111(v);
   }
-  function case106(v: LeaseEnd): number {
+  function case111(v: LeaseEnd): number {
     switch (v) {
       case 'expired': return 0;
       case 'pressure': return 1;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store107(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+  function store112(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store108(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store113(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store108(g: LoweredGuest, p: number, v: Distribution): void {
+  function store113(g: LoweredGuest, p: number, v: Distribution): void {
     g.putU32(p + 0, v.tokens);
     g.putF32(p + 8, v.logProbabilities);
   }
-  function store109(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
+  function store114(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putF32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store110(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store115(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.f32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store111(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
+  function store116(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store112(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store117(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store112(g: LoweredGuest, p: number, v: StepResult): void {
+  function store117(g: LoweredGuest, p: number, v: StepResult): void {
     g.putU32(p + 0, v.tokens);
-    store113(g, p + 8, v.distributions);
+    store118(g, p + 8, v.distributions);
   }
-  function store113(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store118(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store108(g, e, (v[i] as Distribution));
+      store113(g, e, (v[i] as Distribution));
     }
   }
-  function store114(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
+  function store119(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store115(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store120(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store115(g: LoweredGuest, p: number, v: RunChunk): void {
+  function store120(g: LoweredGuest, p: number, v: RunChunk): void {
     g.putU32(p + 0, v.tokens);
-    store116(g, p + 8, v.finished);
+    store121(g, p + 8, v.finished);
   }
-  function store116(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store121(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store117(g, p + 1, v);
+      store122(g, p + 1, v);
     }
   }
-  function store117(g: LoweredGuest, p: number, v: FinishReason): void {
-    g.u8[p] = case118(v);
+  function store122(g: LoweredGuest, p: number, v: FinishReason): void {
+    g.u8[p] = case123(v);
   }
-  function case118(v: FinishReason): number {
+  function case123(v: FinishReason): number {
     switch (v) {
       case 'stop-token': return 0;
       case 'max-tokens': return 1;
@@ -1479,89 +1523,89 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store119(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
+  function store124(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store120(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store125(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store120(g: LoweredGuest, p: number, v: Piped): void {
+  function store125(g: LoweredGuest, p: number, v: Piped): void {
     g.putU32(p + 0, v.tokens);
     g.putString(p + 8, v.text);
     g.putString(p + 16, v.held);
-    store121(g, p + 24, v.stop);
-    store122(g, p + 36, v.finished);
+    store126(g, p + 24, v.stop);
+    store127(g, p + 36, v.finished);
   }
-  function store121(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store126(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store122(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store127(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store117(g, p + 1, v);
+      store122(g, p + 1, v);
     }
   }
-  function store123(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
+  function store128(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store124(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store129(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store125(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
+  function store130(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store126(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store131(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store126(g: LoweredGuest, p: number, v: MatchStatus): void {
+  function store131(g: LoweredGuest, p: number, v: MatchStatus): void {
     g.u8[p + 0] = v.mayEnd ? 1 : 0;
     g.u8[p + 1] = v.mustEnd ? 1 : 0;
   }
-  function store127(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+  function store132(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store128(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store133(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store128(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
+  function store133(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store129(g, e, (v[i] as KvFilesFileInfo));
+      store134(g, e, (v[i] as KvFilesFileInfo));
     }
   }
-  function store129(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
+  function store134(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
     g.u8[p + 16] = v.persistent ? 1 : 0;
-    store130(g, p + 17, v.rights);
+    store135(g, p + 17, v.rights);
     g.putString(p + 20, v.owner);
     g.u8[p + 28] = v.locked ? 1 : 0;
   }
-  function store130(g: LoweredGuest, p: number, v: Rights): void {
-    g.u8[p] = case131(v);
+  function store135(g: LoweredGuest, p: number, v: Rights): void {
+    g.u8[p] = case136(v);
   }
-  function case131(v: Rights): number {
+  function case136(v: Rights): number {
     switch (v) {
       case 'private': return 0;
       case 'readable': return 1;
@@ -1569,88 +1613,88 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store132(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store133(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store133(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
-    const n = v.length;
-    const a = g.alloc(n * 16, 4);
-    g.u32[p >>> 2] = a;
-    g.u32[(p >>> 2) + 1] = n;
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 16;
-      store108(g, e, (v[i] as Distribution));
-    }
-  }
-  function store134(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store135(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store135(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
-    const n = v.length;
-    const a = g.alloc(n * 16, 4);
-    g.u32[p >>> 2] = a;
-    g.u32[(p >>> 2) + 1] = n;
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 16;
-      store136(g, e, (v[i] as AdapterInfo));
-    }
-  }
-  function store136(g: LoweredGuest, p: number, v: AdapterInfo): void {
-    g.putString(p + 0, v.name);
-    g.u32[(p + 8) >>> 2] = v.rank;
-    g.u8[p + 12] = v.loaded ? 1 : 0;
-  }
-  function store137(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
+  function store137(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store138(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store138(g: LoweredGuest, p: number, v: Vectors): void {
-    g.u32[(p + 0) >>> 2] = v.size;
-    g.putF32(p + 4, v.values);
-    g.u32[(p + 12) >>> 2] = v.tokens;
-    g.u32[(p + 16) >>> 2] = v.cut;
+  function store138(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 16, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 16;
+      store113(g, e, (v[i] as Distribution));
+    }
   }
-  function store139(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
+  function store139(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store140(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store140(g: LoweredGuest, p: number, v: Scores): void {
+  function store140(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 16, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 16;
+      store141(g, e, (v[i] as AdapterInfo));
+    }
+  }
+  function store141(g: LoweredGuest, p: number, v: AdapterInfo): void {
+    g.putString(p + 0, v.name);
+    g.u32[(p + 8) >>> 2] = v.rank;
+    g.u8[p + 12] = v.loaded ? 1 : 0;
+  }
+  function store142(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store143(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store143(g: LoweredGuest, p: number, v: Vectors): void {
+    g.u32[(p + 0) >>> 2] = v.size;
+    g.putF32(p + 4, v.values);
+    g.u32[(p + 12) >>> 2] = v.tokens;
+    g.u32[(p + 16) >>> 2] = v.cut;
+  }
+  function store144(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store145(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store145(g: LoweredGuest, p: number, v: Scores): void {
     g.putF32(p + 0, v.values);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.cut;
   }
-  function store141(g: LoweredGuest, p: number, v: Outcome<IndexInfo, HandlerError>): void {
+  function store146(g: LoweredGuest, p: number, v: Outcome<IndexInfo, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store142(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store147(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store142(g: LoweredGuest, p: number, v: IndexInfo): void {
+  function store147(g: LoweredGuest, p: number, v: IndexInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.dimensions;
-    store143(g, p + 12, v.metric);
+    store148(g, p + 12, v.metric);
     g.u64[(p + 16) >>> 3] = BigInt(v.entries);
     g.u64[(p + 24) >>> 3] = BigInt(v.bytes);
   }
-  function store143(g: LoweredGuest, p: number, v: Metric): void {
-    g.u8[p] = case144(v);
+  function store148(g: LoweredGuest, p: number, v: Metric): void {
+    g.u8[p] = case149(v);
   }
-  function case144(v: Metric): number {
+  function case149(v: Metric): number {
     switch (v) {
       case 'cosine': return 0;
       case 'dot-product': return 1;
@@ -1658,61 +1702,61 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store145(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store150(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store146(g: LoweredGuest, p: number, v: Outcome<readonly Match[], HandlerError>): void {
+  function store151(g: LoweredGuest, p: number, v: Outcome<readonly Match[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store147(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store152(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store147(g: LoweredGuest, p: number, v: readonly Match[]): void {
+  function store152(g: LoweredGuest, p: number, v: readonly Match[]): void {
     const n = v.length;
     const a = g.alloc(n * 40, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 40;
-      store148(g, e, (v[i] as Match));
+      store153(g, e, (v[i] as Match));
     }
   }
-  function store148(g: LoweredGuest, p: number, v: Match): void {
-    store149(g, p + 0, v.entry);
+  function store153(g: LoweredGuest, p: number, v: Match): void {
+    store154(g, p + 0, v.entry);
     g.f64[(p + 32) >>> 3] = v.score;
   }
-  function store149(g: LoweredGuest, p: number, v: IndexEntry): void {
+  function store154(g: LoweredGuest, p: number, v: IndexEntry): void {
     g.putString(p + 0, v.id);
-    store150(g, p + 8, v.text);
-    store151(g, p + 20, v.fields);
+    store155(g, p + 8, v.text);
+    store156(g, p + 20, v.fields);
   }
-  function store150(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store155(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store151(g: LoweredGuest, p: number, v: readonly Field[]): void {
+  function store156(g: LoweredGuest, p: number, v: readonly Field[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store152(g, e, (v[i] as Field));
+      store157(g, e, (v[i] as Field));
     }
   }
-  function store152(g: LoweredGuest, p: number, v: Field): void {
+  function store157(g: LoweredGuest, p: number, v: Field): void {
     g.putString(p + 0, v.name);
-    store153(g, p + 8, v.value);
+    store158(g, p + 8, v.value);
   }
-  function store153(g: LoweredGuest, p: number, v: Value): void {
+  function store158(g: LoweredGuest, p: number, v: Value): void {
     switch (v.tag) {
       case 'text': g.u8[p] = 0; g.putString(p + 8, v.val); return;
       case 'number': g.u8[p] = 1; g.f64[(p + 8) >>> 3] = v.val; return;
@@ -1720,70 +1764,70 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store154(g: LoweredGuest, p: number, v: Outcome<readonly IndexInfo[], HandlerError>): void {
+  function store159(g: LoweredGuest, p: number, v: Outcome<readonly IndexInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store155(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store160(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store155(g: LoweredGuest, p: number, v: readonly IndexInfo[]): void {
+  function store160(g: LoweredGuest, p: number, v: readonly IndexInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store142(g, e, (v[i] as IndexInfo));
+      store147(g, e, (v[i] as IndexInfo));
     }
   }
-  function store156(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+  function store161(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store157(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store162(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store157(g: LoweredGuest, p: number, v: Entry | undefined): void {
+  function store162(g: LoweredGuest, p: number, v: Entry | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store158(g, p + 8, v);
+      store163(g, p + 8, v);
     }
   }
-  function store158(g: LoweredGuest, p: number, v: Entry): void {
+  function store163(g: LoweredGuest, p: number, v: Entry): void {
     g.putU8(p + 0, v.value);
     g.u64[(p + 8) >>> 3] = BigInt(v.version);
   }
-  function store159(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
+  function store164(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store160(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
+  function store165(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store161(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store166(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store161(g: LoweredGuest, p: number, v: bigint | undefined): void {
+  function store166(g: LoweredGuest, p: number, v: bigint | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.u64[(p + 8) >>> 3] = BigInt(v);
     }
   }
-  function store162(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+  function store167(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store163(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store168(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store163(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store168(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1793,150 +1837,150 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function store164(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
+  function store169(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store165(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store170(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store165(g: LoweredGuest, p: number, v: Envelope): void {
+  function store170(g: LoweredGuest, p: number, v: Envelope): void {
     g.putString(p + 0, v.sender);
-    store94(g, p + 8, v.message);
+    store99(g, p + 8, v.message);
   }
-  function store166(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
+  function store171(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store167(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store172(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store167(g: LoweredGuest, p: number, v: ResponseHead): void {
+  function store172(g: LoweredGuest, p: number, v: ResponseHead): void {
     g.u16[(p + 0) >>> 1] = v.status;
-    store168(g, p + 4, v.headers);
+    store173(g, p + 4, v.headers);
     g.putString(p + 12, v.url);
   }
-  function store168(g: LoweredGuest, p: number, v: readonly Header[]): void {
+  function store173(g: LoweredGuest, p: number, v: readonly Header[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store169(g, e, (v[i] as Header));
+      store174(g, e, (v[i] as Header));
     }
   }
-  function store169(g: LoweredGuest, p: number, v: Header): void {
+  function store174(g: LoweredGuest, p: number, v: Header): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.value);
   }
-  function store170(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
+  function store175(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store171(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store176(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store171(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
+  function store176(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putU8(p + 4, v);
     }
   }
-  function store172(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store177(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store173(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store174(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store174(g: LoweredGuest, p: number, v: Ending): void {
-    switch (v.tag) {
-      case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'failure': g.u8[p] = 1; store175(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store175(g: LoweredGuest, p: number, v: Failure): void {
-    g.putString(p + 0, v.code);
-    g.putString(p + 8, v.message);
-  }
-  function store176(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store177(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store177(g: LoweredGuest, p: number, v: FileExchangeFile): void {
-    g.putString(p + 0, v.mediaType);
-    g.putU8(p + 8, v.content);
-  }
-  function store178(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+  function store178(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store179(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store179(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
+  function store179(g: LoweredGuest, p: number, v: Ending): void {
+    switch (v.tag) {
+      case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'failure': g.u8[p] = 1; store180(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store180(g: LoweredGuest, p: number, v: Failure): void {
+    g.putString(p + 0, v.code);
+    g.putString(p + 8, v.message);
+  }
+  function store181(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store182(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store182(g: LoweredGuest, p: number, v: FileExchangeFile): void {
+    g.putString(p + 0, v.mediaType);
+    g.putU8(p + 8, v.content);
+  }
+  function store183(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store184(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store184(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store180(g, e, (v[i] as FileExchangeFileInfo));
+      store185(g, e, (v[i] as FileExchangeFileInfo));
     }
   }
-  function store180(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
+  function store185(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.mediaType);
     g.u64[(p + 16) >>> 3] = BigInt(v.size);
   }
   const F: LoweredFuture[] = [
-    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store92(g, p, v); } },
-    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store93(g, p, v); } },
-    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store95(g, p, v); } },
-    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store97(g, p, v); } },
-    { id: 4, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store100(g, p, v); } },
-    { id: 5, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store107(g, p, v); } },
-    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store109(g, p, v); } },
-    { id: 7, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store110(g, p, v); } },
-    { id: 8, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store111(g, p, v); } },
-    { id: 9, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store114(g, p, v); } },
-    { id: 10, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store119(g, p, v); } },
-    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store123(g, p, v); } },
-    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store124(g, p, v); } },
-    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store125(g, p, v); } },
-    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store127(g, p, v); } },
-    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store132(g, p, v); } },
-    { id: 16, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store134(g, p, v); } },
-    { id: 17, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store137(g, p, v); } },
-    { id: 18, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store139(g, p, v); } },
-    { id: 19, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<IndexInfo, HandlerError>; store141(g, p, v); } },
-    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store145(g, p, v); } },
-    { id: 21, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Match[], HandlerError>; store146(g, p, v); } },
-    { id: 22, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly IndexInfo[], HandlerError>; store154(g, p, v); } },
-    { id: 23, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store156(g, p, v); } },
-    { id: 24, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store159(g, p, v); } },
-    { id: 25, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store160(g, p, v); } },
-    { id: 26, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store162(g, p, v); } },
-    { id: 27, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store164(g, p, v); } },
-    { id: 28, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store166(g, p, v); } },
-    { id: 29, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store170(g, p, v); } },
-    { id: 30, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store172(g, p, v); } },
-    { id: 31, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store173(g, p, v); } },
-    { id: 32, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store176(g, p, v); } },
-    { id: 33, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store178(g, p, v); } },
+    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store97(g, p, v); } },
+    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store98(g, p, v); } },
+    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store100(g, p, v); } },
+    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store102(g, p, v); } },
+    { id: 4, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store105(g, p, v); } },
+    { id: 5, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store112(g, p, v); } },
+    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store114(g, p, v); } },
+    { id: 7, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store115(g, p, v); } },
+    { id: 8, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store116(g, p, v); } },
+    { id: 9, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store119(g, p, v); } },
+    { id: 10, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store124(g, p, v); } },
+    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store128(g, p, v); } },
+    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store129(g, p, v); } },
+    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store130(g, p, v); } },
+    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store132(g, p, v); } },
+    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store137(g, p, v); } },
+    { id: 16, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store139(g, p, v); } },
+    { id: 17, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store142(g, p, v); } },
+    { id: 18, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store144(g, p, v); } },
+    { id: 19, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<IndexInfo, HandlerError>; store146(g, p, v); } },
+    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store150(g, p, v); } },
+    { id: 21, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Match[], HandlerError>; store151(g, p, v); } },
+    { id: 22, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly IndexInfo[], HandlerError>; store159(g, p, v); } },
+    { id: 23, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store161(g, p, v); } },
+    { id: 24, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store164(g, p, v); } },
+    { id: 25, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store165(g, p, v); } },
+    { id: 26, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store167(g, p, v); } },
+    { id: 27, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store169(g, p, v); } },
+    { id: 28, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store171(g, p, v); } },
+    { id: 29, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store175(g, p, v); } },
+    { id: 30, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store177(g, p, v); } },
+    { id: 31, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store178(g, p, v); } },
+    { id: 32, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store181(g, p, v); } },
+    { id: 33, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store183(g, p, v); } },
   ];
   const functions: readonly (readonly [string, Trampoline])[] = [
     ['pie:inferlet/runtime@0.1#version', (g) => (r: number) => {
@@ -2966,6 +3010,21 @@ export function lower(host: HostFunctions): Lowering {
       store89(g, r, v);
       g.leave();
     }],
+    ['pie:inferlet/person@0.1#ask', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, r: number) => {
+      g.enter();
+      const v0 = lift90(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6);
+      r = g.range(r, 16, 4);
+      const v = h145(g.context, v0);
+      store91(g, r, v);
+      g.leave();
+    }],
+    ['pie:inferlet/person@0.1#resumed', (g) => (r: number) => {
+      g.enter();
+      r = g.range(r, 24, 4);
+      const v = h146(g.context);
+      store92(g, r, v);
+      g.leave();
+    }],
   ];
   const futures: readonly (readonly [string, readonly LoweredFuture[]])[] = [
     ['pie:inferlet/runtime@0.1#sleep', [F[0]]],
@@ -3042,8 +3101,8 @@ export function lower(host: HostFunctions): Lowering {
     functions: new Map(functions),
     futures: new Map(futures),
     deviceFutures: [F[2], F[3], F[4], F[5], F[6], F[7], F[8], F[9], F[10], F[14], F[15], F[16]],
-    liftResult: (g, f0, f1, f2) => lift90(g, f0, f1, f2),
-    loadResult: (g, p) => load91(g, p),
+    liftResult: (g, f0, f1, f2) => lift95(g, f0, f1, f2),
+    loadResult: (g, p) => load96(g, p),
     resultLayout: { size: 12, align: 4 },
   };
 }

@@ -2380,6 +2380,52 @@ static inline pie_list_string pie_environment_list_variables(void) {
   return result;
 }
 
+/* ---- person -------------------------------------------------------------------------------------------------------- */
+/* Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and
+ * takes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or
+ * the time has passed, a new attempt runs from the beginning with the same input, and `resumed` tells it what the last one left. */
+
+typedef struct {
+  /* What the person reads; 1 to 4,096 characters. */
+  pie_string text;
+  /* JSON Schema that the answer must match, as JSON text of at most 16,384 characters. */
+  pie_string schema;
+  /* Time in which an answer is awaited: 1 to 2,592,000 seconds (30 days). */
+  uint32_t timeout_seconds;
+  /* What the next attempt needs of this one; at most 262,144 characters. */
+  pie_string state;
+} pie_person_question;
+enum {
+  /* The answer as JSON text that the schema accepts. */
+  PIE_PERSON_ANSWER_ANSWERED = 0,
+  /* The time has passed without an answer. */
+  PIE_PERSON_ANSWER_EXPIRED = 1,
+};
+typedef struct { uint8_t tag; union { pie_string answered; }; } pie_person_answer;
+typedef struct {
+  /* The state that the last question was asked with. */
+  pie_string state;
+  pie_person_answer answer;
+} pie_person_resumption;
+typedef struct { bool some; pie_person_resumption value; } pie_option_person_resumption;
+
+PIE_IMPORT("pie:inferlet/person@0.1.0", "ask") void pie_raw_person_ask(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, void *);
+/* Asks when `run` returns a result: that result is dropped, and the invocation waits instead of ending. When `run` fails, nothing is asked.
+ * `invalid-argument` for a question past these bounds, a schema that cannot be used, or a second question; `unsupported` in a child. */
+static inline pie_result pie_person_ask(const pie_person_question *question) {
+  pie_result result;
+  pie_raw_person_ask((int32_t)(*question).text.data, (int32_t)(*question).text.length, (int32_t)(*question).schema.data, (int32_t)(*question).schema.length, (*question).timeout_seconds, (int32_t)(*question).state.data, (int32_t)(*question).state.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/person@0.1.0", "resumed") void pie_raw_person_resumed(void *);
+/* The answer to the last question, or none in an invocation that has not asked. */
+static inline pie_option_person_resumption pie_person_resumed(void) {
+  pie_option_person_resumption result;
+  pie_raw_person_resumed(&result);
+  return result;
+}
+
 typedef struct { bool failed; union { pie_string ok; pie_string err; }; } pie_result_string_string;
 /* Runs one invocation. `input` is the request body: JSON that the manifest's schema accepts. The result is JSON, too. An error ends the
  * invocation as failed, with the text as its cause. */

@@ -2787,6 +2787,96 @@ export const reference: ContractReference = {
      "c": "pie_environment_list_variables"
     }
    ]
+  },
+  {
+   "name": "person",
+   "id": "pie:inferlet/person@0.1.0",
+   "docs": "Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and\ntakes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or\nthe time has passed, a new attempt runs from the beginning with the same input, and `resumed` tells it what the last one left.",
+   "needs": "Trait `person` of the model.",
+   "types": [
+    {
+     "name": "question",
+     "kind": "record",
+     "docs": "",
+     "members": [
+      {
+       "name": "text",
+       "type": "string",
+       "docs": "What the person reads; 1 to 4,096 characters."
+      },
+      {
+       "name": "schema",
+       "type": "string",
+       "docs": "JSON Schema that the answer must match, as JSON text of at most 16,384 characters."
+      },
+      {
+       "name": "timeout-seconds",
+       "type": "u32",
+       "docs": "Time in which an answer is awaited: 1 to 2,592,000 seconds (30 days)."
+      },
+      {
+       "name": "state",
+       "type": "string",
+       "docs": "What the next attempt needs of this one; at most 262,144 characters."
+      }
+     ]
+    },
+    {
+     "name": "answer",
+     "kind": "variant",
+     "docs": "",
+     "members": [
+      {
+       "name": "answered",
+       "type": "string",
+       "docs": "The answer as JSON text that the schema accepts."
+      },
+      {
+       "name": "expired",
+       "type": "",
+       "docs": "The time has passed without an answer."
+      }
+     ]
+    },
+    {
+     "name": "resumption",
+     "kind": "record",
+     "docs": "",
+     "members": [
+      {
+       "name": "state",
+       "type": "string",
+       "docs": "The state that the last question was asked with."
+      },
+      {
+       "name": "answer",
+       "type": "answer",
+       "docs": ""
+      }
+     ]
+    }
+   ],
+   "calls": [
+    {
+     "name": "ask",
+     "signature": "ask: func(question: question) -> result<_, error>",
+     "docs": "Asks when `run` returns a result: that result is dropped, and the invocation waits instead of ending. When `run` fails, nothing is asked.\n`invalid-argument` for a question past these bounds, a schema that cannot be used, or a second question; `unsupported` in a child.",
+     "cost": "Answered at once.",
+     "errors": [
+      "invalid-argument",
+      "unsupported"
+     ],
+     "c": "pie_person_ask"
+    },
+    {
+     "name": "resumed",
+     "signature": "resumed: func() -> option<resumption>",
+     "docs": "The answer to the last question, or none in an invocation that has not asked.",
+     "cost": "Answered at once.",
+     "errors": [],
+     "c": "pie_person_resumed"
+    }
+   ]
   }
  ],
  "exports": [

@@ -53,6 +53,9 @@ export const childrenFailureType: RecordType = { kind: 'record', interface: 'chi
 export const childrenEndingType: VariantType = { kind: 'variant', interface: 'children', name: 'ending', js: 'Ending', cases: [{ name: 'success', type: { kind: 'string' } }, { name: 'failure', type: childrenFailureType }] };
 export const fileExchangeFileInfoType: RecordType = { kind: 'record', interface: 'file-exchange', name: 'file-info', js: 'FileInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'media-type', js: 'mediaType', type: { kind: 'string' } }, { name: 'size', js: 'size', type: { kind: 'u64' } }] };
 export const fileExchangeFileType: RecordType = { kind: 'record', interface: 'file-exchange', name: 'file', js: 'File', fields: [{ name: 'media-type', js: 'mediaType', type: { kind: 'string' } }, { name: 'content', js: 'content', type: { kind: 'list', element: { kind: 'u8' } } }] };
+export const personQuestionType: RecordType = { kind: 'record', interface: 'person', name: 'question', js: 'Question', fields: [{ name: 'text', js: 'text', type: { kind: 'string' } }, { name: 'schema', js: 'schema', type: { kind: 'string' } }, { name: 'timeout-seconds', js: 'timeoutSeconds', type: { kind: 'u32' } }, { name: 'state', js: 'state', type: { kind: 'string' } }] };
+export const personAnswerType: VariantType = { kind: 'variant', interface: 'person', name: 'answer', js: 'Answer', cases: [{ name: 'answered', type: { kind: 'string' } }, { name: 'expired', type: null }] };
+export const personResumptionType: RecordType = { kind: 'record', interface: 'person', name: 'resumption', js: 'Resumption', fields: [{ name: 'state', js: 'state', type: { kind: 'string' } }, { name: 'answer', js: 'answer', type: personAnswerType }] };
 export const typesInterface: WitInterface = {
   name: 'types', js: 'types', id: 'pie:inferlet/types@0.1.0',
   types: [typesErrorType],
@@ -362,4 +365,13 @@ export const environmentInterface: WitInterface = {
     { name: 'list-variables', js: 'listVariables', kind: 'function', resource: null, coreName: 'list-variables', params: [], result: { kind: 'list', element: { kind: 'string' } }, async: false },
   ],
 };
-export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface, grammarInterface, introspectInterface, kvFilesInterface, inputImageInterface, adapterInterface, embeddingInterface, rerankInterface, indexInterface, storeInterface, messagingInterface, httpInterface, childrenInterface, fileExchangeInterface, environmentInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };
+export const personInterface: WitInterface = {
+  name: 'person', js: 'person', id: 'pie:inferlet/person@0.1.0',
+  types: [personQuestionType, personAnswerType, personResumptionType],
+  resources: [],
+  functions: [
+    { name: 'ask', js: 'ask', kind: 'function', resource: null, coreName: 'ask', params: [{ name: 'question', js: 'question', type: personQuestionType }], result: { kind: 'result', ok: null, err: typesErrorType }, async: false },
+    { name: 'resumed', js: 'resumed', kind: 'function', resource: null, coreName: 'resumed', params: [], result: { kind: 'option', value: personResumptionType }, async: false },
+  ],
+};
+export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface, grammarInterface, introspectInterface, kvFilesInterface, inputImageInterface, adapterInterface, embeddingInterface, rerankInterface, indexInterface, storeInterface, messagingInterface, httpInterface, childrenInterface, fileExchangeInterface, environmentInterface, personInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };

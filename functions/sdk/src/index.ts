@@ -67,6 +67,7 @@ export {
   tokenize,
   tokenizeContinuation,
 } from './models.ts';
+export { askPerson, type PersonQuestion, type Resumption, resumed, type Waiting } from './person.ts';
 export {
   banTokens,
   type Candidates,

@@ -26,6 +26,7 @@ import * as introspect from 'pie:inferlet/introspect@0.1.0';
 import * as wireKvFiles from 'pie:inferlet/kv-files@0.1.0';
 import * as wireMessaging from 'pie:inferlet/messaging@0.1.0';
 import * as outputText from 'pie:inferlet/output-text@0.1.0';
+import * as wirePerson from 'pie:inferlet/person@0.1.0';
 import { Queue as WireQueue } from 'pie:inferlet/queue@0.1.0';
 import * as wireRerank from 'pie:inferlet/rerank@0.1.0';
 import * as wireRuntime from 'pie:inferlet/runtime@0.1.0';
@@ -47,6 +48,7 @@ export const adapter: typeof wireAdapter = /* @__PURE__ */ wellFormed(wireAdapte
 export const allocate: typeof wireAllocate = /* @__PURE__ */ wellFormed(wireAllocate);
 export const children: typeof wireChildren = /* @__PURE__ */ wellFormed(wireChildren);
 export const embedding: typeof wireEmbedding = /* @__PURE__ */ wellFormed(wireEmbedding);
+export const person: typeof wirePerson = /* @__PURE__ */ wellFormed(wirePerson);
 export const environment: typeof wireEnvironment = /* @__PURE__ */ wellFormed(wireEnvironment);
 export const fileExchange: typeof wireFileExchange = /* @__PURE__ */ wellFormed(wireFileExchange);
 export const grammar: typeof wireGrammar = /* @__PURE__ */ wellFormed(wireGrammar);

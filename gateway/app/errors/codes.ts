@@ -245,6 +245,13 @@ export const CODES = {
     explanation:
       'The request names a `Concurrency-Key`, and as many invocations of the tenant with this key as its `Concurrency-Limit` allows (one by default) wait or run. Nothing was stored.',
   },
+  'not-waiting': {
+    status: 409,
+    title: 'The invocation waits for no such answer',
+    hint: 'Read the invocation: its `status` and `question` tell what it waits for.',
+    explanation:
+      'The invocation asks nothing, was answered before, went on because the time had passed, or asks another question than the one that the request names. Nothing was stored.',
+  },
   'debounce-keys-full': {
     status: 429,
     title: 'Too many debounce keys wait',

@@ -32,8 +32,12 @@ export async function collectOutcome(
   const messages: unknown[] = [];
   let bytes = 0;
   let truncated = false;
+  // Messages of attempts that asked a person stay.
+  let kept = 0;
   for await (const event of events) {
-    if (event.event === 'start') {
+    if (event.event === 'question') kept = messages.length;
+    else if (event.event === 'start' && kept > 0) messages.length = Math.min(messages.length, kept);
+    else if (event.event === 'start') {
       // A new attempt takes back the messages of the earlier one.
       messages.length = 0;
       bytes = 0;

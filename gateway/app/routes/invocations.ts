@@ -1,8 +1,10 @@
 import { createRoute, z } from '@hono/zod-openapi';
+import { hasEnded as isFinal } from '#scheduler/invocations/types.ts';
 import { type AppSettings, callOf } from '../context.ts';
 import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { textAnswer } from '../http/answer.ts';
+import { readJson } from '../http/body.ts';
 import { preferencesOf } from '../http/preferences.ts';
 import { BEGINNING, EVENT_ID, hasUpTo, placeOf } from '../invocations/event-id.ts';
 import { jsonResponse, Responder } from '../invocations/respond.ts';
@@ -11,6 +13,9 @@ import { sessionMessageOf } from '../validation/message.ts';
 import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
 
 export const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the invocation' }) });
+
+/** Most bytes of a person's answer. */
+const MAX_ANSWER_BYTES = 64 * 1024;
 
 const streamHeaders = z.object({
   'last-event-id': z.string().regex(EVENT_ID, 'is not the id of an event').optional().openapi({
@@ -146,6 +151,51 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
   define(
     app,
     createRoute({
+      method: 'post',
+      path: '/v1/invocations/{id}/answer',
+      operationId: 'answerQuestion',
+      tags: ['Invocations'],
+      summary: 'Answer the question of a waiting invocation',
+      description:
+        'The body is the answer, which the schema of `question` must accept, 64 KiB at most. The invocation then goes on. The first answer wins; a later one is refused with `not-waiting`.',
+      security: SECURITY,
+      request: {
+        params: idParam,
+        query: z.object({
+          question: z.coerce.number().int().min(1).optional().openapi({
+            description: 'Number of the question, so that the answer is not taken for that of a later one',
+          }),
+        }),
+        body: { required: true, content: { 'application/json': { schema: { description: 'The answer' } } } },
+      },
+      responses: {
+        200: json(InvocationSchema, 'The invocation, which goes on'),
+        ...problems(
+          'unknown-invocation',
+          'not-waiting',
+          'invalid-input',
+          'malformed-json',
+          'body-too-large',
+          'unsupported-media-type',
+          'too-many-requests',
+          'quota-storage',
+        ),
+      },
+    }),
+    async (c) => {
+      const call = callOf(c, 'invoke');
+      const { id } = c.req.valid('param');
+      const { text, value } = await readJson(c.get('body'), MAX_ANSWER_BYTES);
+      const answer = { text, value, question: c.req.valid('query').question };
+      const invocation = await control.answer(call, id, answer);
+      if (invocation === null) throw unknownInvocation(id);
+      return jsonResponse(c, invocation, 200);
+    },
+  );
+
+  define(
+    app,
+    createRoute({
       method: 'delete',
       path: '/v1/invocations/{id}',
       operationId: 'cancelInvocation',
@@ -181,5 +231,5 @@ export function unknownInvocation(id: string): GatewayError {
 }
 
 function hasEnded(invocation: HeldInvocation): boolean {
-  return invocation.status !== 'queued' && invocation.status !== 'running';
+  return isFinal(invocation.status);
 }

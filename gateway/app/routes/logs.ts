@@ -21,7 +21,7 @@ const logQuery = z.object({
   level: z.enum(['debug', 'info', 'warn', 'error']).default('debug').openapi({ description: 'This level and worse' }),
   invocation: z.string().max(128).optional().openapi({ description: "Only this invocation's" }),
   status: z
-    .enum(['queued', 'running', 'succeeded', 'failed', 'cancelled'])
+    .enum(['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'])
     .optional()
     .openapi({ description: 'Only of invocations that are in this state now' }),
   search: z.string().min(1).max(256).optional().openapi({ description: 'Only lines with this text, in any case' }),

@@ -3,7 +3,7 @@ import { DEFAULT_LIMITS } from '../context.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
 import { timestamp } from './timestamp.ts';
 
-export const STATUSES = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] as const;
+export const STATUSES = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'] as const;
 export const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
 
 export const UsageSchema = z
@@ -21,6 +21,15 @@ const WebhookDeliverySchema = z.object({
   nextAt: timestamp.nullable().openapi({ description: 'When the next attempt is made' }),
 });
 
+const QuestionSchema = z
+  .object({
+    number: z.int().openapi({ description: 'Number of its event; an answer may name it' }),
+    text: z.string(),
+    schema: z.record(z.string(), z.unknown()).openapi({ description: 'JSON Schema of the answer' }),
+    until: timestamp.openapi({ description: 'When the invocation goes on without an answer' }),
+  })
+  .openapi('Question', { description: 'What an invocation asks a person while its status is `waiting`' });
+
 export const InvocationSchema = z
   .object({
     id: z.string(),
@@ -37,6 +46,7 @@ export const InvocationSchema = z
       .string()
       .optional()
       .openapi({ description: 'The later invocation with the same `Debounce-Key` that took its place (`superseded`)' }),
+    question: QuestionSchema.optional(),
     startedAt: timestamp.optional(),
     endedAt: timestamp.optional(),
     output: z.unknown().optional(),
@@ -44,7 +54,9 @@ export const InvocationSchema = z
       .object({ code: z.enum(Object.keys(CODES) as [ErrorCode, ...ErrorCode[]]), message: z.string() })
       .optional(),
     usage: UsageSchema.optional(),
-    attempts: z.int().openapi({ description: 'Attempts begun; `usage` is the sum over them' }),
+    attempts: z.int().openapi({
+      description: 'Attempts begun, since the last answer of a person if there was one; `usage` is the sum over all',
+    }),
     lastEventId: z.string().openapi({
       description: 'Id of the last event so far, `<epoch>-<number>`; its number is 0 when there is none',
       example: '1763776000000-17',

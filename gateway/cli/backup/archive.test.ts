@@ -145,6 +145,7 @@ const KINDS: { readonly [Kind in keyof Keys]: boolean } = {
   ...{
     debounced: false,
     debounces: false,
+    ...{ questions: false, tenantQuestions: false },
     deadlines: false,
     idempotency: false,
     listing: false,

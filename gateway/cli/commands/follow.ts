@@ -62,6 +62,11 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         if (event.data.level === 'warn') warning = event.data.message;
         if (options.logs) terminal.note(`[${event.data.level}] ${event.data.message}`);
         break;
+      case 'question':
+        await endLine();
+        terminal.remark(`— ${event.data.text}`);
+        terminal.remark(`— it waits until ${event.data.until}: pie answer ${stream.id} '…' —`);
+        break;
       case 'gap':
         await endLine();
         terminal.remark(`— a part of the output was lost: nothing after event ${event.data.after} counts —`);

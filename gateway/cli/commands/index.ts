@@ -1,4 +1,5 @@
 import type { Command } from '../command.ts';
+import { answer } from './answer.ts';
 import { backup, restore } from './backup.ts';
 import { bench } from './bench.ts';
 import { build } from './build.ts';
@@ -55,6 +56,7 @@ export const commands: readonly Command[] = [
   attach,
   status,
   cancel,
+  answer,
   replay,
   mcp,
   filesList,

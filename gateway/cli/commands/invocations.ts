@@ -55,6 +55,7 @@ export const status: Command = {
 function details({
   parent,
   schedule,
+  question,
   createdAt,
   startedAt,
   endedAt,
@@ -65,6 +66,11 @@ function details({
 }: InvocationState): string[] {
   const lines: string[] = [];
   if (parent !== undefined) lines.push(`child of ${parent}`);
+  if (question !== undefined)
+    lines.push(
+      `asks (question ${question.number}, until ${question.until}): ${question.text}`,
+      JSON.stringify(question.schema),
+    );
   if (schedule !== undefined) lines.push(`made by the schedule ${schedule}`);
   if (startedAt !== undefined) {
     const waited = duration(Date.parse(startedAt) - Date.parse(createdAt));

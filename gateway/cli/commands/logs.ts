@@ -3,7 +3,7 @@ import { type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 
 const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
-const STATUSES = ['queued', 'running', 'succeeded', 'failed', 'cancelled'] as const;
+const STATUSES = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'] as const;
 
 export const logs: Command = {
   name: 'logs',

@@ -10,8 +10,8 @@ import type { Terminal } from '../terminal.ts';
 
 type Listed = InvocationPage['invocations'][number];
 
-const STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'succeeded', 'failed', 'cancelled'];
-const OPEN: readonly InvocationStatus[] = ['queued', 'running'];
+const STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'];
+const OPEN: readonly InvocationStatus[] = ['queued', 'running', 'waiting'];
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 10_000;
 const PAGE = 200;
@@ -19,9 +19,9 @@ const REFRESH_MS = 1000;
 
 export const ps: Command = {
   name: 'ps',
-  summary: 'List waiting and running invocations, or all',
+  summary: 'List queued, running and waiting invocations, or all',
   description:
-    'Shows the invocations that wait or run, newest first. TOKENS are those embedded and sampled, GPU and CPU the time used so far; AGE counts from submission, WAITED until the (last) start.',
+    'Shows the invocations that wait or run, newest first; those in the state `waiting` wait for the answer of a person (`pie answer`). TOKENS are those embedded and sampled, GPU and CPU the time used so far; AGE counts from submission, WAITED until the (last) start.',
   options: [
     { flags: '-a, --all', help: 'also list ended invocations' },
     { flags: '--function <name>', help: 'only this function' },

@@ -156,8 +156,9 @@ export class FunctionTools {
     const messages = new Messages();
     let [shownAt, parts] = [performance.now(), 0];
     for await (const event of stream) {
-      // A later attempt takes back the messages of the earlier one.
+      // A later attempt takes back the messages of the earlier one, unless that ended with a question.
       if (event.event === 'start') messages.clear();
+      else if (event.event === 'question') messages.keep();
       else if (event.event === 'error') throw errorFromEvent(event.data, stream.id);
       else if (event.event === 'result') return outcome(messages.text, event.data.output);
       else if (event.event === 'message') {
@@ -202,6 +203,7 @@ function moveReferences(schema: unknown): unknown {
 class Messages {
   #text = '';
   #shown = 0;
+  #kept = 0;
 
   get text(): string {
     return this.#text;
@@ -220,8 +222,13 @@ class Messages {
   }
 
   clear(): void {
-    this.#text = '';
-    this.#shown = 0;
+    this.#text = this.#text.slice(0, this.#kept);
+    this.#shown = this.#kept;
+  }
+
+  /** Keeps the text so far when later text is cleared. */
+  keep(): void {
+    this.#kept = this.#text.length;
   }
 
   /** The text since the last call. */

@@ -265,44 +265,6 @@ export function describeInvoking(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/echo/invocations', without), 'invalid-input', 'concurrency-key');
     });
 
-    it('lets the last of the invocations with a debounce key run, and tells the earlier caller which one', async () => {
-      const h = get();
-      const debounce = { 'debounce-key': 'doc-1', 'debounce-delay': '1h' };
-      const streamed = h.invoke({ ...SSE, ...debounce });
-      const first = (await streamed).headers.get('content-location')?.split('/').at(-1);
-      const known = await h.invocations();
-      const answer = h.ask('/v1/functions/echo/invocations', {
-        ...{ method: 'POST', body: '{"prompt":"b"}', headers: { ...JSON_TYPE, ...debounce } },
-      });
-      const second = await h.platform.submitted('echo', known);
-      const [end, ...more] = await frames(await streamed);
-      assert.deepEqual([end?.event, more.length], ['error', 0]);
-      const { code, successor } = JSON.parse(end?.data ?? '');
-      assert.deepEqual([code, successor], ['superseded', second]);
-      const state = (await h.ask(`/v1/invocations/${second}`)).body;
-      const waitMs = Date.parse(state.notBefore) - Date.parse(state.createdAt);
-      assert.ok(state.status === 'queued' && waitMs > 3_590_000 && waitMs <= 3_600_000, JSON.stringify(state));
-      const third = await json(await h.invoke({ ...ASYNC, ...debounce }));
-      const refused = await answer;
-      h.refused(refused, 'superseded');
-      assert.deepEqual([refused.body.invocation, refused.body.successor], [second, third.id]);
-      const ended = (await h.ask(`/v1/invocations/${first}`)).body;
-      assert.deepEqual([ended.status, ended.error.code, ended.successor], ['cancelled', 'superseded', second]);
-      await h.ask(`/v1/invocations/${third.id}`, { method: 'DELETE' });
-      for (const [headers, field] of [
-        [{ 'debounce-delay': '5s' }, 'debounce-key'],
-        [{ 'debounce-key': 'a' }, 'debounce-delay'],
-        [{ 'debounce-key': 'a', 'debounce-delay': '999ms' }, 'debounce-delay'],
-        [{ 'debounce-key': 'a', 'debounce-delay': '25h' }, 'debounce-delay'],
-        [{ 'debounce-key': 'a b', 'debounce-delay': '5s' }, 'debounce-key'],
-        [{ 'debounce-key': 'a', 'debounce-delay': '5s', 'debounce-max': '4s' }, 'debounce-max'],
-        [{ 'debounce-key': 'a', 'debounce-delay': '5s', 'cancel-after': '5s' }, 'cancel-after'],
-      ] as const) {
-        const init = { method: 'POST', body: '{"prompt":"x"}', headers: { ...JSON_TYPE, ...ASYNC, ...headers } };
-        h.refused(await h.ask('/v1/functions/echo/invocations', init), 'invalid-input', field);
-      }
-    });
-
     it('keeps a session affinity of the tenant, and refuses what no header should carry', async () => {
       const h = get();
       const { redis, keys } = h.platform.scheduler.store;

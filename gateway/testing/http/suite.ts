@@ -13,6 +13,7 @@ import { describeSchedules } from './schedules.ts';
 import { describeSchemas } from './schemas.ts';
 import { describeStreams } from './streams.ts';
 import { describeTenants } from './tenants.ts';
+import { describeWaiting } from './waiting.ts';
 
 /** Limits that the suite expects of its target; small, so that exceeding them is cheap. */
 export const SUITE_LIMITS = { inputBytes: 2000, componentBytes: 5000, fileBytes: 3000 };
@@ -33,6 +34,7 @@ export function describeHttp(name: string, start: () => Promise<Target>): void {
     describeFunctions(get);
     describeReleases(get);
     describeInvoking(get);
+    describeWaiting(get);
     describeInvocations(get);
     describeStreams(get);
     describeOperations(get);

@@ -110,9 +110,15 @@ end
 
 local replies = {}
 for i, id in ipairs(ids) do
-  local data, placement = unpack(redis.call('HMGET', jobs .. id, 'data', 'placement'))
-  -- Admission chose the place after the job was made.
-  replies[#replies + 1] = data and placement and '{"placement":"' .. placement .. '",' .. string.sub(data, 2) or data or ''
+  local data, placement, resumption = unpack(redis.call('HMGET', jobs .. id, 'data', 'placement', 'resumption'))
+  -- Admission chose the place, and a person answered, after the job was made.
+  if data and placement then
+    data = '{"placement":"' .. placement .. '",' .. string.sub(data, 2)
+  end
+  if data and resumption then
+    data = '{"resumption":' .. resumption .. ',' .. string.sub(data, 2)
+  end
+  replies[#replies + 1] = data or ''
   replies[#replies + 1] = data and (i <= tonumber(begins) or hasBegun(id)) and begin(id) or ''
 end
 admitAfterBegins(now)

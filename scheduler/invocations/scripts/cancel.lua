@@ -1,5 +1,5 @@
 --[[
-  Cancels an invocation: at once while it is queued, else by a request to the runtime that owns it.
+  Cancels an invocation: at once while it is queued or waits for a person, else by a request to the runtime that owns it.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -32,7 +32,7 @@ if status == 'running' then
   end
   return {'requested'}
 end
-if status ~= 'queued' then
+if status ~= 'queued' and status ~= 'waiting' then
   return {'ended'}
 end
 redis.call('HSETNX', KEYS[1], 'cancelReason', ARGV[9])

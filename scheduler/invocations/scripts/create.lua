@@ -179,6 +179,7 @@ local function create(place, at)
     enterQueues()
   end
   local waitingCount = redis.call('ZCARD', waiting) + redis.call('HLEN', given.prefix .. ':debounces:' .. given.tenant)
+    + redis.call('SCARD', given.prefix .. ':questions:' .. given.tenant)
   local refusing, limits = admitRequest(account, fn, now, waitingCount, RECORD_BYTES + #data, replaced and 1 or 0)
   if refusing then
     local states = quotaStates(limits)

@@ -13,4 +13,4 @@ if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then
   return 1
 end
 local status, closed = unpack(redis.call('HMGET', KEYS[1], 'status', 'inboxClosed'))
-return (status == 'queued' or status == 'running') and not closed and 0 or -1
+return (status == 'queued' or status == 'running' or status == 'waiting') and not closed and 0 or -1

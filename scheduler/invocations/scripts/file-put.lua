@@ -29,7 +29,7 @@ local status, current, bytes, id = unpack(redis.call('HMGET', record, 'status', 
 if not status then
   return 0
 end
-if status ~= 'running' and (status ~= 'queued' or epoch ~= '') then
+if status ~= 'running' and ((status ~= 'queued' and status ~= 'waiting') or epoch ~= '') then
   return -1
 end
 if epoch ~= '' and epoch ~= current then

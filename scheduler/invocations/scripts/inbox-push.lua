@@ -23,7 +23,7 @@ end
 if token == ARGV[2] then
   return 1
 end
-if status ~= 'queued' and status ~= 'running' then
+if status ~= 'queued' and status ~= 'running' and status ~= 'waiting' then
   return -1
 end
 if closed then

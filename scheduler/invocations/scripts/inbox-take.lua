@@ -19,7 +19,7 @@ local status, closed, bytes, kept, keptBytes, restartable, cut, epoch, account, 
 if ARGV[3] ~= '' and status and epoch ~= ARGV[3] then
   return {1}
 end
-local open = (status == 'queued' or status == 'running') and not closed
+local open = (status == 'queued' or status == 'running' or status == 'waiting') and not closed
 local limit = tonumber(ARGV[2])
 kept = tonumber(kept or 0)
 

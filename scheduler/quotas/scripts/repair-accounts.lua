@@ -31,7 +31,7 @@ end
 local function isHeld(tenant, kind, name)
   if kind == 'i' then
     local status = redis.call('HGET', prefix .. ':invocation:' .. name, 'status')
-    return status == 'queued' or status == 'running'
+    return status == 'queued' or status == 'running' or status == 'waiting'
   end
   return kind ~= 'l' or redis.call('EXISTS', prefix .. ':logs:' .. tenant .. ':' .. name) == 1
 end

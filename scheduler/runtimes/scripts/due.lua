@@ -10,7 +10,8 @@
   KEYS[4] tenants by the time of their next expiring stored value (sorted set)
   KEYS[5] removed functions and versions that still drain (hash)
   KEYS[6] debounced invocations by the end of their delay (sorted set)
-  KEYS[7] looks of all reapers (hash): `at`, the last one, and `since`, the first one after the last pause; ms by the clock of Redis
+  KEYS[7] invocations that wait for a person, by the end of the wait (sorted set)
+  KEYS[8] looks of all reapers (hash): `at`, the last one, and `since`, the first one after the last pause; ms by the clock of Redis
   ARGV[1] prefix of every key
   ARGV[2] now, ms
   ARGV[3] most overdue invocations returned
@@ -18,16 +19,17 @@
   ARGV[5] time between two looks that counts as a pause, ms
 
   Returns {ids of runtimes whose lease has run out, ids of overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have
-  expired, 1 when removals are under way, 1 when debounced invocations are due, number of registered runtimes}.
+  expired, 1 when removals are under way, 1 when debounced invocations are due, ids of invocations whose question was not answered in time,
+  number of registered runtimes}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local at, since = unpack(redis.call('HMGET', KEYS[7], 'at', 'since'))
+local at, since = unpack(redis.call('HMGET', KEYS[8], 'at', 'since'))
 if not at or now - at > tonumber(ARGV[5]) or now < tonumber(at) then
   since = now
 end
-redis.call('HSET', KEYS[7], 'at', now, 'since', since)
+redis.call('HSET', KEYS[8], 'at', now, 'since', since)
 
 local dead = {}
 if now - since >= tonumber(ARGV[4]) then
@@ -44,5 +46,6 @@ return {
   redis.call('ZCOUNT', KEYS[4], '-inf', ARGV[2]) > 0 and 1 or 0,
   redis.call('EXISTS', KEYS[5]),
   redis.call('ZCOUNT', KEYS[6], '-inf', ARGV[2]) > 0 and 1 or 0,
+  redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', ARGV[2], 'LIMIT', 0, ARGV[3]),
   redis.call('HLEN', KEYS[1]),
 }

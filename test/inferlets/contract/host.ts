@@ -1,6 +1,6 @@
-/** Cases of `runtime`, `environment`, `session` and `tokenize`. */
+/** Cases of `runtime`, `environment`, `session`, `person` and `tokenize`. */
 import { model } from '@pie/inferlet';
-import { Detokenizer, environment, runtime, session, settle, tokenize } from '@pie/inferlet/raw';
+import { Detokenizer, environment, person, runtime, session, settle, tokenize } from '@pie/inferlet/raw';
 import { type Cases, NO_MODEL } from './case.ts';
 
 const TEXT = 'Once upon a time, there was a naïve 🦊.';
@@ -51,6 +51,26 @@ export const environmentCases: Cases = {
       environment.getVariable('CONTRACT') === 'as it is: é' && (environment.getVariable('OTHER') ?? 'none') === 'none',
   },
   'environment.list-variables': { ok: () => environment.listVariables().join() === 'CONTRACT' },
+};
+
+const question = (text: string) => ({ text, schema: '{"type":"integer"}', timeoutSeconds: 60, state: 'left' });
+
+/** The first attempt asks, and its reports are dropped. The test answers 7. */
+export const personCases: Cases = {
+  'person.ask': {
+    ok: () => {
+      if (person.resumed()) return;
+      person.ask(question('How many?'));
+      session.send({ tag: 'text', val: 'asked' });
+    },
+    fails: { 'invalid-argument': () => person.ask(question('')) },
+  },
+  'person.resumed': {
+    ok: () => {
+      const told = person.resumed();
+      return !told || (told.state === 'left' && told.answer.tag === 'answered' && told.answer.val === '7');
+    },
+  },
 };
 
 export const sessionCases: Cases = {

@@ -5,7 +5,7 @@ import { type CaseReport, type Cases, report } from './case.ts';
 import { forwardCases, fusedCases, introspectCases, outputCases, queueCases } from './compute.ts';
 import { encoderCases } from './encoders.ts';
 import { grammarCases } from './grammar.ts';
-import { closedSession, environmentCases, runtimeCases, sessionCases, tokenizeCases } from './host.ts';
+import { closedSession, environmentCases, personCases, runtimeCases, sessionCases, tokenizeCases } from './host.ts';
 import { imageCases } from './image.ts';
 import { allocateCases, fileCases } from './memory.ts';
 import {
@@ -23,6 +23,7 @@ export const run = defineInferlet(async (input: { part: string; origin?: string 
   const { origin = '' } = input;
   const parts: Readonly<Record<string, readonly Cases[]>> = {
     host: [runtimeCases(JSON.stringify(input)), sessionCases, closedSession, environmentCases],
+    person: [personCases],
     tokenize: [tokenizeCases],
     compute: [queueCases, forwardCases, outputCases, fusedCases, introspectCases],
     memory: [allocateCases, fileCases],

@@ -65,6 +65,7 @@ export function notice(kind: 'bad' | 'good' | 'plain', text: unknown): Html {
 const TONES: ReadonlyMap<string, string> = new Map([
   ['queued', 'wait'],
   ['running', 'busy'],
+  ['waiting', 'wait'],
   ['succeeded', 'good'],
   ['failed', 'bad'],
   ['cancelled', 'quiet'],

@@ -1,5 +1,6 @@
 import { raw } from 'hono/html';
 import { Items } from '#scheduler/invocations/feed.ts';
+import { hasEnded } from '#scheduler/invocations/types.ts';
 import type { HeldInvocation, InvocationEvent } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { JsonText } from '../../http/json-text.ts';
@@ -33,7 +34,7 @@ export async function invocationPage(visit: Visit, id: string): Promise<Page> {
       visit.url.searchParams.get('done') === 'cancelled'
         ? notice('good', open ? 'It was asked to stop.' : 'It has ended.')
         : NONE
-    }`,
+    }${state.question === undefined ? NONE : questionNotice(id, state.question)}`,
     live: open,
     stream: { id, after: state.lastEventId },
     fragments: [
@@ -89,8 +90,12 @@ export async function cancelInvocation(visit: Visit, id: string): Promise<string
   return `/dashboard/invocations/${encodeURIComponent(id)}?done=cancelled`;
 }
 
+function questionNotice(id: string, { text, until }: NonNullable<HeldInvocation['question']>): Html {
+  return notice('plain', html`It asks a person, until ${until}: ${text} <code>pie answer ${id}</code>`);
+}
+
 export function isOpen({ status }: HeldInvocation): boolean {
-  return status === 'queued' || status === 'running';
+  return !hasEnded(status);
 }
 
 function stateHead(visit: Visit, state: HeldInvocation, open: boolean): Html {

@@ -26,7 +26,7 @@
 
 -- `changeAdmission` opens, changes, admits and closes; the functions of the first queue are such changes. The others are for scripts that
 -- open and close themselves.
-local changeAdmission, enterQueue, leaveAdmission, beginAdmitted
+local changeAdmission, enterQueue, leaveAdmission, parkAdmitted, beginAdmitted
 local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleSome, admit, leaveWay
 
 do

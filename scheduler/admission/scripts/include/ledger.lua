@@ -128,6 +128,15 @@ function leaveAdmission(a, tenant, id, holder)
   end
 end
 
+-- Takes an invocation that waits for a person out of the ledger. Its job stays, in none of BullMQ's lists.
+function parkAdmitted(a, id)
+  local tenant = leaveLedger(a, id)
+  redis.call('HDEL', a.queue .. id, 'pb', 'processedOn')
+  if tenant then
+    settle(a, tenant)
+  end
+end
+
 -- Puts an invocation into its tenant's queue by arrival: a new one, or one that comes back from a runtime.
 function enterQueue(a, tenant, id, arrival)
   leaveLedger(a, id)

@@ -2,6 +2,7 @@
 --- @include "./function-log.lua"
 --- @include "./file-usage.lua"
 --- @include "./leave-debounce.lua"
+--- @include "./leave-question.lua"
 --- @include "./listing.lua"
 --- @include "./publish-live.lua"
 --- @include "../../../quotas/scripts/include/account.lua"
@@ -15,7 +16,8 @@ local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChan
   'listing', 'idempotencyKey', 'idempotencyMs', 'webhooksKey', 'webhooksChannel', 'childrenKey', 'unfinishedKey', 'functionKey', 'account',
   'learnedKey', 'declaredPages', 'firstModel', 'leastPages', 'shortAt', 'bytes', 'inboxClosed', 'inboxKept',
   'inboxKeptBytes', 'inboxCut', 'inboxBytes', 'inputBytes', 'requeuedAt', 'shown', 'submitter',
-  'concurrencyKey', 'concurrencyLimit', 'debounceKey', 'debounceField', 'notBefore'}
+  'concurrencyKey', 'concurrencyLimit', 'debounceKey', 'debounceField', 'notBefore',
+  'question', 'askedAt', 'askedEpoch', 'questionBytes', 'questionsKey', 'tenantQuestionsKey'}
 
 -- Invocations that this script has ended and that admission has not let go yet: lists of {tenant, id, holder}, by prefix of every key.
 local letGo = {}
@@ -70,7 +72,8 @@ local function keepInput(a, record)
   return #job
 end
 
--- Gives the bytes of the record, the events, the kept input and the outcome their expiry, and releases the bytes of the job and the unread messages.
+-- Gives the bytes of the record, the events, the kept input and the outcome their expiry, and releases the bytes of the job, the
+-- unread messages and the question.
 local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   local account, holder = record.account, 'i:' .. a.id
   local held = account and tonumber(redis.call('HGET', accountKey(account), holder) or nil)
@@ -79,7 +82,8 @@ local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   end
   gather('HDEL', accountKey(account), holder)
   addLater(accountKey(account), 'bytes', -held)
-  local events = held - RECORD_BYTES - tonumber(record.inputBytes or 0) - tonumber(record.inboxBytes or 0) + EVENT_BYTES + #a.data
+  local others = tonumber(record.inputBytes or 0) + tonumber(record.inboxBytes or 0) + tonumber(record.questionBytes or 0)
+  local events = held - RECORD_BYTES - others + EVENT_BYTES + #a.data
   holdUntilLater(account, events + keptInputBytes, a.now + a.eventsMs)
   holdUntilLater(account, RECORD_BYTES, a.now + a.recordMs)
   if outcomeBytes > 0 then
@@ -107,6 +111,9 @@ local function endInvocation(a, record)
   end
   if record.debounceKey then
     leaveDebounce(record)
+  end
+  if record.questionsKey then
+    leaveQuestion(record)
   end
   if record.latency then
     gather('SREM', record.account .. ':latency', a.id)

@@ -1,0 +1,66 @@
+import { toJson } from './json.ts';
+import { attempt, person as host } from './raw.ts';
+
+/** A question to a person. */
+export interface PersonQuestion {
+  /** What the person reads; 1 to 4,096 characters. */
+  readonly text: string;
+  /** JSON Schema of the answer; any text by default. */
+  readonly schema?: object;
+  /** Time in which an answer is awaited: 1 second to 30 days; a day by default. */
+  readonly timeoutMs?: number;
+  /** What the next attempt needs of this one: a JSON value of at most 262,144 characters; null by default. */
+  readonly state?: unknown;
+}
+
+/** The output of a handler that has asked a person. The platform drops it. */
+export interface Waiting {
+  readonly waiting: true;
+}
+
+/** What an attempt learns that follows a question. */
+export interface Resumption<State = unknown, Answer = unknown> {
+  readonly state: State;
+  /** `expired`: the time has passed without an answer. An answer fits the question's schema. */
+  readonly answer: { readonly status: 'answered'; readonly value: Answer } | { readonly status: 'expired' };
+}
+
+const DAY_MS = 86_400_000;
+
+/**
+ * Asks a person. Return what it returns: this attempt of the invocation then ends, and the invocation waits without an instance or memory,
+ * for as long as it takes and across restarts of the platform. After the answer, or after `timeoutMs`, the handler runs again from the
+ * beginning with the same input, and {@link resumed} has the state and the answer. Throws `invalid-argument` for a question past its bounds
+ * and for a second one, and `unsupported` in a child.
+ *
+ * @example
+ * export const run = defineInferlet(async ({ topic }: { topic: string }) => {
+ *   const asked = resumed<{ draft: string }, boolean>();
+ *   if (asked === null) {
+ *     const draft = await write(topic);
+ *     return askPerson({ text: `Publish?\n\n${draft}`, schema: { type: 'boolean' }, state: { draft } });
+ *   }
+ *   return { draft: asked.state.draft, published: asked.answer.status === 'answered' && asked.answer.value };
+ * });
+ */
+export function askPerson({
+  text,
+  schema = { type: 'string' },
+  timeoutMs = DAY_MS,
+  state = null,
+}: PersonQuestion): Waiting {
+  const timeoutSeconds = Math.min(2 ** 32 - 1, Math.max(0, Math.ceil(timeoutMs / 1000)));
+  attempt(() => host.ask({ text, schema: toJson(schema), timeoutSeconds, state: toJson(state) }));
+  return { waiting: true };
+}
+
+/** The end of the last wait for a person; null in an invocation that has not asked. */
+export function resumed<State = unknown, Answer = unknown>(): Resumption<State, Answer> | null {
+  const told = host.resumed();
+  if (told === null || told === undefined) return null;
+  const { answer } = told;
+  return {
+    state: JSON.parse(told.state),
+    answer: answer.tag === 'answered' ? { status: 'answered', value: JSON.parse(answer.val) } : { status: 'expired' },
+  };
+}

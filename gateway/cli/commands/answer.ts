@@ -1,0 +1,43 @@
+import type { Command } from '../command.ts';
+import { EXIT, Failure } from '../failure.ts';
+import { readInput } from './input.ts';
+
+export const answer: Command = {
+  name: 'answer',
+  summary: 'Answer the question of a waiting invocation',
+  description:
+    'Answers what an invocation asks a person, and lets it go on. Without an answer it prints the question and the schema that the answer must match. The first answer wins.',
+  arguments: [
+    { name: 'invocation', help: 'id of the invocation; `pie ps --status waiting` lists them', required: true },
+    { name: 'answer', help: 'the answer: JSON, @file, or - for standard input', required: false },
+  ],
+  options: [{ flags: '--question <number>', help: 'refuse to answer another question than this one', parse: numberOf }],
+  examples: [
+    { line: 'pie answer inv_4f1c', does: 'prints what it asks' },
+    { line: `pie answer inv_4f1c '{"approve":true}'`, does: 'answers, and the invocation goes on' },
+  ],
+  async run({ args: [id = '', given], options, terminal, signal, connect }) {
+    const { client } = await connect();
+    if (given === undefined) {
+      const { question } = await client.invocation(id, { signal });
+      if (question === undefined) throw new Failure(`The invocation ${id} asks nothing.`, { code: 'not-waiting' });
+      terminal.value(question);
+      terminal.print(question.text);
+      terminal.print(JSON.stringify(question.schema));
+      terminal.note(`It waits until ${question.until}. Next: pie answer ${id} JSON`);
+      return EXIT.ok;
+    }
+    const number = typeof options.question === 'number' ? { question: options.question } : {};
+    const state = await client.answer(id, readInput(given), { signal, ...number });
+    terminal.value(state);
+    terminal.print(`${state.id}  ${state.status}`);
+    terminal.note(`Next: pie attach ${state.id}`);
+    return EXIT.ok;
+  },
+};
+
+function numberOf(value: string): number {
+  const number = Number(value);
+  if (Number.isSafeInteger(number) && number > 0) return number;
+  throw new Failure('It must be the number of a question, as `pie status` shows it.');
+}

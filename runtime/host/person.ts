@@ -1,0 +1,44 @@
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { checkInputSchema } from '#scheduler/functions/input-schema.ts';
+import type { AskedQuestion } from '#scheduler/invocations/questions.ts';
+import type { Question, Resumption } from '#wit/generated/host.ts';
+import type { Inferlet } from './inferlet.ts';
+
+const MAX_TEXT = 4096;
+const MAX_SCHEMA = 16_384;
+const MAX_STATE = 262_144;
+const MAX_TIMEOUT_SECONDS = 30 * 86_400;
+
+/** `wit/person.wit`. */
+export const person = {
+  ask: (inferlet: Inferlet, question: Question): Outcome<undefined> => {
+    if (!inferlet.description.mayAsk) return err(handlerError('unsupported', 'only an invocation of a client may ask'));
+    if (inferlet.asked !== null) return refused('the inferlet has asked a question already');
+    const asked = checked(question);
+    if (typeof asked === 'string') return refused(asked);
+    inferlet.asked = asked;
+    return ok(undefined);
+  },
+  resumed: (inferlet: Inferlet): Resumption | undefined => inferlet.description.resumption,
+};
+
+/** The question as the store takes it, or what is wrong with it. */
+function checked({ text, schema, timeoutSeconds, state }: Question): AskedQuestion | string {
+  if (text.length === 0 || text.length > MAX_TEXT)
+    return `the text has ${text.length} characters, not 1 to ${MAX_TEXT}`;
+  if (timeoutSeconds < 1 || timeoutSeconds > MAX_TIMEOUT_SECONDS)
+    return `the timeout is ${timeoutSeconds} s, not 1 to ${MAX_TIMEOUT_SECONDS}`;
+  if (state.length > MAX_STATE) return `the state has ${state.length} characters; ${MAX_STATE} is the limit`;
+  if (schema.length > MAX_SCHEMA) return `the schema has ${schema.length} characters; ${MAX_SCHEMA} is the limit`;
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(schema);
+  } catch {
+    return 'the schema is not JSON';
+  }
+  const [fault] = checkInputSchema(parsed);
+  if (fault) return `the schema${fault.path.map((part) => `/${part}`).join('')} ${fault.message}`;
+  return { text, schema: parsed as AskedQuestion['schema'], timeoutMs: 1000 * timeoutSeconds, state };
+}
+
+const refused = (message: string): Outcome<undefined> => err(handlerError('invalid-argument', message));

@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { TestPlatform } from '../testing/platform.ts';
+
+const SOURCE = `
+  import { ask, resumed } from 'pie:inferlet/person@0.1.0';
+  import { receive, send } from 'pie:inferlet/session@0.1.0';
+
+  const question = (state) => ({ text: 'Publish?', schema: '{"type":"boolean"}', timeoutSeconds: 3600, state });
+
+  async function message() {
+    const outcome = await receive().read();
+    return outcome.val.val;
+  }
+
+  function refusals() {
+    const bad = { text: '', schema: '{', timeoutSeconds: 0, state: 's'.repeat(262145) };
+    return Object.entries(bad).map(([name, value]) => {
+      try { ask({ ...question(''), [name]: value }); return name + ' was taken'; } catch (error) { return error.payload?.tag; }
+    });
+  }
+
+  export async function run(input) {
+    const { rounds, fail } = JSON.parse(input);
+    const told = resumed();
+    const past = told ? JSON.parse(told.state) : [];
+    if (told) past.push(told.answer.tag === 'answered' ? JSON.parse(told.answer.val) : 'expired');
+    if (past.length === rounds) return JSON.stringify(past);
+    const refused = refusals();
+    if (refused.some((tag) => tag !== 'invalid-argument')) return JSON.stringify(refused);
+    send({ tag: 'text', val: 'round ' + past.length + ' ' + (await message()) });
+    ask(question(JSON.stringify(past)));
+    try { ask(question('')); return 'no'; } catch (error) { if (error.payload?.tag !== 'invalid-argument') throw error; }
+    if (fail) throw new Error('after asking');
+    return '"dropped"';
+  }
+`;
+
+describe('an inferlet that asks a person', () => {
+  let platform: TestPlatform;
+  before(async () => {
+    platform = await TestPlatform.start();
+  });
+  after(() => platform.stop());
+
+  it('waits without anything, and goes on in another runtime after a restart of Redis, question after question', async () => {
+    const { scheduler } = platform;
+    const version = await platform.deploy(SOURCE, { name: 'asker' });
+    const id = await platform.submit(version, { rounds: 2 });
+    for (const text of ['a', 'b']) await scheduler.inbox.push(id, { text });
+    const waits = () =>
+      eventually(async () => (await scheduler.invocations.get(id))?.status === 'waiting', 'the invocation waits');
+    await waits();
+    assert.deepEqual((await scheduler.admission.capacity()).usedSlots, 0);
+    await platform.runtime.stop(1000);
+    await platform.redis.restart();
+    platform.runtime = await platform.startRuntime({ name: 'runtime-next' });
+    assert.equal(await scheduler.questions.answer(id, 'true'), 'ok');
+    await waits();
+    assert.equal(await scheduler.questions.answer(id, 'false'), 'ok');
+    const { messages, end } = await platform.transcript(id);
+    assert.deepEqual(end.data.output, [true, false]);
+    assert.deepEqual(messages, ['round 0 a', 'round 1 b'], 'the next attempt gets the messages that are left');
+    assert.equal(end.event, 'result');
+  });
+
+  it('asks nothing when the run fails', async () => {
+    const version = await platform.deploy(SOURCE, { name: 'asker' });
+    const id = await platform.submit(version, { rounds: 1, fail: true });
+    await platform.scheduler.inbox.push(id, { text: 'a' });
+    const { end } = await platform.transcript(id);
+    assert.equal(end.data.code, 'inferlet-error');
+    const { keys, redis } = platform.scheduler.store;
+    assert.equal(await redis.exists(keys.questions), 0);
+  });
+});

@@ -1,0 +1,33 @@
+import type { AskedQuestion, AskOutcome, Questions } from '#scheduler/invocations/questions.ts';
+import type { Usage } from '#scheduler/invocations/types.ts';
+import type { Attempt } from './attempt.ts';
+import { refusedByQuota, type Verdict } from './verdict.ts';
+
+/**
+ * Ends an attempt that asks a person, after it has given back everything it held: its invocation then waits without it. Answers the final
+ * verdict, which is silent when the invocation waits.
+ */
+export async function waitForPerson(
+  questions: Questions,
+  { job, epoch, outbox, observed }: Attempt,
+  { question, usage, released }: { question: AskedQuestion; usage: () => Usage; released: Promise<void> },
+): Promise<Verdict> {
+  await released;
+  let outcome: AskOutcome | null;
+  try {
+    outcome = await outbox.finish((seq) => questions.ask(job, epoch, seq, question, usage()));
+  } catch (error) {
+    return refusedByQuota(error);
+  }
+  switch (outcome) {
+    case 'cancelled':
+      return { kind: 'error', code: 'cancelled', message: 'The invocation was cancelled.' };
+    case 'waiting':
+      observed?.ended('waiting', question.text, usage());
+      return { kind: 'silent' };
+    case 'stale':
+    case 'ended':
+    case null:
+      return { kind: 'silent' };
+  }
+}

@@ -1,0 +1,160 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Resumption } from '../admission/job.ts';
+import type { Scheduler } from '../scheduler.ts';
+import { beginAttempt, collect, openTestScheduler, submission } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+
+const MINUTE = 60_000;
+const QUESTION = {
+  text: 'Publish?',
+  schema: { type: 'boolean' },
+  timeoutMs: 60 * MINUTE,
+  state: '{"draft":"é\\"deadlineMs\\":1"}',
+};
+
+describe('questions to a person', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let now = Date.now();
+  const open = () => openTestScheduler(redis, { clock: () => now, prefix: 'questions' });
+  before(async () => {
+    redis = await TestRedis.start({ appendOnly: true });
+    scheduler = open();
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  const ask = async (options: Parameters<typeof submission>[0] = {}, question = QUESTION) => {
+    const record = submission({ submittedAt: now, input: '{"deadlineMs":7}', ...options });
+    await scheduler.invocations.create(record);
+    const attempt = await beginAttempt(scheduler, record.id, 'r1');
+    assert.ok('epoch' in attempt);
+    assert.equal(
+      await scheduler.questions.ask(record, attempt.epoch, attempt.nextSeq, question, { outputTokens: 5 }),
+      'waiting',
+    );
+    return { ...record, epoch: attempt.epoch };
+  };
+  const left = async () => {
+    const { redis: client, keys } = scheduler.store;
+    const [questions, own, ledger, held] = await Promise.all([
+      client.zcard(keys.questions),
+      client.scard(keys.tenantQuestions('default')),
+      client.hlen(`${keys.admission}:ledger`),
+      client.llen(`${keys.jobs}:active`),
+    ]);
+    return { questions, own, ledger, held };
+  };
+
+  test('a waiting invocation holds nothing, goes on after a restart, and one answer wins', async () => {
+    const asked = await ask();
+    const { invocations } = scheduler;
+    assert.equal(await scheduler.questions.ask(asked, asked.epoch, 1, QUESTION, null), 'waiting', 'a repeated call');
+    const waiting = await invocations.get(asked.id);
+    assert.deepEqual([waiting?.status, waiting?.question?.text, waiting?.runtimeId], ['waiting', 'Publish?', null]);
+    assert.deepEqual(await left(), { questions: 1, own: 1, ledger: 0, held: 0 });
+    assert.equal(await invocations.append(asked.id, asked.epoch, 2, [{ event: 'message', data: '{}' }]), 'stale');
+    await scheduler.close();
+    await redis.restart();
+    scheduler = open();
+    await scheduler.admission.repair();
+    now += 30 * MINUTE;
+    assert.equal(await scheduler.questions.expire(asked.id), 'not-waiting', 'the time has not passed');
+    assert.equal(await scheduler.questions.answer(asked.id, 'true', 99), 'not-waiting', 'another question');
+    const answers = await Promise.all(['true', 'false'].map((value) => scheduler.questions.answer(asked.id, value)));
+    assert.deepEqual(answers, ['ok', 'not-waiting']);
+    const record = await scheduler.invocations.get(asked.id);
+    assert.deepEqual([record?.status, record?.question, record?.deadlineMs], ['queued', null, 31 * MINUTE]);
+    const { jobs } = scheduler.store.keys;
+    const [data, resumption] = await scheduler.store.redis.hmget(`${jobs}:${asked.id}`, 'data', 'resumption');
+    const job = JSON.parse(data ?? '');
+    assert.deepEqual([job.deadlineMs, job.input, job.arrival], [31 * MINUTE, '{"deadlineMs":7}', record?.arrival]);
+    const answered: Resumption = { state: QUESTION.state, answer: { tag: 'answered', val: 'true' } };
+    assert.deepEqual(JSON.parse(resumption ?? ''), answered);
+    assert.deepEqual(await left(), { questions: 0, own: 0, ledger: 0, held: 0 });
+
+    const again = await beginAttempt(scheduler, asked.id, 'r2');
+    assert.ok('epoch' in again);
+    assert.deepEqual([again.queuedAt, again.usageBefore?.outputTokens], [now, 5]);
+    const ended = { event: 'result', data: '1' } as const;
+    assert.equal(await scheduler.invocations.finish(asked.id, again.epoch, again.nextSeq, ended, null), 'ok');
+    const events = await collect(scheduler.events.follow(asked.id, 0));
+    assert.deepEqual(
+      events.map(({ event }) => event),
+      ['question', 'result'],
+    );
+    await assertBytes();
+  });
+
+  test('without an answer in time the invocation goes on, and the answer comes too late', async () => {
+    const { id } = await ask();
+    now += 60 * MINUTE;
+    assert.equal(await scheduler.questions.answer(id, 'true'), 'not-waiting');
+    assert.equal(await scheduler.questions.expire(id), 'ok');
+    const resumption = await scheduler.store.redis.hget(`${scheduler.store.keys.jobs}:${id}`, 'resumption');
+    assert.deepEqual(JSON.parse(resumption ?? '').answer, { tag: 'expired' });
+    await scheduler.control.requestCancel(id, 'enough');
+    assert.equal(await scheduler.questions.expire('inv-nothing'), 'unknown');
+    await assertBytes();
+  });
+
+  test('a cancel ends the wait at once, and one under way comes before the question', async () => {
+    const { id } = await ask();
+    assert.equal(await scheduler.control.requestCancel(id, 'enough'), 'cancelled');
+    assert.equal(await scheduler.questions.answer(id, 'true'), 'not-waiting');
+    const events = await collect(scheduler.events.follow(id, 0));
+    assert.deepEqual(
+      events.map(({ event }) => event),
+      ['question', 'error'],
+    );
+    assert.deepEqual(await left(), { questions: 0, own: 0, ledger: 0, held: 0 });
+    assert.equal(await scheduler.store.redis.exists(`${scheduler.store.keys.jobs}:${id}`), 0);
+    const record = submission({ submittedAt: now });
+    await scheduler.invocations.create(record);
+    const attempt = await beginAttempt(scheduler, record.id, 'r1');
+    assert.ok('epoch' in attempt);
+    await scheduler.control.requestCancel(record.id, 'enough');
+    assert.equal(await scheduler.questions.ask(record, attempt.epoch, 1, QUESTION, null), 'cancelled');
+    await scheduler.invocations.fail(record.id, 'cancelled', 'enough');
+    await assertBytes();
+  });
+
+  test('waiting ones count against the quotas of waiting invocations and of bytes', async () => {
+    const tenant = 'bounded';
+    const set = (quota: 'waiting-invocations' | 'redis-bytes', limit: number) =>
+      scheduler.quotas.set(tenant, { quota, function: null, limit, until: null }, { author: 'key', reason: '' });
+    const { id } = await ask({ tenant });
+    await set('waiting-invocations', 1);
+    await assert.rejects(scheduler.invocations.create(submission({ tenant })), { code: 'quota-exceeded' });
+    await set('waiting-invocations', 9);
+    const record = submission({ tenant, submittedAt: now });
+    await scheduler.invocations.create(record);
+    const attempt = await beginAttempt(scheduler, record.id, 'r1');
+    assert.ok('epoch' in attempt);
+    await set('redis-bytes', 10_000);
+    const large = { ...QUESTION, state: 'x'.repeat(10_000) };
+    await assert.rejects(scheduler.questions.ask(record, attempt.epoch, 1, large, null), { code: 'quota-exceeded' });
+    await assert.rejects(scheduler.questions.answer(id, JSON.stringify('x'.repeat(10_000))), {
+      code: 'quota-exceeded',
+    });
+    assert.equal((await scheduler.invocations.get(id))?.status, 'waiting', 'a refused answer changes nothing');
+  });
+
+  /** No tenant's account holds bytes of unended invocations, and its sum is right. */
+  async function assertBytes(): Promise<void> {
+    const { redis: client, keys } = scheduler.store;
+    const account = await client.hgetall(`${keys.account('default')}:redis`);
+    assert.deepEqual(
+      Object.keys(account).filter((name) => name.startsWith('i:')),
+      [],
+    );
+    const { bytes, ...others } = account;
+    assert.equal(
+      Number(bytes),
+      Object.values(others).reduce((total, value) => total + Number(value), 0),
+    );
+  }
+});

@@ -1,0 +1,100 @@
+import type { Resumption } from '../admission/job.ts';
+import { throwBytesQuota } from '../quotas/exceeded.ts';
+import { loadScript } from '../store/lua-script.ts';
+import type { Store } from '../store/store.ts';
+import { meteredText } from '../usage/metered.ts';
+import { endingArguments } from './ending.ts';
+import { gap, unexpected } from './replies.ts';
+import { DEFAULT_RETENTION, type Retention } from './retention.ts';
+import type { Question, Usage } from './types.ts';
+
+const ASK = loadScript(new URL('./scripts/ask.lua', import.meta.url));
+const ANSWER = loadScript(new URL('./scripts/answer.lua', import.meta.url));
+
+/** A question that ends an attempt. */
+export interface AskedQuestion extends Pick<Question, 'text' | 'schema'> {
+  /** Time in which an answer is awaited. */
+  readonly timeoutMs: number;
+  /** Text for the next attempt. */
+  readonly state: string;
+  /** Token of the last message of the client that the attempt has handled (`InboxHandler.handled`). */
+  readonly handled?: Buffer | undefined;
+}
+
+const ASK_OUTCOMES = ['waiting', 'cancelled', 'stale', 'ended'] as const;
+/**
+ * `waiting`: the attempt is over, and the invocation waits. `cancelled`: a cancel is in progress; end the invocation as cancelled. `stale`,
+ * `ended`: as in `AppendOutcome`.
+ */
+export type AskOutcome = (typeof ASK_OUTCOMES)[number];
+
+/** `not-waiting`: the invocation waits for no answer to that question (any more). */
+export type AnswerOutcome = 'ok' | 'not-waiting' | 'unknown';
+
+/** Questions of invocations to persons. Asking and answering are one Lua script each, so exactly one answer wins. */
+export class Questions {
+  readonly #store: Store;
+  readonly #retention: Retention;
+
+  constructor(store: Store, retention: Retention = DEFAULT_RETENTION) {
+    this.#store = store;
+    this.#retention = retention;
+  }
+
+  /**
+   * Ends a running attempt; its invocation waits for an answer, with event `seq` of its log as the question. Idempotent per epoch.
+   *
+   * @throws SequenceGap like `Invocations.append`; QuotaExceeded when the tenant may keep no more bytes in Redis.
+   */
+  async ask(
+    { id, tenant }: { readonly id: string; readonly tenant: string },
+    epoch: number,
+    seq: number,
+    { text, schema, timeoutMs, state, handled }: AskedQuestion,
+    usage: Usage | null,
+  ): Promise<AskOutcome> {
+    const { keys, args } = endingArguments(this.#store, this.#retention, id);
+    const { jobs, questions, tenantQuestions } = this.#store.keys;
+    const until = this.#store.clock() + timeoutMs;
+    const data = { text, schema, until: new Date(until).toISOString() } satisfies Question;
+    const reply = await this.#store.script(
+      ASK,
+      [...keys, `${jobs}:${id}`, `${jobs}:active`, `${jobs}:stalled`, questions, tenantQuestions(tenant)],
+      [...args, epoch, seq, JSON.stringify(data), until, JSON.stringify(state), handled ?? '', meteredText(usage)],
+    );
+    const outcome = ASK_OUTCOMES.find((one) => one === reply);
+    if (outcome) return outcome;
+    throwBytesQuota(reply, this.#store.clock());
+    throw gap(id, seq, reply) ?? unexpected('ask', reply);
+  }
+
+  /**
+   * Answers the question of a waiting invocation, which then goes on in another attempt.
+   *
+   * @param value JSON text that the question's schema accepts.
+   * @param seq number of the question's event; without it, whatever the invocation waits for.
+   * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
+   */
+  answer(id: string, value: string, seq?: number): Promise<AnswerOutcome> {
+    return this.#end(id, { tag: 'answered', val: value }, seq);
+  }
+
+  /** Lets an invocation go on whose question was not answered in time. */
+  expire(id: string): Promise<AnswerOutcome> {
+    return this.#end(id, { tag: 'expired' });
+  }
+
+  async #end(id: string, answer: Resumption['answer'], seq?: number): Promise<AnswerOutcome> {
+    const { keys, clock } = this.#store;
+    const reply = await this.#store.script(
+      ANSWER,
+      [keys.invocation(id), keys.deadlines, keys.questions, `${keys.jobs}:${id}`, keys.arrivals],
+      [id, clock(), seq ?? '', JSON.stringify(answer), answer.tag === 'answered' ? 1 : 0],
+    );
+    if (reply === 1) return 'ok';
+    if (reply === 0) return 'not-waiting';
+    if (reply === -1) return 'unknown';
+    throwBytesQuota(reply, clock());
+    throw unexpected('answer', reply);
+  }
+}

@@ -1,0 +1,93 @@
+--[[
+  Ends an attempt that asks a person. Its invocation waits for the answer without an attempt, a slot or pages; its job stays, in no list.
+
+  KEYS[1] record (hash)
+  KEYS[2] events (stream)
+  KEYS[3] inbox (list)
+  KEYS[4] deadlines (sorted set)
+  KEYS[5] BullMQ job (hash)
+  KEYS[6] BullMQ active (list)
+  KEYS[7] BullMQ stalled (set)
+  KEYS[8] questions (sorted set)
+  KEYS[9] the tenant's questions (set)
+
+  ARGV[1..8] see include/end-arguments.lua
+  ARGV[9] epoch of the attempt
+  ARGV[10] number of the event `question`
+  ARGV[11] data of that event, JSON text
+  ARGV[12] end of the wait, ms
+  ARGV[13] state for the next attempt, a JSON string
+  ARGV[14] token of the last message that the attempt has handled, 16 bytes, or '' for none
+  ARGV[15] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua
+
+  Returns 'waiting' by this call, or by the same call made before; 'cancelled' when a cancel is in progress (nothing changes); 'stale' epoch
+          (or no such record); 'ended'.
+          {-3, number of the log's last event} when the number is not the next one.
+          {-4, quota, limit, used} the tenant may keep no more bytes in Redis.
+]]
+--- @include "./include/end-arguments.lua"
+--- @include "./include/end-invocation.lua"
+--- @include "../../quotas/scripts/include/bytes-limit.lua"
+
+-- Most messages that an inbox holds besides the kept ones.
+local MAX_MESSAGES = 256
+
+local record, job, id = KEYS[1], KEYS[5], ARGV[1]
+local a = endArguments()
+local status, epoch, seq, cancelReason, asked, prefix, account, submitter, keptMessages, keptBytes, inboxBytes, heldBefore =
+  unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'cancelReason', 'askedEpoch', 'prefix', 'account', 'submitter', 'inboxKept',
+  'inboxKeptBytes', 'inboxBytes', 'questionBytes'))
+if asked == ARGV[9] then
+  return 'waiting'
+end
+if status == 'succeeded' or status == 'failed' or status == 'cancelled' then
+  return 'ended'
+end
+if status ~= 'running' or epoch ~= ARGV[9] then
+  return 'stale'
+end
+if cancelReason then
+  return 'cancelled'
+end
+if tonumber(ARGV[10]) ~= tonumber(seq) + 1 then
+  return {-3, tonumber(seq)}
+end
+-- The next attempt goes on from here: it does not get the messages again that this one has handled.
+local handled, freed = tonumber(keptMessages or 0), tonumber(keptBytes or 0)
+if ARGV[14] ~= '' then
+  local bytes = 0
+  for index, message in ipairs(redis.call('LRANGE', a.inbox, handled, handled + MAX_MESSAGES - 1)) do
+    bytes = bytes + #message
+    if string.sub(message, 1, #ARGV[14]) == ARGV[14] then
+      handled, freed = handled + index, freed + bytes
+      break
+    end
+  end
+end
+local questionBytes = 2 * #ARGV[11] + #ARGV[13]
+local added = questionBytes - tonumber(heldBefore or 0) - freed
+local refusal = bytesRefusal(account, math.max(0, added), tonumber(ARGV[4]))
+if refusal then
+  return {-4, unpack(refusal)}
+end
+
+meter(record, epoch, ARGV[15], tonumber(ARGV[4]))
+redis.call('XADD', a.events, ARGV[10] .. '-' .. epoch, 'e', 'question', 'd', ARGV[11])
+publishLive(a.live, submitter, id, epoch .. '-' .. ARGV[10] .. '\0question\0' .. ARGV[11])
+if handled > 0 then
+  redis.call('LTRIM', a.inbox, handled, -1)
+  redis.call('HSET', record, 'inboxBytes', tonumber(inboxBytes) - freed)
+end
+holdBytes(account, 'i:' .. id, added)
+redis.call('HDEL', record, 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes', 'inboxCut', 'shown', 'leastPages', 'shortAt')
+redis.call('HSET', record, 'status', 'waiting', 'epoch', tonumber(epoch) + 1, 'seq', ARGV[10], 'askedEpoch', epoch, 'askedAt', ARGV[4],
+  'question', ARGV[11], 'questionBytes', questionBytes, 'questionsKey', KEYS[8], 'tenantQuestionsKey', KEYS[9])
+redis.call('HSET', job, 'state', ARGV[13])
+redis.call('ZREM', a.deadlines, id)
+redis.call('ZADD', KEYS[8], ARGV[12], id)
+redis.call('SADD', KEYS[9], id)
+redis.call('LREM', KEYS[6], 1, id)
+redis.call('DEL', job .. ':lock')
+redis.call('SREM', KEYS[7], id)
+changeAdmission(prefix, ARGV[4], function(admission) parkAdmitted(admission, id) end)
+return 'waiting'
