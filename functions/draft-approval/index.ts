@@ -1,0 +1,67 @@
+import { askPerson, Context, defineInferlet, resumed, sampler, type Waiting } from '@pie/inferlet';
+
+/** The input that the schema in pie.json accepts. */
+interface Input {
+  readonly prompt: string;
+  readonly maxTokens?: number;
+  readonly drafts?: number;
+  readonly waitSeconds?: number;
+  readonly model?: string;
+}
+
+interface State {
+  readonly draft: string;
+  /** Number of drafts so far. */
+  readonly drafts: number;
+}
+
+interface Verdict {
+  readonly decision: 'approve' | 'again' | 'reject';
+  /** Replaces the draft. */
+  readonly text?: string;
+}
+
+interface Outcome {
+  readonly text: string | null;
+  readonly decision: 'approved' | 'rejected' | 'expired';
+  readonly drafts: number;
+}
+
+const VERDICT = {
+  type: 'object',
+  properties: {
+    decision: { enum: ['approve', 'again', 'reject'] },
+    text: { type: 'string', maxLength: 4096 },
+  },
+  required: ['decision'],
+  additionalProperties: false,
+};
+/** Characters of a draft that the question quotes: its text has 4,096 at most. */
+const QUOTED = 3000;
+
+/** Asks a person about each draft. Between the attempts nothing of the program exists but its state. */
+export const run = defineInferlet(async (input: Input): Promise<Outcome | Waiting> => {
+  const told = resumed<State, Verdict>();
+  if (told === null) return ask(input, 1);
+  const { draft, drafts } = told.state;
+  if (told.answer.status === 'expired') return { text: null, decision: 'expired', drafts };
+  const { decision, text = draft } = told.answer.value;
+  if (decision === 'approve') return { text, decision: 'approved', drafts };
+  if (decision === 'reject' || drafts >= (input.drafts ?? 3)) return { text: null, decision: 'rejected', drafts };
+  return ask(input, drafts + 1);
+});
+
+async function ask({ prompt, maxTokens = 64, waitSeconds = 86_400, model }: Input, drafts: number): Promise<Waiting> {
+  using ctx = new Context({ model });
+  // Each draft has its own seed, so that another attempt writes another text.
+  const { text } = await ctx
+    .fill(prompt)
+    .generate({ maxTokens, sampler: sampler({ temperature: 0.8, seed: drafts }) })
+    .collect();
+  return askPerson({
+    text: `Draft ${drafts}: approve it, ask for another one, or reject it.\n\n${text.slice(0, QUOTED)}`,
+    schema: VERDICT,
+    timeoutMs: 1000 * waitSeconds,
+    state: { draft: text, drafts } satisfies State,
+  });
+}
