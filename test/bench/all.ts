@@ -18,6 +18,7 @@ const SUITES: readonly { readonly name: string; readonly quick: boolean }[] = [
   { name: 'http', quick: true },
   { name: 'launch', quick: true },
   { name: 'generate', quick: true },
+  { name: 'calls', quick: true },
   { name: 'prefix', quick: true },
   { name: 'batching', quick: true },
   { name: 'constrained', quick: true },

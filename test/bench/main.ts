@@ -6,6 +6,7 @@ import { stacked } from './agents/stacked.ts';
 import { all } from './all.ts';
 import { batching } from './batching.ts';
 import { type Bench, machine } from './bench.ts';
+import { calls } from './calls.ts';
 import { classes } from './classes.ts';
 import { concurrency } from './concurrency.ts';
 import { constrained } from './constrained.ts';
@@ -34,6 +35,7 @@ import { workflow } from './workflow.ts';
 const BENCHES: readonly Bench[] = [
   http,
   generate,
+  calls,
   constrained,
   launch,
   concurrency,

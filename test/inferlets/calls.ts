@@ -1,0 +1,72 @@
+/** One handler call many times, for `pie bench calls`: sends a message when ready, waits for the client's message, and reports its clock. */
+import { allocateEmbeds, freeEmbeds } from 'pie:inferlet/allocate@0.1.0';
+import { forward } from 'pie:inferlet/forward@0.1.0';
+import { step } from 'pie:inferlet/fused@0.1.0';
+import { embedText } from 'pie:inferlet/input-text@0.1.0';
+import { nextDistribution } from 'pie:inferlet/output-text@0.1.0';
+import { Queue } from 'pie:inferlet/queue@0.1.0';
+import { models, now, random } from 'pie:inferlet/runtime@0.1.0';
+import { receive, send } from 'pie:inferlet/session@0.1.0';
+import { get } from 'pie:inferlet/store@0.1.0';
+import { tokenize } from 'pie:inferlet/tokenize@0.1.0';
+
+interface Input {
+  readonly call: keyof typeof CALLS;
+  readonly times: number;
+}
+
+const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
+/** Pairs of `allocate-embeds` and `free-embeds` between two waits: they travel with the next wait. */
+const PAIRS = 32;
+
+/** What the calls work on. */
+interface Held {
+  readonly model: string;
+  readonly queue: Queue;
+  readonly embeds: readonly number[];
+}
+
+/** The value of an `ok`; an `err` ends the run with its text. */
+function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: string; val: string } }): T {
+  if (outcome.tag === 'ok') return outcome.val;
+  throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);
+}
+
+const CALLS = {
+  random: () => void random(),
+  tokenize: ({ model }: Held) => void tokenize(model, 'bird', false),
+  async allocate({ queue }: Held, index: number) {
+    freeEmbeds(queue, allocateEmbeds(queue, 1));
+    if (index % PAIRS === 0) unwrap(await queue.synchronize().read());
+  },
+  store: async () => void unwrap(await get('absent').read()),
+  synchronize: async ({ queue }: Held) => void unwrap(await queue.synchronize().read()),
+  async step({ queue }: Held) {
+    const request = { tokens: [5], positions: [0], inPages: [], outPages: [], mask: undefined, rows: 1 };
+    unwrap(await step(queue, { ...request, output: { tag: 'sample', val: GREEDY } }).read());
+  },
+  async split({ queue, embeds: [input = 0, output = 0] }: Held) {
+    embedText(queue, [5], [0], [input]);
+    forward(queue, [], [input], [], [output], undefined);
+    unwrap(await nextDistribution(queue, output, 1).read());
+  },
+};
+
+export async function run(input: string): Promise<string> {
+  const { call, times } = JSON.parse(input) as Input;
+  const model = models()[0]?.name ?? '';
+  const queue = new Queue(model);
+  const held = { model, queue, embeds: [...allocateEmbeds(queue, 2)] };
+  unwrap(await queue.synchronize().read());
+  const once = CALLS[call];
+  await once(held, 0);
+  send({ tag: 'text', val: 'ready' });
+  unwrap(await receive().read());
+  const startedAt = Number(now());
+  for (let i = 1; i <= times; i++) {
+    // A call that returns at once must not pay for a wait.
+    const done = once(held, i);
+    if (done) await done;
+  }
+  return JSON.stringify({ startedAt, elapsedMs: Number(now()) - startedAt });
+}
