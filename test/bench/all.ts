@@ -19,6 +19,7 @@ const SUITES: readonly { readonly name: string; readonly quick: boolean }[] = [
   { name: 'launch', quick: true },
   { name: 'generate', quick: true },
   { name: 'calls', quick: true },
+  { name: 'tax', quick: true },
   { name: 'prefix', quick: true },
   { name: 'batching', quick: true },
   { name: 'constrained', quick: true },

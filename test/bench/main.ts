@@ -28,6 +28,7 @@ import { scaling } from './scaling.ts';
 import { serve } from './serve.ts';
 import { soak } from './soak.ts';
 import { table } from './statistics.ts';
+import { tax } from './tax.ts';
 import { techniques } from './techniques/techniques.ts';
 import { tenants } from './tenants.ts';
 import { workflow } from './workflow.ts';
@@ -36,6 +37,7 @@ const BENCHES: readonly Bench[] = [
   http,
   generate,
   calls,
+  tax,
   constrained,
   launch,
   concurrency,
