@@ -3,6 +3,7 @@ import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 import { modelStats } from '#test/harness/deploy.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
+import { differingAnswers, measureShapes, type ShapeRow, shapeRows } from './prefix-shapes.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, median, spread } from './statistics.ts';
 import { receive } from './streams.ts';
@@ -36,7 +37,11 @@ export const prefix: Bench = {
   summary: 'tokens prefilled and time to first message on shared prefixes, with and without the prefix cache',
   help: `${REQUESTS} HTTP requests one after another, whose prompts share some 190 of the model's 256 tokens. The baseline is a platform with the prefix
 cache off. Then as many requests at once, with one prompt of some 200 tokens. A round runs both platforms, which take turns in going first, each
-after ${WARM_REQUESTS} requests that warm it. Three rounds at most.`,
+after ${WARM_REQUESTS} requests that warm it. Three rounds at most.
+Then the workloads of SGLang's section 6.2 (few-shot, tree search, multi-turn chat, agents, a long document) on random weights in the layers of a
+model of 135M parameters (15M with --quick), with 2,048 tokens of context: without cache, with the automatic one, and without it but with a program
+that saves and opens its prefixes by name (Symphony, Figure 3). A round runs each workload in the three modes, in turns, with prompts of its own;
+one more round before warms all. The baseline is the mode without cache.`,
   async run({ repetitions, quick, progress }) {
     const rounds = quick ? 1 : Math.min(3, repetitions);
     const samples: Record<'with' | 'without', Sample[]> = { with: [], without: [] };
@@ -49,6 +54,8 @@ after ${WARM_REQUESTS} requests that warm it. Three rounds at most.`,
       samples.without.push(uncached);
       progress(`round ${round + 1} of ${rounds}`);
     }
+    const shape = quick ? '15M' : '135M';
+    const shapes = await measureShapes(shape, rounds, progress);
     const over = (of: (sample: Sample) => number) =>
       spread(samples.without.map((sample, i) => of(sample) / of(samples.with[i] as Sample)));
     const firstMs = ({ firstMessageMs }: Sample) => median(firstMessageMs);
@@ -56,7 +63,7 @@ after ${WARM_REQUESTS} requests that warm it. Three rounds at most.`,
     const hits = samples.with.map((sample) => sample.hitTokens / sample.lookedUp);
     return {
       title: 'A shared prefix, with and without the prefix cache',
-      header: ['figure', 'with', 'without', 'without over with'],
+      header: ['figure', 'with', 'without', 'without over with', 'program', 'without over program'],
       rows: [
         [
           'tokens prefilled',
@@ -78,16 +85,23 @@ after ${WARM_REQUESTS} requests that warm it. Three rounds at most.`,
         ],
         ['hit rate of the tokens looked up', formatSpread(spread(hits), 3), '', ''],
         ['hit tokens, counted by hand', `${first?.hitTokens} of at least ${first?.expectedHits} expected`, '', ''],
+        ...shapeRows(shapes),
       ],
       notes: [
         'Time to first message: from the request to the first text at the HTTP client, the launch of the inferlet included.',
         'Requests come one after another, except for the equal ones. By hand: every request after the first finds the shared prefix at least up to its last whole page.',
+        `Workloads with a colon: SGLang's section 6.2 on random weights in the layers of a model of ${shape} parameters, 16 tokens an answer, from the first request to the last answer at the HTTP client. program: no automatic cache; the inferlet saves prefixes by name and opens them. Its inferlets do not wait for each other, so that few-shot questions at once each compute the examples. ${answersOf(shapes)}`,
         `Hit rate ${format(spread(hits).median, 3)}: hit tokens over all tokens that prefills asked for.`,
       ],
-      data: samples,
+      data: { ...samples, shapes },
     };
   },
 };
+
+function answersOf(shapes: readonly ShapeRow[]): string {
+  const { differ, of } = differingAnswers(shapes);
+  return `${differ} of ${of} answers differ from those without any cache.`;
+}
 
 async function measure(cached: boolean, requests: number): Promise<Sample> {
   const config = `[[model]]\nname = "stories15m"\nprefix_cache = ${cached}\n`;

@@ -65,5 +65,5 @@ async function measure(
   await deploy(platform, 'decode');
   await using bare = await BareBackend.open(platform);
   const ways = ['fused', 'run-ahead'] as const;
-  return measureOverBare(platform, bare, { ways, clients: [1, 8], context: CONTEXT, steps, rounds, progress });
+  return await measureOverBare(platform, bare, { ways, clients: [1, 8], context: CONTEXT, steps, rounds, progress });
 }

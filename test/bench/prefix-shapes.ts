@@ -1,0 +1,138 @@
+import { deploy, modelStats } from '#test/harness/deploy.ts';
+import { invoke } from '#test/harness/events.ts';
+import { newHome, Platform } from '#test/harness/platform.ts';
+import { outputOf } from './clients.ts';
+import { ANSWER, partsOf, VOCABULARY, WORKLOADS } from './prefix-workloads.ts';
+import { inTurn } from './rounds.ts';
+import { randomShape, type Shape } from './shapes.ts';
+import { formatSpread, spread } from './statistics.ts';
+
+const CONTEXT = 2048;
+/** Hold the requests that a workload sends at once without a common page. A tenant alone may save a quarter of them. */
+const PAGES = 1536;
+
+const CACHED = 'cached';
+const UNCACHED = 'uncached';
+/** Ablations: the last one computes without the platform's cache, and its program saves and opens prefixes by name. */
+const MODES = [
+  { name: 'off', model: UNCACHED, saves: false },
+  { name: 'automatic', model: CACHED, saves: false },
+  { name: 'program', model: UNCACHED, saves: true },
+] as const;
+type Mode = (typeof MODES)[number];
+
+/** One workload in one mode. */
+interface Sample {
+  /** From the first request to the last answer at the HTTP client. */
+  readonly elapsedMs: number;
+  readonly computed: number;
+  /** By the key of the request's last part. */
+  readonly answers: Readonly<Record<string, string>>;
+}
+
+export interface ShapeRow {
+  readonly workload: string;
+  readonly samples: Readonly<Record<Mode['name'], readonly Sample[]>>;
+}
+
+/** Runs SGLang's workloads with the prefix cache off, with the automatic one, and with prefixes that the program saves. */
+export async function measureShapes(
+  shape: Shape,
+  rounds: number,
+  progress: (line: string) => void,
+): Promise<ShapeRow[]> {
+  const home = await newHome();
+  const directory = await randomShape(home, shape, { vocabularySize: VOCABULARY, contextLength: CONTEXT });
+  const config = MODES.slice(0, 2)
+    .map(
+      ({ model }) =>
+        `[[model]]\nname = "${model}"\nsource = "file:${directory}"\npages = ${PAGES}\nprefix_cache = ${model === CACHED}\n`,
+    )
+    .join('\n');
+  await using platform = await Platform.start({ home, functions: false, config });
+  await deploy(platform, 'reuse');
+  const samples: Sample[][][] = WORKLOADS.map(() => MODES.map(() => []));
+  for (let round = 0; round <= rounds; round++) {
+    for (const [at, { name }] of WORKLOADS.entries()) {
+      const measured = await inTurn<Sample[]>(
+        round,
+        MODES.map((mode) => () => measure(platform, at, mode, round)),
+      );
+      if (round === 0) continue; // Warm-up.
+      measured.forEach((sample, mode) => {
+        samples[at]?.[mode]?.push(sample);
+      });
+      progress(`round ${round} of ${rounds}, ${name}`);
+    }
+  }
+  return WORKLOADS.map(({ name }, at) => {
+    const [off = [], automatic = [], program = []] = samples[at] ?? [];
+    return { workload: name, samples: { off, automatic, program } };
+  });
+}
+
+/** Cells of a row of each workload and figure: off, automatic, program, and what the off mode has over both others. */
+export function shapeRows(rows: readonly ShapeRow[]): string[][] {
+  const figures = [
+    { title: 'tokens computed', of: ({ computed }: Sample) => computed, digits: 0 },
+    { title: 'ms', of: ({ elapsedMs }: Sample) => elapsedMs, digits: 0 },
+  ];
+  return rows.flatMap(({ workload, samples: { off, automatic, program } }) =>
+    figures.map(({ title, of, digits }) => {
+      const absolute = (own: readonly Sample[]) => formatSpread(spread(own.map(of)), digits);
+      const over = (own: readonly Sample[]) =>
+        formatSpread(spread(own.map((sample, i) => of(off[i] as Sample) / of(sample))));
+      return [
+        `${workload}: ${title}`,
+        absolute(automatic),
+        absolute(off),
+        over(automatic),
+        absolute(program),
+        over(program),
+      ];
+    }),
+  );
+}
+
+/** Answers that differ from those without any cache, over all modes and workloads. */
+export function differingAnswers(rows: readonly ShapeRow[]): { readonly differ: number; readonly of: number } {
+  const isEqual = rows.flatMap(({ samples: { off, automatic, program } }) =>
+    [automatic, program].flatMap((mode) =>
+      mode.flatMap(({ answers }, round) =>
+        Object.entries(answers).map(([key, answer]) => answer === off[round]?.answers[key]),
+      ),
+    ),
+  );
+  return { differ: isEqual.filter((equal) => !equal).length, of: isEqual.length };
+}
+
+async function measure(platform: Platform, at: number, { model, saves }: Mode, round: number): Promise<Sample> {
+  const answers: Record<string, string> = {};
+  const names = new Set<string>();
+  const call = async (input: object) =>
+    outputOf<{ tokens: number[] }>(await invoke(platform, 'reuse', { model, maxTokens: ANSWER, ...input })).tokens;
+  const nameOf = (key: string) => {
+    const name = `bench/${at}/${round}/${key}`;
+    names.add(name);
+    return name;
+  };
+  await modelStats(platform, { model, reset: true });
+  const startMs = performance.now();
+  // The modes of a round have equal prompts.
+  await WORKLOADS[at]?.run(
+    async (parts, keep) => {
+      const tokens = await call({
+        parts: parts.map(({ tokens, key, isSaved }) => (saves && isSaved ? { tokens, name: nameOf(key) } : { tokens })),
+        ...(saves && keep !== undefined && { keep: nameOf(keep) }),
+      });
+      if (tokens.length !== ANSWER) throw new Error(`${tokens.length} tokens instead of ${ANSWER}`);
+      answers[parts.at(-1)?.key ?? ''] = tokens.join();
+      return tokens;
+    },
+    partsOf(`${round}/${at}`),
+  );
+  const elapsedMs = performance.now() - startMs;
+  const { tokens, decodeTokens } = await modelStats(platform, { model });
+  if (names.size > 0) await call({ parts: [], forget: [...names] });
+  return { elapsedMs, computed: tokens - decodeTokens, answers };
+}
