@@ -57,8 +57,9 @@ export const run = defineInferlet(async (input: Input) => {
     if (next === undefined)
       throw new InferletError('invalid-argument', 'The text is empty and the model has no token to begin with.');
     written.push(next);
-    await read([next]);
+    last = (await file.predict([next], { topK: 1 })).at(-1);
   }
+  mostHeld = Math.max(mostHeld, file.length);
   file.close();
   return { perplexity, tokens: tokens.length, mostHeld, text: detokenize(written, { model }), written };
 });
