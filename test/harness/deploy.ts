@@ -77,9 +77,10 @@ export async function modelStats(
   return read.reduce((most, stats) => (stats.tokens > most.tokens ? stats : most));
 }
 
-async function statsOn(
+/** The counters of a model on the GPU host of a machine. */
+export async function statsOn(
   machine: Platform,
-  { reset = false, model }: { reset?: boolean; model?: string },
+  { reset = false, model }: { reset?: boolean; model?: string } = {},
 ): Promise<ModelStats> {
   const config = loadConfig(machine.environment);
   const security = config.machine.address === undefined ? undefined : securityOf(machine);
