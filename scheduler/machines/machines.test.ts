@@ -150,7 +150,12 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await broken.set();
     assert.ok((await told.promise) instanceof PlatformRestoring);
     await broken.release();
-    await (await begin('fourth')).release();
+    await broken.run(['SET', 'of-third', 'kept']);
+    const fourth = await begin('fourth');
+    await assert.rejects(broken.run(['DEL', 'of-third']), RestoreLost);
+    assert.ok(broken.signal.aborted);
+    assert.equal(await store.redis.get('of-third'), 'kept', 'a restore that slept changes nothing after another began');
+    await fourth.release();
     await assert.rejects(claim(description('west')), /A restore into this Redis runs or broke off: that of third/);
     const whole = await begin('fifth');
     await whole.set();

@@ -5,10 +5,19 @@ import type { Store } from '../store/store.ts';
 /** A restore that has not renewed its lease for so long has died. */
 const LEASE_MS = 15_000;
 const RENEWALS_PER_LEASE = 5;
+/** Time limit of one command: many of them are on their way at once. */
+const STEP_MS = 60_000;
 
 const BEGIN = loadScript(new URL('./scripts/begin-restore.lua', import.meta.url));
 const RENEW = loadScript(new URL('./scripts/renew-restore.lua', import.meta.url));
+const STEP = loadScript(new URL('./scripts/restore-step.lua', import.meta.url));
 const END = loadScript(new URL('./scripts/end-restore.lua', import.meta.url));
+
+/** A Redis command of a restore: its name and arguments, at most {@link MOST_WORDS} words. */
+export type RestoreCommand = readonly (string | Buffer)[];
+
+/** Redis's Lua passes no more than 8,000 values to a call. */
+export const MOST_WORDS = 4000;
 
 /** Another restore writes into the same Redis. */
 export class RestoreRuns extends Error {
@@ -88,6 +97,16 @@ export class RestoreMark {
     return this.#renew('0');
   }
 
+  /**
+   * Runs a command. In the same step, Redis checks that this restore still holds its lease.
+   * @throws RestoreLost
+   * @throws StoreError
+   */
+  async run(command: RestoreCommand): Promise<void> {
+    const done = await this.#store.script(STEP, keysOf(this.#store), [this.#holder, ...command], STEP_MS);
+    if (done !== 1) this.#lose();
+  }
+
   /** The platform is whole again: restored, or removed. */
   whole(): void {
     this.#isWhole = true;
@@ -101,6 +120,10 @@ export class RestoreMark {
 
   async #renew(marks: '0' | '1'): Promise<void> {
     if ((await this.#store.script(RENEW, keysOf(this.#store), [this.#holder, LEASE_MS, marks])) === 1) return;
+    this.#lose();
+  }
+
+  #lose(): never {
     this.#lost.abort(new RestoreLost());
     throw this.#lost.signal.reason;
   }

@@ -1,4 +1,5 @@
 import type { Redis } from 'ioredis';
+import { MOST_WORDS, type RestoreCommand } from '#scheduler/machines/restore-mark.ts';
 import { ArchiveFault, type EntryType, type Header, listBody, listOf } from './archive.ts';
 import { componentHash, isKept } from './kept-keys.ts';
 
@@ -8,6 +9,9 @@ type EntryHeader = Header & { readonly kind: 'entry' };
 export const CHUNK_BYTES = 1 << 20;
 /** Items asked of Redis at once; a stored value has at most a mebibyte. */
 const PAGE = 16;
+/** Items that one command adds; even, so that it takes whole pairs. */
+const MOST_ITEMS = MOST_WORDS - 2;
+const ADDS = { hash: 'HSET', set: 'SADD', list: 'RPUSH', zset: 'ZADD' } as const;
 
 export interface EntryPart {
   readonly header: EntryHeader;
@@ -155,25 +159,22 @@ export function checkedItems({ type }: EntryHeader, body: Buffer): { readonly ke
 const isScore = (item: Buffer): boolean =>
   item.length > 0 && !Number.isNaN(Number(item.toString().replace('inf', 'Infinity')));
 
-/** Writes one part of a record. Parts of a record come in their order. */
-export async function writeEntry(redis: Redis, prefix: string, header: EntryHeader, body: Buffer): Promise<void> {
+/** Commands that write one part of a record. Parts of a record come in their order. */
+export function entryCommands(prefix: string, header: EntryHeader, body: Buffer): RestoreCommand[] {
   const { key: name, items } = checkedItems(header, body);
   const key = `${prefix}:${name}`;
   const { type, first, expiresAt } = header;
-  const commands: [string, ...(string | Buffer)[]][] = [];
+  const commands: RestoreCommand[] = [];
   if (first) commands.push(['DEL', key]);
   if (type === 'string') commands.push([first ? 'SET' : 'APPEND', key, ...items]);
-  else if (type === 'hash') commands.push(['HSET', key, ...items]);
-  else if (type === 'set') commands.push(['SADD', key, ...items]);
-  else if (type === 'list') commands.push(['RPUSH', key, ...items]);
   else if (type === 'stream') commands.push(['XADD', key, ...items]);
-  else
-    commands.push([
-      'ZADD',
-      key,
-      ...items.flatMap((member, i) => (i % 2 === 0 ? [items[i + 1] as Buffer, member] : [])),
-    ]);
+  else {
+    const words =
+      type === 'zset' ? items.flatMap((item, i) => (i % 2 === 0 ? [items[i + 1] as Buffer, item] : [])) : items;
+    for (let at = 0; at < words.length; at += MOST_ITEMS)
+      commands.push([ADDS[type], key, ...words.slice(at, at + MOST_ITEMS)]);
+  }
   // A record whose end has passed meanwhile goes with it.
   if (expiresAt !== undefined) commands.push(['PEXPIREAT', key, String(expiresAt)]);
-  await Promise.all(commands.map(([command, ...args]) => redis.call(command, ...args)));
+  return commands;
 }

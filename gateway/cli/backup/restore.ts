@@ -6,13 +6,14 @@ import { missingRedisServer } from '#infra/bootstrap/redis-server.js';
 import { type Config, loadConfig } from '#infra/config.ts';
 import { assertHomeFree, claimHome, markRestoring } from '#infra/home.ts';
 import { listMachines } from '#scheduler/machines/machines.ts';
-import { RestoreLost, RestoreMark, RestoreRuns } from '#scheduler/machines/restore-mark.ts';
+import { MOST_WORDS, RestoreLost, RestoreMark, RestoreRuns } from '#scheduler/machines/restore-mark.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { StoreError } from '#scheduler/store/errors.ts';
 import { Store } from '#scheduler/store/store.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ArchiveFault, readArchive } from './archive.ts';
 import { type Contents, checkArchive } from './check.ts';
-import { pagesOf, writeEntry } from './entries.ts';
+import { entryCommands, pagesOf } from './entries.ts';
 import { FileRestorer, keptFiles, removeFiles } from './home-files.ts';
 import { isKept } from './kept-keys.ts';
 import { hasPrivateRedis, PREFIX, withOwnRedis } from './own-redis.ts';
@@ -183,7 +184,7 @@ async function replace(
   };
   await clear(config, redis, mark);
   try {
-    await write(config, redis, file, AbortSignal.any([signal, mark.signal]), (records, files) =>
+    await write(config, mark, file, AbortSignal.any([signal, mark.signal]), (records, files) =>
       onProgress(`${records} of ${contents.records} records, ${files} of ${contents.files} files`),
     );
     await mark.renew();
@@ -193,7 +194,7 @@ async function replace(
       .renew()
       .then(() => clear(config, redis, mark))
       .then(restored, () => undefined);
-    if ((error as Error).message.startsWith('OOM'))
+    if (error instanceof StoreError && error.full)
       throw new Failure('Redis has too little memory for the backup.', {
         exitCode: EXIT.refused,
         code: 'redis-full',
@@ -206,13 +207,13 @@ async function replace(
 
 async function write(
   { home }: Config,
-  redis: Redis,
+  mark: RestoreMark,
   file: FileHandle,
   signal: AbortSignal,
   told: (records: number, files: number) => void,
 ): Promise<void> {
   let [records, files, bytes] = [0, 0, 0];
-  let sent: Promise<void>[] = [];
+  let sent: Promise<unknown>[] = [];
   const arrived = async () => {
     const all = sent;
     [sent, bytes] = [[], 0];
@@ -223,7 +224,7 @@ async function write(
     for await (const { header, body } of readArchive(file)) {
       signal.throwIfAborted();
       if (header.kind === 'entry') {
-        const written = writeEntry(redis, PREFIX, header, body);
+        const written = Promise.all(entryCommands(PREFIX, header, body).map((command) => mark.run(command)));
         // It is awaited with the others.
         written.catch(() => undefined);
         sent.push(written);
@@ -249,7 +250,8 @@ async function clear({ home }: Config, redis: Redis, mark: RestoreMark): Promise
   for await (const page of pagesOf(redis, PREFIX)) {
     mark.signal.throwIfAborted();
     const removed = page.filter((key) => !mark.keys.includes(key.toString('utf8')));
-    if (removed.length > 0) await redis.unlink(...removed);
+    for (let at = 0; at < removed.length; at += MOST_WORDS - 1)
+      await mark.run(['UNLINK', ...removed.slice(at, at + MOST_WORDS - 1)]);
   }
   mark.signal.throwIfAborted();
   await removeFiles(home);
