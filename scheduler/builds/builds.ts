@@ -10,8 +10,8 @@ import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import type { BuildRefusal, BuildReply, BuildRequest } from './types.ts';
 
-/** The first build of a QuickJS component takes a few seconds; large or queued ones take longer. */
-const BUILD_DEADLINE_MS = 60_000;
+/** Covers the wait behind other builds and the build, which has limits of its own (60 s each for component and artifact). */
+const BUILD_DEADLINE_MS = 180_000;
 /** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s. */
 const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 1000;
