@@ -61,7 +61,8 @@ export class Reaper {
   /** Time from which every living runtime has been able to renew its lease. */
   #reachableSince = 0;
   #searchedAt = 0;
-  #runtimes = 0;
+  /** Living runtimes: the reapers of dead ones take no turns. */
+  #living = 0;
   #running: Promise<void> | undefined;
   #stopped = true;
   readonly #onReady = () => {
@@ -105,7 +106,7 @@ export class Reaper {
   /** Time until the next round. In a large platform it is random, so that the reapers spread over the time. */
   #waitMs(): number {
     const waitMs = this.#leaseMs / ROUNDS_PER_LEASE;
-    const turns = this.#runtimes / REAPERS_AT_PACE;
+    const turns = this.#living / REAPERS_AT_PACE;
     return turns <= 1 ? waitMs : waitMs * turns * 2 * Math.random();
   }
 
@@ -113,7 +114,7 @@ export class Reaper {
     const { runtimes, invocations, questions, admission, keyValues, removals } = this.#options;
     const asked = performance.now();
     const due = await this.#due();
-    this.#runtimes = due.runtimes;
+    this.#living = due.living;
     // Redis or its connection stood still, so the runtimes' renewals were delayed too.
     if (performance.now() - asked > this.#leaseMs * LATE) this.#reachableSince = performance.now();
     for (const id of due.dead) {
@@ -147,7 +148,7 @@ export class Reaper {
     ];
     const args = [keys.prefix, store.clock(), OVERDUE_COUNT, this.#leaseMs, this.#leaseMs * PAUSE];
     const reply = await store.script(DUE, [keys.runtimes, ...things, keys.looks], args);
-    const [dead, overdue, waiting, expired, removals, debounced, unanswered, runtimes] = Array.isArray(reply)
+    const [dead, overdue, waiting, expired, removals, debounced, unanswered, living] = Array.isArray(reply)
       ? reply
       : [];
     if (!Array.isArray(dead) || !Array.isArray(overdue) || !Array.isArray(unanswered))
@@ -160,7 +161,7 @@ export class Reaper {
       removals: removals === 1,
       debounced: debounced === 1,
       unanswered: unanswered.map(String),
-      runtimes: Number(runtimes),
+      living: Number(living),
     };
   }
 

@@ -6,7 +6,14 @@ import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
 import { durably, losingWrites } from '../store/testing/lost-writes.ts';
-import { collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import {
+  beginAttempt,
+  collect,
+  eventually,
+  openTestScheduler,
+  registerRuntime,
+  submission,
+} from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 
 /** Shorter than in production, to shorten the tests. */
@@ -285,6 +292,19 @@ describe('runtimes', () => {
     await forgotten('dead after');
     assert.equal((await scheduler.invocations.get(id))?.status, 'running');
     assert.ok(!lines.includes('lost'));
+  });
+
+  test('one reaper is enough after most runtimes of a large platform died at once', async () => {
+    scheduler = openTestScheduler(redis, { leaseMs: 400 });
+    const { store, invocations } = scheduler;
+    const id = await submit();
+    await beginAttempt(scheduler, id, 'dead-0');
+    await Promise.all(Array.from({ length: 200 }, (_, i) => registerRuntime(store, `dead-${i}`)));
+    scheduler.reaper.start();
+    await eventually(
+      async () => (await invocations.get(id))?.status === 'failed',
+      'the reaper recovers the invocation',
+    );
   });
 
   test('a runtime repeats its description after Redis has lost it', async () => {

@@ -20,7 +20,7 @@
 
   Returns {ids of runtimes whose lease has run out, ids of overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have
   expired, 1 when removals are under way, 1 when debounced invocations are due, ids of invocations whose question was not answered in time,
-  number of registered runtimes}.
+  number of runtimes that live}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 local time = redis.call('TIME')
@@ -31,14 +31,15 @@ if not at or now - at > tonumber(ARGV[5]) or now < tonumber(at) then
 end
 redis.call('HSET', KEYS[8], 'at', now, 'since', since)
 
-local dead = {}
-if now - since >= tonumber(ARGV[4]) then
-  for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
-    if redis.call('EXISTS', ARGV[1] .. ':runtime:' .. id .. ':alive') == 0 then
-      dead[#dead + 1] = id
-    end
+local living, late = 0, {}
+for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if redis.call('EXISTS', ARGV[1] .. ':runtime:' .. id .. ':alive') == 1 then
+    living = living + 1
+  else
+    late[#late + 1] = id
   end
 end
+local dead = now - since >= tonumber(ARGV[4]) and late or {}
 return {
   dead,
   redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', ARGV[2], 'LIMIT', 0, ARGV[3]),
@@ -47,5 +48,5 @@ return {
   redis.call('EXISTS', KEYS[5]),
   redis.call('ZCOUNT', KEYS[6], '-inf', ARGV[2]) > 0 and 1 or 0,
   redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', ARGV[2], 'LIMIT', 0, ARGV[3]),
-  redis.call('HLEN', KEYS[1]),
+  living,
 }
