@@ -40,13 +40,14 @@ describe('questions to a person', () => {
   };
   const left = async () => {
     const { redis: client, keys } = scheduler.store;
-    const [questions, own, ledger, held] = await Promise.all([
+    const [questions, own, ledger, active, holds] = await Promise.all([
       client.zcard(keys.questions),
       client.scard(keys.tenantQuestions('default')),
       client.hlen(`${keys.admission}:ledger`),
       client.llen(`${keys.jobs}:active`),
+      client.scard(keys.held('r1')),
     ]);
-    return { questions, own, ledger, held };
+    return { questions, own, ledger, held: active + holds };
   };
 
   test('a waiting invocation holds nothing, goes on after a restart, and one answer wins', async () => {

@@ -128,10 +128,19 @@ function leaveAdmission(a, tenant, id, holder)
   end
 end
 
+-- The job of an invocation is held by no runtime any more.
+local function leaveHolder(a, id)
+  local holder = redis.call('HGET', a.queue .. id, 'pb')
+  if holder then
+    redis.call('SREM', heldKey(a, holder), id)
+    redis.call('HDEL', a.queue .. id, 'pb', 'processedOn')
+  end
+end
+
 -- Takes an invocation that waits for a person out of the ledger. Its job stays, in none of BullMQ's lists.
 function parkAdmitted(a, id)
   local tenant = leaveLedger(a, id)
-  redis.call('HDEL', a.queue .. id, 'pb', 'processedOn')
+  leaveHolder(a, id)
   if tenant then
     settle(a, tenant)
   end
@@ -140,11 +149,7 @@ end
 -- Puts an invocation into its tenant's queue by arrival: a new one, or one that comes back from a runtime.
 function enterQueue(a, tenant, id, arrival)
   leaveLedger(a, id)
-  local holder = redis.call('HGET', a.queue .. id, 'pb')
-  if holder then
-    redis.call('SREM', heldKey(a, holder), id)
-    redis.call('HDEL', a.queue .. id, 'pb', 'processedOn')
-  end
+  leaveHolder(a, id)
   redis.call('ZADD', queueOf(a, tenant), arrival, id)
   settle(a, tenant)
 end
