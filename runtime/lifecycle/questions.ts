@@ -3,6 +3,12 @@ import type { Usage } from '#scheduler/invocations/types.ts';
 import type { Attempt } from './attempt.ts';
 import { refusedByQuota, type Verdict } from './verdict.ts';
 
+const NO_ROOM_TO_ASK: Verdict = {
+  kind: 'error',
+  code: 'output-limit',
+  message: 'The invocation and its children have logged as much as they may together, and this question finds no room.',
+};
+
 /**
  * Ends an attempt that asks a person, after it has given back everything it held: its invocation then waits without it. Answers the final
  * verdict, which is silent when the invocation waits.
@@ -22,6 +28,8 @@ export async function waitForPerson(
   switch (outcome) {
     case 'cancelled':
       return { kind: 'error', code: 'cancelled', message: 'The invocation was cancelled.' };
+    case 'full':
+      return NO_ROOM_TO_ASK;
     case 'waiting':
       observed?.ended('waiting', question.text, usage());
       return { kind: 'silent' };

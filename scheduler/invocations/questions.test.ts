@@ -4,6 +4,8 @@ import type { Resumption } from '../admission/job.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, collect, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { Questions } from './questions.ts';
+import { DEFAULT_RETENTION } from './retention.ts';
 
 const MINUTE = 60_000;
 const QUESTION = {
@@ -142,6 +144,33 @@ describe('questions to a person', () => {
       code: 'quota-exceeded',
     });
     assert.equal((await scheduler.invocations.get(id))?.status, 'waiting', 'a refused answer changes nothing');
+  });
+
+  test('the events of all questions count and are bounded, and the idempotency key outlives the wait', async () => {
+    const tenant = 'curious';
+    const { redis: client, keys, clock } = scheduler.store;
+    const retention = { ...DEFAULT_RETENTION, maxBytes: 200 };
+    const record = submission({ tenant, submittedAt: now, idempotencyKey: 'once', fingerprint: 'f' });
+    await scheduler.invocations.create(record);
+    const bounded = new Questions(scheduler.store, retention);
+    const outcomes: string[] = [];
+    for (let round = 0; round < 3; round++) {
+      const attempt = await beginAttempt(scheduler, record.id, 'r1');
+      assert.ok('epoch' in attempt);
+      outcomes.push(await bounded.ask(record, attempt.epoch, attempt.nextSeq, QUESTION, null));
+      const until = now + QUESTION.timeoutMs;
+      if (outcomes.at(-1) === 'waiting')
+        assert.ok(
+          clock() + (await client.pttl(keys.idempotency(tenant, 'once'))) > until + DEFAULT_RETENTION.idempotencyMs,
+        );
+      now = until;
+      await bounded.expire(record.id);
+    }
+    assert.deepEqual(outcomes, ['waiting', 'waiting', 'full']);
+    await scheduler.invocations.fail(record.id, 'output-limit', 'full');
+    const events = await collect(scheduler.events.follow(record.id, 0));
+    const { bytes } = await client.hgetall(`${keys.account(tenant)}:redis`);
+    assert.ok(Number(bytes) > events.reduce((sum, { data }) => sum + data.length, 2048), `${bytes}`);
   });
 
   /** No tenant's account holds bytes of unended invocations, and its sum is right. */

@@ -21,10 +21,10 @@ export interface AskedQuestion extends Pick<Question, 'text' | 'schema'> {
   readonly handled?: Buffer | undefined;
 }
 
-const ASK_OUTCOMES = ['waiting', 'cancelled', 'stale', 'ended'] as const;
+const ASK_OUTCOMES = ['waiting', 'cancelled', 'stale', 'ended', 'full'] as const;
 /**
  * `waiting`: the attempt is over, and the invocation waits. `cancelled`: a cancel is in progress; end the invocation as cancelled. `stale`,
- * `ended`: as in `AppendOutcome`.
+ * `ended`, `full`: as in `AppendOutcome`.
  */
 export type AskOutcome = (typeof ASK_OUTCOMES)[number];
 
@@ -55,12 +55,16 @@ export class Questions {
   ): Promise<AskOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
     const { jobs, questions, tenantQuestions } = this.#store.keys;
+    const { maxEvents, maxBytes, familyBytes } = this.#retention;
     const until = this.#store.clock() + timeoutMs;
     const data = { text, schema, until: new Date(until).toISOString() } satisfies Question;
     const reply = await this.#store.script(
       ASK,
       [...keys, `${jobs}:${id}`, `${jobs}:active`, `${jobs}:stalled`, questions, tenantQuestions(tenant)],
-      [...args, epoch, seq, JSON.stringify(data), until, JSON.stringify(state), handled ?? '', meteredText(usage)],
+      [
+        ...[...args, epoch, seq, 'question', JSON.stringify(data), until, JSON.stringify(state), handled ?? ''],
+        ...[meteredText(usage), maxEvents, maxBytes, familyBytes],
+      ],
     );
     const outcome = ASK_OUTCOMES.find((one) => one === reply);
     if (outcome) return outcome;

@@ -14,29 +14,33 @@
   ARGV[1..8] see include/end-arguments.lua
   ARGV[9] epoch of the attempt
   ARGV[10] number of the event `question`
-  ARGV[11] data of that event, JSON text
-  ARGV[12] end of the wait, ms
-  ARGV[13] state for the next attempt, a JSON string
-  ARGV[14] token of the last message that the attempt has handled, 16 bytes, or '' for none
-  ARGV[15] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua
+  ARGV[11] 'question'
+  ARGV[12] data of that event, JSON text
+  ARGV[13] end of the wait, ms
+  ARGV[14] state for the next attempt, a JSON string
+  ARGV[15] token of the last message that the attempt has handled, 16 bytes, or '' for none
+  ARGV[16] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua
+  ARGV[17..19] approximate number of events that a log keeps, most bytes of their data, most bytes of the family's; see append.lua
 
   Returns 'waiting' by this call, or by the same call made before; 'cancelled' when a cancel is in progress (nothing changes); 'stale' epoch
-          (or no such record); 'ended'.
+          (or no such record); 'ended'; 'full' when the log has no room for the event (nothing changes).
           {-3, number of the log's last event} when the number is not the next one.
           {-4, quota, limit, used} the tenant may keep no more bytes in Redis.
 ]]
 --- @include "./include/end-arguments.lua"
 --- @include "./include/end-invocation.lua"
+--- @include "./include/append-events.lua"
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
 
 -- Most messages that an inbox holds besides the kept ones.
 local MAX_MESSAGES = 256
 
-local record, job, id = KEYS[1], KEYS[5], ARGV[1]
+local record, job, id, changed = KEYS[1], KEYS[5], ARGV[1], {}
 local a = endArguments()
-local status, epoch, seq, cancelReason, asked, prefix, account, submitter, keptMessages, keptBytes, inboxBytes, heldBefore =
-  unpack(redis.call('HMGET', record, 'status', 'epoch', 'seq', 'cancelReason', 'askedEpoch', 'prefix', 'account', 'submitter', 'inboxKept',
-  'inboxKeptBytes', 'inboxBytes', 'questionBytes'))
+local status, epoch, seq, cancelReason, asked, prefix, account, submitter, keptMessages, keptBytes, inboxBytes, heldBefore,
+  bytes, firstMessageAt, rootKey, familyBytes, idempotencyKey, idempotencyMs, deadlineMs = unpack(redis.call('HMGET', record, 'status', 'epoch',
+  'seq', 'cancelReason', 'askedEpoch', 'prefix', 'account', 'submitter', 'inboxKept', 'inboxKeptBytes', 'inboxBytes', 'questionBytes', 'bytes',
+  'firstMessageAt', 'rootKey', 'familyBytes', 'idempotencyKey', 'idempotencyMs', 'deadlineMs'))
 if asked == ARGV[9] then
   return 'waiting'
 end
@@ -54,37 +58,48 @@ if tonumber(ARGV[10]) ~= tonumber(seq) + 1 then
 end
 -- The next attempt goes on from here: it does not get the messages again that this one has handled.
 local handled, freed = tonumber(keptMessages or 0), tonumber(keptBytes or 0)
-if ARGV[14] ~= '' then
-  local bytes = 0
+if ARGV[15] ~= '' then
+  local read = 0
   for index, message in ipairs(redis.call('LRANGE', a.inbox, handled, handled + MAX_MESSAGES - 1)) do
-    bytes = bytes + #message
-    if string.sub(message, 1, #ARGV[14]) == ARGV[14] then
-      handled, freed = handled + index, freed + bytes
+    read = read + #message
+    if string.sub(message, 1, #ARGV[15]) == ARGV[15] then
+      handled, freed = handled + index, freed + read
       break
     end
   end
 end
-local questionBytes = 2 * #ARGV[11] + #ARGV[13]
+-- The record has the question and the job the state until the next question; the log keeps its event like any other.
+local questionBytes = #ARGV[12] + #ARGV[14]
 local added = questionBytes - tonumber(heldBefore or 0) - freed
-local refusal = bytesRefusal(account, math.max(0, added), tonumber(ARGV[4]))
+local refusal = bytesRefusal(account, math.max(0, added + EVENT_BYTES + #ARGV[12]), tonumber(ARGV[4]))
 if refusal then
   return {-4, unpack(refusal)}
 end
+refusal = appendEvents({ record = record, events = a.events, channel = a.live, firstSeq = tonumber(ARGV[10]), first = 11, count = 1 },
+  { id = id, epoch = epoch, seq = seq, bytes = bytes, account = account, firstMessageAt = firstMessageAt, rootKey = rootKey,
+  familyBytes = familyBytes, submitter = submitter }, { now = tonumber(ARGV[4]), events = tonumber(ARGV[17]), bytes = tonumber(ARGV[18]),
+  familyBytes = tonumber(ARGV[19]), ahead = 0 }, changed)
+if refusal then
+  return refusal == -2 and 'full' or refusal
+end
+runGathered()
 
-meter(record, epoch, ARGV[15], tonumber(ARGV[4]))
-redis.call('XADD', a.events, ARGV[10] .. '-' .. epoch, 'e', 'question', 'd', ARGV[11])
-publishLive(a.live, submitter, id, epoch .. '-' .. ARGV[10] .. '\0question\0' .. ARGV[11])
+meter(record, epoch, ARGV[16], tonumber(ARGV[4]))
 if handled > 0 then
   redis.call('LTRIM', a.inbox, handled, -1)
   redis.call('HSET', record, 'inboxBytes', tonumber(inboxBytes) - freed)
 end
 holdBytes(account, 'i:' .. id, added)
 redis.call('HDEL', record, 'runtimeId', 'token', 'inboxKept', 'inboxKeptBytes', 'inboxCut', 'shown', 'leastPages', 'shortAt')
-redis.call('HSET', record, 'status', 'waiting', 'epoch', tonumber(epoch) + 1, 'seq', ARGV[10], 'askedEpoch', epoch, 'askedAt', ARGV[4],
-  'question', ARGV[11], 'questionBytes', questionBytes, 'questionsKey', KEYS[8], 'tenantQuestionsKey', KEYS[9])
-redis.call('HSET', job, 'state', ARGV[13])
+redis.call('HSET', record, 'status', 'waiting', 'epoch', tonumber(epoch) + 1, 'askedEpoch', epoch, 'askedAt', ARGV[4], 'question', ARGV[12],
+  'questionBytes', questionBytes, 'questionsKey', KEYS[8], 'tenantQuestionsKey', KEYS[9], unpack(changed))
+if idempotencyKey then
+  -- At least until the deadline, which does not count the wait.
+  redis.call('PEXPIRE', idempotencyKey, tonumber(ARGV[13]) - tonumber(ARGV[4]) + tonumber(deadlineMs) + tonumber(idempotencyMs))
+end
+redis.call('HSET', job, 'state', ARGV[14])
 redis.call('ZREM', a.deadlines, id)
-redis.call('ZADD', KEYS[8], ARGV[12], id)
+redis.call('ZADD', KEYS[8], ARGV[13], id)
 redis.call('SADD', KEYS[9], id)
 redis.call('LREM', KEYS[6], 1, id)
 redis.call('DEL', job .. ':lock')
