@@ -40,3 +40,23 @@ it('the messages of an earlier attempt take no room', async () => {
   const events = eventsOf(['start', {}], ['message', message], ['start', {}], ['message', message], ['result', {}]);
   assert.deepEqual((await collectOutcome(events, 'inv_1', 200, roomFor(400))).messages, [message]);
 });
+
+it('a lost attempt after a question takes back its own messages only', async () => {
+  const message = { text: 'x'.repeat(89) };
+  const events = eventsOf(
+    ...([
+      ['start', {}],
+      ['message', message],
+      ['question', {}],
+    ] as const),
+    ...([
+      ['start', {}],
+      ['message', message],
+      ['start', {}],
+      ['message', message],
+      ['result', {}],
+    ] as const),
+  );
+  const { messages, messagesTruncated } = await collectOutcome(events, 'inv_1', 200, roomFor(1200));
+  assert.deepEqual([messages, messagesTruncated], [[message, message], undefined]);
+});

@@ -33,16 +33,14 @@ export async function collectOutcome(
   let bytes = 0;
   let truncated = false;
   // Messages of attempts that asked a person stay.
-  let kept = 0;
+  let kept = { count: 0, bytes: 0, truncated: false };
   for await (const event of events) {
-    if (event.event === 'question') kept = messages.length;
-    else if (event.event === 'start' && kept > 0) messages.length = Math.min(messages.length, kept);
+    if (event.event === 'question') kept = { count: messages.length, bytes, truncated };
     else if (event.event === 'start') {
       // A new attempt takes back the messages of the earlier one.
-      messages.length = 0;
-      bytes = 0;
-      truncated = false;
-      room.free();
+      messages.length = kept.count;
+      ({ bytes, truncated } = kept);
+      if (kept.count === 0) room.free();
     } else if (event.event === 'message') {
       bytes += event.data.length;
       truncated ||= bytes > maxBytes || !room.take(PARSED_FACTOR * event.data.length);
