@@ -303,6 +303,9 @@ export class Builder {
     if (!(Number.isInteger(most) && most >= 1)) {
       throw new InferletError('invalid-argument', `A loop of ${most} rounds: give a whole number, 1 or more.`);
     }
+    if ('done' in initial) {
+      throw new InferletError('invalid-argument', 'A loop ends by "done": give that value of its state another name.');
+    }
     const inner = new Builder(`${this.#name}/loop`, { outer: this });
     const state = Object.fromEntries(
       Object.entries(initial).map(([name, { type }]) => [name, inner.argument(name, type)]),

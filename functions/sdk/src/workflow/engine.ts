@@ -80,7 +80,7 @@ async function operate(node: Node, inputs: NodeValues, around: Surroundings): Pr
     case 'condition':
       return { value: inputs.value };
     case 'loop':
-      return loop(operation, inputs, around);
+      return loop(node, operation, inputs, around);
     case 'ingestion':
     case 'searching':
     case 'aggregate':
@@ -109,18 +109,33 @@ async function call(
 
 /** Runs the body until its result `done` is true, at most `most` times. Its other results are the arguments of the next round. */
 async function loop(
+  { outputs, inputs: origins }: Node,
   { body, most }: { readonly body: Graph; readonly most: number },
   inputs: NodeValues,
-  { runGraph }: Surroundings,
+  { engine, runGraph }: Surroundings,
 ): Promise<NodeValues> {
-  let state = inputs;
+  const state: Record<string, unknown> = {};
+  for (const name in outputs) state[name] = inputs[name];
+  const isShared = (name: string): boolean => !(name in outputs) && isContextRef(origins[name]);
+  const shared = Object.keys(inputs).filter(isShared);
   for (let round = 0; round < most; round++) {
-    const { done, ...next } = await runGraph(body, { ...state, round });
-    state = { ...state, ...next };
-    if (done === true) break;
+    // A round owns its contexts, and the next one reads those from outside again.
+    const forks: Record<string, object> = {};
+    try {
+      for (const name of shared) forks[name] = await engine.fork(inputs[name] as object);
+      const { done, ...next } = await runGraph(body, { ...inputs, ...state, ...forks });
+      Object.assign(state, next);
+      if (done === true) break;
+    } finally {
+      const kept = new Set(Object.values(state));
+      for (const fork of Object.values(forks)) if (!kept.has(fork)) engine.release(fork);
+    }
   }
   return state;
 }
+
+const isContextRef = (input: Input | undefined): boolean =>
+  input !== undefined && 'from' in input && input.from.type === 'context';
 
 /** The value of an input; `read` gives those of other nodes. */
 export function inputValue(input: Input, read: (ref: Ref) => unknown): unknown {

@@ -153,6 +153,28 @@ describe('execute', () => {
     }
   });
 
+  it('gives each round of a loop the contexts from outside as they were', async () => {
+    const engine = new TextEngine();
+    const g = new Builder('rounds');
+    const context = g.prefill('Once');
+    const round = g.call('zero', {}, 'number', () => 0);
+    const texts = g.call('none', {}, 'texts', (): string[] => []);
+    const ended = g.loop({ texts, round }, 3, (inner, state) => {
+      const text = inner.decode(inner.prefill(' more', { context })).text;
+      const longer = inner.call('add', { ...state, text }, 'texts', (given) => [...given.texts, given.text]);
+      const next = inner.call('next', state, 'number', (given) => given.round + 1);
+      return { texts: longer, round: next, done: inner.call('done', { text }, 'flag', () => false) };
+    });
+    const after = g.decode(context).text;
+    const graph = g.graph({ texts: { from: ended.texts }, round: { from: ended.round }, after: { from: after } });
+    const results = await run(graph, { engine });
+    const [text, ...others] = results.texts as string[];
+    assert.deepEqual(others, [text, text]);
+    assert.equal(results.round, 3);
+    assert.equal(engine.live.size, 0);
+    assert.throws(() => g.loop({ done: g.call('d', {}, 'flag', () => true) }, 1, (_, state) => state), /another name/);
+  });
+
   it('refuses a value of another type than its node declares', async () => {
     const g = new Builder('typed');
     const wrong = g.call('wrong', {}, 'texts', () => 'one' as unknown as string[]);
