@@ -23,8 +23,8 @@ it('components wait for those that they read from, through nodes between compone
     ingestion: ['contexts'],
     question: [],
     search: ['ingestion', 'question'],
-    log: ['search'],
+    log: ['contexts', 'ingestion', 'question', 'search'],
     answer: ['search'],
   });
-  assert.deepEqual(before.nodes.find(({ module }) => module === 'question')?.after, ['ingestion']);
+  assert.deepEqual(before.nodes.find(({ module }) => module === 'question')?.after, ['contexts', 'ingestion']);
 });

@@ -121,10 +121,10 @@ export class Builder {
     if (name === this.#name || this.#components.includes(name)) {
       throw new InferletError('invalid-argument', `There is a component "${name}" already: give each its own name.`);
     }
-    const before = this.#components.at(-1);
+    // All of them: the one before may have no node, or none that waits for those before it.
+    this.#after = [...this.#components];
     this.#components.push(name);
     this.#module = name;
-    this.#after = before === undefined ? [] : [before];
     this.#ordered = ordered;
     try {
       return make();

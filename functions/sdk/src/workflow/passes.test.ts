@@ -54,7 +54,29 @@ describe('passes', () => {
     g.component('b', () => g.prefill('b'));
     g.component('c', () => g.prefill('c'), { ordered: true });
     const after = dependencyPruning.apply(g.graph({})).nodes.map((each) => each.after);
-    assert.deepEqual(after, [[], [], ['b']]);
+    assert.deepEqual(after, [[], [], ['a', 'b']]);
+  });
+
+  it('keep side effects in order past components without any', async () => {
+    const g = new Builder('effects');
+    const ends: string[] = [];
+    const effect = (name: string, turns: number) => () =>
+      g.call(name, {}, 'text', async () => {
+        for (let turn = 0; turn < turns; turn++) await undefined;
+        ends.push(name);
+        return name;
+      });
+    g.component('a', effect('a', 20), { ordered: true });
+    g.component('free', effect('free', 0));
+    g.component('nodeless', () => g.argument('given', 'text'));
+    g.component('b', effect('b', 0), { ordered: true });
+    for (const passes of [[], undefined]) {
+      await execute(optimise(g.graph({}), passes), { engine: new TextEngine(), given: { given: '' } });
+      assert.deepEqual(
+        ends.splice(0).filter((name) => name !== 'free'),
+        ['a', 'b'],
+      );
+    }
   });
 
   it('hand items on as they complete, and split what treats them one by one', async () => {
@@ -270,7 +292,7 @@ describe('drawings', () => {
   it('show each node with what it reads', () => {
     const text = drawText(rag());
     assert.match(text, /^rag: 6 nodes\nexpansion\n {2}expansion\/prefilling +prefilling +parts: \["Other words: "\]\n/);
-    assert.match(text, /\nanswer \(after search\)\n/);
+    assert.match(text, /\nanswer \(after expansion, search\)\n/);
     assert.match(text, /\nresult answer: answer\/decoding\.text$/);
     const lists = new Builder('lists');
     for (const texts of [[], ['one'], ['one', 'two']]) lists.embed(texts);
