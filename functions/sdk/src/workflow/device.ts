@@ -1,6 +1,6 @@
 import { Context, sequenceOf } from '../context.ts';
 import { embed, rerank } from '../encoders.ts';
-import { InferletError, unless } from '../errors.ts';
+import { InferletError } from '../errors.ts';
 import { fillImage } from '../image.ts';
 import { models } from '../models.ts';
 import { Queue } from '../raw.ts';
@@ -33,9 +33,8 @@ export const deviceEngine: Engine = {
         };
       }
       case 'prefetching': {
-        // A name that is not there is the error of the node that opens it.
         const saved = new SavedContext(operation.name, operation.model === undefined ? {} : { model: operation.model });
-        await unless('not-found', saved.prefetch());
+        await saved.prefetch();
         return {};
       }
       case 'embedding':
@@ -112,8 +111,13 @@ async function prefill({ kind, model }: Prefilling, inputs: NodeValues, depth: N
 async function decode({ kind, options, items, pipe }: Decoding, context: Context, run: NodeRun): Promise<NodeValues> {
   const generation = context.generate({ ...options, signal: run.signal });
   if (!items) {
-    const { text } = await (pipe ? generation.pipe() : generation.collect());
-    return { text, context };
+    try {
+      const { text } = await (pipe ? generation.pipe() : generation.collect());
+      return { text, context };
+    } catch (error) {
+      if (pipe && generation.text !== '') run.sent();
+      throw error;
+    }
   }
   const outputs: Record<string, string> = {};
   const splitter = new ItemSplitter(items);

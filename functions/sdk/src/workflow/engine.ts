@@ -12,6 +12,8 @@ export interface NodeRun {
   readonly depth: number | undefined;
   /** Hands an output on before the node has ended. */
   emit(port: string, value: unknown): void;
+  /** Says that the client has a part of the output, which another attempt would send again. */
+  sent(): void;
 }
 
 /** Runs the nodes that need a model. `deviceEngine` is the one of inferlets. */
@@ -24,7 +26,7 @@ export interface Engine {
 }
 
 /** Surroundings of a node that runs. */
-export interface Surroundings extends NodeRun {
+export interface Surroundings extends Omit<NodeRun, 'sent'> {
   readonly engine: Engine;
   readonly given: NodeValues;
   /** Runs a graph within this one, for a loop. */
@@ -33,17 +35,20 @@ export interface Surroundings extends NodeRun {
 
 /**
  * Runs a node until it succeeds or has failed `retries` times more than once, and checks what functions of users return. Retries only
- * failures that another attempt may not have, and no node whose output was handed on already.
+ * failures that another attempt may not have, and no node whose output was handed on or sent already.
  */
 export async function runNode(node: Node, inputs: NodeValues, around: Surroundings): Promise<NodeValues> {
   let handedOn = false;
-  const emit = (port: string, value: unknown) => {
+  const sent = () => {
     handedOn = true;
+  };
+  const emit = (port: string, value: unknown) => {
+    sent();
     around.emit(port, value);
   };
   for (let attempt = 0; ; attempt++) {
     try {
-      return await operate(node, inputs, { ...around, emit });
+      return await operate(node, inputs, { ...around, emit, sent });
     } catch (thrown) {
       const error = InferletError.from(thrown);
       const again = attempt < node.retries && !handedOn && !around.signal.aborted && !FINAL.has(error.code);
@@ -65,7 +70,7 @@ const FINAL: ReadonlySet<InferletErrorCode> = new Set<InferletErrorCode>([
   'closed',
 ]);
 
-async function operate(node: Node, inputs: NodeValues, around: Surroundings): Promise<NodeValues> {
+async function operate(node: Node, inputs: NodeValues, around: Surroundings & NodeRun): Promise<NodeValues> {
   const { operation } = node;
   switch (operation.kind) {
     case 'argument': {
@@ -87,6 +92,9 @@ async function operate(node: Node, inputs: NodeValues, around: Surroundings): Pr
     case 'tool-call':
     case 'user-defined':
       return call(node, operation.call, inputs, around.signal);
+    case 'prefetching':
+      // It saves time and no more: a failure is that of the node that opens the context.
+      return around.engine.run(node, inputs, around).catch(() => ({}));
     default:
       return around.engine.run(node, inputs, around);
   }

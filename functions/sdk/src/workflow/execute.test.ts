@@ -3,8 +3,9 @@ import { describe, it } from 'node:test';
 import { TextEngine } from '../../testing/text-engine.ts';
 import { InferletError } from '../errors.ts';
 import { Builder, prompt } from './builder.ts';
+import type { NodeRun, NodeValues } from './engine.ts';
 import { type ExecuteOptions, execute, type NodeEvent } from './execute.ts';
-import type { Graph } from './graph.ts';
+import type { Graph, Node, Ref } from './graph.ts';
 
 const run = (graph: Graph, options: Partial<ExecuteOptions> = {}) =>
   execute(graph, { engine: new TextEngine(), ...options });
@@ -81,6 +82,45 @@ describe('execute', () => {
       else await assert.rejects(run(graph), { code });
       assert.equal(attempts, expected);
     }
+  });
+
+  it('runs a node no second time when the client has a part of its text', async () => {
+    class Failing extends TextEngine {
+      attempts = 0;
+
+      override async run(node: Node, inputs: NodeValues, around: NodeRun): Promise<NodeValues> {
+        if (node.operation.kind !== 'decoding') return super.run(node, inputs, around);
+        if (++this.attempts === 2) around.sent();
+        throw new InferletError('unavailable', 'not now');
+      }
+    }
+    const g = new Builder('piped');
+    const { text } = g.decode(g.prefill('Once'), { pipe: true, retries: 5 });
+    const engine = new Failing();
+    await assert.rejects(run(g.graph({ text: { from: text } }), { engine }), { code: 'unavailable' });
+    assert.deepEqual([engine.attempts, engine.live.size], [2, 0]);
+  });
+
+  it('frees the forks of a list of which one fails', async () => {
+    let forks = 0;
+    class Failing extends TextEngine {
+      override async fork(context: object): Promise<object> {
+        if (forks++ === 0) throw new Error('no pages');
+        const fork = await super.fork(context);
+        await new Promise(setImmediate);
+        return fork;
+      }
+    }
+    const engine = new Failing();
+    const g = new Builder('forks');
+    const contexts = ['a', 'b', 'c'].map((text) => g.prefill(text));
+    const [first, ...others] = contexts as [Ref<'context'>, ...Ref<'context'>[]];
+    const joined = g.decode(g.join(first, others)).text;
+    const later = others.map((context) => g.decode(g.prefill(prompt`${joined}`, { context })).text);
+    const graph = g.graph({ texts: { list: later.map((from) => ({ from })) } });
+    await assert.rejects(run(graph, { engine }), /no pages/);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    assert.deepEqual([forks, engine.live.size], [2, 0]);
   });
 
   it('ends all nodes with the first failure, and frees their contexts', async () => {

@@ -192,7 +192,7 @@ class Execution {
     if ('value' in input) return input.value;
     if ('list' in input) {
       const items = input.list.map((item) => this.#take(item, owned));
-      return items.some((item) => item instanceof Promise) ? Promise.all(items) : items;
+      return items.some((item) => item instanceof Promise) ? allEnded(items) : items;
     }
     const ref = input.from;
     const value = this.#values.get(keyOf(ref));
@@ -270,6 +270,12 @@ class Execution {
     if (this.#left === 0) this.#finish();
     this.#pump();
   }
+}
+
+/** The values, when all are there. Where one fails, the others must have ended before their owner gives them back. */
+async function allEnded(items: readonly unknown[]): Promise<unknown[]> {
+  await Promise.allSettled(items);
+  return Promise.all(items);
 }
 
 /** A key of #waiting that no output has: outputs have a node before their dot. */

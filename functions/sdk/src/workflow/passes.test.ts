@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import { TextEngine } from '../../testing/text-engine.ts';
 import { Builder, type Prompt, prompt } from './builder.ts';
 import { drawSvg, drawText } from './draw.ts';
+import type { NodeRun, NodeValues } from './engine.ts';
 import { execute, type NodeEvent } from './execute.ts';
 import type { Graph, Node, Ref } from './graph.ts';
 import {
@@ -253,6 +254,22 @@ describe('passes', () => {
     const graph = contextPrefetch.apply(g.graph({}));
     assert.deepEqual(kinds(graph), ['cached-context', 'prefilling', 'prefetching', 'cached-context']);
     assert.deepEqual(node(graph, 'second/cached-context:prefetch').after, []);
+  });
+
+  it('bring a saved context, and do not fail where only that fails', async () => {
+    class Failing extends TextEngine {
+      override async run(node: Node, ...rest: [NodeValues, NodeRun]): Promise<NodeValues> {
+        if (node.operation.kind === 'prefetching') throw new Error('too many');
+        return super.run(node, ...rest);
+      }
+    }
+    const g = new Builder('unlucky');
+    const test = g.call('test', {}, 'flag', () => false);
+    const other = () => g.call('other', {}, 'text', () => 'other');
+    const text = g.condition(test, () => g.decode(g.cached('rules')).text, other);
+    const graph = contextPrefetch.apply(g.graph({ text: { from: text } }));
+    assert.ok(kinds(graph).includes('prefetching'));
+    assert.deepEqual(await execute(graph, { engine: new Failing() }), { text: 'other' });
   });
 
   it('tell how deep each node lies, a generation deeper than others', () => {
