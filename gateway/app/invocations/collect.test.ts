@@ -43,20 +43,12 @@ it('the messages of an earlier attempt take no room', async () => {
 
 it('a lost attempt after a question takes back its own messages only', async () => {
   const message = { text: 'x'.repeat(89) };
-  const events = eventsOf(
-    ...([
-      ['start', {}],
-      ['message', message],
-      ['question', {}],
-    ] as const),
-    ...([
-      ['start', {}],
-      ['message', message],
-      ['start', {}],
-      ['message', message],
-      ['result', {}],
-    ] as const),
-  );
-  const { messages, messagesTruncated } = await collectOutcome(events, 'inv_1', 200, roomFor(1200));
+  const asked = eventsOf(['start', {}], ['message', message], ['question', {}]);
+  const lost = eventsOf(['start', {}], ['message', message], ['start', {}], ['message', message], ['result', {}]);
+  const both = (async function* () {
+    yield* asked;
+    yield* lost;
+  })();
+  const { messages, messagesTruncated } = await collectOutcome(both, 'inv_1', 200, roomFor(1200));
   assert.deepEqual([messages, messagesTruncated], [[message, message], undefined]);
 });
