@@ -10,6 +10,7 @@ import {
   type Items,
   keyOf,
   type Node,
+  newId,
   type Operation,
   type Ref,
   type Type,
@@ -91,6 +92,7 @@ export class Builder {
   readonly #nodes: Node[] = [];
   readonly #components: string[] = [];
   readonly #counts = new Map<string, number>();
+  readonly #ids = new Set<string>();
   readonly #outer: Builder | undefined;
   /** Outputs of the outer graph that this one reads, by their key: its arguments. */
   readonly #captured = new Map<string, { readonly outer: Ref; readonly inner: Ref }>();
@@ -355,7 +357,7 @@ export class Builder {
     const base = `${this.#module}/${name}`;
     const count = (this.#counts.get(base) ?? 0) + 1;
     this.#counts.set(base, count);
-    const id = count === 1 ? base : `${base}-${count}`;
+    const id = newId(count === 1 ? base : `${base}-${count}`, this.#ids);
     // An argument exists before any component, and in both branches of a condition.
     const isGiven = operation.kind === 'argument';
     const node: Node = {

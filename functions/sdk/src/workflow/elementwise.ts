@@ -1,4 +1,4 @@
-import { type Graph, type Input, keyOf, type Node, type Ref, refsIn, resultsOf, type Type } from './graph.ts';
+import { type Graph, type Input, keyOf, type Node, newId, type Ref, refsIn, resultsOf, type Type } from './graph.ts';
 
 /** Types whose values are lists, which the lists of a node's stages make up again. */
 const LISTS: ReadonlySet<Type> = new Set<Type>(['texts', 'vectors', 'numbers', 'list']);
@@ -23,6 +23,7 @@ export function splitNodes(
   /** Outputs of stages, in order, by the output that they make up. */
   const staged = new Map<string, { readonly refs: readonly Ref[]; readonly early: boolean }>();
   const joins = new Set<string>();
+  const used = new Set(graph.nodes.map(({ id }) => id));
   const nodes: Node[] = [];
   for (const node of graph.nodes) {
     const stages = stagesFor(node, staged, stagesOf);
@@ -31,7 +32,7 @@ export function splitNodes(
       continue;
     }
     const port = node.each?.port as string;
-    const ids = stages.map((_, i) => `${node.id}[${i}]`);
+    const ids = stages.map((_, i) => newId(`${node.id}[${i}]`, used));
     for (const [i, { elements, early }] of stages.entries()) {
       const inputs = { ...node.inputs, [port]: elements };
       nodes.push({ ...node, id: ids[i] as string, inputs, after: early && !node.ordered ? [] : node.after });

@@ -127,6 +127,14 @@ export interface Graph {
 /** Names an output in maps. */
 export const keyOf = ({ node, port }: Pick<Ref, 'node' | 'port'>): string => `${node}.${port}`;
 
+/** An id that is not in `used`, and is from now on: names of users and of passes may be the same. */
+export function newId(id: string, used: Set<string>): string {
+  let unused = id;
+  for (let count = 2; used.has(unused); count++) unused = `${id}-${count}`;
+  used.add(unused);
+  return unused;
+}
+
 /** All references in an input. */
 export function refsIn(input: Input, into: Ref[] = []): Ref[] {
   if ('from' in input) into.push(input.from);

@@ -160,6 +160,21 @@ describe('passes', () => {
     assert.equal(node(graph, 'stages/embedding-2').operation.kind, 'embedding');
   });
 
+  it('give no node the id of another one', async () => {
+    const g = new Builder('same');
+    const given = [0, 1].map((index) => g.argument('docs', 'text', index));
+    const shout = (docs: readonly unknown[]) => docs.map((each) => `${each}!`);
+    const docs = g.call('docs', { list: given }, 'texts', ({ list }) => shout(list), {
+      each: { port: 'list', batch: 1 },
+    });
+    for (const name of ['again', 'again', 'again-2']) g.call(name, {}, 'text', () => name);
+    const graph = g.graph({ docs: { from: docs } });
+    validate(graph);
+    const options = { engine: new TextEngine(), given: { docs: ['a', 'b'] } };
+    assert.deepEqual(await execute(optimise(graph), options), await execute(graph, options));
+    validate(optimise(graph));
+  });
+
   it('split a prompt before what comes later, and only there', () => {
     const graph = prefillingSplit.apply(rag({ slow: true }));
     const [early, late] = [node(graph, 'answer/prefilling<0'), node(graph, 'answer/prefilling')];

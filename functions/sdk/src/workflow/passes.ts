@@ -1,6 +1,6 @@
 import { depthsOf } from './depths.ts';
 import { partsOf, splitNodes } from './elementwise.ts';
-import { type Graph, type Input, keyOf, type Node, needsOf, refsIn, sorted } from './graph.ts';
+import { type Graph, type Input, keyOf, type Node, needsOf, newId, refsIn, sorted } from './graph.ts';
 import { splitPrefills } from './split-prefills.ts';
 import { validate } from './validate.ts';
 
@@ -81,13 +81,22 @@ export const prefillingSplit: Pass = { name: 'prefilling-split', apply: splitPre
 export const contextPrefetch: Pass = {
   name: 'context-prefetch',
   apply(graph) {
+    const used = new Set(graph.nodes.map(({ id }) => id));
     const nodes = graph.nodes.flatMap((node): Node[] => {
       const { operation } = node;
       if (operation.kind !== 'cached-context' || (node.after.length === 0 && needsOf(node).length === 0)) return [node];
       const { name, model } = operation;
       const fetch = { kind: 'prefetching', name, model } as const;
       return [
-        { ...node, id: `${node.id}:prefetch`, operation: fetch, inputs: {}, outputs: {}, after: [], when: [] },
+        {
+          ...node,
+          id: newId(`${node.id}:prefetch`, used),
+          operation: fetch,
+          inputs: {},
+          outputs: {},
+          after: [],
+          when: [],
+        },
         node,
       ];
     });

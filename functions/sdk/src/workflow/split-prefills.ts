@@ -1,4 +1,15 @@
-import { type Graph, type Guard, type Input, type Kind, keyOf, type Node, needsOf, type Ref, refsIn } from './graph.ts';
+import {
+  type Graph,
+  type Guard,
+  type Input,
+  type Kind,
+  keyOf,
+  type Node,
+  needsOf,
+  newId,
+  type Ref,
+  refsIn,
+} from './graph.ts';
 
 /** Nodes that take no time worth computing something beside them. A whole prompt is computed with the first token after it. */
 const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
@@ -29,9 +40,10 @@ const MIN_CHARACTERS = 32;
  */
 export function splitPrefills(graph: Graph): Graph {
   const timeline = new Timeline(graph);
+  const used = new Set(graph.nodes.map(({ id }) => id));
   const nodes = graph.nodes.flatMap((node): Node[] => {
     const cuts = node.operation.kind === 'prefilling' && !node.ordered ? cutsOf(node, timeline) : [];
-    return cuts.length === 0 ? [node] : split(node, cuts);
+    return cuts.length === 0 ? [node] : split(node, cuts, used);
   });
   return { ...graph, nodes };
 }
@@ -67,13 +79,13 @@ function cutsOf(node: Node, timeline: Timeline): Cut[] {
 
 const partsIn = ({ inputs: { parts } }: Node): readonly Input[] => (parts && 'list' in parts ? parts.list : []);
 
-function split(node: Node, cuts: readonly Cut[]): Node[] {
+function split(node: Node, cuts: readonly Cut[], used: Set<string>): Node[] {
   const parts = partsIn(node);
   const nodes: Node[] = [];
   let { context } = node.inputs;
   let from = 0;
   for (const [i, { at, idle }] of cuts.entries()) {
-    const id = `${node.id}<${i}`;
+    const id = newId(`${node.id}<${i}`, used);
     const list = idle.map((ref): Input => ({ from: ref }));
     const inputs = {
       ...(context && { context }),

@@ -35,6 +35,7 @@ describe('validate', () => {
       [{ after: ['second'] }, /Nodes wait for each other/],
       [{ id: 'first/decoding' }, /Two nodes have the id "first\/decoding"/],
       [{ retries: -1 }, /cannot be retried -1 times/],
+      [{ each: { port: 'parts', batch: 0 } }, /has batches of 0 elements: give 1 or more/],
       [{ each: { port: 'words', batch: 2 } }, /has no input "words"/],
     ];
     for (const [change, expected] of cases) {
