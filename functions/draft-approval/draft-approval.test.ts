@@ -1,18 +1,19 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { eventually } from '#scheduler/testing/fixture.ts';
 import { deployFunction, functionsPlatform, refusedInput } from '#test/harness/functions.ts';
 
 type Pie = (args: string[]) => Promise<{ code: number | null; stdout: string; stderr: string }>;
 
 describe('draft-approval', () => {
   const waiting = async (pie: Pie, id: string, draft: number): Promise<{ text: string; number: number }> => {
-    for (;;) {
+    let question = { text: '', number: 0 };
+    await eventually(async () => {
       const { code, stdout } = await pie(['answer', id, '--json']);
-      if (code === 0) {
-        const question = JSON.parse(stdout);
-        if (question.text.startsWith(`Draft ${draft}:`)) return question;
-      }
-    }
+      if (code === 0) question = JSON.parse(stdout);
+      return question.text.startsWith(`Draft ${draft}:`);
+    }, `it asks about draft ${draft}`);
+    return question;
   };
 
   it('asks about each draft, and ends with the text that the person approves', async () => {

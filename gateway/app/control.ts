@@ -11,7 +11,7 @@ import type { Schedules } from './resources/schedules.ts';
 import type { Secrets } from './resources/secrets.ts';
 import type { Tenants } from './resources/tenants.ts';
 import type { FunctionManifest, FunctionVersion } from './schemas/functions.ts';
-import type { HeldInvocation, InvocationFile, InvocationStatus, LogEntry, LogLevel } from './schemas/invocations.ts';
+import type { HeldInvocation, InvocationFile, LogEntry, LogLevel } from './schemas/invocations.ts';
 import type { Health } from './schemas/platform.ts';
 
 /**
@@ -101,7 +101,6 @@ export type {
   HeldInvocation,
   InvocationFile,
   InvocationState,
-  InvocationStatus,
   Json,
   LogEntry,
   LogLevel,
@@ -188,6 +187,10 @@ export interface InvokeRequest {
 
 /** `replayed`: an earlier request with the same idempotency key made the invocation. */
 export type Invoked = HeldInvocation & { readonly replayed?: true | undefined };
+
+/** The states of an invocation; the last three are final. */
+export const STATUSES = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'] as const;
+export type InvocationStatus = (typeof STATUSES)[number];
 
 export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'question', 'result', 'error'] as const;
 export type EventName = (typeof EVENT_NAMES)[number];

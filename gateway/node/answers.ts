@@ -17,10 +17,11 @@ export class Answers {
   async give(record: Invocation, { text, value, question }: PersonAnswer): Promise<void> {
     const { id, question: asked, seq } = record;
     if (asked === null || (question !== undefined && question !== seq)) throw notWaiting(id, question);
-    const checked = { name: `answer to ${id}`, version: `${id}/${seq}`, manifest: { input: asked.schema } };
-    const fault = this.#checker.check(checked, value);
+    const checked = { name: id, version: `${id}/${seq}`, manifest: { input: asked.schema } };
+    const fault = this.#checker.check(checked, value, `The answer to ${id}`);
     if (fault !== null) {
-      const { message, field, hint, cause } = fault;
+      const { message, field, cause } = fault;
+      const hint = `Send an answer that the question's schema accepts. \`pie answer ${id}\` and \`GET /v1/invocations/${id}\` show it.`;
       throw new GatewayError('invalid-input', message, { field, hint, cause });
     }
     // By number: the invocation may ask another question, with another schema, in between.

@@ -31,17 +31,31 @@ test('batches grow to the target of time, whatever small batches come between', 
   }
 });
 
+/** The largest batch after many batches, between which single short texts come: their time per token is that of a slow device. */
+function settled(time: (tokens: number) => number): number {
+  const profile = new LatencyProfile();
+  for (let i = 0; i < 40; i++) for (const tokens of [8, 16, profile.maxTokens]) profile.note(tokens, time(tokens));
+  return profile.maxTokens;
+}
+
 test('a batch takes many texts where one alone takes longer than the target', () => {
-  for (const fixedMs of [25, 30, 200]) {
-    const profile = new LatencyProfile();
-    const time = (tokens: number) => fixedMs + 0.1 * tokens;
-    for (let i = 0; i < 40; i++) {
-      // Single short texts come between, whose time per token is that of a slow device.
-      for (const tokens of [8, 16, profile.maxTokens]) profile.note(tokens, time(tokens));
-    }
-    const { maxTokens } = profile;
-    assert.ok(time(maxTokens) > 2 * fixedMs && time(maxTokens) < 6 * fixedMs, `${fixedMs} ms: ${maxTokens}`);
+  for (const fixedMs of [25, 30]) {
+    const maxTokens = settled((tokens) => fixedMs + 0.1 * tokens);
+    assert.ok(maxTokens > 400 && fixedMs + 0.1 * maxTokens < 120, `${fixedMs} ms: ${maxTokens}`);
   }
+});
+
+test('a batch holds up the device for no longer than a short one where that takes very long', () => {
+  const maxTokens = settled((tokens) => 200 + 0.5 * tokens);
+  assert.ok(maxTokens >= 8 && 200 + 0.5 * maxTokens < 240, `${maxTokens}`);
+});
+
+test('one disturbed measurement at the start is forgotten', () => {
+  const profile = new LatencyProfile();
+  profile.note(16, 200);
+  const time = (tokens: number) => 2 + 0.02 * tokens;
+  for (let i = 0; i < 100; i++) for (const tokens of [16, profile.maxTokens]) profile.note(tokens, time(tokens));
+  assert.ok(time(profile.maxTokens) < 36, `${profile.maxTokens}`);
 });
 
 test('batches shrink when the device becomes slower, and grow again', () => {

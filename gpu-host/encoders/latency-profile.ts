@@ -2,16 +2,21 @@
 const TARGET_MS = 25;
 /** Tokens of a short batch, whose time is nearly all fixed. */
 const SHORT_TOKENS = 32;
-/** A batch may take so many times a short one: smaller batches would end hardly sooner and compute far fewer texts. */
+/**
+ * A batch may take so many times a short one, up to {@link MOST_MS}: smaller batches would end hardly sooner and compute far fewer texts. Where
+ * a short one alone takes longer than that, a batch takes no longer than a short one.
+ */
 const SHORT_TIMES = 4;
+const MOST_MS = 100;
 /** Tokens of the first batch, before any was measured. */
 const FIRST_TOKENS = 128;
 /** The sizes of the curve are powers of two up to this exponent. */
 const LARGEST = 14;
 /** Least time of a batch, ms: what a coarse clock takes for none. */
 const LEAST_MS = 1e-3;
-/** Weight of the latest batch in the measured time of its size. */
+/** Weight of the latest batch in the measured time of its size, and in those of the other sizes. */
 const WEIGHT = 0.2;
+const OTHERS_WEIGHT = 0.1;
 
 /** A measured point of the curve: batches of more than half of `tokens`, padding included. */
 export interface LatencyPoint {
@@ -35,14 +40,15 @@ export class LatencyProfile {
   }
 
   /**
-   * Most tokens of the next batch, padding included: as many as take {@link TARGET_MS}, or {@link SHORT_TIMES} a short batch where that is
-   * longer, but at most the next size above the measured ones.
+   * Most tokens of the next batch, padding included: as many as take {@link TARGET_MS}, or longer where a short batch does
+   * ({@link SHORT_TIMES}), but at most the next size above the measured ones.
    */
   get maxTokens(): number {
     const { curve } = this;
     const timeOf = ({ tokens, msPerToken }: LatencyPoint) => tokens * msPerToken;
     const short = curve.filter(({ tokens }) => tokens <= SHORT_TOKENS).map(timeOf);
-    const targetMs = short.length === 0 ? TARGET_MS : Math.max(TARGET_MS, SHORT_TIMES * Math.min(...short));
+    const shortMs = short.length === 0 ? 0 : Math.min(...short);
+    const targetMs = Math.max(TARGET_MS, shortMs, Math.min(SHORT_TIMES * shortMs, MOST_MS));
     const fitting = curve.findLastIndex((point) => timeOf(point) <= targetMs);
     const [last, next] = [curve[fitting], curve[fitting + 1]];
     if (!last) return next ? Math.max(1, Math.floor(targetMs / next.msPerToken)) : FIRST_TOKENS;
@@ -59,8 +65,11 @@ export class LatencyProfile {
       this.#msPerToken[exponent] = now;
       return;
     }
-    // A device that has become slower or faster has become so for all sizes; the others may not be measured for long.
-    const change = 1 + WEIGHT * (now / before - 1);
-    for (const [i, other] of this.#msPerToken.entries()) if (other !== undefined) this.#msPerToken[i] = other * change;
+    // A device that has become slower or faster has become so for all sizes, and the others may not be measured for long. They follow less, so
+    // that a size whose first measurement was disturbed does not stay out of line with them.
+    for (const [i, other] of this.#msPerToken.entries()) {
+      const weight = i === exponent ? WEIGHT : OTHERS_WEIGHT;
+      if (other !== undefined) this.#msPerToken[i] = other * (1 + weight * (now / before - 1));
+    }
   }
 }

@@ -1,6 +1,6 @@
 import type { InvocationLimits, LatencyTargets } from '../invocations/types.ts';
 
-/** What an attempt learns that follows a question to a person: the state that the asking one left, and the answer as JSON text. */
+/** Data for the attempt after a question to a person: the state that the asking one left, and the answer as JSON text. */
 export interface Resumption {
   readonly state: string;
   readonly answer: { readonly tag: 'answered'; readonly val: string } | { readonly tag: 'expired' };

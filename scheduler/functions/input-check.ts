@@ -28,15 +28,19 @@ const MAX_VALIDATORS = 200;
 export class InputChecker {
   readonly #validators = new Map<string, SchemaValidator>();
 
-  /** The fault of an input, or null. Never throws. */
-  check(fn: CheckedFunction, input: unknown): InputFault | null {
+  /**
+   * The fault of an input, or null. Never throws.
+   *
+   * @param subject begins the messages
+   */
+  check(fn: CheckedFunction, input: unknown, subject = `The input of "${fn.name}"`): InputFault | null {
     const schema = fn.manifest.input;
     if (schema === undefined) return null;
     try {
       const fault = this.#validator(fn, schema as JsonSchema | boolean).check(input);
-      return fault && worded(fn.name, fault);
+      return fault && worded(subject, fault);
     } catch (cause) {
-      return unchecked(fn.name, cause);
+      return unchecked(subject, cause);
     }
   }
 
@@ -57,16 +61,16 @@ export class InputChecker {
 }
 
 /** Describes the reason why an input could not be checked. */
-function unchecked(name: string, cause: unknown): InputFault {
+function unchecked(subject: string, cause: unknown): InputFault {
   if (cause instanceof StepsExhausted) {
     return {
-      message: `The input of "${name}" takes too long to be checked.`,
+      message: `${subject} takes too long to be checked.`,
       hint: 'Send a smaller input, or deploy the function with a simpler `input` schema: fewer alternatives for the items of long lists, patterns that repeat less, a `maxLength` beside each pattern.',
     };
   }
   if (cause instanceof TooDeepError) {
     return {
-      message: `The input of "${name}" is nested too deeply to be checked.`,
+      message: `${subject} is nested too deeply to be checked.`,
       hint: 'Send a flatter input, or deploy the function with an `input` schema whose `$ref` does not lead to itself.',
       cause,
     };
@@ -74,16 +78,16 @@ function unchecked(name: string, cause: unknown): InputFault {
   // An earlier release of the platform may have accepted the schema under other rules.
   const known = cause instanceof SchemaError || cause instanceof PatternError;
   return {
-    message: `The input schema of "${name}" cannot be used: ${known ? cause.message : 'a part of it is malformed'}.`,
+    message: `${subject} cannot be checked, because its schema cannot be used: ${known ? cause.message : 'a part of it is malformed'}.`,
     hint: 'Deploy the function with a corrected `input` schema.',
     cause,
   };
 }
 
-function worded(name: string, { place, kind, message }: Fault): InputFault {
+function worded(subject: string, { place, kind, message }: Fault): InputFault {
   const field = pointerTo(place);
   const told = field === '' ? 'as a whole' : field;
   const said =
     kind === 'other' ? `${told}: ${message.charAt(0).toLowerCase()}${message.slice(1)}` : `${told} ${message}`;
-  return { field, message: `The input of "${name}" is not valid: ${said}` };
+  return { field, message: `${subject} is not valid: ${said}` };
 }

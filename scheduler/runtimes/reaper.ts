@@ -48,9 +48,8 @@ export interface ReaperOptions {
 
 /**
  * Ensures that every invocation ends. The reaper recovers the invocations of dead runtimes, fails overdue ones, and admits those that fit
- * and that no other process has admitted. It puts debounced invocations into their queues, ends waits
- * for a person, and drops expired stored values. Each gateway and runtime runs one; any number may run at
- * once.
+ * and that no other process has admitted. It puts debounced invocations into their queues, ends waits for a person, and drops expired
+ * stored values. Each gateway and runtime runs one; any number may run at once.
  */
 export class Reaper {
   readonly #options: ReaperOptions;

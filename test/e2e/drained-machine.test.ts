@@ -49,7 +49,7 @@ describe('a machine with a GPU host that is drained', { skip }, () => {
     (await json(await front.fetch('/v1/load'))).machines.some(
       (each: { name: string; alive: boolean }) => each.name === name && each.alive,
     );
-  /** How many inferlets each GPU host has, by its own count: Redis does not record which host serves an invocation. */
+  /** Number of inferlets on each GPU host, by its own count: Redis does not record which host serves an invocation. */
   const running = () =>
     Promise.all(['gpu-1', 'gpu-2'].map(async (name) => (await statsOn(machines.platform(name))).inferlets));
   const drain = (name: string, ...flags: string[]) => front.pie(['machines', 'drain', name, ...flags]);

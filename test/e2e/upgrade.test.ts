@@ -28,7 +28,7 @@ const LONG = { mark: 'long', tokens: 80, pauseMs: 60 };
 
 interface Told {
   readonly asked: string;
-  /** How the invocation ended: `result`, or its error. */
+  /** End of the invocation: `result`, or its error. */
   readonly end: string;
   readonly output: unknown;
   /** Its messages: a story in whatever pieces, or one token in each. */

@@ -13,7 +13,7 @@ const PROTOCOL = 'gpu-host/protocol/wire.ts';
 export class EarlierRelease implements Disposable {
   /** The folder of its code. */
   readonly root: string;
-  /** What to remove in the end; undefined for a folder of the caller's. */
+  /** Folder to remove in the end; undefined for a folder of the caller's. */
   readonly #unpacked: string | undefined;
 
   private constructor(root: string, unpacked?: string) {
@@ -37,7 +37,7 @@ export class EarlierRelease implements Disposable {
     return [...new Set(commits)].filter((commit) => commit !== '' && commit !== head);
   }
 
-  /** Why no release can be upgraded from; false where one can. */
+  /** The reason why no release can be upgraded from; false if one can. */
   static missing(): string | false {
     return EarlierRelease.all().length === 0 && `no history of commits here, and ${VARIABLE} names no earlier release`;
   }

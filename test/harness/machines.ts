@@ -40,7 +40,7 @@ export class Machines implements AsyncDisposable {
   readonly #disks: boolean;
   readonly #root: string;
   readonly #homes = new Map<string, string>();
-  /** What starts each machine, also again. */
+  /** Starts each machine, also again. */
   readonly #starts = new Map<string, StartOptions>();
   readonly #platforms = new Map<string, Platform>();
   #directory = '';

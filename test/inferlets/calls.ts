@@ -19,7 +19,7 @@ const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 /** Pairs of `allocate-embeds` and `free-embeds` between two waits: they travel with the next wait. */
 const PAIRS = 32;
 
-/** What the calls work on. */
+/** Model and memory that the calls use. */
 interface Held {
   readonly model: string;
   readonly queue: Queue;

@@ -1137,13 +1137,13 @@ declare module 'pie:inferlet/environment@0.1.0' {
  */
 declare module 'pie:inferlet/person@0.1.0' {
   export interface Question {
-    /** What the person reads; 1 to 4,096 characters. */
+    /** Text for the person; 1 to 4,096 characters. */
     readonly text: string;
     /** JSON Schema that the answer must match, as JSON text of at most 16,384 characters. */
     readonly schema: string;
     /** Time in which an answer is awaited: 1 to 2,592,000 seconds (30 days). */
     readonly timeoutSeconds: number;
-    /** What the next attempt needs of this one; at most 262,144 characters. */
+    /** Text for the next attempt; at most 262,144 characters. */
     readonly state: string;
   }
   export type Answer =

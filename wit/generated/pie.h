@@ -2386,13 +2386,13 @@ static inline pie_list_string pie_environment_list_variables(void) {
  * the time has passed, a new attempt runs from the beginning with the same input, and `resumed` tells it what the last one left. */
 
 typedef struct {
-  /* What the person reads; 1 to 4,096 characters. */
+  /* Text for the person; 1 to 4,096 characters. */
   pie_string text;
   /* JSON Schema that the answer must match, as JSON text of at most 16,384 characters. */
   pie_string schema;
   /* Time in which an answer is awaited: 1 to 2,592,000 seconds (30 days). */
   uint32_t timeout_seconds;
-  /* What the next attempt needs of this one; at most 262,144 characters. */
+  /* Text for the next attempt; at most 262,144 characters. */
   pie_string state;
 } pie_person_question;
 enum {

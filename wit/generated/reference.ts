@@ -2802,7 +2802,7 @@ export const reference: ContractReference = {
       {
        "name": "text",
        "type": "string",
-       "docs": "What the person reads; 1 to 4,096 characters."
+       "docs": "Text for the person; 1 to 4,096 characters."
       },
       {
        "name": "schema",
@@ -2817,7 +2817,7 @@ export const reference: ContractReference = {
       {
        "name": "state",
        "type": "string",
-       "docs": "What the next attempt needs of this one; at most 262,144 characters."
+       "docs": "Text for the next attempt; at most 262,144 characters."
       }
      ]
     },

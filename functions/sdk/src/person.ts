@@ -3,13 +3,13 @@ import { attempt, person as host } from './raw.ts';
 
 /** A question to a person. */
 export interface PersonQuestion {
-  /** What the person reads; 1 to 4,096 characters. */
+  /** Text for the person; 1 to 4,096 characters. */
   readonly text: string;
   /** JSON Schema of the answer; any text by default. */
   readonly schema?: object;
   /** Time in which an answer is awaited: 1 second to 30 days; a day by default. */
   readonly timeoutMs?: number;
-  /** What the next attempt needs of this one: a JSON value of at most 262,144 characters; null by default. */
+  /** A JSON value for the next attempt, of at most 262,144 characters; null by default. */
   readonly state?: unknown;
 }
 
@@ -18,7 +18,7 @@ export interface Waiting {
   readonly waiting: true;
 }
 
-/** What an attempt learns that follows a question. */
+/** The state and the answer that an attempt after a question finds. */
 export interface Resumption<State = unknown, Answer = unknown> {
   readonly state: State;
   /** `expired`: the time has passed without an answer. An answer fits the question's schema. */

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
-import type { ControlPlane, LogEntry, LogOptions } from '../control.ts';
+import { type ControlPlane, type LogEntry, type LogOptions, STATUSES } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { timeMs } from '../http/durations.ts';
@@ -20,10 +20,7 @@ const logQuery = z.object({
   limit: z.coerce.number().int().min(0).max(MAX_LIMIT).default(200).openapi({ description: 'Past lines at most' }),
   level: z.enum(['debug', 'info', 'warn', 'error']).default('debug').openapi({ description: 'This level and worse' }),
   invocation: z.string().max(128).optional().openapi({ description: "Only this invocation's" }),
-  status: z
-    .enum(['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'])
-    .optional()
-    .openapi({ description: 'Only of invocations that are in this state now' }),
+  status: z.enum(STATUSES).optional().openapi({ description: 'Only of invocations that are in this state now' }),
   search: z.string().min(1).max(256).optional().openapi({ description: 'Only lines with this text, in any case' }),
   since: z
     .string()

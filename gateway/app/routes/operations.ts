@@ -1,10 +1,10 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { callOf } from '../context.ts';
-import type { ControlPlane, InvocationStatus } from '../control.ts';
+import { type ControlPlane, type InvocationStatus, STATUSES } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
-import { ListedInvocationSchema, STATUSES } from '../schemas/invocations.ts';
+import { ListedInvocationSchema } from '../schemas/invocations.ts';
 import {
   GpuHostChangeSchema,
   GpuHostSchema,

@@ -1,9 +1,9 @@
 import { z } from '@hono/zod-openapi';
 import { DEFAULT_LIMITS } from '../context.ts';
+import { STATUSES } from '../control.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
 import { timestamp } from './timestamp.ts';
 
-export const STATUSES = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'] as const;
 export const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
 
 export const UsageSchema = z
@@ -114,7 +114,6 @@ export const ListedInvocationSchema = InvocationSchema.extend({
 
 /** State of a webhook's delivery; see `WebhookState` of the scheduler. Its URL lacks the query. */
 export type WebhookDelivery = z.infer<typeof WebhookDeliverySchema>;
-export type InvocationStatus = (typeof STATUSES)[number];
 /** An invocation inside a gateway: its output may be a `JsonText`. `usage` sums over all attempts. */
 export type HeldInvocation = z.infer<typeof InvocationSchema>;
 /** Any JSON value, as parsed. */

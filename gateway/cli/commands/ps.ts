@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { InvocationState, InvocationStatus } from '../../app/control.ts';
+import { type InvocationState, type InvocationStatus, STATUSES } from '../../app/control.ts';
 import type { InvocationPage } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';
 import { type Call, type Command, text } from '../command.ts';
@@ -10,7 +10,6 @@ import type { Terminal } from '../terminal.ts';
 
 type Listed = InvocationPage['invocations'][number];
 
-const STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'];
 const OPEN: readonly InvocationStatus[] = ['queued', 'running', 'waiting'];
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 10_000;

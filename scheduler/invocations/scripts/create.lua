@@ -93,7 +93,7 @@ local LOST_AT_ONCE = 16
 
 -- True when the open invocations with a concurrency key leave room for one more. Those whose records Redis has lost count no longer, some with
 -- each refusal.
--- `replaced` ends, if there is one.
+-- `replaced` is an invocation that ends when the new one is stored, or nil.
 local function hasConcurrency(key, limit, prefix, replaced)
   if replaced and redis.call('SISMEMBER', key, replaced) == 1 then
     limit = limit + 1

@@ -13,7 +13,7 @@ export interface Request {
   readonly piecesMs: readonly number[];
 }
 
-/** What two clients got while both waited. */
+/** Service of two clients while both waited. */
 export interface Compared {
   /** The largest difference of their service within any window in which both waited all the time. */
   readonly difference: number;

@@ -20,7 +20,7 @@ import {
 
 export const MODEL = 'stories15m';
 
-/** Where baselines run. */
+/** Sides on which baselines run. */
 export interface Place {
   readonly world: World;
   readonly peer: Peer;

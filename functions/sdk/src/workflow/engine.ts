@@ -75,7 +75,7 @@ async function operate(node: Node, inputs: NodeValues, around: Surroundings & No
   switch (operation.kind) {
     case 'argument': {
       const { name, index } = operation;
-      const whole = around.given[name];
+      const whole = Object.hasOwn(around.given, name) ? around.given[name] : undefined;
       const value = index === undefined ? whole : (whole as readonly unknown[] | undefined)?.[index];
       checkArgument(value, node.outputs.value ?? 'json', index === undefined ? name : `${name}[${index}]`);
       return { value };

@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import type { InvocationStatus } from '../../control.ts';
+import { STATUSES } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { html, NONE } from '../html/html.ts';
 import { empty } from '../html/parts.ts';
@@ -7,14 +7,13 @@ import { type Page, tenantOf, type Visit, withTenant } from '../page.ts';
 import { invocationTable } from './invocation-table.ts';
 
 const PAGE_SIZE = 25;
-const STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'];
 
 const querySchema = z.object({
   function: z
     .string()
     .regex(/^[a-z][a-z0-9-]{0,62}$/)
     .optional(),
-  status: z.enum(['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled']).optional(),
+  status: z.enum(STATUSES).optional(),
   cursor: z.string().min(1).max(512).optional(),
 });
 
