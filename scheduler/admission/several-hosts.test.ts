@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import { newInvocationId } from '../invocations/id.ts';
-import { affinityKey } from '../policies/placement.ts';
+import { affinityKey, chosenKey } from '../policies/placement.ts';
 import type { RuntimeModel } from '../runtimes/types.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { openTestScheduler, submission } from '../testing/fixture.ts';
@@ -25,14 +25,14 @@ describe('admission over several GPU hosts', () => {
   });
   after(() => redis.stop());
 
-  const model = (host: string): RuntimeModel => ({
-    ...{ name: 'm', contextLength: 256, vocabularySize: 100, pageSize: 16, pageCount: PAGES, traits: [] },
+  const model = (host: string, pageCount = PAGES): RuntimeModel => ({
+    ...{ name: 'm', contextLength: 256, vocabularySize: 100, pageSize: 16, pageCount, traits: [] },
     ...{ host, hostId: `life-of-${host}` },
   });
   async function open(hosts: readonly string[], spread: 'tenant' | 'invocation'): Promise<void> {
     scheduler = openTestScheduler(redis);
     lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1000, spread, reserve: 0, starts: 1000 });
-    await lease.describe({ models: hosts.map(model), accepting: true });
+    await lease.describe({ models: hosts.map((host) => model(host)), accepting: true });
   }
   async function close(): Promise<void> {
     await lease.release();
@@ -118,6 +118,39 @@ describe('admission over several GPU hosts', () => {
       assert.deepEqual(models, [{ model: 'm', pages: 3 * PAGES, usedPages: 240 }]);
       const state = await redis.hgetall(`${keys.admission}:state`);
       for (const [host, pages] of held) assert.equal(Number(state[`pages:m@${host}`]), pages);
+    } finally {
+      await close();
+    }
+  });
+
+  test('the scripts place as the policy does, on hosts of unlike size and up to their last pages', async () => {
+    const sizes: Readonly<Record<string, number>> = { 0: PAGES, 1: 2 * PAGES, 2: PAGES / 2 };
+    const hosts = Object.keys(sizes);
+    await open(hosts, 'invocation');
+    try {
+      await lease.describe({ models: hosts.map((host) => model(host, sizes[host])) });
+      const { redis, keys } = scheduler.store;
+      const chosen = { id: 0, affinity: 0, second: 0 };
+      for (let i = 0; i < 48; i++) {
+        const pages = 1 + ((i * 7) % 13);
+        const used = await redis.hgetall(`${keys.admission}:state`);
+        const crowding = (key: string) => {
+          const host = hostOf(key, hosts);
+          const held = Number(used[`pages:m@${host}`] ?? 0);
+          const part = (held + pages) / (sizes[host] ?? 0);
+          return held === 0 ? Math.min(1, part) : part;
+        };
+        // Each has a tenant of its own, so that it becomes the head of a line at once.
+        const record = submission({ tenant: `t${i}`, expectedPages: pages, ...(i % 3 === 0 && { affinity: 'talk' }) });
+        const affinity = i % 3 === 0 ? affinityKey(`t${i}`, 'talk') : undefined;
+        const key = chosenKey({ id: record.id, affinity }, crowding);
+        await scheduler.submit(record);
+        const noted = (await scheduler.invocations.get(record.id))?.placement;
+        assert.equal(noted, key === record.id ? null : key, `invocation ${i}`);
+        assert.equal(await redis.hget(`${keys.jobs}:${record.id}`, 'placement'), noted);
+        chosen[key === record.id ? 'id' : key === affinity ? 'affinity' : 'second']++;
+      }
+      for (const [kind, count] of Object.entries(chosen)) assert.ok(count > 0, `${kind}: ${JSON.stringify(chosen)}`);
     } finally {
       await close();
     }

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import fc from 'fast-check';
 import type { RuntimeGpuHost } from '../runtimes/types.ts';
-import { placementKey, preference, servingHost } from './placement.ts';
+import { chosenKey, placementKey, preference, servingHost } from './placement.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2', 'gpu-host-3', 'gpu-host-4'];
 const KEYS = Array.from({ length: 4000 }, (_, i) => `tenant-${i}`);
@@ -42,6 +43,33 @@ describe('placement on GPU hosts', () => {
       const [after] = preference(key, [...HOSTS, 'gpu-host-5']);
       assert.ok(after === before || after === 4);
     }
+  });
+
+  test('an affinity with room is chosen, an id whose host is half empty too, and else the less crowded of two', () => {
+    const part = fc.double({ min: 0.01, max: 2, noNaN: true });
+    fc.assert(
+      fc.property(part, part, part, fc.boolean(), (own, second, byAffinity, hasAffinity) => {
+        const parts: Readonly<Record<string, number>> = { id: own, 'id~2': second, talk: byAffinity };
+        const crowding = (key: string) => parts[key] ?? Number.NaN;
+        const key = chosenKey({ id: 'id', affinity: hasAffinity ? 'talk' : undefined }, crowding);
+        if (hasAffinity && byAffinity <= 1) assert.equal(key, 'talk');
+        else if (own <= 0.5) assert.equal(key, 'id');
+        else assert.equal(crowding(key), Math.min(own, second));
+      }),
+    );
+  });
+
+  test('choosing between two keys leaves the fullest of 50 hosts much closer to the mean than hashing ids does', () => {
+    const hosts = Array.from({ length: 50 }, (_, i) => `gpu-host-${i}`);
+    const fullest = (choose: (id: string, crowding: (key: string) => number) => string) => {
+      const used = hosts.map(() => 0);
+      const hostOf = (key: string) => preference(key, hosts)[0] ?? -1;
+      for (let i = 0; i < 1000; i++) used[hostOf(choose(`inv-${i}`, (key) => (used[hostOf(key)] ?? 0) / 28))]! += 1;
+      return Math.max(...used) / 20;
+    };
+    const hashed = fullest((id) => id);
+    const chosen = fullest((id, crowding) => chosenKey({ id }, crowding));
+    assert.ok(hashed > 1.35 && chosen < 1.25, `${hashed}, ${chosen}`);
   });
 
   test('servingHost picks the first host that was connected and not draining when the invocation began', () => {

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { RuntimeDescription, RuntimeGpuHost } from '../runtimes/types.ts';
 
 /** Spread of invocations over GPU hosts: all of a tenant's on one host, or each on its own. */
@@ -13,7 +13,7 @@ export type Spread = 'tenant' | 'invocation';
  * @returns indices of `hosts`, the preferred one first
  */
 export function preference(key: string, hosts: readonly string[]): number[] {
-  const weight = (host: string): string => createHash('sha1').update(`${host}\0${key}`).digest('hex');
+  const weight = (host: string): string => hash('sha1', `${host}\0${key}`);
   return hosts
     .map((host, index) => ({ index, weight: weight(host) }))
     .sort((a, b) => (a.weight < b.weight ? 1 : a.weight > b.weight ? -1 : a.index - b.index))
@@ -34,7 +34,29 @@ export function placementKey(
 
 /** The placement key of an affinity, which a client chose: another tenant's same affinity has another key. */
 export function affinityKey(tenant: string, affinity: string): string {
-  return createHash('sha1').update(`${tenant}\0${affinity}`).digest('hex');
+  return hash('sha1', `${tenant}\0${affinity}`);
+}
+
+/** Part of its pages up to which a host takes every invocation whose id prefers it. */
+const UNCROWDED = 0.5;
+
+/**
+ * The key by which admission places a root invocation when it becomes the head of its tenant's line, where roots choose hosts. An affinity
+ * counts while the hosts of its key have room. Otherwise the id chooses, or a second key made of it, if the id's host is more than half full
+ * and the second key's less crowded: the lesser of two random loads is close to the least of all (Mitzenmacher, 2001). The scheduler's scripts
+ * implement the same rule (`placementOf`).
+ *
+ * @param crowding part of its pages that the fullest host of a key has admitted, with the head's expected ones; above 1 when these do not fit
+ */
+export function chosenKey(
+  { id, affinity }: { readonly id: string; readonly affinity?: string | undefined },
+  crowding: (key: string) => number,
+): string {
+  if (affinity !== undefined && crowding(affinity) <= 1) return affinity;
+  const own = crowding(id);
+  if (own <= UNCROWDED) return id;
+  const second = `${id}~2`;
+  return crowding(second) < own ? second : id;
 }
 
 /** True while an operator has drained the GPU host: it takes no new invocations. */

@@ -43,6 +43,8 @@ local MAX_STARTS = 256
 local FORGET_MS = 3600000
 -- An invocation that started on a GPU host's report of free memory holds that memory after this time, ms.
 local CLAIM_MS = 2000
+-- Part of its pages up to which a GPU host takes every invocation whose id prefers it.
+local UNCROWDED = 0.5
 -- About this many tenants are settled in one step of a settling of all.
 local SETTLED_AT_ONCE = 128
 
@@ -253,33 +255,50 @@ end
 -- Reads the fields of a head's record that admission uses: `status`, and the names of expected-pages.lua.
 local function readHead(a, id)
   local head = {}
-  head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt, head.memory, head.affinity, head.latency =
-    unpack(redis.call('HMGET', recordOf(a, id), 'status', 'declaredPages', 'firstModel', 'leastPages', 'learnedKey', 'shortAt',
-    'expectedMemory', 'affinity', 'latency'))
+  head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt, head.memory, head.affinity, head.placement,
+    head.latency = unpack(redis.call('HMGET', recordOf(a, id), 'status', 'declaredPages', 'firstModel', 'leastPages', 'learnedKey',
+    'shortAt', 'expectedMemory', 'affinity', 'placement', 'latency'))
   return head
 end
 
--- The key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). An affinity counts while its
--- hosts have room for the pages; the record and the job note it then, for readers and for the runtime.
+-- Part of its pages that the fullest GPU host of a key has admitted, with these ones. One without admitted invocations has room for any.
+local function crowdingOf(a, key, pages)
+  local most = 0
+  for place, count in pairs(placed(a, key, pages)) do
+    if string.find(place, '@', 1, true) then
+      local used = a.used[place] or 0
+      local part = (used + count) / (a.pages[place] or 0)
+      most = math.max(most, used == 0 and math.min(1, part) or part)
+    end
+  end
+  return most
+end
+
+-- Implements `chosenKey` in ../../../policies/placement.ts.
+local function chosenKey(a, id, affinity, pages)
+  if affinity and crowdingOf(a, affinity, pages) <= 1 then
+    return affinity
+  end
+  local own = crowdingOf(a, id, pages)
+  local second = id .. '~2'
+  return own > UNCROWDED and crowdingOf(a, second, pages) < own and second or id
+end
+
+-- The key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). The record and the job note one
+-- that is not the id, for readers and for the runtime.
 local function placementOf(a, tenant, id, record, pages)
   if a.spread ~= 'invocation' then
     return tenant
   end
-  local affinity = record.affinity
-  if not affinity then
-    return id
+  local key = chosenKey(a, id, record.affinity, pages)
+  if key ~= id then
+    redis.call('HSET', recordOf(a, id), 'placement', key)
+    redis.call('HSET', a.queue .. id, 'placement', key)
+  elseif record.placement then
+    redis.call('HDEL', recordOf(a, id), 'placement')
+    redis.call('HDEL', a.queue .. id, 'placement')
   end
-  for place, count in pairs(placed(a, affinity, pages)) do
-    local used = string.find(place, '@', 1, true) and a.used[place] or 0
-    if used > 0 and used + count > (a.pages[place] or 0) then
-      redis.call('HDEL', recordOf(a, id), 'placement')
-      redis.call('HDEL', a.queue .. id, 'placement')
-      return id
-    end
-  end
-  redis.call('HSET', recordOf(a, id), 'placement', affinity)
-  redis.call('HSET', a.queue .. id, 'placement', affinity)
-  return affinity
+  return key
 end
 
 -- Decides which GPU hosts serve the head of a queue, and what it needs of them.
