@@ -26,6 +26,7 @@ const SUITES: readonly { readonly name: string; readonly quick: boolean }[] = [
   { name: 'forks', quick: true },
   { name: 'concurrency', quick: true },
   { name: 'idle', quick: true },
+  { name: 'placement', quick: true },
   ...[
     'isolation',
     'flood',

@@ -85,7 +85,7 @@ export function shareGptLengths(context: number, random: () => number): Lengths 
 }
 
 /** A log-normal number with this mean (its normal one by Box and Muller, 1958). */
-function logNormal(mean: number, random: () => number): number {
+export function logNormal(mean: number, random: () => number): number {
   const normal = Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
   return mean * Math.exp(SIGMA * normal - SIGMA ** 2 / 2);
 }

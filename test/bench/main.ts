@@ -21,6 +21,7 @@ import { idle } from './idle.ts';
 import { indexSearch } from './index-search.ts';
 import { isolation } from './isolation.ts';
 import { launch } from './launch.ts';
+import { placement } from './placement/bench.ts';
 import { plans } from './plans.ts';
 import { prefix } from './prefix.ts';
 import { pressure } from './pressure.ts';
@@ -52,6 +53,7 @@ const BENCHES: readonly Bench[] = [
   soak,
   admission,
   fleet,
+  placement,
   flood,
   classes,
   tenants,

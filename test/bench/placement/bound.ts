@@ -1,0 +1,119 @@
+import { mean, quantile } from '../statistics.ts';
+import { CHUNK_TOKENS, INPUT_MS, STEP_MS, type Trace, type Traced, tokensToCompute } from './trace.ts';
+
+/** Latencies, ms, below which no policy comes, even with other orders of starting. */
+export interface Bound {
+  readonly meanMs: number;
+  readonly p99Ms: number;
+}
+
+/**
+ * The larger of two lower bounds. Alone: each invocation has the fastest host to itself, with all of its context there that an earlier one
+ * may have left. Shared: one machine does the work of all hosts with the shortest remaining work first, which no other order of the same work
+ * beats (Schrage, 1968). The work of a step is that of its inputs, and the invocation's part of the step's own time by its part of the pages.
+ */
+export function boundOf(trace: Trace): Bound {
+  const alone = trace.invocations.map(aloneOn(trace));
+  const shared = sharedFlowMs(trace);
+  return { meanMs: Math.max(mean(alone), shared), p99Ms: quantile(alone, 0.99) };
+}
+
+/** Work of an invocation, ms of a host of speed 1, by the same measure as the shared bound. */
+export function workOf(trace: Pick<Trace, 'hosts'>, invocation: Traced, known: number): number {
+  const compute = tokensToCompute(invocation, known);
+  const mostPages = Math.max(...trace.hosts.map(({ pages }) => pages));
+  const steps = compute / CHUNK_TOKENS + invocation.output;
+  return INPUT_MS * (compute + invocation.output) + STEP_MS * steps * Math.min(1, invocation.pages / mostPages);
+}
+
+function aloneOn({ hosts, changes }: Trace): (invocation: Traced) => number {
+  const fastest = Math.max(...hosts.map(({ speed }) => speed));
+  const known = bestContexts(changes);
+  return (invocation) => {
+    const compute = tokensToCompute(invocation, known(invocation));
+    const prompt = (compute / CHUNK_TOKENS) * (STEP_MS + INPUT_MS * CHUNK_TOKENS);
+    return (prompt + invocation.output * (STEP_MS + INPUT_MS)) / fastest;
+  };
+}
+
+/** Most tokens of its context that an invocation may find anywhere, for invocations in order of arrival. */
+export function earlierContexts(): (invocation: Traced) => number {
+  const most = new Map<string, number>();
+  return ({ context }) => {
+    if (context === undefined) return 0;
+    const known = most.get(context.name) ?? 0;
+    most.set(context.name, Math.max(known, context.tokens, context.keeps));
+    return known;
+  };
+}
+
+/** After a crash an invocation may find what it wrote itself, so any context may be there whole. */
+function bestContexts(changes: Trace['changes']): (invocation: Traced) => number {
+  if (changes.some(({ kind }) => kind === 'crash')) return ({ context }) => context?.tokens ?? 0;
+  return earlierContexts();
+}
+
+/** Mean time in the system on one preemptive machine with the speed of all hosts. */
+function sharedFlowMs(trace: Trace): number {
+  const speed = trace.hosts.reduce((sum, host) => sum + host.speed, 0);
+  const known = bestContexts(trace.changes);
+  const left = new Heap();
+  let [nowMs, flowMs] = [0, 0];
+  const workUntil = (untilMs: number) => {
+    for (let least = left.least; least !== undefined && nowMs < untilMs; least = left.least) {
+      const endMs = nowMs + least / speed;
+      const stepMs = Math.min(endMs, untilMs) - nowMs;
+      flowMs += stepMs * left.size;
+      nowMs += stepMs;
+      left.pop();
+      if (endMs > untilMs) left.push(least - stepMs * speed);
+    }
+    nowMs = Math.max(nowMs, untilMs === Number.POSITIVE_INFINITY ? nowMs : untilMs);
+  };
+  for (const invocation of trace.invocations) {
+    workUntil(invocation.atMs);
+    left.push(workOf(trace, invocation, known(invocation)));
+  }
+  workUntil(Number.POSITIVE_INFINITY);
+  return flowMs / trace.invocations.length;
+}
+
+/** A binary heap of numbers. */
+class Heap {
+  readonly #values: number[] = [];
+
+  get size(): number {
+    return this.#values.length;
+  }
+
+  get least(): number | undefined {
+    return this.#values[0];
+  }
+
+  push(value: number): void {
+    let at = this.#values.push(value) - 1;
+    for (let parent = (at - 1) >> 1; at > 0 && this.#at(parent) > value; parent = (at - 1) >> 1) {
+      this.#values[at] = this.#at(parent);
+      at = parent;
+    }
+    this.#values[at] = value;
+  }
+
+  pop(): void {
+    const value = this.#values.pop();
+    if (value === undefined || this.#values.length === 0) return;
+    let at = 0;
+    for (;;) {
+      const left = 2 * at + 1;
+      const child = this.#at(left + 1) < this.#at(left) ? left + 1 : left;
+      if (this.#at(child) >= value) break;
+      this.#values[at] = this.#at(child);
+      at = child;
+    }
+    this.#values[at] = value;
+  }
+
+  #at(index: number): number {
+    return this.#values[index] ?? Number.POSITIVE_INFINITY;
+  }
+}

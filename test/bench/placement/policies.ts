@@ -1,0 +1,101 @@
+import { affinityKey, chosenKey, placementKey, type Spread, servingHost } from '#scheduler/policies/placement.ts';
+import type { Policy, View } from './simulate.ts';
+import { CHUNK_TOKENS, INPUT_MS, type Traced, tokensToCompute } from './trace.ts';
+
+/** The platform's own rule: its functions choose the key and the host, from what admission knows. */
+export function platform(spread: Spread): Policy {
+  const serving = new Map<string, number>();
+  let open: readonly number[] = [];
+  /** Index of the host that serves a key. A key keeps its host until hosts change. */
+  const hostOf = (key: string, { nowMs, described, open: now }: View): number => {
+    if (now !== open) serving.clear();
+    open = now;
+    let host = serving.get(key);
+    if (host === undefined) {
+      const served = { id: key, tenant: key, root: null, startedAt: nowMs };
+      const name = servingHost({ gpuHosts: described, spread }, served);
+      host = described.findIndex((each) => each.name === name);
+      serving.set(key, host);
+    }
+    return host;
+  };
+  return {
+    name: `platform, by ${spread}`,
+    place(head, view) {
+      const crowding = (key: string) => crowdingOf(hostOf(key, view), head, view);
+      const affinity = head.affinity === undefined ? undefined : affinityKey(head.tenant, head.affinity);
+      const placement = spread === 'invocation' ? chosenKey({ id: head.id, affinity }, crowding) : null;
+      return hostOf(placementKey(spread, head, { id: head.id, placement }), view);
+    },
+  };
+}
+
+/** As admission counts: only admitted invocations hold pages, and one that has the host to itself fits always. */
+function crowdingOf(host: number, { pages }: Traced, { hosts }: View): number {
+  const { reserved = 0, shape } = hosts[host] ?? {};
+  const part = (reserved + pages) / (shape?.pages ?? 1);
+  return reserved === 0 ? Math.min(1, part) : part;
+}
+
+export const randomHost = (random: () => number): Policy => ({
+  name: 'random',
+  place: (_, { open }) => open[Math.floor(random() * open.length)] ?? null,
+});
+
+export function roundRobin(): Policy {
+  let next = 0;
+  return { name: 'round robin', place: (_, { open }) => open[next++ % open.length] ?? null };
+}
+
+export const leastLoaded = (): Policy => ({
+  name: 'least loaded',
+  place: (_, view) => leastOf(view.open, (host) => loadOf(host, view)),
+});
+
+/** The less loaded of two random hosts (Mitzenmacher, 2001). */
+export const twoChoices = (random: () => number): Policy => ({
+  name: 'two choices',
+  place: (_, view) => {
+    const choices = [0, 1].flatMap(() => view.open[Math.floor(random() * view.open.length)] ?? []);
+    return leastOf(choices, (host) => loadOf(host, view));
+  },
+});
+
+/** Part of a host's pages that runs, with what waits for it. */
+const loadOf = (index: number, { hosts, waitingPages }: View): number => {
+  const { reserved = 0, shape } = hosts[index] ?? {};
+  return (reserved + (waitingPages[index] ?? 0)) / (shape?.pages ?? 1);
+};
+
+/**
+ * The oracle knows lengths, contexts and speeds. It chooses a host only when one has room, so no head waits for a full host while another has
+ * room, and takes the host on which the invocation costs least: its own time there, and that by which it delays those that run.
+ */
+export const oracle = (): Policy => ({
+  name: 'oracle',
+  place: (head, { open, hosts }) =>
+    leastOf(
+      open.filter((i) => hosts[i]?.hasRoom(head)),
+      (i) => {
+        const host = hosts[i];
+        if (host === undefined) return Number.POSITIVE_INFINITY;
+        const chunks = tokensToCompute(head, host.known(head)) / CHUNK_TOKENS;
+        const own = chunks * host.stepMs(1, 0) + head.output * host.stepMs(0, 1);
+        let inputs = 0;
+        for (const running of host.running) {
+          const left = host.stepsLeft(running);
+          inputs += CHUNK_TOKENS * Math.min(left, chunks) + Math.min(Math.max(0, left - chunks), head.output);
+        }
+        return own + (inputs * INPUT_MS) / host.shape.speed;
+      },
+    ),
+});
+
+function leastOf(hosts: readonly number[], costOf: (host: number) => number): number | null {
+  let [best, least] = [null as number | null, Number.POSITIVE_INFINITY];
+  for (const host of hosts) {
+    const cost = costOf(host);
+    if (cost < least) [best, least] = [host, cost];
+  }
+  return best;
+}

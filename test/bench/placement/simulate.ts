@@ -1,0 +1,218 @@
+import type { RuntimeGpuHost } from '#scheduler/runtimes/types.ts';
+import { SimulatedHost } from './host.ts';
+import type { HostChange, Trace, Traced } from './trace.ts';
+
+/** State that a policy may read when it places the head of a tenant's line. */
+export interface View {
+  readonly nowMs: number;
+  readonly hosts: readonly SimulatedHost[];
+  /** The hosts as runtimes describe them, in the same order. */
+  readonly described: readonly RuntimeGpuHost[];
+  /** Indices of the hosts that take invocations. It is another list after each change of a host. */
+  readonly open: readonly number[];
+  /** Pages of the heads that wait for each host. */
+  readonly waitingPages: readonly number[];
+}
+
+export interface Policy {
+  readonly name: string;
+  /** Host on which a head waits until it has room; null while it waits for none in particular, and is asked for again at each end. */
+  place(head: Traced, view: View): number | null;
+}
+
+/** The fate of one invocation. */
+export interface Outcome {
+  readonly invocation: Traced;
+  /** Start of its last attempt, the end of its prompt, and its end. */
+  startMs: number;
+  prefilledMs: number;
+  endMs: number;
+  host: number;
+  attempts: number;
+}
+
+export interface Simulated {
+  readonly outcomes: readonly Outcome[];
+  readonly hosts: readonly SimulatedHost[];
+  /** Most pages that a host had reserved, over its pages. */
+  readonly mostReserved: number;
+}
+
+/**
+ * Plays a trace in virtual time. Each tenant has a line, first come, first served, as in admission. A policy places the head of a line; it
+ * starts when its host has room, behind the heads that came to the host before it. When a host comes or goes, waiting heads are placed
+ * again, and what a crash ended returns to the front of its tenant's line.
+ */
+export function simulate(trace: Trace, policy: Policy): Simulated {
+  return new Simulation(trace, policy).run();
+}
+
+class Simulation {
+  readonly #trace: Trace;
+  readonly #policy: Policy;
+  readonly #hosts: readonly SimulatedHost[];
+  readonly #described: RuntimeGpuHost[];
+  readonly #outcomes = new Map<Traced, Outcome>();
+  /** Lines by tenant; the first of each is its head. */
+  readonly #lines = new Map<string, Traced[]>();
+  /** Heads that wait for a host, by host, and for any. */
+  readonly #waiting: Traced[][];
+  readonly #waitingPages: number[];
+  #unplaced: Traced[] = [];
+  #open: number[] = [];
+  #nowMs = 0;
+  #mostReserved = 0;
+
+  constructor(trace: Trace, policy: Policy) {
+    this.#trace = trace;
+    this.#policy = policy;
+    this.#hosts = trace.hosts.map((shape) => new SimulatedHost(shape));
+    this.#described = trace.hosts.map(({ name }) => ({ name, connected: true, connectedAt: 0, models: [] }));
+    this.#waiting = trace.hosts.map(() => []);
+    this.#waitingPages = trace.hosts.map(() => 0);
+    this.#reckonOpen();
+  }
+
+  run(): Simulated {
+    const { invocations, changes } = this.#trace;
+    let [arrived, changed] = [0, 0];
+    for (;;) {
+      const arrival = invocations[arrived];
+      const change = changes[changed];
+      const host = this.#nextHost();
+      const hostMs = this.#hosts[host]?.nextMs ?? Number.POSITIVE_INFINITY;
+      const nextMs = Math.min(
+        hostMs,
+        arrival?.atMs ?? Number.POSITIVE_INFINITY,
+        change?.atMs ?? Number.POSITIVE_INFINITY,
+      );
+      if (nextMs === Number.POSITIVE_INFINITY) break;
+      this.#nowMs = nextMs;
+      if (change?.atMs === nextMs) {
+        changed++;
+        this.#change(change);
+      } else if (arrival?.atMs === nextMs) {
+        arrived++;
+        this.#arrive(arrival);
+      } else this.#pass(host);
+    }
+    return { outcomes: [...this.#outcomes.values()], hosts: this.#hosts, mostReserved: this.#mostReserved };
+  }
+
+  #nextHost(): number {
+    let [next, atMs] = [-1, Number.POSITIVE_INFINITY];
+    for (let i = 0; i < this.#hosts.length; i++) {
+      const ms = this.#hosts[i]?.nextMs ?? atMs;
+      if (ms < atMs) [next, atMs] = [i, ms];
+    }
+    return next;
+  }
+
+  #arrive(invocation: Traced): void {
+    const none = { startMs: Number.NaN, prefilledMs: Number.NaN, endMs: Number.NaN, host: -1, attempts: 0 };
+    this.#outcomes.set(invocation, { invocation, ...none });
+    const line = this.#lines.get(invocation.tenant);
+    if (line) line.push(invocation);
+    else {
+      this.#lines.set(invocation.tenant, [invocation]);
+      this.#place(invocation);
+    }
+  }
+
+  /** Places the head of a line. */
+  #place(head: Traced): void {
+    const host = this.#unplaced.length > 0 ? null : this.#policy.place(head, this.#view());
+    if (host === null) this.#unplaced.push(head);
+    else {
+      this.#waiting[host]?.push(head);
+      this.#waitingPages[host] = (this.#waitingPages[host] ?? 0) + head.pages;
+      this.#startWaiting(host);
+    }
+  }
+
+  #startWaiting(index: number): void {
+    const waiting = this.#waiting[index] as Traced[];
+    const host = this.#hosts[index] as SimulatedHost;
+    while (waiting[0] && host.hasRoom(waiting[0])) {
+      const head = waiting.shift() as Traced;
+      this.#waitingPages[index] = (this.#waitingPages[index] ?? 0) - head.pages;
+      this.#start(head, index);
+    }
+  }
+
+  #start(head: Traced, index: number): void {
+    const host = this.#hosts[index] as SimulatedHost;
+    const outcome = this.#outcomes.get(head) as Outcome;
+    host.start(head, this.#nowMs);
+    if (host.running.length > 1) this.#mostReserved = Math.max(this.#mostReserved, host.reserved / host.shape.pages);
+    outcome.startMs = this.#nowMs;
+    outcome.host = index;
+    outcome.attempts++;
+    const line = this.#lines.get(head.tenant) as Traced[];
+    line.shift();
+    if (line[0]) this.#place(line[0]);
+    else this.#lines.delete(head.tenant);
+  }
+
+  #pass(index: number): void {
+    const host = this.#hosts[index] as SimulatedHost;
+    const passed = host.pass(this.#nowMs);
+    const outcome = this.#outcomes.get(passed.invocation) as Outcome;
+    if (host.running.includes(passed)) {
+      outcome.prefilledMs = this.#nowMs;
+      return;
+    }
+    outcome.endMs = this.#nowMs;
+    this.#startWaiting(index);
+    this.#placeUnplaced();
+  }
+
+  /** The oldest head goes first; while it finds no host, none does. */
+  #placeUnplaced(): void {
+    for (let [head] = this.#unplaced; head !== undefined; [head] = this.#unplaced) {
+      const host = this.#policy.place(head, this.#view());
+      if (host === null) return;
+      this.#unplaced.shift();
+      this.#start(head, host);
+    }
+  }
+
+  #change({ host: index, kind }: HostChange): void {
+    const { name, connectedAt } = this.#described[index] as RuntimeGpuHost;
+    const host = this.#hosts[index] as SimulatedHost;
+    const connected = kind !== 'crash';
+    this.#described[index] = {
+      ...{ name, connected, models: [] },
+      ...(connected && { connectedAt: this.#described[index]?.connected ? (connectedAt ?? 0) : this.#nowMs }),
+      ...(kind === 'drain' && { drain: { since: this.#nowMs } }),
+    };
+    this.#reckonOpen();
+    const heads = [...this.#waiting.flatMap((waiting) => waiting.splice(0)), ...this.#unplaced.splice(0)];
+    this.#waitingPages.fill(0);
+    if (kind === 'crash')
+      for (const invocation of host.crash(this.#nowMs).reverse()) {
+        const line = this.#lines.get(invocation.tenant);
+        if (line) line.unshift(invocation);
+        else this.#lines.set(invocation.tenant, [invocation]);
+        const displaced = heads.findIndex((head) => head.tenant === invocation.tenant);
+        if (displaced >= 0) heads.splice(displaced, 1);
+        heads.push(invocation);
+      }
+    heads.sort((a, b) => a.atMs - b.atMs);
+    for (const head of heads) this.#place(head);
+  }
+
+  #reckonOpen(): void {
+    this.#open = this.#described.flatMap(({ connected, drain }, i) => (connected && !drain ? [i] : []));
+  }
+
+  #view(): View {
+    return {
+      nowMs: this.#nowMs,
+      hosts: this.#hosts,
+      described: this.#described,
+      open: this.#open,
+      waitingPages: this.#waitingPages,
+    };
+  }
+}

@@ -1,0 +1,59 @@
+/** Text at the beginning of a prompt whose keys and values a GPU host may have: a prefix that several prompts share, or a session so far. */
+export interface Context {
+  readonly name: string;
+  /** Tokens of the prompt that belong to it. */
+  readonly tokens: number;
+  /** Tokens that the host has of it afterwards. */
+  readonly keeps: number;
+  /** True when the inferlet saves it as a persistent export: the host then keeps it, whatever else needs memory. */
+  readonly exported: boolean;
+}
+
+/** One invocation of a trace. */
+export interface Traced {
+  readonly id: string;
+  readonly tenant: string;
+  readonly atMs: number;
+  /** Tokens of the prompt, those of its context included. */
+  readonly prompt: number;
+  readonly output: number;
+  /** Pages that admission expects, and that it keeps for the invocation until its end. */
+  readonly pages: number;
+  readonly context?: Context;
+  /** The client's `X-Session-Affinity`. */
+  readonly affinity?: string;
+}
+
+export interface HostShape {
+  readonly name: string;
+  /** Steps that it makes in the time of one step of a host of speed 1. */
+  readonly speed: number;
+  readonly pages: number;
+}
+
+/** `drain`: takes nothing new. `crash`: also loses what runs and its memory. `join`: serves again. */
+export interface HostChange {
+  readonly atMs: number;
+  readonly host: number;
+  readonly kind: 'drain' | 'crash' | 'join';
+}
+
+/** Arrivals in order of time, and the hosts that serve them. */
+export interface Trace {
+  readonly name: string;
+  readonly hosts: readonly HostShape[];
+  readonly invocations: readonly Traced[];
+  readonly changes: readonly HostChange[];
+}
+
+/** Tokens of a page. */
+export const PAGE_TOKENS = 16;
+/** Time of a step at speed 1, and of each input (a token of a prompt, or a sequence that decodes): calculated for an 8B model on one card. */
+export const STEP_MS = 20;
+export const INPUT_MS = 0.2;
+/** Tokens that a prompt adds to a step. */
+export const CHUNK_TOKENS = 128;
+
+/** Tokens of a prompt that a host with `known` tokens of its context computes. The last one always is: its step gives the first output. */
+export const tokensToCompute = ({ prompt, context }: Traced, known: number): number =>
+  Math.max(1, prompt - Math.min(known, context?.tokens ?? 0));
