@@ -17,6 +17,7 @@ test('the index links to each guide, and each guide links only to pages that the
     'inferlets',
     'kubernetes',
     'operate',
+    'scale',
     'systemd',
     'threat-model',
   ]);

@@ -1,0 +1,29 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { test } from 'node:test';
+import { runInNewContext } from 'node:vm';
+
+const SCALE = new URL('../../docs/scale.md', import.meta.url);
+
+/** Calculations of a document's code spans: `2 × 3 = 6`, to the digits of the result. */
+const calculations = (text: string) =>
+  [...text.matchAll(/`([\d .()×/+-]+) = (\d+(?:\.(\d+))?)`/g)].map(([, sum = '', result = '', digits = '']) => ({
+    sum,
+    result: Number(result),
+    unit: 10 ** -digits.length,
+  }));
+
+const compute = (sum: string): number => runInNewContext(sum.replaceAll('×', '*'));
+
+test('the calculations of docs/scale.md are right', async () => {
+  const text = await readFile(SCALE, 'utf8');
+  const all = calculations(text);
+  assert.ok(all.length >= 20, `${all.length} calculations`);
+  const wrong = all.filter(({ sum, result, unit }) => Math.abs(compute(sum) - result) > 0.51 * unit);
+  assert.deepEqual(
+    wrong.map(({ sum, result }) => `${sum} = ${compute(sum)}, not ${result}`),
+    [],
+  );
+  // A code span with an equals sign that is none of them would go unchecked.
+  assert.equal([...text.matchAll(/`[^`]* = [^`]*`/g)].length, all.length);
+});
