@@ -153,7 +153,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     const tokens = tokenizer.encode(text, { special: true });
     assert.equal(tokens.filter((token) => token === 1).length, 3);
     assert.equal(tokenizer.decode(tokens, { special: true }), text);
-    assert.deepEqual(tokenizer.special, { bos: 1, eos: [2], pad: 0, unknown: 0 });
+    assert.deepEqual(tokenizer.special, { bos: null, eos: [2, 1], pad: 0, unknown: 0 });
   });
 
   it('renders tools and calls, and nothing of the prototype chain', () => {
@@ -220,17 +220,28 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     }
   });
 
-  it('begins texts with the token of the tokenizer, and only without its word with that of config.json', async () => {
+  it('begins texts as the tokenizer says, and with the token of config.json only where it names none', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-bos-'));
+    const template = { type: 'TemplateProcessing', single: [{ SpecialToken: { id: 'x' } }, { Sequence: { id: 'A' } }] };
+    const behind = { ...template, single: template.single.toReversed() };
+    const bytes = { type: 'ByteLevel' };
     try {
-      await copyFile(join(directory, 'tokenizer.json'), join(copy, 'tokenizer.json'));
-      for (const [settings, configured, bos, eos] of [
-        [{ bos_token: '<|im_end|>' }, 7, 2, [8]],
-        [{ bos_token: '<|im_end|>', add_bos_token: false }, 7, 2, [8]],
-        [{ bos_token: '<|im_end|>', add_bos_token: false }, null, null, [8]],
+      const json = JSON.parse(await readFile(join(directory, 'tokenizer.json'), 'utf8'));
+      const named = { bos_token: '<|im_end|>' };
+      for (const [settings, configured, bos, eos, post_processor = null] of [
+        [named, 7, 2, [8]],
+        [{ ...named, add_bos_token: false }, 7, null, [8, 2]],
+        [{ ...named, add_bos_token: false }, null, null, [8, 2], template],
+        [{ ...named, add_bos_token: true }, null, 2, [8], bytes],
+        // As Llama 3, Mistral and SmolLM2 are laid out.
+        [named, 7, 2, [8], { type: 'Sequence', processors: [bytes, template] }],
+        [named, 7, 2, [8], template],
+        [named, 7, null, [8, 2], bytes],
+        [named, 7, null, [8, 2], behind],
         [{}, 7, 7, [8]],
         [{ bos_token: null }, 7, null, [8, 7]],
       ] as const) {
+        await writeFile(join(copy, 'tokenizer.json'), JSON.stringify({ ...json, post_processor }));
         await writeFile(join(copy, 'config.json'), JSON.stringify({ bos_token_id: configured, eos_token_id: 8 }));
         await writeFile(join(copy, 'tokenizer_config.json'), JSON.stringify(settings));
         const { special } = await loadTokenizer(copy);

@@ -154,15 +154,13 @@ function build(
     createTokenStream(special ? tokenBytes : visibleBytes, decoder.stripsLeadingSpace && !continuation);
   const idOf = (name: string | null | undefined): number | null =>
     name === null || name === undefined ? null : (recognising.token_to_id(name) ?? null);
-  // Qwen's config.json names a token that its tokenizer never puts before a text: `"bos_token": null` of the tokenizer decides. The token,
-  // `<|endoftext|>`, still ends a text.
-  const neverBegins = settings.bos_token === null;
-  const bosId = ids[0]?.bos_token_id ?? null;
+  // Like transformers, takes the tokenizer's word over that of config.json: Qwen's says `"bos_token": null`, MiniMind2's
+  // `"add_bos_token": false`, and SmolLM2's has a post-processor that adds nothing. The token still ends a text, and templates may name it.
+  const begins =
+    settings.bos_token !== null && (settings.add_bos_token ?? putsSpecialFirst(json.post_processor) ?? true);
+  const bosId = idOf(settings.bos_token) ?? ids[0]?.bos_token_id ?? null;
   const ends = [idOf(settings.eos_token), ...ids.flatMap(({ eos_token_id }) => eos_token_id ?? null)];
-  if (neverBegins) ends.push(bosId);
-  // A chat template may need the name of a token that no text begins with. Models like MiniMind2 say `"add_bos_token": false` of a token
-  // that config.json has texts begin with.
-  const onlyNamed = settings.add_bos_token === false && bosId === null;
+  if (!begins) ends.push(bosId);
   const render =
     chatTemplate === null
       ? null
@@ -184,7 +182,7 @@ function build(
     vocabularySize,
     tokenBytes,
     special: {
-      bos: neverBegins || onlyNamed ? null : (idOf(settings.bos_token) ?? bosId),
+      bos: begins ? bosId : null,
       eos: [...new Set(ends.filter((id) => id !== null))],
       pad: idOf(settings.pad_token) ?? ids[0]?.pad_token_id ?? null,
       unknown: idOf(settings.unk_token),
@@ -246,6 +244,20 @@ function mergeLongWordsFaster(model: PairMerger, json: object): void {
     if (merge === undefined) merge = createLongWordMerger(json);
     return merge === null ? plain(word) : merge(word);
   };
+}
+
+const processorSchema = z.looseObject({ type: z.string(), single: z.array(z.unknown()).default([]) });
+const sequenceSchema = z.looseObject({ type: z.literal('Sequence'), processors: z.array(z.unknown()) });
+const specialSchema = z.looseObject({ SpecialToken: z.unknown() });
+
+/** True when tokenizer.json's post-processor puts a special token before every text; undefined without a post-processor. */
+function putsSpecialFirst(postProcessor: unknown): boolean | undefined {
+  if (postProcessor === null) return undefined;
+  const { processors = [postProcessor] } = sequenceSchema.safeParse(postProcessor).data ?? {};
+  return processors.some((each) => {
+    const { type, single = [] } = processorSchema.safeParse(each).data ?? {};
+    return type === 'TemplateProcessing' && specialSchema.safeParse(single[0]).success;
+  });
 }
 
 /**
