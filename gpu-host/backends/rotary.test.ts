@@ -34,3 +34,11 @@ test("Llama 3's scaling keeps high frequencies, divides low ones and blends betw
     assert.ok(Math.abs(actual / value - 1) < 1e-9, `${index}: ${actual}`);
   }
 });
+
+test('linear scaling divides all frequencies, as `_compute_linear_scaling_rope_parameters` of transformers does', () => {
+  const frequencies = rotaryFrequencies({ ...BASE, ropeScaling: { factor: 4 } });
+  assert.deepEqual(
+    Array.from(frequencies, (frequency) => Number(frequency.toPrecision(12))),
+    [0.25, 0.025, 0.0025, 0.00025],
+  );
+});

@@ -1,10 +1,10 @@
-import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { isLlama3, type ModelConfig } from '#gpu-host/models/config.ts';
 
 /**
  * Angle per position of each rotated pair, `headDim / 2` values: pair i turns by `position × frequency[i]`.
  *
  * Pairs follow Hugging Face: element i with element `i + headDim / 2`. Llama 3 stretches the low frequencies only (Llama 3.1 model card;
- * `rope_scaling` of type `llama3`), with a smooth band between the two thresholds.
+ * `rope_scaling` of type `llama3`), with a smooth band between the two thresholds. Linear scaling stretches all alike.
  */
 export function rotaryFrequencies(config: ModelConfig): Float64Array {
   const half = config.headDim / 2;
@@ -12,6 +12,7 @@ export function rotaryFrequencies(config: ModelConfig): Float64Array {
   for (let i = 0; i < half; i++) frequencies[i] = config.ropeTheta ** ((-2 * i) / config.headDim);
   const scaling = config.ropeScaling;
   if (scaling === null) return frequencies;
+  if (!isLlama3(scaling)) return frequencies.map((frequency) => frequency / scaling.factor);
   const { factor, lowFrequencyFactor, highFrequencyFactor, originalContextLength } = scaling;
   return frequencies.map((frequency) => {
     const turns = (originalContextLength * frequency) / (2 * Math.PI);

@@ -31,6 +31,8 @@ const llama = {
   eos_token_id: [128001, 128008],
 };
 
+const LLAMA3 = { factor: 32, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 };
+
 function refused(json: object, code: string, words: RegExp): void {
   assert.throws(
     () => parseConfig(json),
@@ -41,12 +43,7 @@ function refused(json: object, code: string, words: RegExp): void {
 describe('parseConfig', () => {
   it('reads Llama 3.2, with the end tokens of generation_config.json too', () => {
     const config = parseConfig(llama, { eos_token_id: [128001, 128009] });
-    assert.deepEqual(config.ropeScaling, {
-      factor: 32,
-      lowFrequencyFactor: 1,
-      highFrequencyFactor: 4,
-      originalContextLength: 8192,
-    });
+    assert.deepEqual(config.ropeScaling, LLAMA3);
     assert.deepEqual(config.eosTokenIds, [128001, 128008, 128009]);
     assert.equal(config.tiedEmbeddings, true);
     assert.equal(config.kvHeads, 8);
@@ -64,21 +61,6 @@ describe('parseConfig', () => {
     assert.deepEqual(config.eosTokenIds, []);
   });
 
-  it('knows what a family brings', () => {
-    const qwen2 = parseConfig({
-      ...llama,
-      model_type: 'qwen2',
-      rope_scaling: null,
-      sliding_window: 4096,
-      use_sliding_window: false,
-    });
-    assert.deepEqual([qwen2.attentionBias, qwen2.queryKeyNorm, qwen2.contextLength], [true, false, 131072]);
-    const qwen3 = parseConfig({ ...llama, model_type: 'qwen3', rope_scaling: null });
-    assert.deepEqual([qwen3.attentionBias, qwen3.queryKeyNorm], [false, true]);
-    const mistral = parseConfig({ ...llama, model_type: 'mistral', rope_scaling: null, sliding_window: 4096 });
-    assert.equal(mistral.contextLength, 4096, 'inside the window full attention is the same');
-  });
-
   it('reads the rope_parameters of transformers 5', () => {
     const { rope_theta, rope_scaling, ...rest } = llama;
     const config = parseConfig({ ...rest, rope_parameters: { ...rope_scaling, rope_theta } });
@@ -88,32 +70,134 @@ describe('parseConfig', () => {
 
   it('comes back from configToJson', () => {
     for (const model_type of ['llama', 'mistral', 'qwen2', 'qwen3']) {
-      const config = parseConfig({ ...llama, model_type });
-      assert.deepEqual(parseConfig(configToJson(config)), config);
+      for (const rope_scaling of [llama.rope_scaling, null, { type: 'linear', factor: 4 }]) {
+        const config = parseConfig({ ...llama, model_type, rope_scaling });
+        assert.deepEqual(parseConfig(configToJson(config)), config);
+      }
     }
   });
 
-  it('refuses what the backends would compute wrongly', () => {
-    refused({ ...llama, model_type: 'gemma2' }, 'unsupported-model', /gemma2/);
-    refused({ ...llama, quantization_config: { quant_method: 'gptq' } }, 'unsupported-model', /quantised/);
-    refused({ ...llama, attention_bias: true }, 'unsupported-model', /attention_bias/);
-    refused({ ...llama, mlp_bias: true }, 'unsupported-model', /mlp_bias/);
-    refused({ ...llama, hidden_act: 'gelu' }, 'unsupported-model', /gelu/);
-    refused({ ...llama, partial_rotary_factor: 0.5 }, 'unsupported-model', /partial_rotary_factor/);
-    refused({ ...llama, rope_interleaved: true }, 'unsupported-model', /rope_interleaved/);
-    refused({ ...llama, rope_scaling: { type: 'yarn', factor: 4 } }, 'unsupported-model', /yarn/);
-    refused({ ...llama, rope_scaling: { type: 'llama3', factor: 4 } }, 'malformed-config', /four parameters/);
-  });
-
   it('names the field that is wrong', () => {
-    refused({ ...llama, hidden_size: '2048' }, 'malformed-config', /hidden_size/);
-    refused({ ...llama, num_hidden_layers: 1e9 }, 'malformed-config', /num_hidden_layers/);
-    refused({ ...llama, rms_norm_eps: undefined }, 'malformed-config', /rms_norm_eps/);
-    refused({ ...llama, num_key_value_heads: 5 }, 'malformed-config', /5 key and value heads/);
-    refused({ ...llama, head_dim: 63 }, 'malformed-config', /63/);
+    refused({ ...llama, hidden_size: '2048' }, 'malformed-config', /"hidden_size"/);
+    refused({ ...llama, num_hidden_layers: 1e9 }, 'malformed-config', /"num_hidden_layers"/);
+    refused({ ...llama, rms_norm_eps: undefined }, 'malformed-config', /"rms_norm_eps"/);
+    refused({ ...llama, num_key_value_heads: 5 }, 'malformed-config', /"num_key_value_heads".*5 key and value heads/);
+    refused({ ...llama, head_dim: 63 }, 'malformed-config', /"head_dim".*63/);
     refused([], 'malformed-config', /config.json/);
     refused({}, 'malformed-config', /model_type/);
   });
+});
+
+/** Fields of other sizes than the base's, and what follows: parts of the result, or the field that the refusal names. */
+type Variant = readonly [changed: Record<string, unknown>, expected: Partial<ReturnType<typeof parseConfig>> | RegExp];
+
+const scaled = (rope_scaling: object) => ({ rope_scaling });
+const CONTEXT = llama.max_position_embeddings;
+const EVERY_FAMILY: readonly Variant[] = [
+  [{ hidden_act: 'silu' }, {}],
+  [{ hidden_act: 'swish' }, {}],
+  [{ hidden_act: null }, {}],
+  [{ hidden_act: 'gelu' }, /"hidden_act".*gelu/],
+  [{ mlp_bias: false }, {}],
+  [{ mlp_bias: true }, /"mlp_bias"/],
+  [{ tie_word_embeddings: false }, { tiedEmbeddings: false }],
+  [{ tie_word_embeddings: true }, { tiedEmbeddings: true }],
+  [{ tie_word_embeddings: null }, { tiedEmbeddings: false }],
+  [{ head_dim: 128 }, { headDim: 128 }],
+  [{ head_dim: null }, { headDim: 64 }],
+  [{ num_key_value_heads: null }, { kvHeads: 32 }],
+  [{ quantization_config: null }, {}],
+  [{ quantization_config: { quant_method: 'gptq' } }, /"quantization_config"/],
+  [{ partial_rotary_factor: 1 }, {}],
+  [{ partial_rotary_factor: 0.5 }, /"partial_rotary_factor"/],
+  [{ rope_interleaved: false }, {}],
+  [{ rope_interleaved: true }, /"rope_interleaved"/],
+  [{ architectures: ['AnyForCausalLM'], pretraining_tp: 2, attention_dropout: 0.1, use_cache: false }, {}],
+  [{ architectures: ['AnyForSequenceClassification'] }, /"architectures".*SequenceClassification/],
+  [scaled({ rope_type: 'default' }), { ropeScaling: null }],
+  [scaled({ type: 'linear', factor: 4 }), { ropeScaling: { factor: 4 } }],
+  [scaled({ rope_type: 'linear' }), /"rope_scaling".*factor/],
+  [scaled({ type: 'dynamic', factor: 2 }), { ropeScaling: null, contextLength: CONTEXT }],
+  [scaled({ ...llama.rope_scaling, factor: 8 }), { ropeScaling: { ...LLAMA3, factor: 8 } }],
+  [scaled({ rope_type: 'llama3', factor: 8 }), /"rope_scaling".*four parameters/],
+  [scaled({ type: 'yarn', factor: 4 }), /"rope_scaling".*yarn/],
+  [scaled({ rope_type: 'longrope', short_factor: [1] }), /"rope_scaling".*longrope/],
+  [{ rope_parameters: { rope_type: 'linear', factor: 2, rope_theta: 7 } }, { ropeScaling: { factor: 2 } }],
+  [{ rope_parameters: { rope_type: 'yarn', factor: 4 } }, /"rope_parameters".*yarn/],
+  [{ rope_parameters: { rope_type: 'default', partial_rotary_factor: 0.5 } }, /"rope_parameters".*partial_rotary/],
+  [{ rope_parameters: { full_attention: { rope_theta: 1e6 } } }, /"rope_parameters".*type of layer/],
+  [{ layer_types: ['full_attention'] }, { contextLength: CONTEXT }],
+  [{ layer_types: ['full_attention', 'chunked_attention'] }, /"layer_types".*chunked/],
+];
+const slides = { use_sliding_window: true, sliding_window: 4096 };
+/** Variants of Qwen 2 and 3. `undefined` is a field that the file lacks. */
+const QWEN: readonly Variant[] = [
+  [{ sliding_window: 4096, use_sliding_window: false, max_window_layers: 0 }, { contextLength: CONTEXT }],
+  [{ sliding_window: 4096 }, { contextLength: CONTEXT }],
+  [{ ...slides, max_window_layers: 15 }, { contextLength: 4096 }],
+  [{ ...slides, max_window_layers: 16 }, { contextLength: CONTEXT }],
+  [{ ...slides }, { contextLength: CONTEXT }],
+  [{ ...slides, num_hidden_layers: 29 }, { contextLength: 4096 }],
+  [{ use_sliding_window: true, sliding_window: undefined, max_window_layers: 0 }, { contextLength: 4096 }],
+  [{ ...slides, layer_types: ['full_attention', 'sliding_attention'] }, { contextLength: 4096 }],
+  [{ ...slides, max_window_layers: 0, layer_types: ['full_attention'] }, { contextLength: CONTEXT }],
+];
+const FAMILY_VARIANTS: Readonly<Record<string, readonly Variant[]>> = {
+  llama: [
+    [{ attention_bias: false }, { attentionBias: false, queryKeyNorm: false }],
+    [{ attention_bias: true }, /"attention_bias"/],
+    [
+      { num_key_value_heads: undefined, head_dim: undefined },
+      { kvHeads: 32, headDim: 64 },
+    ],
+    [{ sliding_window: 4096 }, { contextLength: CONTEXT }],
+  ],
+  mistral: [
+    [{ attention_bias: true }, /"attention_bias"/],
+    [{ sliding_window: 4096 }, { contextLength: 4096 }],
+    [{ sliding_window: 2 ** 20 }, { contextLength: CONTEXT }],
+    [{ sliding_window: null }, { contextLength: CONTEXT }],
+    [{ sliding_window: undefined }, { contextLength: 4096 }],
+    [
+      { num_key_value_heads: undefined, head_dim: undefined },
+      { kvHeads: 8, headDim: 64 },
+    ],
+  ],
+  qwen2: [
+    ...QWEN,
+    [{ attention_bias: true }, { attentionBias: true }],
+    [{ head_dim: undefined }, { headDim: 64, attentionBias: true, queryKeyNorm: false }],
+  ],
+  qwen3: [
+    ...QWEN,
+    [{ attention_bias: true }, /"attention_bias"/],
+    [{ head_dim: undefined }, { headDim: 128, attentionBias: false, queryKeyNorm: true }],
+  ],
+};
+
+describe('variants of config.json', () => {
+  for (const [family, variants] of Object.entries(FAMILY_VARIANTS)) {
+    it(family, () => {
+      const base = {
+        ...llama,
+        model_type: family,
+        rope_scaling: null,
+        tie_word_embeddings: false,
+        sliding_window: null,
+      };
+      for (const [changed, expected] of [...EVERY_FAMILY, ...variants]) {
+        const json: unknown = JSON.parse(JSON.stringify({ ...base, ...changed }));
+        const label = JSON.stringify([family, changed]);
+        if (expected instanceof RegExp) {
+          assert.throws(() => parseConfig(json), { name: 'ModelError', message: expected }, label);
+          continue;
+        }
+        const config = parseConfig(json);
+        for (const [key, value] of Object.entries(expected))
+          assert.deepEqual(config[key as keyof typeof config], value, `${label}: ${key}`);
+      }
+    });
+  }
 });
 
 const common = {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ModelError } from './errors.ts';
+import { ModelError, type ModelErrorCode } from './errors.ts';
 import { LLAVA, splitLlava } from './vision/llava.ts';
 
 /**
@@ -21,8 +21,7 @@ export interface ModelConfig {
   /** Most tokens of a context, from the model's training. */
   readonly contextLength: number;
   readonly ropeTheta: number;
-  /** Llama 3 frequency scaling, or null. */
-  readonly ropeScaling: Llama3RopeScaling | null;
+  readonly ropeScaling: Llama3RopeScaling | LinearRopeScaling | null;
   readonly rmsNormEpsilon: number;
   readonly tiedEmbeddings: boolean;
   /** Qwen2: biases on the q, k and v projections. */
@@ -39,6 +38,11 @@ export interface Llama3RopeScaling {
   readonly lowFrequencyFactor: number;
   readonly highFrequencyFactor: number;
   readonly originalContextLength: number;
+}
+
+/** `rope_scaling` of type `linear`: positions are divided by `factor`. */
+export interface LinearRopeScaling {
+  readonly factor: number;
 }
 
 /** Values of one key or value row of a slot: `kvHeads × headDim`. */
@@ -67,10 +71,12 @@ const ropeSchema = z.looseObject({
   low_freq_factor: z.number().positive().nullish(),
   high_freq_factor: z.number().positive().nullish(),
   original_max_position_embeddings: size.nullish(),
+  partial_rotary_factor: z.number().nullish(),
 });
 
 const configSchema = z.looseObject({
   model_type: z.string(),
+  architectures: z.array(z.string()).max(64).nullish(),
   hidden_size: size,
   intermediate_size: size,
   num_hidden_layers: size.max(1024),
@@ -90,6 +96,8 @@ const configSchema = z.looseObject({
   hidden_act: z.string().nullish(),
   sliding_window: z.int().min(1).nullish(),
   use_sliding_window: z.boolean().nullish(),
+  max_window_layers: z.int().min(0).nullish(),
+  layer_types: z.array(z.string()).max(1024).nullish(),
   partial_rotary_factor: z.number().nullish(),
   rope_interleaved: z.boolean().nullish(),
   quantization_config: z.unknown().optional(),
@@ -98,6 +106,13 @@ const configSchema = z.looseObject({
 });
 
 type ConfigFile = z.infer<typeof configSchema>;
+
+/** What transformers takes for a field that the file lacks, where that does not follow from the file's other fields. */
+const LEFT_OUT: Readonly<Record<string, Partial<ConfigFile>>> = {
+  mistral: { num_key_value_heads: 8, sliding_window: 4096 },
+  qwen2: { num_key_value_heads: 32, sliding_window: 4096, max_window_layers: 28 },
+  qwen3: { num_key_value_heads: 32, sliding_window: 4096, max_window_layers: 28, head_dim: 128 },
+};
 
 /**
  * Reads the parsed JSON of a `config.json` (with a vision tower: the text model's part) and of an optional `generation_config.json`, which
@@ -109,19 +124,25 @@ export function parseConfig(json: unknown, generation: unknown = {}): ModelConfi
   const family = familyOf(text);
   const parsed = configSchema.safeParse(text);
   if (!parsed.success) throw malformed('config.json', parsed.error);
-  const file = parsed.data;
+  const file = { ...LEFT_OUT[family], ...parsed.data };
   refuseUnsupported(file);
 
   const heads = file.num_attention_heads;
   const kvHeads = file.num_key_value_heads ?? heads;
   const headDim = file.head_dim ?? file.hidden_size / heads;
   if (heads % kvHeads !== 0) {
-    throw new ModelError('malformed-config', `config.json: ${heads} heads cannot share ${kvHeads} key and value heads`);
+    throw new ModelError(
+      'malformed-config',
+      `config.json: "num_key_value_heads": ${heads} heads cannot share ${kvHeads} key and value heads`,
+    );
   }
   if (!Number.isInteger(headDim) || headDim % 2 !== 0) {
-    throw new ModelError('malformed-config', `config.json: a head of ${headDim} values cannot be rotated in pairs`);
+    throw new ModelError(
+      'malformed-config',
+      `config.json: "head_dim": a head of ${headDim} values cannot be rotated in pairs`,
+    );
   }
-  const rope = file.rope_parameters ?? file.rope_scaling ?? {};
+  const rope = ropeOf(file);
   return {
     family,
     hiddenSize: file.hidden_size,
@@ -132,7 +153,7 @@ export function parseConfig(json: unknown, generation: unknown = {}): ModelConfi
     headDim,
     vocabularySize: file.vocab_size,
     contextLength: contextLengthOf(file),
-    ropeTheta: file.rope_theta ?? rope.rope_theta ?? 10_000,
+    ropeTheta: file.rope_theta ?? rope.values.rope_theta ?? 10_000,
     ropeScaling: ropeScalingOf(rope),
     rmsNormEpsilon: file.rms_norm_eps,
     tiedEmbeddings: file.tie_word_embeddings ?? false,
@@ -159,19 +180,29 @@ export function configToJson(config: ModelConfig): Record<string, unknown> {
     vocab_size: config.vocabularySize,
     max_position_embeddings: config.contextLength,
     rope_theta: config.ropeTheta,
-    rope_scaling: scaling && {
-      rope_type: 'llama3',
-      factor: scaling.factor,
-      low_freq_factor: scaling.lowFrequencyFactor,
-      high_freq_factor: scaling.highFrequencyFactor,
-      original_max_position_embeddings: scaling.originalContextLength,
-    },
+    sliding_window: null,
+    rope_scaling: scaling && ropeScalingToJson(scaling),
     rms_norm_eps: config.rmsNormEpsilon,
     tie_word_embeddings: config.tiedEmbeddings,
     hidden_act: 'silu',
     bos_token_id: config.bosTokenId,
     eos_token_id: config.eosTokenIds.length === 1 ? config.eosTokenIds[0] : config.eosTokenIds,
   };
+}
+
+function ropeScalingToJson(scaling: Llama3RopeScaling | LinearRopeScaling): Record<string, unknown> {
+  if (!isLlama3(scaling)) return { rope_type: 'linear', factor: scaling.factor };
+  return {
+    rope_type: 'llama3',
+    factor: scaling.factor,
+    low_freq_factor: scaling.lowFrequencyFactor,
+    high_freq_factor: scaling.highFrequencyFactor,
+    original_max_position_embeddings: scaling.originalContextLength,
+  };
+}
+
+export function isLlama3(scaling: Llama3RopeScaling | LinearRopeScaling): scaling is Llama3RopeScaling {
+  return 'lowFrequencyFactor' in scaling;
 }
 
 function familyOf(json: unknown): string {
@@ -187,50 +218,84 @@ function familyOf(json: unknown): string {
 }
 
 function refuseUnsupported(file: ConfigFile): void {
-  const refuse = (what: string, hint?: string) => {
-    throw new ModelError('unsupported-model', `config.json: ${what}`, hint === undefined ? {} : { hint });
+  const { architectures, quantization_config: quantization, hidden_act: activation } = file;
+  const refuse = (field: string, what: string, hint?: string) => {
+    throw new ModelError('unsupported-model', `config.json: "${field}": ${what}`, hint === undefined ? {} : { hint });
   };
-  if (file.quantization_config !== undefined && file.quantization_config !== null) {
+  if (quantization !== undefined && quantization !== null) {
     refuse(
+      'quantization_config',
       'the weights are quantised',
       'use the checkpoint with bf16, fp16 or fp32 weights; Pie quantises by its own option',
     );
   }
+  const other = architectures?.find((name) => /For(?!CausalLM|ConditionalGeneration)/.test(name));
+  if (other !== undefined) refuse('architectures', `${other} does not generate text`);
   // With `attention_bias`, Llama and Qwen3 put a bias on the output projection, too; Qwen2 always has q, k and v biases only.
-  if (file.attention_bias && file.model_type !== 'qwen2') refuse('attention_bias is not supported for this model type');
-  if (file.mlp_bias) refuse('mlp_bias is not supported');
-  if ((file.partial_rotary_factor ?? 1) !== 1) refuse('partial_rotary_factor is not supported');
-  if (file.rope_interleaved) refuse('rope_interleaved is not supported');
-  if (file.hidden_act && file.hidden_act !== 'silu' && file.hidden_act !== 'swish') {
-    refuse(`activation "${file.hidden_act}" is not supported`);
-  }
+  if (file.attention_bias && file.model_type !== 'qwen2') refuse('attention_bias', 'not supported for this model type');
+  if (file.mlp_bias) refuse('mlp_bias', 'not supported');
+  if (file.rope_interleaved) refuse('rope_interleaved', 'not supported');
+  if ((file.partial_rotary_factor ?? 1) !== 1) refuse('partial_rotary_factor', 'not supported');
+  if (activation && activation !== 'silu' && activation !== 'swish')
+    refuse('hidden_act', `the activation "${activation}" is not supported`);
+  const kind = file.layer_types?.find((type) => type !== 'full_attention' && type !== 'sliding_attention');
+  if (kind !== undefined) refuse('layer_types', `layers of type "${kind}" are not supported`);
 }
 
 /** Full attention gives the same results inside the sliding window, so the window bounds the context instead of changing the mask. */
 function contextLengthOf(file: ConfigFile): number {
-  const sliding = file.use_sliding_window ?? file.model_type === 'mistral';
-  const window = sliding ? (file.sliding_window ?? file.max_position_embeddings) : file.max_position_embeddings;
-  return Math.min(window, file.max_position_embeddings);
+  const { max_position_embeddings: most, num_hidden_layers: layers, max_window_layers, layer_types } = file;
+  // Mistral's layers all have the window. Qwen has it in the layers behind the first `max_window_layers`, if `use_sliding_window` is set.
+  const someLayerSlides = layer_types?.includes('sliding_attention') ?? layers > (max_window_layers ?? 0);
+  const slides =
+    file.model_type === 'mistral' ? file.use_sliding_window !== false : someLayerSlides && file.use_sliding_window;
+  return slides ? Math.min(file.sliding_window ?? most, most) : most;
 }
 
-function ropeScalingOf(rope: z.infer<typeof ropeSchema>): Llama3RopeScaling | null {
-  const type = rope.rope_type ?? rope.type ?? 'default';
-  if (type === 'default') return null;
-  if (type !== 'llama3') {
-    throw new ModelError('unsupported-model', `config.json: rope scaling "${type}" is not supported`, {
-      hint: 'supported: none and llama3',
-    });
-  }
-  const { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } = rope;
-  if (!factor || !low_freq_factor || !high_freq_factor || !original_max_position_embeddings) {
-    throw new ModelError('malformed-config', 'config.json: rope scaling "llama3" lacks one of its four parameters');
-  }
-  return {
-    factor,
-    lowFrequencyFactor: low_freq_factor,
-    highFrequencyFactor: high_freq_factor,
-    originalContextLength: original_max_position_embeddings,
+/** The rotation's parameters, and the field that has them. */
+interface Rope {
+  readonly field: 'rope_parameters' | 'rope_scaling';
+  readonly values: z.infer<typeof ropeSchema>;
+}
+
+function ropeOf({ rope_parameters, rope_scaling }: ConfigFile): Rope {
+  return rope_parameters
+    ? { field: 'rope_parameters', values: rope_parameters }
+    : { field: 'rope_scaling', values: rope_scaling ?? {} };
+}
+
+function ropeScalingOf({ field, values }: Rope): ModelConfig['ropeScaling'] {
+  const refuse = (code: ModelErrorCode, what: string, hint?: string): never => {
+    throw new ModelError(code, `config.json: "${field}": ${what}`, hint === undefined ? {} : { hint });
   };
+  if (values.full_attention || values.sliding_attention)
+    refuse('unsupported-model', 'another rotation for each type of layer is not supported');
+  if ((values.partial_rotary_factor ?? 1) !== 1) refuse('unsupported-model', 'partial_rotary_factor is not supported');
+  const { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } = values;
+  const type = values.rope_type ?? values.type ?? 'default';
+  switch (type) {
+    // `dynamic` changes the rotation only of contexts longer than `max_position_embeddings`, which Pie does not serve.
+    case 'default':
+    case 'dynamic':
+      return null;
+    case 'linear':
+      return factor ? { factor } : refuse('malformed-config', '"linear" lacks its factor');
+    case 'llama3':
+      if (!factor || !low_freq_factor || !high_freq_factor || !original_max_position_embeddings)
+        return refuse('malformed-config', '"llama3" lacks one of its four parameters');
+      return {
+        factor,
+        lowFrequencyFactor: low_freq_factor,
+        highFrequencyFactor: high_freq_factor,
+        originalContextLength: original_max_position_embeddings,
+      };
+    default:
+      return refuse(
+        'unsupported-model',
+        `rope scaling "${type}" is not supported`,
+        'supported: none, linear, dynamic and llama3',
+      );
+  }
 }
 
 function endTokens(file: ConfigFile, generation: unknown): number[] {

@@ -12,13 +12,11 @@ import { ggufFile, modelParts } from './convert/gguf/testing/write.ts';
 import { SENTENCE_FILES } from './encoder/config.ts';
 import { loadEncoder } from './encoder/load.ts';
 import { randomEncoder } from './encoder/random-encoder.ts';
-import { expectedTensors, loadModel } from './load.ts';
+import { loadModel } from './load.ts';
 import { type PullProgress, pullModel } from './pull.ts';
 import { randomModel } from './random-model.ts';
-import { writeSafetensors } from './safetensors.ts';
 import { cacheName, parseSource } from './source.ts';
 import { FileServer } from './testing/file-server.ts';
-import { loadTokenizer } from './tokenizer.ts';
 
 const FILES = ['config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'];
 const hash = (algorithm: string, bytes: Uint8Array, encoding: 'hex' | 'base64' = 'hex') =>
@@ -330,41 +328,6 @@ describe('pullModel', () => {
     await assert.rejects(pullModel(`file:${encoder}`, { cacheDirectory, kind: 'reranker' }), {
       code: 'missing-tensor',
     });
-  });
-
-  it('pulls a repository as Mistral 7B is laid out: shards, a template of its own, and files that Pie needs not', async () => {
-    const model = await loadModel(original);
-    const names = expectedTensors(model.config).map(([name]) => name);
-    const folder = await mkdtemp(join(directory, 'shards-'));
-    const weight_map: Record<string, string> = {};
-    for (const [index, part] of [names.slice(0, 8), names.slice(8)].entries()) {
-      const shard = `model-0000${index + 1}-of-00002.safetensors`;
-      for (const name of part) weight_map[name] = shard;
-      const sources = part.map((name) => ({
-        name,
-        shape: model.tensors.info(name).shape,
-        data: () => model.tensors.read(name),
-      }));
-      await writeSafetensors(join(folder, shard), sources);
-    }
-    await writeFile(
-      join(folder, 'model.safetensors.index.json'),
-      JSON.stringify({ metadata: { total_size: 1 }, weight_map }),
-    );
-    await writeFile(join(folder, 'chat_template.jinja'), '[INST] {{ messages[0].content }}[/INST]');
-    for (const name of ['config.json', 'tokenizer.json', 'tokenizer_config.json'])
-      await writeFile(join(folder, name), await readFile(join(original, name)));
-    const wanted = await readdir(folder);
-    for (const name of ['consolidated.safetensors', 'params.json', 'tokenizer.model.v3'])
-      await writeFile(join(folder, name), 'not for Pie');
-    for (const name of await readdir(folder))
-      server.files.set(`/owner/mistral/resolve/main/${name}`, { bytes: await readFile(join(folder, name)) });
-    const pulled = await pullModel('hf:owner/mistral', { cacheDirectory });
-    const { tensors } = await loadModel(pulled.directory);
-    for (const name of names) assert.deepEqual(tensors.read(name), model.tensors.read(name), name);
-    assert.deepEqual((await readdir(pulled.directory)).sort(), [...wanted, 'pie-model.json'].sort());
-    const tokenizer = await loadTokenizer(pulled.directory);
-    assert.equal(tokenizer.applyChatTemplate([{ role: 'user', content: 'Hi' }], true), '[INST] Hi[/INST]');
   });
 
   it('pulls a GGUF file by path, from a directory, and by its name on the hub', async () => {

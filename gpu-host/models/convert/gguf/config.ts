@@ -25,8 +25,10 @@ const architectureSchema = z.object({
   'attention.sliding_window': z.int().min(0).optional(),
   'rope.dimension_count': size.optional(),
   'rope.freq_base': z.number().positive().optional(),
-  'rope.scaling.type': z.string().default('none'),
-  'rope.scaling.factor': z.number().optional(),
+  'rope.scaling.type': z.string().default('linear'),
+  'rope.scaling.factor': z.number().positive().optional(),
+  // An earlier key for the factor of linear scaling.
+  'rope.scale_linear': z.number().positive().optional(),
   expert_count: z.int().min(0).default(0),
 });
 
@@ -53,7 +55,7 @@ export function ggufConfig(
     );
   }
   const stated = readKeys(family, metadata);
-  refuseUnsupported(family, stated, metadata);
+  refuseUnsupported(stated, metadata);
   const heads = stated['attention.head_count'];
   const headDim = stated['attention.key_length'] ?? stated.embedding_length / heads;
   if (
@@ -70,19 +72,22 @@ export function ggufConfig(
     intermediate_size: stated.feed_forward_length,
     num_hidden_layers: stated.block_count,
     num_attention_heads: heads,
-    num_key_value_heads: stated['attention.head_count_kv'],
+    num_key_value_heads: stated['attention.head_count_kv'] ?? heads,
     head_dim: headDim,
     vocab_size: vocabularySize(tensors),
     max_position_embeddings: stated.context_length,
     // Inside the window, full attention gives the same results.
-    ...(window > 0 && { use_sliding_window: true, sliding_window: window }),
+    ...(window > 0 && { use_sliding_window: true, sliding_window: window, max_window_layers: 0 }),
     rope_theta: ropeTheta,
+    rope_scaling: linearScaling(stated),
     rms_norm_eps: shortest(stated['attention.layer_norm_rms_epsilon']),
     tie_word_embeddings: !tensors.has('output.weight'),
     bos_token_id: special.bos,
     eos_token_id: special.eos,
   });
-  return { ...config, ropeScaling: divisors && scalingOf(divisors, ropeTheta, config.headDim) };
+  if (divisors === null) return config;
+  if (config.ropeScaling !== null) throw unsupported('two scalings of its positions');
+  return { ...config, ropeScaling: scalingOf(divisors, ropeTheta, config.headDim) };
 }
 
 type Stated = z.infer<typeof architectureSchema>;
@@ -96,7 +101,7 @@ function readKeys(family: string, metadata: ReadonlyMap<string, MetadataValue>):
   throw new ModelError('malformed-config', `the GGUF file's "${family}.${issue?.path.join('.')}": ${issue?.message}`);
 }
 
-function refuseUnsupported(family: string, stated: Stated, metadata: ReadonlyMap<string, MetadataValue>): void {
+function refuseUnsupported(stated: Stated, metadata: ReadonlyMap<string, MetadataValue>): void {
   const parts = metadata.get('split.count') ?? 1;
   if (parts !== 1) {
     throw new ModelError('unsupported-model', `the file is one of ${String(parts)} parts of a model`, {
@@ -105,9 +110,14 @@ function refuseUnsupported(family: string, stated: Stated, metadata: ReadonlyMap
   }
   if (stated.expert_count > 0) throw unsupported(`a mixture of ${stated.expert_count} experts`);
   const scaling = stated['rope.scaling.type'];
-  if (scaling !== 'none' && stated['rope.scaling.factor'] !== 1) throw unsupported(`rope scaling "${scaling}"`);
-  // An earlier key for linear scaling.
-  if ((metadata.get(`${family}.rope.scale_linear`) ?? 1) !== 1) throw unsupported('linear rope scaling');
+  if (scaling !== 'none' && scaling !== 'linear' && stated['rope.scaling.factor'] !== 1)
+    throw unsupported(`rope scaling "${scaling}"`);
+}
+
+/** Like llama.cpp, takes a factor without a type as that of linear scaling. */
+function linearScaling(stated: Stated): { rope_type: 'linear'; factor: number } | null {
+  const factor = stated['rope.scaling.factor'] ?? stated['rope.scale_linear'] ?? 1;
+  return stated['rope.scaling.type'] === 'linear' && factor !== 1 ? { rope_type: 'linear', factor } : null;
 }
 
 function vocabularySize(tensors: ReadonlyMap<string, GgufTensor>): number | undefined {
