@@ -99,7 +99,7 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined, los
     backend: entry.pace ? pacedBackend(backend, name, entry.pace) : backend,
     directory: model.directory,
     embeddings: () => model.tensors.read('model.embed_tokens.weight'),
-    bits: held.bits,
+    bits: backend.weightBits ?? held.bits,
     maxBatchTokens: entry.maxBatchTokens,
     maxBatchCalls: entry.maxBatchSequences,
     ...(batchPolicy && { batchPolicy }),

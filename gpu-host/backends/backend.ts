@@ -13,6 +13,8 @@ export interface Backend {
   readonly config: ModelConfig;
   /** Number format in which the backend computes with the weights, such as `bf16`. */
   readonly precision: string;
+  /** Bits of a weight on the device (the median of the layers' products), where the model's file decides on them. */
+  readonly weightBits?: number;
   /** Number format of keys and values, where it differs from `precision`. */
   readonly kv?: string | undefined;
   readonly device: Device;

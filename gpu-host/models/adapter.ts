@@ -4,7 +4,7 @@ import { type AdapterConfig, type Projection, parseAdapterConfig } from './adapt
 import type { ModelConfig } from './config.ts';
 import { causeText, ModelError } from './errors.ts';
 import { expectedTensors, readJson } from './load.ts';
-import { readSafetensorsHeader, readTensor, type TensorInfo } from './safetensors.ts';
+import { type FloatTensor, readSafetensorsHeader, readTensor } from './safetensors.ts';
 
 /** The low-rank change of one projection: `scale · B · A` is added to its matrix (Hu et al., LoRA, 2021, section 4.1). */
 export interface LowRank {
@@ -54,7 +54,7 @@ export async function loadAdapter(directory: string, model: ModelConfig): Promis
       throw new ModelError('malformed-weights', `${file} was changed since it was checked`, {
         hint: 'restart the GPU host to use the new one',
       });
-    const values = readTensor(tensors.get(name) as TensorInfo);
+    const values = readTensor(tensors.get(name) as FloatTensor);
     if (!areFinite(values))
       throw new ModelError('malformed-weights', `${file}: "${name}" holds numbers that are not finite`);
     return values;
@@ -104,7 +104,7 @@ function moduleName(layer: number, projection: Projection): string {
   return `model.layers.${layer}.${part}.${projection}`;
 }
 
-function checkShape(name: string, info: TensorInfo | undefined, shape: readonly number[]): void {
+function checkShape(name: string, info: FloatTensor | undefined, shape: readonly number[]): void {
   if (info === undefined) {
     throw new ModelError('missing-tensor', `the adapter lacks "${name}" of shape [${shape.join(', ')}]`, {
       hint: 'the adapter and the model do not belong together, or not every layer was adapted',

@@ -4,11 +4,13 @@ import { cp, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { isBlocked } from './blocks.ts';
 import { ModelError } from './errors.ts';
 import { type FingerprintOptions, fingerprint } from './fingerprint.ts';
 import { type LoadedModel, loadModel } from './load.ts';
 import { randomModel } from './random-model.ts';
-import type { TensorInfo } from './safetensors.ts';
+import type { StoredTensor } from './safetensors.ts';
+import { blockedModel } from './testing/blocked-model.ts';
 
 const OPTIONS: FingerprintOptions = { backend: 'onnx', bits: 8, headBits: 4, pageSize: 16 };
 const EMBEDDINGS = 'model.embed_tokens.weight';
@@ -26,18 +28,24 @@ describe('fingerprint', () => {
   const hashOf = (of: LoadedModel, options: FingerprintOptions = OPTIONS) => fingerprint(of, options).hash;
 
   /** Inverts one byte, takes the hash, and puts the byte back. */
-  const hashWithByte = (info: TensorInfo, byte: number): string => {
+  const hashWithByte = (info: StoredTensor, byte: number, of = model): string => {
     const fd = openSync(info.file, 'r+');
     try {
       const before = Buffer.alloc(1);
       readSync(fd, before, 0, 1, info.offset + byte);
       writeSync(fd, Uint8Array.of(~(before[0] as number)), 0, 1, info.offset + byte);
-      const hash = hashOf(model);
+      const hash = hashOf(of);
       writeSync(fd, before, 0, 1, info.offset + byte);
       return hash;
     } finally {
       closeSync(fd);
     }
+  };
+
+  const floats = (name: string, of = model): StoredTensor => {
+    const info = of.tensors.info(name);
+    assert.ok(!isBlocked(info));
+    return info;
   };
 
   it('is the same for the same model, wherever it lies', async () => {
@@ -82,14 +90,14 @@ describe('fingerprint', () => {
   });
 
   it('differs with every byte of a small tensor', () => {
-    const info = model.tensors.info('model.layers.1.post_attention_layernorm.weight');
+    const info = floats('model.layers.1.post_attention_layernorm.weight');
     const hash = hashOf(model);
     for (let byte = 0; byte < info.bytes; byte += 13) assert.notEqual(hashWithByte(info, byte), hash, `byte ${byte}`);
     assert.equal(hashOf(model), hash);
   });
 
   it('reads samples of a large tensor, from its first byte to its last', () => {
-    const info = model.tensors.info(EMBEDDINGS);
+    const info = floats(EMBEDDINGS);
     assert.equal(info.bytes, 1 << 20);
     const hash = hashOf(model);
     let sampled = 0;
@@ -99,10 +107,20 @@ describe('fingerprint', () => {
     for (const byte of [0, 4095, info.bytes - 4096, info.bytes - 1]) assert.notEqual(hashWithByte(info, byte), hash);
   });
 
+  it('differs with levels and scales of a matrix in blocks', async () => {
+    const blocked = await blockedModel(model, 'Q4_0', root);
+    const info = blocked.tensors.info('model.layers.0.mlp.down_proj.weight');
+    assert.ok(isBlocked(info));
+    const hash = hashOf(blocked);
+    for (const stored of [info.levels, info.scales])
+      for (const byte of [0, stored.bytes - 1]) assert.notEqual(hashWithByte(stored, byte, blocked), hash);
+    assert.equal(hashOf(blocked), hash);
+  });
+
   it('says when a file has become shorter', async () => {
     await cp(model.directory, join(root, 'short'), { recursive: true });
     const short = await loadModel(join(root, 'short'));
-    const last = short.tensors.info('lm_head.weight');
+    const last = floats('lm_head.weight', short);
     truncateSync(last.file, last.offset + last.bytes - 1);
     assert.throws(
       () => hashOf(short),

@@ -1,9 +1,10 @@
 import { createHash, type Hash } from 'node:crypto';
 import { closeSync, openSync, readSync } from 'node:fs';
 import { basename } from 'node:path';
+import { isBlocked } from './blocks.ts';
 import { ModelError } from './errors.ts';
 import { expectedTensors, type LoadedModel } from './load.ts';
-import type { TensorInfo } from './safetensors.ts';
+import type { StoredTensor } from './safetensors.ts';
 
 /** Identifies the model and settings that made keys and values. Keys and values are valid only under an equal fingerprint. */
 export interface Fingerprint {
@@ -50,13 +51,13 @@ export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fi
   try {
     for (const [name] of expectedTensors(model.config)) {
       const info = model.tensors.info(name);
-      addText(hash, JSON.stringify([name, info.dtype, info.shape]));
-      let fd = descriptors.get(info.file);
-      if (fd === undefined) {
-        fd = openSync(info.file, 'r');
-        descriptors.set(info.file, fd);
+      const stored = isBlocked(info) ? [info.levels, info.scales] : [info];
+      for (const { dtype, shape } of stored) addText(hash, JSON.stringify([name, dtype, shape]));
+      for (const each of stored) {
+        const fd = descriptors.get(each.file) ?? openSync(each.file, 'r');
+        descriptors.set(each.file, fd);
+        addSamples(hash, fd, each);
       }
-      addSamples(hash, fd, info);
     }
   } finally {
     for (const fd of descriptors.values()) closeSync(fd);
@@ -67,7 +68,7 @@ export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fi
   };
 }
 
-function addSamples(hash: Hash, fd: number, info: TensorInfo): void {
+function addSamples(hash: Hash, fd: number, info: StoredTensor): void {
   const whole = info.bytes <= SAMPLE_BLOCKS * SAMPLE_BLOCK_BYTES;
   const length = whole ? info.bytes : SAMPLE_BLOCK_BYTES;
   const block = Buffer.alloc(length);

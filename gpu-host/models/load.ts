@@ -2,9 +2,10 @@ import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
+import { isBlocked, readBlocked, type TensorInfo, tensorsOf } from './blocks.ts';
 import { type ModelConfig, parseConfig } from './config.ts';
 import { causeText, ModelError } from './errors.ts';
-import { readSafetensorsHeader, readTensor, type TensorInfo } from './safetensors.ts';
+import { readStoredTensors, readTensor, type StoredTensor } from './safetensors.ts';
 import { parseVision, type VisionConfig } from './vision/config.ts';
 import { expectedVisionTensors, llavaTensors } from './vision/tensors.ts';
 
@@ -19,7 +20,7 @@ export interface LoadedModel {
   readonly vision?: VisionConfig;
 }
 
-/** The float tensors of a model, from one file or many. */
+/** The tensors of a model, from one file or many. */
 export interface TensorStore {
   has(name: string): boolean;
   /** @throws ModelError `missing-tensor` */
@@ -109,7 +110,7 @@ const indexSchema = z.looseObject({ weight_map: z.record(z.string(), z.string())
 /** Opens the weights of a model directory, one file or shards. */
 export async function openTensors(directory: string): Promise<TensorStore> {
   const single = join(directory, 'model.safetensors');
-  if (existsSync(single)) return store(readSafetensorsHeader(single));
+  if (existsSync(single)) return store(tensorsOf(readStoredTensors(single)));
   const indexFile = join(directory, 'model.safetensors.index.json');
   if (!existsSync(indexFile)) {
     throw new ModelError(
@@ -123,8 +124,8 @@ export async function openTensors(directory: string): Promise<TensorStore> {
   const parsed = indexSchema.safeParse(await readJson(indexFile));
   if (!parsed.success)
     throw new ModelError('malformed-weights', `${indexFile}: it has no weight_map of names to files`);
-  const shards = new Map<string, Map<string, TensorInfo>>();
-  const tensors = new Map<string, TensorInfo>();
+  const shards = new Map<string, Map<string, StoredTensor>>();
+  const tensors = new Map<string, StoredTensor>();
   for (const [name, shard] of Object.entries(parsed.data.weight_map)) {
     // The index is untrusted input: it must not name files of other directories.
     if (!isShardName(shard))
@@ -134,13 +135,13 @@ export async function openTensors(directory: string): Promise<TensorStore> {
       const file = join(directory, shard);
       if (!existsSync(file))
         throw new ModelError('missing-file', `${file} is missing`, { hint: 'pull the model again' });
-      header = readSafetensorsHeader(file);
+      header = readStoredTensors(file);
       shards.set(shard, header);
     }
     const info = header.get(name);
     if (info !== undefined) tensors.set(name, info);
   }
-  return store(tensors);
+  return store(tensorsOf(tensors));
 }
 
 /** True when a shard's name is a plain safetensors file name, without a directory. */
@@ -154,7 +155,11 @@ function store(tensors: ReadonlyMap<string, TensorInfo>): TensorStore {
     if (found === undefined) throw new ModelError('missing-tensor', `the weights lack "${name}"`);
     return found;
   };
-  return { has: (name) => tensors.has(name), info, read: (name) => readTensor(info(name)) };
+  const read = (name: string) => {
+    const found = info(name);
+    return isBlocked(found) ? readBlocked(found) : readTensor(found);
+  };
+  return { has: (name) => tensors.has(name), info, read };
 }
 
 /** Reads a JSON file of a model directory. @throws ModelError `missing-file` or `malformed-config` */

@@ -7,13 +7,17 @@ import { causeText, ModelError } from './errors.ts';
 export type FloatType = 'F32' | 'F16' | 'BF16';
 
 /** Place of one tensor: `bytes` bytes from `offset` (from the start of the file), row-major. */
-export interface TensorInfo {
-  readonly dtype: FloatType;
+export interface StoredTensor {
+  readonly dtype: FloatType | 'U8';
   readonly shape: readonly number[];
   /** Absolute path. */
   readonly file: string;
   readonly offset: number;
   readonly bytes: number;
+}
+
+export interface FloatTensor extends StoredTensor {
+  readonly dtype: FloatType;
 }
 
 const ELEMENT_BYTES: Readonly<Record<string, number>> = {
@@ -46,12 +50,12 @@ const entrySchema = z.object({
 
 /**
  * Reads the header of a safetensors file and checks it as the format demands: every tensor lies inside the file, its size matches its
- * shape, and the data has no gaps or overlaps. Tensors that are not floats are checked and left out.
+ * shape, and the data has no gaps or overlaps. Tensors that are neither floats nor bytes are checked and left out.
  *
  * @throws ModelError `malformed-weights`, naming the tensor.
  * @see https://github.com/huggingface/safetensors#format
  */
-export function readSafetensorsHeader(file: string): Map<string, TensorInfo> {
+export function readStoredTensors(file: string): Map<string, StoredTensor> {
   const fd = openSync(file, 'r');
   try {
     return parseHeader(fd, file, fstatSync(fd).size);
@@ -60,7 +64,15 @@ export function readSafetensorsHeader(file: string): Map<string, TensorInfo> {
   }
 }
 
-function parseHeader(fd: number, file: string, fileBytes: number): Map<string, TensorInfo> {
+/** The float tensors of {@link readStoredTensors}. */
+export function readSafetensorsHeader(file: string): Map<string, FloatTensor> {
+  const floats = [...readStoredTensors(file)].filter((entry): entry is [string, FloatTensor] =>
+    isFloat(entry[1].dtype),
+  );
+  return new Map(floats);
+}
+
+function parseHeader(fd: number, file: string, fileBytes: number): Map<string, StoredTensor> {
   const fail = (what: string, cause?: unknown): never => {
     throw new ModelError('malformed-weights', `${file}: ${what}`, { cause });
   };
@@ -79,7 +91,7 @@ function parseHeader(fd: number, file: string, fileBytes: number): Map<string, T
   if (typeof json !== 'object' || json === null || Array.isArray(json)) fail('its header is not an object');
 
   const dataStart = 8 + headerBytes;
-  const tensors = new Map<string, TensorInfo>();
+  const tensors = new Map<string, StoredTensor>();
   const ranges: { name: string; begin: number; end: number }[] = [];
   for (const [name, value] of Object.entries(json as object)) {
     if (name === '__metadata__') continue;
@@ -97,7 +109,7 @@ function parseHeader(fd: number, file: string, fileBytes: number): Map<string, T
     }
     if (end > fileBytes - dataStart) fail(`tensor "${name}" ends at byte ${dataStart + end} of a file of ${fileBytes}`);
     ranges.push({ name, begin, end });
-    if (isFloat(dtype)) tensors.set(name, { dtype, shape, file, offset: dataStart + begin, bytes });
+    if (isFloat(dtype) || dtype === 'U8') tensors.set(name, { dtype, shape, file, offset: dataStart + begin, bytes });
   }
   ranges.sort((a, b) => a.begin - b.begin || a.end - b.end);
   let position = 0;
@@ -114,11 +126,15 @@ function isFloat(dtype: string): dtype is FloatType {
 }
 
 /** Reads one tensor from its file, converted to 32-bit floats. */
-export function readTensor(info: TensorInfo): Float32Array {
-  const fd = openSync(info.file, 'r');
+export function readTensor(info: FloatTensor): Float32Array {
+  return toFloat32(readBytes(info), info.dtype);
+}
+
+/** Reads one tensor's bytes from its file, into memory of their own. */
+export function readBytes({ file, offset, bytes }: StoredTensor): Buffer<ArrayBuffer> {
+  const fd = openSync(file, 'r');
   try {
-    const raw = readRange(fd, info.file, info.offset, info.bytes);
-    return toFloat32(raw, info.dtype);
+    return readRange(fd, file, offset, bytes);
   } finally {
     closeSync(fd);
   }
@@ -158,7 +174,7 @@ export interface TensorSource {
   readonly name: string;
   readonly shape: readonly number[];
   /** `F32` by default. */
-  readonly dtype?: FloatType;
+  readonly dtype?: StoredTensor['dtype'];
   /** 32-bit floats; or the bytes of values of any type, in pieces, so that a converter never holds a large tensor. */
   data(): Float32Array | Iterable<Uint8Array>;
 }
@@ -206,5 +222,5 @@ export async function writeSafetensors(
 }
 
 function tensorBytes({ shape, dtype = 'F32' }: TensorSource): number {
-  return shape.reduce((product, dimension) => product * dimension, dtype === 'F32' ? 4 : 2);
+  return shape.reduce((product, dimension) => product * dimension, ELEMENT_BYTES[dtype] as number);
 }

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe, type TestContext, test } from 'node:test';
 import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { byteLevelEntries, type TokenizerJson } from '#gpu-host/models/convert/gguf/testing/tokenizer.ts';
@@ -46,7 +46,7 @@ const PROMPT = [1, 40, 77, 41, 99, 250, 3];
 const COMPARED = 0.01;
 /**
  * Largest differences of logarithms. llama.cpp rounds keys and values to 16 bits, and the inputs of products with bfloat16 and with blocks to
- * the bits of those: at most 8. Pie computes in 32-bit floats.
+ * the bits of those: at most 8. Pie rounds the inputs of products with Q8_0, Q4_0 and Q6_K to 8 bits, too, and computes all else in 32-bit floats.
  */
 const TOLERANCE = { F32: 0.04, F16: 0.04, BF16: 0.08, blocks: 0.4 } as const;
 
@@ -117,7 +117,7 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
       await backend.dispose();
     }
   };
-  const compare = async (parts: FileParts, tolerance: number, sameTokens: boolean) => {
+  const compare = async (context: TestContext, parts: FileParts, tolerance: number, sameTokens: boolean) => {
     const file = path.join(await mkdtemp(path.join(directory, 'file-')), 'model.gguf');
     await writeFile(file, ggufFile(parts));
     const expected = await theirs(file);
@@ -132,6 +132,7 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
       for (const [id, probability] of probabilities)
         if (probability > COMPARED) worst = Math.max(worst, Math.abs(Math.log(probability) - logarithms.get(id)!));
     }
+    context.diagnostic(`largest difference of a logarithm: ${worst.toFixed(4)}`);
     assert.ok(worst < tolerance, `a logarithm differs by ${worst}`);
   };
   const shape = { hiddenSize: 256, intermediateSize: 512, headDim: 64, vocabularySize: 300 };
@@ -144,17 +145,24 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
     { family: 'qwen2' },
     { family: 'qwen3' },
   ]) {
-    test(`F32, ${JSON.stringify(config)}`, async () => {
-      await compare(modelParts(await random(config), 'F32'), TOLERANCE.F32, true);
+    test(`F32, ${JSON.stringify(config)}`, async (context) => {
+      await compare(context, modelParts(await random(config), 'F32'), TOLERANCE.F32, true);
     });
   }
   for (const encoding of ['F16', 'BF16'] as const) {
-    test(encoding, async () => compare(modelParts(await random(), encoding), TOLERANCE[encoding], true));
+    test(encoding, async (context) =>
+      compare(context, modelParts(await random(), encoding), TOLERANCE[encoding], true),
+    );
   }
-  for (const encoding of ['F32', 'Q8_0'] as const) {
-    test(`stories15m in ${encoding}`, async () => {
+  test('F32, linear scaling of positions', async (context) => {
+    const parts = modelParts(await random(), 'F32');
+    const metadata = [...parts.metadata, ['llama.rope.scaling.factor', 'f32', 4] as const];
+    await compare(context, { ...parts, metadata }, TOLERANCE.F32, true);
+  });
+  for (const encoding of ['F32', 'Q8_0', 'Q4_0'] as const) {
+    test(`stories15m in ${encoding}`, async (context) => {
       const model = await loadModel((await pullModel('stories15m')).directory);
-      await compare(modelParts(model, encoding), TOLERANCE[encoding === 'F32' ? 'F32' : 'blocks'], true);
+      await compare(context, modelParts(model, encoding), TOLERANCE[encoding === 'F32' ? 'F32' : 'blocks'], true);
     });
   }
   for (const pre of ['gpt-2', 'smollm', 'llama-bpe', 'qwen2']) {
@@ -179,7 +187,7 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
   }
   for (const [number, type] of Object.entries(TYPES)) {
     if (type.decode === undefined) continue;
-    test(`random blocks in ${type.name}`, async () => {
+    test(`random blocks in ${type.name}`, async (context) => {
       const parts = modelParts(await random(), 'F32');
       const draw = gaussian(Number(number));
       const tensors = parts.tensors.map((tensor) => {
@@ -191,7 +199,7 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
           bytes: randomBlocks(type, rows * columns, 1.5 / Math.sqrt(columns), draw),
         };
       });
-      await compare({ ...parts, tensors }, TOLERANCE.blocks, false);
+      await compare(context, { ...parts, tensors }, TOLERANCE.blocks, false);
     });
   }
 });

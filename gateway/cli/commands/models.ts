@@ -16,12 +16,16 @@ export const modelsPull: Command = {
       required: true,
     },
   ],
+  options: [{ flags: '--force', help: 'fetch and convert again what is in the cache already' }],
   examples: [
     { line: 'pie models pull stories15m', does: 'a small model that tells stories' },
     { line: 'pie models pull hf:HuggingFaceTB/SmolLM2-135M', does: 'a model from the Hugging Face hub' },
     { line: 'pie models pull file:llama-3.2-1b-Q4_K_M.gguf', does: 'a GGUF file, converted once' },
   ],
-  run: async ({ args, options }) => (await runProgram(PROGRAM, ['pull', ...args, ...json(options)], 'inherit')).code,
+  run: async ({ args, options }) => {
+    const force = options.force === true ? ['--force'] : [];
+    return (await runProgram(PROGRAM, ['pull', ...args, ...force, ...json(options)], 'inherit')).code;
+  },
 };
 
 export const modelsList: Command = {

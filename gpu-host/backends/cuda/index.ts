@@ -1,6 +1,7 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { widenBlocks } from '#gpu-host/models/widen.ts';
 import type {
   Backend,
   Device,
@@ -86,7 +87,7 @@ const DEFAULT_SEQUENCES = 256;
 const DEFAULT_PRECISION: Precision = 'bf16';
 
 /**
- * Runs a model on an NVIDIA card. The card holds weights and pages. Each step is a launch; the calling thread is free while the step runs.
+ * Runs a model on an NVIDIA card. The card holds weights and pages. It takes plain floats: matrices in blocks are widened first. Each step is a launch; the calling thread is free while the step runs.
  *
  * @throws CudaError when the addon was not built, there is no such card, or the model and its pages do not fit it.
  */
@@ -95,9 +96,10 @@ export async function createCudaBackend(model: LoadedModel, options: CudaBackend
   if (addon.emulated && options.addon === undefined)
     process.emitWarning('the CUDA device is emulated on the CPU (PIE_CUDA_ADDON): this is for tests, and slow');
   const card = cardOf(addon, options.device ?? 0);
+  const wide = await widenBlocks(model);
   const images = await OnnxImageEncoder.open(model, options.threads);
   try {
-    return new CudaBackend(model, options, addon, card, openEngine(addon, card, model, options), images);
+    return new CudaBackend(model, options, addon, card, openEngine(addon, card, wide, options), images);
   } catch (error) {
     await images?.release();
     throw error;

@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { randomModel } from '#gpu-host/models/random-model.ts';
+import { blockedModel } from '#gpu-host/models/testing/blocked-model.ts';
 import { createReferenceBackend, type ReferenceOptions } from '../reference/index.ts';
 import { compare } from '../testing/compare.ts';
 import { createTestCudaBackend } from '../testing/cuda.ts';
@@ -89,6 +90,25 @@ describe('cuda against reference', () => {
     exact.set(shape, known);
     return known;
   };
+
+  test('float32: matrices in blocks of the model file are multiplied as floats', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'pie-cuda-parity-'));
+    directories.push(directory);
+    const shape = { hiddenSize: 64, intermediateSize: 96, headDim: 16 };
+    const model = await blockedModel(await randomModel(join(directory, 'wide'), shape, 26), 'Q4_0', directory);
+    const cuda = await createTestCudaBackend(model, MASK_POOL);
+    try {
+      const [scenarioOf] = Object.values(MASK_KINDS);
+      const [expected] = await valuesOf(model, {}, [scenarioOf!]);
+      const actual = await handlerValues(cuda, scenarioOf!(model.config, new Random(31)), 32);
+      for (const handler of HANDLERS) {
+        const error = handlerError(handler, actual[handler], expected![handler]);
+        assert.ok(error <= TOLERANCE, `${handler}: ${error}`);
+      }
+    } finally {
+      await cuda.dispose();
+    }
+  });
 
   for (const shape of MASKED) {
     test(`float32, ${shape}: every handler over every kind of mask`, async (context) => {

@@ -1,3 +1,4 @@
+import { isBlocked } from '#gpu-host/models/blocks.ts';
 import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
 import type { FloatType } from '#gpu-host/models/safetensors.ts';
 
@@ -13,7 +14,9 @@ export interface TensorPlace {
 /** The places of all weights that a backend computes with, except the vision tower's. */
 export function tensorPlaces({ config, tensors }: LoadedModel): TensorPlace[] {
   return expectedTensors(config).map(([name, shape]) => {
-    const { file, offset, dtype } = tensors.info(name);
+    const info = tensors.info(name);
+    if (isBlocked(info)) throw new TypeError(`"${name}" is in blocks, which the addon does not read.`);
+    const { file, offset, dtype } = info;
     return { name, file, offset, count: shape.reduce((product, dimension) => product * dimension, 1), type: dtype };
   });
 }

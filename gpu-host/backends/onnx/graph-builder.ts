@@ -23,6 +23,7 @@ export const EXTERNAL_DATA_ROOT = parse(process.cwd()).root;
 const MICROSOFT = 'com.microsoft';
 const MICROSOFT_OPERATORS = new Set([
   'FusedMatMul',
+  'GatherBlockQuantized',
   'MatMulNBits',
   'QuickGelu',
   'RotaryEmbedding',

@@ -139,7 +139,7 @@ interface ResidualRow {
 
 function addEmbedding(graph: GraphBuilder, weights: WeightNodes, config: ModelConfig): ResidualRow {
   const { hiddenSize } = config;
-  const looked = graph.node('Gather', [weights.tensor('model.embed_tokens.weight'), 'tokens'], 'looked-up');
+  const looked = weights.rows('model.embed_tokens.weight', 'tokens', 'looked-up');
   const flat = graph.node('Reshape', [looked, graph.integers([-1, hiddenSize])], 'looked-up-flat');
   const mixed = graph.node('ScatterND', [flat, 'embed_rows', 'embeds'], 'inputs-flat');
   const shape = graph.node('Shape', ['tokens'], 'inputs-shape');

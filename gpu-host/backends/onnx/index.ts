@@ -29,13 +29,13 @@ import type { Row } from './rows.ts';
 import { KvSegments } from './segments.ts';
 import { sessionOptions } from './session-options.ts';
 import { OnnxImageEncoder } from './vision.ts';
-import type { WeightBits } from './weights.ts';
+import { heldBits, modelLinears, type WeightBits } from './weights.ts';
 
 /** Options of {@link createOnnxBackend}. */
 export interface OnnxBackendOptions {
   readonly pageSize: number;
   readonly pageCount: number;
-  /** Width of the decoder's weights. */
+  /** Width of the decoder's weights; those that the model's file has in narrower blocks stay in these. */
   readonly bits: WeightBits;
   /** Width of the head's weights; `bits` by default. With 32-bit weights, an 8-bit head is nearly exact and 1.1 to 1.8 times faster. */
   readonly headBits?: WeightBits;
@@ -90,6 +90,7 @@ interface Sessions {
 export class OnnxBackend implements Backend {
   readonly name = 'onnx';
   readonly precision: string;
+  readonly weightBits: number;
   readonly device = { name: 'CPU' };
   readonly config: ModelConfig;
   readonly pageSize: number;
@@ -114,14 +115,17 @@ export class OnnxBackend implements Backend {
   ) {
     const { config } = model;
     const { bits, headBits = bits } = options;
-    this.precision = bits === 32 ? 'float32' : `int${bits}`;
+    const held = modelLinears(config, bits, headBits).map((linear) => heldBits(model.tensors, linear));
+    const heldByHead = held.pop() ?? headBits;
+    this.weightBits = held.toSorted((a, b) => a - b)[held.length >> 1] ?? bits;
+    this.precision = [...new Set(held)].map((width) => (width === 32 ? 'float32' : `int${width}`)).join(' and ');
     this.#model = model;
     this.images = images;
     this.config = config;
     this.pageSize = options.pageSize;
     this.pageCount = options.pageCount;
     this.#pool = pool;
-    const costs = runCosts(config, bits, headBits);
+    const costs = runCosts(config, held.reduce((sum, width) => sum + width, 0) / held.length, heldByHead);
     this.#segments = new KvSegments(config, pool, costs);
     this.#feeds = new FeedBuilder(config, pool, this.#segments, new RotaryTable(config));
     this.#planner = new Planner(costs, config.heads, pool.nullSlot);

@@ -3,6 +3,7 @@ import { constants } from 'node:fs';
 import { access, mkdir, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { isBlocked, type TensorInfo } from '#gpu-host/models/blocks.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import type { FileRange } from './graph-builder.ts';
 import { quantizeMatrix } from './quantize.ts';
@@ -18,7 +19,7 @@ export function defaultCacheDirectory(): string {
 
 /**
  * The quantised weights of a model by layer name, in one file named after their source (the weight files' paths, sizes and times, and the
- * widths). A missing file is written to a temporary name and renamed, so it never appears half written. Empty for 32-bit weights.
+ * widths). A missing file is written to a temporary name and renamed, so it never appears half written. Empty when the file's own weights are multiplied.
  */
 export async function quantizedWeights(
   model: LoadedModel,
@@ -26,7 +27,7 @@ export async function quantizedWeights(
   headBits: WeightBits,
   cacheDirectory: string,
 ): Promise<ReadonlyMap<string, QuantizedRanges>> {
-  const linears = quantizedLinears(model.config, bits, headBits);
+  const linears = quantizedLinears(model, bits, headBits);
   if (linears.length === 0) return new Map();
   const directory = resolve(cacheDirectory);
   await mkdir(directory, { recursive: true });
@@ -42,12 +43,16 @@ export async function quantizedWeights(
 
 async function identity(model: LoadedModel, linears: readonly LinearLayer[]): Promise<string> {
   const hash = createHash('sha256').update(JSON.stringify([FORMAT, BLOCK_SIZE, linears]));
-  const files = new Set(linears.flatMap(({ parts }) => parts.map((part) => model.tensors.info(part).file)));
+  const files = new Set(linears.flatMap(({ parts }) => parts.map((part) => fileOf(model.tensors.info(part)))));
   for (const file of [...files].sort()) {
     const { size, mtimeNs } = await stat(file, { bigint: true });
     hash.update(JSON.stringify([await realpath(file), String(size), String(mtimeNs)]));
   }
   return hash.digest('hex').slice(0, 32);
+}
+
+function fileOf(info: TensorInfo): string {
+  return isBlocked(info) ? info.levels.file : info.file;
 }
 
 function layout(linears: readonly LinearLayer[], file: string): Map<string, QuantizedRanges> {

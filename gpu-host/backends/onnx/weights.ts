@@ -1,11 +1,16 @@
+import { type BlockedTensor, bitsOf, isBlocked } from '#gpu-host/models/blocks.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { ModelError } from '#gpu-host/models/errors.ts';
 import type { LoadedModel, TensorStore } from '#gpu-host/models/load.ts';
 import { ElementType, type ElementTypeNumber, type FileRange, type GraphBuilder } from './graph-builder.ts';
 
-/** Width of a weight as stored and multiplied: float32, or blocks of 8 or 4 bits with a float32 scale each. */
+/**
+ * Most bits of a weight as multiplied: float32, or blocks of 8 or 4 bits with a float32 scale each. Matrices that the model's file keeps in
+ * blocks of no more bits are multiplied from these blocks.
+ */
 export type WeightBits = 32 | 8 | 4;
 
-/** Weights that share a scale. 64 is up to 1.25 times faster than 32 on the CPU provider. */
+/** Weights that share a scale, where the backend makes the blocks. 64 is up to 1.25 times faster than 32 on the CPU provider. */
 export const BLOCK_SIZE = 64;
 
 /** One matrix multiplication: the rows of `parts`, stacked, times an input of `columns` values. */
@@ -47,12 +52,43 @@ export function headLinear(config: ModelConfig, bits: WeightBits): LinearLayer {
   return { name: 'head', parts: [part], rows: config.vocabularySize, columns: config.hiddenSize, bits };
 }
 
-/** All multiplications of a model whose weights are stored quantised, in a fixed order. */
-export function quantizedLinears(config: ModelConfig, bits: WeightBits, headBits: WeightBits): LinearLayer[] {
+/** All multiplications of a model, in a fixed order. */
+export function modelLinears(config: ModelConfig, bits: WeightBits, headBits: WeightBits): LinearLayer[] {
   const linears: LinearLayer[] = [];
   for (let layer = 0; layer < config.layers; layer++) linears.push(...Object.values(layerLinears(config, layer, bits)));
-  linears.push(headLinear(config, headBits));
-  return linears.filter((linear) => linear.bits !== 32);
+  return [...linears, headLinear(config, headBits)];
+}
+
+/** The multiplications whose weights the backend quantises. */
+export function quantizedLinears(
+  { config, tensors }: Pick<LoadedModel, 'config' | 'tensors'>,
+  bits: WeightBits,
+  headBits: WeightBits,
+): LinearLayer[] {
+  return modelLinears(config, bits, headBits).filter(
+    (linear) => linear.bits !== 32 && storedBlocks(tensors, linear) === null,
+  );
+}
+
+/** The weights of a multiplication as the file has them: the parts are in the same blocks. */
+interface StoredBlocks extends Pick<BlockedTensor, 'dtype' | 'blockSize'> {
+  readonly parts: readonly BlockedTensor[];
+}
+
+/** The blocks from which a multiplication takes its weights; null if the file has others, or blocks of more bits than the layer's. */
+function storedBlocks(tensors: TensorStore, { parts, bits }: LinearLayer): StoredBlocks | null {
+  const blocked = parts.map((part) => tensors.info(part)).filter(isBlocked);
+  const [first] = blocked;
+  if (first === undefined || blocked.length < parts.length || bitsOf(first.dtype) > bits) return null;
+  const { dtype, blockSize } = first;
+  const same = blocked.every((each) => each.dtype === dtype && each.blockSize === blockSize);
+  return same ? { dtype, blockSize, parts: blocked } : null;
+}
+
+/** Bits with which a multiplication's weights are kept on the device. */
+export function heldBits(tensors: TensorStore, linear: LinearLayer): number {
+  const stored = storedBlocks(tensors, linear);
+  return stored === null ? linear.bits : bitsOf(stored.dtype);
 }
 
 /** Place of a quantised layer: `values` is `[rows, blocks, BLOCK_SIZE × bits / 8]`, `scales` is `[rows × blocks]`. */
@@ -79,7 +115,10 @@ export class WeightNodes {
 
   /** A whole tensor as float32. The session widens a narrower tensor once, when it folds constants. */
   tensor(name: string): string {
-    const { dtype, shape, file, offset, bytes } = this.#tensors.info(name);
+    const info = this.#tensors.info(name);
+    if (isBlocked(info))
+      throw new ModelError('unsupported-model', `"${name}" is in blocks, which only a decoder's matrices may be`);
+    const { dtype, shape, file, offset, bytes } = info;
     if (dtype === 'F32') return this.#graph.external(name, ElementType.float32, shape, { file, offset, bytes });
     const type: ElementTypeNumber = dtype === 'F16' ? ElementType.float16 : ElementType.bfloat16;
     const widened = `${name}:float32`;
@@ -93,24 +132,81 @@ export class WeightNodes {
 
   readonly #widened = new Set<string>();
 
-  /** `[…, columns] → […, rows]`. Hugging Face stores one row per output, hence the transposed right side. */
-  multiply(x: string, linear: LinearLayer): string {
-    if (linear.bits !== 32) return this.#multiplyQuantized(x, linear);
-    const parts = linear.parts.map((part) => this.tensor(part));
-    const weight =
-      parts.length === 1 ? parts[0] : this.#graph.node('Concat', parts, `${linear.name}:weight`, { axis: 0 });
-    return this.#graph.node('FusedMatMul', [x, weight], linear.name, { transB: 1, alpha: { float: 1 } });
+  /** Rows of a matrix as float32. */
+  rows(name: string, indices: string, output: string): string {
+    const info = this.#tensors.info(name);
+    if (!isBlocked(info)) return this.#graph.node('Gather', [this.tensor(name), indices], output);
+    const { dtype, blockSize, levels, scales } = info;
+    const [rows = 0, blocks = 0, blockBytes = 0] = levels.shape;
+    const { uint8, float32 } = ElementType;
+    const inputs = [
+      this.#graph.external(`${name}:rows`, uint8, [rows, blocks * blockBytes], levels),
+      indices,
+      this.#graph.external(`${name}:row-scales`, float32, scales.shape, scales),
+    ];
+    const attributes = { bits: bitsOf(dtype), block_size: blockSize, gather_axis: 0, quantize_axis: 1 };
+    return this.#graph.node('GatherBlockQuantized', inputs, output, attributes);
   }
 
-  #multiplyQuantized(x: string, { name, rows, columns, bits }: LinearLayer): string {
+  /** `[…, columns] → […, rows]`. Hugging Face stores one row per output, hence the transposed right side. */
+  multiply(x: string, linear: LinearLayer): string {
+    const { name, parts, columns, bits } = linear;
+    const stored = storedBlocks(this.#tensors, linear);
+    if (stored !== null) return this.#multiplyStored(x, linear, stored);
+    if (bits !== 32) return this.#multiplyQuantized(x, linear);
+    const infos = parts.map((part) => this.#tensors.info(part));
+    if (infos.some(isBlocked)) {
+      const results = parts.map((part, i) => {
+        const [rows = 0] = infos[i]?.shape ?? [];
+        return this.multiply(x, { name: `${name}:${i}`, parts: [part], rows, columns, bits });
+      });
+      return this.#graph.node('Concat', results, name, { axis: -1 });
+    }
+    const weight = this.#stacked(
+      parts.map((part) => this.tensor(part)),
+      `${name}:weight`,
+    );
+    return this.#graph.node('FusedMatMul', [x, weight], name, { transB: 1, alpha: { float: 1 } });
+  }
+
+  /** One constant of several, row below row; the session joins them once. */
+  #stacked(parts: readonly string[], name: string): string {
+    const [first = ''] = parts;
+    return parts.length === 1 ? first : this.#graph.node('Concat', parts, name, { axis: 0 });
+  }
+
+  #multiplyStored(x: string, linear: LinearLayer, { dtype, blockSize, parts }: StoredBlocks): string {
+    const { uint8, float32 } = ElementType;
+    const constant = (kind: 'levels' | 'scales', type: ElementTypeNumber) => {
+      const names = parts.map((part, i) =>
+        this.#graph.external(`${linear.parts[i]}:${kind}`, type, part[kind].shape, part[kind]),
+      );
+      return this.#stacked(names, `${linear.name}:${kind}`);
+    };
+    const weights = [constant('levels', uint8), constant('scales', float32)] as const;
+    return this.#multiplyBlocks(x, linear, weights, bitsOf(dtype), blockSize);
+  }
+
+  #multiplyQuantized(x: string, linear: LinearLayer): string {
+    const { name, rows, columns, bits } = linear;
     const ranges = this.#quantized.get(name);
     if (ranges === undefined) throw new Error(`No quantised weights were made for ${name}.`);
     const blocks = Math.ceil(columns / BLOCK_SIZE);
     const blockBytes = (BLOCK_SIZE * bits) / 8;
     const values = this.#graph.external(`${name}:values`, ElementType.uint8, [rows, blocks, blockBytes], ranges.values);
     const scales = this.#graph.external(`${name}:scales`, ElementType.float32, [rows * blocks], ranges.scales);
+    return this.#multiplyBlocks(x, linear, [values, scales], bits, BLOCK_SIZE);
+  }
+
+  #multiplyBlocks(
+    x: string,
+    { name, rows, columns }: LinearLayer,
+    weights: readonly [levels: string, scales: string],
+    bits: number,
+    blockSize: number,
+  ): string {
     // Level 4 multiplies in int8; lower levels are up to 180 times slower on the CPU provider.
-    const attributes = { K: columns, N: rows, bits, block_size: BLOCK_SIZE, accuracy_level: 4 };
-    return this.#graph.node('MatMulNBits', [x, values, scales], name, attributes);
+    const attributes = { K: columns, N: rows, bits, block_size: blockSize, accuracy_level: 4 };
+    return this.#graph.node('MatMulNBits', [x, ...weights], name, attributes);
   }
 }

@@ -36,7 +36,7 @@ export async function dequantizedModel(
 ): Promise<LoadedModel> {
   const widened = new Map<string, Float32Array>();
   const ranges = await quantizedWeights(model, bits, headBits, cacheDirectory);
-  for (const linear of quantizedLinears(model.config, bits, headBits)) {
+  for (const linear of quantizedLinears(model, bits, headBits)) {
     const range = ranges.get(linear.name);
     if (range === undefined || linear.bits === 32)
       throw new Error(`No quantised weights were made for ${linear.name}.`);

@@ -1,7 +1,7 @@
 import { copyFile, mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expectedTensors, type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
-import { readSafetensorsHeader, readTensor, type TensorInfo, writeSafetensors } from '#gpu-host/models/safetensors.ts';
+import { type FloatTensor, readSafetensorsHeader, readTensor, writeSafetensors } from '#gpu-host/models/safetensors.ts';
 
 /**
  * Writes a model again with an adapter's matrices multiplied out and added to its weights, `W + scale · B · A`: a model without an adapter
@@ -28,7 +28,7 @@ export async function mergedModel(model: LoadedModel, adapter: string, directory
   return loadModel(directory);
 }
 
-function merged(weight: Float32Array, columns: number, a: TensorInfo, b: TensorInfo, scale: number): Float32Array {
+function merged(weight: Float32Array, columns: number, a: FloatTensor, b: FloatTensor, scale: number): Float32Array {
   const [down, up] = [readTensor(a), readTensor(b)];
   const rank = up.length / (weight.length / columns);
   return weight.map((value, at) => {

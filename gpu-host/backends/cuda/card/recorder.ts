@@ -1,7 +1,7 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import { PROJECTIONS } from '#gpu-host/models/adapter-config.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
+import type { LoadedModel } from '#gpu-host/models/load.ts';
 import type {
   Backend,
   Device,
@@ -12,6 +12,7 @@ import type {
   TopTokens,
 } from '../../backend.ts';
 import { rotaryFrequencies } from '../../rotary.ts';
+import { tensorPlaces } from '../weights.ts';
 import type { FixtureWriter } from './fixture-writer.ts';
 
 /** These constants must match `native/harness/fixture.h`. */
@@ -74,12 +75,11 @@ export class Recorder implements Backend {
     out.unsigned(reference.pageSize, reference.pageCount);
     out.array(rotaryFrequencies(config));
     out.string(weights);
-    const tensors = expectedTensors(config);
+    const tensors = tensorPlaces(model);
     out.unsigned(tensors.length);
-    for (const [name, shape] of tensors) {
-      const { dtype, offset } = model.tensors.info(name);
+    for (const { name, type, offset, count } of tensors) {
       out.string(name);
-      out.unsigned(TENSOR_TYPE[dtype], offset, product(shape));
+      out.unsigned(TENSOR_TYPE[type], offset, count);
     }
     out.unsigned(adapters.size);
     for (const adapter of adapters.values()) writeAdapter(out, adapter, config.layers);
@@ -303,8 +303,4 @@ function writeAdapter(out: FixtureWriter, adapter: LoadedAdapter, layers: number
     out.array(a);
     out.array(b.map((value) => value * adapter.scale));
   }
-}
-
-function product(shape: readonly number[]): number {
-  return shape.reduce((size, dimension) => size * dimension, 1);
 }

@@ -14,6 +14,8 @@ import { TYPES } from './types.ts';
 /** Dimensions that blocks of 32 values fit. */
 const SHAPE = { hiddenSize: 64, intermediateSize: 96, headDim: 16, vocabularySize: 300 } as const;
 
+const GOLDEN = join(import.meta.dirname, 'fixtures/blocks-golden.json');
+
 describe('convertGguf', () => {
   let directory: string;
   let file: string;
@@ -87,18 +89,40 @@ describe('convertGguf', () => {
     assert.deepEqual(greedy(asStored, 'interleaved'), greedy(await convert(parts)));
   });
 
-  it('keeps the type of plain values, and writes values in blocks as floats', async () => {
+  it('keeps the type of plain values, and blocks where ours hold the same values', async () => {
     const model = await original();
     const name = 'model.layers.1.mlp.down_proj.weight';
     const scales: Record<Encoding, number> = { F32: 0, F16: 2 ** -11, BF16: 2 ** -7, Q8_0: 0.005, Q4_0: 0.08 };
+    const blocks: Partial<Record<Encoding, string>> = { Q8_0: 'int8', Q4_0: 'int4' };
     for (const [encoding, error] of Object.entries(scales) as [Encoding, number][]) {
       const { tensors } = await convert(modelParts(model, encoding));
-      assert.equal(tensors.info(name).dtype, encoding.startsWith('Q') ? 'F32' : encoding);
+      assert.equal(tensors.info(name).dtype, blocks[encoding] ?? encoding);
       const [exact, values] = [model.tensors.read(name), tensors.read(name)];
       const largest = Math.max(...exact.map(Math.abs));
       const worst = Math.max(...values.map((value, i) => Math.abs(value - exact[i]!)));
       assert.ok(worst <= error * largest, `${encoding}: ${worst / largest}`);
       if (error > 0) assert.notDeepEqual(values, exact);
+    }
+  });
+
+  it("reads matrices of every type back as llama.cpp's own package decodes them", async () => {
+    const golden = JSON.parse(await readFile(GOLDEN, 'utf8'));
+    const size = 256;
+    const parts = modelParts(await original({ hiddenSize: size, intermediateSize: size }), 'F32');
+    for (const [number, { name, decode, exact }] of Object.entries(TYPES)) {
+      if (decode === undefined) continue;
+      const tiled = (hex: string, bytes: number) =>
+        Buffer.concat(Array<Buffer>(Math.ceil(bytes / (hex.length / 2))).fill(Buffer.from(hex, 'hex')), bytes);
+      const { blocks, values } = golden[name];
+      const bytes = tiled(blocks, (4 * size * size * blocks.length) / values.length);
+      const tensors = parts.tensors.map((tensor) =>
+        tensor.name === 'blk.0.ffn_down.weight' ? { ...tensor, type: Number(number), bytes } : tensor,
+      );
+      const converted = await convert({ ...parts, tensors });
+      const stored = 'model.layers.0.mlp.down_proj.weight';
+      assert.equal(converted.tensors.info(stored).dtype, exact?.dtype ?? 'F32');
+      const expected = new Float32Array(new Uint8Array(tiled(values, 4 * size * size)).buffer);
+      assert.deepEqual(converted.tensors.read(stored), expected, name);
     }
   });
 
@@ -138,6 +162,24 @@ describe('convertGguf', () => {
     await refuses(withDivisors(divisors.with(3, 9)), { code: 'unsupported-model', message: /rope scaling/ });
   });
 
+  it('reads linear scaling of positions under its two keys, with and without the type', async () => {
+    const model = await original();
+    const parts = modelParts(model, 'F32');
+    const type: Entry = ['llama.rope.scaling.type', 'text', 'linear'];
+    const none: Entry = ['llama.rope.scaling.type', 'text', 'none'];
+    const factor: Entry = ['llama.rope.scaling.factor', 'f32', 4];
+    for (const [entries, ropeScaling] of [
+      [[type, factor], { factor: 4 }],
+      [[factor], { factor: 4 }],
+      [[['llama.rope.scale_linear', 'f32', 2]], { factor: 2 }],
+      [[none, factor], null],
+      [[type], null],
+    ] as const) {
+      const scaled = { ...parts, metadata: [...parts.metadata, ...entries] };
+      assert.deepEqual((await convert(scaled)).config, { ...model.config, ropeScaling }, JSON.stringify(entries));
+    }
+  });
+
   it('refuses a model that Pie does not compute, with the reason', async () => {
     const parts = modelParts(await original(), 'F32');
     const extra = { name: 'blk.0.attn_q.bias', shape: [64], type: 0, bytes: Buffer.alloc(256) };
@@ -171,7 +213,7 @@ describe('convertGguf', () => {
 
 describe('blocks of values', () => {
   it("decode as llama.cpp's own package decodes them", async () => {
-    const golden = JSON.parse(await readFile(join(import.meta.dirname, 'fixtures/blocks-golden.json'), 'utf8'));
+    const golden = JSON.parse(await readFile(GOLDEN, 'utf8'));
     const blocked = Object.values(TYPES).filter(({ decode }) => decode !== undefined);
     assert.deepEqual(blocked.map(({ name }) => name).sort(), Object.keys(golden).sort());
     for (const { name, values, bytes, decode } of blocked) {

@@ -1,6 +1,7 @@
 import { closeSync, openSync, readSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { bitsOf, blockedNames } from '../../blocks.ts';
 import { configToJson, type ModelConfig } from '../../config.ts';
 import { ModelError } from '../../errors.ts';
 import { expectedTensors } from '../../load.ts';
@@ -9,6 +10,7 @@ import { loadTokenizer } from '../../tokenizer.ts';
 import { ggufConfig } from './config.ts';
 import { type GgufTensor, readGgufHeader } from './header.ts';
 import { ggufTokenizer, specialIds } from './tokenizer.ts';
+import type { ExactBlocks } from './types.ts';
 
 /** Bytes of the values that a conversion holds at a time, as floats; a row or a head may be larger. */
 const PIECE_BYTES = 4 << 20;
@@ -38,7 +40,8 @@ const OUTSIDE: Readonly<Record<string, string>> = {
 const DIVISORS = 'rope_freqs.weight';
 
 /**
- * Converts a GGUF file to Hugging Face layout in `directory`. Values in blocks become 32-bit floats, others keep their type.
+ * Converts a GGUF file to Hugging Face layout in `directory`. Values in blocks become blocks of ours where these hold exactly the same
+ * values, else 32-bit floats. Other values keep their type.
  *
  * For the architecture `llama`, GGUF has the query and key rows in the order of a rotation of neighbouring pairs (0 with 1, 2 with 3, …).
  * Hugging Face rotates the first half of a head against the second; the converter restores that order.
@@ -60,7 +63,8 @@ export async function convertGguf(
     const json = (name: string, value: unknown) =>
       writeFile(join(directory, name), `${JSON.stringify(value, null, 1)}\n`);
     await json('config.json', configToJson(config));
-    await json('tokenizer.json', tokenizer);
+    // Without indentation, which would double the text of a million merges.
+    await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(tokenizer));
     await json('tokenizer_config.json', settings);
     // A tokenizer that cannot be used is refused before gigabytes of weights are written.
     await loadTokenizer(directory);
@@ -73,7 +77,7 @@ export async function convertGguf(
 function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string, GgufTensor>): TensorSource[] {
   const unused = new Set(tensors.keys());
   unused.delete(DIVISORS);
-  const sources = expectedTensors(config).map(([name, shape]): TensorSource => {
+  const sources = expectedTensors(config).flatMap(([name, shape]): TensorSource[] => {
     const [, layer, inLayer = ''] = /^model\.layers\.(\d+)\.(.+)$/.exec(name) ?? [];
     const stored = layer === undefined ? (OUTSIDE[name] ?? name) : `blk.${layer}.${IN_LAYER[inLayer] ?? inLayer}`;
     const tensor = tensors.get(stored);
@@ -87,7 +91,9 @@ function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string,
     unused.delete(stored);
     const pairs = config.family === 'llama' && /\.(q|k)_proj\.weight$/.test(name);
     const rowsOfHead = pairs ? config.headDim : 0;
-    return { name, shape, dtype: tensor.type.plain ?? 'F32', data: () => pieces(fd, tensor, rowsOfHead) };
+    const { exact, plain = 'F32' } = tensor.type;
+    if (exact !== undefined && shape.length === 2) return inBlocks(fd, name, tensor, exact, rowsOfHead);
+    return [{ name, shape, dtype: plain, data: () => values(fd, tensor, rowsOfHead) }];
   });
   const [first] = unused;
   if (first !== undefined) {
@@ -96,25 +102,60 @@ function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string,
   return sources;
 }
 
-/** A tensor's values as safetensors stores them, some rows at a time. With `rowsOfHead`, the rows of each head take Hugging Face's order. */
-function* pieces(fd: number, { type, shape, offset, bytes }: GgufTensor, rowsOfHead: number): Generator<Uint8Array> {
+/** A matrix as levels and scales. Its bytes are read twice, so that neither has to be kept. */
+function inBlocks(
+  fd: number,
+  name: string,
+  tensor: GgufTensor,
+  { dtype, blockSize, levels, scales }: ExactBlocks,
+  rowsOfHead: number,
+): TensorSource[] {
+  const [rows = 0, columns = 0] = tensor.shape;
+  const shape = [rows, columns / blockSize];
+  const names = blockedNames(name, dtype);
+  const parts = function* (of: (source: DataView) => Uint8Array | Float32Array): Generator<Uint8Array> {
+    for (const piece of pieces(fd, tensor, rowsOfHead)) yield bytesOf(of(viewOf(piece)));
+  };
+  const levelsShape = [...shape, (blockSize * bitsOf(dtype)) / 8];
+  return [
+    { name: names.levels, shape: levelsShape, dtype: 'U8', data: () => parts(levels) },
+    { name: names.scales, shape, data: () => parts(scales) },
+  ];
+}
+
+/** A tensor's values as safetensors stores them. */
+function* values(fd: number, tensor: GgufTensor, rowsOfHead: number): Generator<Uint8Array> {
+  const { type } = tensor;
+  for (const piece of pieces(fd, tensor, rowsOfHead)) {
+    if (type.decode === undefined) {
+      yield piece;
+      continue;
+    }
+    const decoded = new Float32Array((piece.length / type.bytes) * type.values);
+    type.decode(viewOf(piece), decoded);
+    yield bytesOf(decoded);
+  }
+}
+
+/** A tensor's bytes, some rows at a time. With `rowsOfHead`, the rows of each head take Hugging Face's order. */
+function* pieces(fd: number, { shape, offset, bytes }: GgufTensor, rowsOfHead: number): Generator<Uint8Array> {
   const columns = shape.at(-1) ?? 1;
   const rows = shape.slice(0, -1).reduce((product, dimension) => product * dimension, 1);
   const rowBytes = bytes / rows;
   const unit = rowsOfHead || 1;
   const step = unit * Math.max(1, Math.floor(PIECE_BYTES / (4 * columns * unit)));
   for (let row = 0; row < rows; row += step) {
-    const count = Math.min(step, rows - row);
-    const read = readAt(fd, offset + row * rowBytes, count * rowBytes);
-    const stored = rowsOfHead > 0 ? halvesOfHeads(read, rowBytes, rowsOfHead) : read;
-    if (type.decode === undefined) {
-      yield stored;
-      continue;
-    }
-    const values = new Float32Array(count * columns);
-    type.decode(new DataView(stored.buffer, stored.byteOffset, stored.byteLength), values);
-    yield new Uint8Array(values.buffer);
+    const read = readAt(fd, offset + row * rowBytes, Math.min(step, rows - row) * rowBytes);
+    yield rowsOfHead > 0 ? halvesOfHeads(read, rowBytes, rowsOfHead) : read;
   }
+}
+
+function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
+  return new DataView(buffer, byteOffset, byteLength);
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: Uint8Array | Float32Array): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 /** Per head: rows 0, 2, 4, … become the first half, rows 1, 3, 5, … the second. Blocks never span rows, so rows of any type move as bytes. */

@@ -1,3 +1,5 @@
+import { type BlockedTensor, bitsOf, dequantize } from '../../blocks.ts';
+
 /** How a GGUF tensor's values are stored: blocks of `values` values in `bytes` bytes, none of which spans two rows. */
 export interface TensorType {
   readonly name: string;
@@ -7,6 +9,14 @@ export interface TensorType {
   readonly plain?: 'F32' | 'F16' | 'BF16';
   /** Writes the values of the blocks in `source` to `target`. */
   decode?(source: DataView, target: Float32Array): void;
+  /** For types that are a level around a middle times a scale: the same blocks, in Pie's own order. */
+  readonly exact?: ExactBlocks;
+}
+
+/** Blocks of ours that hold exactly the values of a type. */
+export interface ExactBlocks extends Pick<BlockedTensor, 'dtype' | 'blockSize'> {
+  levels(source: DataView): Uint8Array;
+  scales(source: DataView): Float32Array;
 }
 
 /** Values of a block of the formats with one scale, and of the K-quants. */
@@ -22,12 +32,16 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
   0: { name: 'F32', values: 1, bytes: 4, plain: 'F32' },
   1: { name: 'F16', values: 1, bytes: 2, plain: 'F16' },
   30: { name: 'BF16', values: 1, bytes: 2, plain: 'BF16' },
-  2: blocks('Q4_0', SMALL, 18, (block, at, out, to) => {
-    const scale = block.getFloat16(at, true);
-    nibbles(block, at + 2, SMALL, (i, value) => {
-      out[to + i] = scale * (value - 8);
-    });
-  }),
+  2: exact(
+    'Q4_0',
+    SMALL,
+    18,
+    { dtype: 'int4', blockSize: 32 },
+    {
+      levels: (block, at, set) => nibbles(block, at + 2, SMALL, set),
+      scales: (block, at, set) => set(0, block.getFloat16(at, true)),
+    },
+  ),
   3: blocks('Q4_1', SMALL, 20, (block, at, out, to) => {
     const scale = block.getFloat16(at, true);
     const least = block.getFloat16(at + 2, true);
@@ -50,10 +64,18 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
       out[to + i] = Math.fround(scale * (value + 16 * ((high >>> i) & 1))) + least;
     });
   }),
-  8: blocks('Q8_0', SMALL, 34, (block, at, out, to) => {
-    const scale = block.getFloat16(at, true);
-    for (let i = 0; i < SMALL; i++) out[to + i] = scale * block.getInt8(at + 2 + i);
-  }),
+  8: exact(
+    'Q8_0',
+    SMALL,
+    34,
+    { dtype: 'int8', blockSize: 32 },
+    {
+      levels(block, at, set) {
+        for (let i = 0; i < SMALL; i++) set(i, block.getInt8(at + 2 + i) + 128);
+      },
+      scales: (block, at, set) => set(0, block.getFloat16(at, true)),
+    },
+  ),
   12: blocks('Q4_K', LARGE, 144, (block, at, out, to) => {
     groupsOf32(block, at, (group, scale, least) => {
       for (let i = 0; i < 32; i++) {
@@ -71,18 +93,30 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
       }
     });
   }),
-  14: blocks('Q6_K', LARGE, 210, (block, at, out, to) => {
-    const scale = block.getFloat16(at + 208, true);
-    for (let i = 0; i < LARGE; i++) {
-      // Each half of the block has four groups of 32: two in the low nibbles of 64 bytes, two in the high ones, with two more bits each in 32 bytes.
-      const half = i >> 7;
-      const group = (i >> 5) & 3;
-      const low = block.getUint8(at + 64 * half + 32 * (group & 1) + (i & 31)) >> (group < 2 ? 0 : 4);
-      const high = block.getUint8(at + 128 + 32 * half + (i & 31)) >> (2 * group);
-      const value = (low & 15) + 16 * (high & 3) - 32;
-      out[to + i] = Math.fround(scale * block.getInt8(at + 192 + (i >> 4))) * value;
-    }
-  }),
+  // llama.cpp keeps the output head of a Q4_0 file in this type.
+  14: exact(
+    'Q6_K',
+    LARGE,
+    210,
+    { dtype: 'int8', blockSize: 16 },
+    {
+      levels(block, at, set) {
+        for (let i = 0; i < LARGE; i++) {
+          // Each half of the block has four groups of 32: two in the low nibbles of 64 bytes, two in the high ones, with two more bits each in 32 bytes.
+          const half = i >> 7;
+          const group = (i >> 5) & 3;
+          const low = block.getUint8(at + 64 * half + 32 * (group & 1) + (i & 31)) >> (group < 2 ? 0 : 4);
+          const high = block.getUint8(at + 128 + 32 * half + (i & 31)) >> (2 * group);
+          set(i, (low & 15) + 16 * (high & 3) - 32 + 128);
+        }
+      },
+      scales(block, at, set) {
+        const scale = block.getFloat16(at + 208, true);
+        // A product of 11 and 8 bits is exact in 32.
+        for (let i = 0; i < LARGE / 16; i++) set(i, scale * block.getInt8(at + 192 + i));
+      },
+    },
+  ),
 };
 
 type DecodeBlock = (block: DataView, at: number, out: Float32Array, to: number) => void;
@@ -95,6 +129,50 @@ function blocks(name: string, values: number, bytes: number, decodeBlock: Decode
     decode(source, target) {
       for (let at = 0, to = 0; at < source.byteLength; at += bytes, to += values) decodeBlock(source, at, target, to);
     },
+  };
+}
+
+/** Reads one block of the file. */
+interface ReadBlock {
+  levels(block: DataView, at: number, set: (i: number, level: number) => void): void;
+  scales(block: DataView, at: number, set: (i: number, scale: number) => void): void;
+}
+
+/** A type of which each block becomes blocks of ours, with the same values. */
+function exact(
+  name: string,
+  values: number,
+  bytes: number,
+  { dtype, blockSize }: Pick<BlockedTensor, 'dtype' | 'blockSize'>,
+  read: ReadBlock,
+): TensorType {
+  const bits = bitsOf(dtype);
+  const levels = (source: DataView): Uint8Array => {
+    const all = new Uint8Array((source.byteLength / bytes) * ((values * bits) / 8));
+    for (let at = 0, to = 0; at < source.byteLength; at += bytes, to += values) {
+      read.levels(source, at, (i, level) => {
+        if (bits === 8) all[to + i] = level;
+        else all[(to + i) >> 1] = (all[(to + i) >> 1] as number) | (level << ((i & 1) * 4));
+      });
+    }
+    return all;
+  };
+  const scales = (source: DataView): Float32Array => {
+    const all = new Float32Array((source.byteLength / bytes) * (values / blockSize));
+    for (let at = 0, to = 0; at < source.byteLength; at += bytes, to += values / blockSize) {
+      read.scales(source, at, (i, scale) => {
+        all[to + i] = scale;
+      });
+    }
+    return all;
+  };
+  return {
+    name,
+    values,
+    bytes,
+    exact: { dtype, blockSize, levels, scales },
+    decode: (source, target) =>
+      target.set(dequantize({ levels: levels(source), scales: scales(source) }, dtype, blockSize)),
   };
 }
 

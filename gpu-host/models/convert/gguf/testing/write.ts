@@ -70,16 +70,22 @@ export type Encoding = 'F32' | 'F16' | 'BF16' | 'Q8_0' | 'Q4_0';
  * A model of the Llama family in GGUF. Query and key rows are reordered from Hugging Face's halves to llama.cpp's interleaved pairs where
  * llama.cpp rotates those, so that the file computes the same function.
  *
+ * @param encoding of every matrix, or of each by its name in the file
  * @param tokenizer generated names by default
  */
-export function modelParts(model: LoadedModel, encoding: Encoding, tokenizer?: readonly Entry[]): FileParts {
+export function modelParts(
+  model: LoadedModel,
+  encoding: Encoding | ((tensor: string) => Encoding),
+  tokenizer?: readonly Entry[],
+): FileParts {
   const { config, tensors } = model;
+  const encodingOf = typeof encoding === 'function' ? encoding : () => encoding;
   const list: Tensor[] = [];
   const add = (name: string, source: string, heads = 0): void => {
     const { shape } = tensors.info(source);
     const values = tensors.read(source);
     const ordered = heads > 0 && config.family === 'llama' ? interleave(values, heads, shape) : values;
-    list.push({ name, shape, ...encoded(ordered, shape.length === 1 ? 'F32' : encoding) });
+    list.push({ name, shape, ...encoded(ordered, shape.length === 1 ? 'F32' : encodingOf(name)) });
   };
   add('token_embd.weight', 'model.embed_tokens.weight');
   for (let layer = 0; layer < config.layers; layer++) {

@@ -1,0 +1,72 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { isBlocked, tensorsOf } from './blocks.ts';
+import { expectedTensors, type LoadedModel, openTensors } from './load.ts';
+import { randomModel } from './random-model.ts';
+import { readStoredTensors, type TensorSource, writeSafetensors } from './safetensors.ts';
+import { blockedModel } from './testing/blocked-model.ts';
+import { widenBlocks } from './widen.ts';
+
+describe('matrices in blocks', () => {
+  let directory: string;
+  let model: LoadedModel;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-blocks-'));
+    model = await randomModel(join(directory, 'model'), { hiddenSize: 64, intermediateSize: 96, headDim: 16 }, 3);
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  it('are found by their two tensors, and only where these fit each other', async () => {
+    const file = join(directory, 'model.safetensors');
+    const bytes = (name: string, ...shape: number[]): TensorSource => ({
+      ...{ name, shape, dtype: 'U8' },
+      data: () => [Uint8Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, i) => i)],
+    });
+    const scales = (name: string, ...shape: number[]): TensorSource => ({
+      ...{ name: `${name}.scales`, shape },
+      data: () => Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, i) => i + 1),
+    });
+    await writeSafetensors(file, [
+      ...[bytes('a.int8', 2, 1, 16), scales('a', 2, 1)],
+      ...[bytes('b.int4', 1, 2, 16), scales('b', 1, 2)],
+      ...[bytes('lone.int8', 2, 1, 32), bytes('plain', 2, 32)],
+      ...[bytes('other.int8', 2, 1, 32), scales('other', 1, 2)],
+      ...[bytes('wide.int8', 2, 1, 64), scales('wide', 2, 1)],
+      ...[bytes('flat.int8', 2, 32), scales('flat', 2, 1)],
+    ]);
+    const found = tensorsOf(readStoredTensors(file));
+    const blocked = [...found].flatMap(([name, info]) => (isBlocked(info) ? [[name, info.shape, info.blockSize]] : []));
+    assert.deepEqual(blocked, [
+      ['a', [2, 16], 16],
+      ['b', [1, 64], 32],
+    ]);
+    assert.ok(![...found.keys()].some((name) => name === 'plain' || /int[48]$/.test(name)));
+    const tensors = await openTensors(directory);
+    assert.deepEqual(
+      [...tensors.read('a')],
+      [...Array.from({ length: 16 }, (_, i) => i - 128), ...Array.from({ length: 16 }, (_, i) => 2 * (i + 16 - 128))],
+    );
+    // Each byte's low half first.
+    assert.deepEqual(
+      [...tensors.read('b').subarray(0, 4), ...tensors.read('b').subarray(-2)],
+      [-8, -8, -7, -8, 14, -14],
+    );
+  });
+
+  it('become plain floats for a backend that reads nothing else, once', async () => {
+    const blocked = await blockedModel(model, 'Q8_0', directory);
+    const wide = await widenBlocks(blocked);
+    const again = await widenBlocks(blocked);
+    for (const [name, shape] of expectedTensors(model.config)) {
+      const info = wide.tensors.info(name);
+      assert.ok(!isBlocked(info));
+      assert.deepEqual([info.shape, again.tensors.info(name)], [shape, info]);
+      assert.deepEqual(wide.tensors.read(name), blocked.tensors.read(name));
+    }
+    assert.ok(!(await readdir(blocked.directory)).some((name) => name.endsWith('.partial')));
+    assert.equal(await widenBlocks(model), model);
+  });
+});

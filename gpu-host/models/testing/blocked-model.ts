@@ -1,0 +1,18 @@
+import { mkdtemp, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { convertGguf } from '../convert/gguf/convert.ts';
+import { type Encoding, ggufFile, modelParts } from '../convert/gguf/testing/write.ts';
+import { type LoadedModel, loadModel } from '../load.ts';
+
+/** The model with its matrices in blocks, as the conversion of a GGUF file leaves them in a new folder of `directory`. */
+export async function blockedModel(
+  model: LoadedModel,
+  encoding: Encoding | ((tensor: string) => Encoding),
+  directory: string,
+): Promise<LoadedModel> {
+  const folder = await mkdtemp(join(directory, 'blocked-'));
+  const file = join(folder, 'model.gguf');
+  await writeFile(file, ggufFile(modelParts(model, encoding)));
+  await convertGguf(file, folder);
+  return loadModel(folder);
+}
