@@ -21,7 +21,9 @@ const FIRST_PIECE = FIRST_BYTE + 256;
 const MAX_PIECE_BYTES = 1024;
 /** Bounds the sum of length² over pieces, which the time of finding merges follows. Gemma's 256,000 pieces have 10 million, and 580,604 merges. */
 const MAX_MERGE_WORK = 1 << 26;
-const MAX_MERGES = 1 << 20;
+const MAX_MERGES = 3 << 18;
+/** Bounds the text of all merges, and so the memory that the tokenizer takes: Gemma's have less than 10 million characters. */
+const MAX_MERGE_CHARACTERS = 1 << 24;
 
 /**
  * Reads llama2.c's tokenizer.bin: a length, then score, length and bytes of each piece.
@@ -146,22 +148,40 @@ function mergesOf(pieces: readonly Piece[], vocabulary: ReadonlyMap<string, numb
   const work = pieces.reduce((sum, { text }) => sum + text.length ** 2, 0);
   if (work > MAX_MERGE_WORK)
     throw new ModelError('malformed-tokenizer', `the vocabulary has too many long tokens for ${MAX_MERGE_WORK} steps`);
-  const merges: { left: string; right: string; score: number; pieceId: number; leftId: number; rightId: number }[] = [];
-  for (const [pieceId, { text, score, kind }] of pieces.entries()) {
+  // Ids of the merges' pieces, and of their parts: objects would take 60 MB more.
+  const wholes: number[] = [];
+  const lefts: number[] = [];
+  const rights: number[] = [];
+  let characters = 0;
+  for (const [pieceId, { text, kind }] of pieces.entries()) {
     if (kind !== 'normal') continue;
     for (let cut = 1; cut < text.length; cut++) {
       // A cut inside a surrogate pair would not be text.
       if ((text.charCodeAt(cut) & 0xfc00) === 0xdc00) continue;
-      const left = text.slice(0, cut);
-      const right = text.slice(cut);
-      const leftId = vocabulary.get(left);
-      const rightId = vocabulary.get(right);
+      const leftId = vocabulary.get(text.slice(0, cut));
+      const rightId = leftId === undefined ? undefined : vocabulary.get(text.slice(cut));
       if (leftId === undefined || rightId === undefined) continue;
-      if (merges.length === MAX_MERGES)
-        throw new ModelError('malformed-tokenizer', `the vocabulary gives more than ${MAX_MERGES} merges`);
-      merges.push({ left, right, score, pieceId, leftId, rightId });
+      characters += text.length;
+      if (wholes.length === MAX_MERGES || characters > MAX_MERGE_CHARACTERS) {
+        throw new ModelError(
+          'malformed-tokenizer',
+          `the vocabulary gives more than ${MAX_MERGES} merges, or ${MAX_MERGE_CHARACTERS} characters of merges`,
+        );
+      }
+      wholes.push(pieceId);
+      lefts.push(leftId);
+      rights.push(rightId);
     }
   }
-  merges.sort((a, b) => b.score - a.score || a.pieceId - b.pieceId || a.leftId - b.leftId || a.rightId - b.rightId);
-  return merges.map(({ left, right }) => [left, right]);
+  const at = (list: readonly number[], i: number) => list[i] as number;
+  const textOf = (id: number) => (pieces[id] as Piece).text;
+  const scoreOf = (merge: number) => (pieces[at(wholes, merge)] as Piece).score;
+  const order = Uint32Array.from(wholes.keys()).sort(
+    (a, b) =>
+      scoreOf(b) - scoreOf(a) ||
+      at(wholes, a) - at(wholes, b) ||
+      at(lefts, a) - at(lefts, b) ||
+      at(rights, a) - at(rights, b),
+  );
+  return Array.from(order, (merge) => [textOf(at(lefts, merge)), textOf(at(rights, merge))]);
 }

@@ -198,8 +198,13 @@ describe('ggufTokenizer', () => {
     const all = Array.from({ length: 2 ** 17 - 2 }, (_, id) => normal((id + 2).toString(2).slice(-length(id + 2))));
     assert.throws(() => sentencePieceTokenizer(all), {
       code: 'malformed-tokenizer',
-      message: /more than 1048576 merges/,
+      message: /more than 786432 merges/,
     });
+    // The runs of up to 96 equal characters give 4,560 merges for each of 60 characters, of 64 characters on average.
+    const runs = Array.from({ length: 60 * 96 }, (_, id) =>
+      normal(String.fromCodePoint(0x4e00 + Math.floor(id / 96)).repeat(1 + (id % 96))),
+    );
+    assert.throws(() => sentencePieceTokenizer(runs), { code: 'malformed-tokenizer', message: /characters of merges/ });
   });
 
   // These tests download tokenizers of 45 MB.
