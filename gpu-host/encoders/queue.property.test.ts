@@ -82,13 +82,64 @@ test('the oldest workflow goes first, and other calls find the same texts ahead 
   assert.deepEqual(order, [3, 1, 1, 2, 4, 5]);
 });
 
-test('a workflow is overtaken by so many calls only', () => {
+test('workflows are overtaken by 64 batches of work, all together and not one after another', () => {
   const queue = new EncodeQueue<Call>();
-  queue.add({ ...call(0, 'a', 10), query: 1 });
-  for (let number = 1; number <= 200; number++) queue.add({ ...call(number, 'a', 10), query: 0 });
-  let before = 0;
-  while (queue.take(10)[0]?.call.number !== 0) before++;
-  assert.equal(before, 64);
+  for (let number = 1; number <= 3; number++) queue.add({ ...call(number, 'a', 10), query: number });
+  const batches: (number | undefined)[] = [];
+  for (let number = 4; number <= 200; number++) {
+    queue.add({ ...call(number, 'a', 5, 5), query: 0 });
+    batches.push(queue.take(10)[0]?.call.number);
+  }
+  assert.deepEqual(
+    [1, 2, 3].map((number) => batches.indexOf(number)),
+    [64, 65, 66],
+  );
+});
+
+test('no call waits for more work that came later than it may, whoever sends it', () => {
+  let [most, overtaken] = [0, 0];
+  for (let seed = 1; seed <= 60; seed++) {
+    const below = seeded(seed);
+    const queue = new EncodeQueue<Call>();
+    const maxTokens = 20 + below(40);
+    const tenants = 1 + below(2);
+    /** Tokens of each tenant that were taken, and for each waiting call those after which it is through if nothing overtakes it. */
+    const taken = new Map<string, number>();
+    const due = new Map<Call, number>();
+    const left = ({ lengths, taken: from }: Call) => lengths.subarray(from).reduce((sum, length) => sum + length, 0);
+    const take = () => {
+      for (const { call: of, index } of queue.take(maxTokens)) {
+        const now = (taken.get(of.tenant) ?? 0) + (of.lengths[index] ?? 0);
+        taken.set(of.tenant, now);
+        if (index < of.lengths.length - 1) continue;
+        const late = (now - (due.get(of) ?? 0)) / maxTokens;
+        due.delete(of);
+        assert.ok(late <= (of.query === undefined ? 0 : 65), `seed ${seed}: ${of.number} is ${late} batches late`);
+        most = Math.max(most, late);
+        if (late > 0) overtaken++;
+      }
+    };
+    const send = (number: number) => {
+      // Most work is that of old workflows, so that young ones are overtaken as long as they may be.
+      const query = seed % 2 === 0 && below(12) === 0 ? undefined : below(3) === 0 ? number : below(4);
+      const lengths = Array.from({ length: 1 + below(4) }, () => 1 + below(15));
+      const added = { ...call(number, `tenant-${below(tenants)}`, ...lengths), query };
+      const ahead = [...due.keys()].reduce((sum, each) => sum + (each.tenant === added.tenant ? left(each) : 0), 0);
+      due.set(added, (taken.get(added.tenant) ?? 0) + ahead + left(added));
+      queue.add(added);
+    };
+    for (let number = 0; number < 600; number++) {
+      send(number);
+      if (below(3) === 0) take();
+      if (below(40) > 0) continue;
+      const victim = [...due.keys()][below(due.size)];
+      if (victim) queue.remove(victim);
+      if (victim) due.delete(victim);
+    }
+    while (!queue.isEmpty) take();
+    assert.equal(due.size, 0, `seed ${seed}`);
+  }
+  assert.ok(most > 60 && overtaken > 1000, `${overtaken} calls, ${most} batches at most`);
 });
 
 test('a tenant with long texts does not keep others from their turn', () => {
