@@ -10,7 +10,7 @@ import type { BatchPolicy } from './policies/policy.ts';
 import { BatchQueue } from './queue.ts';
 import { Rotation } from './rotation.ts';
 import type { Scoreboard } from './scoreboard.ts';
-import { type BatchLimits, DEFAULT_LIMITS, selectForwards } from './select.ts';
+import { type BatchLimits, DEFAULT_LIMITS, mostShortTokens, selectForwards } from './select.ts';
 import { LatencyTurns } from './targets.ts';
 import { takeTurnsInTopology } from './topology.ts';
 import { isMoreUrgent, lendUrgency, relendUrgency, sortByUrgency } from './urgency.ts';
@@ -367,7 +367,7 @@ export class Batcher {
     }
     const lists = [this.#forwards, this.#projections, this.#encodings];
     for (const calls of lists) {
-      if (this.#deep.size > 0) takeTurnsInTopology(calls, agingMs);
+      if (this.#deep.size > 0) takeTurnsInTopology(calls, agingMs, mostShortTokens(this.limits));
       sortByUrgency(calls, agingMs);
     }
     this.#latency.begin(lists, nowMs);

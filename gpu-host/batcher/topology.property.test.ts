@@ -44,7 +44,7 @@ function callsOf(all: readonly Waiting[], depthOf: (one: Waiting) => number | un
 }
 
 function ordered(calls: readonly BatchCall[]): BatchCall[] {
-  takeTurnsInTopology(calls, AGING_MS);
+  takeTurnsInTopology(calls, AGING_MS, 1);
   const order = [...calls];
   sortByUrgency(order, AGING_MS);
   return order;

@@ -17,16 +17,19 @@ interface Turn {
  *
  * Guests choose the depths, so a depth may only cost its own tenant's calls time. The calls of a tenant that have a depth keep the turns that
  * they have together: every other call finds as many calls ahead of it as without depths. A turn that was taken is used up, so that a call
- * cannot lend its age again and again. A call yields for {@link mostYieldMs} at most and then keeps its turn, so its wait is bounded.
+ * cannot lend its age again and again. Long calls exchange turns among themselves: short ones go before them in any case, and each step of a
+ * run would use up the turn of a prompt, until all prompts had yielded what they may and went in their order of arrival. A call yields for
+ * {@link mostYieldMs} at most and then keeps its turn, so its wait is bounded.
  *
  * @param calls ready calls of one kind
+ * @param mostShort maximum inputs of a call that counts as short
  */
-export function takeTurnsInTopology(calls: readonly BatchCall[], agingMs: number): void {
+export function takeTurnsInTopology(calls: readonly BatchCall[], agingMs: number, mostShort: number): void {
   const groups = new Map<string, BatchCall[]>();
   for (const call of calls) {
     // A call that others wait for has their urgency, and theirs must not go to calls for which they do not wait.
     if (call.depth === undefined || call.links?.lentMs !== undefined) continue;
-    const key = `${call.queue.priority} ${call.queue.tenant}`;
+    const key = `${call.tokens > mostShort} ${call.queue.priority} ${call.queue.tenant}`;
     const group = groups.get(key);
     if (!group) groups.set(key, [call]);
     else if (group.length < MOST_CALLS) group.push(call);

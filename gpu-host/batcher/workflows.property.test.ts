@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { latenciesOfMix } from './testing/workflows.ts';
+import { endsOfPrompts, latenciesOfMix } from './testing/workflows.ts';
 
 const SEEDS = process.env.PIE_TEST_ALL ? 100 : 12;
 
@@ -24,5 +24,16 @@ test('16 mixed workflows end earlier on average when their calls carry depths, a
     );
     assert.ok(mean(gains) >= atLeast, `${maxCalls} calls a batch: ${mean(gains)}`);
     assert.ok(mean(tails) <= 1.05, `${maxCalls} calls a batch: the slowest query takes ${mean(tails)} times as long`);
+  }
+});
+
+test('of many workflows whose prompts wait for long, those that came first end first', (t) => {
+  for (const prompt of [300, 600, 1200]) {
+    const setup = { queries: 16, generations: 8, prompt, tokens: 16, apartMs: 10 };
+    const [plain, deep] = [false, true].map((isDeep) => endsOfPrompts({ ...setup, deep: isDeep }));
+    const gain = mean(plain ?? []) / mean(deep ?? []);
+    t.diagnostic(`prompts of ${prompt} tokens: mean ${gain.toFixed(2)}, last after ${Math.max(...(plain ?? []))} ms`);
+    assert.ok(gain >= 1.4, `prompts of ${prompt} tokens: ${gain}`);
+    assert.ok(Math.max(...(deep ?? [])) <= 1.05 * Math.max(...(plain ?? [])));
   }
 });

@@ -98,6 +98,60 @@ export function latenciesOfMix({ seed, queries: count, apartMs, maxCalls, deep }
   return queries.map(({ startMs, endMs }) => (endMs ?? 0) - startMs);
 }
 
+export interface PromptsSetup {
+  readonly queries: number;
+  /** Generations of each query, with so many tokens in the prompt, and after it. */
+  readonly generations: number;
+  readonly prompt: number;
+  readonly tokens: number;
+  /** Time between two prompts: those of all queries come in turns, as their guests make them. */
+  readonly apartMs: number;
+  readonly deep: boolean;
+}
+
+/** Plays queries of one tenant that have many long prompts each. @returns the time at which each query ends */
+export function endsOfPrompts({ queries, generations, prompt, tokens, apartMs, deep }: PromptsSetup): number[] {
+  const batcher = new Batcher({
+    limits: { maxCalls: 256, maxTokens: 512, agingMs: 250 },
+    grace: { maxMs: 0, stepShare: 0 },
+  });
+  const left = new Array<number>(queries).fill(generations);
+  const ends = new Array<number>(queries).fill(0);
+  let nowMs = 0;
+  let sent = 0;
+  while (left.some((count) => count > 0)) {
+    for (; sent < queries * generations && sent * apartMs <= nowMs; sent++) {
+      const queue = batcher.openQueue(new Scoreboard(), { tenant: 'tenant', query: sent % queries });
+      if (deep) batcher.setDepth(queue, 1);
+      batcher.push(new SimCall(queue, { kind: 'forward', tokens: prompt }, String(sent % queries)), nowMs);
+    }
+    const decision = batcher.next(nowMs);
+    if (decision.kind !== 'batch') {
+      nowMs = sent * apartMs;
+      continue;
+    }
+    nowMs += stepMs(decision.batch.forwards.reduce((sum, grant) => sum + grant.tokens, 0));
+    for (const grant of decision.batch.forwards) {
+      const call = grant.call as SimCall;
+      call.left -= grant.tokens;
+      if (call.left > 0) {
+        batcher.resume(call, nowMs);
+        continue;
+      }
+      batcher.finish(call, nowMs);
+      if (!call.continues) {
+        batcher.push(new SimCall(call.queue, { kind: 'forward', run: true, tokens }, call.name), nowMs);
+        continue;
+      }
+      const query = Number(call.name);
+      left[query] = (left[query] ?? 0) - 1;
+      ends[query] = nowMs;
+    }
+    batcher.ended(nowMs);
+  }
+  return ends;
+}
+
 /** From 2 to 10 generations; each but the first needs none, the one before, or all before. */
 function randomWorkflow(dice: Dice): Generation[] {
   const generations = Array.from({ length: 2 + dice.roll(9) }, (_, i): Generation => {
