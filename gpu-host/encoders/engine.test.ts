@@ -246,6 +246,34 @@ describe('encoders of a GPU host', () => {
     await inferlet.close();
   });
 
+  it('end a call that is given up: its texts are not computed, and the others go on', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    watched.gate = promise;
+    const [inferlet, other] = ['gives-up', 'goes-on'].map((id) => open(id, 'one-tenant'));
+    const before = watched.batches.length;
+    const [running, waiting] = [new AbortController(), new AbortController()];
+    const first = inferlet!.encode('small', call([text(20)]), running.signal);
+    while (watched.batches.length === before) await new Promise((next) => setImmediate(next));
+    const second = inferlet!.encode('small', call([text(21), text(22)]), waiting.signal);
+    const third = other!.encode('small', call([text(23)]));
+    must(await other!.encode('small', call([])));
+    running.abort();
+    waiting.abort();
+    for (const outcome of await Promise.all([first, second])) {
+      assert.equal(outcome.tag === 'err' && outcome.val.tag, 'closed');
+    }
+    resolve();
+    const [expectedVector] = await expected([text(23)]);
+    assert.ok(Math.abs((must(await third)[0] ?? 0) - (expectedVector?.[0] ?? 1)) < 1e-5);
+    // What the device had begun is computed; what waited is not.
+    assert.deepEqual(
+      watched.batches.slice(before).map(({ length }) => length),
+      [1, 1],
+    );
+    assert.equal(host.stats().encoders[0]?.waitingCalls, 0);
+    await Promise.all([inferlet!.close(), other!.close()]);
+  });
+
   it('forget an inferlet that ends, and charge it for the batch that it was in', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;

@@ -68,6 +68,8 @@ interface EncodeCall {
 /** One inferlet's calls. */
 interface InferletCalls {
   readonly calls: Set<EncodeCall>;
+  /** Those that want an answer, by their id. */
+  readonly byId: Map<number, EncodeCall>;
   readonly heap: Taken;
   readonly values: Taken;
 }
@@ -133,8 +135,18 @@ export class EncoderEngine {
     const { query } = port;
     const call: EncodeCall = { tenant, port, id, results, ...inOrder(operation), taken: 0, query, left, bytes: held };
     inferlet.calls.add(call);
+    if (id !== 0) inferlet.byId.set(id, call);
     this.#queue.add(call);
     this.#wake();
+  }
+
+  /** Ends a call of an inferlet with an error. Texts of it in the batch on the device are computed and paid for. */
+  stopCall(port: EncodePort, id: number): void {
+    const call = this.#inferlets.get(port)?.byId.get(id);
+    if (!call) return;
+    this.#queue.remove(call);
+    this.#finish(call);
+    this.#answer(port, id, () => encodeError(port.writer, id, STOPPED));
   }
 
   /** Forgets the calls of an inferlet. Calls `released` when the device computes none of its texts. */
@@ -182,7 +194,7 @@ export class EncoderEngine {
 
   #newInferlet({ owner: { tenant } }: EncodePort): InferletCalls {
     const taken = (shares: HostBytes['heap']) => new Taken(shares, tenant, LEAST_BYTES);
-    return { calls: new Set(), heap: taken(this.#bytes.heap), values: taken(this.#bytes.values) };
+    return { calls: new Set(), byId: new Map(), heap: taken(this.#bytes.heap), values: taken(this.#bytes.values) };
   }
 
   #wake(): void {
@@ -253,6 +265,7 @@ export class EncoderEngine {
   #finish(call: EncodeCall): boolean {
     const inferlet = this.#inferlets.get(call.port);
     if (!inferlet?.calls.delete(call)) return false;
+    inferlet.byId.delete(call.id);
     inferlet.heap.add(-CALL_HEAP_BYTES);
     inferlet.values.add(-call.bytes);
     if (inferlet.calls.size === 0) this.#inferlets.delete(call.port);
@@ -310,6 +323,7 @@ const lengthOf = ({ call, index }: PickedText<EncodeCall>): number => call.lengt
 
 const NOTHING = { batches: 0, texts: 0, tokens: 0, failedCalls: 0 };
 const EMPTY = new Float32Array(0);
+const STOPPED = handlerError('closed', 'the inferlet gave up the call');
 const FAILED = handlerError('internal', 'the encoder failed; its log on the GPU host says why');
 const TOO_MANY = handlerError(
   'limit-exceeded',

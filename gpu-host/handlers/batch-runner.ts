@@ -238,6 +238,7 @@ export class BatchRunner {
   #sequence(call: DeviceCall, tokens: number): SequenceInput {
     // Making room for an earlier call may have ended this call's inferlet.
     if (call.hostQueue.space.closed) throw new Error('the inferlet has ended');
+    call.hostQueue.checkGoesOn();
     const { adapter } = call;
     const prepared = call.prepare(tokens);
     return this.#checkedSequence(adapter ? { ...prepared, adapter } : prepared);

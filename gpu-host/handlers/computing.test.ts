@@ -44,6 +44,26 @@ withWorkbench('what calls compute', (handler) => {
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
   });
 
+  handler('a stopped queue computes no further call, frees its memory, and leaves other queues alone', async (b) => {
+    const own = b.pages(2);
+    must(await b.fill(own.subarray(0, 1), PROMPT.slice(0, 4)));
+    const expected = await b.oracle.top([...PROMPT.slice(0, 4), 7], [0, 1, 2, 3, 4], 1, 5);
+    const waiting = b.fill(own, PROMPT.slice(4), 4);
+    b.send({ op: 'stop-queue' });
+    assert.equal(tagOf(await waiting), 'cancelled');
+    assert.equal(tagOf(await b.fill(own.subarray(1), PROMPT.slice(4), 4, own.subarray(0, 1))), 'cancelled');
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'cancelled');
+    const queue = b.inferlet.createQueue('tiny');
+    const request = { tokens: ids(7), positions: ids(4), inPages: own.subarray(0, 1), outPages: NONE, rows: 1 };
+    const output = { tag: 'distributions', val: 5 } as const;
+    const { distributions } = must(
+      await b.inferlet.ask(queue, { op: 'step', request: { ...request, mask: undefined, output } }),
+    );
+    same(distributions[0]!, expected, 'the slots that were filled before');
+    b.inferlet.freePages(b.queue, own);
+    assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
+  });
+
   handler('a prefill split into many forwards, into any slots, is one prefill', async (b) => {
     const expected = await b.oracle.top([...PROMPT, 7], [...PROMPT.keys(), PROMPT.length], 1, 5);
     const own = b.pages(4);

@@ -57,6 +57,7 @@ export class EmbedImageCall extends HostCall implements OpenImage {
 
   /** The image for the device. @throws CallFault when the call is invalid */
   prepare(): Uint8Array {
+    this.hostQueue.checkGoesOn();
     if (this.#refused) throw fault(this.#refused.tag, this.#refused.val);
     if (!this.#vision) throw fault('unsupported', 'this model takes no images; ask runtime.model-traits');
     const { positions, embeds } = this.#operation;

@@ -3,6 +3,7 @@ import type { BatchQueue } from '../batcher/queue.ts';
 import { Scoreboard } from '../batcher/scoreboard.ts';
 import type { LatencyTargets } from '../batcher/targets.ts';
 import { EmbedSpace } from '../memory/embeds.ts';
+import { fault } from '../memory/fault.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
 import type { PageSpace, SpaceOwner } from '../memory/space.ts';
 import type { HandlerError } from '../protocol/errors.ts';
@@ -156,9 +157,20 @@ export class HostQueue {
   readonly order: BatchQueue;
   /** First error since the last `synchronize`. */
   failure: HandlerError | undefined;
+  #isStopped = false;
 
   constructor(space: ModelSpace, order: BatchQueue) {
     this.space = space;
     this.order = order;
+  }
+
+  /** Lets the device begin no further call of the queue. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  /** @throws CallFault when the queue was stopped */
+  checkGoesOn(): void {
+    if (this.#isStopped) throw fault('cancelled', 'the inferlet has stopped the queue');
   }
 }

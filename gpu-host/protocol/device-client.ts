@@ -108,15 +108,23 @@ export class DeviceClient {
     return this.#ask(queue, operation, OPERATIONS[operation.op].answer as Answer<AnswerOf<Asked>>);
   }
 
-  /** Encodes texts on the encoder of that name: see `encode` in the table of operations. */
+  /** Encodes texts on the encoder of that name: see `encode` in the table of operations. `signal` ends the call. */
   encode(
     name: string,
     texts: Pick<Operation<'encode'>, 'tokens' | 'lengths' | 'firsts'>,
+    signal?: AbortSignal,
   ): Promise<Outcome<Float32Array>> {
     const encoder = this.#encoders.findIndex((known) => known.name === name);
     if (encoder < 0)
       return Promise.resolve(err(handlerError('not-found', `the GPU host has no encoder named ${name}`)));
-    return this.#issuer.ask(0, { op: 'encode', encoder, ...texts }, floatsOf);
+    let call = 0;
+    const done = this.#issuer.ask(0, { op: 'encode', encoder, ...texts }, floatsOf, (id) => {
+      call = id;
+    });
+    if (call === 0 || !signal) return done;
+    const stop = () => this.#issuer.send(0, { op: 'encode-stop' }, call);
+    signal.addEventListener('abort', stop);
+    return done.finally(() => signal.removeEventListener('abort', stop));
   }
 
   closeQueue(queue: number): void {

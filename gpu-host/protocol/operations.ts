@@ -93,6 +93,8 @@ export const OPERATIONS = {
   'close-queue': row(4, {}),
   'set-priority': row(5, { priority: i32 }, SENT),
   'set-depth': row(54, { depth: u32 }, SENT),
+  /** Not ordered: calls of the queue that the device has not begun fail. */
+  'stop-queue': row(56, {}, SENT),
   'allocate-pages': row(6, ALLOCATE),
   'free-pages': row(7, { pages: addresses }),
   'allocate-embeds': row(8, ALLOCATE),
@@ -178,6 +180,8 @@ export const OPERATIONS = {
    * Ordered by no queue. The encoder is its index in the hello.
    */
   encode: row(53, { encoder: u32, tokens: list, lengths: list, firsts: list }),
+  /** Ends the `encode` that the header's id names, if it is not over: its texts are not computed, and it is answered. */
+  'encode-stop': row(55, {}),
 } as const satisfies Record<string, Row<Fields, Answer<unknown> | typeof SENT | undefined>>;
 
 export type OperationName = keyof typeof OPERATIONS;
@@ -208,7 +212,7 @@ export type QueuedOperation = Operation<
     OperationName,
     | ('open-inferlet' | 'close-inferlet' | 'create-queue' | 'close-queue' | 'set-priority' | 'set-depth')
     | ('run-stop' | 'run-consumed' | 'run-piped' | 'image-pixels' | 'image-failed')
-    | ('set-waiting' | 'set-span' | 'set-tenant-limit' | 'encode')
+    | ('stop-queue' | 'set-waiting' | 'set-span' | 'set-tenant-limit' | 'encode' | 'encode-stop')
   >
 >;
 

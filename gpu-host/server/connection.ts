@@ -50,6 +50,7 @@ type QueueCall = Exclude<
       | 'run-consumed'
       | 'run-stop'
       | 'run-piped'
+      | 'encode-stop'
       | 'image-pixels'
       | 'image-failed'
       | 'encode';
@@ -323,6 +324,7 @@ export class Connection implements ResultSink {
     else if (call.op === 'run-consumed') inferlet.run(call.id)?.consumed(call.tokens);
     else if (call.op === 'run-stop') inferlet.run(call.id)?.stop();
     else if (call.op === 'run-piped') inferlet.run(call.id)?.piped();
+    else if (call.op === 'encode-stop') inferlet.stopEncoding(call.id);
     else if (call.op === 'image-pixels') inferlet.image(call.id)?.pixels(call.pixels);
     else if (call.op === 'image-failed') inferlet.image(call.id)?.refuse(call.why);
     else if (inferlet.dead) inferlet.refuse(call.id, inferlet.dead);
@@ -350,6 +352,9 @@ export class Connection implements ResultSink {
       case 'set-depth':
         engine.batcher.setDepth(queue.order, call.depth);
         inferlet.marksCalls = true;
+        break;
+      case 'stop-queue':
+        queue.stop();
         break;
       default:
         engine.submit(queue, call.id, call, bytes);

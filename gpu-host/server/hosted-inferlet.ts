@@ -161,6 +161,11 @@ export class HostedInferlet implements ReplyPort, Attempted {
     engine.submit(this, id, operation, bytes);
   }
 
+  /** Ends the `encode` of call `id`, if it is not over. */
+  stopEncoding(id: number): void {
+    for (const engine of this.#encoders) engine.stopCall(this, id);
+  }
+
   setWaiting(waiting: boolean): void {
     this.#waiting = waiting;
     for (const [engine, space] of this.#spaces) engine.setWaiting(space, waiting);

@@ -58,6 +58,28 @@ describe('encoding calls of an inferlet', () => {
     await next.end();
   });
 
+  it('end when the guest drops the future, in the worker or on the device', async () => {
+    const guest = open({ tokens: 1_000_000 });
+    const text = 'the king of france '.repeat(8);
+    const { tokens } = value(await embed(guest, [text]));
+    const before = await textsEncoded();
+    const counted = guest.inferlet.inputTokens;
+    const calling = guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', ['queen']);
+    TestInferlet.releaseFuture(calling);
+    assert.equal(failureOf(await calling), 'closed');
+    assert.deepEqual([guest.inferlet.inputTokens, await textsEncoded()], [counted, before]);
+    // The call waits on the device behind those of many texts.
+    const ahead = Array.from({ length: 6 }, () => embed(guest, new Array<string>(256).fill(text)));
+    const waiting = guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', ['queen']);
+    const sent = () => guest.inferlet.inputTokens > counted + ahead.length * 256 * tokens;
+    while (!sent()) await new Promise((resolve) => setImmediate(resolve));
+    TestInferlet.releaseFuture(waiting);
+    assert.equal(failureOf(await waiting), 'closed');
+    for (const each of ahead) value(await each);
+    value(await embed(guest, ['queen']));
+    await guest.end();
+  });
+
   it('do not reach the device when the inferlet ends while a worker tokenizes', async () => {
     const guest = open();
     const before = await textsEncoded();

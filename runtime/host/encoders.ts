@@ -1,6 +1,8 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { EncoderInfo, EncoderKind, Scores, Vectors } from '#wit/generated/host.ts';
+import { withRelease } from '../lowering/future-release.ts';
 import type { GrantedEncoder, Inferlet } from './inferlet.ts';
+import { DROPPED } from './sleepers.ts';
 
 /** Limits of one call, beyond those of the GPU host. A worker takes some hundred milliseconds for so many characters. */
 const MAX_TEXTS = 256;
@@ -14,26 +16,29 @@ export const embedding = {
     })),
 
   embed: (inferlet: Inferlet, model: string, texts: readonly string[]): Promise<Outcome<Vectors>> =>
-    encode(inferlet, 'embedding', model, texts),
+    endedByDrop((signal) => encode(inferlet, signal, 'embedding', model, texts)),
 };
 
 /** `wit/rerank.wit`. */
 export const rerank = {
-  rerank: async (
-    inferlet: Inferlet,
-    model: string,
-    query: string,
-    documents: readonly string[],
-  ): Promise<Outcome<Scores>> => {
-    const outcome = await encode(inferlet, 'reranker', model, documents, query);
-    if (outcome.tag === 'err') return outcome;
-    const { values, tokens, cut } = outcome.val;
-    return ok({ values, tokens, cut });
-  },
+  rerank: (inferlet: Inferlet, model: string, query: string, documents: readonly string[]): Promise<Outcome<Scores>> =>
+    endedByDrop(async (signal) => {
+      const outcome = await encode(inferlet, signal, 'reranker', model, documents, query);
+      if (outcome.tag === 'err') return outcome;
+      const { values, tokens, cut } = outcome.val;
+      return ok({ values, tokens, cut });
+    }),
 };
+
+/** The outcome of a call whose signal is aborted when the inferlet drops the future. */
+function endedByDrop<T>(call: (signal: AbortSignal) => Promise<Outcome<T>>): Promise<Outcome<T>> {
+  const dropped = new AbortController();
+  return withRelease(call(dropped.signal), () => dropped.abort());
+}
 
 async function encode(
   inferlet: Inferlet,
+  signal: AbortSignal,
   kind: EncoderKind,
   model: string,
   texts: readonly string[],
@@ -48,12 +53,13 @@ async function encode(
   if (encoded.tag === 'err') return encoded;
   // A worker finishes the texts of an inferlet that has ended. A device opened now would stay open.
   if (inferlet.stopped) return err(inferlet.stopped);
+  if (signal.aborted) return err(DROPPED);
   const { cut, ...inputs } = encoded.val;
   const tokens = inputs.tokens.length;
   const overLimit = inferlet.refuseTokens(tokens);
   if (overLimit) return err(overLimit);
   inferlet.count(tokens, 0);
-  const outcome = await inferlet.device(connection).encode(summary.name, inputs);
+  const outcome = await inferlet.device(connection).encode(summary.name, inputs, signal);
   return outcome.tag === 'ok' ? ok({ size: summary.size, values: outcome.val, tokens, cut }) : outcome;
 }
 

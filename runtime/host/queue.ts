@@ -72,6 +72,8 @@ export const queue = {
     device?.send(id, { op: 'set-priority', priority }),
   '[method]queue.set-depth': (_inferlet: Inferlet, { device, id }: DeviceQueue, depth: number): void =>
     device?.send(id, { op: 'set-depth', depth }),
+  '[method]queue.stop': (_inferlet: Inferlet, { device, id }: DeviceQueue): void =>
+    device?.send(id, { op: 'stop-queue' }),
   '[method]queue.synchronize': (inferlet: Inferlet, self: DeviceQueue): Promise<Outcome<undefined>> => {
     const { steps } = inferlet.hooks;
     return steps ? steps.answered(self, self.synchronize()) : self.synchronize();

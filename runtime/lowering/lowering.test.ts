@@ -47,7 +47,7 @@ const FORGETFUL = `
     return input;
   }`;
 
-/** Reads two futures, drops one settled and one unsettled future, and forgets one. */
+/** Reads two futures, drops a settled one, an unsettled one, and one whose read it gives up, and forgets one. */
 const HOLDER = `
   import { Queue } from 'pie:inferlet/queue@0.1.0';
   import { sleep } from 'pie:inferlet/runtime@0.1.0';
@@ -61,9 +61,14 @@ const HOLDER = `
     await sleep(1).read();
     settled.drop();
     queue.synchronize().drop();
+    const waiting = queue.synchronize();
+    const reading = waiting.read();
+    waiting.cancelRead();
+    const failure = await reading.catch((reason) => reason);
+    waiting.drop();
     globalThis.kept = queue.synchronize();
     await sleep(1).read();
-    return 'done';
+    return failure;
   }`;
 
 describe('the lean lowering', () => {
@@ -121,6 +126,7 @@ describe('the lean lowering', () => {
       () => new Promise((resolve) => setImmediate(resolve, { tag: 'ok' })),
       () => Promise.resolve({ tag: 'ok' }),
       () => new Promise(() => undefined),
+      () => new Promise(() => undefined),
       () => Promise.resolve({ tag: 'ok' }),
     ];
     const synchronize = () => {
@@ -130,10 +136,10 @@ describe('the lean lowering', () => {
     const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': synchronize } };
     const holder = await testProgram(await testArtifact(await testComponent(HOLDER)));
     const execution = instantiate(holder, compileWorld(table), OPTIONS);
-    assert.deepEqual(await execution.start(''), { kind: 'returned', ok: true, text: 'done' });
+    assert.deepEqual(await execution.start(''), { kind: 'returned', ok: true, text: 'future read cancelled' });
     execution.dispose();
     // The last future is neither read nor dropped.
-    assert.deepEqual(told, ['future 0', 'future 1', 'future 2', 'future 3']);
+    assert.deepEqual(told, ['future 0', 'future 1', 'future 2', 'future 3', 'future 4']);
   });
 
   it('passes on an exception of run as the glue does', async () => {

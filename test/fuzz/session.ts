@@ -122,6 +122,7 @@ export class HostileSession {
       case 2:
         if (random.once(2))
           this.#put(writer, inferlet, queue, 0, { op: 'set-depth', depth: word(random, random.below(20)) });
+        else if (random.once(9)) this.#put(writer, inferlet, queue, 0, { op: 'stop-queue' });
         else this.#put(writer, inferlet, queue, 0, { op: 'set-priority', priority: word(random, random.below(20)) });
         return;
       case 3:
@@ -234,6 +235,7 @@ export class HostileSession {
       case 30:
       case 31:
         this.#encode(writer, inferlet, id);
+        if (random.once(4)) this.#put(writer, inferlet, 0, id, { op: 'encode-stop' });
         return;
       default:
         this.#put(writer, inferlet, queue, this.#runId(), { op: random.once(2) ? 'run-stop' : 'run-piped' });

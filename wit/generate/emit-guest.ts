@@ -30,6 +30,8 @@ const FUTURE = `
   /** A value that the host is still computing. Await \`read()\`; several at once overlap (\`Promise.all\`). */
   export interface Future<T> extends Disposable {
     read(): Promise<T>;
+    /** Gives up a \`read()\` that waits: its promise fails with a text, and the future can be dropped. Throws when none waits. */
+    cancelRead(): void;
     drop(): void;
   }
   /** The exception of a function whose WIT result is an error. */

@@ -1024,6 +1024,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readResult() { return undefined; },
   },
   {
+    interface: 'queue', name: '[method]queue.stop', answering: 'nothing', resource: -1, fallible: false,
+    writeArguments(w, [a0]: readonly [unknown]) { w.handle(0, a0); },
+    readArguments(r) { return [r.handle(0)]; },
+    writeResult() {},
+    readResult() { return undefined; },
+  },
+  {
     interface: 'queue', name: '[method]queue.synchronize', answering: 'future', resource: -1, fallible: true,
     writeArguments(w, [a0]: readonly [unknown]) { w.handle(0, a0); },
     readArguments(r) { return [r.handle(0)]; },

@@ -12,6 +12,8 @@ declare module 'pie:inferlet/types@0.1.0' {
   /** A value that the host is still computing. Await `read()`; several at once overlap (`Promise.all`). */
   export interface Future<T> extends Disposable {
     read(): Promise<T>;
+    /** Gives up a `read()` that waits: its promise fails with a text, and the future can be dropped. Throws when none waits. */
+    cancelRead(): void;
     drop(): void;
   }
   /** The exception of a function whose WIT result is an error. */
@@ -174,6 +176,11 @@ declare module 'pie:inferlet/queue@0.1.0' {
      * calls of `embed` and `rerank` go in the order of invocations, too.
      */
     setDepth(depth: number): void;
+    /**
+     * Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. A prompt that is computed
+     * in parts ends after the part under way. Pages and embeds can still be allocated and freed.
+     */
+    stop(): void;
     /** Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. */
     synchronize(): Future<Outcome<undefined>>;
     drop(): void;
@@ -805,7 +812,8 @@ declare module 'pie:inferlet/embedding@0.1.0' {
   export function encoders(): EncoderInfo[];
   /**
    * The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs
-   * a pass of the encoder; texts of many inferlets are computed together.
+   * a pass of the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts
+   * that the device has not begun are not computed.
    */
   export function embed(model: string, texts: readonly string[]): Future<Outcome<Vectors>>;
   export {};
@@ -827,7 +835,7 @@ declare module 'pie:inferlet/rerank@0.1.0' {
   }
   /**
    * The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the
-   * first reranker.
+   * first reranker. Dropping the future ends the call, as for `embed`.
    */
   export function rerank(model: string, query: string, documents: readonly string[]): Future<Outcome<Scores>>;
   export {};

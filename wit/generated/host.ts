@@ -51,6 +51,11 @@ export interface Queue extends Partial<Disposable> {
    * calls of `embed` and `rerank` go in the order of invocations, too.
    */
   setDepth(depth: number): void;
+  /**
+   * Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. A prompt that is computed
+   * in parts ends after the part under way. Pages and embeds can still be allocated and freed.
+   */
+  stop(): void;
   /** Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. */
   synchronize(): Promise<Outcome<undefined, HandlerError>>;
 }
@@ -887,7 +892,8 @@ export interface EmbeddingHost {
   encoders(): readonly EncoderInfo[];
   /**
    * The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs
-   * a pass of the encoder; texts of many inferlets are computed together.
+   * a pass of the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts
+   * that the device has not begun are not computed.
    */
   embed(model: string, texts: readonly string[]): Promise<Outcome<Vectors, HandlerError>>;
 }
@@ -896,7 +902,7 @@ export interface EmbeddingHost {
 export interface RerankHost {
   /**
    * The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the
-   * first reranker.
+   * first reranker. Dropping the future ends the call, as for `embed`.
    */
   rerank(model: string, query: string, documents: readonly string[]): Promise<Outcome<Scores, HandlerError>>;
 }

@@ -97,6 +97,7 @@ export interface HostFunctions {
     readonly '[constructor]queue': (context: unknown, a0: string) => Queue;
     readonly '[method]queue.set-priority': (context: unknown, a0: Queue, a1: number) => void;
     readonly '[method]queue.set-depth': (context: unknown, a0: Queue, a1: number) => void;
+    readonly '[method]queue.stop': (context: unknown, a0: Queue) => void;
     readonly '[method]queue.synchronize': (context: unknown, a0: Queue) => Promise<Outcome<undefined, HandlerError>>;
     readonly '[resource-drop]queue': (context: unknown, self: Queue) => void;
   };
@@ -291,6 +292,7 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['queue', '[constructor]queue'],
   ['queue', '[method]queue.set-priority'],
   ['queue', '[method]queue.set-depth'],
+  ['queue', '[method]queue.stop'],
   ['queue', '[method]queue.synchronize'],
   ['queue', '[resource-drop]queue'],
   ['allocate', 'page-size'],
@@ -442,131 +444,132 @@ export function lower(host: HostFunctions): Lowering {
   const h19 = host['queue']['[constructor]queue'];
   const h20 = host['queue']['[method]queue.set-priority'];
   const h21 = host['queue']['[method]queue.set-depth'];
-  const h22 = host['queue']['[method]queue.synchronize'];
-  const h23 = host['queue']['[resource-drop]queue'];
-  const h24 = host['allocate']['page-size'];
-  const h25 = host['allocate']['allocate-pages'];
-  const h26 = host['allocate']['free-pages'];
-  const h27 = host['allocate']['allocate-embeds'];
-  const h28 = host['allocate']['free-embeds'];
-  const h29 = host['allocate']['share-pages'];
-  const h30 = host['allocate']['copy-slots'];
-  const h31 = host['allocate']['copy-tokens'];
-  const h32 = host['allocate']['copy-embeds'];
-  const h33 = host['allocate']['export-pages'];
-  const h34 = host['allocate']['import-pages'];
-  const h35 = host['allocate']['unexport'];
-  const h36 = host['allocate']['list-exports'];
-  const h37 = host['allocate']['export-residency'];
-  const h38 = host['allocate']['pin-export'];
-  const h39 = host['allocate']['unpin-export'];
-  const h40 = host['allocate']['retain-export'];
-  const h41 = host['allocate']['prefetch-export'];
-  const h42 = host['allocate']['demote-export'];
-  const h43 = host['forward']['forward'];
-  const h44 = host['forward']['mask-page'];
-  const h45 = host['input-text']['embed-text'];
-  const h46 = host['output-text']['next-distribution'];
-  const h47 = host['output-text']['log-probabilities'];
-  const h48 = host['output-text']['entropy'];
-  const h49 = host['output-text']['read-embed'];
-  const h50 = host['fused']['step'];
-  const h51 = host['fused']['[constructor]run'];
-  const h52 = host['fused']['[method]run.next'];
-  const h53 = host['fused']['[method]run.pipe'];
-  const h54 = host['fused']['[method]run.stop'];
-  const h55 = host['fused']['[resource-drop]run'];
-  const h56 = host['tokenize']['tokenize'];
-  const h57 = host['tokenize']['detokenize'];
-  const h58 = host['tokenize']['special-tokens'];
-  const h59 = host['tokenize']['vocabulary'];
-  const h60 = host['tokenize']['chat-template'];
-  const h61 = host['tokenize']['render-chat'];
-  const h62 = host['tokenize']['[constructor]detokenizer'];
-  const h63 = host['tokenize']['[method]detokenizer.push'];
-  const h64 = host['tokenize']['[method]detokenizer.finish'];
-  const h65 = host['tokenize']['[resource-drop]detokenizer'];
-  const h66 = host['grammar']['step'];
-  const h67 = host['grammar']['verify'];
-  const h68 = host['grammar']['start-run'];
-  const h69 = host['grammar']['[constructor]compiled'];
-  const h70 = host['grammar']['[method]compiled.ready'];
-  const h71 = host['grammar']['[constructor]matcher'];
-  const h72 = host['grammar']['[method]matcher.accept'];
-  const h73 = host['grammar']['[method]matcher.mask'];
-  const h74 = host['grammar']['[method]matcher.status'];
-  const h75 = host['grammar']['[method]matcher.jump'];
-  const h76 = host['grammar']['[method]matcher.fork'];
-  const h77 = host['grammar']['[method]matcher.rollback'];
-  const h78 = host['grammar']['[resource-drop]compiled'];
-  const h79 = host['grammar']['[resource-drop]matcher'];
-  const h80 = host['introspect']['forward-scores'];
-  const h81 = host['kv-files']['remove'];
-  const h82 = host['kv-files']['files'];
-  const h83 = host['kv-files']['[constructor]file'];
-  const h84 = host['kv-files']['[method]file.ready'];
-  const h85 = host['kv-files']['[method]file.tokens'];
-  const h86 = host['kv-files']['[method]file.next-position'];
-  const h87 = host['kv-files']['[method]file.pages'];
-  const h88 = host['kv-files']['[method]file.reserve'];
-  const h89 = host['kv-files']['[method]file.filled'];
-  const h90 = host['kv-files']['[method]file.pred'];
-  const h91 = host['kv-files']['[method]file.fork'];
-  const h92 = host['kv-files']['[method]file.extract'];
-  const h93 = host['kv-files']['[method]file.merge'];
-  const h94 = host['kv-files']['[method]file.save'];
-  const h95 = host['kv-files']['[method]file.unlock'];
-  const h96 = host['kv-files']['[resource-drop]file'];
-  const h97 = host['input-image']['image-dimensions'];
-  const h98 = host['input-image']['image-embeds'];
-  const h99 = host['input-image']['embed-image'];
-  const h100 = host['adapter']['list-adapters'];
-  const h101 = host['adapter']['load-adapter'];
-  const h102 = host['adapter']['forward-with-adapter'];
-  const h103 = host['adapter']['step'];
-  const h104 = host['embedding']['encoders'];
-  const h105 = host['embedding']['embed'];
-  const h106 = host['rerank']['rerank'];
-  const h107 = host['index']['create'];
-  const h108 = host['index']['upsert'];
-  const h109 = host['index']['delete-entries'];
-  const h110 = host['index']['query'];
-  const h111 = host['index']['stats'];
-  const h112 = host['index']['list-indexes'];
-  const h113 = host['index']['drop-index'];
-  const h114 = host['store']['get'];
-  const h115 = host['store']['set'];
-  const h116 = host['store']['compare-and-set'];
-  const h117 = host['store']['delete-key'];
-  const h118 = host['store']['exists'];
-  const h119 = host['store']['list-keys'];
-  const h120 = host['messaging']['broadcast'];
-  const h121 = host['messaging']['push'];
-  const h122 = host['messaging']['pull'];
-  const h123 = host['messaging']['[constructor]subscription'];
-  const h124 = host['messaging']['[method]subscription.ready'];
-  const h125 = host['messaging']['[method]subscription.next'];
-  const h126 = host['messaging']['[method]subscription.unsubscribe'];
-  const h127 = host['messaging']['[resource-drop]subscription'];
-  const h128 = host['http']['[constructor]exchange'];
-  const h129 = host['http']['[method]exchange.head'];
-  const h130 = host['http']['[method]exchange.read'];
-  const h131 = host['http']['[resource-drop]exchange'];
-  const h132 = host['children']['[constructor]child'];
-  const h133 = host['children']['[method]child.started'];
-  const h134 = host['children']['[method]child.send'];
-  const h135 = host['children']['[method]child.close'];
-  const h136 = host['children']['[method]child.receive'];
-  const h137 = host['children']['[method]child.wait'];
-  const h138 = host['children']['[method]child.cancel'];
-  const h139 = host['children']['[resource-drop]child'];
-  const h140 = host['file-exchange']['send-file'];
-  const h141 = host['file-exchange']['receive-file'];
-  const h142 = host['file-exchange']['list-files'];
-  const h143 = host['environment']['get-variable'];
-  const h144 = host['environment']['list-variables'];
-  const h145 = host['person']['ask'];
-  const h146 = host['person']['resumed'];
+  const h22 = host['queue']['[method]queue.stop'];
+  const h23 = host['queue']['[method]queue.synchronize'];
+  const h24 = host['queue']['[resource-drop]queue'];
+  const h25 = host['allocate']['page-size'];
+  const h26 = host['allocate']['allocate-pages'];
+  const h27 = host['allocate']['free-pages'];
+  const h28 = host['allocate']['allocate-embeds'];
+  const h29 = host['allocate']['free-embeds'];
+  const h30 = host['allocate']['share-pages'];
+  const h31 = host['allocate']['copy-slots'];
+  const h32 = host['allocate']['copy-tokens'];
+  const h33 = host['allocate']['copy-embeds'];
+  const h34 = host['allocate']['export-pages'];
+  const h35 = host['allocate']['import-pages'];
+  const h36 = host['allocate']['unexport'];
+  const h37 = host['allocate']['list-exports'];
+  const h38 = host['allocate']['export-residency'];
+  const h39 = host['allocate']['pin-export'];
+  const h40 = host['allocate']['unpin-export'];
+  const h41 = host['allocate']['retain-export'];
+  const h42 = host['allocate']['prefetch-export'];
+  const h43 = host['allocate']['demote-export'];
+  const h44 = host['forward']['forward'];
+  const h45 = host['forward']['mask-page'];
+  const h46 = host['input-text']['embed-text'];
+  const h47 = host['output-text']['next-distribution'];
+  const h48 = host['output-text']['log-probabilities'];
+  const h49 = host['output-text']['entropy'];
+  const h50 = host['output-text']['read-embed'];
+  const h51 = host['fused']['step'];
+  const h52 = host['fused']['[constructor]run'];
+  const h53 = host['fused']['[method]run.next'];
+  const h54 = host['fused']['[method]run.pipe'];
+  const h55 = host['fused']['[method]run.stop'];
+  const h56 = host['fused']['[resource-drop]run'];
+  const h57 = host['tokenize']['tokenize'];
+  const h58 = host['tokenize']['detokenize'];
+  const h59 = host['tokenize']['special-tokens'];
+  const h60 = host['tokenize']['vocabulary'];
+  const h61 = host['tokenize']['chat-template'];
+  const h62 = host['tokenize']['render-chat'];
+  const h63 = host['tokenize']['[constructor]detokenizer'];
+  const h64 = host['tokenize']['[method]detokenizer.push'];
+  const h65 = host['tokenize']['[method]detokenizer.finish'];
+  const h66 = host['tokenize']['[resource-drop]detokenizer'];
+  const h67 = host['grammar']['step'];
+  const h68 = host['grammar']['verify'];
+  const h69 = host['grammar']['start-run'];
+  const h70 = host['grammar']['[constructor]compiled'];
+  const h71 = host['grammar']['[method]compiled.ready'];
+  const h72 = host['grammar']['[constructor]matcher'];
+  const h73 = host['grammar']['[method]matcher.accept'];
+  const h74 = host['grammar']['[method]matcher.mask'];
+  const h75 = host['grammar']['[method]matcher.status'];
+  const h76 = host['grammar']['[method]matcher.jump'];
+  const h77 = host['grammar']['[method]matcher.fork'];
+  const h78 = host['grammar']['[method]matcher.rollback'];
+  const h79 = host['grammar']['[resource-drop]compiled'];
+  const h80 = host['grammar']['[resource-drop]matcher'];
+  const h81 = host['introspect']['forward-scores'];
+  const h82 = host['kv-files']['remove'];
+  const h83 = host['kv-files']['files'];
+  const h84 = host['kv-files']['[constructor]file'];
+  const h85 = host['kv-files']['[method]file.ready'];
+  const h86 = host['kv-files']['[method]file.tokens'];
+  const h87 = host['kv-files']['[method]file.next-position'];
+  const h88 = host['kv-files']['[method]file.pages'];
+  const h89 = host['kv-files']['[method]file.reserve'];
+  const h90 = host['kv-files']['[method]file.filled'];
+  const h91 = host['kv-files']['[method]file.pred'];
+  const h92 = host['kv-files']['[method]file.fork'];
+  const h93 = host['kv-files']['[method]file.extract'];
+  const h94 = host['kv-files']['[method]file.merge'];
+  const h95 = host['kv-files']['[method]file.save'];
+  const h96 = host['kv-files']['[method]file.unlock'];
+  const h97 = host['kv-files']['[resource-drop]file'];
+  const h98 = host['input-image']['image-dimensions'];
+  const h99 = host['input-image']['image-embeds'];
+  const h100 = host['input-image']['embed-image'];
+  const h101 = host['adapter']['list-adapters'];
+  const h102 = host['adapter']['load-adapter'];
+  const h103 = host['adapter']['forward-with-adapter'];
+  const h104 = host['adapter']['step'];
+  const h105 = host['embedding']['encoders'];
+  const h106 = host['embedding']['embed'];
+  const h107 = host['rerank']['rerank'];
+  const h108 = host['index']['create'];
+  const h109 = host['index']['upsert'];
+  const h110 = host['index']['delete-entries'];
+  const h111 = host['index']['query'];
+  const h112 = host['index']['stats'];
+  const h113 = host['index']['list-indexes'];
+  const h114 = host['index']['drop-index'];
+  const h115 = host['store']['get'];
+  const h116 = host['store']['set'];
+  const h117 = host['store']['compare-and-set'];
+  const h118 = host['store']['delete-key'];
+  const h119 = host['store']['exists'];
+  const h120 = host['store']['list-keys'];
+  const h121 = host['messaging']['broadcast'];
+  const h122 = host['messaging']['push'];
+  const h123 = host['messaging']['pull'];
+  const h124 = host['messaging']['[constructor]subscription'];
+  const h125 = host['messaging']['[method]subscription.ready'];
+  const h126 = host['messaging']['[method]subscription.next'];
+  const h127 = host['messaging']['[method]subscription.unsubscribe'];
+  const h128 = host['messaging']['[resource-drop]subscription'];
+  const h129 = host['http']['[constructor]exchange'];
+  const h130 = host['http']['[method]exchange.head'];
+  const h131 = host['http']['[method]exchange.read'];
+  const h132 = host['http']['[resource-drop]exchange'];
+  const h133 = host['children']['[constructor]child'];
+  const h134 = host['children']['[method]child.started'];
+  const h135 = host['children']['[method]child.send'];
+  const h136 = host['children']['[method]child.close'];
+  const h137 = host['children']['[method]child.receive'];
+  const h138 = host['children']['[method]child.wait'];
+  const h139 = host['children']['[method]child.cancel'];
+  const h140 = host['children']['[resource-drop]child'];
+  const h141 = host['file-exchange']['send-file'];
+  const h142 = host['file-exchange']['receive-file'];
+  const h143 = host['file-exchange']['list-files'];
+  const h144 = host['environment']['get-variable'];
+  const h145 = host['environment']['list-variables'];
+  const h146 = host['person']['ask'];
+  const h147 = host['person']['resumed'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -2119,26 +2122,31 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = (a1_0 >>> 0);
       h21(g.context, v0, v1);
     }],
+    ['pie:inferlet/queue@0.1#[method]queue.stop', (g) => (a0_0: number) => {
+      g.enter();
+      const v0 = (g.resource(a0_0, 0) as Queue);
+      h22(g.context, v0);
+    }],
     ['pie:inferlet/queue@0.1#[method]queue.synchronize', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h22(g.context, v0), F[0]);
+      return g.addFuture(h23(g.context, v0), F[0]);
     }],
     ['pie:inferlet/queue@0.1#[resource-drop]queue', (g) => (h: number) => {
       g.enter();
-      h23(g.context, g.takeResource(h, 0) as Queue);
+      h24(g.context, g.takeResource(h, 0) as Queue);
     }],
     ['pie:inferlet/allocate@0.1#page-size', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return h24(g.context, v0);
+      return h25(g.context, v0);
     }],
     ['pie:inferlet/allocate@0.1#allocate-pages', (g) => (a0_0: number, a1_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h25(g.context, v0, v1);
+      const v = h26(g.context, v0, v1);
       store12(g, r, v);
       g.leave();
     }],
@@ -2146,7 +2154,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
-      h26(g.context, v0, v1);
+      h27(g.context, v0, v1);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#allocate-embeds', (g) => (a0_0: number, a1_0: number, r: number) => {
@@ -2154,7 +2162,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h27(g.context, v0, v1);
+      const v = h28(g.context, v0, v1);
       store13(g, r, v);
       g.leave();
     }],
@@ -2162,7 +2170,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
-      h28(g.context, v0, v1);
+      h29(g.context, v0, v1);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#share-pages', (g) => (a0_0: number, a1_0: number, a1_1: number, r: number) => {
@@ -2170,7 +2178,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h29(g.context, v0, v1);
+      const v = h30(g.context, v0, v1);
       store14(g, r, v);
       g.leave();
     }],
@@ -2183,7 +2191,7 @@ export function lower(host: HostFunctions): Lowering {
       const v4 = (a4_0 >>> 0);
       const v5 = (a5_0 >>> 0);
       const v6 = a6_0;
-      h30(g.context, v0, v1, v2, v3, v4, v5, v6);
+      h31(g.context, v0, v1, v2, v3, v4, v5, v6);
     }],
     ['pie:inferlet/allocate@0.1#copy-tokens', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number) => {
       g.enter();
@@ -2192,7 +2200,7 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      h31(g.context, v0, v1, v2, v3, v4);
+      h32(g.context, v0, v1, v2, v3, v4);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#copy-embeds', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
@@ -2200,7 +2208,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
-      h32(g.context, v0, v1, v2);
+      h33(g.context, v0, v1, v2);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#export-pages', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
@@ -2209,7 +2217,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.string(a2_0, a2_1);
       const v3 = (a3_0 !== 0);
-      const v = g.addFuture(h33(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h34(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
@@ -2217,7 +2225,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h34(g.context, v0, v1), F[2]);
+      const v = g.addFuture(h35(g.context, v0, v1), F[2]);
       g.leave();
       return v;
     }],
@@ -2225,20 +2233,20 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h35(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h36(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/allocate@0.1#list-exports', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h36(g.context, v0), F[3]);
+      return g.addFuture(h37(g.context, v0), F[3]);
     }],
     ['pie:inferlet/allocate@0.1#export-residency', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h37(g.context, v0, v1), F[4]);
+      const v = g.addFuture(h38(g.context, v0, v1), F[4]);
       g.leave();
       return v;
     }],
@@ -2247,7 +2255,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h38(g.context, v0, v1, v2), F[4]);
+      const v = g.addFuture(h39(g.context, v0, v1, v2), F[4]);
       g.leave();
       return v;
     }],
@@ -2255,7 +2263,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h39(g.context, v0, v1), F[4]);
+      const v = g.addFuture(h40(g.context, v0, v1), F[4]);
       g.leave();
       return v;
     }],
@@ -2264,7 +2272,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h40(g.context, v0, v1, v2), F[4]);
+      const v = g.addFuture(h41(g.context, v0, v1, v2), F[4]);
       g.leave();
       return v;
     }],
@@ -2272,7 +2280,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h41(g.context, v0, v1), F[4]);
+      const v = g.addFuture(h42(g.context, v0, v1), F[4]);
       g.leave();
       return v;
     }],
@@ -2281,7 +2289,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
       const v2 = lift15(g, a2_0);
-      const v = g.addFuture(h42(g.context, v0, v1, v2), F[4]);
+      const v = g.addFuture(h43(g.context, v0, v1, v2), F[4]);
       g.leave();
       return v;
     }],
@@ -2293,7 +2301,7 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = lift16(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      h43(g.context, v0, v1, v2, v3, v4, v5);
+      h44(g.context, v0, v1, v2, v3, v4, v5);
       g.leave();
     }],
     ['pie:inferlet/forward@0.1#mask-page', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2301,7 +2309,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h44(g.context, v0, v1, v2);
+      h45(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/input-text@0.1#embed-text', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
       g.enter();
@@ -2309,7 +2317,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      h45(g.context, v0, v1, v2, v3);
+      h46(g.context, v0, v1, v2, v3);
       g.leave();
     }],
     ['pie:inferlet/output-text@0.1#next-distribution', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2317,14 +2325,14 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      return g.addFuture(h46(g.context, v0, v1, v2), F[5]);
+      return g.addFuture(h47(g.context, v0, v1, v2), F[5]);
     }],
     ['pie:inferlet/output-text@0.1#log-probabilities', (g) => (a0_0: number, a1_0: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = g.listU32(a2_0, a2_1);
-      const v = g.addFuture(h47(g.context, v0, v1, v2), F[6]);
+      const v = g.addFuture(h48(g.context, v0, v1, v2), F[6]);
       g.leave();
       return v;
     }],
@@ -2332,19 +2340,19 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h48(g.context, v0, v1), F[7]);
+      return g.addFuture(h49(g.context, v0, v1), F[7]);
     }],
     ['pie:inferlet/output-text@0.1#read-embed', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h49(g.context, v0, v1), F[6]);
+      return g.addFuture(h50(g.context, v0, v1), F[6]);
     }],
     ['pie:inferlet/fused@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 84, 4);
       const t = load18(g, p);
-      const v = g.addFuture(h50(g.context, t[0], t[1]), F[8]);
+      const v = g.addFuture(h51(g.context, t[0], t[1]), F[8]);
       g.leave();
       return v;
     }],
@@ -2352,31 +2360,31 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = lift24(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11);
-      const v = g.addResource(1, h51(g.context, v0, v1));
+      const v = g.addResource(1, h52(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/fused@0.1#[method]run.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      return g.addFuture(h52(g.context, v0), F[9]);
+      return g.addFuture(h53(g.context, v0), F[9]);
     }],
     ['pie:inferlet/fused@0.1#[method]run.pipe', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a1_3: number, a1_4: number, a1_5: number, a1_6: number, a1_7: number, a1_8: number, a1_9: number, a1_10: number, a1_11: number, a1_12: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
       const v1 = lift26(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11, a1_12);
-      const v = g.addFuture(h53(g.context, v0, v1), F[10]);
+      const v = g.addFuture(h54(g.context, v0, v1), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/fused@0.1#[method]run.stop', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      h54(g.context, v0);
+      h55(g.context, v0);
     }],
     ['pie:inferlet/fused@0.1#[resource-drop]run', (g) => (h: number) => {
       g.enter();
-      h55(g.context, g.takeResource(h, 1) as Run);
+      h56(g.context, g.takeResource(h, 1) as Run);
     }],
     ['pie:inferlet/tokenize@0.1#tokenize', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
       g.enter();
@@ -2384,7 +2392,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h56(g.context, v0, v1, v2);
+      const v = h57(g.context, v0, v1, v2);
       store30(g, r, v);
       g.leave();
     }],
@@ -2394,7 +2402,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h57(g.context, v0, v1, v2);
+      const v = h58(g.context, v0, v1, v2);
       store31(g, r, v);
       g.leave();
     }],
@@ -2402,7 +2410,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 36, 4);
-      const v = h58(g.context, v0);
+      const v = h59(g.context, v0);
       store32(g, r, v);
       g.leave();
     }],
@@ -2410,7 +2418,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h59(g.context, v0);
+      const v = h60(g.context, v0);
       store37(g, r, v);
       g.leave();
     }],
@@ -2420,7 +2428,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = list39(g, a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h60(g.context, v0, v1, v2);
+      const v = h61(g.context, v0, v1, v2);
       store41(g, r, v);
       g.leave();
     }],
@@ -2429,14 +2437,14 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h61(g.context, v0, v1);
+      const v = h62(g.context, v0, v1);
       store42(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[constructor]detokenizer', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(2, h62(g.context, v0));
+      const v = g.addResource(2, h63(g.context, v0));
       g.leave();
       return v;
     }],
@@ -2445,7 +2453,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       const v1 = g.listU32(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h63(g.context, v0, v1);
+      const v = h64(g.context, v0, v1);
       store43(g, r, v);
       g.leave();
     }],
@@ -2453,19 +2461,19 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       r = g.range(r, 8, 4);
-      const v = h64(g.context, v0);
+      const v = h65(g.context, v0);
       g.putString(r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[resource-drop]detokenizer', (g) => (h: number) => {
       g.enter();
-      h65(g.context, g.takeResource(h, 2) as Detokenizer);
+      h66(g.context, g.takeResource(h, 2) as Detokenizer);
     }],
     ['pie:inferlet/grammar@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 88, 4);
       const t = load44(g, p);
-      const v = g.addFuture(h66(g.context, t[0], t[1], t[2]), F[8]);
+      const v = g.addFuture(h67(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
@@ -2473,7 +2481,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       p = g.range(p, 100, 4);
       const t = load45(g, p);
-      const v = g.addFuture(h67(g.context, t[0], t[1], t[2], t[3]), F[8]);
+      const v = g.addFuture(h68(g.context, t[0], t[1], t[2], t[3]), F[8]);
       g.leave();
       return v;
     }],
@@ -2482,7 +2490,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (g.resource(a1_0, 3) as Matcher);
       const v2 = lift24(g, a2_0, a2_1, a2_2, a2_3, a2_4, a2_5, a2_6, a2_7, a2_8, a2_9, a2_10, a2_11);
-      const v = g.addResource(1, h68(g.context, v0, v1, v2));
+      const v = g.addResource(1, h69(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2490,62 +2498,62 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift47(g, a1_0, a1_1, a1_2);
-      const v = g.addResource(4, h69(g.context, v0, v1));
+      const v = g.addResource(4, h70(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addFuture(h70(g.context, v0), F[0]);
+      return g.addFuture(h71(g.context, v0), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[constructor]matcher', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addResource(3, h71(g.context, v0));
+      return g.addResource(3, h72(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.accept', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = g.listU32(a1_0, a1_1);
-      const v = g.addFuture(h72(g.context, v0, v1), F[11]);
+      const v = g.addFuture(h73(g.context, v0, v1), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.mask', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h73(g.context, v0), F[12]);
+      return g.addFuture(h74(g.context, v0), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.status', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h74(g.context, v0), F[13]);
+      return g.addFuture(h75(g.context, v0), F[13]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.jump', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h75(g.context, v0, v1), F[12]);
+      return g.addFuture(h76(g.context, v0, v1), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addResource(3, h76(g.context, v0));
+      return g.addResource(3, h77(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h77(g.context, v0, v1), F[0]);
+      return g.addFuture(h78(g.context, v0, v1), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]compiled', (g) => (h: number) => {
       g.enter();
-      h78(g.context, g.takeResource(h, 4) as Compiled);
+      h79(g.context, g.takeResource(h, 4) as Compiled);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]matcher', (g) => (h: number) => {
       g.enter();
-      h79(g.context, g.takeResource(h, 3) as Matcher);
+      h80(g.context, g.takeResource(h, 3) as Matcher);
     }],
     ['pie:inferlet/introspect@0.1#forward-scores', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number, a5_0: number, a5_1: number, a5_2: number, a5_3: number, a5_4: number) => {
       g.enter();
@@ -2555,7 +2563,7 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = lift48(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      const v = g.addFuture(h80(g.context, v0, v1, v2, v3, v4, v5), F[6]);
+      const v = g.addFuture(h81(g.context, v0, v1, v2, v3, v4, v5), F[6]);
       g.leave();
       return v;
     }],
@@ -2563,7 +2571,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h81(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h82(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2571,7 +2579,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h82(g.context, v0, v1), F[14]);
+      const v = g.addFuture(h83(g.context, v0, v1), F[14]);
       g.leave();
       return v;
     }],
@@ -2580,30 +2588,30 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = lift49(g, a1_0, a1_1, a1_2);
       const v2 = lift50(g, a2_0);
-      const v = g.addResource(5, h83(g.context, v0, v1, v2));
+      const v = g.addResource(5, h84(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addFuture(h84(g.context, v0), F[0]);
+      return g.addFuture(h85(g.context, v0), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.tokens', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h85(g.context, v0);
+      return h86(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.next-position', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h86(g.context, v0);
+      return h87(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pages', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       r = g.range(r, 8, 4);
-      const v = h87(g.context, v0);
+      const v = h88(g.context, v0);
       g.putU32(r, v);
       g.leave();
     }],
@@ -2612,7 +2620,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h88(g.context, v0, v1);
+      const v = h89(g.context, v0, v1);
       store51(g, r, v);
       g.leave();
     }],
@@ -2621,7 +2629,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h89(g.context, v0, v1, v2);
+      h90(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pred', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
       g.enter();
@@ -2629,21 +2637,21 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = (a3_0 >>> 0);
-      const v = g.addFuture(h90(g.context, v0, v1, v2, v3), F[15]);
+      const v = g.addFuture(h91(g.context, v0, v1, v2, v3), F[15]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addResource(5, h91(g.context, v0));
+      return g.addResource(5, h92(g.context, v0));
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.extract', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = lift52(g, a2_0, a2_1);
-      const v = g.addResource(5, h92(g.context, v0, v1, v2));
+      const v = g.addResource(5, h93(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2652,7 +2660,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (g.resource(a1_0, 5) as File);
       const v2 = (a2_0 !== 0);
-      return g.addFuture(h93(g.context, v0, v1, v2), F[0]);
+      return g.addFuture(h94(g.context, v0, v1, v2), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.save', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a3_0: number) => {
       g.enter();
@@ -2660,24 +2668,24 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       const v3 = lift53(g, a3_0);
-      const v = g.addFuture(h94(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h95(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.unlock', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      h95(g.context, v0);
+      h96(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[resource-drop]file', (g) => (h: number) => {
       g.enter();
-      h96(g.context, g.takeResource(h, 5) as File);
+      h97(g.context, g.takeResource(h, 5) as File);
     }],
     ['pie:inferlet/input-image@0.1#image-dimensions', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.listU8(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h97(g.context, v0);
+      const v = h98(g.context, v0);
       store54(g, r, v);
       g.leave();
     }],
@@ -2686,7 +2694,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = lift56(g, a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h98(g.context, v0, v1);
+      const v = h99(g.context, v0, v1);
       store57(g, r, v);
       g.leave();
     }],
@@ -2696,20 +2704,20 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      const v = g.addFuture(h99(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h100(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/adapter@0.1#list-adapters', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h100(g.context, v0), F[16]);
+      return g.addFuture(h101(g.context, v0), F[16]);
     }],
     ['pie:inferlet/adapter@0.1#load-adapter', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h101(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h102(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2722,21 +2730,21 @@ export function lower(host: HostFunctions): Lowering {
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
       const v6 = lift58(g, a6_0, a6_1, a6_2, a6_3, a6_4);
-      h102(g.context, v0, v1, v2, v3, v4, v5, v6);
+      h103(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
       const t = load59(g, p);
-      const v = g.addFuture(h103(g.context, t[0], t[1], t[2]), F[8]);
+      const v = g.addFuture(h104(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/embedding@0.1#encoders', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h104(g.context);
+      const v = h105(g.context);
       store60(g, r, v);
       g.leave();
     }],
@@ -2744,7 +2752,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = list64(g, a1_0, a1_1);
-      const v = g.addFuture(h105(g.context, v0, v1), F[17]);
+      const v = g.addFuture(h106(g.context, v0, v1), F[17]);
       g.leave();
       return v;
     }],
@@ -2753,7 +2761,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = list65(g, a2_0, a2_1);
-      const v = g.addFuture(h106(g.context, v0, v1, v2), F[18]);
+      const v = g.addFuture(h107(g.context, v0, v1, v2), F[18]);
       g.leave();
       return v;
     }],
@@ -2762,7 +2770,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = (a1_0 >>> 0);
       const v2 = lift66(g, a2_0);
-      const v = g.addFuture(h107(g.context, v0, v1, v2), F[19]);
+      const v = g.addFuture(h108(g.context, v0, v1, v2), F[19]);
       g.leave();
       return v;
     }],
@@ -2771,7 +2779,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = list67(g, a1_0, a1_1);
       const v2 = g.listF32(a2_0, a2_1);
-      const v = g.addFuture(h108(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h109(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
@@ -2779,7 +2787,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = list73(g, a1_0, a1_1);
-      const v = g.addFuture(h109(g.context, v0, v1), F[20]);
+      const v = g.addFuture(h110(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
@@ -2790,32 +2798,32 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = lift75(g, a2_0, a2_1, a2_2);
       const v3 = list76(g, a3_0, a3_1);
       const v4 = (a4_0 >>> 0);
-      const v = g.addFuture(h110(g.context, v0, v1, v2, v3, v4), F[21]);
+      const v = g.addFuture(h111(g.context, v0, v1, v2, v3, v4), F[21]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#stats', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h111(g.context, v0), F[19]);
+      const v = g.addFuture(h112(g.context, v0), F[19]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#list-indexes', (g) => () => {
       g.enter();
-      return g.addFuture(h112(g.context), F[22]);
+      return g.addFuture(h113(g.context), F[22]);
     }],
     ['pie:inferlet/index@0.1#drop-index', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h113(g.context, v0), F[11]);
+      const v = g.addFuture(h114(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h114(g.context, v0), F[23]);
+      const v = g.addFuture(h115(g.context, v0), F[23]);
       g.leave();
       return v;
     }],
@@ -2824,7 +2832,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = lift80(g, a2_0, a2_1);
-      const v = g.addFuture(h115(g.context, v0, v1, v2), F[24]);
+      const v = g.addFuture(h116(g.context, v0, v1, v2), F[24]);
       g.leave();
       return v;
     }],
@@ -2833,21 +2841,21 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift81(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h116(g.context, v0, v1, v2), F[25]);
+      const v = g.addFuture(h117(g.context, v0, v1, v2), F[25]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h117(g.context, v0), F[11]);
+      const v = g.addFuture(h118(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h118(g.context, v0), F[11]);
+      const v = g.addFuture(h119(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
@@ -2856,7 +2864,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift82(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h119(g.context, v0, v1, v2), F[26]);
+      const v = g.addFuture(h120(g.context, v0, v1, v2), F[26]);
       g.leave();
       return v;
     }],
@@ -2864,7 +2872,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h120(g.context, v0, v1), F[20]);
+      const v = g.addFuture(h121(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
@@ -2872,141 +2880,141 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h121(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h122(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h122(g.context, v0), F[27]);
+      const v = g.addFuture(h123(g.context, v0), F[27]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h123(g.context, v0));
+      const v = g.addResource(6, h124(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h124(g.context, v0), F[0]);
+      return g.addFuture(h125(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h125(g.context, v0), F[27]);
+      return g.addFuture(h126(g.context, v0), F[27]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h126(g.context, v0);
+      h127(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h127(g.context, g.takeResource(h, 6) as Subscription);
+      h128(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
       const v0 = lift83(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h128(g.context, v0));
+      const v = g.addResource(7, h129(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h129(g.context, v0), F[28]);
+      return g.addFuture(h130(g.context, v0), F[28]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h130(g.context, v0), F[29]);
+      return g.addFuture(h131(g.context, v0), F[29]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h131(g.context, g.takeResource(h, 7) as Exchange);
+      h132(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h132(g.context, v0, v1));
+      const v = g.addResource(8, h133(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h133(g.context, v0), F[30]);
+      return g.addFuture(h134(g.context, v0), F[30]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h134(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h135(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h135(g.context, v0);
+      h136(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h136(g.context, v0), F[1]);
+      return g.addFuture(h137(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h137(g.context, v0), F[31]);
+      return g.addFuture(h138(g.context, v0), F[31]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h138(g.context, v0);
+      h139(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h139(g.context, g.takeResource(h, 8) as Child);
+      h140(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h140(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h141(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h141(g.context, v0), F[32]);
+      const v = g.addFuture(h142(g.context, v0), F[32]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h142(g.context), F[33]);
+      return g.addFuture(h143(g.context), F[33]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h143(g.context, v0);
+      const v = h144(g.context, v0);
       store88(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h144(g.context);
+      const v = h145(g.context);
       store89(g, r, v);
       g.leave();
     }],
@@ -3014,14 +3022,14 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = lift90(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6);
       r = g.range(r, 16, 4);
-      const v = h145(g.context, v0);
+      const v = h146(g.context, v0);
       store91(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/person@0.1#resumed', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 24, 4);
-      const v = h146(g.context);
+      const v = h147(g.context);
       store92(g, r, v);
       g.leave();
     }],

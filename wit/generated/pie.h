@@ -365,6 +365,13 @@ static inline void pie_queue_set_depth(pie_queue self, uint32_t depth) {
   pie_raw_queue_set_depth(self.handle, depth);
 }
 
+PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.stop") void pie_raw_queue_stop(int32_t);
+/* Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. A prompt that is computed
+ * in parts ends after the part under way. Pages and embeds can still be allocated and freed. */
+static inline void pie_queue_stop(pie_queue self) {
+  pie_raw_queue_stop(self.handle);
+}
+
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.synchronize") int32_t pie_raw_queue_synchronize(int32_t);
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[future-read-0][method]queue.synchronize") int32_t pie_raw_queue_synchronize_read(int32_t, void *);
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[future-drop-readable-0][method]queue.synchronize") void pie_raw_queue_synchronize_forget(int32_t);
@@ -1659,7 +1666,8 @@ static inline pie_result_embedding_vectors pie_embedding_embed_wait(pie_embeddin
 }
 static inline void pie_embedding_embed_forget(pie_embedding_embed_future future) { pie_raw_embedding_embed_forget(future.handle); }
 /* The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs
- * a pass of the encoder; texts of many inferlets are computed together. */
+ * a pass of the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts
+ * that the device has not begun are not computed. */
 static inline pie_embedding_embed_future pie_embedding_embed(pie_string model, pie_list_string texts) {
   return (pie_embedding_embed_future){pie_raw_embedding_embed((int32_t)model.data, (int32_t)model.length, (int32_t)texts.data, (int32_t)texts.length)};
 }
@@ -1690,7 +1698,7 @@ static inline pie_result_rerank_scores pie_rerank_wait(pie_rerank_future future)
 }
 static inline void pie_rerank_forget(pie_rerank_future future) { pie_raw_rerank_forget(future.handle); }
 /* The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the
- * first reranker. */
+ * first reranker. Dropping the future ends the call, as for `embed`. */
 static inline pie_rerank_future pie_rerank(pie_string model, pie_string query, pie_list_string documents) {
   return (pie_rerank_future){pie_raw_rerank((int32_t)model.data, (int32_t)model.length, (int32_t)query.data, (int32_t)query.length, (int32_t)documents.data, (int32_t)documents.length)};
 }

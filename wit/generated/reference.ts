@@ -435,6 +435,16 @@ export const reference: ContractReference = {
      "c": "pie_queue_set_depth"
     },
     {
+     "name": "queue.stop",
+     "signature": "stop: func()",
+     "docs": "Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. A prompt that is computed\nin parts ends after the part under way. Pages and embeds can still be allocated and freed.",
+     "cost": "Issued without waiting; errors show at what depends on it.",
+     "errors": [
+      "cancelled"
+     ],
+     "c": "pie_queue_stop"
+    },
+    {
      "name": "queue.synchronize",
      "signature": "synchronize: func() -> future<result<_, error>>",
      "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`.",
@@ -1969,7 +1979,7 @@ export const reference: ContractReference = {
     {
      "name": "embed",
      "signature": "embed: func(model: string, texts: list<string>) -> future<result<vectors, error>>",
-     "docs": "The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs\na pass of the encoder; texts of many inferlets are computed together.",
+     "docs": "The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs\na pass of the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts\nthat the device has not begun are not computed.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_embedding_embed"
@@ -2009,7 +2019,7 @@ export const reference: ContractReference = {
     {
      "name": "rerank",
      "signature": "rerank: func(model: string, query: string, documents: list<string>) -> future<result<scores, error>>",
-     "docs": "The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the\nfirst reranker.",
+     "docs": "The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the\nfirst reranker. Dropping the future ends the call, as for `embed`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_rerank"

@@ -102,6 +102,7 @@ export const queueInterface: WitInterface = {
     { name: 'constructor', js: 'constructor', kind: 'constructor', resource: 'queue', coreName: '[constructor]queue', params: [{ name: 'model', js: 'model', type: { kind: 'string' } }], result: { kind: 'own', interface: 'queue', resource: 'queue' }, async: false },
     { name: 'set-priority', js: 'setPriority', kind: 'method', resource: 'queue', coreName: '[method]queue.set-priority', params: [{ name: 'priority', js: 'priority', type: { kind: 's32' } }], result: null, async: false },
     { name: 'set-depth', js: 'setDepth', kind: 'method', resource: 'queue', coreName: '[method]queue.set-depth', params: [{ name: 'depth', js: 'depth', type: { kind: 'u32' } }], result: null, async: false },
+    { name: 'stop', js: 'stop', kind: 'method', resource: 'queue', coreName: '[method]queue.stop', params: [], result: null, async: false },
     { name: 'synchronize', js: 'synchronize', kind: 'method', resource: 'queue', coreName: '[method]queue.synchronize', params: [], result: { kind: 'future', value: { kind: 'result', ok: null, err: typesErrorType } }, async: false },
   ] }],
   functions: [],

@@ -1,5 +1,7 @@
+import { type AbortSignalLike, aborter, throwIfAborted } from './abort.ts';
+import { InferletError } from './errors.ts';
 import { embedding, rerank as rerankCalls, settle } from './raw.ts';
-import { partsOf } from './text-parts.ts';
+import { partsOf, type TextPart } from './text-parts.ts';
 
 /** A model that encodes texts. */
 export interface EncoderModel {
@@ -14,6 +16,8 @@ export interface EncoderModel {
 export interface EncodeOptions {
   /** Name of the encoder; the first of the needed kind by default. */
   readonly model?: string | undefined;
+  /** Ends the call with the reason's error, or `cancelled`: texts that were not computed yet are not computed. */
+  readonly signal?: AbortSignalLike | undefined;
 }
 
 /** Tokens that a call encoded, and the number of its texts that were too long for the model, whose ends were left out. */
@@ -46,12 +50,12 @@ export function encoders(): EncoderModel[] {
  * @throws InferletError `not-found` when the function was granted no embedding model
  * @example const { vectors } = await embed(['The cat sleeps.', 'A kitten naps.']);
  */
-export async function embed(texts: readonly string[], { model = '' }: EncodeOptions = {}): Promise<Embedded> {
+export async function embed(texts: readonly string[], { model = '', signal }: EncodeOptions = {}): Promise<Embedded> {
   const parts = partsOf(texts, 0);
-  const calls = parts.map((part) => settle(embedding.embed(model, part.texts)));
+  const answers = await allOf(parts, signal, (part, ending) => settle(embedding.embed(model, part.texts), ending));
   const vectors: Float32Array[] = [];
   let [tokens, cut] = [0, 0];
-  for (const [i, each] of (await Promise.all(calls)).entries()) {
+  for (const [i, each] of answers.entries()) {
     for (let at = 0; at < each.values.length; at += each.size) {
       vectors.push(Float32Array.from(each.values.slice(at, at + each.size)));
     }
@@ -71,17 +75,35 @@ export async function embed(texts: readonly string[], { model = '' }: EncodeOpti
 export async function rerank(
   query: string,
   documents: readonly string[],
-  { model = '' }: EncodeOptions = {},
+  { model = '', signal }: EncodeOptions = {},
 ): Promise<Ranked> {
   const parts = partsOf(documents, query.length);
-  const calls = parts.map((part) => settle(rerankCalls.rerank(model, query, part.texts)));
+  const answers = await allOf(parts, signal, (part, ending) =>
+    settle(rerankCalls.rerank(model, query, part.texts), ending),
+  );
   const scores: number[] = [];
   let [tokens, cut] = [0, 0];
-  for (const [i, each] of (await Promise.all(calls)).entries()) {
+  for (const [i, each] of answers.entries()) {
     scores.push(...each.values);
     tokens += each.tokens;
     cut += Math.max(each.cut, parts[i]?.cut ?? 0);
   }
   const ranking = scores.map((_, i) => i).sort((a, b) => (scores[b] ?? 0) - (scores[a] ?? 0));
   return { scores, ranking, tokens, cut };
+}
+
+/** The answers of calls, one for each part. The first failure ends the others. */
+async function allOf<T>(
+  parts: readonly TextPart[],
+  signal: AbortSignalLike | undefined,
+  call: (part: TextPart, ending: AbortSignalLike) => Promise<T>,
+): Promise<T[]> {
+  throwIfAborted(signal);
+  using ending = aborter(signal);
+  try {
+    return await Promise.all(parts.map((part) => call(part, ending.signal)));
+  } catch (error) {
+    ending.abort(new InferletError('cancelled', 'Another call failed.'));
+    throw error;
+  }
 }

@@ -34,6 +34,7 @@ import * as wireSession from 'pie:inferlet/session@0.1.0';
 import * as wireStore from 'pie:inferlet/store@0.1.0';
 import * as wireTokenize from 'pie:inferlet/tokenize@0.1.0';
 import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
+import { type AbortSignalLike, abortError, throwIfAborted } from './abort.ts';
 import { InferletError } from './errors.ts';
 import { wellFormed } from './well-formed.ts';
 
@@ -77,13 +78,32 @@ export type Queue = WireQueue;
 export const Detokenizer: typeof wireTokenize.Detokenizer = /* @__PURE__ */ wellFormed(wireTokenize.Detokenizer);
 export type Detokenizer = wireTokenize.Detokenizer;
 
-/** Awaits the value of an asynchronous call. Throws {@link InferletError} when the call failed. */
-export async function settle<T>(future: Future<Outcome<T>>): Promise<T> {
-  const outcome = await future.read();
-  // Without this, the handle stays open until the inferlet ends.
-  future.drop();
-  if (outcome.tag === 'err') throw InferletError.of(outcome.val);
-  return outcome.val;
+/**
+ * Awaits the value of an asynchronous call. Throws {@link InferletError} when the call failed. An abort of the signal drops the future, which
+ * ends a call of `embedding` or `rerank`, and throws the signal's error.
+ */
+export async function settle<T>(future: Future<Outcome<T>>, signal?: AbortSignalLike): Promise<T> {
+  const cancel = () => {
+    try {
+      future.cancelRead();
+    } catch {
+      // The value came in this very turn.
+    }
+  };
+  signal?.addEventListener('abort', cancel);
+  try {
+    throwIfAborted(signal);
+    const outcome = await future.read();
+    if (outcome.tag === 'err') throw InferletError.of(outcome.val);
+    return outcome.val;
+  } catch (thrown) {
+    // A read that was given up fails with a text.
+    throw signal?.aborted ? abortError(signal) : thrown;
+  } finally {
+    signal?.removeEventListener('abort', cancel);
+    // Without this, the handle stays open until the inferlet ends.
+    future.drop();
+  }
 }
 
 /** The value of a synchronous call. Throws {@link InferletError} when the call failed. */

@@ -49,6 +49,16 @@ export const queueCases: Cases = {
         queue.setDepth(0);
       }),
   },
+  'queue.[method]queue.stop': {
+    ok: () => issued((queue) => queue.stop()),
+    fails: {
+      cancelled: () =>
+        issued((queue) => {
+          queue.stop();
+          void compute(queue);
+        }),
+    },
+  },
   'queue.[method]queue.synchronize': {
     ok: () => issued((queue) => void compute(queue)),
     fails: { 'not-owned': () => issued((queue) => forward.forward(queue, [], [NO_ADDRESS], [], [], undefined)) },

@@ -30,6 +30,13 @@ export const encoderCases: Cases = {
       const { vectors, tokens, cut } = await embedTexts([...TEXTS, 'king '.repeat(100)]);
       const lengths = vectors.map((vector) => vector.reduce((sum, value) => sum + value * value, 0));
       const none = await settle(embedding.embed('', []));
+      const controller = new AbortController();
+      const given = embedTexts(new Array<string>(600).fill('the king of france'), { signal: controller.signal });
+      controller.abort();
+      const ended = await given.then(
+        () => '',
+        ({ code }) => code,
+      );
       return (
         named.size === 32 &&
         named.cut === 0 &&
@@ -38,7 +45,8 @@ export const encoderCases: Cases = {
         near(named.values, first.values) &&
         near(named.values.slice(32, 64), vectors[1] ?? []) &&
         near(lengths, [1, 1, 1, 1, 1]) &&
-        none.values.length === 0
+        none.values.length === 0 &&
+        ended === 'cancelled'
       );
     },
     fails: {
