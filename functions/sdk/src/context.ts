@@ -15,6 +15,9 @@ export type { ChatMessage, ChatOptions, ToolCall } from './chat.ts';
 /** @internal The sequence of a context, for library code outside the class. Throws when the context is released or busy. */
 export let sequenceOf: (context: Context) => Sequence;
 
+/** @internal Ends the computation of a context's text for good, busy or released as it may be. */
+export let halt: (context: Context) => void;
+
 /** Options of a new context. */
 export interface ContextOptions {
   /** One of the models granted to the function; the function's default model if omitted. */
@@ -64,6 +67,7 @@ export class Context implements Disposable {
       context.#check();
       return context.#sequence;
     };
+    halt = (context) => context.#sequence.queue.stop();
   }
 
   /**

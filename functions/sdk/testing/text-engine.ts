@@ -82,7 +82,7 @@ export class TextEngine implements Engine {
     }
   }
 
-  async fork(context: object): Promise<object> {
+  async fork(context: object, _signal?: NodeRun['signal']): Promise<object> {
     const { text } = this.#used(context);
     await this.#wait();
     return this.#make(text);

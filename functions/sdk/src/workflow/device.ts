@@ -1,4 +1,5 @@
-import { Context, sequenceOf } from '../context.ts';
+import { type AbortSignalLike, abortable } from '../abort.ts';
+import { Context, halt, sequenceOf } from '../context.ts';
 import { embed, rerank } from '../encoders.ts';
 import { InferletError } from '../errors.ts';
 import { fillImage } from '../image.ts';
@@ -13,44 +14,46 @@ import { ItemSplitter } from './items.ts';
 export const deviceEngine: Engine = {
   async run(node: Node, inputs: NodeValues, run: NodeRun): Promise<NodeValues> {
     const { operation } = node;
+    const { signal } = run;
     switch (operation.kind) {
       case 'prefilling':
       case 'partial-prefilling':
-        return { context: await prefill(operation, inputs, run.depth) };
+        return { context: await prefill(operation, inputs, run) };
       case 'decoding':
       case 'partial-decoding':
-        return undone(marked(inputs.context, run), (context) => decode(operation, context, run));
+        return undone(marked(inputs.context, run), signal, (context) => decode(operation, context, run));
       case 'select':
-        return undone(marked(inputs.context, run), async (context) => {
+        return undone(marked(inputs.context, run), signal, async (context) => {
           return { text: await context.choose(operation.choices, operation.options), context };
         });
       case 'join':
-        return undone(inputs.context as Context, (context) => join(context, inputs.others as Context[]));
+        return undone(inputs.context as Context, signal, (context) =>
+          join(context, inputs.others as Context[], signal),
+        );
       case 'cached-context': {
         const { name, model, tokens } = operation;
-        return {
-          context: await Context.open(name, { ...(model !== undefined && { model }), ...(tokens && { tokens }) }),
-        };
+        const opened = Context.open(name, { ...(model !== undefined && { model }), ...(tokens && { tokens }) });
+        return { context: await ownedUntil(opened, signal) };
       }
       case 'prefetching': {
         const saved = new SavedContext(operation.name, operation.model === undefined ? {} : { model: operation.model });
-        await saved.prefetch();
+        await abortable(saved.prefetch(), signal);
         return {};
       }
       case 'embedding':
         markEncoders(run);
-        return { vectors: (await embed(inputs.texts as string[], { model: operation.model })).vectors };
+        return { vectors: (await embed(inputs.texts as string[], { model: operation.model, signal })).vectors };
       case 'reranking': {
         markEncoders(run);
         const { query, documents } = inputs as { readonly query: string; readonly documents: Documents };
-        const { scores } = await rerank(query, documents.flat(), { model: operation.model });
+        const { scores } = await rerank(query, documents.flat(), { model: operation.model, signal });
         return { scores: scoresOf(documents, scores) };
       }
       default:
         throw new InferletError('internal', `${operation.kind} needs no model.`);
     }
   },
-  fork: (context) => (context as Context).fork(),
+  fork: (context, signal) => ownedUntil((context as Context).fork(), signal, context as Context),
   release: (context) => (context as Context).release(),
 };
 
@@ -89,21 +92,44 @@ function scoresOf(documents: Documents, scores: readonly number[]): (number | re
   });
 }
 
-async function prefill({ kind, model }: Prefilling, inputs: NodeValues, depth: NodeRun['depth']): Promise<Context> {
+async function prefill({ kind, model }: Prefilling, inputs: NodeValues, { depth, signal }: NodeRun): Promise<Context> {
   const { context: given, parts } = inputs as { readonly context?: Context; readonly parts: readonly unknown[] };
   const context = marked(given ?? new Context(model === undefined ? {} : { model }), { depth });
   const before = context.length;
   try {
     for (const part of parts) {
-      if (part instanceof Uint8Array) await fillImage(context, part);
+      if (part instanceof Uint8Array) await haltedBy(signal, context, fillImage(context, part));
       else if (part !== '') context.fill(String(part));
     }
     // The next node computes the rest of a whole prompt together with its first token.
-    if (kind === 'partial-prefilling') await context.flush();
+    if (kind === 'partial-prefilling') await haltedBy(signal, context, context.flush());
     return context;
   } catch (error) {
-    if (given) context.truncate(before);
-    else context.release();
+    if (!given) context.release();
+    // After an abort its owner releases the context.
+    else if (!signal.aborted) context.truncate(before);
+    throw error;
+  }
+}
+
+/** The outcome of a task on a context, or the signal's error: after an abort the device computes no more of the context. */
+async function haltedBy<T>(signal: AbortSignalLike, context: Context, task: Promise<T>): Promise<T> {
+  try {
+    return await abortable(task, signal);
+  } finally {
+    if (signal.aborted) halt(context);
+  }
+}
+
+/** A context that is made, of `source` if it is a fork. One that comes after an abort is released. */
+async function ownedUntil(coming: Promise<Context>, signal: AbortSignalLike, source?: Context): Promise<Context> {
+  try {
+    return await (source ? haltedBy(signal, source, coming) : abortable(coming, signal));
+  } catch (error) {
+    coming.then(
+      (late) => late.release(),
+      () => undefined,
+    );
     throw error;
   }
 }
@@ -135,16 +161,20 @@ async function decode({ kind, options, items, pipe }: Decoding, context: Context
   return outputs;
 }
 
-async function join(context: Context, others: readonly Context[]): Promise<NodeValues> {
-  for (const other of others) await context.append(other);
+async function join(context: Context, others: readonly Context[], signal: AbortSignalLike): Promise<NodeValues> {
+  for (const other of others) await haltedBy(signal, other, context.append(other));
   return { context };
 }
 
 /** Runs `task`; when it fails, takes back what it appended to the context. */
-async function undone(context: Context, task: (context: Context) => Promise<NodeValues>): Promise<NodeValues> {
+async function undone(
+  context: Context,
+  signal: AbortSignalLike,
+  task: (context: Context) => Promise<NodeValues>,
+): Promise<NodeValues> {
   const before = context.length;
   try {
-    return await task(context);
+    return await haltedBy(signal, context, task(context));
   } catch (error) {
     // The first failure is the one to report.
     if (context.length > before) {

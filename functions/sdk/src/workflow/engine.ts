@@ -20,8 +20,8 @@ export interface NodeRun {
 export interface Engine {
   /** Runs a node. It owns the contexts among the inputs, and hands them on as outputs or keeps them unchanged when it throws. */
   run(node: Node, inputs: NodeValues, run: NodeRun): Promise<NodeValues>;
-  /** A context of the same text. */
-  fork(context: object): Promise<object>;
+  /** A context of the same text. After an abort of the signal it fails, and keeps none. */
+  fork(context: object, signal: AbortSignalLike): Promise<object>;
   release(context: object): void;
 }
 
@@ -120,7 +120,7 @@ async function loop(
   { outputs, inputs: origins }: Node,
   { body, most }: { readonly body: Graph; readonly most: number },
   inputs: NodeValues,
-  { engine, runGraph }: Surroundings,
+  { engine, signal, runGraph }: Surroundings,
 ): Promise<NodeValues> {
   const state: Record<string, unknown> = {};
   for (const name in outputs) state[name] = inputs[name];
@@ -130,7 +130,7 @@ async function loop(
     // A round owns its contexts, and the next one reads those from outside again.
     const forks: Record<string, object> = {};
     try {
-      for (const name of shared) forks[name] = await engine.fork(inputs[name] as object);
+      for (const name of shared) forks[name] = await engine.fork(inputs[name] as object, signal);
       const { done, ...next } = await runGraph(body, { ...inputs, ...state, ...forks });
       Object.assign(state, next);
       if (done === true) break;

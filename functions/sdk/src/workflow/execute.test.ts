@@ -157,6 +157,33 @@ describe('execute', () => {
     assert.equal(engine.live.size, 0);
   });
 
+  it('starts no node whose fork comes after an abort', async () => {
+    const controller = new AbortController();
+    class Late extends TextEngine {
+      isTold = false;
+
+      override async fork(context: object, signal: NodeRun['signal']): Promise<object> {
+        const fork = await super.fork(context);
+        controller.abort();
+        this.isTold = signal.aborted;
+        return fork;
+      }
+    }
+    const engine = new Late();
+    const g = new Builder('late');
+    const context = g.prefill('Once');
+    const texts = ['a', 'b'].map((name) => g.decode(g.prefill(name, { context })).text);
+    const running = run(g.graph({ texts: { list: texts.map((from) => ({ from })) } }), {
+      engine,
+      signal: controller.signal,
+    });
+    await assert.rejects(running, { code: 'cancelled' });
+    await new Promise(setImmediate);
+    // The last reader needs no fork.
+    assert.deepEqual(engine.ran, ['late/prefilling', 'late/prefilling-3']);
+    assert.deepEqual([engine.isTold, engine.live.size], [true, 0]);
+  });
+
   it('skips the branch that a condition does not take', async () => {
     for (const is of [true, false]) {
       const engine = new TextEngine();

@@ -1,4 +1,4 @@
-import { type Aborter, type AbortSignalLike, abortable, aborter } from '../abort.ts';
+import { type Aborter, type AbortSignalLike, abortable, aborter, throwIfAborted } from '../abort.ts';
 import { InferletError } from '../errors.ts';
 import { depthsOf } from './depths.ts';
 import { type Engine, inputsOf, inputValue, type NodeValues, runNode } from './engine.ts';
@@ -171,6 +171,8 @@ class Execution {
         const taken = this.#take(inputs[name] as Input, owned);
         values[name] = taken instanceof Promise ? await taken : taken;
       }
+      // It may have waited for a fork.
+      throwIfAborted(this.#abort.signal);
       outputs = await runNode(node, values, {
         engine,
         given,
@@ -202,7 +204,7 @@ class Execution {
       owned.add(value);
       return value;
     }
-    return this.#options.engine.fork(value).then((fork) => {
+    return this.#options.engine.fork(value, this.#abort.signal).then((fork) => {
       owned.add(fork);
       return fork;
     });

@@ -51,7 +51,9 @@ export class Interpreter {
     const values: Record<string, unknown> = {};
     for (const [name, input] of Object.entries(inputs)) values[name] = this.#read(input);
     // A program's states own their contexts: only a fork leaves the context that it reads as it is.
-    if (node.operation.kind === 'fork') values.context = this.#keep(await this.#engine.fork(values.context as object));
+    if (node.operation.kind === 'fork') {
+      values.context = this.#keep(await this.#engine.fork(values.context as object, this.#signal));
+    }
     const outputs = await runNode(node, values, {
       engine: this.#engine,
       signal: this.#signal,
