@@ -159,8 +159,8 @@ async function measure(
 ): Promise<Row> {
   const none = (): Record<string, number[]> => Object.fromEntries(ways.map(({ name }) => [name, []]));
   const [times, steps] = [none(), none()];
-  // As many instances as the first way then needs, so that no way waits for them.
-  if (atOnce > 1) await queries.timesAtOnce(application, ALL, atOnce, 0);
+  // As many instances as the first way then needs, and the tokenizers that a worker of the runtime forgets while others are measured.
+  await queries.timesAtOnce(application, ALL, atOnce, 0);
   for (let round = 0; round < rounds; round++) {
     const first = round * atOnce;
     const sides = ways.map((way) => async () => {
