@@ -1,4 +1,5 @@
 import { execFileSync, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -127,7 +128,12 @@ export async function readResults(file: string): Promise<Results> {
 }
 
 /** @throws Error when the file holds results of another machine or kind of run, whose suites cannot stand in one report */
-async function readResumable(file: string, now: Pick<Results, 'machine' | 'quick' | 'repetitions'>): Promise<Results> {
+async function readResumable(
+  file: string,
+  now: Pick<Results, 'machine' | 'quick' | 'repetitions'>,
+): Promise<Results | undefined> {
+  // A run that ended before its first suite did has left nothing.
+  if (!existsSync(file)) return undefined;
   const earlier = await readResults(file);
   for (const [what, before, after] of [
     ['processor', earlier.machine.cpu, now.machine.cpu],
