@@ -8,6 +8,8 @@ import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { type Artifact, readArtifact } from '../build/index.ts';
+import { memoryPagesOf } from '../pool/launcher.ts';
+import { testArtifact } from '../testing/components.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { callbackGuest, RETURN_42, watComponent } from '../testing/wat.ts';
 import { ArtifactCollector } from './collector.ts';
@@ -47,13 +49,20 @@ describe('artifacts without a version', () => {
       return (await functions.runnable(tenant, name, version)) === null;
     }, `${name} is gone`);
   };
+  /** Puts an artifact into the store, which the next deploy then need not build. */
+  const prepare = async (component: Uint8Array, memoryMb = DEFAULT_LIMITS.memoryMb) => {
+    const { hash, directory } = await testArtifact(component, memoryPagesOf(memoryMb));
+    await cp(directory, join(store, hash), { recursive: true });
+  };
   const answer = async (version: FunctionVersion, input: unknown) =>
     (await platform.invoke(version, input)).end.data.output;
 
   it('are removed, and artifacts of deployed or draining versions stay', async () => {
     const component = await watComponent(ECHO);
+    await prepare(component);
     const kept = await platform.deploy(component, { name: 'kept' });
     const [ofKept = ''] = await names();
+    await prepare(component, 32);
     const alias = { alias: null };
     const small = await platform.scheduler.deployments.deploy({
       ...{ tenant: 'default', manifest: { name: 'kept', limits: { memoryMb: 32 } }, component, placement: alias },

@@ -7,14 +7,14 @@ import { after, before, suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import fc from 'fast-check';
+import { testArtifact } from '../../testing/components.ts';
 import { contractText } from '../native/wrap.ts';
 import { type BuildCode, BuildError } from '../outcome.ts';
 import { readArtifact } from '../store.ts';
 import { load } from '../testing/load.ts';
 import { component, guest, wat } from '../testing/wat.ts';
 import { MAX_TABLE_ELEMENTS } from '../wasm/limits.ts';
-import type { Artifact } from './artifact.ts';
-import { type ArtifactBuildOptions, buildArtifact } from './build.ts';
+import { buildArtifact } from './build.ts';
 import { prepareCoreModules } from './core-modules.ts';
 import { MAX_COMPONENT_BYTES } from './kind.ts';
 import { makeArtifact } from './make.ts';
@@ -24,12 +24,6 @@ before(async () => {
   store = await mkdtemp(join(tmpdir(), 'pie-artifact-'));
 });
 after(() => rm(store, { recursive: true, force: true }));
-
-const build = async (bytes: Uint8Array, options: Partial<ArtifactBuildOptions> = {}): Promise<Artifact> => {
-  const outcome = await buildArtifact(bytes, { store, ...options });
-  assert.ok(outcome.ok, outcome.ok ? '' : `${outcome.code}: ${outcome.message}`);
-  return outcome.artifact;
-};
 
 suite('building a component into an artifact', () => {
   test('gives an artifact that runs and has a description, and reuses it', async () => {
@@ -53,7 +47,7 @@ suite('building a component into an artifact', () => {
   });
 
   test('gives glue that compiles nothing itself and reads no environment', async () => {
-    const artifact = await build(await component(await guest('')));
+    const artifact = await testArtifact(await component(await guest('')));
     const glue = await readFile(artifact.glue, 'utf8');
     assert.doesNotMatch(glue, /new WebAssembly\.Module\(|WebAssembly\.compile\(/);
     assert.doesNotMatch(glue, /^\s*_debugLog\(/m);
@@ -61,7 +55,7 @@ suite('building a component into an artifact', () => {
 
   test('gives one artifact for each memory limit', async () => {
     const bytes = await component(await guest(''));
-    assert.notEqual((await build(bytes)).hash, (await build(bytes, { memoryPages: 32 })).hash);
+    assert.notEqual((await testArtifact(bytes)).hash, (await testArtifact(bytes, 32)).hash);
   });
 });
 
@@ -70,15 +64,16 @@ suite('the memory and time of an instance are bounded', () => {
     '(loop $more (br_if $more (i32.ge_s (memory.grow (i32.const 3)) (i32.const 0)))) (local.set $result (memory.size))';
 
   test('memory by the limit of the artifact', async () => {
-    const artifact = await build(await component(await guest(GROW)), { memoryPages: 64 });
-    const instance = await load(artifact);
+    const outcome = await buildArtifact(await component(await guest(GROW)), { store, memoryPages: 64 });
+    assert.ok(outcome.ok);
+    const instance = await load(outcome.artifact);
     assert.equal(await instance.run(''), '64');
     assert.equal(instance.memoryBytes(), 64 * 65536);
   });
 
   test('memory by its own smaller maximum', async () => {
     const core = await guest(GROW, '', '(memory (export "memory") 1 10)');
-    const instance = await load(await build(await component(core)));
+    const instance = await load(await testArtifact(await component(core)));
     assert.equal(await instance.run(''), '10');
   });
 
@@ -103,7 +98,7 @@ suite('the memory and time of an instance are bounded', () => {
   test('tables by their largest size', async () => {
     const body =
       '(loop $more (br_if $more (i32.ge_s (table.grow $t (ref.null func) (i32.const 100)) (i32.const 0)))) (local.set $result (table.size $t))';
-    const instance = await load(await build(await component(await guest(body, '(table $t 1 funcref)'))));
+    const instance = await load(await testArtifact(await component(await guest(body, '(table $t 1 funcref)'))));
     const size = Number(await instance.run(''));
     assert.ok(size > 1 && size <= MAX_TABLE_ELEMENTS, `${size} elements`);
   });
@@ -117,7 +112,7 @@ suite('the memory and time of an instance are bounded', () => {
     ],
   ] as const) {
     test(`${name} without end yields the thread to timers and is killed`, async () => {
-      const instance = await load(await build(await component(await guest(body, fields))), {}, 50);
+      const instance = await load(await testArtifact(await component(await guest(body, fields))), {}, 50);
       let beats = 0;
       const beat = setInterval(() => {
         beats += 1;
@@ -135,7 +130,8 @@ suite('the memory and time of an instance are bounded', () => {
 
 test('endless recursion overflows the stack of its own instance only', async () => {
   const fields = '(func $f (param i32) (result i32) (i32.add (call $f (local.get 0)) (i32.const 1)))';
-  const instance = await load(await build(await component(await guest('(drop (call $f (i32.const 1)))', fields))));
+  const core = await guest('(drop (call $f (i32.const 1)))', fields);
+  const instance = await load(await testArtifact(await component(core)));
   await assert.rejects(instance.run(''), RangeError);
 });
 
@@ -331,8 +327,10 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
 
 test('an artifact with a damaged description is built again', async () => {
   const bytes = await component(await guest('(local.set $result (i32.const 9))'));
-  const artifact = await build(bytes);
-  const path = join(artifact.directory, 'artifact.json');
+  const outcome = await buildArtifact(bytes, { store });
+  assert.ok(outcome.ok);
+  const { hash, directory } = outcome.artifact;
+  const path = join(directory, 'artifact.json');
   const meta = JSON.parse(await readFile(path, 'utf8'));
   const [first, ...rest] = meta.coreModules;
   const damages = [
@@ -342,11 +340,11 @@ test('an artifact with a damaged description is built again', async () => {
   ];
   for (const damage of damages) {
     await writeFile(path, JSON.stringify({ ...meta, ...damage }));
-    assert.equal(await readArtifact(store, artifact.hash), null);
-    const again = await buildArtifact(bytes, { store });
-    assert.ok(again.ok && !again.cached);
-    assert.deepEqual(again.artifact.meta.coreModules, meta.coreModules);
+    assert.equal(await readArtifact(store, hash), null);
   }
+  const again = await buildArtifact(bytes, { store });
+  assert.ok(again.ok && !again.cached);
+  assert.deepEqual(again.artifact.meta.coreModules, meta.coreModules);
 });
 
 test('kernels.wasm computes what clang makes of kernels.c', async () => {

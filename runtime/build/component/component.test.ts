@@ -6,7 +6,8 @@ import { after, before, suite, test } from 'node:test';
 import type { Artifact } from '../artifact/artifact.ts';
 import { buildArtifact } from '../artifact/build.ts';
 import { load } from '../testing/load.ts';
-import { buildComponent, type ComponentOutcome } from './build.ts';
+import { buildComponent } from './build.ts';
+import { runComponentStage } from './stage.ts';
 
 let root = '';
 let store = '';
@@ -25,8 +26,6 @@ async function project(name: string, files: Readonly<Record<string, string>>): P
   }
   return directory;
 }
-
-const build = (path: string): Promise<ComponentOutcome> => buildComponent(path, { store });
 
 /** The order of an abort signal's events. The source runs in Node and in a guest, and both must log the same. */
 async function aborts(): Promise<unknown> {
@@ -143,7 +142,7 @@ suite('a source compiles to a component', () => {
         '{"name": "some-package", "version": "1.0.0", "exports": {"import": "./a.mjs"}, "type": "module"}',
       'node_modules/some-package/a.mjs': 'export const answer = process.env.NODE_ENV;',
     });
-    const outcome = await build(path);
+    const outcome = await buildComponent(path, { store });
     assert.ok(outcome.ok, outcome.ok ? '' : outcome.message);
     const made = await buildArtifact(outcome.component, { store: join(root, 'artifacts'), memoryPages: 256 });
     assert.ok(made.ok, made.ok ? '' : made.message);
@@ -288,10 +287,10 @@ suite('a source compiles to a component', () => {
 
 test('an unchanged bundle is not compiled again', async () => {
   const path = await project('once', { 'index.js': 'export async function run(input) { return input; }' });
-  const first = await build(path);
+  const output = join(root, 'once.wasm');
+  const first = await runComponentStage(path, output, store);
   await writeFile(join(path, 'index.js'), '// No change.\nexport async function run(input) { return input; }');
-  const second = await build(join(path, 'index.js'));
-  assert.ok(first.ok && second.ok);
+  const second = await runComponentStage(join(path, 'index.js'), output, store);
   assert.deepEqual([first.cached, second.cached], [false, true]);
   assert.equal(second.hash, first.hash);
   assert.ok((await readdir(store)).every((file) => file.endsWith('.wasm')));

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { componentize } from 'componentize-qjs';
-import { buildArtifact } from '../artifact/build.ts';
+import { testArtifact } from '../../testing/components.ts';
 import { load } from '../testing/load.ts';
 import { bundle } from './bundle.ts';
 import { writeContract } from './contract.ts';
@@ -38,10 +38,9 @@ suite('a slim component', () => {
     const { component } = await componentize({ witPath, world: 'inferlet', jsSource: code, stubWasi: true });
     const slimmed = slim(component);
     const results = await Promise.all(
-      [component, slimmed].map(async (bytes, index) => {
-        const made = await buildArtifact(bytes, { store: join(root, `store-${index}`), memoryPages: 512 });
-        assert.ok(made.ok, made.ok ? '' : made.message);
-        return JSON.parse(await (await load(made.artifact, {})).run('{"rounds":3}')) as unknown;
+      [component, slimmed].map(async (bytes) => {
+        const instance = await load(await testArtifact(bytes, 512));
+        return JSON.parse(await instance.run('{"rounds":3}')) as unknown;
       }),
     );
     assert.deepEqual(results[1], results[0]);
