@@ -27,7 +27,7 @@ describe('cuda-harness, emulated', () => {
     assert.equal(code, 0, `${stdout}${stderr}`);
     const { good, models } = JSON.parse(await readFile(json, 'utf8'));
     assert.equal(good, true);
-    assert.equal(models.length, 6);
+    assert.equal(models.length, 4);
     for (const { handlers } of models) assert.ok(handlers.length >= 8, `${handlers.length} handlers`);
   });
 
