@@ -208,6 +208,9 @@ export interface InvocationEvent {
 /** A client's message to a running inferlet, or the end of messages. */
 export type SessionMessage = { readonly text: string } | { readonly bytes: Uint8Array } | { readonly close: true };
 
+/** Most bytes of a person's answer, as JSON text. */
+export const MAX_ANSWER_BYTES = 64 * 1024;
+
 /** The answer of a person. */
 export interface PersonAnswer {
   /** JSON text, and the value that it stands for. */

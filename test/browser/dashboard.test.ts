@@ -3,10 +3,12 @@ import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import { json } from '#test/harness/events.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
+import { testAnswers } from './answers.ts';
 import { barriers, excessWidth, faintTexts, launchChromium, screenshotFolder, signIn } from './chromium.ts';
+import type { OpenWindow } from './window.ts';
 
 const DESKTOP = { width: 1280, height: 800 };
 /** The narrowest phone in use. */
@@ -29,14 +31,17 @@ const PAGES = [
 let platform: Platform;
 let browser: Browser;
 let screenshots: string;
+/** An invocation that waits for a person. */
+let asking: string;
 
 before(async () => {
   screenshots = await screenshotFolder();
-  platform = await Platform.start({ functions: ['text-completion', 'echo-session'] });
+  platform = await Platform.start({ functions: ['text-completion', 'echo-session', 'draft-approval'] });
   browser = await launchChromium();
   await deployStory(64, 'First try');
   await deployStory(48, 'Somewhat fewer pages');
   await deployStory(32, 'Fewer pages');
+  asking = await start('draft-approval', { prompt: 'Once upon a time', maxTokens: 12 });
 });
 after(async () => {
   await browser?.close();
@@ -69,11 +74,7 @@ async function start(name: string, input: unknown): Promise<string> {
   return (await json(response)).id;
 }
 
-/** Opens a new window and signs in. A complaint of the browser fails the test at the end. */
-async function open(
-  { mayComplain = false, ...options }: BrowserContextOptions & { mayComplain?: boolean },
-  use: (page: Page) => Promise<void>,
-): Promise<void> {
+const open: OpenWindow = async ({ mayComplain = false, ...options }, use) => {
   const context = await browser.newContext({ viewport: DESKTOP, ...options });
   context.setDefaultTimeout(WAIT_MS);
   try {
@@ -89,7 +90,7 @@ async function open(
   } finally {
     await context.close();
   }
-}
+};
 
 const shoot = (page: Page, name: string) =>
   page.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage: true });
@@ -219,18 +220,22 @@ for (const [look, options] of [
     open(options, async (page) => {
       const invocations = (await json(await platform.fetch('/v1/invocations?limit=1'))).invocations;
       const titles = new Set<string>();
-      const pages = [...PAGES, `/invocations/${invocations[0].id}`];
+      const pages = [...PAGES, `/invocations/${asking}`, `/invocations/${invocations[0].id}`];
       for (const path of pages) {
         const response = await page.goto(`${platform.url}/dashboard${path}`);
         assert.equal(response?.status(), 200, path);
         titles.add(await page.title());
-        assert.deepEqual(await page.locator('.notice.bad').allInnerTexts(), [], `${path} shows no error notice`);
+        assert.deepEqual(
+          await page.locator('.notice.bad:visible').allInnerTexts(),
+          [],
+          `${path} shows no error notice`,
+        );
         assert.deepEqual(await barriers(page), [], path);
         assert.deepEqual(await faintTexts(page), [], path);
         assert.ok((await excessWidth(page)) <= 0, `${path} scrolls sideways`);
         await shoot(
           page,
-          `${path === '' ? 'overview' : path.startsWith('/invocations/') ? 'invocation' : path.slice(1).replaceAll(/[/?=]/g, '-')}-${look}`,
+          `${path === '' ? 'overview' : path.endsWith(asking) ? 'question' : path.startsWith('/invocations/') ? 'invocation' : path.slice(1).replaceAll(/[/?=]/g, '-')}-${look}`,
         );
       }
       assert.equal(titles.size, pages.length, 'every page has its own title');
@@ -332,3 +337,5 @@ test('without JavaScript the pages show their content and their buttons work', (
     await page.goto(`${platform.url}/dashboard/invocations`);
     await page.getByRole('link', { name: id }).waitFor();
   }));
+
+testAnswers({ platform: () => platform, open, start, shoot });

@@ -70,8 +70,9 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
         [{ mode: 'form', 'field.prompt': HOSTILE, 'field.count': 'two' }, 'field.count-fault'],
         [{ mode: 'form', 'field.prompt': HOSTILE, 'field.count': '0' }, 'field.count-fault'],
         [{ mode: 'form', 'field.prompt': HOSTILE, 'field.list': '[' }, 'field.list-fault'],
-        [{ mode: 'json', input: `{"prompt": ${JSON.stringify(HOSTILE)}` }, 'input-fault'],
-        [{ mode: 'json', input: JSON.stringify({ prompt: HOSTILE, other: 1 }) }, 'input-fault'],
+        [{ mode: 'form', 'field.prompt': HOSTILE, 'field.list': '['.repeat(4000) }, 'field.prompt'],
+        [{ mode: 'json', json: `{"prompt": ${JSON.stringify(HOSTILE)}` }, 'json-fault'],
+        [{ mode: 'json', json: JSON.stringify({ prompt: HOSTILE, other: 1 }) }, 'json-fault'],
       ] as const;
       for (const [fields, id] of faults) {
         const answer = await run(browser, fields);
@@ -86,6 +87,127 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.equal((await run(reader, { mode: 'form', 'field.prompt': 'x' })).status, 403);
       assert.equal((await browser.get('/dashboard/playground?function=story&invocation=nothing')).status, 404);
       assert.equal((await browser.get('/dashboard/playground?function=story&version=%2F')).status, 422);
+    });
+
+    /** An invocation that asks a person question 2. */
+    const asking = async (schema: Readonly<Record<string, unknown>>) => {
+      const { id } = await platform.client().submit('story', { prompt: 'x' });
+      const attempt = await platform.attempt(id);
+      await attempt.start();
+      const question = { text: `Publish?\n${HOSTILE}`, schema, timeoutMs: 60_000, state: '' };
+      const outcome = await platform.scheduler.questions.ask(
+        { id, tenant: 'default' },
+        attempt.epoch,
+        2,
+        question,
+        null,
+      );
+      assert.equal(outcome, 'waiting');
+      const page = `/dashboard/invocations/${id}`;
+      const answer = async (browser: Browser, fields: Record<string, string>) =>
+        browser.post(page, { token: await browser.token(), question: '2', mode: 'form', ...fields });
+      const { redis, keys } = platform.scheduler.store;
+      const given = async () => JSON.parse((await redis.hget(`${keys.jobs}:${id}`, 'resumption')) ?? 'null');
+      return { id, page, answer, given };
+    };
+
+    it('a question is shown with a form for its answer, on its page and where people look for it', async () => {
+      const browser = await signedIn();
+      const { id, page, answer, given } = await asking({
+        ...{ type: 'object', required: ['decision'], additionalProperties: false },
+        properties: { decision: { enum: ['approve', 'reject'] }, text: { type: 'string', maxLength: 20 } },
+      });
+      const shown = await browser.page(page);
+      assert.match(shown, /data-key="question-2"/);
+      assert.match(
+        shown,
+        /<select id="field.decision"[^>]* required><option value="" selected>Choose…/,
+        'no choice is made ahead',
+      );
+      assert.equal(shown.includes('<script>alert'), false);
+      for (const path of ['', '/invocations', '/invocations?status=waiting']) {
+        const list = await browser.page(`/dashboard${path}`);
+        assert.ok(list.includes(id) && list.includes(path === '' ? 'Publish?' : 'asks a person'), path);
+      }
+      const refused = await answer(browser, { 'field.decision': '"approve"', 'field.text': HOSTILE });
+      const again = await refused.text();
+      assert.equal(refused.status, 422, again);
+      for (const text of ['id="field.text-fault"', 'selected>approve', '&lt;/textarea&gt;&lt;script&gt;', 'data-live'])
+        assert.ok(again.includes(text), `${text}: ${again}`);
+      assert.equal(await given(), null);
+      const done = await answer(browser, { 'field.decision': '"approve"', 'field.text': '\r\nMine.' });
+      assert.equal(done.headers.get('location'), `${page}?done=answered`, await done.text());
+      assert.deepEqual(await given(), {
+        state: '',
+        answer: { tag: 'answered', val: JSON.stringify({ decision: 'approve', text: '\nMine.' }) },
+      });
+      const after = await browser.page(`${page}?done=answered`);
+      assert.ok(after.includes('The answer was taken.') && !after.includes('data-key'));
+      const late = await answer(browser, { 'field.decision': '"reject"', 'field.text': HOSTILE });
+      const told = await late.text();
+      assert.equal(late.status, 409, told);
+      assert.ok(
+        /Question 2 is over/.test(told) && told.includes('&lt;/textarea&gt;') && !told.includes('<script>alert'),
+      );
+    });
+
+    it('an answer may be any JSON that the schema of its question accepts, of 64 KiB at most', async () => {
+      const browser = await signedIn();
+      const text = await asking({ type: 'string' });
+      assert.match(await browser.page(text.page), /<textarea id="field.answer"/);
+      const long = await text.answer(browser, { 'field.answer': 'é'.repeat(32_768) });
+      assert.equal(long.status, 413);
+      assert.ok(/id="field.answer-fault".*64 KiB/.test(await long.text()));
+      assert.equal((await text.answer(browser, { 'field.answer': 'é'.repeat(100_000) })).status, 413);
+      assert.equal((await text.answer(browser, { 'field.answer': 'é'.repeat(32_767) })).status, 303);
+      assert.equal((await text.given()).answer.val.length, 32_769);
+
+      const flag = await asking({ type: 'boolean' });
+      assert.equal((await flag.answer(browser, { 'field.answer': '' })).status, 422);
+      assert.equal((await flag.answer(browser, { 'field.answer': 'false' })).status, 303);
+      assert.equal((await flag.given()).answer.val, 'false');
+
+      const list = await asking({ type: 'array', items: { type: 'integer' } });
+      assert.match(await browser.page(list.page), /Schema of the answer/);
+      for (const json of ['[1', '["a"]', '['.repeat(5000)]) {
+        const refused = await list.answer(browser, { mode: 'json', json });
+        const page = await refused.text();
+        assert.equal(refused.status, 422, page);
+        assert.ok(page.includes('id="json-fault"') && page.includes(json.replaceAll('"', '&quot;')));
+      }
+      assert.equal((await list.answer(browser, { mode: 'json', json: '[1, 2]' })).status, 303);
+      assert.deepEqual(JSON.parse((await list.given()).answer.val), [1, 2]);
+    });
+
+    it('only a form of the session answers, for a key with the scope and an invocation of the tenant', async () => {
+      const { page, answer, given } = await asking({ type: 'boolean' });
+      const browser = await signedIn();
+      const fields = { 'field.answer': 'true' };
+      assert.equal((await answer(browser, { ...fields, token: 'x' })).status, 403);
+      assert.equal((await answer(browser, { ...fields, question: 'x' })).status, 422);
+      assert.equal((await answer(browser, { ...fields, question: '1' })).status, 409);
+      const reader = await signedIn(await platform.key(['deploy']));
+      assert.doesNotMatch(await reader.page(page), /field\.answer/);
+      assert.equal((await answer(reader, fields)).status, 403);
+      const stranger = await signedIn(await platform.key(['invoke'], 'acme'));
+      assert.equal((await answer(stranger, fields)).status, 404);
+      assert.equal(await given(), null);
+      assert.equal((await answer(browser, fields)).status, 303);
+    });
+
+    it('a followed page gets the question when it is asked, and loses it when it is answered', async () => {
+      const browser = await signedIn();
+      const { id, page, answer } = await asking({ type: 'boolean' });
+      const seen: boolean[] = [];
+      for await (const { event, data } of browser.follow(page)) {
+        const { id: part, html } = JSON.parse(data);
+        if (event !== 'fragment' || part !== 'question') continue;
+        seen.push(html.includes('data-key="question-2"'));
+        if (seen.length === 2) break;
+        assert.equal((await answer(browser, { 'field.answer': 'true' })).status, 303);
+      }
+      assert.deepEqual(seen, [true, false]);
+      await platform.client().cancel(id);
     });
 
     it('the page of a function shows its schedules', async () => {

@@ -99,3 +99,9 @@ export function once<T>(ask: () => Promise<T>): () => Promise<T> {
     return asked;
   };
 }
+
+export function unknownInvocation(id: string): GatewayError {
+  return new GatewayError('unknown-invocation', `There is no invocation "${id}" (any more).`, {
+    hint: 'The list of invocations shows those that are kept.',
+  });
+}

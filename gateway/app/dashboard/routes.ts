@@ -1,7 +1,9 @@
 import { type Context, Hono } from 'hono';
+import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import type { Position } from '#scheduler/invocations/types.ts';
 import type { AppEnv, AppSettings } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
+import { CODES } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { htmlAnswer } from '../http/answer.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
@@ -11,12 +13,14 @@ import { placeOf } from '../invocations/event-id.ts';
 import type { App } from '../routes/define.ts';
 import { InputChecker } from '../validation/input.ts';
 import { assetRoutes } from './assets/routes.ts';
+import type { Refused } from './forms/filled.ts';
 import { type Html, html, textOf } from './html/html.ts';
 import { layout } from './html/layout.ts';
 import { follow } from './live/follow.ts';
 import { frameText } from './live/frames.ts';
 import { may, orNotice, type Page, type Visit } from './page.ts';
 import { administrationPage, changeLimit, createKey } from './pages/administration.ts';
+import { answerQuestion, MAX_ANSWER_FORM_BYTES } from './pages/answer.ts';
 import { functionPage } from './pages/function.ts';
 import { functionsPage } from './pages/functions.ts';
 import { cancelInvocation, invocationPage } from './pages/invocation.ts';
@@ -84,24 +88,43 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     return visit;
   };
 
+  /** Throws `unauthorized` without a session. */
+  const entered = async (c: Context<AppEnv>) => {
+    const visit = await enter(c);
+    if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
+    return visit;
+  };
+
   const show = (path: string, render: Render) =>
     dashboard.get(path, async (c) => {
-      const visit = await enter(c);
-      if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
+      const visit = await entered(c);
       if (asksForStream(c)) return stream(c, visit, render);
       const counted = { ...visit, call: { ...visit.call, memory: c.get('answer') } };
       return answer(c, visit, await render(counted, c), 200);
     });
 
-  const answer = async (c: Context<AppEnv>, visit: Visit, page: Page, status: 200 | 201 | 422) =>
+  const answer = async (c: Context<AppEnv>, visit: Visit, page: Page, status: ContentfulStatusCode) =>
     htmlAnswer(c, await textOf(wholePage({ ...page, body: await bodyOf(visit, page, report(c)) }, visit)), status);
 
   const act = (path: string, perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string>) =>
     dashboard.post(path, async (c) => {
-      const visit = await enter(c);
-      if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
+      const visit = await entered(c);
       const form = await visits.formOf(c, visit);
       return c.redirect(await perform(visit, form, c), 303);
+    });
+
+  /** A form whose page shows it again when it was refused. */
+  const fill = (
+    path: string,
+    perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string | Refused>,
+    render: (visit: Visit, left: Refused, c: Context<AppEnv>) => Promise<Page>,
+    limitBytes?: number,
+  ) =>
+    dashboard.post(path, async (c) => {
+      const visit = await entered(c);
+      const done = await perform(visit, await visits.formOf(c, visit, limitBytes), c);
+      if (typeof done === 'string') return c.redirect(done, 303);
+      return answer(c, visit, await render(visit, done, c), CODES[done.fault.code].status);
     });
 
   const stream = async (c: Context<AppEnv>, visit: Visit, render: Render) => {
@@ -153,24 +176,23 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   show('/', overviewPage);
   show('/invocations', invocationsPage);
   show('/invocations/:id', (visit, c) => invocationPage(visit, c.req.param('id') ?? ''));
+  fill(
+    '/invocations/:id',
+    (visit, form, c) => answerQuestion(visit, c.req.param('id') ?? '', form),
+    (visit, left, c) => invocationPage(visit, c.req.param('id') ?? '', left),
+    MAX_ANSWER_FORM_BYTES,
+  );
   act('/invocations/:id/cancel', async (visit, _form, c) => cancelInvocation(visit, c.req.param('id') ?? ''));
   show('/functions', functionsPage);
   show('/functions/:name', (visit, c) => functionPage(visit, c.req.param('name') ?? ''));
   show('/functions/:name/rollback', (visit, c) => rollbackPage(visit, c.req.param('name') ?? ''));
   act('/functions/:name/rollback', (visit, form, c) => rollBack(visit, c.req.param('name') ?? '', form));
   show('/playground', (visit) => playgroundPage(visit));
-  dashboard.post('/playground', async (c) => {
-    const visit = await enter(c);
-    if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
-    const done = await runPlayground(visit, await visits.formOf(c, visit), inputs);
-    if (typeof done === 'string') return c.redirect(done, 303);
-    return answer(c, visit, { ...(await playgroundPage(visit, done)), live: false }, 422);
-  });
+  fill('/playground', (visit, form) => runPlayground(visit, form, inputs), playgroundPage);
   show('/usage', usagePage);
   show('/administration', (visit) => administrationPage(visit));
   dashboard.post('/administration/keys', async (c) => {
-    const visit = await enter(c);
-    if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
+    const visit = await entered(c);
     const created = await createKey(visit, await visits.formOf(c, visit));
     return answer(c, visit, administrationPage(visit, created), 201);
   });

@@ -78,7 +78,7 @@ export class Visits {
   }
 
   /** The form, which a page of this site must have sent. Throws `forbidden`, `body-too-large`, `unsupported-media-type`. */
-  async form(c: Context<AppEnv>): Promise<URLSearchParams> {
+  async form(c: Context<AppEnv>, limitBytes = MAX_FORM_BYTES): Promise<URLSearchParams> {
     if (!isSameOrigin(c.req.raw))
       throw new GatewayError('forbidden', 'The form was not sent by a page of this dashboard.', {
         hint: 'Open the dashboard and use the button there.',
@@ -86,12 +86,12 @@ export class Visits {
     const [type] = (c.req.header('content-type') ?? '').split(';', 1);
     if (type?.trim().toLowerCase() !== 'application/x-www-form-urlencoded')
       throw new GatewayError('unsupported-media-type', 'A form is application/x-www-form-urlencoded.');
-    return new URLSearchParams(new TextDecoder().decode(await c.get('body').read(MAX_FORM_BYTES)));
+    return new URLSearchParams(new TextDecoder().decode(await c.get('body').read(limitBytes)));
   }
 
   /** Like `form`, for a signed-in user: the form must also carry the session's token. */
-  async formOf(c: Context<AppEnv>, { session }: Visit): Promise<URLSearchParams> {
-    const form = await this.form(c);
+  async formOf(c: Context<AppEnv>, { session }: Visit, limitBytes?: number): Promise<URLSearchParams> {
+    const form = await this.form(c, limitBytes);
     if (!(await this.#sessions.isFormToken(session, form.get('token') ?? '')))
       throw new GatewayError('forbidden', 'The form does not belong to your session.', {
         hint: 'Go back, reload the page and try again.',

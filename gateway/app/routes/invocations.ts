@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { hasEnded as isFinal } from '#scheduler/invocations/types.ts';
 import { type AppSettings, callOf } from '../context.ts';
-import type { Call, ControlPlane, HeldInvocation } from '../control.ts';
+import { type Call, type ControlPlane, type HeldInvocation, MAX_ANSWER_BYTES } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { textAnswer } from '../http/answer.ts';
 import { readJson } from '../http/body.ts';
@@ -13,9 +13,6 @@ import { sessionMessageOf } from '../validation/message.ts';
 import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
 
 export const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the invocation' }) });
-
-/** Most bytes of a person's answer. */
-const MAX_ANSWER_BYTES = 64 * 1024;
 
 const streamHeaders = z.object({
   'last-event-id': z.string().regex(EVENT_ID, 'is not the id of an event').optional().openapi({

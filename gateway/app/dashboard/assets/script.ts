@@ -19,7 +19,16 @@ export const SCRIPT = `'use strict';
     state.textContent = text;
   };
 
-  /* Changes what differs and leaves the rest alone, so that focus, selection and what was opened stay. */
+  const keyOf = (node) => node.dataset?.key;
+  /* What was typed into a part with a key stays although the part should go. The part then says that it is over. */
+  const keepsTyped = (node) => {
+    if (keyOf(node) === undefined) return false;
+    const typed = [...node.querySelectorAll('input:not([type=hidden]), textarea')].some(({ value }) => value !== '');
+    if (typed) node.querySelector('[data-over]').hidden = false;
+    return typed;
+  };
+
+  /* Changes what differs and leaves the rest alone, so that focus, selection and what was opened stay. Leaves all of a part alone while its key stays. */
   const morph = (from, to) => {
     for (const { name } of [...from.attributes]) {
       if (!to.hasAttribute(name) && !(from.localName === 'details' && name === 'open')) from.removeAttribute(name);
@@ -30,11 +39,13 @@ export const SCRIPT = `'use strict';
     wanted.forEach((node, index) => {
       const present = old[index];
       if (present === undefined) from.append(node);
-      else if (present.nodeType !== node.nodeType || present.nodeName !== node.nodeName) present.replaceWith(node);
+      else if (present.nodeType !== node.nodeType || present.nodeName !== node.nodeName || keyOf(present) !== keyOf(node)) {
+        if (!keepsTyped(present)) present.replaceWith(node);
+      } else if (keyOf(node) !== undefined) return;
       else if (node.nodeType === Node.ELEMENT_NODE) morph(present, node);
       else if (present.nodeValue !== node.nodeValue) present.nodeValue = node.nodeValue;
     });
-    for (const node of old.slice(wanted.length)) node.remove();
+    for (const node of old.slice(wanted.length)) if (!keepsTyped(node)) node.remove();
   };
 
   const onFragment = ({ id, html }) => {

@@ -90,7 +90,7 @@ th:last-child, td:last-child { padding-right: 0; }
 .badge.wait::before { background: none; border: 2px solid currentColor; }
 
 .chart { margin: 0; } .chart svg { display: block; width: 100%; height: 4.5rem; }
-.chart .columns rect { fill: var(--busy); }
+.chart .columns rect { fill: var(--busy); } .chart .columns .reach { fill: transparent; } .columns g:hover .reach { fill: var(--soft); }
 .chart .lines path { fill: none; stroke-width: 2; vector-effect: non-scaling-stroke; stroke-linejoin: round; stroke-linecap: round; }
 .chart .dot { stroke-width: 5 !important; }
 .line-0 { stroke: var(--busy); } .line-1 { stroke: var(--accent); opacity: .75; }
@@ -106,7 +106,7 @@ details .scroll { margin-top: .6rem; }
 td .bar { display: inline-block; margin: 0; vertical-align: middle; }
 pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.55; tab-size: 2; }
 .console { background: var(--soft); border-radius: 8px; padding: .9rem 1rem; overflow: auto; max-height: 26rem; min-height: 5rem; }
-.output { font: inherit; }
+.output { font: inherit; } .asked { min-height: 0; } .asked + form { margin-top: 1rem; }
 .rows { list-style: none; margin: 0; font-family: var(--mono); font-size: .82rem; }
 .rows li { display: grid; grid-template-columns: 2.2rem 4.6rem minmax(0, 1fr); gap: .75rem; padding: .1rem 0; }
 .rows .seq { color: var(--muted); } .rows .what { overflow-wrap: anywhere; white-space: pre-wrap; }

@@ -11,6 +11,8 @@ export interface ChartOptions {
   readonly label: string;
   /** Formats the chart's numbers. */
   readonly format: (value: number) => string;
+  /** Formats the number of one column; `format` by default. */
+  readonly exact?: (value: number) => string;
   /** Labels of the ends of the time axis. */
   readonly from: string;
   readonly to: string;
@@ -20,14 +22,15 @@ const WIDTH = 600;
 const HEIGHT = 72;
 const GAP = 2;
 
-/** Columns from left to right. */
-export function columns(series: Series, options: ChartOptions): Html {
+/** Columns from left to right. A pointer over a column shows its name and its value. */
+export function columns(series: Series, names: readonly string[], options: ChartOptions): Html {
   const top = Math.max(...series.values.map((value) => value ?? 0), 0);
   const step = WIDTH / series.values.length;
+  const exact = options.exact ?? options.format;
   const marks = series.values.map((value, index) => {
     if (value === null || value <= 0) return NONE;
     const height = Math.max(2, (value / top) * HEIGHT);
-    return html`<rect x="${(index * step + GAP / 2).toFixed(1)}" y="${(HEIGHT - height).toFixed(1)}" width="${(step - GAP).toFixed(1)}" height="${height.toFixed(1)}"/>`;
+    return html`<g><title>${names[index]}: ${exact(value)}</title><rect class="reach" x="${(index * step).toFixed(1)}" y="0" width="${step.toFixed(1)}" height="${HEIGHT}"/><rect x="${(index * step + GAP / 2).toFixed(1)}" y="${(HEIGHT - height).toFixed(1)}" width="${(step - GAP).toFixed(1)}" height="${height.toFixed(1)}"/></g>`;
   });
   return frame('columns', marks, top, [series], options);
 }

@@ -20,7 +20,7 @@ export function invocationTable(caption: string, rows: readonly Row[], now: numb
     rows.map((row) => [
       html`<a class="mono" href="/dashboard/invocations/${encodeURIComponent(row.id)}">${row.id}</a>`,
       html`${row.function} <small class="mono">${shortVersion(row.version)}</small>`,
-      html`${badge(row.status)}${row.error === undefined || row.status !== 'failed' ? NONE : html` <small>${code(row.error.code)}</small>`}`,
+      html`${badge(row.status)}${row.question === undefined ? NONE : html` <small>asks a person</small>`}${row.error === undefined || row.status !== 'failed' ? NONE : html` <small>${code(row.error.code)}</small>`}`,
       moment(row.createdAt, now),
       lasted(row, now),
       tokensOf(row),

@@ -5,10 +5,12 @@ import type { HeldInvocation, InvocationEvent } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { JsonText } from '../../http/json-text.ts';
 import { BEGINNING, placeOf } from '../../invocations/event-id.ts';
+import type { Refused } from '../forms/filled.ts';
 import { jsonText, measured, moment, shortVersion } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { badge, code, empty, facts, notice, tokenField } from '../html/parts.ts';
-import { demand, may, once, type Page, type Visit } from '../page.ts';
+import { demand, may, once, type Page, unknownInvocation, type Visit } from '../page.ts';
+import { lateNotice, questionCard } from './answer.ts';
 import { lasted } from './invocation-table.ts';
 import { MAX_TEXT, type Transcript, transcript } from './transcript.ts';
 import { stepsOf, waterfall } from './waterfall.ts';
@@ -19,26 +21,29 @@ const PAST_EVENTS = 500;
 const PAST_MS = 3000;
 const MAX_RESULT = 20_000;
 
-/** One invocation: its state, its usage, and its output as it arrives. */
-export async function invocationPage(visit: Visit, id: string): Promise<Page> {
+/** One invocation: its state, what it asks, its usage, and its output as it arrives. `left` is an answer that was refused. */
+export async function invocationPage(visit: Visit, id: string, left?: Refused): Promise<Page> {
   const { control, call, now } = visit;
   const state = await control.invocation(call, id);
   if (state === null) throw unknownInvocation(id);
   const open = isOpen(state);
   const written = once(() => past(visit, state));
+  const done = visit.url.searchParams.get('done');
+  const isLate = left?.fault.code === 'not-waiting';
 
   return {
     title: `Invocation ${id}`,
     place: 'invocations',
     head: html`<p class="crumbs"><a href="/dashboard/invocations">Invocations</a></p>${
-      visit.url.searchParams.get('done') === 'cancelled'
-        ? notice('good', open ? 'It was asked to stop.' : 'It has ended.')
-        : NONE
-    }${state.question === undefined ? NONE : questionNotice(id, state.question)}`,
+      done === 'cancelled' ? notice('good', open ? 'It was asked to stop.' : 'It has ended.') : NONE
+    }${done === 'answered' && state.question === undefined ? notice('good', 'The answer was taken.') : NONE}${
+      left !== undefined && isLate ? lateNotice(left) : NONE
+    }`,
     live: open,
     stream: { id, after: state.lastEventId },
     fragments: [
       { id: 'state', look: 'wide bare', render: () => stateHead(visit, state, open) },
+      { id: 'question', look: 'wide card', render: () => questionCard(visit, state, isLate ? undefined : left) },
       {
         id: 'facts',
         look: 'wide card',
@@ -88,10 +93,6 @@ export async function cancelInvocation(visit: Visit, id: string): Promise<string
   const state = await visit.control.cancel(visit.call, id, 'Cancelled on the dashboard.');
   if (state === null) throw unknownInvocation(id);
   return `/dashboard/invocations/${encodeURIComponent(id)}?done=cancelled`;
-}
-
-function questionNotice(id: string, { text, until }: NonNullable<HeldInvocation['question']>): Html {
-  return notice('plain', html`It asks a person, until ${until}: ${text} <code>pie answer ${id}</code>`);
 }
 
 export function isOpen({ status }: HeldInvocation): boolean {
@@ -182,10 +183,4 @@ export async function past({ control, call }: Visit, { id, lastEventId }: HeldIn
     reading.abort();
   }
   return { ...(await transcript(events)), first: events[0]?.seq ?? 1, events };
-}
-
-export function unknownInvocation(id: string): GatewayError {
-  return new GatewayError('unknown-invocation', `There is no invocation "${id}" (any more).`, {
-    hint: 'The list of invocations shows those that are kept.',
-  });
 }

@@ -58,8 +58,10 @@ export function firstTokenChart(rows: readonly MinuteRow[], now: number): Html {
 export function tokensChart(rows: readonly MinuteRow[], now: number): Html {
   if (rows.every(({ outputTokens }) => outputTokens === 0))
     return empty('No output tokens in the last hour.', html`Try <code>pie invoke text-completion</code>.`);
+  const first = Math.floor(now / MINUTE_MS) - MINUTES + 1;
   return columns(
     { name: 'Output tokens', values: byMinute(rows, now).map((row) => row?.outputTokens ?? null) },
+    Array.from({ length: MINUTES }, (_, index) => new Date((first + index) * MINUTE_MS).toISOString().slice(11, 16)),
     {
       label: 'Output tokens by minute',
       format: (value) => `${compact(value)} a minute`,

@@ -1,13 +1,17 @@
 import type { InvocationStatus } from '../../control.ts';
-import { type Html, html } from '../html/html.ts';
-import { empty } from '../html/parts.ts';
+import type { InvocationPage } from '../../resources/operations.ts';
+import { moment } from '../html/format.ts';
+import { type Html, html, NONE } from '../html/html.ts';
+import { empty, table } from '../html/parts.ts';
 import { once, type Page, tenantOf, type Visit, withTenant } from '../page.ts';
 import { invocationTable } from './invocation-table.ts';
 import { causeTable, firstTokenChart, hourTiles, MINUTES, minuteTable, tokensChart } from './last-hour.ts';
 import { quotaBars } from './usage-bars.ts';
 
-/** Most running and queued invocations that the page lists. */
+/** Most invocations of a state that the page lists. */
 const SHOWN = 8;
+/** Most characters of a question in its list. */
+const MAX_QUESTION = 160;
 
 /** A tenant's state: use of its limits, running invocations, latency, and failures. */
 export function overviewPage(visit: Visit): Page {
@@ -18,8 +22,8 @@ export function overviewPage(visit: Visit): Page {
   const active = once(async () => {
     const ask = (status: InvocationStatus) =>
       control.operations.invocations(call, { tenant, status, limit: SHOWN + 1 });
-    const [running, queued] = await Promise.all([ask('running'), ask('queued')]);
-    return { running: running.invocations, queued: queued.invocations };
+    const [running, queued, asking] = await Promise.all([ask('running'), ask('queued'), ask('waiting')]);
+    return { running: running.invocations, queued: queued.invocations, asking: asking.invocations };
   });
   /** The exact count when a quota tracks it. */
   const count = async (status: 'running' | 'queued'): Promise<Html> => {
@@ -42,6 +46,7 @@ export function overviewPage(visit: Visit): Page {
         render: async () =>
           html`<h2 class="unseen">Now</h2>${hourTiles(await minutes(), await count('running'), await count('queued'))}`,
       },
+      { id: 'questions', look: 'wide card', render: async () => questionList(visit, tenant, (await active()).asking) },
       {
         id: 'limits',
         look: 'wide card',
@@ -88,4 +93,24 @@ export function overviewPage(visit: Visit): Page {
       },
     ],
   };
+}
+
+/** The invocations that wait for a person, newest first. */
+function questionList(visit: Visit, tenant: string, asking: InvocationPage['invocations']): Html {
+  if (asking.length === 0) return NONE;
+  const rows = asking.slice(0, SHOWN).map(({ id, function: name, question: { text = '', until = '' } = {} }) => {
+    const [line = ''] = text.split('\n', 1);
+    return [
+      html`<a class="mono" href="/dashboard/invocations/${encodeURIComponent(id)}#question">${id}</a>`,
+      name,
+      line.length > MAX_QUESTION ? `${line.slice(0, MAX_QUESTION)}…` : line,
+      moment(until, visit.now),
+    ];
+  });
+  const all = withTenant('/dashboard/invocations', visit, tenant, { status: 'waiting' });
+  return html`<div class="card-head"><h2>Waiting for a person</h2><a href="${all}">All that wait</a></div>${table(
+    'Invocations that wait for a person, newest first',
+    [{ head: 'Invocation' }, { head: 'Function' }, { head: 'Question' }, { head: 'Until' }],
+    rows,
+  )}`;
 }

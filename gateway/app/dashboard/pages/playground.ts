@@ -1,13 +1,14 @@
 import type { FunctionVersion, HeldInvocation, Json } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import type { InputChecker } from '../../validation/input.ts';
-import { jsonText } from '../html/format.ts';
+import { exampleOf, fieldsOf, textsOf } from '../forms/fields.ts';
+import { type Filled, filledOf, givenValue, type Refused, refused } from '../forms/filled.ts';
+import { formFields } from '../forms/form.ts';
+import { duration, jsonText, number } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { badge, code, empty, notice, tile, tiles, tokenField } from '../html/parts.ts';
-import { demand, may, once, type Page, type Visit } from '../page.ts';
-import { exampleOf, FieldFault, fieldsOf, inputOf, textsOf } from '../playground/fields.ts';
-import { FIELD_PREFIX, type Filled, fieldList, jsonField, usageTiles } from '../playground/form.ts';
-import { eventsCard, isOpen, outputCard, past, resultCard, unknownInvocation } from './invocation.ts';
+import { demand, may, once, type Page, unknownInvocation, type Visit } from '../page.ts';
+import { eventsCard, isOpen, outputCard, past, resultCard } from './invocation.ts';
 
 const PATH = '/dashboard/playground';
 const REFERENCE = /^[\w.-]{1,64}$/;
@@ -44,20 +45,13 @@ export async function runPlayground(
   visit: Visit,
   form: URLSearchParams,
   inputs: InputChecker,
-): Promise<string | Filled> {
+): Promise<string | Refused> {
   demand(visit, 'invoke');
   const name = visit.url.searchParams.get('function') ?? '';
   const fn = await functionOf(visit, name);
-  const mode = form.get('mode') === 'json' ? 'json' : 'form';
-  const texts = Object.fromEntries(
-    mode === 'json'
-      ? [['input', form.get('input') ?? '']]
-      : [...form].flatMap(([key, text]) =>
-          key.startsWith(FIELD_PREFIX) ? [[key.slice(FIELD_PREFIX.length), text.replaceAll('\r\n', '\n')]] : [],
-        ),
-  );
+  const filled = filledOf(form);
   try {
-    const input = mode === 'json' ? parsed(texts.input ?? '') : inputOf(fieldsOf(fn.manifest.input) ?? [], texts);
+    const input = givenValue(fieldsOf(fn.manifest.input), filled);
     const invoked = await visit.control.invoke(visit.call, {
       function: { name: fn.name, version: fn.version },
       check: (version) => inputs.check(version, input),
@@ -68,11 +62,7 @@ export async function runPlayground(
     await visit.control.sendMessage(visit.call, invoked.id, { close: true }).catch(() => false);
     return `${PATH}?${query(fn, visit, { invocation: invoked.id })}#run`;
   } catch (error) {
-    if (error instanceof FieldFault) return { mode, texts, fault: error };
-    if (!(error instanceof GatewayError) || error.code !== 'invalid-input') throw error;
-    // A pointer into the input: its first part is a field.
-    const [, field = ''] = (error.field ?? '').split('/');
-    return { mode, texts, fault: { message: error.message, field } };
+    return refused(filled, error);
   }
 }
 
@@ -111,11 +101,8 @@ async function formCard(visit: Visit, fn: FunctionVersion, left: Filled | undefi
       ? NONE
       : html`<a href="${PATH}?${query(fn, visit)}">As a form</a>`
     : html`<a href="${PATH}?${query(fn, visit, { as: 'json' })}">As JSON</a>`;
-  const general = filled.fault !== undefined && !(fields ?? []).some(({ name }) => name === filled.fault?.field);
   return html`<div class="card-head"><h2>Input of ${fn.name}</h2>${other}</div>${fn.manifest.description === undefined ? NONE : html`<p class="muted">${fn.manifest.description}</p>`}
-${general && !asJson ? notice('bad', filled.fault?.message) : NONE}
-<form method="post" action="${PATH}?${query(fn, visit)}">${tokenField(visit.formToken)}<input type="hidden" name="mode" value="${asJson ? 'json' : 'form'}">
-${asJson || fields === null ? jsonField(filled) : fieldList(fields, filled)}
+<form method="post" action="${PATH}?${query(fn, visit)}">${tokenField(visit.formToken)}${formFields(fields, filled, 'Input')}
 <div class="actions">${may(visit, 'invoke') ? html`<button class="primary">Run</button>` : html`<p class="muted">Your key lacks the scope "invoke".</p>`}</div></form>`;
 }
 
@@ -127,7 +114,7 @@ async function filledFor(visit: Visit, { manifest }: FunctionVersion): Promise<F
   const fields = fieldsOf(manifest.input);
   if (input === undefined && fields !== null && searchParams.get('as') !== 'json') return { mode: 'form', texts: {} };
   const texts = fields === null || searchParams.get('as') === 'json' ? null : textsOf(fields, input);
-  return texts === null ? { mode: 'json', texts: { input: jsonText(input ?? {}) } } : { mode: 'form', texts };
+  return texts === null ? { mode: 'json', texts: { json: jsonText(input ?? {}) } } : { mode: 'form', texts };
 }
 
 async function inputOfEarlier({ control, call }: Visit, id: string): Promise<Json | undefined> {
@@ -141,16 +128,17 @@ async function inputOfEarlier({ control, call }: Visit, id: string): Promise<Jso
 }
 
 function runFragments(state: HeldInvocation, written: () => ReturnType<typeof past>): Page['fragments'] {
-  const { id, status, startedAt, endedAt, usage, error } = state;
+  const { id, status, startedAt, endedAt, usage, error, question } = state;
+  const address = `/dashboard/invocations/${encodeURIComponent(id)}`;
   const ranMs = startedAt === undefined || endedAt === undefined ? null : Date.parse(endedAt) - Date.parse(startedAt);
   return [
     {
       id: 'run',
       look: 'wide bare',
       render: () =>
-        html`<div class="head"><div class="titles"><h2>Run <a class="mono" href="/dashboard/invocations/${encodeURIComponent(id)}">${id}</a></h2></div>${badge(status)}</div>${tiles(
+        html`<div class="head"><div class="titles"><h2>Run <a class="mono" href="${address}">${id}</a></h2></div>${badge(status)}</div>${tiles(
           ...usageTiles(usage, ranMs).map(([label, value]) => tile(label, value)),
-        )}${error === undefined ? NONE : notice('bad', html`${code(error.code)} ${error.message}`)}`,
+        )}${question === undefined ? NONE : notice('plain', html`It asks a person. <a href="${address}#question">Answer it</a>`)}${error === undefined ? NONE : notice('bad', html`${code(error.code)} ${error.message}`)}`,
     },
     { id: 'written', look: 'wide card', fixed: true, render: async () => outputCard(state, await written()) },
     { id: 'result', look: 'wide card', render: () => resultCard(state) },
@@ -166,12 +154,18 @@ function query({ name }: FunctionVersion, { url }: Visit, more: Readonly<Record<
   return new URLSearchParams({ ...kept, ...more }).toString();
 }
 
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new FieldFault('input', `This is no JSON: ${error instanceof Error ? error.message : error}`);
-  }
+/** Tokens, device time and duration of a run. */
+function usageTiles(
+  usage: Readonly<Record<string, unknown>> | undefined,
+  ranMs: number | null,
+): readonly (readonly [name: string, value: string])[] {
+  const amount = (name: string) => (typeof usage?.[name] === 'number' ? Number(usage[name]) : 0);
+  return [
+    ['Input tokens', number(amount('inputTokens'))],
+    ['Output tokens', number(amount('outputTokens'))],
+    ['Device time', duration(amount('gpuMs'))],
+    ['Duration', ranMs === null ? '–' : duration(ranMs)],
+  ];
 }
 
 function never(): never {

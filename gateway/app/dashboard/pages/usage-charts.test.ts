@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import type { UsageRow } from '../../resources/quotas.ts';
 import { textOf } from '../html/html.ts';
-import { bySpan, type Span, usageCharts } from './usage-charts.ts';
+import { bySpan, type Span, spanNames, usageCharts } from './usage-charts.ts';
 
 const row = (at: string, outputTokens: number): UsageRow => ({
   ...{ at, tenant: 'default', function: null, requests: 0, invocations: 1, succeeded: 0, failed: 0, cancelled: 0 },
@@ -18,6 +18,13 @@ test('each span has its place, and spans without rows are 0', () => {
   assert.deepEqual([days.length, days.at(-2), days[0]], [31, 3, 9]);
   const months = bySpan([row('2025-04-01T00:00:00Z', 2), row('2025-03-01T00:00:00Z', 4)], 'month', 'outputTokens', NOW);
   assert.deepEqual([months.length, months[0], months.at(-1)], [12, 2, 0], 'March of last year is out of the chart');
+});
+
+test('each span has its name in UTC', () => {
+  const ends = (by: Span) => [spanNames(by, NOW)[0], spanNames(by, NOW).at(-1)];
+  assert.deepEqual(ends('hour'), ['2026-02-28 11:00', '2026-03-01 10:00']);
+  assert.deepEqual(ends('day'), ['2026-01-30', '2026-03-01']);
+  assert.deepEqual(ends('month'), ['2025-04', '2026-03']);
 });
 
 test('the sum of the shown spans is that of the rows in them, and no number breaks the markup', async () => {

@@ -1,6 +1,6 @@
 import type { UsageRow } from '../../resources/quotas.ts';
 import { columns } from '../html/chart.ts';
-import { compact, duration } from '../html/format.ts';
+import { compact, duration, number } from '../html/format.ts';
 import { type Html, html } from '../html/html.ts';
 
 const HOUR_MS = 3_600_000;
@@ -23,6 +23,19 @@ function spanOf(at: number, by: Span): number {
   return date.getUTCFullYear() * 12 + date.getUTCMonth();
 }
 
+/** The names of the shown spans, oldest first. */
+export function spanNames(by: Span, now: number): readonly string[] {
+  const { count } = AXES[by];
+  const first = spanOf(now, by) - count + 1;
+  return Array.from({ length: count }, (_, index) => spanName(by, first + index));
+}
+
+function spanName(by: Span, span: number): string {
+  if (by === 'hour') return new Date(span * HOUR_MS).toISOString().slice(0, 16).replace('T', ' ');
+  if (by === 'day') return new Date(span * DAY_MS).toISOString().slice(0, 10);
+  return new Date(Date.UTC(Math.floor(span / 12), span % 12)).toISOString().slice(0, 7);
+}
+
 /** The sums of a member over all rows of each span, oldest first, up to the present one; 0 for a span without a row. */
 export function bySpan(
   rows: readonly UsageRow[],
@@ -43,7 +56,8 @@ export function bySpan(
 /** Invocations, failures, tokens and device time over a day, a month or a year. */
 export function usageCharts(rows: readonly UsageRow[], by: Span, now: number): Html {
   const { from, to } = AXES[by];
-  const chart = (name: string, member: Parameters<typeof bySpan>[2], format: (value: number) => string) =>
-    html`<div><h3>${name}</h3>${columns({ name, values: bySpan(rows, by, member, now) }, { label: `${name} by ${by}`, format, from, to })}</div>`;
-  return html`<div class="charts">${chart('Invocations', 'invocations', compact)}${chart('Failed', 'failed', compact)}${chart('Output tokens', 'outputTokens', compact)}${chart('GPU time', 'gpuMs', duration)}</div>`;
+  const names = spanNames(by, now);
+  const chart = (name: string, member: Parameters<typeof bySpan>[2], format = compact, exact = number) =>
+    html`<div><h3>${name}</h3>${columns({ name, values: bySpan(rows, by, member, now) }, names, { label: `${name} by ${by}`, format, exact, from, to })}</div>`;
+  return html`<div class="charts">${chart('Invocations', 'invocations')}${chart('Failed', 'failed')}${chart('Output tokens', 'outputTokens')}${chart('GPU time', 'gpuMs', duration, duration)}</div>`;
 }

@@ -35,15 +35,34 @@ test('the steps follow each other, and sums lie within the program', () => {
   assert.deepEqual(stepsOf(state({ usage }), []), [], 'its events are kept no more');
 });
 
+test('the waits for a person are no part of the queue, and sums are those of all attempts', () => {
+  const asked = [{ ...event(1, 'start', {}), event: 'question' as const }, event(2, 'metric', { queuedMs: 3 })];
+  assert.deepEqual(
+    stepsOf(state({ usage: { gpuMs: 95 } }), asked).map(({ name, fromMs, toMs, note }) => [name, fromMs, toMs, note]),
+    [
+      ['Earlier attempts', 0, 7, 'with 1 question to a person'],
+      ['Queue', 7, 10, ''],
+      ['Instance', 10, 10, 'warm'],
+      ['Program', 10, 100, '0 calls'],
+      ['Device', 0, 95, 'its share of the batches, in all'],
+    ],
+  );
+});
+
 test('whatever the clocks of gateway and runtime say, no bar leaves the axis', async () => {
   const ms = fc.integer({ min: -1000, max: 100_000 });
-  const times = fc.record({ buildMs: fc.nat(1e5), compileMs: fc.nat(1e5), instantiateMs: fc.nat(1e5) });
+  const times = fc.record({
+    queuedMs: fc.nat(1e5),
+    buildMs: fc.nat(1e5),
+    compileMs: fc.nat(1e5),
+    instantiateMs: fc.nat(1e5),
+  });
   await fc.assert(
     fc.asyncProperty(ms, fc.nat(100_000), times, fc.nat(1e6), async (started, ended, metric, gpuMs) => {
-      const invocation = state({ startedAt: iso(started), endedAt: iso(ended), usage: { gpuMs } });
+      const invocation = state({ attempts: 2, startedAt: iso(started), endedAt: iso(ended), usage: { gpuMs } });
       const steps = stepsOf(invocation, [event(1, 'metric', metric)]);
       for (const { fromMs, toMs } of steps) assert.ok(0 <= fromMs && fromMs <= toMs && toMs <= ended);
-      const [queue, instance, program] = steps;
+      const [queue, instance, program] = steps.filter(({ name }) => name !== 'Earlier attempts');
       assert.deepEqual([queue?.toMs, instance?.toMs, program?.toMs], [instance?.fromMs, program?.fromMs, ended]);
       assert.doesNotMatch(await textOf(waterfall(steps)), /NaN|Infinity/);
     }),

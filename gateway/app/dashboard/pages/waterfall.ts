@@ -25,7 +25,7 @@ interface Metric {
 
 /**
  * The steps of an ended invocation: the wait in the queue, the instance, the program and what it used. Empty while it runs, and for one that
- * never began. The steps of an invocation with several attempts are those of the last.
+ * never began. The steps of an invocation with several attempts are those of the last, after the time of all earlier ones and of the waits for a person.
  */
 export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[]): readonly Step[] {
   const { createdAt, startedAt, endedAt } = state;
@@ -38,17 +38,27 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
 
   const endMs = Date.parse(endedAt) - Date.parse(createdAt);
   const begunMs = Math.min(endMs, Math.max(0, Date.parse(startedAt) - Date.parse(createdAt)));
-  const { buildMs = 0, compileMs = 0, instantiateMs = 0, firstCallMs, preemptedMs = 0 } = metric;
+  const { queuedMs = begunMs, buildMs = 0, compileMs = 0, instantiateMs = 0, firstCallMs, preemptedMs = 0 } = metric;
   const readyMs = Math.min(endMs, begunMs + buildMs + compileMs + instantiateMs);
   const parts = [
     ...(buildMs > 0 ? [`build ${duration(buildMs)}`] : []),
     ...(compileMs > 0 ? [`compile ${duration(compileMs)}`] : []),
     ...(instantiateMs > 0 ? [`instantiate ${duration(instantiateMs)}`] : []),
   ];
-  const sum = (name: string, ms: number, note: string): Step[] =>
-    ms > 0 ? [{ name, note, fromMs: readyMs, toMs: Math.min(endMs, readyMs + ms), isSum: true }] : [];
+  const questions = events.filter(({ event }) => event === 'question').length;
+  const queuedFromMs = questions > 0 || state.attempts > 1 ? Math.max(0, begunMs - queuedMs) : 0;
+  const asked =
+    questions === 0 ? '' : `with ${number(questions)} ${questions === 1 ? 'question' : 'questions'} to a person`;
+  const sum = (name: string, ms: number, note: string, fromMs: number): Step[] =>
+    ms > 0 ? [{ name, note, fromMs, toMs: Math.min(endMs, fromMs + ms), isSum: true }] : [];
+  // The usage is that of all attempts.
+  const usedFromMs = queuedFromMs > 0 ? 0 : readyMs;
   return [
-    { name: 'Queue', note: state.attempts > 1 ? `attempt ${state.attempts}` : '', fromMs: 0, toMs: begunMs },
+    ...(queuedFromMs > 0 ? [{ name: 'Earlier attempts', note: asked, fromMs: 0, toMs: queuedFromMs }] : []),
+    {
+      ...{ name: 'Queue', note: state.attempts > 1 ? `attempt ${state.attempts}` : '' },
+      ...{ fromMs: queuedFromMs, toMs: begunMs },
+    },
     { name: 'Instance', note: [coldStart ? 'cold' : 'warm', ...parts].join(', '), fromMs: begunMs, toMs: readyMs },
     {
       name: 'Program',
@@ -56,9 +66,9 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
       fromMs: readyMs,
       toMs: endMs,
     },
-    ...sum('Preempted', preemptedMs, 'other invocations needed the memory'),
-    ...sum('Device', usage('gpuMs'), 'its share of the batches, in all'),
-    ...sum('CPU', usage('cpuMs'), 'its own code, in all'),
+    ...sum('Preempted', preemptedMs, 'other invocations needed the memory', readyMs),
+    ...sum('Device', usage('gpuMs'), 'its share of the batches, in all', usedFromMs),
+    ...sum('CPU', usage('cpuMs'), 'its own code, in all', usedFromMs),
   ];
 }
 

@@ -1,3 +1,5 @@
+import { assertShape } from '../../http/json-shape.ts';
+
 /** How a field of the form is shown and read. `json` takes any value as JSON text. */
 export type FieldKind = 'text' | 'number' | 'choice' | 'flag' | 'json';
 
@@ -90,10 +92,17 @@ function parsedValue({ name, kind }: Field, text: string): unknown {
     return value;
   }
   try {
-    return JSON.parse(text);
-  } catch {
+    return parsedJson(text);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
     throw new FieldFault(name, 'must be JSON: texts stand in quotation marks');
   }
+}
+
+/** The value of JSON text. Throws `SyntaxError`, and `invalid-input` for a shape out of bounds. */
+export function parsedJson(text: string): unknown {
+  assertShape(new TextEncoder().encode(text), 'The JSON');
+  return JSON.parse(text);
 }
 
 /** The texts with which a form gives `input`; null when no texts do, so that the input is edited as JSON. */

@@ -1,0 +1,63 @@
+import type { ErrorCode } from '../../errors/codes.ts';
+import { GatewayError } from '../../errors/gateway-error.ts';
+import { type Field, FieldFault, inputOf, parsedJson, type Texts, textOf } from './fields.ts';
+
+/** Prefix of the names of form fields, so that no property takes the name of another field of the form. */
+export const FIELD_PREFIX = 'field.';
+
+/** A form as its reader left it. */
+export interface Filled {
+  /** `json`: the one text field `json` holds the whole value. */
+  readonly mode: 'form' | 'json';
+  readonly texts: Texts;
+  readonly fault?: FormFault;
+}
+
+/** The reason why a form was refused. */
+interface FormFault {
+  readonly code: ErrorCode;
+  readonly message: string;
+  /** The field that is at fault; none of the form's when the fault is that of all. */
+  readonly field: string;
+}
+
+/** A form that its page shows again with the reason of its refusal. */
+export interface Refused extends Filled {
+  readonly fault: FormFault;
+}
+
+/** Refusals after which the reader may send the form again, changed or later. */
+const REPAIRABLE: ReadonlySet<number> = new Set([409, 413, 422, 429, 503]);
+
+/** The texts of a sent form. */
+export function filledOf(form: URLSearchParams): Filled {
+  if (form.get('mode') === 'json') return { mode: 'json', texts: { json: form.get('json') ?? '' } };
+  const texts = [...form].flatMap(([key, text]) =>
+    key.startsWith(FIELD_PREFIX) ? [[key.slice(FIELD_PREFIX.length), text.replaceAll('\r\n', '\n')]] : [],
+  );
+  return { mode: 'form', texts: Object.fromEntries(texts) };
+}
+
+/** The value that a form gives. Throws `FieldFault`, and `invalid-input` for JSON whose shape is out of bounds. */
+export function givenValue(fields: readonly Field[] | null, { mode, texts }: Filled): unknown {
+  if (mode === 'form') return inputOf(fields ?? [], texts);
+  try {
+    return parsedJson(textOf(texts, 'json'));
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    throw new FieldFault('json', `This is no JSON: ${error.message}`);
+  }
+}
+
+/** The form with the reason of its refusal. Throws errors that no change of the form repairs. */
+export function refused(filled: Filled, caught: unknown): Refused {
+  if (caught instanceof FieldFault) {
+    const { field, message } = caught;
+    return { ...filled, fault: { code: 'invalid-input', message, field } };
+  }
+  const error = GatewayError.from(caught);
+  if (!REPAIRABLE.has(error.status)) throw error;
+  // A pointer into the value: its first part is a field.
+  const [, field = ''] = (error.field ?? '').split('/');
+  return { ...filled, fault: { code: error.code, message: error.message, field } };
+}

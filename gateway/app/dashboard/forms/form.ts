@@ -1,0 +1,80 @@
+import { number } from '../html/format.ts';
+import { type Html, html, NONE } from '../html/html.ts';
+import { notice } from '../html/parts.ts';
+import { type Field, textOf } from './fields.ts';
+import { FIELD_PREFIX, type Filled } from './filled.ts';
+
+/**
+ * The fields of a form, each with its label, its description and its fault; without fields, or when its reader chose that, one field `name`
+ * with the whole value as JSON. A fault that belongs to no field comes first.
+ */
+export function formFields(fields: readonly Field[] | null, filled: Filled, name: string): Html {
+  const { mode, texts, fault } = filled;
+  if (fields === null || mode === 'json')
+    return html`<input type="hidden" name="mode" value="json"><div class="fields"><div><label for="json">${name} (JSON)</label>
+<textarea id="json" name="json" rows="10" spellcheck="false" class="mono"${fault === undefined ? NONE : html`${INVALID} aria-describedby="json-fault"`}>\n${textOf(texts, 'json')}</textarea>${faultText(fault?.message, 'json')}</div></div>`;
+  const isGeneral = fault !== undefined && !fields.some((field) => field.name === fault.field);
+  return html`<input type="hidden" name="mode" value="form">${isGeneral ? notice('bad', fault.message) : NONE}<div class="fields">${fields.map((field) => shown(field, textOf(texts, field.name), fault))}</div>`;
+}
+
+function shown(field: Field, text: string, fault: Filled['fault']): Html {
+  const { name, required, description } = field;
+  const id = `${FIELD_PREFIX}${name}`;
+  const message = fault?.field === name ? fault.message : undefined;
+  const hint = [description, limits(field)].filter((part) => part !== '').join('. ');
+  const notes = [...(hint === '' ? [] : [`${id}-hint`]), ...(message === undefined ? [] : [`${id}-fault`])];
+  const about = html`id="${id}" name="${id}"${notes.length > 0 ? html` aria-describedby="${notes.join(' ')}"` : NONE}${message === undefined ? NONE : INVALID}`;
+  return html`<div><label for="${id}">${name}${required ? html` <small>required</small>` : NONE}</label>
+${control(field, about, text)}${hint === '' ? NONE : html`<small id="${id}-hint">${hint}</small>`}${faultText(message, id)}</div>`;
+}
+
+/** @param about attributes of the control */
+function control({ kind, required, choices, minimum, maximum, whole }: Field, about: Html, text: string): Html {
+  const option = (value: string, label: string) =>
+    html`<option value="${value}"${value === text ? html` selected` : NONE}>${label}</option>`;
+  // No choice is made for the reader.
+  const none = option('', required ? 'Choose…' : '–');
+  const must = required ? html` required` : NONE;
+  switch (kind) {
+    case 'choice':
+      return html`<select ${about}${must}>${none}${choices.map((choice) => option(choice, wordOf(choice)))}</select>`;
+    case 'flag':
+      return html`<select ${about}${must}>${none}${option('true', 'yes')}${option('false', 'no')}</select>`;
+    case 'number':
+      return html`<input type="number" ${about} step="${whole ? '1' : 'any'}"${minimum === undefined ? NONE : html` min="${minimum}"`}${maximum === undefined ? NONE : html` max="${maximum}"`}${must} value="${text}">`;
+    case 'text':
+      return html`<textarea ${about} rows="2">\n${text}</textarea>`;
+    case 'json':
+      return html`<textarea ${about} rows="2" class="mono" spellcheck="false"${must}>\n${text}</textarea>`;
+  }
+  return kind satisfies never;
+}
+
+/** Bounds and default, in words. */
+function limits({ kind, minimum, maximum, fallback }: Field): string {
+  const parts = [
+    ...(kind === 'json' ? ['JSON'] : []),
+    ...(minimum !== undefined && maximum !== undefined
+      ? [`${number(minimum)} to ${number(maximum)}`]
+      : minimum !== undefined
+        ? [`at least ${number(minimum)}`]
+        : maximum !== undefined
+          ? [`at most ${number(maximum)}`]
+          : []),
+    // Without a text, the hint would end with a pair of quotation marks.
+    ...(fallback === '' || fallback === '""' ? [] : [`default ${fallback}`]),
+  ];
+  const text = parts.join(', ');
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+const INVALID = html` aria-invalid="true"`;
+
+const faultText = (message: string | undefined, id: string): Html =>
+  message === undefined ? NONE : html`<small id="${id}-fault" class="fault">${message}</small>`;
+
+/** A choice's JSON text for people. */
+function wordOf(json: string): string {
+  const value: unknown = JSON.parse(json);
+  return typeof value === 'string' ? value : json;
+}

@@ -1,0 +1,99 @@
+import { type HeldInvocation, MAX_ANSWER_BYTES } from '../../control.ts';
+import { GatewayError } from '../../errors/gateway-error.ts';
+import { type Field, FieldFault, fieldsOf } from '../forms/fields.ts';
+import { type Filled, filledOf, givenValue, type Refused, refused } from '../forms/filled.ts';
+import { formFields } from '../forms/form.ts';
+import { bytes, jsonText, moment } from '../html/format.ts';
+import { type Html, html, NONE } from '../html/html.ts';
+import { notice, tokenField } from '../html/parts.ts';
+import { demand, may, unknownInvocation, type Visit } from '../page.ts';
+
+type Question = NonNullable<HeldInvocation['question']>;
+
+/** In the encoding of forms, a byte of the answer takes three at most. The token and the names of the fields come on top. */
+export const MAX_ANSWER_FORM_BYTES = 3 * MAX_ANSWER_BYTES + 16 * 1024;
+
+/** Name of the only field of an answer that is no object. */
+const WHOLE = 'answer';
+
+/** The fields of an answer; null when its schema fits no form, so that it is given as JSON. */
+function answerFields(schema: Question['schema']): {
+  readonly fields: readonly Field[] | null;
+  readonly isWhole: boolean;
+} {
+  const fields = fieldsOf(schema);
+  if (fields !== null) return { fields, isWhole: false };
+  const whole = fieldsOf({ type: 'object', properties: { [WHOLE]: schema }, required: [WHOLE] });
+  return whole?.[0]?.kind === 'json' ? { fields: null, isWhole: false } : { fields: whole, isWhole: true };
+}
+
+/** An open question with the form for its answer. The script leaves the form alone until the question is over. */
+export function questionCard(visit: Visit, { id, question }: HeldInvocation, left: Refused | undefined): Html {
+  if (question === undefined) return NONE;
+  const { number, text, schema, until } = question;
+  const { fields } = answerFields(schema);
+  const page = addressOf(id);
+  const chosen = visit.url.searchParams.get('as') === 'json' ? 'json' : 'form';
+  const filled: Filled = left ?? { mode: chosen, texts: {} };
+  const asJson = fields === null || filled.mode === 'json';
+  const other = asJson
+    ? html`<a href="${page}#question">As a form</a>`
+    : html`<a href="${page}?as=json#question">As JSON</a>`;
+  const form = html`<form method="post" action="${page}">${tokenField(visit.formToken)}<input type="hidden" name="question" value="${number}">
+${formFields(fields, filled, 'Answer')}${asJson ? html`<details><summary>Schema of the answer</summary><pre class="console" tabindex="0" role="region" aria-label="Schema of the answer">${jsonText(schema)}</pre></details>` : NONE}
+<div class="actions"><button class="primary">Answer</button>${fields === null ? NONE : other}</div></form>`;
+  return html`<div data-key="question-${number}"><div class="card-head"><h2>It asks a person</h2><span class="muted">It waits until ${moment(until, visit.now)}</span></div>
+<p class="notice bad" role="alert" data-over hidden>This question is over: it was answered, or its time has passed. Copy what you typed, and load the page again.</p>
+<pre class="console output asked" tabindex="0" role="region" aria-label="Question">${text}</pre>
+${may(visit, 'invoke') ? form : html`<p class="muted">Your key lacks the scope "invoke".</p>`}</div>`;
+}
+
+/** The notice that an answer came too late, with what its reader had entered. */
+export function lateNotice({ texts, fault }: Refused): Html {
+  const entered = Object.entries(texts).filter(([, text]) => text !== '');
+  return html`${notice('bad', fault.message)}<div class="card section"><h2>You had entered</h2>${entered.map(
+    ([name, text]) =>
+      html`<h3>${name}</h3><pre class="console asked" tabindex="0" role="region" aria-label="${name}">${text}</pre>`,
+  )}</div>`;
+}
+
+/** Gives the answer of that form. Returns the address to redirect to, or the form with the reason of its refusal. */
+export async function answerQuestion(visit: Visit, id: string, form: URLSearchParams): Promise<string | Refused> {
+  demand(visit, 'invoke');
+  const { control, call } = visit;
+  const number = Number(form.get('question'));
+  if (!Number.isSafeInteger(number) || number < 1)
+    throw new GatewayError('invalid-input', 'The form does not name its question.');
+  const filled = filledOf(form);
+  const state = await control.invocation(call, id);
+  if (state === null) throw unknownInvocation(id);
+  // The schema of another question says nothing about this answer.
+  if (state.question?.number !== number) return refused(filled, over(number));
+  const { fields, isWhole } = answerFields(state.question.schema);
+  try {
+    const given = givenValue(fields, filled);
+    const value = isWhole && filled.mode === 'form' ? wholeOf(given) : given;
+    const text = JSON.stringify(value);
+    if (new TextEncoder().encode(text).length > MAX_ANSWER_BYTES)
+      throw new GatewayError('body-too-large', `An answer has ${bytes(MAX_ANSWER_BYTES)} of JSON at most.`);
+    if ((await control.answer(call, id, { text, value, question: number })) === null) throw unknownInvocation(id);
+    return `${addressOf(id)}?done=answered`;
+  } catch (error) {
+    if (error instanceof GatewayError && error.code === 'not-waiting') return refused(filled, over(number));
+    const left = refused(filled, error);
+    return isWhole ? { ...left, fault: { ...left.fault, field: WHOLE } } : left;
+  }
+}
+
+function wholeOf(given: unknown): unknown {
+  const value = (given as Readonly<Record<string, unknown>>)[WHOLE];
+  if (value === undefined) throw new FieldFault(WHOLE, 'must not be empty');
+  return value;
+}
+
+function over(number: number): GatewayError {
+  const why = 'it was answered already, or its time has passed';
+  return new GatewayError('not-waiting', `Question ${number} is over: ${why}. Your answer was not taken.`);
+}
+
+const addressOf = (id: string): string => `/dashboard/invocations/${encodeURIComponent(id)}`;

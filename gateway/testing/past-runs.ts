@@ -1,0 +1,39 @@
+import type { Usage } from '#scheduler/invocations/types.ts';
+import { openScheduler } from '#scheduler/scheduler.ts';
+import { beginAttempt, submission } from '#scheduler/testing/fixture.ts';
+import type { TestPlatform } from './platform.ts';
+
+/** An invocation of a time in the past. */
+export interface PastRun {
+  readonly function: string;
+  readonly at: number;
+  readonly usage: Usage;
+  readonly failed?: boolean;
+}
+
+/** Runs invocations with a clock of the past, through the scheduler's own classes, so that there is usage of many days. */
+export async function runInPast({ redis, lease }: TestPlatform, runs: readonly PastRun[]): Promise<void> {
+  let now = 0;
+  const scheduler = openScheduler({ connect: redis.connect, clock: () => now });
+  try {
+    for (const { function: name, at, usage, failed = false } of runs) {
+      now = at;
+      const record = submission({ function: name, submittedAt: at });
+      await scheduler.invocations.create(record);
+      const begun = await beginAttempt(scheduler, record.id, lease.id);
+      if ('refused' in begun) throw new Error(`the attempt was refused: ${begun.refused}`);
+      const end = failed
+        ? ({
+            event: 'error',
+            code: 'trap',
+            message: 'unreachable',
+            data: '{"code":"trap","message":"unreachable"}',
+          } as const)
+        : ({ event: 'result', data: '{"output":null}' } as const);
+      const outcome = await scheduler.invocations.finish(record.id, begun.epoch, begun.nextSeq, end, usage);
+      if (outcome !== 'ok') throw new Error(`finish answered ${outcome}`);
+    }
+  } finally {
+    await scheduler.close();
+  }
+}
