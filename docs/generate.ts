@@ -4,6 +4,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Marked } from 'marked';
 import { escapeHtml } from '#gateway/app/docs/html.ts';
+import { PICTURE } from '#gateway/app/docs/pictures.ts';
 
 const DOCS = fileURLToPath(new URL('.', import.meta.url));
 /** The module of guides that the gateway serves: a gateway in workerd has no files to read. */
@@ -35,8 +36,10 @@ async function render(name: string) {
         if (guide) return `<a href="/docs/guides/${guide[1]}${escapeHtml(guide[2] ?? '')}">${text}</a>`;
         return /^https?:/.test(href) ? `<a href="${escapeHtml(href)}">${text}</a>` : text;
       },
-      // Pictures are files of the repository, too.
-      image: ({ text }) => `<em>Picture: ${escapeHtml(text)}</em>`,
+      image({ href, text }) {
+        if (!PICTURE.test(href)) throw new Error(`docs/${name}.md shows ${href}, which the gateway does not serve.`);
+        return `<img src="/docs/pictures/${href}" alt="${escapeHtml(text)}" loading="lazy">`;
+      },
     },
   });
   return [name, { title, html: await marked.parse(source) }] as const;

@@ -62,6 +62,8 @@ export interface AppOptions {
   readonly observer?: RequestObserver;
   /** Content of `/metrics`; the page does not exist without it. */
   readonly metrics?: MetricsPage;
+  /** Content of the guides' picture with this file name, or null when there is none. Guides show words in place of pictures without it. */
+  readonly picture?: AppSettings['picture'];
   /** Receives faults with their causes. Clients never see them. */
   readonly log?: AppSettings['log'];
 }
@@ -98,6 +100,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
     sessionSecret: options.sessionSecret,
     clientAddress: options.clientAddress ?? (() => 'anyone'),
     metrics: options.metrics,
+    picture: options.picture ?? (async () => null),
     log: options.log ?? (() => undefined),
   };
   const app = new OpenAPIHono<AppEnv>({

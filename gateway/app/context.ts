@@ -73,6 +73,7 @@ export interface AppSettings {
   readonly shutdown: AbortSignal | undefined;
   readonly version: string;
   readonly metrics: MetricsPage | undefined;
+  readonly picture: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
   readonly log: (record: LogRecord) => void;
   readonly sessionSecret: Uint8Array | undefined;
   readonly clientAddress: (c: Context<AppEnv>) => string;

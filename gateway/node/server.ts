@@ -7,6 +7,7 @@ import { getConnInfo } from '@hono/node-server/conninfo';
 import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
 import { answerBrokenRequests, MAX_HEADER_BYTES } from './broken-requests.ts';
+import { pictureOf } from './pictures.ts';
 
 export interface ServeOptions extends Omit<AppOptions, 'draining' | 'shutdown'> {
   readonly host: string;
@@ -38,6 +39,7 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   const shutdown = new AbortController();
   const app = createApp(control, {
     clientAddress: (c) => getConnInfo(c).remote.address ?? '',
+    picture: pictureOf,
     ...options,
     draining: draining.signal,
     shutdown: shutdown.signal,

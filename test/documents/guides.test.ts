@@ -2,13 +2,17 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { guideIndex, guidePage } from '#gateway/app/docs/guide-page.ts';
+import { pictureOf } from '#gateway/node/pictures.ts';
 import { GUIDES_FILE, renderGuides } from '../../docs/generate.ts';
+
+/** Pictures are in the repository, the package and the images. */
+const MAX_PICTURE_BYTES = 150_000;
 
 test('the generated guides are those of docs/', async () => {
   assert.equal(await readFile(GUIDES_FILE, 'utf8'), await renderGuides(), 'run `npm run generate`');
 });
 
-test('the index links to each guide, and each guide links only to pages that the gateway has', () => {
+test('the index links to each guide, and each guide links only to pages and pictures that the gateway has', async () => {
   const names = [...guideIndex().matchAll(/href="\/docs\/guides\/([\w-]+)"/g)].map(([, name = '']) => name);
   assert.deepEqual(names, [
     'clients',
@@ -25,6 +29,11 @@ test('the index links to each guide, and each guide links only to pages that the
     const html = guidePage(name) ?? '';
     assert.match(html, /<h1>/);
     const [, main = ''] = html.split('<main>');
+    for (const [, src = '', alt = ''] of main.matchAll(/<img src="([^"]*)" alt="([^"]*)"/g)) {
+      const bytes = await pictureOf(/^\/docs\/pictures\/([a-z-]+\.png)$/.exec(src)?.[1] ?? '');
+      assert.ok(bytes !== null && bytes.length < MAX_PICTURE_BYTES, `${name}: ${src}, ${bytes?.length} bytes`);
+      assert.ok(alt.length > 20, `${name}: ${src} has words`);
+    }
     for (const [, href = ''] of main.matchAll(/href="([^"]+)"/g)) {
       if (href.startsWith('https://')) continue;
       assert.notEqual(guidePage(/^\/docs\/guides\/([\w-]+)/.exec(href)?.[1] ?? ''), null, `${name}: ${href}`);

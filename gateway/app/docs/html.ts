@@ -1,4 +1,4 @@
-/** A self-contained page: no script, no font, no image. */
+/** A self-contained page: no script and no font. */
 export function page(title: string, body: string): string {
   return `<!doctype html>
 <html lang="en">
@@ -42,5 +42,6 @@ code { padding: .1em .3em; } pre { padding: .8rem; overflow-x: auto; } pre code 
 table { border-collapse: collapse; width: 100%; margin: .6rem 0; } th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line); }
 details { border: 1px solid var(--line); border-radius: 6px; padding: .5rem .9rem; margin: .5rem 0; } summary { cursor: pointer; }
 .method { font-weight: 700; display: inline-block; min-width: 4.2rem; color: var(--accent); }
+img { max-width: 100%; border: 1px solid var(--line); border-radius: 6px; }
 .path { font-family: ui-monospace, monospace; } .muted { opacity: .75; }
 `;

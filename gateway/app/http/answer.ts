@@ -72,7 +72,16 @@ export function textAnswer(
   headers: Readonly<Record<string, string>>,
 ): Response {
   if (MOST_BYTES_A_CHARACTER * text.length <= LARGE_BYTES) return c.body(text, status, headers);
-  const bytes = new TextEncoder().encode(text);
+  return bytesAnswer(c, new TextEncoder().encode(text), status, headers);
+}
+
+/** Answers with bytes, as `textAnswer` does with text. */
+export function bytesAnswer(
+  c: Context<AppEnv>,
+  bytes: Uint8Array<ArrayBuffer>,
+  status: ContentfulStatusCode,
+  headers: Readonly<Record<string, string>>,
+): Response {
   const { byteLength } = bytes;
   const sized = { ...headers, 'content-length': String(byteLength) };
   if (c.req.method === 'HEAD') return c.body(null, status, sized);

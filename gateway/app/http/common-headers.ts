@@ -13,13 +13,13 @@ const SECURITY_HEADERS = [
   ['cross-origin-opener-policy', 'same-origin'],
 ] as const;
 
-/** Defaults: no scripts, and only the inline style sheet of the documentation pages. The dashboard's pages set their own. */
+/** No scripts, and only the inline style sheet of the documentation pages. The dashboard's pages set their own. */
+export const DEFAULT_POLICY =
+  "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
 const DEFAULT_HEADERS = [
   ['referrer-policy', 'no-referrer'],
-  [
-    'content-security-policy',
-    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-  ],
+  ['content-security-policy', DEFAULT_POLICY],
 ] as const;
 
 /** Sets the request id, the trace context and the security headers. Runs first, so that refusals carry them too. */

@@ -6,9 +6,11 @@ import { type ApiDocument, apiPage } from '../docs/api-page.ts';
 import { errorIndex, errorPage } from '../docs/error-pages.ts';
 import { guideIndex, guidePage } from '../docs/guide-page.ts';
 import { inferletPage } from '../docs/inferlet-page.ts';
+import { PICTURE } from '../docs/pictures.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import { htmlAnswer, jsonAnswer } from '../http/answer.ts';
+import { bytesAnswer, htmlAnswer, jsonAnswer } from '../http/answer.ts';
+import { DEFAULT_POLICY } from '../http/common-headers.ts';
 import type { App } from './define.ts';
 
 /** `/openapi.json` and the documentation pages. */
@@ -46,7 +48,13 @@ export function docsRoutes(app: App, settings: AppSettings): void {
     const html = guidePage(name);
     if (html === null)
       throw new GatewayError('not-found', `There is no guide "${name}".`, { hint: '/docs/guides lists them all.' });
-    return htmlAnswer(c, html);
+    return htmlAnswer(c, html, 200, { 'content-security-policy': `${DEFAULT_POLICY}; img-src 'self'` });
+  });
+  app.get('/docs/pictures/:name', async (c) => {
+    const name = c.req.param('name');
+    const picture = PICTURE.test(name) ? await settings.picture(name) : null;
+    if (picture === null) throw new GatewayError('not-found', `There is no picture "${name}".`);
+    return bytesAnswer(c, picture, 200, { 'content-type': 'image/png', 'cache-control': 'max-age=3600' });
   });
   app.get('/docs/errors', (c) => htmlAnswer(c, errorIndex()));
   app.get('/docs/errors/:code', (c) => {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import { describe, it } from 'node:test';
 import { CODES } from '../../app/errors/codes.ts';
 import { type Harness, JSON_TYPE, json } from './harness.ts';
@@ -98,6 +99,15 @@ export function describeAccess(get: () => Harness): void {
       );
       for (const code of Object.keys(CODES)) assert.match((await h.ask(`/docs/errors/${code}`)).body, new RegExp(code));
       h.refused(await h.ask('/docs/errors/nonsense'), 'not-found');
+      const guide = await h.ask('/docs/guides/operate');
+      assert.match(guide.headers.get('content-security-policy') ?? '', /^default-src 'none';.* img-src 'self'$/);
+      const [, src = ''] = /<img src="([^"]+)"/.exec(guide.body) ?? [];
+      const picture = await fetch(`${h.target.url}${src}`);
+      const bytes = Buffer.from(await picture.arrayBuffer());
+      assert.deepEqual([picture.status, picture.headers.get('content-type')], [200, 'image/png'], src);
+      assert.deepEqual(bytes, await readFile(new URL(`../../../docs/${src.split('/').at(-1)}`, import.meta.url)));
+      for (const name of ['none.png', 'operate.md', '..%2Fdocs%2Fplayground.png'])
+        h.refused(await h.ask(`/docs/pictures/${name}`), 'not-found');
       const contract = await h.ask('/docs/inferlet');
       for (const call of ['forward-with-adapter', 'exchange.read', 'compare-and-set', 'queue.synchronize'])
         assert.ok(contract.body.includes(`<span class="path">${call}</span>`), call);

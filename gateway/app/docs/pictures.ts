@@ -1,0 +1,2 @@
+/** Names of the guides' pictures, files in `docs/` of the repository. */
+export const PICTURE = /^[a-z][a-z-]{0,60}\.png$/;
