@@ -5,11 +5,13 @@ import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './in
 import type { Link, LinkMember, Pending } from './link.ts';
 import { encodeCall, type Operation } from './operations.ts';
 import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
-import { MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST } from './wire.ts';
+import { MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST, STOPS_VERSION } from './wire.ts';
 
 /** A link, or the reason why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
 
+/** Operations of `STOPS_VERSION`: an earlier host would end the connection. */
+const STOPS: ReadonlySet<string> = new Set(['encode-stop', 'stop-queue']);
 /** Stands for no known limit: older than any that was read. */
 const UNKNOWN_LIMIT = { pages: null, readAt: 0 };
 const CLOSE_DEADLINE_MS = 30_000;
@@ -97,7 +99,8 @@ export class Issuer implements LinkMember {
   /** Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. */
   send(queue: number, operation: Operation, id = 0): HandlerError | undefined {
     const link = this.#awake();
-    return !link || this.#sent(link, queue, id, operation) ? undefined : TOO_LARGE;
+    if (!link || (STOPS.has(operation.op) && link.version < STOPS_VERSION)) return undefined;
+    return this.#sent(link, queue, id, operation) ? undefined : TOO_LARGE;
   }
 
   /**

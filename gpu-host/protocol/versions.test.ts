@@ -9,7 +9,7 @@ import type { Versions } from '#scheduler/links/versions.ts';
 import { generate, must, Oracle, startTestHost } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
 import { Link } from './link.ts';
-import { FRAME, HELLO_VERSION, PROTOCOL_VERSIONS } from './wire.ts';
+import { FRAME, HELLO_VERSION, PROTOCOL_VERSIONS, STOPS_VERSION } from './wire.ts';
 
 const BOTH: Versions = PROTOCOL_VERSIONS;
 const OLD: Versions = { oldest: BOTH.oldest, newest: BOTH.newest - 1 };
@@ -63,6 +63,12 @@ test('runtimes and GPU hosts of neighbouring releases work together, and both sp
       const tokens = await generate(inferlet, inferlet.createQueue('tiny'), [1, 5], 12);
       assert.deepEqual(tokens, await oracle.greedy([1, 5], 12));
       assert.equal((await connection.stats()).models[0]?.name, 'tiny');
+      // A host of an earlier version would end the connection.
+      const queue = inferlet.createQueue('tiny');
+      inferlet.send(queue, { op: 'stop-queue' });
+      const afterStop = generate(inferlet, queue, [1, 5], 2);
+      if (version < STOPS_VERSION) assert.equal((await afterStop).length, 2);
+      else await assert.rejects(afterStop, /has stopped the queue/);
       await inferlet.close();
     } finally {
       connection.close();
