@@ -265,7 +265,7 @@ describe('encoders of a GPU host', () => {
     resolve();
     const [expectedVector] = await expected([text(23)]);
     assert.ok(Math.abs((must(await third)[0] ?? 0) - (expectedVector?.[0] ?? 1)) < 1e-5);
-    // What the device had begun is computed; what waited is not.
+    // The device computes the calls that it had begun, and none of those that waited.
     assert.deepEqual(
       watched.batches.slice(before).map(({ length }) => length),
       [1, 1],

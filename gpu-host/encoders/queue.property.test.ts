@@ -96,7 +96,7 @@ test('workflows are overtaken by 64 batches of work, all together and not one af
   );
 });
 
-test('no call waits for more work that came later than it may, whoever sends it', () => {
+test('no call waits for more work that came later than it may, in any mix of tenants', () => {
   let [most, overtaken] = [0, 0];
   for (let seed = 1; seed <= 60; seed++) {
     const below = seeded(seed);

@@ -107,7 +107,7 @@ const configSchema = z.looseObject({
 
 type ConfigFile = z.infer<typeof configSchema>;
 
-/** What transformers takes for a field that the file lacks, where that does not follow from the file's other fields. */
+/** Values that transformers takes for fields that the file lacks, where they do not follow from its other fields. */
 const LEFT_OUT: Readonly<Record<string, Partial<ConfigFile>>> = {
   mistral: { num_key_value_heads: 8, sliding_window: 4096 },
   qwen2: { num_key_value_heads: 32, sliding_window: 4096, max_window_layers: 28 },

@@ -20,7 +20,7 @@ export const SCRIPT = `'use strict';
   };
 
   const keyOf = (node) => node.dataset?.key;
-  /* What was typed into a part with a key stays although the part should go. The part then says that it is over. */
+  /* A part with a key keeps the user's text although the part should go. The part then says that it is over. */
   const keepsTyped = (node) => {
     if (keyOf(node) === undefined) return false;
     const typed = [...node.querySelectorAll('input:not([type=hidden]), textarea')].some(({ value }) => value !== '');

@@ -31,6 +31,7 @@ local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleS
 
 do
 --- @include "./expected-pages.lua"
+--- @include "./chosen-key.lua"
 --- @include "./tenant-limits.lua"
 -- After this many overtakings, admission keeps room for a head.
 local MAX_OVERTAKEN = 8
@@ -43,8 +44,6 @@ local MAX_STARTS = 256
 local FORGET_MS = 3600000
 -- An invocation that started on a GPU host's report of free memory holds that memory after this time, ms.
 local CLAIM_MS = 2000
--- Part of its pages up to which a GPU host takes every invocation whose id prefers it.
-local UNCROWDED = 0.5
 -- About this many tenants are settled in one step of a settling of all.
 local SETTLED_AT_ONCE = 128
 
@@ -259,29 +258,6 @@ local function readHead(a, id)
     head.latency = unpack(redis.call('HMGET', recordOf(a, id), 'status', 'declaredPages', 'firstModel', 'leastPages', 'learnedKey',
     'shortAt', 'expectedMemory', 'affinity', 'placement', 'latency'))
   return head
-end
-
--- Part of its pages that the fullest GPU host of a key has admitted, with these ones. One without admitted invocations has room for any.
-local function crowdingOf(a, key, pages)
-  local most = 0
-  for place, count in pairs(placed(a, key, pages)) do
-    if string.find(place, '@', 1, true) then
-      local used = a.used[place] or 0
-      local part = (used + count) / (a.pages[place] or 0)
-      most = math.max(most, used == 0 and math.min(1, part) or part)
-    end
-  end
-  return most
-end
-
--- Implements `chosenKey` in ../../../policies/placement.ts.
-local function chosenKey(a, id, affinity, pages)
-  if affinity and crowdingOf(a, affinity, pages) <= 1 then
-    return affinity
-  end
-  local own = crowdingOf(a, id, pages)
-  local second = id .. '~2'
-  return own > UNCROWDED and crowdingOf(a, second, pages) < own and second or id
 end
 
 -- The key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). The record and the job note one
