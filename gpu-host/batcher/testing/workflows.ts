@@ -1,3 +1,4 @@
+import type { Grant } from '../batch.ts';
 import { Batcher } from '../batcher.ts';
 import type { BatchQueue } from '../queue.ts';
 import { Scoreboard } from '../scoreboard.ts';
@@ -73,13 +74,8 @@ export function latenciesOfMix({ seed, queries: count, apartMs, maxCalls, deep }
     }
     nowMs += stepMs(decision.batch.forwards.reduce((sum, { tokens }) => sum + tokens, 0));
     for (const grant of decision.batch.forwards) {
-      const call = grant.call as SimCall;
-      call.left -= grant.tokens;
-      if (call.left > 0) {
-        batcher.resume(call, nowMs);
-        continue;
-      }
-      batcher.finish(call, nowMs);
+      const call = computed(batcher, grant, nowMs);
+      if (!call) continue;
       const owner = owners.get(call);
       if (!owner) continue;
       const { query, generation, queue, isPrompt } = owner;
@@ -132,13 +128,8 @@ export function endsOfPrompts({ queries, generations, prompt, tokens, apartMs, d
     }
     nowMs += stepMs(decision.batch.forwards.reduce((sum, grant) => sum + grant.tokens, 0));
     for (const grant of decision.batch.forwards) {
-      const call = grant.call as SimCall;
-      call.left -= grant.tokens;
-      if (call.left > 0) {
-        batcher.resume(call, nowMs);
-        continue;
-      }
-      batcher.finish(call, nowMs);
+      const call = computed(batcher, grant, nowMs);
+      if (!call) continue;
       if (!call.continues) {
         batcher.push(new SimCall(call.queue, { kind: 'forward', run: true, tokens }, call.name), nowMs);
         continue;
@@ -150,6 +141,18 @@ export function endsOfPrompts({ queries, generations, prompt, tokens, apartMs, d
     batcher.ended(nowMs);
   }
   return ends;
+}
+
+/** Takes note of the computed tokens. @returns the call when it has ended */
+function computed(batcher: Batcher, grant: Grant, nowMs: number): SimCall | undefined {
+  const call = grant.call as SimCall;
+  call.left -= grant.tokens;
+  if (call.left > 0) {
+    batcher.resume(call, nowMs);
+    return undefined;
+  }
+  batcher.finish(call, nowMs);
+  return call;
 }
 
 /** From 2 to 10 generations; each but the first needs none, the one before, or all before. */
