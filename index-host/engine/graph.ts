@@ -5,7 +5,7 @@ import { norm } from './similarity.ts';
 /** Parameters of the graph (Malkov and Yashunin, HNSW, 2018): links of a node, and the width of the searches for them and for queries. */
 const CONNECTIVITY = 16;
 const WIDTH_ADD = 128;
-const WIDTH_SEARCH = 96;
+const WIDTH_SEARCH = 128;
 
 const KINDS: Readonly<Record<Metric, MetricKind>> = {
   cosine: MetricKind.Cos,
@@ -13,7 +13,10 @@ const KINDS: Readonly<Record<Metric, MetricKind>> = {
   euclidean: MetricKind.L2sq,
 };
 
-/** Approximate neighbours of a vector by key, of vectors in 16 bits: their values are at most `MAX_VALUE`, except for `cosine`. It keeps deleted keys: the caller ignores them. */
+/** Bytes of one value of a stored vector: directions fit in 8 bits; vectors whose length counts take 16, and their values are at most `MAX_VALUE`. */
+const VALUE_BYTES: Readonly<Record<Metric, 1 | 2>> = { cosine: 1, 'dot-product': 2, euclidean: 2 };
+
+/** Approximate neighbours of a vector by key, of vectors with rounded values. It keeps deleted keys: the caller ignores them. */
 export class Graph {
   readonly #index: Index;
   readonly #dimensions: number;
@@ -23,7 +26,12 @@ export class Graph {
     this.#dimensions = dimensions;
     this.#metric = metric;
     this.#index = new Index({
-      ...{ dimensions, metric: KINDS[metric], quantization: ScalarKind.F16, multi: false },
+      ...{
+        dimensions,
+        metric: KINDS[metric],
+        multi: false,
+        quantization: VALUE_BYTES[metric] === 1 ? ScalarKind.I8 : ScalarKind.F16,
+      },
       ...{ connectivity: CONNECTIVITY, expansion_add: WIDTH_ADD, expansion_search: WIDTH_SEARCH },
     });
   }
@@ -36,7 +44,7 @@ export class Graph {
   /** Bytes of memory, about. */
   get bytes(): number {
     const links = 4 * CONNECTIVITY * 3;
-    return Number(this.#index.capacity()) * (2 * this.#dimensions + links);
+    return Number(this.#index.capacity()) * (VALUE_BYTES[this.#metric] * this.#dimensions + links);
   }
 
   add(key: number, vector: Float32Array): void {
@@ -49,7 +57,7 @@ export class Graph {
     return Array.from(this.#index.search(this.#scaled(vector), Math.min(count, this.size), 1).keys, Number);
   }
 
-  /** For `cosine` the vector's direction, whose values fit in 16 bits whatever the length. */
+  /** For `cosine` the vector's direction, so that its values are small whatever the length. */
   #scaled(vector: Float32Array): Float32Array {
     if (this.#metric !== 'cosine') return vector;
     const length = norm(vector);

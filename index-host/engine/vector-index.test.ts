@@ -57,7 +57,7 @@ test('an index that a graph serves finds nine of ten neighbours, also after a re
   index.close();
 });
 
-test('vectors of any length have their neighbours by cosine, though the graph has 16 bits for a value', () => {
+test('vectors of any length have their neighbours by cosine, though the graph rounds values', () => {
   for (const scale of [1e-18, 1e-6, 1, 1e6, 1e18]) {
     using folder = temporaryFolder();
     const random = randomFrom(3);

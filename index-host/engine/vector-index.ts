@@ -30,7 +30,7 @@ export const SIZES: Sizes = { tail: 256, exact: 1000, width: 1024, worded: 50_00
 
 /** Rows between two turns of other tenants. A row takes about 5 µs, an addition to the graph about 0.5 ms. */
 const ROWS_AT_ONCE = 64;
-/** Candidates compared again with their whole vectors, per match; the graph holds vectors of 16 bits. */
+/** Candidates compared again with their whole vectors, per match; the graph rounds them. */
 const CANDIDATES = 2;
 const LEAST_CANDIDATES = 16;
 /** Of a query by vector and text, the ranks that each list contributes. */

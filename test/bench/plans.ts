@@ -24,6 +24,9 @@ interface Costs {
 interface Invoked {
   readonly cpuMs: number;
   readonly elapsedMs: number;
+  /** Calls of the guest. */
+  readonly calls: number;
+  /** Batches of the device: tokens that it computes ahead of a stop change them by one or two. */
   readonly steps: number;
   /** Its output, as JSON. */
   readonly output: string;
@@ -49,7 +52,7 @@ guest's own, as it is metered.`,
     let query = 0;
     const shares: number[] = [];
     const planShares: number[] = [];
-    const compared = { rounds: 0, others: 0, moreSteps: 0 };
+    const compared = { rounds: 0, others: 0, moreCalls: 0, moreSteps: 0 };
     for (const name of APPLICATIONS) {
       const inputs = Array.from({ length: QUERIES }, () => inputOf(name, query++));
       const costs = (await call(platform, 'plans', { name, inputs, times: quick ? 10 : 100 })) as Costs;
@@ -66,13 +69,15 @@ guest's own, as it is metered.`,
         ...[name, String(costs.nodes), format(queryMs, 0)],
         ...[micros(costs.makeMs), micros(costs.passesMs), share(costs.makeMs + costs.passesMs)],
         ...[micros(costs.planMs), share(costs.planMs)],
-        ...[ratio(({ elapsedMs }) => elapsedMs), ratio(({ steps }) => steps), `${perNode(0)} ${perNode(1)}`.trim()],
+        ...[ratio(({ elapsedMs }) => elapsedMs), ratio(({ calls }) => calls), ratio(({ steps }) => steps)],
+        `${perNode(0)} ${perNode(1)}`.trim(),
       ]);
       shares.push((costs.makeMs + costs.passesMs) / queryMs);
       if (costs.planMs !== undefined) planShares.push(costs.planMs / queryMs);
       for (const [traced, interpreted] of rounds) {
         compared.rounds++;
         if (traced.output !== interpreted.output) compared.others++;
+        if (traced.calls > interpreted.calls) compared.moreCalls++;
         if (traced.steps > interpreted.steps) compared.moreSteps++;
       }
       data[name] = { ...costs, rounds };
@@ -82,13 +87,14 @@ guest's own, as it is metered.`,
       title: "The optimiser's cost within a guest, and programs traced over interpreted",
       header: [
         ...['application', 'nodes', 'query, ms', 'make, µs', 'passes, µs', 'share', 'plan, µs', 'share'],
-        ...['time', 'device steps', 'CPU a node, µs'],
+        ...['time', 'calls', 'device steps', 'CPU a node, µs'],
       ],
       rows,
       notes: [
         `Making and passes take ${percent(Math.max(...shares))} of a query at most (aim 3), finding a plan ${percent(Math.max(...planShares))} (aim 0.5).`,
-        `Of ${compared.rounds} programs run both ways, ${compared.others} had another result (aim 0) and ${compared.moreSteps} more device steps (aim 0).`,
-        'Time and steps: traced over interpreted, median (min–max) of the ratios within a round. A device step is one call of the device.',
+        `Of ${compared.rounds} programs run both ways, ${compared.others} had another result, ${compared.moreCalls} more calls and ${compared.moreSteps} more device steps (aim 0).`,
+        'Time, calls and steps: traced over interpreted, median (min–max) of the ratios within a round. Calls are those of the guest; a device step is a',
+        'batch, and tokens that the device computes ahead of a stop change their number by one or two.',
         'CPU a node: of the whole invocation, by the nodes of the graph, traced and interpreted.',
       ],
       data,
@@ -125,7 +131,13 @@ async function runProgram(platform: Platform, name: string, query: number, inter
   if (end?.event !== 'result') throw new Error(`${name}: ${JSON.stringify(end?.data)}`);
   const elapsedMs = performance.now() - startMs;
   const output = JSON.stringify(end.data.output);
-  return { elapsedMs, cpuMs: end.data.usage.cpuMs, steps: (await modelStats(platform)).batches, output };
+  return {
+    elapsedMs,
+    cpuMs: end.data.usage.cpuMs,
+    calls: end.data.usage.calls,
+    steps: (await modelStats(platform)).batches,
+    output,
+  };
 }
 
 function inputOf(name: string, query: number): object {
