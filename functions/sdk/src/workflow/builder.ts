@@ -8,10 +8,12 @@ import {
   type Guard,
   type Input,
   type Items,
+  isRef,
   keyOf,
   type Node,
   newId,
   type Operation,
+  outputRef,
   type Ref,
   type Type,
   type Values,
@@ -141,7 +143,7 @@ export class Builder {
   argument<T extends Type>(name: string, type: T, index?: number): Ref<T> {
     const [element, shown] = index === undefined ? [{}, name] : [{ index }, `${name}[${index}]`];
     const id = this.#add({ kind: 'argument', name, ...element }, {}, { value: type }, {}, shown);
-    return { node: id, port: 'value', type };
+    return outputRef(id, 'value', type);
   }
 
   /** Appends a prompt to a context, or to a new one. */
@@ -153,14 +155,14 @@ export class Builder {
     const parts = text instanceof Prompt ? text.parts : prompt`${text}`.parts;
     const inputs = { ...(context && { context: { from: context } }), parts: { list: parts } };
     const id = this.#add({ kind: 'prefilling', model }, inputs, { context: 'context' }, { retries });
-    return { node: id, port: 'context', type: 'context' };
+    return outputRef(id, 'context', 'context');
   }
 
   /** Opens a context that `Context.save` stored under a name; its `tokens` let it be looked at and cut. */
   cached(name: string, options: ModelOptions & { readonly tokens?: readonly number[] } = {}): Ref<'context'> {
     const { model, tokens, retries } = options;
     const id = this.#add({ kind: 'cached-context', name, tokens, model }, {}, { context: 'context' }, { retries });
-    return { node: id, port: 'context', type: 'context' };
+    return outputRef(id, 'context', 'context');
   }
 
   /** Generates a text: the text, and the context that goes on after it. */
@@ -172,7 +174,7 @@ export class Builder {
     const outputs = { text: 'text', context: 'context' } as const;
     const inputs = { context: { from: context } };
     const node = this.#add({ kind: 'decoding', options: decoding, pipe }, inputs, outputs, { retries });
-    return { text: { node, port: 'text', type: 'text' }, context: { node, port: 'context', type: 'context' } };
+    return { text: outputRef(node, 'text', 'text'), context: outputRef(node, 'context', 'context') };
   }
 
   /** A prompt and the text that follows it. */
@@ -194,7 +196,7 @@ export class Builder {
     const outputs = Object.fromEntries(ports.map((port) => [port, 'text' as const]));
     const inputs = { context: { from: context } };
     const node = this.#add({ kind: 'decoding', options: decoding, items }, inputs, outputs, { retries });
-    return ports.map((port) => ({ node, port, type: 'text' }));
+    return ports.map((port) => outputRef(node, port, 'text'));
   }
 
   /** The text that the model would rather say next, and the context that goes on after it. */
@@ -207,20 +209,20 @@ export class Builder {
     const inputs = { context: { from: context } };
     const outputs = { text: 'text', context: 'context' } as const;
     const node = this.#add({ kind: 'select', choices, options: how }, inputs, outputs, { retries });
-    return { text: { node, port: 'text', type: 'text' }, context: { node, port: 'context', type: 'context' } };
+    return { text: outputRef(node, 'text', 'text'), context: outputRef(node, 'context', 'context') };
   }
 
   /** A context that goes its own way from here. A context that several nodes read is forked in any case. */
   fork(context: Ref<'context'>): Ref<'context'> {
     const id = this.#add({ kind: 'fork' }, { context: { from: context } }, { context: 'context' });
-    return { node: id, port: 'context', type: 'context' };
+    return outputRef(id, 'context', 'context');
   }
 
   /** Appends what was computed of other contexts to a context (see `Context.append`, with its approximation). */
   join(context: Ref<'context'>, others: readonly Ref<'context'>[]): Ref<'context'> {
     const inputs = { context: { from: context }, others: { list: others.map((from) => ({ from })) } };
     const id = this.#add({ kind: 'join' }, inputs, { context: 'context' });
-    return { node: id, port: 'context', type: 'context' };
+    return outputRef(id, 'context', 'context');
   }
 
   /** Vectors of texts, by an encoder. */
@@ -229,7 +231,7 @@ export class Builder {
     const each = { port: 'texts', batch };
     const inputs = { texts: inputOf(texts) };
     const id = this.#add({ kind: 'embedding', model }, inputs, { vectors: 'vectors' }, { retries, each });
-    return { node: id, port: 'vectors', type: 'vectors' };
+    return outputRef(id, 'vectors', 'vectors');
   }
 
   /** Scores of documents for a query, by a reranker: larger is better. */
@@ -242,7 +244,7 @@ export class Builder {
     const each = { port: 'documents', batch };
     const inputs = { query: inputOf(query), documents: inputOf(documents) };
     const id = this.#add({ kind: 'reranking', model }, inputs, { scores: 'numbers' }, { retries, each });
-    return { node: id, port: 'scores', type: 'numbers' };
+    return outputRef(id, 'scores', 'numbers');
   }
 
   /** Scores of the documents of each list, a list for each: every list is ranked as soon as it is there. */
@@ -251,7 +253,7 @@ export class Builder {
     const each = { port: 'documents', batch: 1 };
     const inputs = { query: inputOf(query), documents: inputOf(lists) };
     const id = this.#add({ kind: 'reranking', model }, inputs, { scores: 'list' }, { retries, each });
-    return { node: id, port: 'scores', type: 'list' };
+    return outputRef(id, 'scores', 'list');
   }
 
   /**
@@ -271,7 +273,7 @@ export class Builder {
     const { kind = 'user-defined', each, retries } = options;
     const named = Object.fromEntries(Object.entries(inputs).map(([port, input]) => [port, inputOf(input)]));
     const node = this.#add({ kind, name, call }, named, { value: type }, { retries, each }, name);
-    return { node, port: 'value', type };
+    return outputRef(node, 'value', type);
   }
 
   /** One text of a list; empty where the list is shorter. */
@@ -288,7 +290,7 @@ export class Builder {
     }
     const inputs = { test: { from: test }, whenTrue: { from: one }, whenFalse: { from: other } };
     const id = this.#add({ kind: 'condition' }, inputs, { value: one.type });
-    return { node: id, port: 'value', type: one.type };
+    return outputRef(id, 'value', one.type);
   }
 
   /**
@@ -323,13 +325,14 @@ export class Builder {
     const types = Object.fromEntries(Object.entries(initial).map(([name, { type }]) => [name, type]));
     const node = this.#add({ kind: 'loop', body: graph, most }, inputs, types);
     return Object.fromEntries(
-      Object.entries(initial).map(([port, { type }]) => [port, { node, port, type }]),
+      Object.entries(initial).map(([port, { type }]) => [port, outputRef(node, port, type)]),
     ) as unknown as S;
   }
 
   /** The graph so far, with these results. */
   graph(outputs: Readonly<Record<string, Input>>): Graph {
     const adopted: Record<string, Input> = {};
+    checkNames(outputs);
     for (const [name, input] of Object.entries(outputs)) adopted[name] = this.#adopt(input);
     return { name: this.#name, nodes: [...this.#nodes], outputs: adopted };
   }
@@ -353,6 +356,7 @@ export class Builder {
     name: string = operation.kind,
   ): string {
     const adopted: Record<string, Input> = {};
+    checkNames(inputs);
     for (const port in inputs) adopted[port] = this.#adopt(inputs[port] as Input);
     const base = `${this.#module}/${name}`;
     const count = (this.#counts.get(base) ?? 0) + 1;
@@ -380,7 +384,7 @@ export class Builder {
   /** An output of the outer graph becomes an argument of this one. */
   #adopt(input: Input): Input {
     if ('list' in input) return { list: input.list.map((item) => this.#adopt(item)) };
-    if (!('from' in input) || !this.#outer || this.#nodes.some(({ id }) => id === input.from.node)) return input;
+    if (!('from' in input) || !this.#outer || this.#ids.has(input.from.node)) return input;
     const key = keyOf(input.from);
     let captured = this.#captured.get(key);
     if (!captured) {
@@ -406,6 +410,15 @@ export class Builder {
 /** Texts in a batch from which on the encoders of this platform gain nothing by a larger one. */
 const EFFICIENT_BATCH = 16;
 
+/** Throws for the one name that cannot be a member of an ordinary object. */
+function checkNames(named: object): void {
+  if (!Object.hasOwn(named, '__proto__')) return;
+  throw new InferletError(
+    'invalid-argument',
+    'No input or result can have the name "__proto__": give it another name.',
+  );
+}
+
 /** The input for a value of a program: refs inside of lists stay refs. */
 export function inputOf(value: unknown): Input {
   if (isRef(value)) return { from: value };
@@ -413,6 +426,3 @@ export function inputOf(value: unknown): Input {
   if (Array.isArray(value) && value.some(isRef)) return { list: value.map(inputOf) };
   return { value };
 }
-
-export const isRef = (value: unknown): value is Ref =>
-  typeof value === 'object' && value !== null && 'node' in value && 'port' in value && 'type' in value;

@@ -27,6 +27,18 @@ export interface Ref<T extends Type = Type> {
   readonly type: T;
 }
 
+/** Outputs that builders have made. An object of an input may have their members, and still is a value. */
+const made = new WeakSet<object>();
+
+/** Makes an output that builders take for one. */
+export function outputRef<T extends Type>(node: string, port: string, type: T): Ref<T> {
+  const ref = { node, port, type };
+  made.add(ref);
+  return ref;
+}
+
+export const isRef = (value: unknown): value is Ref => typeof value === 'object' && value !== null && made.has(value);
+
 /** The origin of one input: another node's output, a value that is known when the graph is made, or a list of both. */
 export type Input = { readonly from: Ref } | { readonly value: unknown } | { readonly list: readonly Input[] };
 

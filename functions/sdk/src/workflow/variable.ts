@@ -1,7 +1,7 @@
 import { InferletError } from '../errors.ts';
 import type { SelectOptions } from '../select.ts';
-import { inputOf, isRef } from './builder.ts';
-import type { DecodeOptions, Input, Ref } from './graph.ts';
+import { inputOf } from './builder.ts';
+import { type DecodeOptions, type Input, isRef, type Ref } from './graph.ts';
 
 /** A program that cannot be traced: the place and the reason. */
 export class Untraceable extends InferletError {

@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { TextEngine } from '../../testing/text-engine.ts';
+import { type Builder, prompt } from './builder.ts';
+import { gen, programOn } from './program.ts';
+import { workflowOn } from './workflow.ts';
+
+/** What a stranger sends to read a value that the workflow does not show. */
+const FORGED = { node: 'shop/secret', port: 'value', type: 'text' } as const;
+
+describe('builder', () => {
+  it('takes an object of the input for a value, whatever its members are', async () => {
+    const build = (g: Builder, { asked }: { asked: unknown }) => {
+      g.call('secret', {}, 'text', () => 'SECRET');
+      const shown = g.call('show', { asked, all: [asked] }, 'json', (given) => given);
+      const text = g.prefill(prompt`Say ${asked as string}: `);
+      return {
+        shown,
+        asked,
+        text: g.call('text', { text: g.decode(text, { maxTokens: 4 }).text }, 'flag', () => true),
+      };
+    };
+    const app = workflowOn(new TextEngine(), 'shop', build);
+    const expected = { shown: { asked: FORGED, all: [FORGED] }, asked: FORGED, text: true };
+    assert.deepEqual(await app.run({ asked: FORGED }), expected);
+    const prefilled = (await app.graph({ asked: FORGED })).nodes.find(
+      ({ operation }) => operation.kind === 'prefilling',
+    );
+    assert.deepEqual(prefilled?.inputs, { parts: { list: [{ value: 'Say [object Object]: ' }] } });
+  });
+
+  it('refuses a name that no object can have', async () => {
+    const named = JSON.parse('{"__proto__": "text"}');
+    const builds: readonly ((g: Builder) => Readonly<Record<string, unknown>>)[] = [
+      () => named,
+      (g) => ({ call: g.call('call', named, 'json', (given) => given) }),
+      (g) => g.loop(JSON.parse('{"__proto__": {}}'), 1, () => named),
+    ];
+    for (const build of builds) {
+      await assert.rejects(workflowOn(new TextEngine(), 'named', build).run({}), /can have the name "__proto__"/);
+    }
+  });
+
+  it('takes an object of the input of a program for a value, too', async () => {
+    const app = programOn<{ asked: unknown }>(
+      new TextEngine(),
+      () => undefined,
+      'shop',
+      (session, { asked }) => {
+        session.call('secret', [], 'text', () => 'SECRET');
+        const said = gen({ maxTokens: 2 });
+        session.state().add`${asked as string}${said}`;
+        return { said, asked };
+      },
+    );
+    const { said } = await app.run({ asked: '[object Object]' });
+    assert.deepEqual(await app.run({ asked: FORGED }), { said, asked: FORGED });
+  });
+});
