@@ -204,6 +204,50 @@ describe('execute', () => {
     }
   });
 
+  it('gives a value under each of its names', async () => {
+    const engine = new TextEngine();
+    const g = new Builder('names');
+    const { text, context } = g.decode(g.prefill('Once'), { maxTokens: 2 });
+    const results = await run(
+      g.graph({
+        text: { from: text },
+        all: { list: [{ from: text }, { from: text }] },
+        one: { from: context },
+        other: { from: context },
+      }),
+      { engine },
+    );
+    assert.equal(typeof results.text, 'string');
+    assert.deepEqual(results.all, [results.text, results.text]);
+    assert.ok(results.one && results.one === results.other);
+    assert.equal(engine.live.size, 1);
+  });
+
+  it('skips a branch that is longer than the stack is deep', async () => {
+    const g = new Builder('long');
+    const test = g.call('test', {}, 'flag', () => false);
+    const long = () => {
+      let text = g.call('first', {}, 'text', () => 'long');
+      for (let i = 0; i < 8000; i++) text = g.call('next', { text }, 'text', (given) => given.text);
+      return text;
+    };
+    const result = g.condition(test, long, () => g.call('other', {}, 'text', () => 'other'));
+    assert.deepEqual(await run(g.graph({ result: { from: result } })), { result: 'other' });
+  });
+
+  it('fails with what its observer throws', async () => {
+    for (const what of ['started', 'ended', 'skipped'] as const) {
+      const g = new Builder('observed');
+      const test = g.call('test', {}, 'flag', () => false);
+      const text = (name: string) => () => g.call(name, {}, 'text', () => name);
+      const result = g.condition(test, text('then'), text('else'));
+      const onNode = (event: NodeEvent) => {
+        if (event.what === what && event.node.operation.kind !== 'condition') throw new Error('observed');
+      };
+      await assert.rejects(run(g.graph({ result: { from: result } }), { onNode }), /observed/);
+    }
+  });
+
   it('repeats a loop until it is done, and no more often than allowed', async () => {
     for (const [most, expected] of [
       [10, 'xoooo'],

@@ -65,6 +65,7 @@ class Execution {
   readonly #depths: ReadonlyMap<string, number>;
   readonly #ready: Node[] = [];
   readonly #begun = new Set<Node>();
+  readonly #skipping: Node[] = [];
   readonly #published = new Set<string>();
   #finish: () => void = () => undefined;
   #fail: (error: unknown) => void = () => undefined;
@@ -107,11 +108,9 @@ class Execution {
   results(): NodeValues {
     const read = (ref: Ref) => this.#values.get(keyOf(ref));
     const results: Record<string, unknown> = {};
-    for (const [name, input] of Object.entries(this.#graph.outputs)) {
-      results[name] = inputValue(input, read);
-      // The results are the caller's, contexts included.
-      for (const ref of refsIn(input)) this.#values.delete(keyOf(ref));
-    }
+    for (const [name, input] of Object.entries(this.#graph.outputs)) results[name] = inputValue(input, read);
+    // The results are the caller's, contexts included.
+    for (const ref of resultsOf(this.#graph)) this.#values.delete(keyOf(ref));
     return results;
   }
 
@@ -147,14 +146,13 @@ class Execution {
       this.#begun.add(node);
       this.#running++;
       this.#options.onNode?.({ node, what: 'started' });
-      this.#run(node).then(
-        () => this.#ended(node, 'ended'),
-        (error: unknown) => {
-          this.#options.onNode?.({ node, what: 'failed' });
+      this.#run(node)
+        .then(() => this.#ended(node, 'ended'))
+        .catch((error: unknown) => {
           this.#over = true;
           this.#fail(error);
-        },
-      );
+          this.#options.onNode?.({ node, what: 'failed' });
+        });
     }
   }
 
@@ -255,11 +253,19 @@ class Execution {
     });
   }
 
-  #skip(node: Node): void {
-    this.#begun.add(node);
-    for (const name in node.inputs) for (const ref of refsIn(node.inputs[name] as Input)) this.#drop(ref);
-    for (const port in node.outputs) this.#publish(node, port, SKIPPED);
-    this.#ended(node, 'skipped');
+  /** Skips a node, and then those that wait for it, one after another: a branch may be longer than the stack is deep. */
+  #skip(first: Node): void {
+    this.#begun.add(first);
+    if (this.#skipping.push(first) > 1) return;
+    try {
+      for (const node of this.#skipping) {
+        for (const name in node.inputs) for (const ref of refsIn(node.inputs[name] as Input)) this.#drop(ref);
+        for (const port in node.outputs) this.#publish(node, port, SKIPPED);
+        this.#ended(node, 'skipped');
+      }
+    } finally {
+      this.#skipping.length = 0;
+    }
   }
 
   #ended(node: Node, what: 'ended' | 'skipped'): void {
