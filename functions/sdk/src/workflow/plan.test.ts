@@ -165,6 +165,24 @@ describe('plans', () => {
     await assert.rejects(app.run({ count: 2 } as never), /The input must have "question" as text, and has undefined/);
   });
 
+  it('are of the input as it was, whatever the program or its caller does to it', async () => {
+    const build = (g: Builder, { list }: { list: string[] }) => {
+      const last = list.pop() ?? '';
+      const vectors = g.embed(list, { batch: 2 });
+      const count = g.call('count', { vectors }, 'number', (given) => given.vectors.length);
+      return { count: g.call('both', { count, last }, 'text', (given) => `${given.count}${given.last}`) };
+    };
+    const app = workflowOn(new TextEngine(), 'popped', build, { plans: [] });
+    const input = { list: ['a', 'b', 'c', 'd'] };
+    assert.deepEqual(await app.run(input), { count: '3d' });
+    assert.equal(input.list.length, 4);
+    input.list.push('e');
+    assert.deepEqual(await app.run(input), { count: '4e' });
+    assert.deepEqual(await app.run({ list: ['a', 'b', 'c'] }), { count: '2c' });
+    assert.deepEqual(await app.run({ list: ['a', 'b', 'c', 'd'] }), { count: '3d' });
+    assert.equal(app.plans?.count, 3);
+  });
+
   it('keep an argument outside of conditions', async () => {
     const build = (g: Builder) => {
       const flag = g.call('flag', {}, 'flag', () => false);
@@ -199,7 +217,7 @@ describe('reads of an input', () => {
   it('tell a member without a value from another one, and from none', () => {
     const reads = new InputReads();
     const input = { style: { kind: undefined } };
-    assert.equal(reads.watch(input).style, input.style);
+    assert.deepEqual(reads.watch(input).style, input.style);
     assert.ok(reads.fit({ style: { kind: undefined } }));
     for (const style of [{ loud: undefined }, { loud: true }, {}]) assert.ok(!reads.fit({ style }));
   });

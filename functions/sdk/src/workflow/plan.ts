@@ -85,11 +85,11 @@ export class InputReads {
   readonly #reads = new Map<string, { readonly read: Reader; readonly was: unknown }>();
   #isOver = false;
 
-  /** The input, whose members are noted when they are read. */
+  /** The input, whose members are noted when they are read. It is a copy: a plan outlasts the changes of the program and its caller. */
   watch<I>(input: I): I {
     if (!isPlain(input)) return this.#note('', whole, input) as I;
     const noteAll = () => this.#note('', whole, input);
-    return new Proxy(input, {
+    return new Proxy(copyOf(input), {
       get: (target, name) => {
         if (typeof name === 'string') this.#note(`.${name}`, memberOf(name), target[name]);
         else noteAll();
@@ -134,7 +134,8 @@ export class InputReads {
       const text = `The input${key && ` "${key.slice(1)}"`} is read after the graph was made: read it before, or use an argument.`;
       throw new InferletError('invalid-argument', text);
     }
-    this.#reads.set(key, { read, was });
+    // The program may have changed its own copy since the first read.
+    if (!this.#reads.has(key)) this.#reads.set(key, { read, was: copyOf(was) });
     return was;
   }
 }
@@ -164,13 +165,24 @@ const isPlain = (value: unknown): value is Record<string, unknown> => {
   return prototype === Object.prototype || prototype === Array.prototype || prototype === null;
 };
 
-/** Equality of JSON values; other objects are the same only as themselves. */
-function isSame(one: unknown, other: unknown): boolean {
+/** Depth from which on values of an input are neither copied nor compared: the stack has an end. */
+const MOST_DEPTH = 64;
+
+/** A copy of a JSON value; other objects stay themselves. */
+function copyOf<T>(value: T, depth = 0): T {
+  if (!isPlain(value) || depth === MOST_DEPTH) return value;
+  if (Array.isArray(value)) return value.map((item) => copyOf(item, depth + 1)) as unknown as T;
+  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, copyOf(member, depth + 1)])) as T;
+}
+
+/** Equality of JSON values; other objects, and deep ones, are the same only as themselves. */
+function isSame(one: unknown, other: unknown, depth = 0): boolean {
   if (Object.is(one, other)) return true;
-  if (!isPlain(one) || !isPlain(other) || Array.isArray(one) !== Array.isArray(other)) return false;
+  if (depth === MOST_DEPTH || !isPlain(one) || !isPlain(other) || Array.isArray(one) !== Array.isArray(other))
+    return false;
   const names = Object.keys(one);
   return (
     names.length === Object.keys(other).length &&
-    names.every((name) => Object.hasOwn(other, name) && isSame(one[name], other[name]))
+    names.every((name) => Object.hasOwn(other, name) && isSame(one[name], other[name], depth + 1))
   );
 }
