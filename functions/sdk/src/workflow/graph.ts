@@ -179,27 +179,32 @@ export function sorted(nodes: readonly Node[]): { readonly nodes: readonly Node[
   }
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const done = new Set<string>();
-  const path: string[] = [];
   const order: Node[] = [];
-  const visit = (node: Node): readonly string[] => {
-    if (done.has(node.id)) return [];
-    const at = path.indexOf(node.id);
-    if (at >= 0) return path.slice(at);
-    path.push(node.id);
-    const before = needsOf(node).map((ref) => byId.get(ref.node));
-    for (const module of node.after) before.push(...(modules.get(module) ?? []));
-    for (const needed of before) {
-      const cycle = needed ? visit(needed) : [];
-      if (cycle.length > 0) return cycle;
-    }
-    path.pop();
-    done.add(node.id);
-    order.push(node);
-    return [];
+  /** Nodes of which each waits for the next one, with what they need: a list, since a graph may be deeper than the stack. */
+  const path: { readonly node: Node; readonly needed: Iterator<Node> }[] = [];
+  const onPath = new Set<string>();
+  const enter = (node: Node) => {
+    if (done.has(node.id)) return;
+    const needed = needsOf(node).flatMap((ref) => byId.get(ref.node) ?? []);
+    for (const module of node.after) needed.push(...(modules.get(module) ?? []));
+    path.push({ node, needed: needed.values() });
+    onPath.add(node.id);
   };
-  for (const node of nodes) {
-    const cycle = visit(node);
-    if (cycle.length > 0) return { nodes: order, cycle };
+  for (const start of nodes) {
+    enter(start);
+    for (let last = path.at(-1); last; last = path.at(-1)) {
+      const { node, needed } = last;
+      const next = needed.next();
+      if (next.done) {
+        path.pop();
+        onPath.delete(node.id);
+        done.add(node.id);
+        order.push(node);
+      } else if (onPath.has(next.value.id)) {
+        const ids = path.map((each) => each.node.id);
+        return { nodes: order, cycle: ids.slice(ids.indexOf(next.value.id)) };
+      } else enter(next.value);
+    }
   }
   return { nodes: order, cycle: [] };
 }

@@ -15,6 +15,7 @@ import {
 const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
   ...(['argument', 'fork', 'condition', 'aggregate', 'prefetching', 'prefilling', 'searching'] as const),
 ]);
+const NONE: ReadonlySet<string> = new Set();
 /** Nodes that keep their model busy. */
 const GENERATING: ReadonlySet<Kind> = new Set<Kind>(['decoding', 'partial-decoding', 'select', 'loop']);
 /** Times in steps of a model, by the kind of node; 1 for the others. Guesses: a plan is made before anything is measured. */
@@ -107,22 +108,16 @@ function split(node: Node, cuts: readonly Cut[], used: Set<string>): Node[] {
   return nodes;
 }
 
-/** When the nodes of a graph end at the earliest, in steps of a model, and the generations that they wait for. */
+/** When the nodes of a graph end at the earliest, in steps of a model, and what they wait for. */
 class Timeline {
   readonly #nodes = new Map<string, Node>();
   readonly #ends = new Map<string, number>();
   readonly #models = new Map<string, string | undefined>();
-  /** Ids of the generations that a node waits for, its own included. */
-  readonly #generations = new Map<string, ReadonlySet<string>>();
 
   constructor({ nodes }: Graph) {
     for (const node of nodes) {
-      const needs = needsOf(node);
-      const generations = new Set(needs.flatMap((ref) => [...(this.#generations.get(ref.node) ?? [])]));
-      if (GENERATING.has(node.operation.kind)) generations.add(node.id);
       this.#nodes.set(node.id, node);
-      this.#generations.set(node.id, generations);
-      this.#ends.set(node.id, this.#endOf(needs) + stepsOf(node));
+      this.#ends.set(node.id, this.#endOf(needsOf(node)) + stepsOf(node));
       this.#models.set(node.id, this.#modelOf(node));
     }
   }
@@ -132,19 +127,32 @@ class Timeline {
    * than `steps`.
    */
   idleBefore(late: readonly Ref[], known: readonly Ref[], reader: Node, steps: number): readonly Ref[] | undefined {
-    const passed = new Set(known.flatMap(({ node }) => [...(this.#generations.get(node) ?? [])]));
+    const end = this.#endOf(late);
+    // Most prompts stop here: looking for the generations takes longer.
+    if (end - this.#endOf(known) < steps) return undefined;
+    const before = this.#before(late, this.#before(known));
     const model = this.#models.get(reader.id);
-    const before = late
-      .flatMap(({ node }) => [...(this.#generations.get(node) ?? [])])
-      .filter((id) => !passed.has(id) && this.#mayRunOn(id, model));
     const refs: Ref[] = [];
-    for (const id of new Set(before)) {
+    for (const [id, { operation }] of this.#nodes) {
+      if (!before.has(id) || !GENERATING.has(operation.kind) || !this.#mayRunOn(id, model)) continue;
       const ref = this.#endRef(id, reader.when);
       if (!ref) return undefined;
       refs.push(ref);
     }
-    const startsAt = this.#endOf([...known, ...refs]);
-    return this.#endOf(late) - startsAt >= steps ? refs : undefined;
+    return end - this.#endOf(refs) >= steps ? refs : undefined;
+  }
+
+  /** Ids of the nodes that the outputs wait for, their own included, without those of `passed`. */
+  #before(refs: readonly Ref[], passed: ReadonlySet<string> = NONE): ReadonlySet<string> {
+    const found = new Set<string>();
+    const left = refs.map(({ node }) => node);
+    for (let id = left.pop(); id !== undefined; id = left.pop()) {
+      if (found.has(id) || passed.has(id)) continue;
+      found.add(id);
+      const node = this.#nodes.get(id);
+      if (node) for (const needed of needsOf(node)) left.push(needed.node);
+    }
+    return found;
   }
 
   #endOf(refs: readonly Ref[]): number {
