@@ -80,6 +80,19 @@ describe('encoding calls of an inferlet', () => {
     await guest.end();
   });
 
+  it('leave the queue of the workers when the guest drops their futures', async () => {
+    const guest = open();
+    const long = new Array<string>(256).fill('the king of france '.repeat(50));
+    const ahead = embed(guest, long);
+    const calls = [1, 2].map(() => guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', long));
+    for (const call of calls) TestInferlet.releaseFuture(call);
+    for (const call of calls) assert.equal(failureOf(await call), 'closed');
+    // The call that came first is still with the worker.
+    assert.equal(guest.inferlet.inputTokens, 0);
+    value(await ahead);
+    await guest.end();
+  });
+
   it('do not reach the device when the inferlet ends while a worker tokenizes', async () => {
     const guest = open();
     const before = await textsEncoded();

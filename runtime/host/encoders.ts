@@ -49,11 +49,12 @@ async function encode(
   const { summary, connection } = found.val;
   const refused = tooMuch(texts, query);
   if (refused !== null) return err(handlerError('limit-exceeded', refused));
-  const encoded = await inferlet.services.texts.encode(inferlet.textUser, summary, texts, query);
-  if (encoded.tag === 'err') return encoded;
-  // A worker finishes the texts of an inferlet that has ended. A device opened now would stay open.
+  const user = { ...inferlet.textUser, signal: AbortSignal.any([inferlet.stopping, signal]) };
+  const encoded = await inferlet.services.texts.encode(user, summary, texts, query);
+  // A worker finishes the texts that it has begun. A device opened now would stay open.
   if (inferlet.stopped) return err(inferlet.stopped);
   if (signal.aborted) return err(DROPPED);
+  if (encoded.tag === 'err') return encoded;
   const { cut, ...inputs } = encoded.val;
   const tokens = inputs.tokens.length;
   const overLimit = inferlet.refuseTokens(tokens);
