@@ -112,6 +112,19 @@ test('is contended by models that ask for the device, and not by calls that cann
   assert.ok(quick.turns.isContended(), 'the other model has had a turn since');
 });
 
+test('is not contended by a model whose calls ended while it waited', () => {
+  const host = new Host([4, 10]);
+  const [{ turns }, slow] = host.models as [Model, Model];
+  host.models[0]?.wanting.add('runs');
+  slow.wanting.add('gives up');
+  turns.begin(1);
+  assert.ok(slow.turns.mustWait());
+  slow.wanting.clear();
+  turns.end(4);
+  turns.begin(1);
+  assert.ok(!turns.isContended());
+});
+
 test('lets a model wait for the end of a step on the device, tells it, and keeps its place before models that ask first', () => {
   const share = new DeviceShare();
   const ended = { second: 0, third: 0 };

@@ -99,7 +99,8 @@ export class DeviceShare {
         place.signs++;
         for (const other of this.#others(place)) {
           before.set(other, other.signs);
-          // A model that waits for this end is at work, though it asks again only now.
+          // A model that waits for this end is at work, though it asks again only now; unless its calls have ended meanwhile.
+          other.waits &&= wants(other);
           if (other.waits) other.signs++;
         }
         for (const other of this.#others(place)) other.ended();
