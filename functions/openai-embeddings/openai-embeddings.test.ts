@@ -47,6 +47,7 @@ describe('openai-embeddings', () => {
         },
       );
     assert.match(await message({ model: 'no-such', input: 'a' }), /"no-such" does not exist/);
+    assert.match(await message({ model: 'x'.repeat(100_000), input: 'a' }), /"x{128}…" does not exist/);
     assert.match(
       await message({ model: RANKER, input: 'a' }),
       /"tiny-ranker" is a reranker; this route needs a model for embeddings/,

@@ -10,6 +10,8 @@ import { ModelSchema } from '../schemas/platform.ts';
 /** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s before it. */
 const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 500;
+/** Most characters of a model's name; of a longer one, an error shows so many. */
+const MAX_NAME = 128;
 
 const NOUNS: Readonly<Record<ModelKind, string>> = {
   causal: 'a model that generates text',
@@ -17,7 +19,9 @@ const NOUNS: Readonly<Record<ModelKind, string>> = {
   reranker: 'a reranker',
 };
 
-const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Name or alias of the model' }) });
+const idParam = z.object({
+  id: z.string().min(1).max(MAX_NAME).openapi({ description: 'Name or alias of the model' }),
+});
 
 /** `/v1/models`, in the shape that OpenAI-style clients read, with Pie's own members added. */
 export function modelRoutes(app: App, control: ControlPlane): void {
@@ -80,7 +84,8 @@ export async function findModel(control: ControlPlane, call: Call, id: string, k
   // With a kind, the name may be that of a model of another kind.
   const what = other && kind ? `is ${NOUNS[other.kind]}; this route needs ${NOUNS[kind]}` : 'does not exist';
   const names = fitting.map(({ name }) => name).join(', ');
-  throw new GatewayError('unknown-model', `The model "${id}" ${what}.`, {
+  const shown = id.length > MAX_NAME ? `${id.slice(0, MAX_NAME)}…` : id;
+  throw new GatewayError('unknown-model', `The model "${shown}" ${what}.`, {
     field: 'model',
     hint: names === '' ? 'The platform has no such model: add one to pie.toml.' : `There are: ${names}.`,
   });
