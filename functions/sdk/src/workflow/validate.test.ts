@@ -43,6 +43,17 @@ describe('validate', () => {
     }
   });
 
+  it('refuses outputs that cannot be told apart', () => {
+    const g = new Builder('names');
+    const text = g.call('loop.a', {}, 'text', () => 'one');
+    const looped = g.loop({ 'a.value': text }, 1, (inner, state) => ({
+      ...state,
+      done: inner.call('done', {}, 'flag', () => true),
+    }));
+    const graph = g.graph({ text: { from: text }, looped: { from: looped['a.value'] } });
+    assert.throws(() => validate(graph), /Two outputs are "names\/loop\.a\.value"/);
+  });
+
   it('refuses to read a branch from outside', () => {
     const g = new Builder('branch');
     const test = g.call('test', {}, 'flag', () => true);

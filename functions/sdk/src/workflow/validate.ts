@@ -18,9 +18,15 @@ import {
  */
 export function validate(graph: Graph): void {
   const nodes = new Map<string, Node>();
+  const keys = new Set<string>();
   for (const node of graph.nodes) {
     if (nodes.has(node.id)) fail(graph, `Two nodes have the id "${node.id}".`);
     nodes.set(node.id, node);
+    for (const port of Object.keys(node.outputs)) {
+      const key = keyOf({ node: node.id, port });
+      if (keys.has(key)) fail(graph, `Two outputs are "${key}": give a node, or a value of a loop, another name.`);
+      keys.add(key);
+    }
   }
   for (const node of graph.nodes) {
     for (const ref of needsOf(node)) checkRef(graph, nodes, ref, `Node "${node.id}"`);
