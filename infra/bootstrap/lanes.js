@@ -7,8 +7,8 @@ import { pipeline } from 'node:stream/promises';
 import { runStep } from './step.js';
 
 /**
- * Runs a step and the steps beside it at the same time, and resolves when all of them have ended. The step itself prints as it goes; the
- * output of the others follows, so that no lines mix.
+ * Runs the lane of a step and the lanes beside it at the same time, and resolves when all of them have ended. The first lane prints as it
+ * goes; the output of the others follows, so that no lines mix. A step that fails, or that a signal ends, ends its lane.
  * @param {string} root the clone
  * @param {string} node the pinned Node
  * @param {import('./steps.js').Step} step
@@ -17,17 +17,22 @@ import { runStep } from './step.js';
 export async function runLanes(root, node, step) {
   const folder = await mkdtemp(path.join(tmpdir(), 'pie-steps-'));
   try {
-    const held = (step.beside ?? []).map((beside, i) => {
-      const file = path.join(folder, `${i}.log`);
-      return { file, passed: runHeld(root, node, beside, file) };
-    });
-    console.log(`\n== ${step.title}`);
-    let passed = report(step, await timed(() => runOne(root, node, step)));
+    const held = (step.beside ?? []).map((first, i) => runLane(root, node, first, path.join(folder, `${i}`)));
+    let passed = true;
+    /** @type {import('./steps.js').Step | undefined} */
+    let own = step;
+    while (own && passed) {
+      const { title, next } = own;
+      console.log(`\n== ${title}`);
+      passed = report(own, await runOne(root, node, own));
+      own = next;
+    }
     for (const lane of held) {
-      const result = await lane.passed;
-      console.log(`\n== ${result.step.title}`);
-      await pipeline(createReadStream(lane.file), process.stdout, { end: false });
-      passed = report(result.step, result) && passed;
+      for (const { step: other, file, result } of await lane) {
+        console.log(`\n== ${other.title}`);
+        await pipeline(createReadStream(file), process.stdout, { end: false });
+        passed = report(other, result) && passed;
+      }
     }
     return passed;
   } finally {
@@ -35,56 +40,58 @@ export async function runLanes(root, node, step) {
   }
 }
 
+/** @typedef {{ code: number, unfinished: string[] | null, seconds: number, cpuSeconds: number }} Result */
+
 /**
  * @param {string} root
  * @param {string} node
  * @param {import('./steps.js').Step} step
  * @param {number | 'inherit'} [output]
+ * @returns {Promise<Result>}
  */
-function runOne(root, node, { minutes, args, files = [] }, output) {
-  return runStep(root, node, [...args, ...files], AbortSignal.timeout(minutes * 60_000), output);
+async function runOne(root, node, { minutes, args, files = [] }, output) {
+  const from = performance.now();
+  const result = await runStep(root, node, [...args, ...files], AbortSignal.timeout(minutes * 60_000), output);
+  return { ...result, seconds: Math.round((performance.now() - from) / 1000) };
 }
 
 /**
- * Runs a step whose output goes to a file.
+ * Runs a step, and those that follow it while they pass. Their outputs go to files.
  * @param {string} root
  * @param {string} node
  * @param {import('./steps.js').Step} step
- * @param {string} file
+ * @param {string} prefix of the files' paths
+ * @returns {Promise<{ step: import('./steps.js').Step, file: string, result: Result }[]>}
  */
-async function runHeld(root, node, step, file) {
+async function runLane(root, node, step, prefix) {
+  const file = `${prefix}.log`;
   const output = openSync(file, 'w');
   try {
-    return { step, ...(await timed(() => runOne(root, node, step, output))) };
+    const result = await runOne(root, node, step, output);
+    const more = step.next && isPassed(result) ? await runLane(root, node, step.next, `${prefix}-next`) : [];
+    return [{ step, file, result }, ...more];
   } finally {
     closeSync(output);
   }
 }
 
-/**
- * @template T
- * @param {() => Promise<T>} run
- * @returns {Promise<T & { seconds: number }>}
- */
-async function timed(run) {
-  const from = performance.now();
-  const result = await run();
-  return { ...result, seconds: Math.round((performance.now() - from) / 1000) };
-}
+/** @param {Result} result */
+const isPassed = ({ code, unfinished }) => code === 0 && unfinished === null;
 
 /**
  * Prints the cost of a step, and why it failed.
  * @param {import('./steps.js').Step} step
- * @param {{ code: number, unfinished: string[] | null, seconds: number, cpuSeconds: number }} result
+ * @param {Result} result
  * @returns {boolean} whether it passed
  */
-function report({ title, minutes }, { code, unfinished, seconds, cpuSeconds }) {
+function report({ title, minutes }, result) {
+  const { unfinished, seconds, cpuSeconds } = result;
   console.log(`${title}: ${seconds} s, ${Math.round(cpuSeconds)} s of processor time`);
   if (unfinished !== null) {
     console.error(`\n${title}: did not end within ${minutes} minutes, and was killed. Tests that still ran:`);
     console.error(unfinished.map((file) => `  ${file}`).join('\n') || '  none');
   }
-  const passed = code === 0 && unfinished === null;
+  const passed = isPassed(result);
   if (!passed) console.error(`\n${title}: failed.`);
   return passed;
 }

@@ -12,16 +12,18 @@ const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-lanes-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 const SOCKET = JSON.stringify(path.join(folder, 'socket'));
 
-/** Runs two programs as a step and one beside it. Returns what `runLanes` printed and returned. */
+/** Runs programs as a step, one beside it, and one that follows each. Returns what `runLanes` printed and returned. */
 async function lanes(first: string, second: string): Promise<{ stdout: string; passed: boolean }> {
   const step = (title: string, program: string) => ({
     title,
     minutes: 1,
     args: ['--input-type=module', '-e', program],
   });
+  const follows = (title: string, other: string) => step(title, `console.log(${JSON.stringify(`after the ${other}`)})`);
+  const beside = { ...step('Second', second), next: follows('Fourth', 'second') };
   const program = `
     import { runLanes } from ${JSON.stringify(LANES)};
-    const step = ${JSON.stringify({ ...step('First', first), beside: [step('Second', second)] })};
+    const step = ${JSON.stringify({ ...step('First', first), next: follows('Third', 'first'), beside: [beside] })};
     console.log('passed', await runLanes('.', process.execPath, step));`;
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
     timeout: 60_000,
@@ -48,17 +50,18 @@ test('steps beside each other run at the same time, and their outputs do not mix
   assert.ok(passed);
   assert.match(
     stdout,
-    /^\n== First\nfirst met second\nFirst: \d+ s, \d+ s of processor time\n\n== Second\nsecond met first\nSecond: \d+ s, \d+ s of processor time\npassed true\n$/,
+    /^\n== First\nfirst met second\nFirst: \d+ s, \d+ s of processor time\n\n== Third\nafter the first\nThird: \d+ s, \d+ s of processor time\n\n== Second\nsecond met first\nSecond: \d+ s, \d+ s of processor time\n\n== Fourth\nafter the second\nFourth: \d+ s, \d+ s of processor time\npassed true\n$/,
   );
 });
 
-test('one failed step fails all, and the other one still ends', async () => {
-  for (const [first, second] of [
-    ['process.exitCode = 1;', ''],
-    ['', 'process.exitCode = 1;'],
+test('a step that fails ends its lane and fails all, and the other lane goes on', async () => {
+  for (const [first, second, after, not] of [
+    ['process.exitCode = 1;', '', 'second', 'first'],
+    ['', 'process.exitCode = 1;', 'first', 'second'],
   ] as const) {
     const { stdout, passed } = await lanes(LISTENS(first), CONNECTS(second));
     assert.ok(!passed);
     assert.match(stdout, /first met second[\s\S]*second met first/);
+    assert.ok(stdout.includes(`after the ${after}`) && !stdout.includes(`after the ${not}`), stdout);
   }
 });

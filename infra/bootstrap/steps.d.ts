@@ -7,8 +7,10 @@ export interface Step {
   readonly args: readonly string[];
   /** Patterns of test files. */
   readonly files?: readonly string[];
-  /** Steps that run at the same time; their output follows that of this one. */
+  /** First steps of the lanes that run at the same time; their output follows that of this one. */
   readonly beside?: readonly Step[];
+  /** The step that follows this one in its lane if this one passes. */
+  readonly next?: Step;
 }
 
 /** All steps of `npm test`, in their order. */

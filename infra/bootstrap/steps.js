@@ -7,7 +7,8 @@
  * @property {number} minutes deadline, about three times its duration on two cores
  * @property {readonly string[]} args arguments of Node; for tests without the patterns
  * @property {readonly string[]} [files] patterns of test files
- * @property {readonly Step[]} [beside] steps that run at the same time; their output follows that of this one
+ * @property {readonly Step[]} [beside] first steps of the lanes that run at the same time; their output follows that of this one
+ * @property {Step} [next] the step that follows this one in its lane if this one passes
  */
 
 /** The runner's own report, then the cost of each file and the skipped tests. */
@@ -31,6 +32,18 @@ const FILE_LIMITS = [`--test-timeout=${LONGER * 480_000}`, '--import=./infra/boo
  */
 const tests = (concurrency) => ['--test', `--test-concurrency=${concurrency}`, ...FILE_LIMITS, ...REPORTERS];
 
+/**
+ * @param {string} model
+ * @param {Step} [next]
+ * @returns {Step}
+ */
+const pulled = (model, next) => ({
+  title: `Model ${model}`,
+  minutes: 5,
+  args: ['gpu-host/models/main.ts', 'pull', model],
+  ...(next && { next }),
+});
+
 /** Arguments for tests that share one platform in one process. */
 const SHARED = [...tests(1), '--test-isolation=none'];
 
@@ -40,7 +53,7 @@ const HURRIED = 'flood|pressure|releases';
 export const PLAIN =
   'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|stalled-client|traits|typed-errors|worker';
 /** Folders of `test` with tests of whole platforms. */
-const FOLDERS = ['bench', 'browser', 'chaos', 'documents', 'fuzz', 'oracles', 'telemetry'];
+const FOLDERS = ['bench', 'browser', 'documents', 'fuzz', 'oracles', 'telemetry'];
 
 /** The file of `gpu-host/handlers` whose subject is the time that things take. */
 const TIMED = 'run-slices';
@@ -57,6 +70,10 @@ const OWN_PROCESS = {
   models: 'import|lock|main|pull',
   onnx: 'library|session-options',
   protocol: 'heartbeat|security',
+  fleet: 'core-watch',
+  graph: 'check',
+  images: 'service',
+  pool: 'launcher|pool',
 };
 
 /** Tests that share a process, which loads their sources once: that takes longer than most of these tests. */
@@ -66,43 +83,91 @@ const LIGHT = [
   'functions/sdk/src/workflow/!(device).test.ts',
   'gateway/@(app|client|node|worker)/**/*.test.ts',
   `gateway/cli/!(${OWN_PROCESS.cli}).test.ts`,
+  'gateway/cli/backup/archive.test.ts',
   'gateway/cli/@(demo|doctor|mcp)/*.test.ts',
   `gpu-host/handlers/!(${TIMED}).test.ts`,
   'gpu-host/@(batcher|encoders|memory|server|telemetry)/**/*.test.ts',
   `gpu-host/backends/onnx/!(${OWN_PROCESS.onnx}).test.ts`,
   `gpu-host/models/!(${OWN_PROCESS.models}).test.ts`,
-  'gpu-host/models/@(convert|encoder|vision)/*.test.ts',
+  'gpu-host/models/@(convert|encoder|vision)/**/*.test.ts',
   `gpu-host/protocol/!(${OWN_PROCESS.protocol}).test.ts`,
   'index-host/@(engine|service)/*.test.ts',
   'infra/*.test.ts',
   'infra/@(container|package|telemetry)/*.test.ts',
+  'infra/supervisor/*-policy.test.ts',
   'wit/**/*.test.ts',
 ];
 /** Tests of backends and of the runtime that share another process. Together they take about as long as those above. */
 const LIGHT_RUNTIME = [
   'gpu-host/backends/*.test.ts',
+  'runtime/build/*.test.ts',
+  'runtime/build/wasm/*.test.ts',
+  `runtime/build/graph/!(${OWN_PROCESS.graph}).test.ts`,
+  `runtime/fleet/!(${HANGING}|${OWN_PROCESS.fleet}).test.ts`,
+  `runtime/@(images|pool)/!(${OWN_PROCESS.images}|${OWN_PROCESS.pool}).test.ts`,
   'runtime/@(channel|grammar|guest|host|lifecycle|lowering|telemetry|texts)/**/*.test.ts',
 ];
 
 /**
- * All steps, in their order. Steps with a whole platform run last.
+ * Each lane of functions has one platform for all of its tests.
+ * @type {Step}
+ */
+const FUNCTIONS_A_TO_K = {
+  title: 'Tests of the functions, A to K, and of the library',
+  minutes: LONGER * 15,
+  args: SHARED,
+  files: [
+    'functions/*.test.ts',
+    'functions/[a-k]*/*.test.ts',
+    'functions/sdk/src/@(combined-options|core|healing|jump).test.ts',
+    'functions/sdk/src/workflow/device.test.ts',
+  ],
+};
+/** @type {Step} */
+const FUNCTIONS_L_TO_Z = {
+  title: 'Tests of the functions, L to Z, and tests that share their platform',
+  minutes: LONGER * 15,
+  args: SHARED,
+  files: ['functions/@([l-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/compat/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
+};
+/**
+ * Attacks come one after the other, and their builds yield the cores to all other processes. The tests with faults wait for leases and
+ * restarts most of the time.
+ * @type {Step}
+ */
+const ATTACKS_AND_FAULTS = {
+  title: 'Tests of the whole, under attack',
+  minutes: LONGER * 18,
+  args: tests(1),
+  files: ['test/hostile/*.test.ts'],
+  next: {
+    title: 'Tests of the whole, with faults',
+    minutes: LONGER * 18,
+    args: tests(1),
+    files: ['test/chaos/*.test.ts'],
+  },
+};
+
+/**
+ * All steps, in their order. Those beside each other are at most four processes with tests, and about as long.
  * @type {readonly Step[]}
  */
 export const STEPS = [
   {
     title: 'Types',
-    minutes: 3,
+    minutes: 5,
     args: ['node_modules/typescript/bin/tsc', '--noEmit'],
-    beside: [{ title: 'Lint', minutes: 3, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] }],
-  },
-  { title: 'Models', minutes: 3, args: ['gpu-host/models/main.ts', 'pull', 'stories15m'] },
-  { title: 'Models', minutes: 3, args: ['gpu-host/models/main.ts', 'pull', 'minimind2-small'] },
-  {
-    // These tests compile on all cores for a minute, so no test with a short deadline runs beside them.
-    title: 'Native code',
-    minutes: LONGER * 6,
-    args: tests(1),
-    files: ['gpu-host/backends/cuda/native*.test.ts'],
+    beside: [
+      { title: 'Lint', minutes: 5, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
+      pulled('stories15m', pulled('minimind2-small')),
+      {
+        // These tests compile on all cores for a minute, so no test with a short deadline runs beside them.
+        title: 'Native code',
+        minutes: LONGER * 8,
+        args: tests(1),
+        files: ['gpu-host/backends/cuda/native*.test.ts'],
+      },
+    ],
   },
   {
     title: 'Tests of each room',
@@ -113,28 +178,41 @@ export const STEPS = [
       'functions/sdk/pack/*.test.ts',
       'gateway/*.test.ts',
       `gateway/cli/@(${OWN_PROCESS.cli}).test.ts`,
-      'gateway/cli/@(backup|dev)/*.test.ts',
+      'gateway/cli/backup/backup.test.ts',
+      'gateway/cli/dev/*.test.ts',
       'gateway/local/*.test.ts',
       'gpu-host/*.test.ts',
       'gpu-host/backends/cuda/**/!(native*).test.ts',
       `gpu-host/backends/onnx/@(${OWN_PROCESS.onnx}).test.ts`,
       `gpu-host/models/@(${OWN_PROCESS.models}).test.ts`,
-      'gpu-host/models/convert/gguf/*.test.ts',
       'gpu-host/models/sources/*.test.ts',
       `gpu-host/protocol/@(${OWN_PROCESS.protocol}).test.ts`,
       'index-host/*.test.ts',
-      'infra/@(bootstrap|supervisor|systemd)/*.test.ts',
+      'infra/@(bootstrap|systemd)/*.test.ts',
+      'infra/supervisor/supervisor.test.ts',
       'runtime/*.test.ts',
-      'runtime/@(artifact-files|build|images|pool|sandboxes)/**/*.test.ts',
-      `runtime/fleet/!(${HANGING}).test.ts`,
+      'runtime/@(artifact-files|sandboxes)/**/*.test.ts',
+      'runtime/build/@(artifact|component|native)/*.test.ts',
+      `runtime/build/graph/@(${OWN_PROCESS.graph}).test.ts`,
+      `runtime/fleet/@(${OWN_PROCESS.fleet}).test.ts`,
+      `runtime/images/@(${OWN_PROCESS.images}).test.ts`,
+      `runtime/pool/@(${OWN_PROCESS.pool}).test.ts`,
     ],
+    next: ATTACKS_AND_FAULTS,
     beside: [
-      { title: 'Tests of each room, in one process', minutes: LONGER * 25, args: SHARED, files: LIGHT },
+      {
+        title: 'Tests of each room, in one process',
+        minutes: LONGER * 25,
+        args: SHARED,
+        files: LIGHT,
+        next: FUNCTIONS_A_TO_K,
+      },
       {
         title: 'Tests of backends and of the runtime, in one process',
         minutes: LONGER * 25,
         args: SHARED,
         files: LIGHT_RUNTIME,
+        next: FUNCTIONS_L_TO_Z,
       },
     ],
   },
@@ -143,33 +221,6 @@ export const STEPS = [
     minutes: LONGER * 5,
     args: tests(1),
     files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
-  },
-  {
-    // Two processes, each with one platform for all of its tests, leave two cores idle for half of the time.
-    title: 'Tests of the functions, A to K, and of the library',
-    minutes: LONGER * 15,
-    args: SHARED,
-    files: [
-      'functions/*.test.ts',
-      'functions/[a-k]*/*.test.ts',
-      'functions/sdk/src/@(combined-options|core|healing|jump).test.ts',
-      'functions/sdk/src/workflow/device.test.ts',
-    ],
-    beside: [
-      {
-        title: 'Tests of the functions, L to Z, and tests that share their platform',
-        minutes: LONGER * 15,
-        args: SHARED,
-        files: ['functions/@([l-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/compat/*.test.ts', `test/e2e/@(${PLAIN}).test.ts`],
-      },
-      // Its attacks come one after the other.
-      {
-        title: 'Tests of the whole, under attack',
-        minutes: LONGER * 18,
-        args: tests(1),
-        files: ['test/hostile/*.test.ts'],
-      },
-    ],
   },
   {
     title: 'Tests of the whole',

@@ -3,12 +3,16 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { STEPS } from './steps.js';
+import { STEPS, type Step } from './steps.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Test files that are not the repository's own: packages, and projects that tests copy or generate. */
 const exclude = (file: string) => /(^|\/)(node_modules|fixtures|templates|dist)(\/|$)/.test(file);
-const ALL = STEPS.flatMap((step) => [step, ...(step.beside ?? [])]);
+const withOthers = (step: Step): Step[] => [
+  step,
+  ...[...(step.beside ?? []), ...(step.next ? [step.next] : [])].flatMap(withOthers),
+];
+const ALL = STEPS.flatMap(withOthers);
 const found = (pattern: string): string[] => globSync(pattern, { cwd: ROOT, exclude });
 
 test('every test file is run by exactly one step', () => {
