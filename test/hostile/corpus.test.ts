@@ -20,7 +20,8 @@ test('each class has attacks in the quick part', () => {
 });
 
 test('each attack is valid WebAssembly', async () => {
-  for (const { name, source } of CORPUS) {
+  // `hostile.test.ts` assembles the others.
+  for (const { name, source } of CORPUS.filter((attack) => !QUICK.some(({ name }) => name === attack.name))) {
     await attackBytes(source()).catch((error) => assert.fail(`${name}: ${error.message}`));
   }
 });
