@@ -1,23 +1,21 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Page } from 'playwright-core';
 import { json } from '#test/harness/events.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
-import { barriers, excessWidth, faintTexts } from './chromium.ts';
+import { barriers, excessWidth, faintTexts, shoot } from './chromium.ts';
 import type { OpenWindow } from './window.ts';
 
 export interface AnswerTests {
   readonly platform: () => Platform;
   readonly open: OpenWindow;
   readonly start: (name: string, input: unknown) => Promise<string>;
-  readonly shoot: (page: Page, name: string) => Promise<unknown>;
 }
 
 const INPUT = { prompt: 'Once upon a time', maxTokens: 12 };
 const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
 
 /** Tests of the form for an answer to an invocation that asks a person. They need the function `draft-approval`. */
-export function testAnswers({ platform, open, start, shoot }: AnswerTests): void {
+export function testAnswers({ platform, open, start }: AnswerTests): void {
   const address = (id: string) => `${platform().url}/dashboard/invocations/${id}`;
 
   test('a question arrives on an open page, no update takes what is typed, and it is answered by keyboard', () =>

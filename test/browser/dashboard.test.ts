@@ -3,11 +3,11 @@ import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import type { Browser, Page } from 'playwright-core';
+import type { Browser } from 'playwright-core';
 import { json } from '#test/harness/events.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
 import { testAnswers } from './answers.ts';
-import { barriers, excessWidth, faintTexts, launchChromium, screenshotFolder, signIn } from './chromium.ts';
+import { barriers, excessWidth, faintTexts, launchChromium, shoot, signIn } from './chromium.ts';
 import type { OpenWindow } from './window.ts';
 
 const DESKTOP = { width: 1280, height: 800 };
@@ -30,12 +30,10 @@ const PAGES = [
 
 let platform: Platform;
 let browser: Browser;
-let screenshots: string;
 /** An invocation that waits for a person. */
 let asking: string;
 
 before(async () => {
-  screenshots = await screenshotFolder();
   platform = await Platform.start({ functions: ['text-completion', 'echo-session', 'draft-approval'] });
   browser = await launchChromium();
   await deployStory(64, 'First try');
@@ -91,9 +89,6 @@ const open: OpenWindow = async ({ mayComplain = false, ...options }, use) => {
     await context.close();
   }
 };
-
-const shoot = (page: Page, name: string) =>
-  page.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage: true });
 
 test('a wrong key is refused on the sign-in page, and the right key opens the requested page', async () => {
   const context = await browser.newContext({ viewport: DESKTOP });
@@ -338,4 +333,4 @@ test('without JavaScript the pages show their content and their buttons work', (
     await page.getByRole('link', { name: id }).waitFor();
   }));
 
-testAnswers({ platform: () => platform, open, start, shoot });
+testAnswers({ platform: () => platform, open, start });

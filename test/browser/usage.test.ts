@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import type { Browser, Page } from 'playwright-core';
 import { runInPast } from '#gateway/testing/past-runs.ts';
 import { TestPlatform } from '#gateway/testing/platform.ts';
 import { until } from '#test/harness/platform.ts';
-import { barriers, excessWidth, faintTexts, launchChromium, screenshotFolder, signIn } from './chromium.ts';
+import { barriers, excessWidth, faintTexts, launchChromium, shoot, signIn } from './chromium.ts';
 import { usageRuns } from './usage-runs.ts';
 
 const HOUR_MS = 3_600_000;
@@ -39,10 +38,8 @@ const LOOKS = [
 
 let platform: TestPlatform;
 let browser: Browser;
-let screenshots: string;
 
 before(async () => {
-  screenshots = await screenshotFolder();
   platform = await TestPlatform.start();
   await runInPast(platform, usageRuns(Date.now()));
   browser = await launchChromium();
@@ -96,7 +93,7 @@ for (const { over, by, choice, backMs, named } of CHOICES)
       assert.deepEqual(numbers.map(numberOf), [invocations, failed, inputTokens, outputTokens, cachedTokens]);
       assert.deepEqual([await barriers(page), await faintTexts(page)], [[], []]);
       assert.ok((await excessWidth(page)) <= 0, 'the page fits its window');
-      await page.screenshot({ path: path.join(screenshots, `usage-${by}-${look}.png`), fullPage: true });
+      await shoot(page, `usage-${by}-${look}`);
     });
 
 const chartOf = (page: Page, heading: string) =>
