@@ -64,9 +64,12 @@ const TIMED = 'run-slices';
  */
 const HANGING = 'fleet|quarantine|reads-nothing';
 
-/** Test files, by folder, that change or measure their own process, or keep something open: each of them runs in a process of its own. */
+/**
+ * Test files, by folder, that change or measure their own process, keep something open, or wait for other processes most of the time: each of
+ * them runs in a process of its own.
+ */
 const OWN_PROCESS = {
-  cli: 'cli|operate|platform',
+  cli: 'cli|operate|platform|releases',
   models: 'import|lock|main|pull',
   onnx: 'library|session-options',
   protocol: 'heartbeat|security',
@@ -78,7 +81,7 @@ const OWN_PROCESS = {
 
 /** Tests that share a process, which loads their sources once: that takes longer than most of these tests. */
 const LIGHT = [
-  'scheduler/**/*.test.ts',
+  'scheduler/!(runtimes)/**/*.test.ts',
   'functions/sdk/src/!(combined-options|core|healing|jump).test.ts',
   'functions/sdk/src/workflow/!(device).test.ts',
   'gateway/@(app|client|node|worker)/**/*.test.ts',
@@ -190,6 +193,7 @@ export const STEPS = [
       'index-host/*.test.ts',
       'infra/@(bootstrap|systemd)/*.test.ts',
       'infra/supervisor/supervisor.test.ts',
+      'scheduler/runtimes/*.test.ts',
       'runtime/*.test.ts',
       'runtime/@(artifact-files|sandboxes)/**/*.test.ts',
       'runtime/build/@(artifact|component|native)/*.test.ts',
