@@ -19,7 +19,7 @@ before(async () => {
 after(() => platform?.[Symbol.asyncDispose]());
 
 /** Invokes a long function, calls `act` while it runs, and returns its events. */
-async function during(name: string, input: object, act: () => void): Promise<StreamEvent[]> {
+async function during(name: string, input: object, act: () => unknown): Promise<StreamEvent[]> {
   let acted = false;
   const events = await invoke(platform, name, input, {
     onEvent: ({ event }) => {
@@ -60,18 +60,20 @@ async function nextWorks(): Promise<void> {
 }
 
 test('after a SIGKILL of the GPU host, an invocation ends as device-lost unless it catches the error, and the next one works', async () => {
-  for (const [name, input] of [
+  const runs = [
     ['counted', ENDLESS],
     ['limits', { what: 'model', catches: false }],
     ['limits', { what: 'model', catches: true }],
-  ] as const) {
-    const restarted = platform.restarted('gpu-host-1');
-    const end = terminal(await during(name, input, () => process.kill(platform.pid('gpu-host-1'), 'SIGKILL')));
-    if ('catches' in input && input.catches) assert.equal(end?.data.output?.caught, 'unavailable', JSON.stringify(end));
-    else assert.deepEqual([end?.event, end?.data.code], ['error', 'device-lost']);
-    await restarted;
-    await nextWorks();
-  }
+  ] as const;
+  const restarted = platform.restarted('gpu-host-1');
+  let running = 0;
+  const kill = () => ++running === runs.length && process.kill(platform.pid('gpu-host-1'), 'SIGKILL');
+  const ends = (await Promise.all(runs.map(([name, input]) => during(name, input, kill)))).map(terminal);
+  const caught = ends.pop();
+  assert.equal(caught?.data.output?.caught, 'unavailable', JSON.stringify(caught));
+  for (const end of ends) assert.deepEqual([end?.event, end?.data.code], ['error', 'device-lost']);
+  await restarted;
+  await nextWorks();
 });
 
 test('after a SIGKILL of the runtime, the invocation ends as runtime-lost, its pages are freed, the next works', async () => {

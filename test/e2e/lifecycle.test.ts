@@ -10,7 +10,7 @@ import { test } from 'node:test';
 import { invoke, numberOf, terminal } from '#test/harness/events.ts';
 import { freePort, isAlive, newHome, Platform, ROOT } from '#test/harness/platform.ts';
 
-test('a drain lets a running story end, stops every process and is bounded, and a second start finds the deployed function', async () => {
+test('a drain lets a running story end, stops every process and is bounded, and a second start finds the deployed function', async (t) => {
   const home = await newHome();
   try {
     const first = await Platform.start({ home, functions: ['text-completion'] });
@@ -51,6 +51,7 @@ test('a drain lets a running story end, stops every process and is bounded, and 
     const again = await invoke(second, 'hello', { name: 'you' });
     assert.deepEqual(terminal(again)?.data.output, { hello: 'you' });
     assert.equal(second.apiKey, first.apiKey);
+    await t.test('two platforms run side by side, and a home serves one platform only', () => areApart(second));
     const endless = await invoke(
       second,
       'hello',
@@ -69,8 +70,14 @@ test('a drain lets a running story end, stops every process and is bounded, and 
   }
 });
 
-test('two platforms run side by side, and a home serves one platform only', async () => {
-  await using one = await Platform.start({ functions: false });
+for (const [signal, code] of [
+  ['SIGINT', 130],
+  ['SIGTERM', 0],
+] as const)
+  test(`${signal} during the start ends the platform with ${code} and leaves no process`, () =>
+    stopDuringStart(signal, code));
+
+async function areApart(one: Platform): Promise<void> {
   await using two = await Platform.start({ functions: false });
   assert.notEqual(one.apiKey, two.apiKey);
   assert.equal(
@@ -78,14 +85,7 @@ test('two platforms run side by side, and a home serves one platform only', asyn
     401,
   );
   await assert.rejects(Platform.start({ home: one.home, functions: false }), /in use by a running platform/);
-});
-
-for (const [signal, code] of [
-  ['SIGINT', 130],
-  ['SIGTERM', 0],
-] as const)
-  test(`${signal} during the start ends the platform with ${code} and leaves no process`, () =>
-    stopDuringStart(signal, code));
+}
 
 async function stopDuringStart(signal: NodeJS.Signals, code: number): Promise<void> {
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
