@@ -48,7 +48,7 @@ const EXCHANGER = `
       return outcomes;
     },
     hoard: async () => {
-      const futures = Array.from({ length: 12 }, () => receiveFile('large'));
+      const futures = Array.from({ length: 5 }, () => receiveFile('large'));
       // Files arrive in order, so this read returns after all others: the platform has kept its bound of unread files.
       await receiveFile('large').read();
       const outcomes = [];
@@ -57,7 +57,7 @@ const EXCHANGER = `
     },
     dropped: async () => {
       const outcomes = [];
-      for (let i = 0; i < 5; i++) {
+      for (let i = 0; i < 3; i++) {
         // Settled and never read, as after a timeout.
         const future = receiveFile('large');
         await sendFile('behind' + i, 'text/plain', bytes(1)).read();
