@@ -63,12 +63,9 @@ export class TestRedis {
   /** Ends the server with SIGKILL and waits for its exit. With an append-only file, acknowledged writes survive. */
   async kill(): Promise<void> {
     const server = this.#server;
-    this.#server = undefined;
-    if (!server || server.exitCode !== null || server.signalCode !== null) return;
-    const exited = once(server, 'exit');
-    if (this.#options.appendOnly) await Promise.race([this.#written(), exited, sleep(WRITTEN_MS)]);
-    server.kill('SIGKILL');
-    await exited;
+    if (this.#options.appendOnly && runs(server))
+      await Promise.race([this.#written(), once(server, 'exit'), sleep(WRITTEN_MS)]);
+    await this.#end();
   }
 
   /** Lets no file of the server grow past `bytes`, until the next call or restart. It needs the program `prlimit`. */
@@ -101,8 +98,17 @@ export class TestRedis {
   /** Closes every connection, ends the server and removes its directory. */
   async stop(): Promise<void> {
     for (const connection of this.#connections) connection.disconnect();
-    await this.kill();
+    await this.#end();
     await rm(this.#directory, { recursive: true, force: true });
+  }
+
+  async #end(): Promise<void> {
+    const server = this.#server;
+    this.#server = undefined;
+    if (!runs(server)) return;
+    const exited = once(server, 'exit');
+    server.kill('SIGKILL');
+    await exited;
   }
 
   /** On a slow disk, `everysec` may write a second after the reply; `always` writes at once. */
@@ -129,3 +135,6 @@ export class TestRedis {
     }
   }
 }
+
+const runs = (server: ChildProcess | undefined): server is ChildProcess =>
+  server !== undefined && server.exitCode === null && server.signalCode === null;
