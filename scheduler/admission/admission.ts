@@ -59,7 +59,7 @@ export class Admission {
   }
 
   /**
-   * Recomputes the platform's capacity and admits every invocation that may start. Returns their number.
+   * Admits every invocation that may start. Returns their number.
    *
    * @param tenant with changed limits; `*` for all tenants.
    */

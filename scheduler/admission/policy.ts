@@ -276,7 +276,8 @@ export class AdmissionPolicy {
           0,
         );
       const readings = this.#free[model];
-      if (readings === undefined) return true;
+      // The GPU host refuses a model that the platform does not have, and says so.
+      if (readings === undefined || this.#capacity.pages[model] === undefined) return true;
       return readings.some(({ pages, readAt }) => readAt > since && pages - claimed(readAt) >= needed);
     });
   }

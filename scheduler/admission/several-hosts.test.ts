@@ -168,6 +168,24 @@ describe('admission over several GPU hosts', () => {
     }
   });
 
+  test('a tenant stays on its host, or moves to one that it prefers, as hosts come and go', async () => {
+    await open(['0', '1'], 'tenant');
+    try {
+      const { redis, keys } = scheduler.store;
+      const tenants = Array.from({ length: 12 }, (_, i) => `t${i}`);
+      for (const hosts of [['0', '1'], ['0', '1', '2'], ['1', '2'], ['0', '1', '2', '3'], ['3'], ['3', '0']]) {
+        await lease.describe({ models: hosts.map((host) => model(host)) });
+        for (const tenant of tenants) {
+          const id = (await submitted(tenant, 1, 1))[0] ?? '';
+          const entry = JSON.parse((await redis.hget(`${keys.admission}:ledger`, id)) ?? '{}');
+          assert.equal(entry.pages[`m@${hostOf(tenant, hosts)}`], 1, `${tenant} among ${hosts}`);
+        }
+      }
+    } finally {
+      await close();
+    }
+  });
+
   test('when a host leaves, its waiting invocations are admitted for the next host', async () => {
     await open(['0', '1'], 'tenant');
     try {

@@ -1,3 +1,4 @@
+import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import type { RuntimeDescription, RuntimeLoad } from './types.ts';
@@ -84,17 +85,31 @@ export class RuntimeLease {
   }
 
   async #renew(): Promise<void> {
-    const { keys } = this.#store;
     try {
-      const args = [this.id, this.lengthMs, JSON.stringify(this.#load())];
-      const renewed = await this.#store.script(RENEW, [keys.runtimes, keys.alive(this.id)], args);
-      if (renewed === 1 && this.#said < this.#words) await this.#register();
-      if (renewed === 1 || this.#released) return;
+      const isRegistered = await this.#prolong(JSON.stringify(this.#load()));
+      if (isRegistered && this.#said < this.#words) await this.#register();
+      if (isRegistered || this.#released) return;
       for (const listener of [...this.#lost]) listener();
       await this.#register();
     } catch {
       // Redis is away: no reaper can declare this runtime dead meanwhile, and the next renewal tries again.
     }
+  }
+
+  /** Renews the lease, which may have run out; false when the runtime is not registered any more. */
+  async #prolong(load: string): Promise<boolean> {
+    const { keys } = this.#store;
+    const alive = keys.alive(this.id);
+    try {
+      // While the lease holds, the runtime is registered: the script that removes it ends the lease. This command takes a third of the time of
+      // the script.
+      if (await this.#store.call((redis) => redis.set(alive, load, 'PX', this.lengthMs, 'XX'))) return true;
+    } catch (error) {
+      if (!StoreError.from(error).full) throw error;
+    }
+    // A count of the capacity leaves out a runtime whose lease has run out.
+    this.#sayAgain();
+    return (await this.#store.script(RENEW, [keys.runtimes, alive], [this.id, this.lengthMs, load])) === 1;
   }
 
   async #register(): Promise<void> {

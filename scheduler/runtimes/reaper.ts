@@ -17,6 +17,8 @@ const DUE = loadScript(new URL('./scripts/due.lua', import.meta.url));
 const ROUNDS_PER_LEASE = 5;
 /** Reapers that keep this pace: those of a larger platform take turns, so that all of them together ask no more often. */
 const REAPERS_AT_PACE = 8;
+/** Least time between two looks in a larger platform, as a part of the time between two rounds. */
+const PACE = 1 / 2;
 /** Time between two looks of all reapers, as a part of a lease, after which leases may have run out because Redis stood still. */
 const PAUSE = 1 / 2;
 /** Checks per lease for a pause of this process. */
@@ -113,9 +115,10 @@ export class Reaper {
     const { runtimes, invocations, questions, admission, keyValues, removals } = this.#options;
     const asked = performance.now();
     const due = await this.#due();
-    this.#living = due.living;
+    this.#living = typeof due === 'number' ? due : due.living;
     // Redis or its connection stood still, so the runtimes' renewals were delayed too.
     if (performance.now() - asked > this.#leaseMs * LATE) this.#reachableSince = performance.now();
+    if (typeof due === 'number') return;
     for (const id of due.dead) {
       // The reply may have arrived only after a reconnection or a pause.
       if (this.#leasesCount) await this.#step(() => runtimes.recover(id));
@@ -133,7 +136,10 @@ export class Reaper {
     await this.#step(() => this.#repairAccounts());
   }
 
-  /** Asks in one command what there is to do: an idle platform makes no other call. */
+  /**
+   * Asks in one command what there is to do: an idle platform makes no other call. Answers the number of living runtimes when another reaper
+   * has just asked.
+   */
   async #due() {
     const { store } = this.#options;
     const { keys } = store;
@@ -145,8 +151,11 @@ export class Reaper {
       keys.debounced,
       keys.questions,
     ];
+    const waitMs = this.#leaseMs / ROUNDS_PER_LEASE;
     const args = [keys.prefix, store.clock(), OVERDUE_COUNT, this.#leaseMs, this.#leaseMs * PAUSE];
-    const reply = await store.script(DUE, [keys.runtimes, ...things, keys.looks], args);
+    const pace = [waitMs * PACE, REAPERS_AT_PACE];
+    const reply = await store.script(DUE, [keys.runtimes, ...things, keys.looks], [...args, ...pace]);
+    if (typeof reply === 'number') return reply;
     const [dead, overdue, waiting, expired, removals, debounced, unanswered, living] = Array.isArray(reply)
       ? reply
       : [];

@@ -51,7 +51,8 @@ export function offer(
  * Makes a runtime hold a queued invocation, as when BullMQ fetches a job, even one that is not first or does not fit. The runtime is
  * registered, but does not renew its lease.
  */
-export async function hold({ admission, store }: Scheduler, id: string, runtimeId: string): Promise<void> {
+export async function hold(scheduler: Scheduler, id: string, runtimeId: string): Promise<void> {
+  const { admission, store } = scheduler;
   const { keys, redis } = store;
   await registerRuntime(store, runtimeId);
   // Adds one slot at a time, so that few others are admitted; more where a reserve takes the slots.
@@ -67,15 +68,21 @@ export async function hold({ admission, store }: Scheduler, id: string, runtimeI
       ROOM,
       JSON.stringify({ ...room, id: ROOM, name: ROOM, startedAt: 0, accepting: true }),
     );
-    await admission.admit();
+    await recount(scheduler);
   }
   await redis.hdel(keys.runtimes, ROOM);
   await redis.del(keys.alive(ROOM));
   // Updates the capacity, so that no other invocation is admitted into the removed offer.
-  await admission.admit();
+  await recount(scheduler);
   await redis.lpush(`${keys.jobs}:active`, id);
   await redis.sadd(keys.held(runtimeId), id);
   await redis.hset(`${keys.jobs}:${id}`, 'pb', runtimeId, 'processedOn', Date.now());
+}
+
+/** Counts descriptions that were written without the script that registers runtimes, as earlier releases leave them. */
+async function recount({ admission, store }: Scheduler): Promise<void> {
+  await store.redis.hdel(`${store.keys.admission}:capacity`, 'leaving');
+  await admission.admit();
 }
 
 /** Id of a temporary runtime that offers what `hold` needs. */

@@ -16,10 +16,11 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-/** Keys that change without requests, or with refused ones: leases, metrics, repairs of accounts, last uses of keys, counts of refusals. */
-const TICKING = /:(alive|account-repairs|runtimes|metrics|capacity|usage|minutes?|last-used)\b|^pie:bull:|^pie:key:/;
+/** Keys that change without requests, or with refused ones: leases, capacity, metrics, repairs of accounts, last uses of keys, counts of refusals. */
+const TICKING =
+  /:(alive|account-repairs|runtimes|metrics|capacity|offers|usage|minutes?|last-used)\b|^pie:bull:|^pie:key:/;
 /** Fields of admission's state that hold the progress of its periodic repair. */
-const REPAIR_FIELDS = ['repairedAt', 'repairedTo', 'repairedTenants'];
+const REPAIR_FIELDS = ['repairedAt', 'repairedTo', 'repairedTenants', 'countedAt'];
 
 /** All stored data except the keys and fields that change without requests. */
 async function stored(): Promise<Record<string, unknown>> {

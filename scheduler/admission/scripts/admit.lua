@@ -1,5 +1,5 @@
 --[[
-  Recomputes the capacity and admits every invocation that may start.
+  Admits every invocation that may start, after a change that no other script has seen: a report of free memory, a limit, the time.
 
   KEYS[1] admission's state (hash), see include/admission.lua
   ARGV[1] prefix of every key
@@ -12,7 +12,12 @@
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/admission.lua"
 
-local a = refreshCapacity(openAdmission(ARGV[1], ARGV[2]))
+local a = openAdmission(ARGV[1], ARGV[2])
+if a.leaving then
+  settleSome(a)
+else
+  recount(a)
+end
 if ARGV[3] == '*' then
   settleAll(a)
 elseif ARGV[3] ~= '' then

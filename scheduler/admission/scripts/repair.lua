@@ -5,7 +5,7 @@
     - puts a queued invocation that is neither in its queue, nor debounced, nor admitted back into its queue, or returns its id when it has no job;
     - removes a job from BullMQ's list `wait` when the ledger does not have it;
     - sets sums that do not equal their entries;
-    - recounts what a runtime that takes no more jobs holds.
+    - counts the capacity anew: once a minute, and while a runtime that takes no more jobs holds some.
   Each call looks at a part of the unended invocations and of the tenants. It settles every tenant of that part, since a limit may have
   expired.
 
@@ -23,6 +23,8 @@
 -- Unended invocations, and about how many tenants, that each call looks at.
 local LOOKED_AT = 1000
 local TENANTS_LOOKED_AT = 500
+-- Time between two counts of all runtimes, ms. A count takes some 15 µs for each runtime.
+local COUNT_MS = 60000
 
 local prefix, now = ARGV[1], tonumber(ARGV[2])
 local state = KEYS[1]
@@ -118,11 +120,6 @@ local function check(key, start, expected)
     end
   end
 end
-for _, field in ipairs(redis.call('HKEYS', prefix .. ':admission:capacity')) do
-  if string.sub(field, 1, 6) == 'apart:' then
-    redis.call('HDEL', prefix .. ':admission:capacity', field)
-  end
-end
 pages.slots = slots
 check(state, 'pages:', pages)
 for name in pairs(tenants) do
@@ -134,7 +131,13 @@ local cursor, some = unpack(redis.call('SSCAN', prefix .. ':admission:tenants', 
 for _, name in ipairs(some) do
   check(prefix .. ':admission:tenant:' .. name, 'held:', tenants[name] or { running = 0 })
 end
-local a = refreshCapacity(openAdmission(prefix, now))
+local a = openAdmission(prefix, now)
+local countedAt = tonumber(redis.call('HGET', state, 'countedAt') or 0)
+if a.leaving == 0 and countedAt <= now and now - countedAt < COUNT_MS then
+  settleSome(a)
+else
+  recount(a)
+end
 for _, name in ipairs(some) do
   settle(a, name)
 end

@@ -30,15 +30,33 @@
   Returns {number of jobs left, or -1 for a runtime that gets none; now, ms; for each taken job its data, and the reply of
           invocations/scripts/begin-attempt.lua for its attempt, or '' when the runtime is to begin it}.
 ]]
---- @include "../../invocations/scripts/include/begin-attempt.lua"
-
--- Longer than the recovery of a dead runtime takes.
-local FETCH_MS = 3600000
-
 local wait, active, marker, runtimes, fetch, alive = unpack(KEYS)
 local prefix, jobs, runtimeId, token, lockMs, most, begins, ahead = unpack(ARGV)
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+
+-- True for a registered runtime that takes jobs and is not late.
+local function mayTake()
+  if redis.call('PTTL', alive) < tonumber(ARGV[11]) or redis.call('HEXISTS', runtimes, runtimeId) == 0 then
+    return false
+  end
+  if redis.call('HEXISTS', prefix .. ':admission:capacity', 'leaving') == 1 then
+    return redis.call('HEXISTS', prefix .. ':admission:offers', runtimeId) == 1
+  end
+  -- A process of an earlier release has counted the runtimes.
+  return cjson.decode(redis.call('HGET', runtimes, runtimeId)).accepting
+end
+
+-- Most looks of a large platform find nothing: they end here, before the definitions of the other parts.
+if redis.call('LLEN', wait) == 0 and redis.call('HGET', fetch, 'token') ~= token then
+  redis.call('DEL', marker)
+  return { mayTake() and 0 or -1, now }
+end
+
+--- @include "../../invocations/scripts/include/begin-attempt.lua"
+
+-- Longer than the recovery of a dead runtime takes.
+local FETCH_MS = 3600000
 
 -- The marker wakes another runtime for the jobs that are left; without any it would only cause an empty fetch.
 local function wakeForLeft()
@@ -95,8 +113,7 @@ end
 local ids = takenBefore()
 local isRepeated = ids ~= nil
 if not ids then
-  local description = redis.call('HGET', runtimes, runtimeId)
-  if not description or not cjson.decode(description).accepting or redis.call('PTTL', alive) < tonumber(ARGV[11]) then
+  if not mayTake() then
     wakeForLeft()
     return { -1, now }
   end

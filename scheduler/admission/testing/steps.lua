@@ -22,8 +22,11 @@ local prefix = ARGV[1]
 local jobs = prefix .. ':bull:invocations:'
 local answers = {}
 
-local function change(now, tenant)
-  local a = refreshCapacity(openAdmission(prefix, now))
+local function change(now, tenant, description)
+  local a = openAdmission(prefix, now)
+  if description then
+    countRuntime(a, 'r', description)
+  end
   if tenant then
     settle(a, tenant)
   end
@@ -96,10 +99,11 @@ for i, step in ipairs(cjson.decode(ARGV[2])) do
     for name, pages in pairs(step.pages) do
       models[#models + 1] = { name = name, pageCount = pages }
     end
-    redis.call('HSET', prefix .. ':runtimes', 'r', cjson.encode({ id = 'r', accepting = true, slots = step.slots, pace = step.pace,
-      starts = step.starts, reserve = step.reserve, models = models, memoryMb = memory }))
+    local description = cjson.encode({ id = 'r', accepting = true, slots = step.slots, pace = step.pace, starts = step.starts,
+      reserve = step.reserve, models = models, memoryMb = memory })
+    redis.call('HSET', prefix .. ':runtimes', 'r', description)
     redis.call('SET', prefix .. ':runtime:r:alive', '{}', 'NX')
-    change(step.now)
+    change(step.now, nil, description)
   end
   if #changes > 0 and not step.together then
     apply(step.now)

@@ -1,5 +1,6 @@
 --[[
-  Tells a reaper what there is to do, so that an idle platform costs one command a round.
+  Tells a reaper what there is to do, so that an idle platform costs one command a round. In a large platform, a look soon after another
+  reaper's only tells how many runtimes live.
 
   No runtime counts as dead until reapers have looked for the length of a lease without a long pause: while Redis stood still, no runtime
   could renew its lease.
@@ -11,26 +12,30 @@
   KEYS[5] removed functions and versions that still drain (hash)
   KEYS[6] debounced invocations by the end of their delay (sorted set)
   KEYS[7] invocations that wait for a person, by the end of the wait (sorted set)
-  KEYS[8] looks of all reapers (hash): `at`, the last one, and `since`, the first one after the last pause; ms by the clock of Redis
+  KEYS[8] looks of all reapers (hash): `at`, the last one, `since`, the first one after the last pause (ms by the clock of Redis), and
+          `living`, the number of runtimes that lived at the last one
   ARGV[1] prefix of every key
   ARGV[2] now, ms
   ARGV[3] most overdue invocations returned
   ARGV[4] how long a lease holds, ms
   ARGV[5] time between two looks that counts as a pause, ms
+  ARGV[6] least time between two looks of a large platform, ms
+  ARGV[7] most runtimes of a platform that is not large
 
-  Returns {ids of runtimes whose lease has run out, ids of overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have
-  expired, 1 when removals are under way, 1 when debounced invocations are due, ids of invocations whose question was not answered in time,
-  number of runtimes that live}.
+  Returns the number of runtimes that live when another reaper has looked for this one; else {ids of runtimes whose lease has run out, ids of
+  overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have expired, 1 when removals are under way, 1 when debounced
+  invocations are due, ids of invocations whose question was not answered in time, number of runtimes that live}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local at, since = unpack(redis.call('HMGET', KEYS[8], 'at', 'since'))
+local at, since, lived = unpack(redis.call('HMGET', KEYS[8], 'at', 'since', 'living'))
+if at and tonumber(lived or 0) > tonumber(ARGV[7]) and now >= tonumber(at) and now - at < tonumber(ARGV[6]) then
+  return tonumber(lived)
+end
 if not at or now - at > tonumber(ARGV[5]) or now < tonumber(at) then
   since = now
 end
-redis.call('HSET', KEYS[8], 'at', now, 'since', since)
-
 local living, late = 0, {}
 for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
   if redis.call('EXISTS', ARGV[1] .. ':runtime:' .. id .. ':alive') == 1 then
@@ -39,6 +44,7 @@ for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     late[#late + 1] = id
   end
 end
+redis.call('HSET', KEYS[8], 'at', now, 'since', since, 'living', living)
 local dead = now - since >= tonumber(ARGV[4]) and late or {}
 return {
   dead,

@@ -1,5 +1,6 @@
 --[[
-  Registers a runtime, or updates its description; its lease begins anew. Updates the platform's capacity and admits what fits.
+  Registers a runtime, or updates its description; its lease begins anew. Changes the platform's capacity by what it offers now,
+  and admits what fits.
 
   KEYS[1] registered runtimes (hash)
   KEYS[2] the runtime's alive key
@@ -16,7 +17,8 @@
 --- @include "../../admission/scripts/include/admission.lua"
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[4])
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[2])
-local a = refreshCapacity(openAdmission(ARGV[5], ARGV[6]))
+local a = openAdmission(ARGV[5], ARGV[6])
+countRuntime(a, ARGV[1], ARGV[4])
 admit(a)
 closeAdmission(a)
 return 1

@@ -14,5 +14,7 @@
 --- @include "../../admission/scripts/include/admission.lua"
 redis.call('DEL', KEYS[2], KEYS[3])
 redis.call('HDEL', KEYS[1], ARGV[1])
-closeAdmission(refreshCapacity(openAdmission(ARGV[2], ARGV[3])))
+local a = openAdmission(ARGV[2], ARGV[3])
+countRuntime(a, ARGV[1], nil)
+closeAdmission(a)
 return 1

@@ -74,11 +74,11 @@ export class Fleet implements AsyncDisposable {
     return this.#lost;
   }
 
-  /** Submits an invocation of the tenant that comes next. */
-  async submitOne(): Promise<void> {
+  /** Submits an invocation, by default of the tenant that comes next. */
+  async submitOne(tenant = this.#submitted): Promise<void> {
     const number = this.#submitted++;
     await this.scheduler.submit({
-      ...{ id: `inv-${number}`, tenant: `tenant-${number % this.size.tenants}`, function: 'story', version: 'v1' },
+      ...{ id: `inv-${number}`, tenant: `tenant-${tenant % this.size.tenants}`, function: 'story', version: 'v1' },
       ...{ submittedAt: Date.now(), deadlineMs: DEADLINE_MS, restartable: false, input: '{}', limits: LIMITS },
       models: [MODEL.name],
     });
@@ -96,9 +96,33 @@ export class Fleet implements AsyncDisposable {
     }
   }
 
+  /** Submits one invocation of each of some tenants at fixed times while slots are free, and waits until all have begun. */
+  async arrive(tenants: number, everyMs: number): Promise<void> {
+    const before = this.#begun;
+    const startMs = performance.now();
+    const one = async (tenant: number) => {
+      await sleep(Math.max(0, startMs + tenant * everyMs - performance.now()));
+      await this.submitOne(tenant);
+    };
+    await Promise.all(Array.from({ length: tenants }, (_, tenant) => one(tenant)));
+    await this.#until(() => this.#begun >= before + tenants, 'not all arrivals began');
+  }
+
+  /** Ends all running invocations. */
+  async endAll(): Promise<void> {
+    const until = this.#ended + this.#running.length;
+    while (this.#running.length > 0) this.endOne();
+    await this.#until(() => this.#ended >= until, 'not all invocations ended');
+  }
+
   /** Lets one of the running invocations end, the one that has run longest. */
   endOne(): void {
     this.#running.shift()?.();
+  }
+
+  async #until(condition: () => boolean, otherwise: string): Promise<void> {
+    const until = performance.now() + FILLED_TIMEOUT_MS;
+    for (; !condition(); await sleep(POLL_MS / 100)) if (performance.now() > until) throw new Error(otherwise);
   }
 
   /** Reads the registry as a dashboard or a scrape of metrics does. */

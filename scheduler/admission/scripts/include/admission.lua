@@ -5,18 +5,21 @@
 --
 -- Keys, all beginning with `<prefix>:admission:`
 --   capacity (hash): slots, `pace` (slots that tenants with more than a few may fill), `starts` (invocations that may be admitted and not
---     begun; as many again of tenants with few slots), `reserve` (part kept for tenants that hold little), `pages:<model>` (`pages:#memory`
---     is runtime memory in MiB, here and in every list of pages), `free:<model>` (JSON list of {pages, readAt}: what each GPU host last
---     said it could give); a model on several hosts appears as `<model>@<host>`, with `hosts:<model>` (JSON list) and `spread` (how to
---     choose a host); `apart:<runtime>`: what a living runtime that takes no more jobs still holds, see capacity.lua
+--     begun; as many again of tenants with few slots), `reserve` (part kept for tenants that hold little), `overcommit`, `pages:<model>`
+--     (`pages:#memory` is runtime memory in MiB, here and in every list of pages), `first` (the first model by name); a model on several
+--     hosts appears as `<model>@<host>`, with `hosts:<model>` (JSON list) and `spread` (how to choose a host); `apart:<runtime>`: what a
+--     runtime that takes no more jobs still holds, and `leaving`, their number. Without `leaving`, a process of an earlier release has
+--     written the capacity, and the keys of capacity.lua do not belong to it
 --   state (hash): `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), slots and
---     `pages:<model>` (admitted), `settling` (progress of settling all tenants), `ownSlots` (value for which that settling began)
+--     `pages:<model>` (admitted), `settling` (progress of settling all tenants), `ownSlots` (value for which that settling began), `hosts`
+--     (version of the lists of GPU hosts), `countedAt` (time of the last count of all runtimes)
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
 --   starting (set): admitted invocations that have not begun; startingFew (set): those of them whose tenant held few slots
 --   claims (hash): admitted invocations that waited for memory, id to {at, pages}
---   tenant:<tenant> (hash): running, `finish` (virtual), `held:<model>`; for the head of its queue: head, need, overtaken,
---     `short` ({pages, since}, when it was requeued for lack of memory), latency (1 when it has latency targets);
---     `displaced`, `displacedOvertaken` and `displacedKept` (the ordinary head that one with latency targets displaced, as it was then)
+--   tenant:<tenant> (hash): running, `finish` (virtual), `held:<model>`, `home:<model>` (its GPU host, see placement.lua); for the head of
+--     its queue: head, need, overtaken, `short` ({pages, since}, when it was requeued for lack of memory), latency (1 when it has latency
+--     targets); `displaced`, `displacedOvertaken` and `displacedKept` (the ordinary head that one with latency targets displaced, as it was
+--     then)
 --   tenants (set): tenants with invocations that wait or are admitted
 --   turns (sorted set): tenants whose own limits let their head start, by virtual start time
 --   modest (sorted set): tenants in turns that hold few slots, or whose head has latency targets
@@ -27,10 +30,12 @@
 -- `changeAdmission` opens, changes, admits and closes; the functions of the first queue are such changes. The others are for scripts that
 -- open and close themselves.
 local changeAdmission, enterQueue, leaveAdmission, parkAdmitted, beginAdmitted
-local openAdmission, closeAdmission, refreshCapacity, settle, settleAll, settleSome, admit, leaveWay
+local openAdmission, closeAdmission, countRuntime, recount, settle, settleAll, settleSome, admit, leaveWay
 
 do
+--- @include "./fields.lua"
 --- @include "./expected-pages.lua"
+--- @include "./placement.lua"
 --- @include "./chosen-key.lua"
 --- @include "./tenant-limits.lua"
 -- After this many overtakings, admission keeps room for a head.
@@ -64,11 +69,16 @@ end
 local function reckonReserve(a)
   a.reserveSlots = math.floor(a.slots * a.reserve)
   a.ownSlots = ownOf(a.reserveSlots)
-  a.reservePages, a.ownPages = {}, {}
-  for model, total in pairs(a.pages) do
-    a.reservePages[model] = math.floor(total * a.reserve)
-    a.ownPages[model] = ownOf(a.reservePages[model])
-  end
+end
+
+-- Pages of a model that are kept for tenants that hold little.
+local function reservePages(a, model)
+  return math.floor(a.pages[model] * a.reserve)
+end
+
+-- Most pages of a model that a tenant may hold and still count as one that holds little; nil for a model that no host has.
+local function ownPages(a, model)
+  return a.pages[model] and ownOf(reservePages(a, model))
 end
 
 -- Scripts read state here and in `openTenant`, change it only in `a`, and write it in `closeAdmission`.
@@ -79,53 +89,33 @@ function openAdmission(prefix, now)
     base = base,
     queue = prefix .. ':bull:invocations:',
     now = tonumber(now),
-    used = {},
-    pages = {},
-    hosts = {},
-    free = {},
-    apart = {},
+    used = fieldsOf(base .. 'state', 'pages:', tonumber),
+    pages = fieldsOf(base .. 'capacity', 'pages:', tonumber),
     started = 0,
     limits = {},
     tenants = {},
     -- Models of which `used` has changed.
     reused = {},
   }
-  local state, fields = {}, redis.call('HGETALL', base .. 'state')
-  for i = 1, #fields, 2 do
-    local field, value = fields[i], fields[i + 1]
-    if string.sub(field, 1, 6) == 'pages:' then
-      a.used[string.sub(field, 7)] = tonumber(value)
-    else
-      state[field] = value
-    end
-  end
-  local capacity = {}
-  fields = redis.call('HGETALL', base .. 'capacity')
-  for i = 1, #fields, 2 do
-    local field, value = fields[i], fields[i + 1]
-    local kind, name = string.match(field, '^(%l+):(.*)$')
-    if not kind then
-      capacity[field] = value
-    elseif kind == 'pages' then
-      a.pages[name] = tonumber(value)
-    elseif kind == 'apart' then
-      a.apart[name] = cjson.decode(value)
-    elseif kind == 'hosts' or kind == 'free' then
-      a[kind][name] = value
-    end
-  end
+  local state, capacity = {}, {}
+  state.time, state.latest, state.order, state.settling, state.ownSlots, state.slots, state.hosts =
+    unpack(redis.call('HMGET', base .. 'state', 'time', 'latest', 'order', 'settling', 'ownSlots', 'slots', 'hosts'))
+  capacity.slots, capacity.pace, capacity.starts, capacity.reserve, capacity.overcommit, capacity.spread, capacity.first, capacity.leaving =
+    unpack(redis.call('HMGET', base .. 'capacity', 'slots', 'pace', 'starts', 'reserve', 'overcommit', 'spread', 'first', 'leaving'))
   a.opened = state
   a.time = tonumber(state.time or 0)
   a.latest = tonumber(state.latest or 0)
   a.order = tonumber(state.order or 0)
-  a.settling = state.settling
+  a.settling = state.settling or nil
   a.settledSlots = tonumber(state.ownSlots or 0)
   a.usedSlots = tonumber(state.slots or 0)
   a.slots = tonumber(capacity.slots or 0)
   a.pace = tonumber(capacity.pace or 0)
   a.starts = tonumber(capacity.starts or 0)
   a.reserve = tonumber(capacity.reserve or 0)
-  a.spread = capacity.spread
+  a.overcommit = tonumber(capacity.overcommit or 1)
+  a.spread, a.first = capacity.spread or nil, capacity.first or nil
+  a.leaving, a.hostsVersion = tonumber(capacity.leaving or nil), tonumber(state.hosts or nil)
   reckonReserve(a)
   return a
 end
@@ -144,14 +134,15 @@ local function recordOf(a, id)
 end
 
 -- This script's copy of a tenant. `turn` is its score in `turns`: false for none, nil until it is read; `moved` is set while the score is
--- not written yet. Flags for `closeTenant`: `holds` (write running, finish, and `held` of the models in `reheld`), `headChanged`, `comes`
--- and `goes` (add the tenant to the set `tenants`, or remove it).
+-- not written yet. Flags for `closeTenant`: `holds` (write running, finish, and `held` of the models in `reheld`), `rehomed` (models of which
+-- `home` has changed), `headChanged`, `comes` and `goes` (add the tenant to the set `tenants`, or remove it).
 local function openTenant(a, name)
   local tenant = a.tenants[name]
   if tenant then
     return tenant
   end
-  tenant = { name = name, key = a.base .. 'tenant:' .. name, running = 0, finish = 0, overtaken = 0, held = {}, need = {}, reheld = {} }
+  tenant = { name = name, key = a.base .. 'tenant:' .. name, running = 0, finish = 0, overtaken = 0, held = {}, need = {}, reheld = {},
+    home = {}, rehomed = {} }
   a.tenants[name] = tenant
   local fields = redis.call('HGETALL', tenant.key)
   for i = 1, #fields, 2 do
@@ -162,6 +153,8 @@ local function openTenant(a, name)
       tenant[field] = cjson.decode(value)
     elseif string.sub(field, 1, 5) == 'held:' then
       tenant.held[string.sub(field, 6)] = tonumber(value)
+    elseif string.sub(field, 1, 5) == 'home:' then
+      tenant.home[string.sub(field, 6)] = value
     else
       tenant[field] = tonumber(value)
     end
@@ -181,20 +174,19 @@ local function changedSums(prefix, sums, changed, set, dropped)
   end
 end
 
-local function write(key, set, dropped)
-  if #set > 0 then
-    redis.call('HSET', key, unpack(set))
-  end
-  if #dropped > 0 then
-    redis.call('HDEL', key, unpack(dropped))
-  end
-end
-
 local function closeTenant(a, tenant)
   local set, dropped = {}, {}
   if tenant.holds then
     set = { 'running', tenant.running, 'finish', tenant.finish }
     changedSums('held:', tenant.held, tenant.reheld, set, dropped)
+  end
+  for model in pairs(tenant.rehomed) do
+    if tenant.home[model] then
+      set[#set + 1] = 'home:' .. model
+      set[#set + 1] = tenant.home[model]
+    else
+      dropped[#dropped + 1] = 'home:' .. model
+    end
   end
   if tenant.headChanged and tenant.head then
     for field, value in pairs({ head = tenant.head, need = cjson.encode(tenant.need), overtaken = tenant.overtaken }) do
@@ -260,12 +252,9 @@ local function readHead(a, id)
   return head
 end
 
--- The key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). The record and the job note one
--- that is not the id, for readers and for the runtime.
-local function placementOf(a, tenant, id, record, pages)
-  if a.spread ~= 'invocation' then
-    return tenant
-  end
+-- With spread by invocation, the key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). The
+-- record and the job note one that is not the id, for readers and for the runtime.
+local function placementOf(a, id, record, pages)
   local key = chosenKey(a, id, record.affinity, pages)
   if key ~= id then
     redis.call('HSET', recordOf(a, id), 'placement', key)
@@ -280,8 +269,8 @@ end
 -- Decides which GPU hosts serve the head of a queue, and what it needs of them.
 local function placeHead(a, tenant, record)
   local pages = expectedPages(a, record)
-  local key = placementOf(a, tenant.name, tenant.head, record, pages)
-  tenant.need = placed(a, key, pages)
+  local key = a.spread == 'invocation' and placementOf(a, tenant.head, record, pages) or nil
+  tenant.need = placed(a, tenant, key, pages)
   return key
 end
 
@@ -368,7 +357,7 @@ function settle(a, name, anew)
     tenant.head, tenant.overtaken, tenant.headChanged = head, overtaken, true
     tenant.latency = record.latency and 1 or nil
     local key = placeHead(a, tenant, record)
-    tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, key, cjson.decode(record.least)) } or nil
+    tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, tenant, key, cjson.decode(record.least)) } or nil
     if turnOf(a, tenant) then
       redis.call('ZREM', a.base .. 'kept', name)
     end

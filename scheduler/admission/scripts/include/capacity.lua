@@ -1,53 +1,131 @@
+-- What the runtimes offer, in sums that a script changes by what one runtime adds. `recount` alone reads all runtimes. Keys, all beginning
+-- with `<prefix>:admission:`, besides `capacity` (see admission.lua); values are JSON lists
+--   offers (hash): each runtime that takes jobs to what it adds, see offerOf
+--   kinds (hash): settings of runtimes to {number of runtimes}
+--   pools (hash): `<process of a GPU host> <place>` to {number of runtimes that share it, pages}
+--   places (hash): `<model>`, or `<model>@<host>`, to {number of pools, pages before overcommit}
+--   hosts:<model> (sorted set): the model's GPU hosts, by the version of the list of hosts with which each came
+--   reporters:<place> (hash): runtimes whose loads tell the free memory of the place, to the process of the GPU host
+
 -- Invocations on their way to a runtime: enough to keep it busy, and few enough that later ones do not wait long behind them.
 local STARTS = 8
 
--- Returns the key that counts a model's pages: its name, or one key per GPU host when several have it, since one host serves an inferlet.
-local function placeOf(model)
-  return model.host and model.name .. '@' .. model.host or model.name
-end
-
-local function poolOf(description, model)
-  return (model.hostId or description.id) .. ' ' .. model.name
-end
-
--- Adds a runtime's capacity to the sums: its slots, and the pages of each GPU host process once, however many runtimes share that process.
-local function addRuntime(sums, description)
-  sums.slots = sums.slots + description.slots
-  sums.pace = sums.pace + (description.pace or description.slots)
-  sums.starts = sums.starts + (description.starts or STARTS)
-  sums.overcommit = math.max(sums.overcommit, description.overcommit or 1)
-  sums.reserve = math.max(sums.reserve, description.reserve or 0)
-  if description.memoryMb then
-    sums.memoryMb = (sums.memoryMb or 0) + description.memoryMb
+-- What a runtime that takes jobs adds: {kind, slots, pace, starts, MiB, {{pool, place, pages, process}...}}. The pages of a GPU host's
+-- process count once, however many runtimes share it. `place` is the model's name, or one name per GPU host when several have it, since one
+-- host serves an inferlet.
+local function offerOf(description)
+  local pools, spread = {}, ''
+  for i, model in ipairs(description.models or {}) do
+    local place = model.host and model.name .. '@' .. model.host or model.name
+    pools[i] = { (model.hostId or description.id) .. ' ' .. place, place, model.pageCount, model.hostId or '' }
+    spread = model.host and description.spread or spread
   end
-  for _, model in ipairs(description.models or {}) do
-    local pool = poolOf(description, model)
-    if not sums.seen[pool] then
-      sums.seen[pool] = true
-      local place = placeOf(model)
-      sums.pages[place] = (sums.pages[place] or 0) + model.pageCount
-      if model.host then
-        sums.hosts[model.name] = sums.hosts[model.name] or {}
-        table.insert(sums.hosts[model.name], model.host)
-        sums.spread = description.spread
+  local kind = table.concat({ exact(description.overcommit or 1), exact(description.reserve or 0), description.memoryMb and 1 or 0, spread }, ' ')
+  return { kind, description.slots, description.pace or description.slots, description.starts or STARTS, description.memoryMb or 0, pools }
+end
+
+-- Tables of counts by name: those in Redis, or new ones. `before` has the counts of changed names as they were.
+local function openCounts(a, isNew)
+  local counts = { slots = 0, pace = 0, starts = 0, memory = 0, before = {} }
+  for _, name in ipairs({ 'kinds', 'pools', 'places' }) do
+    counts[name] = isNew and {} or fieldsOf(a.base .. name, '', cjson.decode)
+    counts.before[name] = {}
+  end
+  return counts
+end
+
+local function addCount(counts, of, name, n, pages)
+  local entry = counts[of][name] or { 0, 0 }
+  counts.before[of][name] = counts.before[of][name] or entry[1]
+  counts[of][name] = { entry[1] + n, entry[2] + pages }
+end
+
+-- Adds (sign 1) what a runtime offers, or takes it away (-1).
+local function addOffer(counts, offer, sign)
+  local kind, slots, pace, starts, memory, pools = unpack(offer)
+  counts.slots, counts.pace = counts.slots + sign * slots, counts.pace + sign * pace
+  counts.starts, counts.memory = counts.starts + sign * starts, counts.memory + sign * memory
+  addCount(counts, 'kinds', kind, sign, 0)
+  for _, one in ipairs(pools) do
+    local pool, place, pages = unpack(one)
+    local sharers, known = unpack(counts.pools[pool] or { 0, 0 })
+    local comes, goes = sharers == 0 and sign == 1, sharers == 1 and sign == -1
+    local change = comes and pages or goes and -known or 0
+    addCount(counts, 'pools', pool, sign, change)
+    if comes or goes then
+      addCount(counts, 'places', place, sign, change)
+    end
+  end
+end
+
+local function writeCounts(a, counts)
+  for _, name in ipairs({ 'kinds', 'pools', 'places' }) do
+    local set, dropped = {}, {}
+    for field in pairs(counts.before[name]) do
+      if counts[name][field][1] > 0 then
+        set[#set + 1] = field
+        set[#set + 1] = cjson.encode(counts[name][field])
+      else
+        dropped[#dropped + 1] = field
       end
     end
+    write(a.base .. name, set, dropped)
   end
 end
 
--- Keeps the newest reading of each GPU host's memory: pages that the host could give without ending an inferlet.
-local function addReadings(readings, description, load)
-  local places = {}
-  for _, model in ipairs(description.models or {}) do
-    places[poolOf(description, model)] = placeOf(model)
-  end
-  for _, model in ipairs(load.models or {}) do
-    local name = places[model.hostId .. ' ' .. model.model] or model.model
-    readings[name] = readings[name] or {}
-    local known = readings[name][model.hostId]
-    if not known or known[2] < model.readAt then
-      readings[name][model.hostId] = { model.freePages + model.cachedPages + model.idlePages, model.readAt }
+-- Notes that loads of a runtime tell the free memory of its GPU hosts, or tell it no more.
+local function noteReporter(a, id, offer, tells)
+  for _, pool in ipairs(offer[6]) do
+    local _, place, _, process = unpack(pool)
+    if tells then
+      redis.call('HSET', a.base .. 'reporters:' .. place, id, process)
+    else
+      redis.call('HDEL', a.base .. 'reporters:' .. place, id)
     end
+  end
+end
+
+-- Brings the lists of GPU hosts and the first model up to date after places of `models` (names as keys) came or went.
+local function noteModels(a, models)
+  local hosts = {}
+  a.first = nil
+  for _, place in ipairs(redis.call('HKEYS', a.base .. 'places')) do
+    local model, host = string.match(place, '^([^@]+)@?(.*)$')
+    a.first = (not a.first or model < a.first) and model or a.first
+    if models[model] and host ~= '' then
+      hosts[model] = hosts[model] or {}
+      table.insert(hosts[model], host)
+    end
+  end
+  local version
+  for model in pairs(models) do
+    local key, isNew = a.base .. 'hosts:' .. model, {}
+    for _, host in ipairs(hosts[model] or {}) do
+      isNew[host] = true
+    end
+    for _, host in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+      if isNew[host] then
+        isNew[host] = nil
+      else
+        redis.call('ZREM', key, host)
+      end
+    end
+    for host in pairs(isNew) do
+      version = version or redis.call('HINCRBY', a.base .. 'state', 'hosts', 1)
+      redis.call('ZADD', key, version, host)
+    end
+    -- For machines of an earlier release.
+    if hosts[model] then
+      redis.call('HSET', a.base .. 'capacity', 'hosts:' .. model, cjson.encode(hosts[model]))
+    else
+      redis.call('HDEL', a.base .. 'capacity', 'hosts:' .. model)
+    end
+  end
+  a.hostsVersion = version or a.hostsVersion
+  if a.first then
+    redis.call('HSET', a.base .. 'capacity', 'first', a.first)
+  else
+    redis.call('HDEL', a.base .. 'capacity', 'first')
   end
 end
 
@@ -68,18 +146,17 @@ end
 
 -- Adds what a runtime that takes no more jobs still holds as capacity, so that its admitted invocations take no room on other runtimes. The
 -- pages of a GPU host that other runtimes share are in the sums already; `counted` names the models whose pages are added here.
-local function addApart(a, sums, totals, description)
-  local held = a.apart[description.id] or heldBy(a, description.id)
+local function addApart(a, counts, totals, id, description)
+  local held = heldBy(a, id)
   held.counted = {}
-  sums.slots = sums.slots + held.slots
-  sums.pace = sums.pace + held.slots
+  counts.slots, counts.pace = counts.slots + held.slots, counts.pace + held.slots
   if totals[MEMORY] then
     held.counted[MEMORY] = true
     totals[MEMORY] = totals[MEMORY] + (held.pages[MEMORY] or 0)
   end
-  for _, model in ipairs(description.models or {}) do
-    local place = placeOf(model)
-    if totals[place] and not sums.seen[poolOf(description, model)] then
+  for _, one in ipairs(offerOf(description)[6]) do
+    local pool, place = unpack(one)
+    if totals[place] and not counts.pools[pool] then
       held.counted[place] = true
       totals[place] = totals[place] + (held.pages[place] or 0)
     end
@@ -89,17 +166,18 @@ end
 
 -- Removes the capacity of an invocation that left a runtime that takes no more jobs.
 local function leaveApart(a, id, pages)
-  local runtimeId = next(a.apart) and redis.call('HGET', a.queue .. id, 'pb')
-  local held = runtimeId and a.apart[runtimeId]
-  if not held then
+  local runtimeId = a.leaving ~= 0 and redis.call('HGET', a.queue .. id, 'pb')
+  local text = runtimeId and redis.call('HGET', a.base .. 'capacity', 'apart:' .. runtimeId)
+  if not text then
     return
   end
-  local capacity = a.base .. 'capacity'
+  local capacity, held = a.base .. 'capacity', cjson.decode(text)
   held.slots = held.slots - 1
   a.slots = redis.call('HINCRBY', capacity, 'slots', -1)
   a.pace = redis.call('HINCRBY', capacity, 'pace', -1)
   for model, count in pairs(pages) do
-    held.pages[model] = (held.pages[model] or 0) - count
+    local left = (held.pages[model] or 0) - count
+    held.pages[model] = left ~= 0 and left or nil
     if held.counted[model] then
       a.pages[model] = redis.call('HINCRBY', capacity, 'pages:' .. model, -count)
     end
@@ -108,76 +186,173 @@ local function leaveApart(a, id, pages)
   reckonReserve(a)
 end
 
--- Computes the platform's capacity from the living runtimes. Settles all tenants again when the set of models or `ownSlots` has changed.
-function refreshCapacity(a)
-  local sums = { slots = 0, pace = 0, starts = 0, overcommit = 1, reserve = 0, pages = {}, hosts = {}, seen = {} }
-  local leaving, readings = {}, {}
-  local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
-  for i = 1, #runtimes, 2 do
-    local load = redis.call('GET', a.prefix .. ':runtime:' .. runtimes[i] .. ':alive')
-    if load then
-      local description = cjson.decode(runtimes[i + 1])
-      if description.accepting == true then
-        addRuntime(sums, description)
-        addReadings(readings, description, cjson.decode(load))
-      else
-        leaving[#leaving + 1] = description
-      end
-    end
-  end
-  local totals, sameModels = {}, true
-  for model, count in pairs(sums.pages) do
-    totals[model] = math.floor(count * sums.overcommit)
-    sameModels = sameModels and a.pages[model] ~= nil
-  end
-  -- No overcommit for runtime memory: a GPU host can swap pages or take them from an inferlet, but runtime memory cannot be taken back.
-  totals[MEMORY] = sums.memoryMb
-  for model in pairs(a.pages) do
-    sameModels = sameModels and totals[model] ~= nil
-  end
-  local capacity = { 'starts', sums.starts, 'reserve', exact(sums.reserve) }
-  local apart = {}
-  for _, description in ipairs(leaving) do
-    apart[description.id] = addApart(a, sums, totals, description)
-    capacity[#capacity + 1] = 'apart:' .. description.id
-    capacity[#capacity + 1] = cjson.encode(apart[description.id])
-  end
-  capacity[#capacity + 1] = 'slots'
-  capacity[#capacity + 1] = sums.slots
-  capacity[#capacity + 1] = 'pace'
-  capacity[#capacity + 1] = sums.pace
-  for model, total in pairs(totals) do
-    capacity[#capacity + 1] = 'pages:' .. model
-    capacity[#capacity + 1] = total
-  end
-  a.hosts, a.spread = {}, sums.spread
-  for model, hosts in pairs(sums.hosts) do
-    a.hosts[model] = cjson.encode(hosts)
-    capacity[#capacity + 1] = 'hosts:' .. model
-    capacity[#capacity + 1] = a.hosts[model]
-  end
-  if sums.spread then
-    capacity[#capacity + 1] = 'spread'
-    capacity[#capacity + 1] = sums.spread
-  end
-  a.free = {}
-  for model, byHost in pairs(readings) do
-    local list = {}
-    for _, reading in pairs(byHost) do
-      list[#list + 1] = reading
-    end
-    a.free[model] = cjson.encode(list)
-    capacity[#capacity + 1] = 'free:' .. model
-    capacity[#capacity + 1] = a.free[model]
-  end
-  redis.call('DEL', a.base .. 'capacity')
-  redis.call('HSET', a.base .. 'capacity', unpack(capacity))
-  a.slots, a.pace, a.starts, a.reserve, a.pages, a.apart = sums.slots, sums.pace, sums.starts, sums.reserve, totals, apart
+-- Settles all tenants again when the set of models or `ownSlots` has changed.
+local function settleCapacity(a, sameModels)
   reckonReserve(a)
   if sameModels and a.ownSlots == a.settledSlots then
     settleSome(a)
   else
     settleAll(a)
   end
-  return a
+end
+
+-- The description in a text, or nil for one that is broken or missing.
+local function describedIn(text)
+  local ok, description = pcall(cjson.decode, text or '')
+  return ok and type(description) == 'table' and description or nil
+end
+
+-- Counts the offers of all living runtimes anew, and what those of them hold that take no more jobs.
+function recount(a)
+  local counts, offers, leaving = openCounts(a, true), {}, {}
+  local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
+  for i = 1, #runtimes, 2 do
+    local id = runtimes[i]
+    local description = redis.call('EXISTS', a.prefix .. ':runtime:' .. id .. ':alive') == 1 and describedIn(runtimes[i + 1])
+    if description and description.accepting == true then
+      local offer = offerOf(description)
+      offers[id] = cjson.encode(offer)
+      addOffer(counts, offer, 1)
+    elseif description and redis.call('SCARD', heldKey(a, id)) > 0 then
+      leaving[id] = description
+    end
+  end
+
+  local overcommit, reserve, hasMemory, spread = 1, 0, false, nil
+  for kind in pairs(counts.kinds) do
+    local most, kept, memory, by = string.match(kind, '^(%S+) (%S+) (%d) (.*)$')
+    overcommit, reserve = math.max(overcommit, tonumber(most)), math.max(reserve, tonumber(kept))
+    hasMemory = hasMemory or memory == '1'
+    -- While runtimes differ, the default counts.
+    spread = spread ~= 'tenant' and by ~= '' and by or spread
+  end
+  local had, models, sameModels = {}, {}, true
+  for _, field in ipairs(redis.call('HKEYS', a.base .. 'capacity')) do
+    had[string.match(field, '^pages:(.*)$') or ''] = true
+  end
+  local totals = {}
+  for place, entry in pairs(counts.places) do
+    totals[place] = math.floor(entry[2] * overcommit)
+    sameModels = sameModels and had[place] ~= nil
+    models[string.match(place, '^[^@]+')] = true
+  end
+  for _, place in ipairs(redis.call('HKEYS', a.base .. 'places')) do
+    models[string.match(place, '^[^@]+')] = true
+  end
+  -- No overcommit for runtime memory: a GPU host can swap pages or take them from an inferlet, but runtime memory cannot be taken back.
+  totals[MEMORY] = hasMemory and counts.memory or nil
+  had[''] = nil
+  for place in pairs(had) do
+    sameModels = sameModels and totals[place] ~= nil
+  end
+
+  local capacity, count = {}, 0
+  local function set(field, value)
+    capacity[#capacity + 1] = field
+    capacity[#capacity + 1] = value
+  end
+  for id, description in pairs(leaving) do
+    set('apart:' .. id, cjson.encode(addApart(a, counts, totals, id, description)))
+    count = count + 1
+  end
+  for field, value in pairs({ slots = counts.slots, pace = counts.pace, starts = counts.starts, reserve = exact(reserve),
+    overcommit = exact(overcommit), leaving = count, spread = spread }) do
+    set(field, value)
+  end
+  for place, total in pairs(totals) do
+    set('pages:' .. place, total)
+  end
+  redis.call('DEL', a.base .. 'capacity')
+  write(a.base .. 'capacity', capacity, {})
+  redis.call('DEL', a.base .. 'kinds', a.base .. 'pools', a.base .. 'places')
+  writeCounts(a, counts)
+
+  local before = redis.call('HGETALL', a.base .. 'offers')
+  for i = 1, #before, 2 do
+    local id, text = before[i], before[i + 1]
+    if offers[id] == text then
+      offers[id] = nil
+    else
+      noteReporter(a, id, cjson.decode(text), false)
+      redis.call('HDEL', a.base .. 'offers', id)
+    end
+  end
+  for id, text in pairs(offers) do
+    noteReporter(a, id, cjson.decode(text), true)
+    redis.call('HSET', a.base .. 'offers', id, text)
+  end
+
+  a.slots, a.pace, a.starts, a.reserve, a.overcommit = counts.slots, counts.pace, counts.starts, reserve, overcommit
+  a.pages, a.spread, a.leaving = totals, spread, count
+  noteModels(a, models)
+  redis.call('HSET', a.base .. 'state', 'countedAt', a.now)
+  settleCapacity(a, sameModels)
+end
+
+-- Counts what one runtime offers now; `text` is its description, or nil for one that goes. Anything else than a change of numbers, and of the
+-- GPU hosts while no runtime leaves, is counted anew.
+function countRuntime(a, id, text)
+  local description = describedIn(text)
+  local offer = description and description.accepting == true and offerOf(description) or nil
+  local leaves = description and not offer and redis.call('SCARD', heldKey(a, id)) > 0
+  if not a.leaving or leaves or (a.leaving > 0 and redis.call('HEXISTS', a.base .. 'capacity', 'apart:' .. id) == 1) then
+    return recount(a)
+  end
+  local now, before = offer and cjson.encode(offer) or false, redis.call('HGET', a.base .. 'offers', id)
+  if now == before then
+    return
+  end
+  local counts, earlier = openCounts(a), before and cjson.decode(before)
+  if earlier then
+    addOffer(counts, earlier, -1)
+  end
+  if offer then
+    addOffer(counts, offer, 1)
+  end
+  local isAnew, models = false, {}
+  for kind, count in pairs(counts.before.kinds) do
+    isAnew = isAnew or (count > 0) ~= (counts.kinds[kind][1] > 0)
+  end
+  for place, count in pairs(counts.before.places) do
+    isAnew = isAnew or a.leaving > 0
+    if (count > 0) ~= (counts.places[place][1] > 0) then
+      models[string.match(place, '^[^@]+')] = true
+    end
+  end
+  if isAnew then
+    return recount(a)
+  end
+
+  a.slots, a.pace, a.starts = a.slots + counts.slots, a.pace + counts.pace, a.starts + counts.starts
+  local set, dropped = { 'slots', a.slots, 'pace', a.pace, 'starts', a.starts }, {}
+  local function setPages(place, total)
+    a.pages[place] = total
+    if total then
+      set[#set + 1] = 'pages:' .. place
+      set[#set + 1] = total
+    else
+      dropped[#dropped + 1] = 'pages:' .. place
+    end
+  end
+  if a.pages[MEMORY] then
+    setPages(MEMORY, a.pages[MEMORY] + counts.memory)
+  end
+  for place in pairs(counts.before.places) do
+    local pools, pages = unpack(counts.places[place])
+    setPages(place, pools > 0 and math.floor(pages * a.overcommit) or nil)
+  end
+  write(a.base .. 'capacity', set, dropped)
+  writeCounts(a, counts)
+  if earlier then
+    noteReporter(a, id, earlier, false)
+    redis.call('HDEL', a.base .. 'offers', id)
+  end
+  if offer then
+    noteReporter(a, id, offer, true)
+    redis.call('HSET', a.base .. 'offers', id, now)
+  end
+  if next(models) then
+    noteModels(a, models)
+  end
+  settleCapacity(a, not next(models))
 end

@@ -1,12 +1,37 @@
 -- True when the tenant holds little of every model that its head needs, the head's need included.
 local function holdsFewPages(a, tenant)
   for model, needed in pairs(tenant.need) do
-    local own = a.ownPages[model]
+    local own = ownPages(a, model)
     if own and (tenant.held[model] or 0) + needed > own then
       return false
     end
   end
   return true
+end
+
+-- Most runtimes whose loads a script reads: each that shares a GPU host tells the same of it.
+local REPORTERS = 16
+
+-- What the GPU hosts of a place last said they could give without ending an inferlet, as a list of {pages, readAt}; nil when none says so.
+local function readingsOf(a, place)
+  local key, newest = a.base .. 'reporters:' .. place, {}
+  local model, isNamed = string.match(place, '^[^@]+'), string.find(place, '@', 1, true)
+  local reporters = redis.call('HLEN', key) <= REPORTERS and redis.call('HGETALL', key)
+    or redis.call('HRANDFIELD', key, REPORTERS, 'WITHVALUES')
+  for i = 1, #reporters, 2 do
+    local load = redis.call('GET', a.prefix .. ':runtime:' .. reporters[i] .. ':alive')
+    for _, own in ipairs(load and cjson.decode(load).models or {}) do
+      local known = newest[own.hostId]
+      if own.model == model and (not isNamed or own.hostId == reporters[i + 1]) and (not known or known[2] < own.readAt) then
+        newest[own.hostId] = { own.freePages + own.cachedPages + own.idlePages, own.readAt }
+      end
+    end
+  end
+  local list = {}
+  for _, reading in pairs(newest) do
+    list[#list + 1] = reading
+  end
+  return list[1] and list or nil
 end
 
 -- True when a head that was requeued for lack of memory finds it now: on a GPU host read since then, minus the claims of invocations that
@@ -17,10 +42,11 @@ local function findsMemory(a, short)
   end
   local claims
   for model, needed in pairs(short.pages) do
-    if a.free[model] then
+    local readings = readingsOf(a, model)
+    if readings then
       claims = claims or redis.call('HVALS', a.base .. 'claims')
       local found = false
-      for _, reading in ipairs(cjson.decode(a.free[model])) do
+      for _, reading in ipairs(readings) do
         local pages, readAt = unpack(reading)
         for _, text in ipairs(claims) do
           local claim = cjson.decode(text)
@@ -49,8 +75,8 @@ local function fits(a, tenant, left, kept)
   for model, needed in pairs(tenant.need) do
     local room = left.pages[model]
     if room and room ~= a.pages[model] then
-      if not kept and not tenant.latency and (tenant.held[model] or 0) + needed > a.ownPages[model] then
-        room = room - a.reservePages[model]
+      if not kept and not tenant.latency and (tenant.held[model] or 0) + needed > ownPages(a, model) then
+        room = room - reservePages(a, model)
       end
       if needed > room then
         return false
@@ -63,16 +89,15 @@ end
 -- Returns the tenant whose head starts next (nil for none), and the tenants passed over because their heads do not fit.
 local function chooseNext(a)
   local ordinary = math.min(a.slots - a.reserveSlots, a.pace)
-  local left = { slots = a.slots - a.usedSlots, ordinary = ordinary - a.usedSlots, pages = {} }
+  local left = { slots = a.slots - a.usedSlots, ordinary = ordinary - a.usedSlots, pages = readOnce(function(model)
+    return a.pages[model] and a.pages[model] - (a.used[model] or 0)
+  end) }
   local few, others = onTheWay(a).few, onTheWay(a).others
   if left.slots < 1 or (few >= a.starts and others >= a.starts) then
     return nil
   end
   local function waits(tenant)
     return (mayUseReserve(a, tenant) and few or others) >= a.starts
-  end
-  for model, total in pairs(a.pages) do
-    left.pages[model] = total - (a.used[model] or 0)
   end
   local seen, passed = {}, {}
   local function look(names, kept)
@@ -127,7 +152,7 @@ local function countOvertaken(a, chosen, passed)
   for _, tenant in ipairs(passed) do
     local small = true
     for model, needed in pairs(tenant.need) do
-      small = small and needed <= (a.ownPages[model] or needed)
+      small = small and needed <= (ownPages(a, model) or needed)
     end
     if not (fewPages and small) then
       tenant.overtaken, tenant.headChanged = tenant.overtaken + 1, true

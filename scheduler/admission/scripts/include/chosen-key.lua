@@ -4,7 +4,7 @@ local UNCROWDED = 0.5
 -- Part of its pages that the fullest GPU host of a key has admitted, with these ones. One without admitted invocations has room for any.
 local function crowdingOf(a, key, pages)
   local most = 0
-  for place, count in pairs(placed(a, key, pages)) do
+  for place, count in pairs(placed(a, nil, key, pages)) do
     if string.find(place, '@', 1, true) then
       local used = a.used[place] or 0
       local part = (used + count) / (a.pages[place] or 0)

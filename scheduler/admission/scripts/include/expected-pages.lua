@@ -3,17 +3,21 @@ local MEMORY = '#memory'
 -- Pages expected of an unknown function, on the first model that its manifest names, or the platform's first model by name.
 local DEFAULT_PAGES = 4
 
+-- The platform's first model by name, or nil. A capacity that an earlier release has written does not tell it.
+local function firstModel(a)
+  for _, field in ipairs(not a.leaving and redis.call('HKEYS', a.base .. 'capacity') or {}) do
+    local model = string.match(field, '^pages:([^@]+)')
+    a.first = model and model ~= MEMORY and (not a.first or model < a.first) and model or a.first
+  end
+  return a.first
+end
+
 -- Returns the KV pages that an invocation is expected to hold, by model: declared in its manifest, else learned from the version, else the
 -- default; at least what an attempt held when it was ended to make room. Adds its memory: learned from the version, else from its record.
 -- Fields read from the record: `declared`, `first` (model), `least`, `learnedKey`, `memory`.
 local function expectedPages(a, record)
   local declared, first = record.declared, record.first
-  if not first then
-    for place in pairs(a.pages) do
-      local model = string.match(place, '^[^@]+')
-      first = model ~= MEMORY and (not first or model < first) and model or first
-    end
-  end
+  first = first or firstModel(a)
   local all = {}
   local number = tonumber(declared)
   if number then
@@ -42,21 +46,4 @@ local function expectedPages(a, record)
     end
   end
   return all
-end
-
--- Assigns the pages to the GPU hosts that are to serve the invocation. When several hosts have a model, the choice is the first host of
--- `preference` in ../../../policies/placement.ts.
-local function placed(a, key, pages)
-  local at = {}
-  for model, count in pairs(pages) do
-    local place, best = model, ''
-    for _, host in ipairs(a.hosts[model] and cjson.decode(a.hosts[model]) or {}) do
-      local weight = redis.sha1hex(host .. '\0' .. key)
-      if weight > best then
-        place, best = model .. '@' .. host, weight
-      end
-    end
-    at[place] = count
-  end
-  return at
 end

@@ -1,0 +1,56 @@
+-- The GPU hosts of a model. In a capacity that an earlier release has written, only its own list is right.
+local function hostsOf(a, model)
+  if a.leaving then
+    return a.hostsVersion and redis.call('ZRANGE', a.base .. 'hosts:' .. model, 0, -1) or {}
+  end
+  local text = redis.call('HGET', a.base .. 'capacity', 'hosts:' .. model)
+  return text and cjson.decode(text) or {}
+end
+
+-- The first host of `preference` in ../../../policies/placement.ts for a key: `best`, or one of `hosts`; nil without hosts.
+local function preferred(key, hosts, best)
+  local most = best and redis.sha1hex(best .. '\0' .. key) or ''
+  for _, host in ipairs(hosts) do
+    local weight = redis.sha1hex(host .. '\0' .. key)
+    if weight > most then
+      best, most = host, weight
+    end
+  end
+  return best
+end
+
+-- The GPU host of a model that serves a tenant. The tenant keeps it with the version of the list of hosts, and compares it only with hosts
+-- that came later: the choice among all takes about a microsecond for each.
+local function homeOf(a, tenant, model)
+  if not a.leaving or not a.hostsVersion then
+    return preferred(tenant.name, hostsOf(a, model))
+  end
+  local key = a.base .. 'hosts:' .. model
+  local seen, home = string.match(tenant.home[model] or '', '^(%d+) (.*)$')
+  local came = home and redis.call('ZSCORE', key, home)
+  if not came or tonumber(came) > tonumber(seen) then
+    seen, home = 0, nil
+  elseif tonumber(seen) == a.hostsVersion then
+    return home
+  end
+  home = preferred(tenant.name, redis.call('ZRANGEBYSCORE', key, '(' .. seen, '+inf'), home)
+  if home or tenant.home[model] then
+    tenant.home[model], tenant.rehomed[model] = home and string.format('%.0f %s', a.hostsVersion, home), true
+  end
+  return home
+end
+
+-- Assigns the pages to the GPU hosts that are to serve an invocation: those of its placement key, or of its tenant without one.
+local function placed(a, tenant, key, pages)
+  local at = {}
+  for model, count in pairs(pages) do
+    local host
+    if model ~= MEMORY and key then
+      host = preferred(key, hostsOf(a, model))
+    elseif model ~= MEMORY then
+      host = homeOf(a, tenant, model)
+    end
+    at[host and model .. '@' .. host or model] = count
+  end
+  return at
+end
