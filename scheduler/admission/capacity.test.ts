@@ -157,6 +157,22 @@ test('the sums that each runtime changes equal those over all descriptions', asy
   );
 });
 
+test('where runtimes differ about the pages of a GPU host, the last description counts', async () => {
+  const scheduler = openTestScheduler(redis);
+  const pages = async () => (await scheduler.admission.capacity()).models.map((model) => model.pages);
+  const offer = (pageCount: number) => ({ slots: 1, accepting: true, models: [{ ...aModel('m', '', 0), pageCount }] });
+  const first = await scheduler.runtimes.acquire({ name: 'first', ...offer(100) });
+  const second = await scheduler.runtimes.acquire({ name: 'second', ...offer(50) });
+  assert.deepEqual(await pages(), [50]);
+  await first.describe(offer(70));
+  assert.deepEqual(await pages(), [70]);
+  await second.release();
+  assert.deepEqual(await pages(), [70]);
+  await first.release();
+  assert.deepEqual(await pages(), []);
+  await scheduler.close();
+});
+
 test('a capacity that an earlier release has written decides as it is, and the next change counts it anew', async () => {
   const scheduler = openTestScheduler(redis);
   const { redis: client, keys } = scheduler.store;

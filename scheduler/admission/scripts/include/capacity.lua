@@ -49,11 +49,12 @@ local function addOffer(counts, offer, sign)
   for _, one in ipairs(pools) do
     local pool, place, pages = unpack(one)
     local sharers, known = unpack(counts.pools[pool] or { 0, 0 })
-    local comes, goes = sharers == 0 and sign == 1, sharers == 1 and sign == -1
-    local change = comes and pages or goes and -known or 0
+    local onlyOne = sharers == (sign == 1 and 0 or 1)
+    -- Where runtimes differ about a process, the last description counts.
+    local change = sign == 1 and pages - known or onlyOne and -known or 0
     addCount(counts, 'pools', pool, sign, change)
-    if comes or goes then
-      addCount(counts, 'places', place, sign, change)
+    if onlyOne or change ~= 0 then
+      addCount(counts, 'places', place, onlyOne and sign or 0, change)
     end
   end
 end
