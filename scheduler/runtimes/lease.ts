@@ -29,9 +29,13 @@ export class RuntimeLease {
   /** Number of changes to the description, and the last one that has reached Redis. */
   #words = 0;
   #said = 0;
-  /** After an outage, Redis may have lost the last description, or may receive an older one after it. */
+  /** The load that Redis has; undefined while it may have another. */
+  #toldLoad: string | undefined;
+  #answeredAt = performance.now();
+  /** After an outage, Redis may have lost the last description and load, or may receive older ones after them. */
   readonly #sayAgain = () => {
     this.#words += 1;
+    this.#toldLoad = undefined;
   };
 
   constructor(store: Store, description: RuntimeDescription & { readonly id: string }, leaseMs: number) {
@@ -53,6 +57,11 @@ export class RuntimeLease {
     this.#description = JSON.stringify({ ...JSON.parse(this.#description), ...more });
     this.#words += 1;
     await this.#register();
+  }
+
+  /** Time at which Redis last answered a renewal, on the clock of `performance.now`. */
+  get answeredAt(): number {
+    return this.#answeredAt;
   }
 
   /** Sets the source of the load that each renewal stores. */
@@ -87,6 +96,7 @@ export class RuntimeLease {
   async #renew(): Promise<void> {
     try {
       const isRegistered = await this.#prolong(JSON.stringify(this.#load()));
+      this.#answeredAt = performance.now();
       if (isRegistered && this.#said < this.#words) await this.#register();
       if (isRegistered || this.#released) return;
       for (const listener of [...this.#lost]) listener();
@@ -101,9 +111,17 @@ export class RuntimeLease {
     const { keys } = this.#store;
     const alive = keys.alive(this.id);
     try {
-      // While the lease holds, the runtime is registered: the script that removes it ends the lease. This command takes a third of the time of
-      // the script.
-      if (await this.#store.call((redis) => redis.set(alive, load, 'PX', this.lengthMs, 'XX'))) return true;
+      // While the lease holds, the runtime is registered: the script that removes it ends the lease. These commands take a third of the time of
+      // the script. The first one writes less to the append-only file.
+      if (load === this.#toldLoad) {
+        if (await this.#store.call((redis) => redis.pexpire(alive, this.lengthMs))) return true;
+      } else {
+        this.#toldLoad = undefined;
+        if (await this.#store.call((redis) => redis.set(alive, load, 'PX', this.lengthMs, 'XX'))) {
+          this.#toldLoad = load;
+          return true;
+        }
+      }
     } catch (error) {
       if (!StoreError.from(error).full) throw error;
     }
@@ -117,7 +135,12 @@ export class RuntimeLease {
     const word = this.#words;
     const own = [this.id, this.lengthMs, JSON.stringify(this.#load()), this.#description];
     const args = [...own, keys.prefix, clock()];
-    await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
+    try {
+      await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
+    } finally {
+      // The answer to a renewal sent before may have come meanwhile.
+      this.#toldLoad = undefined;
+    }
     this.#said = Math.max(this.#said, word);
   }
 }

@@ -307,6 +307,36 @@ describe('runtimes', () => {
     );
   });
 
+  test('a renewal writes the load when it has changed since the last one, or since a description', async () => {
+    scheduler = openTestScheduler(redis, { leaseMs: 2000 });
+    const { redis: client, keys } = scheduler.store;
+    const lease = await scheduler.runtimes.acquire({ name: 'steady', slots: 1 });
+    const alive = keys.alive(lease.id);
+    let load = 1;
+    lease.reportLoad(() => ({ running: load }));
+    const stores = (running: number) =>
+      eventually(async () => (await client.get(alive)) === JSON.stringify({ running }), `a load of ${running}`);
+    const renewal = async () => {
+      const before = lease.answeredAt;
+      await eventually(() => lease.answeredAt > before, 'a renewal');
+    };
+    await stores(1);
+    await client.set(alive, 'of another', 'KEEPTTL');
+    await client.pexpire(alive, 1500);
+    await renewal();
+    assert.equal(await client.get(alive), 'of another');
+    assert.ok((await client.pttl(alive)) > 1500, 'the lease is renewed');
+    load = 2;
+    await stores(2);
+    await renewal();
+    load = 3;
+    const described = lease.describe({ slots: 2 });
+    load = 2;
+    await described;
+    await stores(2);
+    await lease.release();
+  });
+
   test('a runtime repeats its description after Redis has lost it', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
     const lease = await scheduler.runtimes.acquire({ name: 'speaking', slots: 1 });

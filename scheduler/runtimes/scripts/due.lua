@@ -13,7 +13,8 @@
   KEYS[6] debounced invocations by the end of their delay (sorted set)
   KEYS[7] invocations that wait for a person, by the end of the wait (sorted set)
   KEYS[8] looks of all reapers (hash): `at`, the last one, `since`, the first one after the last pause (ms by the clock of Redis), and
-          `living`, the number of runtimes that lived at the last one
+          `living`, the number of runtimes that lived at the last one. `<key>:checks` (sorted set): registered runtimes by the time until
+          which their leases last at least (ms by the clock of Redis); a look checks only those whose time has come
   ARGV[1] prefix of every key
   ARGV[2] now, ms
   ARGV[3] most overdue invocations returned
@@ -27,7 +28,7 @@
   invocations are due, ids of invocations whose question was not answered in time, number of runtimes that live}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
-local time = redis.call('TIME')
+local checks, time = KEYS[8] .. ':checks', redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local at, since, lived = unpack(redis.call('HMGET', KEYS[8], 'at', 'since', 'living'))
 if at and tonumber(lived or 0) > tonumber(ARGV[7]) and now >= tonumber(at) and now - at < tonumber(ARGV[6]) then
@@ -35,15 +36,36 @@ if at and tonumber(lived or 0) > tonumber(ARGV[7]) and now >= tonumber(at) and n
 end
 if not at or now - at > tonumber(ARGV[5]) or now < tonumber(at) then
   since = now
+  -- The clock may have gone back.
+  redis.call('DEL', checks)
 end
-local living, late = 0, {}
-for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
-  if redis.call('EXISTS', ARGV[1] .. ':runtime:' .. id .. ':alive') == 1 then
-    living = living + 1
-  else
-    late[#late + 1] = id
+local runtimes = redis.call('HLEN', KEYS[1])
+-- Runtimes have come or gone.
+if redis.call('ZCARD', checks) ~= runtimes then
+  redis.call('DEL', checks)
+  for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
+    redis.call('ZADD', checks, 0, id)
   end
 end
+-- Most values that one call passes: Lua's stack holds some 8,000.
+local MOST_AT_ONCE = 2000
+local late, alive = {}, {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', checks, '-inf', now)) do
+  local leftMs = redis.call('PTTL', ARGV[1] .. ':runtime:' .. id .. ':alive')
+  if leftMs ~= -2 then
+    alive[#alive + 1] = now + math.min(leftMs == -1 and math.huge or leftMs, tonumber(ARGV[4]))
+    alive[#alive + 1] = id
+  elseif redis.call('HEXISTS', KEYS[1], id) == 1 then
+    late[#late + 1] = id
+  else
+    -- The next look counts runtimes anew: another one has come in its place.
+    redis.call('ZREM', checks, id)
+  end
+end
+for from = 1, #alive, MOST_AT_ONCE do
+  redis.call('ZADD', checks, unpack(alive, from, math.min(#alive, from + MOST_AT_ONCE - 1)))
+end
+local living = runtimes - #late
 redis.call('HSET', KEYS[8], 'at', now, 'since', since, 'living', living)
 local dead = now - since >= tonumber(ARGV[4]) and late or {}
 return {

@@ -9,6 +9,8 @@ const STARTING = 50;
 const SUBMITTING = 64;
 const LIMITS = { cpuMs: 10_000, wallMs: 600_000, memoryMb: 64, pages: 64, tokens: 1000 };
 const DEADLINE_MS = 3_600_000;
+/** Interval at which a runtime reads the load of its GPU host; see `ModelLoads`. */
+const READ_LOAD_MS = 1000;
 const FILLED_TIMEOUT_MS = 120_000;
 const POLL_MS = 1000;
 /** The clients share one event loop, which is late more often than those of separate processes. */
@@ -181,12 +183,17 @@ export class Fleet implements AsyncDisposable {
         return 'ended';
       },
     });
+    let readAt = 0;
+    const read = () => {
+      if (Date.now() - readAt >= READ_LOAD_MS) readAt = Date.now();
+      return readAt;
+    };
     lease.reportLoad(() => ({
       running: worker.running,
       models: [
         {
           ...{ model: MODEL.name, hostId: `${host}~1`, pages: PAGES, freePages: PAGES, cachedPages: 0, idlePages: 0 },
-          ...{ readAt: Date.now(), batchSize: 0, utilisation: 0, hitRate: 0, tokensPerSecond: 0, waitingCalls: 0 },
+          ...{ readAt: read(), batchSize: 0, utilisation: 0, hitRate: 0, tokensPerSecond: 0, waitingCalls: 0 },
           terminations: 0,
         },
       ],
