@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Redis } from 'ioredis';
 import type { AttemptOutcome } from '../invocations/types.ts';
 import type { Scheduler } from '../scheduler.ts';
-import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
+import { eventually, openTestScheduler, registerRuntime, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import type { StopReason } from './job.ts';
 
@@ -65,8 +65,8 @@ describe('attempts that begin with the fetch of their jobs', () => {
       },
     });
     // The worker has opened its own connection last.
-    const fetching = connections.at(-1);
-    assert.ok(fetching);
+    const [vital, fetching] = connections.slice(-2);
+    assert.ok(vital && fetching);
     await worker.start();
     const close = async () => {
       await worker.drain(0);
@@ -85,6 +85,8 @@ describe('attempts that begin with the fetch of their jobs', () => {
       most,
       close,
       fetching,
+      /** The connection of the lease. */
+      vital,
       stream: () => fetching.stream,
     };
   }
@@ -311,6 +313,31 @@ describe('attempts that begin with the fetch of their jobs', () => {
       await reaches(scheduler, id, 'succeeded');
       await close();
     });
+
+  test('a runtime of a large platform waits longer, but not past its lease on a connection that is lost', async () => {
+    const { scheduler, runs, fetching, vital, close } = await start(4, undefined, 400);
+    await Promise.all(Array.from({ length: 40 }, (_, i) => registerRuntime(scheduler.store, `other-${i}`)));
+    const waits: number[] = [];
+    const { sendCommand } = fetching;
+    fetching.sendCommand = (command, ...more) => {
+      if (command.name === 'bzpopmin') waits.push(Number(command.args.at(-1)));
+      return sendCommand.call(fetching, command, ...more);
+    };
+    const run = async () => {
+      const id = await submit(scheduler);
+      await eventually(() => runs.has(id), 'the runtime has the job');
+      runs.get(id)?.finish();
+      await reaches(scheduler, id, 'succeeded');
+    };
+    await run();
+    await eventually(() => waits.at(-1) === 8, 'the next wait is long');
+    const lost = once(fetching, 'close');
+    vital.stream.pause();
+    await lost;
+    vital.stream.resume();
+    await run();
+    await close();
+  });
 
   test('a job that cannot be read does not keep the runtime from the others', async () => {
     const { scheduler, runs, errors, stream, close } = await start(1);

@@ -11,12 +11,20 @@ import type { InvocationJob } from './job.ts';
 
 const TAKE_JOBS = loadScript(new URL('./scripts/take-jobs.lua', import.meta.url));
 
-/** Longest blocking wait for a job; also the longest delay after a lost wake-up. */
+/** Longest blocking wait for a job in a platform of few runtimes; also the longest delay after a lost wake-up. */
 const BLOCK_SECONDS = 2;
-/** Time after which a blocking wait without an answer counts as lost with its connection. */
-const LOST_WAIT_MS = 1000 * BLOCK_SECONDS + 2000;
-/** Time after which a fetch without an answer counts as lost. A late answer is worth waiting for: no other runtime gets its jobs for seconds. */
-const LOST_FETCH_MS = 1000 * BLOCK_SECONDS + 10_000;
+/** Runtimes that wait no longer. Those of a larger platform wait in proportion, up to the next bound: the look of any finds all jobs. */
+const WAITING_AT_PACE = 8;
+const MOST_BLOCK_SECONDS = 8;
+/** Time after its end at which a blocking wait without an answer counts as lost with its connection. */
+const LOST_WAIT_MS = 2000;
+/** A longer wait also counts as lost when Redis has answered no renewal for this many leases, and is checked this many times in a lease. */
+const LOST_LEASES = 1.5;
+const CHECKS_PER_LEASE = 2;
+/** Time after the wait at which a fetch without an answer counts as lost. A late answer is worth waiting for: no other runtime gets its jobs for seconds. */
+const LOST_FETCH_MS = 10_000;
+/** Time after which Redis forgets a call to end a wait. */
+const WAKE_MS = 4000;
 /** Most jobs of one fetch: a fraction of a millisecond of Redis. */
 const MAX_TAKEN = 16;
 /** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
@@ -41,7 +49,7 @@ export interface FetchBounds {
 
 export interface JobFetcherOptions {
   /** The lease of the runtime that takes the jobs. */
-  readonly lease: Pick<RuntimeLease, 'id' | 'lengthMs'>;
+  readonly lease: Pick<RuntimeLease, 'id' | 'lengthMs' | 'answeredAt'>;
   /** True when the begun attempts show their events to followers themselves. */
   readonly shown: boolean;
   /** Receives the errors of jobs that cannot be read. */
@@ -58,12 +66,13 @@ export class JobFetcher {
   /** The process's store, on another connection. */
   readonly #shared: Store;
   readonly #jobs: string;
-  readonly #runtimeId: string;
+  readonly #lease: JobFetcherOptions['lease'];
   readonly #shown: boolean;
-  readonly #leaseMs: number;
   readonly #onError: (error: unknown) => void;
   /** True when the last fetch left jobs behind. */
   #more = false;
+  /** Length of the next wait. */
+  #blockSeconds = BLOCK_SECONDS;
   #tokens = 0;
   #token: string | null = null;
 
@@ -75,8 +84,7 @@ export class JobFetcher {
     this.#store = new Store(connection, { prefix: keys.prefix, clock });
     this.#shared = shared;
     this.#jobs = keys.jobs;
-    this.#runtimeId = lease.id;
-    this.#leaseMs = lease.lengthMs;
+    this.#lease = lease;
     this.#shown = shown;
     this.#onError = onError;
   }
@@ -105,7 +113,7 @@ export class JobFetcher {
    */
   async take({ jobs, begins }: FetchBounds): Promise<FetchedJob[] | null> {
     const { keys } = this.#store;
-    const runtimeId = this.#runtimeId;
+    const { id: runtimeId, lengthMs: leaseMs } = this.#lease;
     // A repeated fetch may have its jobs already.
     if (!this.#more && this.#token === null) this.#wait();
     this.#more = false;
@@ -124,13 +132,15 @@ export class JobFetcher {
       [
         ...[keys.prefix, `${this.#jobs}:`, runtimeId, fetchToken, LOCK_MS, Math.min(jobs, MAX_TAKEN), begins],
         ...[this.#shown ? SHOWN_AHEAD : 0, keys.cancels(runtimeId), keys.cancelChannel(runtimeId)],
-        LEAST_LEASE * this.#leaseMs,
+        LEAST_LEASE * leaseMs,
       ],
-      LOST_FETCH_MS,
+      1000 * this.#blockSeconds + LOST_FETCH_MS,
     );
     this.#token = null;
-    const [left, now, ...taken] = tuple(reply);
+    const [left, now, runtimes, ...taken] = tuple(reply);
     this.#more = Number(left) > 0;
+    const turns = Math.max(1, Number(runtimes) / WAITING_AT_PACE);
+    this.#blockSeconds = Math.min(BLOCK_SECONDS * turns, MOST_BLOCK_SECONDS);
     if (Number(left) < 0) return null;
     const fetched: FetchedJob[] = [];
     for (let i = 0; i < taken.length; i += 2) {
@@ -154,7 +164,7 @@ export class JobFetcher {
     const jobs = fetched.flatMap(({ job, begun }) => (begun === null ? [] : [job]));
     const [first] = jobs;
     if (first === undefined) return async () => new Set();
-    const fetch = this.#store.keys.fetch(this.#runtimeId);
+    const fetch = this.#store.keys.fetch(this.#lease.id);
     const locks = jobs.map(({ id }) => `${this.#jobs}:${id}:lock`);
     const tell = (store: Store) =>
       store.call(async (redis) => {
@@ -177,7 +187,7 @@ export class JobFetcher {
   /** Ends the wait of the present fetch, whose own connection is blocked. */
   async wake(): Promise<void> {
     const marker = this.#ownMarker;
-    await this.#shared.call((redis) => Promise.all([redis.zadd(marker, 0, '0'), redis.pexpire(marker, LOST_WAIT_MS)]));
+    await this.#shared.call((redis) => Promise.all([redis.zadd(marker, 0, '0'), redis.pexpire(marker, WAKE_MS)]));
   }
 
   close(): void {
@@ -187,11 +197,17 @@ export class JobFetcher {
   /** Blocks the connection until a marker comes. */
   #wait(): void {
     const { redis } = this.#store;
-    const wait = () => redis.bzpopmin(this.#marker, this.#ownMarker, BLOCK_SECONDS);
-    this.#store.call(wait, LOST_WAIT_MS).catch((error) => {
-      // A command that the connection still holds would block the fetch.
-      if (redis.status === 'ready' && StoreError.from(error).code === 'store-unavailable') redis.disconnect(true);
-    });
+    const seconds = this.#blockSeconds;
+    const wait = () => redis.bzpopmin(this.#marker, this.#ownMarker, seconds);
+    // A command that a lost connection still holds would block the fetch.
+    const reconnect = () => redis.status === 'ready' && redis.disconnect(true);
+    const { lengthMs } = this.#lease;
+    const check = () => performance.now() - this.#lease.answeredAt > LOST_LEASES * lengthMs && reconnect();
+    const checks = seconds > BLOCK_SECONDS ? setInterval(check, lengthMs / CHECKS_PER_LEASE) : undefined;
+    this.#store
+      .call(wait, 1000 * seconds + LOST_WAIT_MS)
+      .catch((error) => StoreError.from(error).code === 'store-unavailable' && reconnect())
+      .finally(() => clearInterval(checks));
   }
 
   get #marker(): string {
@@ -199,6 +215,6 @@ export class JobFetcher {
   }
 
   get #ownMarker(): string {
-    return `${this.#marker}:${this.#runtimeId}`;
+    return `${this.#marker}:${this.#lease.id}`;
   }
 }

@@ -14,6 +14,8 @@ import type { Peak } from './learned.ts';
 const LOST_REPLY_MS = 3000;
 /** Interval of the search for jobs that this runtime holds in Redis but does not know of. */
 const AUDIT_MS = 5000;
+/** Intervals that pass between two searches while no job has come or gone since one that found nothing. */
+const QUIET_INTERVALS = 5;
 /** Time that invocations get to end after a drain has told them to stop. */
 const STOP_GRACE_MS = 2000;
 const RETRY_MS = 250;
@@ -80,6 +82,8 @@ export class AdmissionWorker {
   #paused = false;
   #onSettled: (() => void) | undefined;
   #auditTimer: NodeJS.Timeout | undefined;
+  /** Intervals that pass before the next search, unless a job comes or goes. */
+  #quietIntervals = 0;
 
   constructor(options: AdmissionWorkerOptions) {
     this.#options = options;
@@ -102,6 +106,7 @@ export class AdmissionWorker {
       lease.onLost(() => this.#abandon()),
     );
     const reconnected = () => {
+      this.#quietIntervals = 0;
       this.#scheduleAudit(LOST_REPLY_MS);
       // The connection sends a fetch again, behind its wait, although Redis may have made it.
       if (this.#fetcher.unanswered !== null) this.#fetcher.wake().catch(() => undefined);
@@ -180,6 +185,7 @@ export class AdmissionWorker {
       // Redis does not know yet that this runtime takes jobs.
       if (fetched === null && this.#taking) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     } catch (error) {
+      this.#quietIntervals = 0;
       if (this.#state !== 'started') return;
       if (StoreError.from(error).code !== 'store-unavailable') this.#options.onError?.(error);
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
@@ -200,6 +206,7 @@ export class AdmissionWorker {
   /** Runs fetched jobs, or gives them back before the next fetch: those that this runtime may not run any more. */
   async #accept(fetched: readonly FetchedJob[]): Promise<void> {
     const { active, lease, onError } = this.#options;
+    if (fetched.length > 0) this.#quietIntervals = 0;
     const isRun = ({ begun }: FetchedJob) => this.#state !== 'closed' && (begun !== null || this.#taking);
     const returns = fetched
       .filter((one) => !isRun(one))
@@ -237,6 +244,7 @@ export class AdmissionWorker {
       onError?.(error);
     } finally {
       clearTimeout(held.deadline);
+      this.#quietIntervals = 0;
       if (outcome === 'not-held' && this.#running.has(held)) {
         await this.#leave(held, 'giveBack');
         // This runtime may have been declared dead without knowing it yet, so it takes no other job for a moment.
@@ -282,6 +290,7 @@ export class AdmissionWorker {
 
   /** Aborts all runs: this runtime was declared dead, and other runtimes own its invocations now. */
   #abandon(): void {
+    this.#quietIntervals = 0;
     const lost = [...this.#running];
     this.#running.clear();
     this.#jobs.clear();
@@ -297,7 +306,7 @@ export class AdmissionWorker {
   #scheduleAudit(afterMs: number): void {
     clearTimeout(this.#auditTimer);
     this.#auditTimer = setTimeout(() => {
-      this.#settleUnknown(Date.now() - LOST_REPLY_MS)
+      this.#audit()
         .catch((error) => this.#options.onError?.(error))
         .finally(() => {
           if (this.#state !== 'closed') this.#scheduleAudit(AUDIT_MS);
@@ -305,19 +314,37 @@ export class AdmissionWorker {
     }, afterMs);
   }
 
+  async #audit(): Promise<void> {
+    if (this.#quietIntervals > 0) {
+      this.#quietIntervals -= 1;
+      return;
+    }
+    // Jobs that come or go during the search end the quiet.
+    this.#quietIntervals = QUIET_INTERVALS;
+    let isQuiet = false;
+    try {
+      isQuiet = !(await this.#settleUnknown(Date.now() - LOST_REPLY_MS));
+    } finally {
+      if (!isQuiet) this.#quietIntervals = 0;
+    }
+  }
+
   /**
    * Settles jobs that Redis assigns to this runtime and that it does not know of. Either the fetch reply never arrived, or the runtime was
    * declared dead and came back before the job was taken from it. Begun invocations count as lost; the others go back into the queue.
+   * True when there are such jobs.
    */
-  async #settleUnknown(fetchedBefore: number): Promise<void> {
+  async #settleUnknown(fetchedBefore: number): Promise<boolean> {
     const { active, lease } = this.#options;
     const known = (id: string) => this.#jobs.has(id);
-    for (const { id, fetchedAt, fetchToken } of await active.heldBy(lease.id, known)) {
+    const unknown = await active.heldBy(lease.id, known);
+    for (const { id, fetchedAt, fetchToken } of unknown) {
       if (fetchedAt > fetchedBefore || known(id)) continue;
       // The present fetch may answer with it.
       if (this.#fetching && fetchToken !== null && fetchToken === this.#fetcher.unanswered) continue;
       await active.lost(id, lease.id, fetchToken ?? '');
     }
+    return unknown.length > 0;
   }
 
   async #settled(deadlineMs: number): Promise<void> {

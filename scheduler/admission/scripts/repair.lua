@@ -18,6 +18,15 @@
   Returns {dropped, returned, sums set, id without a job...}, or {} when the last repair was less than ARGV[3] ago.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
+local prefix, now = ARGV[1], tonumber(ARGV[2])
+local state = KEYS[1]
+local repairedAt, from, tenantsFrom = unpack(redis.call('HMGET', state, 'repairedAt', 'repairedTo', 'repairedTenants'))
+repairedAt, from = tonumber(repairedAt or 0), tonumber(from or 0)
+-- Most calls end here, before the definitions of the other parts.
+if repairedAt <= now and now - repairedAt < tonumber(ARGV[3]) then
+  return {}
+end
+
 --- @include "./include/admission.lua"
 
 -- Unended invocations, and about how many tenants, that each call looks at.
@@ -25,14 +34,6 @@ local LOOKED_AT = 1000
 local TENANTS_LOOKED_AT = 500
 -- Time between two counts of all runtimes, ms. A count takes some 15 µs for each runtime.
 local COUNT_MS = 60000
-
-local prefix, now = ARGV[1], tonumber(ARGV[2])
-local state = KEYS[1]
-local repairedAt, from, tenantsFrom = unpack(redis.call('HMGET', state, 'repairedAt', 'repairedTo', 'repairedTenants'))
-repairedAt, from = tonumber(repairedAt or 0), tonumber(from or 0)
-if repairedAt <= now and now - repairedAt < tonumber(ARGV[3]) then
-  return {}
-end
 
 local jobs = prefix .. ':bull:invocations:'
 local inLists = {}
@@ -106,15 +107,16 @@ end
 
 local sums = 0
 local function check(key, start, expected)
-  local fields = redis.call('HGETALL', key)
+  local fields, values = redis.call('HGETALL', key), {}
   for i = 1, #fields, 2 do
+    values[fields[i]] = fields[i + 1]
     if string.sub(fields[i], 1, #start) == start and not expected[fields[i]] then
       sums = sums + 1
       redis.call('HDEL', key, fields[i])
     end
   end
   for field, value in pairs(expected) do
-    if tonumber(redis.call('HGET', key, field) or 0) ~= value then
+    if tonumber(values[field] or 0) ~= value then
       sums = sums + 1
       redis.call('HSET', key, field, value)
     end
@@ -124,11 +126,13 @@ pages.slots = slots
 check(state, 'pages:', pages)
 for name in pairs(tenants) do
   redis.call('SADD', prefix .. ':admission:tenants', name)
-  -- When Redis lost the counts, the key may still carry an expiry.
-  redis.call('PERSIST', prefix .. ':admission:tenant:' .. name)
 end
 local cursor, some = unpack(redis.call('SSCAN', prefix .. ':admission:tenants', tenantsFrom or '0', 'COUNT', TENANTS_LOOKED_AT))
 for _, name in ipairs(some) do
+  if tenants[name] then
+    -- When Redis lost the counts, the key may still carry an expiry.
+    redis.call('PERSIST', prefix .. ':admission:tenant:' .. name)
+  end
   check(prefix .. ':admission:tenant:' .. name, 'held:', tenants[name] or { running = 0 })
 end
 local a = openAdmission(prefix, now)

@@ -27,11 +27,15 @@
   ARGV[10] channel on which the runtime hears of cancels
   ARGV[11] least time that must be left of the runtime's lease, ms
 
-  Returns {number of jobs left, or -1 for a runtime that gets none; now, ms; for each taken job its data, and the reply of
-          invocations/scripts/begin-attempt.lua for its attempt, or '' when the runtime is to begin it}.
+  Returns {number of jobs left, or -1 for a runtime that gets none of them; now, ms; number of registered runtimes; for each taken job its
+          data, and the reply of invocations/scripts/begin-attempt.lua for its attempt, or '' when the runtime is to begin it}.
 ]]
 local wait, active, marker, runtimes, fetch, alive = unpack(KEYS)
 local prefix, jobs, runtimeId, token, lockMs, most, begins, ahead = unpack(ARGV)
+-- Most looks of a large platform find nothing: they end here, before the definitions of the other parts.
+if redis.call('LLEN', wait) == 0 and redis.call('HGET', fetch, 'token') ~= token then
+  return { 0, 0, redis.call('HLEN', runtimes) }
+end
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
@@ -45,12 +49,6 @@ local function mayTake()
   end
   -- A process of an earlier release has counted the runtimes.
   return cjson.decode(redis.call('HGET', runtimes, runtimeId)).accepting
-end
-
--- Most looks of a large platform find nothing: they end here, before the definitions of the other parts.
-if redis.call('LLEN', wait) == 0 and redis.call('HGET', fetch, 'token') ~= token then
-  redis.call('DEL', marker)
-  return { mayTake() and 0 or -1, now }
 end
 
 --- @include "../../invocations/scripts/include/begin-attempt.lua"
@@ -115,7 +113,7 @@ local isRepeated = ids ~= nil
 if not ids then
   if not mayTake() then
     wakeForLeft()
-    return { -1, now }
+    return { -1, now, redis.call('HLEN', runtimes) }
   end
   ids = take()
 end
@@ -139,4 +137,4 @@ for i, id in ipairs(ids) do
   replies[#replies + 1] = data and (i <= tonumber(begins) or hasBegun(id)) and begin(id) or ''
 end
 admitAfterBegins(now)
-return { wakeForLeft(), now, unpack(replies) }
+return { wakeForLeft(), now, redis.call('HLEN', runtimes), unpack(replies) }
