@@ -307,6 +307,19 @@ describe('runtimes', () => {
     );
   });
 
+  test('a runtime that took the place of another between two looks is found dead, too', async () => {
+    scheduler = openTestScheduler(redis, { leaseMs: 400 });
+    const { redis: client, keys } = scheduler.store;
+    await registerRuntime(scheduler.store, 'earlier');
+    await client.set(keys.alive('earlier'), '{"running":0}');
+    scheduler.reaper.start();
+    await eventually(async () => (await client.zcard(`${keys.looks}:checks`)) === 1, 'a look');
+    const later = JSON.stringify({ id: 'later', name: 'later', slots: 1 });
+    const gone = client.multi().hdel(keys.runtimes, 'earlier').del(keys.alive('earlier'));
+    await gone.hset(keys.runtimes, 'later', later).exec();
+    await eventually(async () => (await client.hexists(keys.runtimes, 'later')) === 0, 'it is dead');
+  });
+
   test('a renewal writes the load when it has changed since the last one, or since a description', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: 2000 });
     const { redis: client, keys } = scheduler.store;
