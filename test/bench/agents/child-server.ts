@@ -26,6 +26,9 @@ export class ChildServer implements AsyncDisposable {
           throw new Error(`${file} ended with ${code} before it listened`);
         }),
       ])) as [number[]];
+      child.once('exit', (code, signal) => {
+        if (!child.killed) console.error(`${file} ended with ${signal ?? code}`);
+      });
       return new ChildServer(child, ports);
     } catch (error) {
       child.kill('SIGKILL');
