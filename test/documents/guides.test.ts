@@ -15,6 +15,7 @@ test('the generated guides are those of docs/', async () => {
 test('the index links to each guide, and each guide links only to pages and pictures that the gateway has', async () => {
   const names = [...guideIndex().matchAll(/href="\/docs\/guides\/([\w-]+)"/g)].map(([, name = '']) => name);
   assert.deepEqual(names, [
+    'benchmarks',
     'clients',
     'configure',
     'containers',
@@ -30,7 +31,7 @@ test('the index links to each guide, and each guide links only to pages and pict
     assert.match(html, /<h1>/);
     const [, main = ''] = html.split('<main>');
     for (const [, src = '', alt = ''] of main.matchAll(/<img src="([^"]*)" alt="([^"]*)"/g)) {
-      const bytes = await pictureOf(/^\/docs\/pictures\/([a-z-]+\.png)$/.exec(src)?.[1] ?? '');
+      const bytes = await pictureOf(/^\/docs\/pictures\/((?:benchmarks\/)?[a-z-]+\.(?:png|svg))$/.exec(src)?.[1] ?? '');
       assert.ok(bytes !== null && bytes.length < MAX_PICTURE_BYTES, `${name}: ${src}, ${bytes?.length} bytes`);
       assert.ok(alt.length > 20, `${name}: ${src} has words`);
     }

@@ -50,11 +50,12 @@ export function docsRoutes(app: App, settings: AppSettings): void {
       throw new GatewayError('not-found', `There is no guide "${name}".`, { hint: '/docs/guides lists them all.' });
     return htmlAnswer(c, html, 200, { 'content-security-policy': `${DEFAULT_POLICY}; img-src 'self'` });
   });
-  app.get('/docs/pictures/:name', async (c) => {
+  app.get('/docs/pictures/:name{.+}', async (c) => {
     const name = c.req.param('name');
     const picture = PICTURE.test(name) ? await settings.picture(name) : null;
     if (picture === null) throw new GatewayError('not-found', `There is no picture "${name}".`);
-    return bytesAnswer(c, picture, 200, { 'content-type': 'image/png', 'cache-control': 'max-age=3600' });
+    const type = name.endsWith('.svg') ? 'image/svg+xml' : 'image/png';
+    return bytesAnswer(c, picture, 200, { 'content-type': type, 'cache-control': 'max-age=3600' });
   });
   app.get('/docs/errors', (c) => htmlAnswer(c, errorIndex()));
   app.get('/docs/errors/:code', (c) => {

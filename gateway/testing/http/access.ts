@@ -106,7 +106,16 @@ export function describeAccess(get: () => Harness): void {
       const bytes = Buffer.from(await picture.arrayBuffer());
       assert.deepEqual([picture.status, picture.headers.get('content-type')], [200, 'image/png'], src);
       assert.deepEqual(bytes, await readFile(new URL(`../../../docs/${src.split('/').at(-1)}`, import.meta.url)));
-      for (const name of ['none.png', 'operate.md', '..%2Fdocs%2Fplayground.png'])
+      const chart = await fetch(`${h.target.url}/docs/pictures/benchmarks/agents.svg`);
+      assert.deepEqual([chart.status, chart.headers.get('content-type')], [200, 'image/svg+xml']);
+      assert.match(await chart.text(), /^<svg/);
+      for (const name of [
+        'none.png',
+        'operate.md',
+        '..%2Fdocs%2Fplayground.png',
+        'benchmarks/none.svg',
+        'benchmarks/results.json',
+      ])
         h.refused(await h.ask(`/docs/pictures/${name}`), 'not-found');
       const contract = await h.ask('/docs/inferlet');
       for (const call of ['forward-with-adapter', 'exchange.read', 'compare-and-set', 'queue.synchronize'])

@@ -15,20 +15,28 @@ export interface Chart {
   readonly line?: { readonly at: number; readonly name: string };
 }
 
-const WIDTH = 760;
+const LEAST_WIDTH = 760;
+/** Width of the longest bar, at least. */
+const BARS = 320;
 const MARGIN = 16;
 const TOP = 64;
 const ROW = 26;
 const BAR = 18;
 /** Place for the numbers behind the longest bar. */
 const VALUES = 56;
-const CHARACTER = 6.6;
+/** Mean width of a character of a label, and of the title. */
+const CHARACTER = 6.4;
+const TITLE_CHARACTER = 9;
+const LONGEST_LABEL = 90 * CHARACTER;
 
 /** Horizontal bars of medians with their ranges, as SVG in the style of the other pictures in docs/. */
 export function barChart({ title, subtitle, bars, line }: Chart): string {
-  const left = MARGIN + Math.min(380, Math.max(60, ...bars.map(({ label }) => label.length * CHARACTER))) + 8;
+  const labels = Math.max(60, ...bars.map(({ label }) => label.length * CHARACTER));
+  const left = round(MARGIN + Math.min(LONGEST_LABEL, labels) + 8);
+  const ends = [left + BARS + VALUES, MARGIN + title.length * TITLE_CHARACTER].map((end) => Math.ceil(end + MARGIN));
+  const width = Math.max(LEAST_WIDTH, ...ends);
   const largest = Math.max(line?.at ?? 0, ...bars.map(({ spread }) => spread.max)) || 1;
-  const x = (value: number) => round(left + (value / largest) * (WIDTH - left - VALUES - MARGIN));
+  const x = (value: number) => round(left + (value / largest) * (width - left - VALUES - MARGIN));
   const bottom = TOP + bars.length * ROW;
   const height = bottom + (line ? 28 : 12);
   const rows = bars.map(({ label, spread: { median, min, max } }, i) => {
@@ -48,8 +56,8 @@ export function barChart({ title, subtitle, bars, line }: Chart): string {
       ]
     : [];
   const told = bars.map(({ label, spread }) => `${label}: ${short(spread.median)}`).join('; ');
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}" font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="${escapeHtml(`${title}. ${told}`)}">
-  <rect width="${WIDTH}" height="${height}" fill="#ffffff"/>
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="${escapeHtml(`${title}. ${told}`)}">
+  <rect width="${width}" height="${height}" fill="#ffffff"/>
   <text x="${MARGIN}" y="26" font-size="16" font-weight="600" fill="${INK}">${escapeHtml(title)}</text>
   <text x="${MARGIN}" y="46" fill="${GREY}">${escapeHtml(subtitle)}</text>
   ${[...rows, ...mark].join('\n  ')}

@@ -13,6 +13,7 @@ const PLOTTED: Readonly<Record<string, string>> = {
   agents: 'over the client loop',
   stacked: 'over the client loop',
   techniques: 'over the baseline',
+  prefix: 'without over with',
 };
 
 /** Load of a core before a suite at which the machine counts as busy. */
@@ -103,18 +104,20 @@ function pictureOf(suite: SuiteRun): { svg: string; told: string } | undefined {
   const column = PLOTTED[name]
     ? header.indexOf(PLOTTED[name])
     : header.findIndex((_, at) => rows.some((cells) => spreadIn(cells[at] ?? '') !== undefined));
-  const labels = labelColumns(rows).filter((at) => new Set(rows.map((cells) => cells[at])).size > 1);
+  const told = header[column] ?? '';
+  // A column that tells no bars apart is no part of their names.
+  const labels = labelColumns(rows).filter((at) => new Set(rows.flatMap((cells) => cells[at] || [])).size > 1);
   const bars = rows.flatMap((cells) => {
     const spread = spreadIn(cells[column] ?? '');
     const label = labels.map((at) => labelled(header[at] ?? '', cells[at] ?? '')).filter(Boolean);
     return spread === undefined ? [] : [{ label: label.join(', '), spread }];
   });
   if (bars.length === 0) return undefined;
-  const told = header[column] ?? '';
-  const line = told.startsWith('over') ? { at: 1, name: told.slice('over '.length) } : undefined;
+  const [, baseline] = /(?:^| )over (.*)$/.exec(told) ?? [];
+  const line = baseline === undefined ? undefined : { at: 1, name: baseline };
   return {
     svg: barChart({ title: suite.title, subtitle: `${told}: median and range`, bars, ...(line && { line }) }),
-    told,
+    told: `${suite.title}: ${told}`,
   };
 }
 
