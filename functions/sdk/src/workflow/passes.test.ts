@@ -306,6 +306,17 @@ describe('passes', () => {
     const breaks: Pass = { name: 'breaks', apply: (graph) => ({ ...graph, nodes: graph.nodes.slice(1) }) };
     assert.equal(optimise(rag(), [dependencyPruning, rename]).name, 'renamed');
     assert.throws(() => optimise(rag(), [breaks]), /The workflow "rag" cannot run/);
+    const wrong: readonly [made: (graph: Graph) => unknown, shown: string][] = [
+      [() => undefined, 'undefined'],
+      [async (graph) => graph, 'a promise'],
+      [({ nodes }) => nodes, 'a list'],
+      [(graph) => ({ ...graph, nodes: graph.nodes.map(({ id }) => ({ id })) }), 'object'],
+    ];
+    for (const [apply, shown] of wrong) {
+      const pass = { name: 'mine', apply: apply as Pass['apply'] };
+      const text = new RegExp(`The pass "mine" must return a graph: .* It returned ${shown}\\.`);
+      assert.throws(() => optimise(rag(), [pass, dependencyPruning]), text);
+    }
   });
 
   it('are applied within loops', () => {

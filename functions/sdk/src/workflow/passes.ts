@@ -2,7 +2,7 @@ import { depthsOf } from './depths.ts';
 import { partsOf, splitNodes } from './elementwise.ts';
 import { type Graph, type Input, keyOf, type Node, needsOf, newId, refsIn, sorted } from './graph.ts';
 import { splitPrefills } from './split-prefills.ts';
-import { validate } from './validate.ts';
+import { checkGraph, validate } from './validate.ts';
 
 /**
  * Turns a graph into another with the same results. Passes are pure: they leave the graph that they get as it is. The ideas are those of Ayo
@@ -134,10 +134,16 @@ export function optimise(graph: Graph, passes: readonly Pass[] = PASSES): Graph 
     if (operation.kind !== 'loop') return node;
     return { ...node, operation: { ...operation, body: optimise(operation.body, passes) } };
   });
-  const result = passes.reduce((before, pass) => pass.apply(before), inner);
+  const result = passes.reduce((before, pass) => applied(pass, before), inner);
   if (passes.every((pass) => PASSES.includes(pass))) return result;
   validate(result);
   return { ...result, nodes: sorted(result.nodes).nodes };
+}
+
+function applied(pass: Pass, graph: Graph): Graph {
+  const made = pass.apply(graph);
+  if (!PASSES.includes(pass)) checkGraph(made, pass.name);
+  return made;
 }
 
 function mapNodes(graph: Graph, change: (node: Node) => Node): Graph {

@@ -53,6 +53,22 @@ export function validate(graph: Graph): void {
   if (cycle.length > 0) fail(graph, `Nodes wait for each other: ${[...cycle, cycle[0]].join(' → ')}.`);
 }
 
+/** Throws when a user's pass has returned something other than a graph. */
+export function checkGraph(made: unknown, pass: string): void {
+  const { name, nodes, outputs }: Partial<Graph> = isObject(made) ? made : {};
+  if (typeof name === 'string' && Array.isArray(nodes) && nodes.every(isNode) && isObject(outputs)) return;
+  throw new InferletError(
+    'invalid-argument',
+    `The pass "${pass}" must return a graph: a name, nodes with all their members, and outputs. It returned ${shown(made)}.`,
+  );
+}
+
+function isNode(node: unknown): boolean {
+  const { id, operation, inputs, outputs, after, when }: Partial<Node> = isObject(node) ? node : {};
+  const areObjects = [operation, inputs, outputs].every(isObject);
+  return typeof id === 'string' && areObjects && Array.isArray(after) && Array.isArray(when);
+}
+
 /** Throws when a value is not of its declared type: functions of users make some values. */
 export function checkValue(value: unknown, type: Type, { id }: Pick<Node, 'id'>, port: string): void {
   if (FITS[type](value)) return;
@@ -68,7 +84,13 @@ export function checkArgument(value: unknown, type: Type, name: string): void {
   throw new InferletError('invalid-argument', `The input must have "${name}" as ${type}, and has ${shown(value)}.`);
 }
 
-const shown = (value: unknown): string => (value === null ? 'null' : Array.isArray(value) ? 'a list' : typeof value);
+function shown(value: unknown): string {
+  if (value === null) return 'null';
+  if (value instanceof Promise) return 'a promise';
+  return Array.isArray(value) ? 'a list' : typeof value;
+}
+
+const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
 
 const FITS: Readonly<Record<Type, (value: unknown) => boolean>> = {
   text: (value) => typeof value === 'string',
@@ -81,7 +103,7 @@ const FITS: Readonly<Record<Type, (value: unknown) => boolean>> = {
   image: (value) => value instanceof Uint8Array,
   json: (value) => value !== undefined,
   list: (value) => Array.isArray(value),
-  context: (value) => typeof value === 'object' && value !== null,
+  context: isObject,
 };
 
 function checkRef(graph: Graph, nodes: ReadonlyMap<string, Node>, ref: Ref, reader: string): void {
