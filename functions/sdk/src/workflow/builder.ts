@@ -92,7 +92,10 @@ type ValueOf<I> = I extends Ref<infer T> ? Values[T] : I extends readonly (infer
 export class Builder {
   readonly #name: string;
   readonly #nodes: Node[] = [];
-  readonly #components: string[] = [];
+  readonly #components = new Set<string>();
+  /** The last component that waits for all before it, and those since; the same of `ordered` ones, which no pass lets start earlier. */
+  #recent: string[] = [];
+  #recentOrdered: string[] = [];
   readonly #counts = new Map<string, number>();
   readonly #ids = new Set<string>();
   readonly #outer: Builder | undefined;
@@ -101,6 +104,8 @@ export class Builder {
   #module: string;
   #after: readonly string[] = [];
   #ordered = false;
+  /** True when the component has a node that always runs after those before it: arguments do not, and those of a branch may be skipped. */
+  #waits = false;
   #when: readonly Guard[] = [];
 
   readonly #onNode: ((node: Node) => void) | undefined;
@@ -122,17 +127,21 @@ export class Builder {
       const text = `The component "${name}" is made within "${this.#module}": components follow each other, none holds another.`;
       throw new InferletError('invalid-argument', text);
     }
-    if (name === this.#name || this.#components.includes(name)) {
+    if (name === this.#name || this.#components.has(name)) {
       throw new InferletError('invalid-argument', `There is a component "${name}" already: give each its own name.`);
     }
-    // All of them: the one before may have no node, or none that waits for those before it.
-    this.#after = [...this.#components];
-    this.#components.push(name);
+    this.#after = [...(ordered ? this.#recentOrdered : this.#recent)];
+    this.#components.add(name);
     this.#module = name;
     this.#ordered = ordered;
+    this.#waits = false;
     try {
       return make();
     } finally {
+      if (this.#waits) this.#recent = [];
+      if (this.#waits && ordered) this.#recentOrdered = [];
+      this.#recent.push(name);
+      this.#recentOrdered.push(name);
       this.#module = this.#name;
       this.#after = [];
       this.#ordered = false;
@@ -376,6 +385,7 @@ export class Builder {
       ...(each && { each }),
       retries,
     };
+    if (!isGiven && node.when.length === 0) this.#waits = true;
     this.#nodes.push(node);
     this.#onNode?.(node);
     return id;

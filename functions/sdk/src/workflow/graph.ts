@@ -179,6 +179,7 @@ export function sorted(nodes: readonly Node[]): { readonly nodes: readonly Node[
   }
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const done = new Set<string>();
+  const doneModules = new Set<string>();
   const order: Node[] = [];
   /** Nodes of which each waits for the next one, with what they need: a list, since a graph may be deeper than the stack. */
   const path: { readonly node: Node; readonly needed: Iterator<Node> }[] = [];
@@ -186,7 +187,7 @@ export function sorted(nodes: readonly Node[]): { readonly nodes: readonly Node[
   const enter = (node: Node) => {
     if (done.has(node.id)) return;
     const needed = needsOf(node).flatMap((ref) => byId.get(ref.node) ?? []);
-    for (const module of node.after) needed.push(...(modules.get(module) ?? []));
+    for (const module of node.after) if (!doneModules.has(module)) needed.push(...(modules.get(module) ?? []));
     path.push({ node, needed: needed.values() });
     onPath.add(node.id);
   };
@@ -199,6 +200,7 @@ export function sorted(nodes: readonly Node[]): { readonly nodes: readonly Node[
         path.pop();
         onPath.delete(node.id);
         done.add(node.id);
+        for (const module of node.after) doneModules.add(module);
         order.push(node);
       } else if (onPath.has(next.value.id)) {
         const ids = path.map((each) => each.node.id);

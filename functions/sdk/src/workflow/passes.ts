@@ -29,10 +29,10 @@ export const decodingPipelining: Pass = {
   name: 'decoding-pipelining',
   apply(graph) {
     const early = new Set<string>();
+    const gaining = gainingFrom(graph);
     const nodes = graph.nodes.map((node): Node => {
       const { operation } = node;
-      if (operation.kind !== 'decoding' || !operation.items || !graph.nodes.some((each) => gains(each, node)))
-        return node;
+      if (operation.kind !== 'decoding' || !gaining.has(node.id)) return node;
       for (const port of Object.keys(node.outputs)) early.add(keyOf({ node: node.id, port }));
       return { ...node, operation: { ...operation, kind: 'partial-decoding' } };
     });
@@ -44,13 +44,25 @@ export const decodingPipelining: Pass = {
   },
 };
 
-/** True when a node can begin before the last item of a generation is there. */
-function gains(reader: Node, { id, outputs }: Node): boolean {
-  const { each, inputs } = reader;
-  const read = new Set(needsOf(reader).flatMap(({ node, port }) => (node === id ? [port] : []))).size;
-  if (read < Object.keys(outputs).length) return read > 0;
-  const elements = each && inputs[each.port];
-  return elements !== undefined && (stagesOf(reader, elements)?.length ?? 0) > 1;
+/** Ids of the generations of items that have a reader which can begin before the last item is there. */
+function gainingFrom({ nodes }: Graph): ReadonlySet<string> {
+  const counts = new Map<string, number>();
+  for (const { id, operation, outputs } of nodes) {
+    if (operation.kind === 'decoding' && operation.items) counts.set(id, Object.keys(outputs).length);
+  }
+  const gaining = new Set<string>();
+  if (counts.size === 0) return gaining;
+  for (const reader of nodes) {
+    const read = new Map<string, Set<string>>();
+    for (const { node, port } of needsOf(reader)) {
+      if (counts.has(node)) read.set(node, (read.get(node) ?? new Set()).add(port));
+    }
+    if (read.size === 0) continue;
+    const elements = reader.each && reader.inputs[reader.each.port];
+    const isStaged = elements !== undefined && (stagesOf(reader, elements)?.length ?? 0) > 1;
+    for (const [id, ports] of read) if (isStaged || ports.size < (counts.get(id) ?? 0)) gaining.add(id);
+  }
+  return gaining;
 }
 
 /** The elements of a node in parts of an efficient batch. */
