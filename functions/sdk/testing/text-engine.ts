@@ -19,6 +19,8 @@ export class TextEngine implements Engine {
   readonly live = new Set<TextContext>();
   /** Ids of the nodes that ran, in the order of their starts. */
   readonly ran: string[] = [];
+  /** Pauses before nodes ran again, in milliseconds; none takes any time. */
+  readonly pauses: number[] = [];
   readonly #random: (below: number) => number;
 
   constructor(seed = 1) {
@@ -86,6 +88,11 @@ export class TextEngine implements Engine {
     const { text } = this.#used(context);
     await this.#wait();
     return this.#make(text);
+  }
+
+  async pause(milliseconds: number, _signal?: NodeRun['signal']): Promise<void> {
+    this.pauses.push(milliseconds);
+    await this.#wait();
   }
 
   release(context: object): void {

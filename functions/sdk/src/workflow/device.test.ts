@@ -15,7 +15,7 @@ describe('workflows on real models', () => {
     const events = await invoke(await functionsPlatform(), 'sdk-workflow', models);
     const end = terminal(events);
     assert.ok(end?.event === 'result', JSON.stringify(end?.data));
-    const { results, programs, plans, read, failed } = end.data.output;
+    const { results, programs, plans, read, failed, retried } = end.data.output;
     const [plain, ...others] = Object.values(results);
     assert.equal(others.length, 7);
     for (const other of others) assert.deepEqual(other, plain);
@@ -29,6 +29,7 @@ describe('workflows on real models', () => {
     assert.equal(plans, 1, 'no plan of the build is in the artifact');
     assert.ok(read.word.length > 0 && read.rest.length > 0);
     assert.deepEqual(failed, ['closed', 1]);
+    assert.deepEqual(retried, [2, 'cancelled']);
     const logs = events.filter(({ event }) => event === 'log').map(({ data }) => JSON.stringify(data));
     assert.equal(
       logs.filter((text) => text.includes('\\"reader\\" is interpreted: It reads a value')).length,

@@ -4,7 +4,7 @@ import { embed, rerank } from '../encoders.ts';
 import { InferletError } from '../errors.ts';
 import { fillImage } from '../image.ts';
 import { models } from '../models.ts';
-import { Queue } from '../raw.ts';
+import { Queue, runtime, settle } from '../raw.ts';
 import { SavedContext } from '../saved.ts';
 import type { Engine, NodeRun, NodeValues } from './engine.ts';
 import type { Node, Operation } from './graph.ts';
@@ -55,6 +55,7 @@ export const deviceEngine: Engine = {
   },
   fork: (context, signal) => ownedUntil((context as Context).fork(), signal, context as Context),
   release: (context) => (context as Context).release(),
+  pause: (milliseconds, signal) => settle(runtime.sleep(milliseconds), signal),
 };
 
 type Prefilling = Extract<Operation, { kind: 'prefilling' | 'partial-prefilling' }>;

@@ -23,6 +23,8 @@ export interface Engine {
   /** A context of the same text. After an abort of the signal it fails, and keeps none. */
   fork(context: object, signal: AbortSignalLike): Promise<object>;
   release(context: object): void;
+  /** Waits for a time, in milliseconds. Throws the signal's error as soon as it is aborted. */
+  pause(milliseconds: number, signal: AbortSignalLike): Promise<void>;
 }
 
 /** Surroundings of a node that runs. */
@@ -35,7 +37,8 @@ export interface Surroundings extends Omit<NodeRun, 'sent'> {
 
 /**
  * Runs a node until it succeeds or has failed `retries` times more than once, and checks what functions of users return. Retries only
- * failures that another attempt may not have, and no node whose output was handed on or sent already.
+ * failures that another attempt may not have, and no node whose output was handed on or sent already. Waits before another attempt where time
+ * may cure the failure.
  */
 export async function runNode(node: Node, inputs: NodeValues, around: Surroundings): Promise<NodeValues> {
   let handedOn = false;
@@ -53,6 +56,9 @@ export async function runNode(node: Node, inputs: NodeValues, around: Surroundin
       const error = InferletError.from(thrown);
       const again = attempt < node.retries && !handedOn && !around.signal.aborted && !FINAL.has(error.code);
       if (!again) throw thrown;
+      if (PASSING.has(error.code)) {
+        await around.engine.pause(Math.min(FIRST_PAUSE_MS * 2 ** attempt, LONGEST_PAUSE_MS), around.signal);
+      }
     }
   }
 }
@@ -69,6 +75,12 @@ const FINAL: ReadonlySet<InferletErrorCode> = new Set<InferletErrorCode>([
   'terminated',
   'closed',
 ]);
+
+/** Failures that pass: of hosts that restart, and of bounds that others fill. */
+const PASSING: ReadonlySet<InferletErrorCode> = new Set<InferletErrorCode>(['unavailable', 'limit-exceeded']);
+/** Pauses before further attempts: the first one, from which on they double, and the longest. */
+const FIRST_PAUSE_MS = 100;
+const LONGEST_PAUSE_MS = 2000;
 
 async function operate(node: Node, inputs: NodeValues, around: Surroundings & NodeRun): Promise<NodeValues> {
   const { operation } = node;

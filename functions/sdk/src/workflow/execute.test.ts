@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { TextEngine } from '../../testing/text-engine.ts';
+import { abortable } from '../abort.ts';
 import { InferletError } from '../errors.ts';
 import { Builder, prompt } from './builder.ts';
 import type { NodeRun, NodeValues } from './engine.ts';
@@ -65,23 +66,55 @@ describe('execute', () => {
   });
 
   it('runs a node again after a failure that may pass, as often as the node allows', async () => {
-    for (const [retries, code, succeeds, expected] of [
-      [2, 'unavailable', true, 3],
-      [1, 'unavailable', false, 2],
-      [5, 'invalid-argument', false, 1],
+    for (const [retries, code, failures, expected, pauses] of [
+      [2, 'unavailable', 2, 3, [100, 200]],
+      [7, 'limit-exceeded', 7, 8, [100, 200, 400, 800, 1600, 2000, 2000]],
+      [2, 'internal', 2, 3, []],
+      [1, 'unavailable', 2, 2, [100]],
+      [5, 'invalid-argument', 2, 1, []],
     ] as const) {
+      const engine = new TextEngine();
       const g = new Builder('retried');
       let attempts = 0;
       const call = () => {
         attempts++;
-        if (attempts <= 2) throw new InferletError(code, 'not now');
+        if (attempts <= failures) throw new InferletError(code, 'not now');
         return 'now';
       };
       const graph = g.graph({ text: { from: g.call('late', {}, 'text', call, { retries }) } });
-      if (succeeds) assert.deepEqual(await run(graph), { text: 'now' });
-      else await assert.rejects(run(graph), { code });
-      assert.equal(attempts, expected);
+      if (expected > failures) assert.deepEqual(await run(graph, { engine }), { text: 'now' });
+      else await assert.rejects(run(graph, { engine }), { code });
+      assert.deepEqual([attempts, engine.pauses], [expected, pauses]);
     }
+  });
+
+  it('ends a pause before another attempt with the workflow', async () => {
+    const controller = new AbortController();
+    class Pausing extends TextEngine {
+      override pause(_: number, signal: NodeRun['signal']): Promise<void> {
+        setImmediate(() => controller.abort());
+        return abortable(new Promise(() => undefined), signal);
+      }
+    }
+    const g = new Builder('paused');
+    const context = g.prefill('Once');
+    let attempts = 0;
+    const late = g.call(
+      'late',
+      {},
+      'text',
+      () => {
+        attempts++;
+        throw new InferletError('unavailable', 'not now');
+      },
+      { retries: 3 },
+    );
+    const engine = new Pausing();
+    const text = g.decode(g.prefill(prompt`${late}`, { context })).text;
+    const running = run(g.graph({ text: { from: text } }), { engine, signal: controller.signal });
+    await assert.rejects(running, { code: 'cancelled' });
+    await new Promise(setImmediate);
+    assert.deepEqual([attempts, engine.live.size], [1, 0]);
   });
 
   it('runs a node no second time when the client has a part of its text', async () => {
