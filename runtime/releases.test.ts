@@ -75,10 +75,10 @@ describe('under running streams,', () => {
   // This test comes first, because pools of functions that ran shrink for minutes.
   it('a runtime keeps instances of the versions that aliases serve, and releases others', async () => {
     const { fleet } = platform.runtime;
-    const ready = async (count: number) => {
-      for (const until = Date.now() + DEADLINE_MS; fleet.readyInstances !== count && Date.now() < until; )
-        await sleep(20);
-      assert.equal(fleet.readyInstances, count);
+    const ready = async (least: number, most = least) => {
+      const fits = () => least <= fleet.readyInstances && fleet.readyInstances <= most;
+      for (const until = Date.now() + DEADLINE_MS; !fits() && Date.now() < until; ) await sleep(20);
+      assert.ok(fits(), `${fleet.readyInstances} instances, not ${least} to ${most}`);
     };
     await ready(0);
     await platform.deploy(component, { name: 'served', pool: { min: 3 }, limits: { memoryMb: 32 } });
@@ -90,13 +90,13 @@ describe('under running streams,', () => {
     assert.ok(outcome.ok);
     await ready(5);
     await platform.deploy(component, { name: 'served', limits: { memoryMb: 40 } });
-    // The build used an instance a moment ago, so one is kept.
-    await ready(3);
+    // If the build used an instance a moment ago, one is kept.
+    await ready(2, 3);
     await platform.scheduler.releases.rollback('default', 'served', 'live', { by: 'key_test' });
     await ready(5);
     await platform.scheduler.removals.removeFunction('other', 'served');
-    // Here, too, one is kept; the fleet's tests cover the end of idle sandboxes.
-    await ready(4);
+    // Here, too, one may be kept; the fleet's tests cover the end of idle sandboxes.
+    await ready(3, 4);
     await platform.scheduler.removals.removeFunction('default', 'served');
   });
 
