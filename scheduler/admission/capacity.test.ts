@@ -47,7 +47,7 @@ const anyOffer: fc.Arbitrary<Offer> = fc
 const anyOrder = fc.record({
   runtime: fc.nat(4),
   offer: fc.oneof({ weight: 6, arbitrary: anyOffer }, { weight: 2, arbitrary: fc.constant(null) }),
-  /** What happens to the invocations that runtimes hold: another one, or one ends. */
+  /** A runtime takes another invocation, or one that it holds ends. */
   held: fc.constantFrom('one more', 'one less', 'no change', 'no change', 'no change'),
 });
 

@@ -5,7 +5,7 @@ import { type Builder, prompt } from './builder.ts';
 import { gen, programOn } from './program.ts';
 import { workflowOn } from './workflow.ts';
 
-/** What a stranger sends to read a value that the workflow does not show. */
+/** Input of a stranger who tries to read a value that the workflow does not show. */
 const FORGED = { node: 'shop/secret', port: 'value', type: 'text' } as const;
 
 describe('builder', () => {

@@ -1,6 +1,6 @@
--- What the runtimes offer, in sums that a script changes by what one runtime adds. `recount` alone reads all runtimes. Keys, all beginning
+-- The runtimes' offers, as sums that a script changes by the offer of one runtime. `recount` alone reads all runtimes. Keys, all beginning
 -- with `<prefix>:admission:`, besides `capacity` (see admission.lua); values are JSON lists
---   offers (hash): each runtime that takes jobs to what it adds, see offerOf
+--   offers (hash): each runtime that takes jobs to its offer, see offerOf
 --   kinds (hash): settings of runtimes to {number of runtimes}
 --   pools (hash): `<process of a GPU host> <place>` to {number of runtimes that share it, pages}
 --   places (hash): `<model>`, or `<model>@<host>`, to {number of pools, pages before overcommit}
@@ -10,7 +10,7 @@
 -- Invocations on their way to a runtime: enough to keep it busy, and few enough that later ones do not wait long behind them.
 local STARTS = 8
 
--- What a runtime that takes jobs adds: {kind, slots, pace, starts, MiB, {{pool, place, pages, process}...}}. The pages of a GPU host's
+-- The offer of a runtime that takes jobs: {kind, slots, pace, starts, MiB, {{pool, place, pages, process}...}}. The pages of a GPU host's
 -- process count once, however many runtimes share it. `place` is the model's name, or one name per GPU host when several have it, since one
 -- host serves an inferlet.
 local function offerOf(description)

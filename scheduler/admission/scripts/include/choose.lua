@@ -12,7 +12,8 @@ end
 -- Most runtimes whose loads a script reads: each that shares a GPU host tells the same of it.
 local REPORTERS = 16
 
--- What the GPU hosts of a place last said they could give without ending an inferlet, as a list of {pages, readAt}; nil when none says so.
+-- The pages that the GPU hosts of a place last reported they could give without ending an inferlet, as a list of {pages, readAt}; nil when
+-- none has reported.
 local function readingsOf(a, place)
   local key, newest = a.base .. 'reporters:' .. place, {}
   local model, isNamed = string.match(place, '^[^@]+'), string.find(place, '@', 1, true)
