@@ -13,13 +13,14 @@ const TAKE_JOBS = loadScript(new URL('./scripts/take-jobs.lua', import.meta.url)
 
 /** Longest blocking wait for a job in a platform of few runtimes; also the longest delay after a lost wake-up. */
 const BLOCK_SECONDS = 2;
-/** Runtimes that wait no longer. Those of a larger platform wait in proportion, up to the next bound: the look of any finds all jobs. */
+/** Up to this number of runtimes, a wait has the length above. With more, it grows in proportion up to the next bound: any runtime's look finds all jobs. */
 const WAITING_AT_PACE = 8;
 const MOST_BLOCK_SECONDS = 8;
 /** Time after its end at which a blocking wait without an answer counts as lost with its connection. */
 const LOST_WAIT_MS = 2000;
-/** A longer wait also counts as lost when Redis has answered no renewal for this many leases, and is checked this many times in a lease. */
+/** A longer wait also counts as lost when Redis has answered no renewal for this many leases. */
 const LOST_LEASES = 1.5;
+/** Number of checks of that in the time of a lease. */
 const CHECKS_PER_LEASE = 2;
 /** Time after the wait at which a fetch without an answer counts as lost. A late answer is worth waiting for: no other runtime gets its jobs for seconds. */
 const LOST_FETCH_MS = 10_000;

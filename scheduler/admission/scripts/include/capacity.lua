@@ -74,7 +74,7 @@ local function writeCounts(a, counts)
   end
 end
 
--- Notes that loads of a runtime tell the free memory of its GPU hosts, or tell it no more.
+-- Lists a runtime among those that report the free memory of its GPU hosts, or takes it off the lists.
 local function noteReporter(a, id, offer, tells)
   for _, pool in ipairs(offer[6]) do
     local _, place, _, process = unpack(pool)
