@@ -32,6 +32,17 @@ export function packageFolder(name: string): string | undefined {
 }
 
 /**
+ * Paths of an installed package: the one that Node finds, and the one without links, since package managers such as pnpm link packages. A
+ * thread that may read these can import the package.
+ */
+export function packagePaths(name: string): readonly string[] {
+  const folder = packageFolder(name);
+  if (folder === undefined)
+    throw new Error(`The package ${name} is not installed. Install this copy's packages again.`);
+  return [...new Set([folder, realpathSync(folder)])];
+}
+
+/**
  * Path of the Node that runs the platform's programs: one that an npm package contains (the same names as in `gateway/cli/bin.js`), else
  * this process's own.
  */

@@ -1,7 +1,7 @@
-import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import { packagePaths } from '#infra/install.ts';
 import { patientTimer } from '../patient-timer.ts';
 import type { Answer, Request, Sent } from './messages.ts';
 import type { Vocabulary } from './vocabulary.ts';
@@ -49,7 +49,7 @@ const CODE = [
   ...['.', '../../gpu-host/protocol', '../../scheduler/functions/schema', '../../package.json'].map((path) =>
     fileURLToPath(new URL(path, import.meta.url)),
   ),
-  dirname(fileURLToPath(import.meta.resolve('@cfworker/json-schema/package.json'))),
+  ...packagePaths('@cfworker/json-schema'),
 ];
 
 /** Pays for freeing what guests need no more. */
@@ -85,7 +85,8 @@ export class WorkerLink {
     this.#worker = new Worker(PROGRAM, {
       name,
       env: {},
-      execArgv: ['--permission', ...CODE.map((path) => `--allow-fs-read=${path}`)],
+      // A thread may not read links to folders, so it does not follow them when it imports a package.
+      execArgv: ['--preserve-symlinks', '--permission', ...CODE.map((path) => `--allow-fs-read=${path}`)],
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MB },
     });
     this.#worker.on('message', (sent: Sent) => this.#answered(sent));

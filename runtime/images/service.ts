@@ -1,7 +1,7 @@
-import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ImagePreparation } from '#gpu-host/models/vision/preparation.ts';
 import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { packagePaths } from '#infra/install.ts';
 import { CallAccount, type CpuBudget } from '../workers/account.ts';
 import { WorkerPool } from '../workers/pool.ts';
 import { MAX_IMAGE_BYTES } from './header.ts';
@@ -38,7 +38,7 @@ const CODE = [
   ...['.', '../workers', '../../gpu-host/protocol', '../../package.json'].map((path) =>
     fileURLToPath(new URL(path, import.meta.url)),
   ),
-  ...['pngjs', 'jpeg-js'].map((name) => dirname(fileURLToPath(import.meta.resolve(`${name}/package.json`)))),
+  ...['pngjs', 'jpeg-js'].flatMap(packagePaths),
 ];
 
 /** Makes the account that counts one inferlet's images. */

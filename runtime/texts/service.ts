@@ -1,8 +1,8 @@
-import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { EncoderShape } from '#gpu-host/models/encoder/tokenizer.ts';
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import { type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { packagePaths } from '#infra/install.ts';
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
 import { Account } from '../workers/account.ts';
 import { type Job, WorkerPool } from '../workers/pool.ts';
@@ -39,13 +39,10 @@ const HEAP_MB = 1024;
 const IDLE_MS = 30_000;
 const PROGRAM = new URL('./worker.ts', import.meta.url);
 const local = (...paths: readonly string[]) => paths.map((path) => fileURLToPath(new URL(path, import.meta.url)));
-const packageAt = (name: string, file: string) => dirname(fileURLToPath(import.meta.resolve(`${name}${file}`)));
 const CODE = [
   ...local('.', '../workers', '../../gpu-host/models', '../../gpu-host/protocol', '../../scheduler/functions'),
   ...local('../../package.json'),
-  ...['zod', '@cfworker/json-schema'].map((name) => packageAt(name, '/package.json')),
-  // These packages do not export package.json; their entry modules are in the folder of the code.
-  ...['@huggingface/jinja', '@huggingface/tokenizers'].map((name) => dirname(packageAt(name, ''))),
+  ...['zod', '@cfworker/json-schema', '@huggingface/jinja', '@huggingface/tokenizers'].flatMap(packagePaths),
 ];
 
 /**

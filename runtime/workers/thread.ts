@@ -50,7 +50,8 @@ export class WorkerThread<Request, Value> {
     this.#worker = new Worker(program, {
       name: noun,
       env: {},
-      execArgv: ['--permission', ...readable.map((path) => `--allow-fs-read=${path}`)],
+      // A thread may not read links to folders, so it does not follow them when it imports a package.
+      execArgv: ['--preserve-symlinks', '--permission', ...readable.map((path) => `--allow-fs-read=${path}`)],
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 8 },
     });
     this.#worker.on('message', (sent: Sent<Value>) => this.#told(sent));
