@@ -102,6 +102,7 @@ describe('encoders of a GPU host', () => {
     const inferlet = open('vectors');
     const texts = [text(20), text(21, 22, 23, 24, 25, 26), text(27, 28), text(29, 30, 31)];
     const vectors = must(await inferlet.encode('small', call(texts)));
+    assert.equal(inferlet.usage.encodedTokens, 20, 'reported before the answer');
     for (const [i, vector] of (await expected(texts)).entries()) {
       for (const [k, value] of vector.entries()) assert.ok(Math.abs(value - (vectors[i * 32 + k] ?? 0)) < 1e-5);
     }
@@ -222,6 +223,7 @@ describe('encoders of a GPU host', () => {
       owner: { tenant: 'a' },
       writer: new FrameWriter(),
       meter: new Meter(() => undefined),
+      writeUsage: () => undefined,
       touched: () => undefined,
       finished: answered.resolve,
     };
@@ -244,6 +246,7 @@ describe('encoders of a GPU host', () => {
     watched.broken = false;
     must(await inferlet.encode('small', call([text(20)])));
     await inferlet.close();
+    assert.equal(inferlet.usage.encodedTokens, 3, 'a batch that failed costs no tokens');
   });
 
   it('end a call that is given up: its texts are not computed, and the others go on', async () => {
@@ -265,6 +268,7 @@ describe('encoders of a GPU host', () => {
     resolve();
     const [expectedVector] = await expected([text(23)]);
     assert.ok(Math.abs((must(await third)[0] ?? 0) - (expectedVector?.[0] ?? 1)) < 1e-5);
+    assert.equal(inferlet!.usage.encodedTokens, 3, 'reported after the batch, for the quota');
     // The device computes the calls that it had begun, and none of those that waited.
     assert.deepEqual(
       watched.batches.slice(before).map(({ length }) => length),
@@ -272,6 +276,43 @@ describe('encoders of a GPU host', () => {
     );
     assert.equal(host.stats().encoders[0]?.waitingCalls, 0);
     await Promise.all([inferlet!.close(), other!.close()]);
+    assert.deepEqual([inferlet!.usage.encodedTokens, other!.usage.encodedTokens], [3, 3]);
+  });
+
+  it('report the tokens of each batch, to the inferlets that ended a call in the middle, too', async () => {
+    const inferlet = open('halfway');
+    const before = watched.batches.length;
+    const stopping = new AbortController();
+    const texts = Array.from({ length: 1000 }, () => text(...new Array<number>(60).fill(20)));
+    const given = inferlet.encode('small', call(texts), stopping.signal);
+    while (inferlet.usage.encodedTokens === 0) await new Promise((next) => setImmediate(next));
+    stopping.abort();
+    assert.equal((await given).tag, 'err');
+    await inferlet.close();
+    const computed = watched.batches.slice(before).flat();
+    assert.ok(computed.length < 1000, `${computed.length} texts were computed`);
+    assert.equal(inferlet.usage.encodedTokens, computed.length * 62);
+  });
+
+  it('report the last batch of an inferlet whose place a newer attempt has taken', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    watched.gate = promise;
+    const attempt = (epoch: number) => connection.openInferlet({ id: 'again', epoch, maxPages: 0, arrival: 1 });
+    const first = attempt(1);
+    const before = watched.batches.length;
+    const calls = [1, 2].map(() => first.encode('small', call(new Array<number[]>(500).fill(text(20)))));
+    while (watched.batches.length === before) await new Promise((next) => setImmediate(next));
+    const second = attempt(2);
+    for (const each of calls) {
+      const outcome = await each;
+      assert.equal(outcome.tag === 'err' && outcome.val.tag, 'terminated');
+    }
+    assert.equal(first.usage.encodedTokens, 0);
+    const closed = first.close();
+    resolve();
+    await Promise.all([closed, second.close()]);
+    const batches = watched.batches.slice(before);
+    assert.deepEqual([batches.length, first.usage.encodedTokens], [1, (batches[0]?.length ?? 0) * 3]);
   });
 
   it('forget an inferlet that ends, and charge it for the batch that it was in', async () => {
@@ -287,6 +328,7 @@ describe('encoders of a GPU host', () => {
     await closed;
     assert.ok(inferlet.usage.gpuUs > 0);
     assert.equal(watched.batches.length, before + 1);
+    assert.equal(inferlet.usage.encodedTokens, (watched.batches.at(-1)?.length ?? 0) * 3);
     assert.equal(host.stats().encoders[0]?.waitingCalls, 0);
   });
 });

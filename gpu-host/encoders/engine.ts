@@ -31,8 +31,10 @@ export interface EncodePort {
   /** Place of the inferlet's workflow among those of its tenant; undefined for an inferlet that marks no calls. */
   readonly query?: number | undefined;
   readonly writer: FrameWriter;
-  /** Pays for the inferlet's device time. */
+  /** Pays for the inferlet's device time, and counts its tokens. */
   readonly meter: Meter;
+  /** Writes the inferlet's usage so far. */
+  writeUsage(): void;
   /** Announces a written result, to be sent with the next flush. */
   touched(): void;
   /** Announces that a call has completed. Too many unread results end the inferlet. */
@@ -140,7 +142,7 @@ export class EncoderEngine {
     this.#wake();
   }
 
-  /** Ends a call of an inferlet with an error. Texts of it in the batch on the device are computed and paid for. */
+  /** Ends a call of an inferlet with an error. Texts of it in the batch on the device are computed and billed. */
   stopCall(port: EncodePort, id: number): void {
     const call = this.#inferlets.get(port)?.byId.get(id);
     if (!call) return;
@@ -233,6 +235,7 @@ export class EncoderEngine {
     else {
       const width = Math.max(...batch.map(lengthOf));
       this.#profile.note(width * batch.length, ms);
+      this.#count(batch);
       for (const [i, pick] of batch.entries()) this.#accept(pick, outcome.values[i] ?? EMPTY);
     }
     const tokens = batch.reduce((sum, pick) => sum + lengthOf(pick), 0);
@@ -240,6 +243,12 @@ export class EncoderEngine {
     this.#counts = { batches: batches + 1, texts: texts + batch.length, tokens: before + tokens, failedCalls };
     this.#computing = new Set();
     for (const tell of this.#ended.splice(0)) tell();
+  }
+
+  /** Bills the texts of a computed batch, those of ended calls and inferlets included. The runtime must know the tokens before it reads an answer. */
+  #count(batch: readonly PickedText<EncodeCall>[]): void {
+    for (const pick of batch) pick.call.port.meter.encoded(lengthOf(pick));
+    for (const port of this.#computing) port.writeUsage();
   }
 
   #accept({ call, index }: PickedText<EncodeCall>, values: Float32Array): void {

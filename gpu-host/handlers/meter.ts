@@ -1,10 +1,11 @@
-/** Usage of one inferlet on this host, on all its models: device time, and held pages over time. */
+/** Usage of one inferlet on this host, on all its models and encoders: device time, held pages over time, and encoded tokens. */
 export class Meter {
   readonly #changed: () => void;
   readonly #now: () => number;
   #deviceNs = 0;
   #pages = 0;
   #pageMs = 0;
+  #encodedTokens = 0;
   /** Time up to which `pageMs` is integrated. */
   #sinceMs: number;
 
@@ -32,6 +33,17 @@ export class Meter {
   get pageMs(): number {
     this.#integrate();
     return this.#pageMs;
+  }
+
+  /** Tokens that encoders computed. */
+  get encodedTokens(): number {
+    return this.#encodedTokens;
+  }
+
+  /** Counts tokens of a batch that an encoder has computed. */
+  encoded(tokens: number): void {
+    this.#encodedTokens += tokens;
+    this.#changed();
   }
 
   charge(ns: number): void {

@@ -21,7 +21,7 @@ withWorkbench('usage', (handler) => {
     const queue = beside.createQueue('tiny');
     await Promise.all([generate(b.inferlet, b.queue, PROMPT, 24), generate(beside, queue, [9, 8, 7], 4)]);
     await Promise.all([b.inferlet.close(), beside.close(), idle.close()]);
-    assert.deepEqual(idle.usage, { gpuUs: 0, pageMs: 0 });
+    assert.deepEqual(idle.usage, { gpuUs: 0, pageMs: 0, encodedTokens: 0 });
     assert.ok(beside.usage.gpuUs > 0 && beside.usage.gpuUs < b.inferlet.usage.gpuUs, 'more computation costs more');
     assert.ok(b.inferlet.usage.pageMs > 0);
   });

@@ -75,7 +75,15 @@ export class DeviceClient {
     return this.#issuer.lost?.val;
   }
 
-  /** Usage last reported by the host: every 250 ms while it changes, every 10 s while the inferlet holds pages, and at its end. */
+  /** False when the host's release does not report the tokens that its encoders compute. */
+  get reportsEncoded(): boolean {
+    return this.#issuer.reportsEncoded;
+  }
+
+  /**
+   * Usage last reported by the host: every 250 ms while it changes, after each batch of an encoder, every 10 s while the inferlet holds pages,
+   * and at its end.
+   */
   get usage(): DeviceUsage {
     return this.#issuer.usage;
   }

@@ -33,6 +33,8 @@ export interface InferletOptions {
   readonly functionName?: string;
   /** W3C trace context, when the inferlet is traced. */
   readonly traceparent?: string;
+  /** Called with the number of further tokens that encoders of the host have computed for the inferlet, until its close has ended. */
+  readonly onEncoded?: (tokens: number) => void;
   /** Called once when the host has taken the inferlet's memory; its pending calls have been answered `terminated` by then. */
   readonly onTerminated?: (termination: Termination) => void;
   /**

@@ -5,7 +5,7 @@ import { DEFAULT_MAX_PRIORITY, DEFAULT_TENANT, type InferletOptions } from './in
 import type { Link, LinkMember, Pending } from './link.ts';
 import { encodeCall, type Operation } from './operations.ts';
 import type { DecodedResult, DeviceUsage, Termination } from './results.ts';
-import { MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST, STOPS_VERSION } from './wire.ts';
+import { ENCODED_VERSION, MAX_ADDRESSES, MAX_FRAME_BYTES, MAX_LIST, STOPS_VERSION } from './wire.ts';
 
 /** A link, or the reason why there is none. */
 export type LinkOrDown = Link | { readonly lost: HandlerError };
@@ -30,6 +30,8 @@ export const TOO_LARGE = handlerError(
  */
 export class Issuer implements LinkMember {
   readonly handle: number;
+  /** False when the host's release does not report the tokens that its encoders compute. */
+  readonly reportsEncoded: boolean;
   #link: Link | undefined;
   #options: InferletOptions;
   #pending = new Set<number>();
@@ -44,10 +46,11 @@ export class Issuer implements LinkMember {
   /** True while the host holds calls of the inferlet. */
   #held = false;
   #closing: Promise<void> | undefined;
-  #usage: DeviceUsage = { gpuUs: 0, pageMs: 0 };
+  #usage: DeviceUsage = { gpuUs: 0, pageMs: 0, encodedTokens: 0 };
 
   constructor(link: LinkOrDown, handle: number, options: InferletOptions) {
     this.handle = handle;
+    this.reportsEncoded = !('writer' in link) || link.version >= ENCODED_VERSION;
     this.#options = options;
     if ('writer' in link && !link.lost) {
       const { id: name, tenant = DEFAULT_TENANT, maxPages, maxPriority = DEFAULT_MAX_PRIORITY, arrival } = options;
@@ -172,7 +175,9 @@ export class Issuer implements LinkMember {
   }
 
   used(usage: DeviceUsage): void {
+    const encoded = usage.encodedTokens - this.#usage.encodedTokens;
     this.#usage = usage;
+    if (encoded > 0) this.#options.onEncoded?.(encoded);
   }
 
   held(isHeld: boolean): void {

@@ -164,7 +164,7 @@ export class Link {
             decodeTerminated(reader, end, (handle, told) => this.inferlets.get(handle)?.terminated(told));
             return;
           case FRAME.usage:
-            decodeUsage(reader, end, (handle, usage) => this.inferlets.get(handle)?.used(usage));
+            decodeUsage(reader, end, this.version, (handle, usage) => this.inferlets.get(handle)?.used(usage));
             return;
           case FRAME.held:
             decodeHeld(reader, end, (handle, isHeld) => this.inferlets.get(handle)?.held(isHeld));

@@ -22,7 +22,7 @@ import {
   encodeUsage,
 } from './results.ts';
 import { f32, list, record, text, u32 } from './testing/arbitrary.ts';
-import { FRAME, MAX_JSON_BYTES } from './wire.ts';
+import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
 const distribution = fc.array(fc.tuple(u32, f32), { maxLength: 20 }).map((pairs) => ({
@@ -90,16 +90,23 @@ const plain = (values: readonly object[]): unknown => values.map((value) => Obje
 test('usage frames come out as they went in', () => {
   const wide = fc.maxSafeNat();
   fc.assert(
-    fc.property(fc.array(fc.record({ inferlet: u32, gpuUs: wide, pageMs: wide }), { maxLength: 20 }), (told) => {
-      const writer = new FrameWriter();
-      for (const { inferlet, ...usage } of told) assert.equal(encodeUsage(writer, inferlet, usage), true);
-      const seen: object[] = [];
-      new FrameReader().push(writer.take(), (kind, reader, end) => {
-        assert.equal(kind, FRAME.usage);
-        decodeUsage(reader, end, (inferlet, usage) => seen.push({ inferlet, ...usage }));
-      });
-      assert.deepEqual(plain(seen), plain(told));
-    }),
+    fc.property(
+      fc.constantFrom(ENCODED_VERSION - 1, ENCODED_VERSION),
+      fc.array(fc.record({ inferlet: u32, gpuUs: wide, pageMs: wide, encodedTokens: wide }), { maxLength: 20 }),
+      (version, told) => {
+        const [writer, received] = [new FrameWriter(), new FrameReader()];
+        writer.version = version;
+        received.version = version;
+        for (const { inferlet, ...usage } of told) assert.equal(encodeUsage(writer, inferlet, usage), true);
+        const seen: object[] = [];
+        received.push(writer.take(), (kind, reader, end) => {
+          assert.equal(kind, FRAME.usage);
+          decodeUsage(reader, end, version, (inferlet, usage) => seen.push({ inferlet, ...usage }));
+        });
+        const known = told.map((usage) => (version < ENCODED_VERSION ? { ...usage, encodedTokens: 0 } : usage));
+        assert.deepEqual(plain(seen), plain(known));
+      },
+    ),
     { seed: 6, numRuns: 100 },
   );
 });

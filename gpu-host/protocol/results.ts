@@ -1,6 +1,6 @@
 import { type Distribution, FINISH_REASONS, type FinishReason, type RunChunk, type StepResult } from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
-import { FRAME, MAX_JSON_BYTES } from './wire.ts';
+import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
 /** Kinds of results: a reader knows a result's shape without the call. */
@@ -109,20 +109,23 @@ export function encodeTerminated(writer: FrameWriter, inferlet: number, { cause,
   return writer.end();
 }
 
-/** Usage of an inferlet on a host since it was opened, on all its models. */
+/** Usage of an inferlet on a host since it was opened, on all its models and encoders. */
 export interface DeviceUsage {
   /** The inferlet's share of the device's time, microseconds. */
   readonly gpuUs: number;
   /** Integral of held pages over time, page-milliseconds. */
   readonly pageMs: number;
+  /** Tokens that encoders computed; 0 from a host of a version before `ENCODED_VERSION`. */
+  readonly encodedTokens: number;
 }
 
 /** The frame that reports an inferlet's usage so far, in whole numbers. */
-export function encodeUsage(writer: FrameWriter, inferlet: number, { gpuUs, pageMs }: DeviceUsage): boolean {
+export function encodeUsage(writer: FrameWriter, inferlet: number, usage: DeviceUsage): boolean {
   writer.begin(FRAME.usage);
   writer.put(inferlet);
-  writer.putWide(gpuUs);
-  writer.putWide(pageMs);
+  writer.putWide(usage.gpuUs);
+  writer.putWide(usage.pageMs);
+  if (writer.version >= ENCODED_VERSION) writer.putWide(usage.encodedTokens);
   return writer.end();
 }
 
@@ -177,10 +180,11 @@ export function decodeTerminated(
   }
 }
 
-/** Reads the inferlets of one usage frame's body. */
+/** Reads the inferlets of one usage frame's body, of a connection of this version. */
 export function decodeUsage(
   reader: WordReader,
   end: number,
+  version: number,
   handle: (inferlet: number, usage: DeviceUsage) => void,
 ): void {
   while (!reader.done) {
@@ -188,8 +192,9 @@ export function decodeUsage(
     const inferlet = reader.u32();
     const gpuUs = reader.wide();
     const pageMs = reader.wide();
+    const encodedTokens = version >= ENCODED_VERSION ? reader.wide() : 0;
     reader.leave(end);
-    handle(inferlet, { gpuUs, pageMs });
+    handle(inferlet, { gpuUs, pageMs, encodedTokens });
   }
 }
 

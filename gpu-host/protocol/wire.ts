@@ -3,15 +3,19 @@ import type { Versions } from '#scheduler/links/versions.ts';
 
 /**
  * Versions of the frames that this side speaks. Keep the last one beside a new one: machines are upgraded one after another. Version 11 is that
- * of the hellos that state versions; version 12 has the frames `alive`, and 13 the operations `encode-stop` and `stop-queue`.
+ * of the hellos that state versions; version 12 has the frames `alive`, and 13 the operations `encode-stop` and `stop-queue`. Since version 14,
+ * frames `usage` have the tokens that encoders computed.
  */
-export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 13 };
+export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 14 };
 
 /** First version with the frames `alive`. */
 export const ALIVE_VERSION = 12;
 
 /** First version with the operations that end a call before its result. A host of an earlier one computes the call. */
 export const STOPS_VERSION = 13;
+
+/** First version whose frames `usage` have the tokens that encoders computed. */
+export const ENCODED_VERSION = 14;
 
 /**
  * Version of the frames before both sides have agreed on one, the hellos included, and that of a peer whose hello states none. It stays as it

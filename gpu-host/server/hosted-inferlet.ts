@@ -93,8 +93,9 @@ export class HostedInferlet implements ReplyPort, Attempted {
   writeUsage(): void {
     if (!this.#usageChanged && this.meter.pages === 0) return;
     this.#usageChanged = false;
-    const gpuUs = Math.floor(this.meter.deviceNs / 1000);
-    encodeUsage(this.writer, this.handle, { gpuUs, pageMs: Math.floor(this.meter.pageMs) });
+    const { deviceNs, pageMs, encodedTokens } = this.meter;
+    const usage = { gpuUs: Math.floor(deviceNs / 1000), pageMs: Math.floor(pageMs), encodedTokens };
+    encodeUsage(this.writer, this.handle, usage);
     this.#results.touched();
   }
 

@@ -3,6 +3,7 @@ import { after, before, describe, it } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Vectors } from '#wit/generated/host.ts';
+import { NOTHING_COUNTED } from '../lifecycle/attempt-usage.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { failureOf, value } from '../testing/outcome.ts';
@@ -59,7 +60,8 @@ describe('encoding calls of an inferlet', () => {
   });
 
   it('end when the guest drops the future, in the worker or on the device', async () => {
-    const guest = open({ tokens: 1_000_000 });
+    const [guest, quota] = [open({ tokens: 1_000_000 }), 1_000_000];
+    guest.inferlet.tokens.allow(NOTHING_COUNTED, { left: quota, until: null });
     const text = 'the king of france '.repeat(8);
     const { tokens } = value(await embed(guest, [text]));
     const before = await textsEncoded();
@@ -71,7 +73,7 @@ describe('encoding calls of an inferlet', () => {
     // The call waits on the device behind those of many texts.
     const ahead = Array.from({ length: 6 }, () => embed(guest, new Array<string>(256).fill(text)));
     const waiting = guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', ['queen']);
-    const sent = () => guest.inferlet.inputTokens > counted + ahead.length * 256 * tokens;
+    const sent = () => quota - guest.inferlet.tokens.quotaLeft > counted + ahead.length * 256 * tokens;
     while (!sent()) await new Promise((resolve) => setImmediate(resolve));
     TestInferlet.releaseFuture(waiting);
     assert.equal(failureOf(await waiting), 'closed');

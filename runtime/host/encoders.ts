@@ -59,8 +59,11 @@ async function encode(
   const tokens = inputs.tokens.length;
   const overLimit = inferlet.refuseTokens(tokens);
   if (overLimit) return err(overLimit);
-  inferlet.count(tokens, 0);
-  const outcome = await inferlet.device(connection).encode(summary.name, inputs, signal);
+  const device = inferlet.device(connection);
+  const values = device.encode(summary.name, inputs, signal);
+  if (device.reportsEncoded) void inferlet.tokens.encoding(tokens, values);
+  else inferlet.count(tokens, 0);
+  const outcome = await values;
   return outcome.tag === 'ok' ? ok({ size: summary.size, values: outcome.val, tokens, cut }) : outcome;
 }
 

@@ -179,7 +179,10 @@ export class Inferlet {
     this.unread = new UnreadResults(taken());
     this.hooks = hooks;
     this.own = own;
-    const quotaReached = () => this.hooks.quotaReached();
+    const quotaReached = () => {
+      // The device reports its last usage after the end, which it must not change.
+      if (!this.#stopped) this.hooks.quotaReached();
+    };
     this.tokens = new Tokens({
       limit: description.limits.tokens,
       shared: () => own?.shared ?? null,
@@ -248,6 +251,7 @@ export class Inferlet {
       ...(this.own && { sharedPages: this.own.shared.pages }),
       ...(limits.maxPriority !== undefined && { maxPriority: limits.maxPriority }),
       ...(this.hooks.steps && traceparent !== undefined && { traceparent }),
+      onEncoded: (tokens) => this.tokens.encoded(tokens),
       onTerminated: (termination) => this.hooks.terminated(termination),
       onHeld: (isHeld) => this.hooks.held(isHeld),
     });
@@ -316,8 +320,8 @@ export class Inferlet {
     return this.tokens.refuse(wanted);
   }
 
-  /** Usage of all devices, by their last reports. */
-  get deviceUsage(): DeviceUsage {
+  /** Time and pages of all devices, by their last reports. */
+  get deviceUsage(): Omit<DeviceUsage, 'encodedTokens'> {
     let [gpuUs, pageMs] = [0, 0];
     for (const { usage } of this.#devices.values()) {
       gpuUs += usage.gpuUs;

@@ -1,4 +1,5 @@
 import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { EncoderTokens } from './encoder-tokens.ts';
 import type { SharedLimits } from './invocation-services.ts';
 
 export interface TokensOptions {
@@ -40,7 +41,8 @@ export interface CallTokens {
 /**
  * Counts the tokens of one inferlet. Inputs count when a call is made; cacheable inputs and outputs count with the answer. Against the
  * limits, all tokens count from the call on, so that concurrent calls stay within them; tokens that are surely charged count against the
- * quota in the same way. Cacheable inputs that no cache had may exceed the quota: they are counted, and the invocation ends.
+ * quota in the same way. Cacheable inputs that no cache had may exceed the quota: they are counted, and the invocation ends. Inputs of encoders
+ * count when a GPU host reports them as computed; while their call is under way, all of them count against limits and quota.
  */
 export class Tokens {
   readonly #options: TokensOptions;
@@ -52,6 +54,7 @@ export class Tokens {
   #expected = 0;
   /** Cacheable inputs of calls without an answer yet. */
   #unsettled = 0;
+  readonly #encoders = new EncoderTokens();
   /** Most tokens that may be charged to the quota; null for no bound. */
   #quota: number | null = null;
   #until: number | null = null;
@@ -62,7 +65,7 @@ export class Tokens {
   }
 
   get input(): number {
-    return this.#input;
+    return this.#input + this.#encoders.computed;
   }
 
   get output(): number {
@@ -118,10 +121,23 @@ export class Tokens {
     return result;
   }
 
+  /** Counts the inputs of a call of an encoder while it is under way, at most. Returns the same promise, as `during` does. */
+  encoding<T>(inputs: number, result: Promise<Outcome<T>>): Promise<Outcome<T>> {
+    this.#changeEncoders((encoders) => encoders.begin(inputs));
+    void result.then(() => this.#changeEncoders((encoders) => encoders.end(inputs)));
+    return result;
+  }
+
+  /** Counts inputs that a GPU host has computed for calls of its encoders. */
+  encoded(inputs: number): void {
+    this.#changeEncoders((encoders) => encoders.compute(inputs));
+    if (this.#room + this.#encoders.reserved < 0 && !this.#expire()) this.#options.quotaReached();
+  }
+
   /** The error when the inferlet may not request tokens, or null. @param wanted least number of tokens charged */
   refuse(wanted: number): HandlerError | null {
     const { limit, shared } = this.#options;
-    if (this.#input + this.#unsettled + this.#output + this.#expected > limit) {
+    if (this.input + this.#encoders.reserved + this.#unsettled + this.#output + this.#expected > limit) {
       return handlerError('limit-exceeded', `the invocation's ${limit} tokens are used up (manifest: limits.tokens)`);
     }
     const refused = shared()?.refuseTokens();
@@ -139,6 +155,12 @@ export class Tokens {
     if (this.#room < 0 && !this.#expire()) this.#options.quotaReached();
   }
 
+  #changeEncoders(change: (encoders: EncoderTokens) => void): void {
+    const before = this.#encoders.computed + this.#encoders.reserved;
+    change(this.#encoders);
+    this.#options.shared()?.count(this.#encoders.computed + this.#encoders.reserved - before);
+  }
+
   /** Drops the quota once its window has ended, and returns whether it did. Without a new `allow` there is no bound. */
   #expire(): boolean {
     if (this.#until === null || this.#now() < this.#until) return false;
@@ -154,7 +176,7 @@ export class Tokens {
   }
 
   get #charged(): number {
-    return this.#input - this.#cached + this.#output + this.#expected;
+    return this.input + this.#encoders.reserved - this.#cached + this.#output + this.#expected;
   }
 }
 

@@ -128,3 +128,21 @@ export const STEPPING = `
     return JSON.stringify({ left: Number(timeLeft()), child: ending.val });
   }
 `;
+
+/** Embeds texts in calls of 256, all at once, and returns the number of their tokens. Input: `{calls}`. */
+export const EMBEDDING = `
+  import { embed } from 'pie:inferlet/embedding@0.1.0';
+
+  const TEXTS = new Array(256).fill('the king of france '.repeat(12));
+
+  export async function run(input) {
+    const { calls } = JSON.parse(input);
+    let tokens = 0;
+    for (const call of Array.from({ length: calls }, () => embed('', TEXTS))) {
+      const outcome = await call.read();
+      if (outcome.tag === 'err') throw new Error(outcome.val.tag + ': ' + outcome.val.val);
+      tokens += outcome.val.tokens;
+    }
+    return JSON.stringify(tokens);
+  }
+`;

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { GpuHostConnection, type ModelStats } from '#gpu-host/protocol/client.ts';
+import { GpuHostConnection, type GpuHostStats, type ModelStats } from '#gpu-host/protocol/client.ts';
 import { DEFAULT_LIMITS, type Manifest, manifestModels, resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { Retention } from '#scheduler/invocations/retention.ts';
@@ -27,6 +27,8 @@ export interface TestPlatformOptions {
   readonly pageCount?: number;
   /** Further settings of the GPU host's model. */
   readonly gpuModel?: Readonly<Record<string, unknown>>;
+  /** Name of a random encoder on the GPU host. */
+  readonly encoder?: string;
   readonly runtime?: Partial<RuntimeOptions>;
   readonly retention?: Partial<Retention>;
   /** Time in ms that a lease of its runtimes lasts. */
@@ -80,6 +82,7 @@ export class TestPlatform {
       TestGpuHost.start({
         ...(options.pageCount !== undefined && { pages: options.pageCount }),
         ...(options.gpuModel && { settings: options.gpuModel }),
+        ...(options.encoder !== undefined && { encoder: options.encoder }),
       }),
     ]);
     const platform = new TestPlatform(redis, gpuHost, options);
@@ -195,8 +198,17 @@ export class TestPlatform {
 
   /** The GPU host's counters of its model. */
   async gpuStats(): Promise<ModelStats | undefined> {
+    return (await this.#hostStats()).models[0];
+  }
+
+  /** Tokens that the GPU host's encoder has computed. */
+  async tokensEncoded(): Promise<number> {
+    return (await this.#hostStats()).encoders[0]?.tokens ?? 0;
+  }
+
+  async #hostStats(): Promise<GpuHostStats> {
     this.#probe ??= await GpuHostConnection.connect(this.#gpuHost.address);
-    return (await this.#probe.stats()).models[0];
+    return this.#probe.stats();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
+import path from 'node:path';
 import { before, beforeEach, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { deployWith } from '#test/harness/deploy.ts';
+import { deploySource, deployWith, tokensEncoded } from '#test/harness/deploy.ts';
 import { json, readEvents, type StreamEvent, terminal } from '#test/harness/events.ts';
-import { functionsPlatform } from '#test/harness/functions.ts';
-import { type Platform, until } from '#test/harness/platform.ts';
+import { ENCODER, functionsPlatform, RANKER } from '#test/harness/functions.ts';
+import { type Platform, ROOT, until } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
 
 let platform: Platform;
@@ -108,6 +109,44 @@ describe('each quota', () => {
     assert.equal(await used(tenant, 'tokens-per-day'), ran);
     // A step takes two tokens: one input and one output.
     assert.ok(ran > 40 - 2 && ran <= 40, `${ran} of 40`);
+  });
+
+  test('embeddings and scores count for the token quota as far as they were computed, also when their client leaves', async () => {
+    const tenant = await createTenant(platform, `tenant-${++count}`);
+    for (const name of ['openai-embeddings', 'rerank'])
+      await deploySource(platform, path.join(ROOT, 'functions', name), { apiKey: tenant.apiKey });
+    await setQuota(tenant, 'tokens-per-day', 10_000_000);
+    const ask = (route: string, request: object, signal?: AbortSignal) =>
+      tenant.fetch(route, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(request),
+        ...(signal && { signal }),
+      });
+    const encoded = async () => (await tokensEncoded(platform, ENCODER)) + (await tokensEncoded(platform, RANKER));
+    const before = await encoded();
+    const few = await json(await ask('/v1/embeddings', { model: ENCODER, input: ['the king', 'paris'] }));
+    const documents = Array.from({ length: 40 }, (_, i) => `the queen ${i}`);
+    const ranked = await json(await ask('/v1/rerank', { model: RANKER, query: 'who?', documents }));
+    const whole = few.usage.total_tokens + ranked.usage.total_tokens;
+    assert.deepEqual([await used(tenant, 'tokens-per-day'), (await encoded()) - before], [whole, whole]);
+    const leaving = new AbortController();
+    const input = new Array<string>(2048).fill('king '.repeat(60));
+    const left = ask('/v1/embeddings', { model: ENCODER, input }, leaving.signal);
+    const gone = assert.rejects(left, { name: 'AbortError' });
+    await until('a batch was computed', async () => (await encoded()) > before + whole);
+    leaving.abort();
+    await gone;
+    await until('it has ended', async () => {
+      const { invocations } = await json(await tenant.fetch('/v1/invocations'));
+      return invocations.every(({ status }: { status: string }) => status !== 'running' && status !== 'queued');
+    });
+    await until('what was computed is billed', async () => {
+      return (await used(tenant, 'tokens-per-day')) === (await encoded()) - before;
+    });
+    const part = (await used(tenant, 'tokens-per-day')) - whole;
+    assert.ok(part > 0 && part < 2048 * 62, `${part} of ${2048 * 62} tokens`);
+    assert.equal(await usageOf(tenant, ({ inputTokens = 0 }) => inputTokens), whole + part);
   });
 
   test('the GPU time quota ends a running invocation and refuses the next', async () => {

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { findFunction } from '#gateway/cli/function-source.ts';
 import { PieClient } from '#gateway/client/client.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import type { ModelStats } from '#gpu-host/protocol/host.ts';
+import type { GpuHostStats, ModelStats } from '#gpu-host/protocol/host.ts';
 import { loadConfig } from '#infra/config.ts';
 import { openLinkSecurity } from '#infra/links/security.ts';
 import { toMachine } from '#scheduler/links/security.ts';
@@ -82,16 +82,27 @@ export async function statsOn(
   machine: Platform,
   { reset = false, model }: { reset?: boolean; model?: string } = {},
 ): Promise<ModelStats> {
+  const { models } = await hostStats(machine, reset);
+  const stats = model === undefined ? models[0] : models.find(({ name }) => name === model);
+  assert.ok(stats);
+  return stats;
+}
+
+/** Tokens that an encoder has computed, on all GPU hosts. */
+export async function tokensEncoded(platform: Platform, encoder: string): Promise<number> {
+  const read = await Promise.all(platform.hosting.map((machine) => hostStats(machine)));
+  const all = read.flatMap(({ encoders }) => encoders.filter(({ name }) => name === encoder));
+  return all.reduce((sum, { tokens }) => sum + tokens, 0);
+}
+
+async function hostStats(machine: Platform, reset = false): Promise<GpuHostStats> {
   const config = loadConfig(machine.environment);
   const security = config.machine.address === undefined ? undefined : securityOf(machine);
   const connection = await GpuHostConnection.connect(config.gpuHosts[0]?.address ?? '', {
     ...(security && { security: toMachine(security, config.machine.name) }),
   });
   try {
-    const { models } = await connection.stats({ reset });
-    const stats = model === undefined ? models[0] : models.find(({ name }) => name === model);
-    assert.ok(stats);
-    return stats;
+    return await connection.stats({ reset });
   } finally {
     connection.close();
   }

@@ -1,0 +1,166 @@
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, it } from 'node:test';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { ENCODED_VERSION, PROTOCOL_VERSIONS } from '#gpu-host/protocol/wire.ts';
+import type { Vectors } from '#wit/generated/host.ts';
+import { NOTHING_COUNTED } from '../lifecycle/attempt-usage.ts';
+import { TestGpuHost } from '../testing/gpu-host.ts';
+import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
+import { failureOf, value } from '../testing/outcome.ts';
+import { TextService } from '../texts/service.ts';
+
+const TEXT = 'the king of france '.repeat(12);
+/** Texts of many batches. */
+const MANY = new Array<string>(256).fill(TEXT);
+const CALLS = 16;
+
+describe('inputs of encoders', () => {
+  const texts = new TextService({ maxWorkers: 1 });
+  let host: TestGpuHost;
+  let connection: GpuHostConnection;
+  /** Tokens that the host had computed before the test. */
+  let earlier = 0;
+  /** Tokens of `MANY`. */
+  let each = 0;
+  const onHost = async () => (await connection.stats()).encoders[0]?.tokens ?? 0;
+  const computed = async () => (await onHost()) - earlier;
+  const open = (options: TestInferletOptions = {}, to = connection) =>
+    new TestInferlet(to, { services: { texts }, encoders: ['small'], tokens: 10_000_000, ...options });
+  const embed = (guest: TestInferlet, words: readonly string[] = MANY) =>
+    guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', words);
+  const turn = () => new Promise((resolve) => setImmediate(resolve));
+  before(async () => {
+    host = await TestGpuHost.start({ encoder: 'small' });
+    connection = await GpuHostConnection.connect(host.address);
+    const guest = open();
+    each = MANY.length * value(await embed(guest, [TEXT])).tokens;
+    await guest.end();
+  });
+  beforeEach(async () => {
+    earlier = await onHost();
+  });
+  after(async () => {
+    connection.close();
+    await host.stop();
+    await texts.close();
+  });
+
+  /** Calls of many batches, the first of which has been computed. */
+  async function begun(guest: TestInferlet): Promise<Promise<Outcome<Vectors>>[]> {
+    const calls = Array.from({ length: CALLS }, () => embed(guest));
+    while (guest.inferlet.inputTokens === 0) await turn();
+    return calls;
+  }
+
+  /** The outcome of the last call, once all have one: the first calls may have been computed. */
+  const lastOf = async (calls: Promise<Outcome<Vectors>>[]) => (await Promise.all(calls)).at(-1) as Outcome<Vectors>;
+
+  it('are billed with their answer, and not again at the end', async () => {
+    const guest = open();
+    const { tokens } = value(await embed(guest));
+    assert.equal(guest.inferlet.inputTokens, tokens);
+    // The guest drops the future after the batches.
+    const dropped = embed(guest);
+    value(await dropped);
+    TestInferlet.releaseFuture(dropped);
+    await guest.end();
+    assert.deepEqual([guest.inferlet.inputTokens, await computed()], [2 * tokens, 2 * tokens]);
+  });
+
+  it('are billed as far as they were computed when the guest drops the futures in the middle', async () => {
+    const guest = open();
+    const calls = await begun(guest);
+    for (const call of calls) TestInferlet.releaseFuture(call);
+    await Promise.all(calls);
+    await guest.end();
+    const billed = guest.inferlet.inputTokens;
+    assert.equal(billed, await computed());
+    assert.ok(billed < CALLS * each, `${billed} of ${CALLS * each} tokens`);
+  });
+
+  it('are not billed when the guest drops the future before their batch', async () => {
+    const [ahead, behind] = [open(), open()];
+    const calls = await begun(ahead);
+    behind.inferlet.tokens.allow(NOTHING_COUNTED, { left: 2 * each, until: null });
+    const waiting = embed(behind, MANY.slice(0, 8));
+    while (behind.inferlet.tokens.quotaLeft === 2 * each) await turn();
+    TestInferlet.releaseFuture(waiting);
+    assert.equal(failureOf(await waiting), 'closed');
+    for (const call of calls) value(await call);
+    await Promise.all([ahead.end(), behind.end()]);
+    assert.equal(ahead.inferlet.inputTokens + behind.inferlet.inputTokens, await computed());
+    assert.equal(ahead.inferlet.inputTokens, CALLS * each);
+  });
+
+  it('are billed as far as they were computed when their inferlet ends', async () => {
+    const guest = open();
+    const calls = await begun(guest);
+    await guest.end();
+    // A worker may not have tokenized it yet.
+    assert.match(failureOf(await lastOf(calls)) ?? '', /^(cancelled|terminated)$/);
+    const billed = guest.inferlet.inputTokens;
+    assert.equal(billed, await computed());
+    assert.ok(billed < CALLS * each, `${billed} of ${CALLS * each} tokens`);
+  });
+
+  it('are billed as far as they were computed when the host terminates their inferlet', async () => {
+    const guest = open({ id: 'again' });
+    const calls = await begun(guest);
+    const newer = connection.openInferlet({ id: 'again', epoch: 1, maxPages: 0, arrival: 1 });
+    assert.equal(failureOf(await lastOf(calls)), 'terminated');
+    await Promise.all([guest.end(), newer.close()]);
+    const billed = guest.inferlet.inputTokens;
+    assert.equal(billed, await computed());
+    assert.ok(billed < CALLS * each, `${billed} of ${CALLS * each} tokens`);
+  });
+
+  it('take their whole amount of the quota while they are computed', async () => {
+    const guest = open();
+    guest.inferlet.tokens.allow(NOTHING_COUNTED, { left: 1.5 * each, until: null });
+    const first = embed(guest);
+    while (guest.inferlet.tokens.quotaLeft > each) await turn();
+    assert.equal(guest.inferlet.tokens.quotaLeft, 0.5 * each);
+    assert.equal(failureOf(await embed(guest)), 'limit-exceeded');
+    TestInferlet.releaseFuture(first);
+    await first;
+    await guest.end();
+    const billed = await computed();
+    assert.deepEqual([guest.inferlet.inputTokens, guest.inferlet.tokens.quotaLeft], [billed, 1.5 * each - billed]);
+  });
+
+  it('are billed when they are sent to a host of the release before', async () => {
+    const versions = { oldest: PROTOCOL_VERSIONS.oldest, newest: ENCODED_VERSION - 1 };
+    const before = await GpuHostConnection.connect(host.address, { versions });
+    const guest = open({}, before);
+    const { tokens } = value(await embed(guest));
+    assert.equal(guest.inferlet.inputTokens, tokens);
+    const ahead = embed(guest);
+    const dropped = embed(guest);
+    while (guest.inferlet.inputTokens < 3 * tokens) await turn();
+    TestInferlet.releaseFuture(dropped);
+    value(await ahead);
+    await guest.end();
+    assert.equal(guest.inferlet.inputTokens, 3 * tokens);
+    before.close();
+  });
+
+  it('of a host that dies are billed as it reported them last', async () => {
+    const guest = open();
+    const calls = await begun(guest);
+    // Whatever the host computed before it answered was reported to the inferlet before.
+    const known = await computed();
+    await host.restart();
+    assert.equal(failureOf(await lastOf(calls)), 'unavailable');
+    const billed = guest.inferlet.inputTokens;
+    assert.ok(billed >= known && billed < CALLS * each, `${known}, ${billed} of ${CALLS * each} tokens`);
+    await guest.end();
+    assert.equal(guest.inferlet.inputTokens, billed);
+    while (!connection.connected) await new Promise((resolve) => setTimeout(resolve, 10));
+    // The next attempt is billed on its own.
+    const next = open();
+    value(await embed(next));
+    await next.end();
+    assert.deepEqual([next.inferlet.inputTokens, await onHost()], [each, each]);
+  });
+});

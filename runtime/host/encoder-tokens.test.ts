@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { EncoderTokens } from './encoder-tokens.ts';
+import { Tokens } from './tokens.ts';
+
+/** A call, and how much of it a host computes before it ends. */
+const call = fc.record({ tokens: fc.integer({ min: 1, max: 50 }), computed: fc.nat({ max: 50 }) });
+type Call = typeof call extends fc.Arbitrary<infer T> ? T : never;
+
+test('the computed tokens and the reserved ones cover what calls may cost, and all calls at most', () => {
+  fc.assert(
+    fc.property(fc.array(call, { maxLength: 30 }), fc.infiniteStream(fc.nat()), (calls, choices) => {
+      const tokens = new EncoderTokens();
+      const open: { left: number; readonly of: Call }[] = [];
+      let [asked, computed, begun] = [0, 0, 0];
+      const next = (below: number) => Number(choices.next().value) % below;
+      while (begun < calls.length || open.length > 0) {
+        const at = next(open.length + 1);
+        const chosen = open[at];
+        if (!chosen) {
+          const of = calls[begun++];
+          if (!of) continue;
+          tokens.begin(of.tokens);
+          asked += of.tokens;
+          open.push({ left: Math.min(of.tokens, of.computed), of });
+        } else if (chosen.left > 0) {
+          const part = 1 + next(chosen.left);
+          chosen.left -= part;
+          computed += part;
+          tokens.compute(part);
+        } else {
+          tokens.end(chosen.of.tokens);
+          open.splice(at, 1);
+        }
+        assert.equal(tokens.computed, computed);
+        const stillToCome = open.reduce((sum, { left }) => sum + left, 0);
+        assert.ok(tokens.reserved >= stillToCome, 'nothing that may be computed is free');
+        assert.ok(tokens.computed + tokens.reserved <= asked);
+      }
+      assert.equal(tokens.reserved, 0);
+    }),
+    { seed: 11, numRuns: 300 },
+  );
+});
+
+test('a call holds all its tokens of quota, limit and family until it ends, and then those that were computed', async () => {
+  const reached: string[] = [];
+  let family = 0;
+  const count = (more: number) => {
+    family += more;
+  };
+  const tokens = new Tokens({
+    limit: 100,
+    shared: () => ({ count, refuseTokens: () => null }),
+    quotaReached: () => void reached.push('quota'),
+    quotaUnknown: () => undefined,
+  });
+  tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 130, until: null });
+  const { promise, resolve } = Promise.withResolvers<Outcome<null>>();
+  const done = tokens.encoding(120, promise);
+  assert.deepEqual([tokens.input, tokens.quotaLeft, family], [0, 10, 120]);
+  assert.match(tokens.refuse(1)?.val ?? '', /the invocation's 100 tokens/);
+  tokens.encoded(30);
+  assert.deepEqual([tokens.input, tokens.quotaLeft, family], [30, 10, 120]);
+  resolve({ tag: 'err', val: handlerError('closed', 'given up') });
+  await done;
+  assert.deepEqual([tokens.input, tokens.quotaLeft, family], [30, 100, 30]);
+  assert.equal(tokens.refuse(100), null);
+  // Other invocations of the tenant took the rest of the quota while the last batch of the call was computed.
+  tokens.allow({ inputTokens: 30, outputTokens: 0, cachedTokens: 0 }, { left: 5, until: null });
+  tokens.encoded(6);
+  assert.deepEqual([tokens.input, reached], [36, ['quota']]);
+  await tokens.encoding(40, Promise.resolve(ok(null)));
+  tokens.encoded(1000);
+  assert.equal(tokens.input, 160, 'not more than was asked for');
+});

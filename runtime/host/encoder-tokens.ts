@@ -1,0 +1,34 @@
+/**
+ * Tokens of one inferlet's calls of encoders: those that GPU hosts have computed, and those that calls under way may still take. A host reports
+ * what it has computed for all calls together. Of a call that ended early, the number is therefore known only when no other call is under way;
+ * until then the part of the others is estimated too high, but never higher than if all calls were computed whole.
+ */
+export class EncoderTokens {
+  #asked = 0;
+  #underWay = 0;
+  #computed = 0;
+
+  /** Tokens that were computed; never more than were asked for, whatever a host reports. */
+  get computed(): number {
+    return this.#computed;
+  }
+
+  /** Most tokens that the calls under way may still take. */
+  get reserved(): number {
+    return Math.min(this.#underWay, this.#asked - this.#computed);
+  }
+
+  begin(tokens: number): void {
+    this.#asked += tokens;
+    this.#underWay += tokens;
+  }
+
+  /** Ends a call, computed or not. Its host may report tokens of the last batch later. */
+  end(tokens: number): void {
+    this.#underWay -= tokens;
+  }
+
+  compute(tokens: number): void {
+    this.#computed = Math.min(this.#asked, this.#computed + tokens);
+  }
+}
