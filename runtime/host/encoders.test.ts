@@ -2,19 +2,23 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
-import type { Vectors } from '#wit/generated/host.ts';
+import type { Scores, Vectors } from '#wit/generated/host.ts';
 import { NOTHING_COUNTED } from '../lifecycle/attempt-usage.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { failureOf, value } from '../testing/outcome.ts';
 import { TextService } from '../texts/service.ts';
+import { inferletBytes } from './inferlet-bytes.ts';
+
+/** Bytes of results that an inferlet may leave unread. */
+const MAX_UNREAD = 32 * 2 ** 20;
 
 describe('encoding calls of an inferlet', () => {
   const texts = new TextService({ maxWorkers: 1 });
   let host: TestGpuHost;
   let connection: GpuHostConnection;
   before(async () => {
-    host = await TestGpuHost.start({ encoder: 'small' });
+    host = await TestGpuHost.start({ encoder: 'small', reranker: 'ranker' });
     connection = await GpuHostConnection.connect(host.address);
   });
   after(async () => {
@@ -24,7 +28,7 @@ describe('encoding calls of an inferlet', () => {
   });
 
   const open = (options: TestInferletOptions = {}) =>
-    new TestInferlet(connection, { services: { texts }, encoders: ['small'], ...options });
+    new TestInferlet(connection, { services: { texts }, encoders: ['small', 'ranker'], ...options });
   const embed = (guest: TestInferlet, words: readonly string[], name = '') =>
     guest.call<Promise<Outcome<Vectors>>>('embedding', 'embed', name, words);
   const textsEncoded = async () => (await connection.stats()).encoders[0]?.texts;
@@ -80,6 +84,50 @@ describe('encoding calls of an inferlet', () => {
     for (const each of ahead) value(await each);
     value(await embed(guest, ['queen']));
     await guest.end();
+  });
+
+  it('count vectors and scores as unread until the guest has read or dropped them, and refuse more than 32 MiB', async () => {
+    const bytes = inferletBytes();
+    const guest = open({ services: { texts, bytes } });
+    const { unread } = guest.inferlet;
+    const unreadEmbed = (...words: string[]) =>
+      guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', words);
+    const unreadRerank = (...documents: string[]) =>
+      guest.callOnly<Promise<Outcome<Scores>>>('rerank', 'rerank', '', 'who?', documents);
+    const [vectors, scores] = [unreadEmbed('king', 'queen'), unreadRerank('king', 'queen', 'paris')];
+    value(await vectors);
+    value(await scores);
+    assert.equal(unread.bytes, 2 * 32 * 4 + 3 * 4);
+    // Other results leave room for two vectors and two scores.
+    const others = MAX_UNREAD - unread.bytes - 2 * (32 + 1) * 4;
+    unread.count(others);
+    const before = await textsEncoded();
+    // Of two calls under way that fit alone, the device computes both, and the first one has the room.
+    const both = await Promise.all([unreadEmbed('a', 'b'), unreadEmbed('a', 'b')]);
+    assert.deepEqual(both.map(({ tag }) => tag).sort(), ['err', 'ok']);
+    for (const outcome of both)
+      if (outcome.tag === 'err') assert.match(outcome.val.val, /were not read .*; read or drop/);
+    value(await unreadRerank('a', 'b'));
+    assert.equal(unread.bytes, MAX_UNREAD);
+    assert.equal(await textsEncoded(), (before ?? 0) + 4);
+    const billed = guest.inferlet.inputTokens;
+    assert.equal(failureOf(await unreadEmbed('c')), 'limit-exceeded');
+    assert.equal(failureOf(await unreadRerank('c')), 'limit-exceeded');
+    assert.deepEqual(
+      [await textsEncoded(), guest.inferlet.inputTokens],
+      [(before ?? 0) + 4, billed],
+      'they cost nothing',
+    );
+    TestInferlet.releaseFuture(vectors);
+    TestInferlet.releaseFuture(scores);
+    assert.equal(unread.bytes, MAX_UNREAD - 2 * 32 * 4 - 3 * 4);
+    const dropped = unreadEmbed('d');
+    TestInferlet.releaseFuture(dropped);
+    assert.equal(failureOf(await dropped), 'closed');
+    value(await embed(guest, ['e']));
+    assert.equal(unread.bytes, MAX_UNREAD - 2 * 32 * 4 - 3 * 4);
+    await guest.end();
+    assert.equal(bytes.total, 0);
   });
 
   it('leave the queue of the workers when the guest drops their futures', async () => {

@@ -1,12 +1,12 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { EncoderInfo, EncoderKind, Scores, Vectors } from '#wit/generated/host.ts';
-import { withRelease } from '../lowering/future-release.ts';
 import type { GrantedEncoder, Inferlet } from './inferlet.ts';
 import { DROPPED } from './sleepers.ts';
 
 /** Limits of one call, beyond those of the GPU host. A worker takes some hundred milliseconds for so many characters. */
 const MAX_TEXTS = 256;
 const MAX_CHARACTERS = 262_144;
+const VALUE_BYTES = Float32Array.BYTES_PER_ELEMENT;
 
 /** `wit/embedding.wit`. */
 export const embedding = {
@@ -16,13 +16,13 @@ export const embedding = {
     })),
 
   embed: (inferlet: Inferlet, model: string, texts: readonly string[]): Promise<Outcome<Vectors>> =>
-    endedByDrop((signal) => encode(inferlet, signal, 'embedding', model, texts)),
+    unread(inferlet, (signal) => encode(inferlet, signal, 'embedding', model, texts)),
 };
 
 /** `wit/rerank.wit`. */
 export const rerank = {
   rerank: (inferlet: Inferlet, model: string, query: string, documents: readonly string[]): Promise<Outcome<Scores>> =>
-    endedByDrop(async (signal) => {
+    unread(inferlet, async (signal) => {
       const outcome = await encode(inferlet, signal, 'reranker', model, documents, query);
       if (outcome.tag === 'err') return outcome;
       const { values, tokens, cut } = outcome.val;
@@ -30,10 +30,17 @@ export const rerank = {
     }),
 };
 
-/** The outcome of a call whose signal is aborted when the inferlet drops the future. */
-function endedByDrop<T>(call: (signal: AbortSignal) => Promise<Outcome<T>>): Promise<Outcome<T>> {
+/** The outcome of a call whose signal is aborted when the inferlet drops the future. Until then, or until it is read, its values are unread. */
+function unread<T extends Pick<Vectors, 'values'>>(
+  inferlet: Inferlet,
+  call: (signal: AbortSignal) => Promise<Outcome<T>>,
+): Promise<Outcome<T>> {
   const dropped = new AbortController();
-  return withRelease(call(dropped.signal), () => dropped.abort());
+  return inferlet.unread.kept(
+    call(dropped.signal),
+    ({ values }) => values.length * VALUE_BYTES,
+    () => dropped.abort(),
+  );
 }
 
 async function encode(
@@ -49,6 +56,9 @@ async function encode(
   const { summary, connection } = found.val;
   const refused = tooMuch(texts, query);
   if (refused !== null) return err(handlerError('limit-exceeded', refused));
+  // The call would cost tokens before its result is refused.
+  const full = inferlet.unread.refusal(texts.length * summary.size * VALUE_BYTES);
+  if (full) return err(full);
   const user = { ...inferlet.textUser, signal: AbortSignal.any([inferlet.stopping, signal]) };
   const encoded = await inferlet.services.texts.encode(user, summary, texts, query);
   // A worker finishes the texts that it has begun. A device opened now would stay open.

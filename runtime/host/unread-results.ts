@@ -82,9 +82,13 @@ export class UnreadResults {
     this.#taken.close();
   }
 
-  /** Keeps a result that the inferlet can request again, while there is room. */
-  kept<T>(work: Promise<Outcome<T>>, bytesOf: (value: T) => number): Promise<Outcome<T>> {
-    const place = new UnreadResult(this);
+  /**
+   * Keeps a result that the inferlet can request again, while there is room.
+   *
+   * @param onRelease called once, when the inferlet has read the result or dropped its future
+   */
+  kept<T>(work: Promise<Outcome<T>>, bytesOf: (value: T) => number, onRelease?: () => void): Promise<Outcome<T>> {
+    const place = new UnreadResult(this, onRelease);
     return place.of(
       work.then((outcome) => {
         const refused = outcome.tag === 'ok' ? place.offer(bytesOf(outcome.val)) : null;

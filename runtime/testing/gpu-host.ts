@@ -25,6 +25,8 @@ export interface TestGpuHostOptions {
   readonly adapter?: string;
   /** Serves a random encoder of this name, which makes vectors. */
   readonly encoder?: string;
+  /** Serves a random encoder of this name, which scores documents. */
+  readonly reranker?: string;
 }
 
 /** A GPU host of a single test: a process, on a socket in a temporary directory. */
@@ -47,9 +49,10 @@ export class TestGpuHost {
       adapters.push({ name: options.adapter, source: `file:${join(directory, 'adapter')}` });
     }
     const encoders = [];
-    if (options.encoder !== undefined) {
-      const { directory: source } = await randomEncoder(join(directory, 'encoder'), { kind: 'embedding' }, 9);
-      encoders.push({ name: options.encoder, kind: 'embedding', source: `file:${source}`, threads: 1 });
+    for (const [kind, name] of [['embedding', options.encoder] as const, ['reranker', options.reranker] as const]) {
+      if (name === undefined) continue;
+      const { directory: source } = await randomEncoder(join(directory, kind), { kind }, 9);
+      encoders.push({ name, kind, source: `file:${source}`, threads: 1 });
     }
     const config = {
       name: 'gpu-host-1',

@@ -3,8 +3,8 @@
 
 /**
  * Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The
- * arguments of these calls may hold 32 MiB, and their unread results 32 MiB. A further call fails with `limit-exceeded` until the inferlet
- * reads or drops some results.
+ * arguments of these calls may hold 32 MiB, and their unread results, together with unread vectors and scores, 32 MiB. A further call fails
+ * with `limit-exceeded` until the inferlet reads or drops some results.
  */
 declare module 'pie:inferlet/types@0.1.0' {
   /** A WIT `result` inside a future. (One that a function returns at once is thrown instead: see Thrown.) */

@@ -82,8 +82,8 @@ static inline pie_string pie_text(const pie_buffer *buffer) { return (pie_string
 
 /* ---- types --------------------------------------------------------------------------------------------------------- */
 /* Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The
- * arguments of these calls may hold 32 MiB, and their unread results 32 MiB. A further call fails with `limit-exceeded` until the inferlet
- * reads or drops some results. */
+ * arguments of these calls may hold 32 MiB, and their unread results, together with unread vectors and scores, 32 MiB. A further call fails
+ * with `limit-exceeded` until the inferlet reads or drops some results. */
 
 /* Reason of a failed call. The text says what happened and what to do. Programs match on the case. */
 enum {

@@ -10,7 +10,7 @@ export const reference: ContractReference = {
   {
    "name": "types",
    "id": "pie:inferlet/types@0.1.0",
-   "docs": "Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The\narguments of these calls may hold 32 MiB, and their unread results 32 MiB. A further call fails with `limit-exceeded` until the inferlet\nreads or drops some results.",
+   "docs": "Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The\narguments of these calls may hold 32 MiB, and their unread results, together with unread vectors and scores, 32 MiB. A further call fails\nwith `limit-exceeded` until the inferlet reads or drops some results.",
    "needs": "Always there.",
    "types": [
     {
