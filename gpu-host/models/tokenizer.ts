@@ -211,7 +211,8 @@ function createEncoders(json: z.infer<typeof tokenizerSchema>): {
   literal: HuggingFaceTokenizer;
 } {
   try {
-    const whole = { ...json, pre_tokenizer: json.pre_tokenizer ?? wordSplit(json.model) };
+    const split = json.pre_tokenizer === null ? wordSplit(json.model) : withAllDigits(json.pre_tokenizer);
+    const whole = { ...json, pre_tokenizer: split };
     const recognising = new HuggingFaceTokenizer(whole, {});
     const ordinary = json.added_tokens.filter(({ special }) => !special);
     const literal = new HuggingFaceTokenizer(
@@ -258,6 +259,19 @@ function putsSpecialFirst(postProcessor: unknown): boolean | undefined {
     const { type, single = [] } = processorSchema.safeParse(each).data ?? {};
     return type === 'TemplateProcessing' && specialSchema.safeParse(single[0]).success;
   });
+}
+
+const digitsSchema = z.looseObject({ type: z.literal('Digits'), individual_digits: z.boolean().default(false) });
+const splitsSchema = z.looseObject({ type: z.literal('Sequence'), pretokenizers: z.array(z.unknown()) });
+
+/** A pre-tokenizer whose `Digits` split at numbers of all scripts, as those of the Rust library do: the library splits at 0 to 9 only. */
+function withAllDigits(preTokenizer: unknown): unknown {
+  const sequence = splitsSchema.safeParse(preTokenizer).data;
+  if (sequence) return { ...sequence, pretokenizers: sequence.pretokenizers.map(withAllDigits) };
+  const digits = digitsSchema.safeParse(preTokenizer).data;
+  if (!digits) return preTokenizer;
+  const Regex = digits.individual_digits ? '\\p{N}' : '\\p{N}+';
+  return { type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false };
 }
 
 /**

@@ -183,7 +183,8 @@ function byteLevelTokenizer({ pre = '', merges }: Keys, pieces: readonly Piece[]
     normalizer: rules.normalizer ?? null,
     pre_tokenizer: rules.split,
     post_processor: null,
-    decoder: { type: 'ByteLevel' },
+    // The Rust library reads no `ByteLevel` without its fields.
+    decoder: GPT2_WORDS,
     model: {
       type: 'BPE',
       unk_token: null,
