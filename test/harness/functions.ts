@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { after } from 'node:test';
 import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
+import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { randomVisionModel } from '#gpu-host/models/vision/random-model.ts';
 import type { ModelStats } from '#gpu-host/protocol/host.ts';
@@ -18,6 +19,9 @@ export const STORIES_8BIT = 'stories15m-8bit';
 /** A tiny random model (context length 64, one token per byte, an adapter `other`), and the same model on the float64 reference backend. */
 export const TINY = 'tiny';
 export const TINY_REFERENCE = 'tiny-reference';
+/** Writes and loads the tiny model. */
+export const tinyModel = (directory: string): Promise<LoadedModel> =>
+  randomModel(directory, { vocabularySize: 259, contextLength: 64 }, 5);
 /** A tiny random model with a vision encoder. */
 const TINY_VISION = 'tiny-vision';
 /** Tiny random encoders: one for vectors, one for scores. */
@@ -88,7 +92,7 @@ export function functionsPlatform(): Promise<Platform> {
 async function start(): Promise<Platform> {
   const home = await newHome();
   const tiny = path.join(home, 'tiny-model');
-  const model = await randomModel(tiny, { vocabularySize: 259, contextLength: 64 }, 5);
+  const model = await tinyModel(tiny);
   await randomAdapter(`${tiny}-adapter`, model.config, 8);
   await randomVisionModel(`${tiny}-vision`, { text: { vocabularySize: 320 } }, 7);
   await randomEncoder(`${tiny}-encoder`, { kind: 'embedding' }, 7);

@@ -1,0 +1,108 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { Backend } from '#gpu-host/backends/backend.ts';
+import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
+import { range, run, sequence, wholeVocabulary } from '#gpu-host/backends/testing/scenario.ts';
+import { tinyModel } from './functions.ts';
+
+/** Ids of the tiny model before those of the bytes. */
+const BYTES_FROM = 3;
+const BEGIN = 1;
+
+/** Tokens of a text of the tiny model, after the token that begins it. */
+export const tinyTokens = (text: string): number[] => [BEGIN, ...Buffer.from(text).map((byte) => byte + BYTES_FROM)];
+
+/** Logarithm of each token's probability. */
+export type Row = Float32Array;
+
+export function likeliest(row: Row): number {
+  return row.indexOf(row.reduce((a, b) => Math.max(a, b)));
+}
+
+/**
+ * The keys and values of a text in the tiny model's float64 backend. The test says which stay: no code of the library, the runtime or the GPU
+ * host takes part.
+ */
+export class ReferenceText implements AsyncDisposable {
+  readonly #backend: Backend;
+  readonly #directory: string;
+  #length = 0;
+
+  private constructor(backend: Backend, directory: string) {
+    this.#backend = backend;
+    this.#directory = directory;
+  }
+
+  static async open(): Promise<ReferenceText> {
+    const directory = await mkdtemp(path.join(tmpdir(), 'pie-reference-'));
+    return new ReferenceText(
+      await createReferenceBackend(await tinyModel(directory), { pageSize: 16, pageCount: 8 }),
+      directory,
+    );
+  }
+
+  /** Number of tokens held. */
+  get length(): number {
+    return this.#length;
+  }
+
+  /** Computes tokens after those held; a row of probabilities for each. */
+  async add(tokens: readonly number[]): Promise<Row[]> {
+    const { config } = this.#backend;
+    const context = range(0, this.#length);
+    const writes = range(this.#length, this.#length + tokens.length);
+    const output = wholeVocabulary(config, tokens.length);
+    const [found] = await run(this.#backend, sequence(config, Uint32Array.from(tokens), { context, writes, output }));
+    this.#length += tokens.length;
+    return tokens.map((_, i) => found!.subarray(i * config.vocabularySize, (i + 1) * config.vocabularySize));
+  }
+
+  /** Keeps some of the held tokens, which move together. */
+  keep(indices: readonly number[]): void {
+    const shifts = Int32Array.from(indices, (index, i) => i - index);
+    this.#backend.copySlots(Uint32Array.from(indices), range(0, indices.length), shifts);
+    this.#length = indices.length;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#backend.dispose();
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+}
+
+export interface Read {
+  readonly perplexity: number;
+  readonly written: readonly number[];
+  /** Tokens in sight at the end, the last one, which is not computed, included. */
+  readonly held: readonly number[];
+}
+
+/** Reads a text with its first and last tokens in sight, and continues it greedily. The window moves after `slack` tokens past it. */
+export async function readWindowed(
+  text: string,
+  bounds: { readonly sink: number; readonly window: number; readonly slack: number; readonly maxTokens: number },
+): Promise<Read> {
+  const { sink, window, slack, maxTokens } = bounds;
+  await using reference = await ReferenceText.open();
+  const tokens = tinyTokens(text);
+  let held: number[] = [];
+  let surprise = 0;
+  let row: Row | undefined;
+  const written: number[] = [];
+  for (let i = 0; i < tokens.length + maxTokens; i++) {
+    const token = tokens[i] ?? likeliest(row!);
+    if (i >= tokens.length) written.push(token);
+    else if (row) surprise -= row[token]!;
+    held.push(token);
+    if (written.length === maxTokens) break;
+    if (held.length > sink + window + slack) {
+      const isKept = (at: number) => at < sink || at >= held.length - window;
+      // The last token is not computed yet.
+      reference.keep([...Array(held.length - 1).keys()].filter(isKept));
+      held = held.filter((_, at) => isKept(at));
+    }
+    [row] = await reference.add([token]);
+  }
+  return { perplexity: Math.exp(surprise / (tokens.length - 1)), written, held };
+}
