@@ -68,6 +68,19 @@ describe('logs of invocations filtered by status', () => {
     assert.deepEqual(asked, []);
   });
 
+  it('go on after the last event of a reader that comes back, not after the beginning that its address names', async () => {
+    const logs = async (query: string, headers = {}): Promise<{ message: string; cursor: string }[]> => {
+      const authorization = `Bearer ${platform.apiKey}`;
+      const url = `${platform.url}/v1/functions/f/logs?status=failed${query}`;
+      const response = await fetch(url, { headers: { authorization, ...headers } });
+      return ((await response.json()) as { logs: [] }).logs;
+    };
+    const [first, second, third] = await logs('');
+    assert.ok(first && second && third);
+    assert.deepEqual(await logs(`&after=${first.cursor}`), [second, third]);
+    assert.deepEqual(await logs(`&after=${first.cursor}`, { 'last-event-id': second.cursor }), [third]);
+  });
+
   it('are no longer searched after the reader leaves', async () => {
     const leave = new AbortController();
     const { statuses } = source;

@@ -48,6 +48,19 @@ it('bounds the results that the inferlets of a tenant have not read, until they 
   assert.equal(shared.total, 16 * MIB);
 });
 
+it('takes a single result of any size, and each that was dropped', () => {
+  const unread = new UnreadResults(takenBytes(inferletBytes(256 * MIB), 'one'));
+  const large = new UnreadResult(unread);
+  assert.equal(large.offer(33 * MIB), null);
+  const dropped = new UnreadResult(unread);
+  assert.equal(dropped.offer(1)?.tag, 'limit-exceeded');
+  dropped.release();
+  assert.equal(dropped.offer(1), null);
+  assert.equal(unread.bytes, 33 * MIB);
+  large.release();
+  assert.equal(unread.bytes, 0);
+});
+
 it("bounds the grammar calls and the accepted tokens of a tenant's inferlets", () => {
   const shared = inferletBytes(8 * MIB);
   const open = () => new GrammarAccount(ENDLESS, takenBytes(shared, 'many'));
