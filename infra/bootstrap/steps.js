@@ -51,7 +51,7 @@ const SHARED = [...tests(1), '--test-isolation=none'];
 const HURRIED = 'flood|pressure|releases';
 /** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
 export const PLAIN =
-  'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|stalled-client|traits|typed-errors|worker';
+  'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|worker';
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'documents', 'fuzz', 'oracles', 'telemetry'];
 
