@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
@@ -34,6 +35,29 @@ function alternatives(pattern: string): string[] {
 test('every pattern of a step matches a file, and so does each of its alternatives', () => {
   for (const { title, files = [] } of ALL)
     for (const pattern of files.flatMap(alternatives)) assert.notDeepEqual(found(pattern), [], `${title}: ${pattern}`);
+});
+
+/** Limits of each step with tests, as another process reads them: minutes of the step, and of one file. */
+function limitsOf(all: string): (readonly [title: string, minutes: number, fileMinutes: number])[] {
+  const program = `import { STEPS } from ${JSON.stringify(new URL('./steps.js', import.meta.url))}; console.log(JSON.stringify(STEPS))`;
+  const env = { ...process.env, PIE_TEST_ALL: all };
+  const steps: Step[] = JSON.parse(
+    execFileSync(process.execPath, ['--input-type=module', '--eval', program], { env, encoding: 'utf8' }),
+  );
+  return steps.flatMap(withOthers).flatMap(({ title, minutes, args, files }) => {
+    const limit = args.find((arg) => arg.startsWith('--test-timeout='))?.split('=')[1];
+    return files ? [[title, minutes, Number(limit) / 60_000] as const] : [];
+  });
+}
+
+test('each step with tests and each of its files has a limit, ten times as long for npm run test:all', () => {
+  const usual = limitsOf('');
+  assert.equal(usual.length, ALL.filter(({ files }) => files).length);
+  for (const [title, minutes, file] of usual) assert.ok(minutes <= 25 && file > 0 && file <= 8, title);
+  assert.deepEqual(
+    limitsOf('1'),
+    usual.map(([title, minutes, file]) => [title, 10 * minutes, 10 * file]),
+  );
 });
 
 test('only the steps that share a platform run files that ask for it', () => {
