@@ -162,7 +162,13 @@ export class ModelEngine {
     this.#spaces = new ModelSpaces({ memory, registry, batcher, adapters: context.adapters, bytes });
     this.#maker = {
       context,
-      names: namedPages(this.registry, this.memory, this.#gaps),
+      names: namedPages(
+        {
+          ...{ registry, memory, copies: bytes.copies },
+          maker: model.kv && { fingerprint: model.kv.fingerprint, pageSize, pageBytes },
+        },
+        this.#gaps,
+      ),
       gaps: this.#gaps,
       resume: (run) => {
         const { space } = run.hostQueue;

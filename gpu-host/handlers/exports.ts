@@ -69,7 +69,7 @@ export abstract class NamedPagesCall extends InstantCall {
 }
 
 /** @throws CallFault `limit-exceeded` */
-function checkMappable(pages: number): void {
+export function checkMappable(pages: number): void {
   if (pages > MAX_IMPORT_PAGES)
     throw fault('limit-exceeded', `${pages} pages have the name; ${MAX_IMPORT_PAGES} can be mapped at once`);
 }

@@ -4,6 +4,7 @@ import { AdapterCall } from './adapter-call.ts';
 import { AdapterHold } from './adapter-hold.ts';
 import { type Outputs, RefusedCall, synchronizeCall } from './barrier.ts';
 import type { HostCall, ModelContext } from './call.ts';
+import { CopyCall, SendCall } from './copies.ts';
 import { EmbedImageCall } from './embed-image.ts';
 import { ExportCall } from './exports.ts';
 import { FileCall } from './files.ts';
@@ -83,6 +84,17 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
     case 'file-remove':
     case 'file-list':
       return new FileCall(queue, id, operation, maker.names);
+    case 'name-version':
+    case 'send-begin':
+    case 'send-piece':
+    case 'send-end':
+      return new SendCall(queue, id, operation, maker.names);
+    case 'copy-begin':
+    case 'copy-piece':
+    case 'copy-end':
+    case 'copy-drop':
+    case 'copy-map':
+      return new CopyCall(queue, id, operation, maker.names);
     case 'list-adapters':
     case 'load-adapter':
       return new AdapterCall(queue, id, operation, context.adapters);

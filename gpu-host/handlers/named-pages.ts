@@ -1,4 +1,6 @@
+import type { Copies } from '../memory/copies.ts';
 import type { DeviceMemory } from '../memory/device-memory.ts';
+import type { Maker } from '../memory/registry/entry.ts';
 import type { PageRegistry } from '../memory/registry/registry.ts';
 import type { Requester } from '../memory/registry/snapshot.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
@@ -9,14 +11,21 @@ import type { StepGaps } from './step-gaps.ts';
 export interface NamedPages {
   readonly registry: PageRegistry<PageSnapshot>;
   readonly memory: DeviceMemory;
+  /** Copies of other hosts' pages. */
+  readonly copies: Copies;
+  /** The model, for pages that go from host to host; undefined when the host has no fingerprint of it. */
+  readonly maker: Maker | undefined;
   /** The turns on the device of an inferlet, and its way to bring pages back from disk. The inferlet pays, even after its end. */
   requesterOf(space: ModelSpace): Requester<PageSnapshot>;
 }
 
-export function namedPages(registry: PageRegistry<PageSnapshot>, memory: DeviceMemory, gaps: StepGaps): NamedPages {
+export function namedPages(
+  parts: Pick<NamedPages, 'registry' | 'memory' | 'copies' | 'maker'>,
+  gaps: StepGaps,
+): NamedPages {
+  const { memory } = parts;
   return {
-    registry,
-    memory,
+    ...parts,
     requesterOf: (space) => ({
       tenant: space.owner.tenant,
       get hasEnded() {

@@ -1,6 +1,7 @@
 import { totalmem } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
 import { Shares } from '#scheduler/policies/shares.ts';
+import { Copies } from './copies.ts';
 
 /**
  * Memory of the process that inferlets take besides pages. Tenants share it: the limits of one inferlet alone would let a tenant with many
@@ -11,9 +12,21 @@ export interface HostBytes {
   readonly heap: Shares;
   /** Values of states and images, outside the heap. */
   readonly values: Shares;
+  /** Copies of pages of other hosts, outside the heap. */
+  readonly copies: Copies;
 }
 
-/** Memory for `heapBytes` and `valueBytes`; a quarter of the heap's limit, and of the machine's memory, by default. */
-export function hostBytes(heapBytes = getHeapStatistics().heap_size_limit / 4, valueBytes = totalmem() / 4): HostBytes {
-  return { heap: new Shares(heapBytes), values: new Shares(valueBytes) };
+/** Most bytes of copies by default; a tenant alone may have half. */
+const COPY_BYTES = 1024 ** 3;
+
+/**
+ * Memory for `heapBytes` and `valueBytes`; a quarter of the heap's limit, and of the machine's memory, by default.
+ * @param copyBytes of copies; 1 GiB by default, or an eighth of the machine's memory if that is less
+ */
+export function hostBytes(
+  heapBytes = getHeapStatistics().heap_size_limit / 4,
+  valueBytes = totalmem() / 4,
+  copyBytes = Math.min(COPY_BYTES, totalmem() / 8),
+): HostBytes {
+  return { heap: new Shares(heapBytes), values: new Shares(valueBytes), copies: new Copies(copyBytes) };
 }

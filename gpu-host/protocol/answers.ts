@@ -26,6 +26,10 @@ export function floatOf(result: DecodedResult): Outcome<number> | undefined {
   return value === undefined ? undefined : ok(value);
 }
 
+export function bytesOf(result: DecodedResult): Outcome<Uint8Array> | undefined {
+  return result.kind === 'bytes' ? ok(result.bytes) : undefined;
+}
+
 export function jsonOf<T>(result: DecodedResult): Outcome<T> | undefined {
   return result.kind === 'text' ? ok(JSON.parse(result.text) as T) : undefined;
 }

@@ -52,6 +52,31 @@ export const TIERS = ['device', 'memory', 'disk'] as const satisfies readonly Ti
 /** A residency as it travels: JSON has no numbers of 64 bits. */
 export type WireResidency = Omit<Residency, 'bytes'> & { readonly bytes: number };
 
+/** The content that a name has now. */
+export interface NameVersion {
+  /** Random text, which no other content has: a save, or a restart of the host, gives another one. */
+  readonly version: string;
+}
+
+/** The model that made pages, and their layout: only pages of an equal maker can be used. */
+export interface PagesMaker {
+  /** `Fingerprint.hash` of the model. */
+  readonly fingerprint: string;
+  /** Slots of a page. */
+  readonly pageSize: number;
+  /** Bytes of the keys and values of a page. */
+  readonly pageBytes: number;
+}
+
+/** Pages that a host has frozen and sends piece by piece. */
+export interface SentPages extends PagesMaker {
+  /** Names the sending in later calls of the inferlet. */
+  readonly sending: number;
+  readonly pages: number;
+  /** Bytes of all pieces together. */
+  readonly bytes: number;
+}
+
 /** Maximum pages that a tenant holds on one host, as read at some time. */
 export interface TenantLimit {
   /** Null for no limit. */

@@ -169,6 +169,11 @@ export class GpuHostConnection {
     return this.#hello?.encoders ?? [];
   }
 
+  /** Version of the protocol that both sides speak; 0 while the host cannot be reached. */
+  get version(): number {
+    return this.#link?.version ?? 0;
+  }
+
   /** True when calls can reach a host now. */
   get connected(): boolean {
     return this.#link !== undefined;

@@ -263,6 +263,11 @@ export class DeviceClient {
     return this.#import(queue, (first) => ({ op: 'file-open', first, name, write, functionName }));
   }
 
+  /** Maps the pages of a copy that the host keeps of another host's pages. */
+  mapCopy(queue: number, version: string): Promise<Outcome<Imported>> {
+    return this.#import(queue, (first) => ({ op: 'copy-map', first, version }));
+  }
+
   /** Sets whether the inferlet waits for something other than the device: its pages may then be swapped out. Any call ends the wait. */
   setWaiting(waiting: boolean): void {
     this.#issuer.setWaiting(waiting);

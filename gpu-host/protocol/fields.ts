@@ -12,7 +12,7 @@ import {
 } from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
 import type { KeptList } from './page-lists.ts';
-import { MAX_ADDRESSES, MAX_LIST, MAX_PIXEL_BYTES, NO_PAGE_LIMIT, STEP_OUTPUT } from './wire.ts';
+import { MAX_ADDRESSES, MAX_LIST, MAX_PIXEL_BYTES, NO_PAGE_LIMIT, PIECE_BYTES, STEP_OUTPUT } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
 /** The form of one field of a call on the wire. Reading checks the form only; handlers check the values. */
@@ -72,6 +72,12 @@ export const pagesOfContext: Field<Uint32Array> = {
 export const pixels: Field<Uint8Array> = {
   put: (writer, value) => writer.putBytes(value),
   read: (reader) => reader.bytes(MAX_PIXEL_BYTES),
+};
+
+/** A piece of pages on their way to another host. */
+export const piece: Field<Uint8Array> = {
+  put: (writer, value) => writer.putBytes(value),
+  read: (reader) => reader.bytes(PIECE_BYTES),
 };
 
 export const flag: Field<boolean> = {

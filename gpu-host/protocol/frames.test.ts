@@ -55,6 +55,7 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
   [fields.contextPages, list],
   [fields.pagesOfContext, list],
   [fields.pixels, fc.uint8Array({ maxLength: 40 })],
+  [fields.piece, fc.uint8Array({ maxLength: 40 })],
   [fields.flag, fc.boolean()],
   [fields.mask, mask],
   [fields.rights, fc.constantFrom(...FILE_RIGHTS)],

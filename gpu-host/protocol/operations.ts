@@ -1,5 +1,15 @@
-import { type Answer, distributionOf, doneOf, floatOf, floatsOf, jsonOf, residencyOf, stepOf } from './answers.ts';
-import type { AdapterInfo, ExportInfo, FileInfo } from './calls.ts';
+import {
+  type Answer,
+  bytesOf,
+  distributionOf,
+  doneOf,
+  floatOf,
+  floatsOf,
+  jsonOf,
+  residencyOf,
+  stepOf,
+} from './answers.ts';
+import type { AdapterInfo, ExportInfo, FileInfo, NameVersion, SentPages } from './calls.ts';
 import { ProtocolFault } from './errors.ts';
 import {
   addresses,
@@ -16,6 +26,7 @@ import {
   mask,
   optionalText,
   pagesOfContext,
+  piece,
   pixels,
   putAll,
   readAll,
@@ -182,6 +193,26 @@ export const OPERATIONS = {
   encode: row(53, { encoder: u32, tokens: list, lengths: list, firsts: list }),
   /** Ends the `encode` that the header's id names, if it is not over: its texts are not computed, and it is answered. */
   'encode-stop': row(55, {}),
+  /** The version of an export, or of a KV file that the function may read. */
+  'name-version': row(57, { file: flag, name: text, functionName: text }, jsonOf<NameVersion>),
+  /** Freezes pages, whose bytes the later calls read for another host. */
+  'send-begin': row(58, { pages: addresses }, jsonOf<SentPages>),
+  /** The next `PIECE_BYTES`, or as many as are left. */
+  'send-piece': row(59, { sending: u32 }, bytesOf),
+  /** Ends a sending. Answers the SHA-256 of all pieces, hexadecimal; of an unfinished one, of those that were sent. */
+  'send-end': row(60, { sending: u32 }, jsonOf<string>),
+  /** Makes room for the pieces of `pages` pages that another host sends, to be kept as this version. Answers the number of the copy. */
+  'copy-begin': row(
+    61,
+    { version: text, pages: u32, fingerprint: text, pageSize: u32, pageBytes: wide },
+    jsonOf<number>,
+  ),
+  'copy-piece': row(62, { copy: u32, bytes: piece }, doneOf),
+  /** Checks the copy and keeps it while there is room. */
+  'copy-end': row(63, { copy: u32, checksum: text }, doneOf),
+  'copy-drop': row(64, { copy: u32 }, SENT),
+  /** Maps the pages of a kept copy; `not-found` when there is none of this version. */
+  'copy-map': row(65, { first: u32, version: text }),
 } as const satisfies Record<string, Row<Fields, Answer<unknown> | typeof SENT | undefined>>;
 
 export type OperationName = keyof typeof OPERATIONS;

@@ -9,6 +9,7 @@ import {
   decodeResults,
   decodeTerminated,
   decodeUsage,
+  encodeBytes,
   encodeDistribution,
   encodeDone,
   encodeError,
@@ -50,6 +51,10 @@ test('every result comes out as it went in', () => {
       }).map((value) => ({
         result: { kind: 'run' as const, value },
         encode: (w: FrameWriter, id: number) => encodeRunTokens(w, id, value.tokens, value.finished),
+      })),
+      fc.uint8Array({ maxLength: 40 }).map((bytes) => ({
+        result: { kind: 'bytes' as const, bytes },
+        encode: (w: FrameWriter, id: number) => encodeBytes(w, id, bytes),
       })),
       fc.array(f32, { maxLength: 40 }).map((values) => ({
         result: { kind: 'floats' as const, values: Float32Array.from(values) },

@@ -1,10 +1,20 @@
 import { type Distribution, FINISH_REASONS, type FinishReason, type RunChunk, type StepResult } from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
-import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES } from './wire.ts';
+import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES, PIECE_BYTES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
 /** Kinds of results: a reader knows a result's shape without the call. */
-const RESULT = { done: 0, distribution: 1, step: 2, run: 3, error: 4, floats: 5, imported: 6, text: 7 } as const;
+const RESULT = {
+  done: 0,
+  distribution: 1,
+  step: 2,
+  run: 3,
+  error: 4,
+  floats: 5,
+  imported: 6,
+  text: 7,
+  bytes: 8,
+} as const;
 
 /** One result of the call `id`. A run has many results, the last of which is an error or has `finished`. */
 export type DecodedResult =
@@ -15,7 +25,9 @@ export type DecodedResult =
   | { readonly kind: 'error'; readonly error: HandlerError }
   | { readonly kind: 'floats'; readonly values: Float32Array }
   | ({ readonly kind: 'imported' } & ImportedCounts)
-  | { readonly kind: 'text'; readonly text: string };
+  | { readonly kind: 'text'; readonly text: string }
+  /** A piece of pages; only hosts of `COPIES_VERSION` send it. */
+  | { readonly kind: 'bytes'; readonly bytes: Uint8Array };
 
 /** Counts of an import; its pages are the `pages` addresses from the call's first one on. */
 export interface ImportedCounts {
@@ -90,6 +102,13 @@ export function encodeText(writer: FrameWriter, id: number, text: string): boole
   if (Buffer.byteLength(text) > MAX_JSON_BYTES) return false;
   begin(writer, id, RESULT.text);
   writer.putText(text, MAX_JSON_BYTES);
+  return writer.end();
+}
+
+/** A piece of at most `PIECE_BYTES`. */
+export function encodeBytes(writer: FrameWriter, id: number, bytes: Uint8Array): boolean {
+  begin(writer, id, RESULT.bytes);
+  writer.putBytes(bytes);
   return writer.end();
 }
 
@@ -251,6 +270,8 @@ function decodeResult(reader: WordReader): DecodedResult {
       return { kind: 'imported', pages: reader.u32(), tokens: reader.u32(), nextPosition: reader.u32() };
     case RESULT.text:
       return { kind: 'text', text: reader.text(MAX_JSON_BYTES) };
+    case RESULT.bytes:
+      return { kind: 'bytes', bytes: reader.bytes(PIECE_BYTES) };
     default:
       throw new ProtocolFault('malformed', `unknown result kind ${kind}`);
   }

@@ -3,8 +3,8 @@ import type { Versions } from '#scheduler/links/versions.ts';
 
 /**
  * Versions of the frames that this side speaks. Keep the last one beside a new one: machines are upgraded one after another. Version 11 is that
- * of the hellos that state versions; version 12 has the frames `alive`, and 13 the operations `encode-stop` and `stop-queue`. Since version 14,
- * frames `usage` have the tokens that encoders computed.
+ * of the hellos that state versions; version 12 has the frames `alive`, and 13 the operations `encode-stop` and `stop-queue`. Version 14 has the
+ * operations that carry named pages from one host to another, and frames `usage` with the tokens that encoders computed.
  */
 export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 14 };
 
@@ -16,6 +16,9 @@ export const STOPS_VERSION = 13;
 
 /** First version whose frames `usage` have the tokens that encoders computed. */
 export const ENCODED_VERSION = 14;
+
+/** First version with the operations that carry named pages to another host (`name-version`, `send-…`, `copy-…`). */
+export const COPIES_VERSION = 14;
 
 /**
  * Version of the frames before both sides have agreed on one, the hellos included, and that of a peer whose hello states none. It stays as it
@@ -38,6 +41,9 @@ export const MAX_JSON_BYTES = 1024 * 1024;
 
 /** Maximum bytes of one image's pixels; they go in one frame, with room for the call's header. */
 export const MAX_PIXEL_BYTES = MAX_FRAME_BYTES - 1024;
+
+/** Bytes of each piece of pages that go to another host; the last one may have fewer. */
+export const PIECE_BYTES = 1024 * 1024;
 
 /** Maximum texts of one `encode` call: the host sorts them by their lengths. */
 export const MAX_ENCODED_TEXTS = 4096;

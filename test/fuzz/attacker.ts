@@ -1,3 +1,4 @@
+import type { PagesMaker } from '#gpu-host/protocol/calls.ts';
 import { FRAME } from '#gpu-host/protocol/wire.ts';
 import { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { mutate, mutateReadably } from './mutate.ts';
@@ -14,7 +15,8 @@ export interface Budget {
 
 export interface Target {
   readonly address: string;
-  readonly models: number;
+  /** Makers of the models' pages. */
+  readonly models: readonly PagesMaker[];
   readonly vocabularySize: number;
 }
 
@@ -33,7 +35,7 @@ export async function attack(
 ): Promise<void> {
   for (let connection = 0; budget.left > 0; connection++) {
     const random = Random.of(seed, index * 1_000_003 + connection);
-    const peer = new HostilePeer(target.address, target.models, observations);
+    const peer = new HostilePeer(target.address, target.models.length, observations);
     try {
       await converse(peer, new HostileSession(random, target.models, target.vocabularySize), random, budget);
     } catch (error) {

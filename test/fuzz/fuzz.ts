@@ -8,10 +8,12 @@ import { runInNewContext } from 'node:vm';
 import { OnnxEncoder } from '#gpu-host/backends/onnx/encoder.ts';
 import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
 import type { HostedEncoder } from '#gpu-host/encoders/engine.ts';
+import { hostBytes } from '#gpu-host/memory/host-bytes.ts';
 import type { EncoderKind } from '#gpu-host/models/encoder/config.ts';
 import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { fingerprint } from '#gpu-host/models/fingerprint.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
+import type { PagesMaker } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { DeviceClient } from '#gpu-host/protocol/device-client.ts';
 import { GpuHost, type HostedModel } from '#gpu-host/server/gpu-host.ts';
@@ -87,7 +89,8 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   const encoders = await Promise.all(
     (['embedding', 'reranker'] as const).map((kind) => hostedEncoder(directory, kind)),
   );
-  const host = new GpuHost(models, { encoders });
+  const bytes = hostBytes();
+  const host = new GpuHost(models, { encoders, bytes });
   const address = await host.listen(join(directory, 's'));
   const connections = await Promise.all(models.map(() => GpuHostConnection.connect(address)));
   const neighbours = models.flatMap(({ name }, model) =>
@@ -103,7 +106,7 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   const memory = new MemoryWatch();
   const stalls = monitorEventLoopDelay({ resolution: 10 });
   stalls.enable();
-  const target = { address, models: models.length, vocabularySize: SHAPE.vocabularySize };
+  const target = { address, models: models.map(makerOf), vocabularySize: SHAPE.vocabularySize };
 
   let attacking = true;
   const watch = setInterval(() => {
@@ -152,6 +155,7 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   );
   for (const connection of connections) connection.close();
   problems.push(...(await leftBehind(host)));
+  if (bytes.copies.arriving > 0) problems.push(`${bytes.copies.arriving} bytes of unfinished copies are left`);
   await host.close();
   await Promise.all(
     [...models.map(({ backend }) => backend), ...encoders.map(({ encoder }) => encoder)].map((each) => each.dispose()),
@@ -205,6 +209,11 @@ async function hostedModel(
     kv: { directory: join(directory, 'kv', name), fingerprint: made },
     ...memory,
   };
+}
+
+function makerOf({ backend, kv }: HostedModel): PagesMaker {
+  const { pageSize, pageBytes } = backend;
+  return { fingerprint: kv?.fingerprint.hash ?? '', pageSize, pageBytes };
 }
 
 async function hostedEncoder(directory: string, kind: EncoderKind): Promise<HostedEncoder> {

@@ -1,24 +1,12 @@
-import { FILE_RIGHTS, type TenantLimit, TIERS } from '#gpu-host/protocol/calls.ts';
+import { FILE_RIGHTS, type PagesMaker, type TenantLimit, TIERS } from '#gpu-host/protocol/calls.ts';
 import { type ExportControl, encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
 import { PageLists } from '#gpu-host/protocol/page-lists.ts';
 import { MAX_ENCODED_TEXTS } from '#gpu-host/protocol/wire.ts';
 import type { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { hostileWord, list, mask, sampler, stepOutput, text, word } from './hostile.ts';
+import { hostileCopies } from './hostile-copies.ts';
 import type { Random } from './random.ts';
-
-/** Addresses that this session allocated, including freed ones. */
-interface Addresses {
-  next: number;
-  readonly known: number[];
-}
-
-/** Resources of an inferlet on one model. */
-interface Space {
-  readonly inferlet: number;
-  readonly model: number;
-  readonly pages: Addresses;
-  readonly embeds: Addresses;
-}
+import { type Addresses, emptySpace, grow, type Space } from './space.ts';
 
 interface OpenQueue {
   readonly queue: number;
@@ -37,7 +25,7 @@ const PAGE_SIZE = 8;
  */
 export class HostileSession {
   readonly #random: Random;
-  readonly #models: number;
+  readonly #makers: readonly PagesMaker[];
   readonly #vocabularySize: number;
   readonly #pageLists = new PageLists();
   #queues: OpenQueue[] = [];
@@ -48,9 +36,10 @@ export class HostileSession {
   #lastQueue = 0;
   #lastId = 0;
 
-  constructor(random: Random, models: number, vocabularySize: number) {
+  /** @param makers of the host's models */
+  constructor(random: Random, makers: readonly PagesMaker[], vocabularySize: number) {
     this.#random = random;
-    this.#models = models;
+    this.#makers = makers;
     this.#vocabularySize = vocabularySize;
   }
 
@@ -88,7 +77,7 @@ export class HostileSession {
   /** Opens a queue, often with some memory. */
   #openQueue(writer: FrameWriter, inferlet: number): void {
     const queue = ++this.#lastQueue;
-    const model = this.#random.below(this.#models);
+    const model = this.#random.below(this.#makers.length);
     this.#put(writer, inferlet, queue, 0, { op: 'create-queue', model });
     const known = this.#queues.find(({ space }) => space.inferlet === inferlet && space.model === model);
     const space = known?.space ?? emptySpace(inferlet, model);
@@ -220,7 +209,8 @@ export class HostileSession {
         return;
       case 26:
       case 27:
-        this.#registry(writer, inferlet, queue, id);
+        if (random.once(2)) this.#registry(writer, inferlet, queue, id);
+        else this.#copies(writer, inferlet, queue);
         return;
       case 28:
         this.#put(writer, inferlet, queue, this.#runId(), {
@@ -368,6 +358,24 @@ export class HostileSession {
     }
   }
 
+  #copies(writer: FrameWriter, inferlet: number, queue: number): void {
+    const random = this.#random;
+    const { copies, model, pages } = this.#space;
+    const given = {
+      name: text(random, random.pick(NAMES)),
+      number: 1 + random.below(copies + 2),
+      first: word(random, pages.next),
+    };
+    for (const operation of hostileCopies(random, this.#makers[model] as PagesMaker, {
+      ...given,
+      pages: list(random, 3, this.#page),
+    })) {
+      if (operation.op === 'copy-begin') this.#space.copies++;
+      this.#put(writer, inferlet, queue, ++this.#lastId, operation);
+    }
+    grow(pages, 2);
+  }
+
   /** Mostly texts that the encoder takes; now and then as many as a call may have, and one more. */
   #encode(writer: FrameWriter, inferlet: number, id: number): void {
     const random = this.#random;
@@ -434,13 +442,4 @@ export class HostileSession {
 /** No limit half of the time, else mostly a small one; with a random time of reading. */
 function limit(random: Random): TenantLimit {
   return { pages: random.once(2) ? null : word(random, 24), readAt: word(random, random.below(100)) };
-}
-
-function emptySpace(inferlet: number, model: number): Space {
-  return { inferlet, model, pages: { next: 1, known: [] }, embeds: { next: 1, known: [] } };
-}
-
-function grow(addresses: Addresses, count: number): void {
-  for (let i = 0; i < count; i++) addresses.known.push(addresses.next++);
-  if (addresses.known.length > 40) addresses.known.splice(0, 20);
 }

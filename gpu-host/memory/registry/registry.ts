@@ -1,9 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
 import type { ExportInfo, FileInfo, FileRights } from '../../protocol/calls.ts';
 import { type CallFault, fault } from '../fault.ts';
 import type { Lease } from '../leases.ts';
 import { Entries } from './entries.ts';
-import type { Entry, Refusal, RegistryLimits } from './entry.ts';
+import type { Entry, Refusal, RegistryLimits, Version } from './entry.ts';
 import { checkName, checkWritableBy, type EntryKind, isSystemName, SYSTEM_TENANT, tenantOfName } from './names.ts';
 import { type Caller, canRead, checkNewRights, checkRead, checkWrite, type Ownership } from './rights.ts';
 import type { DeviceTurns, Requester, Snapshot, SnapshotMemory } from './snapshot.ts';
@@ -145,6 +146,16 @@ export class PageRegistry<S extends Snapshot> {
       },
       drop: () => entries.drop(entry),
     };
+  }
+
+  /** The version of an export's content. @throws CallFault as `importPages` */
+  exportVersion(tenant: string, name: string): string {
+    return versionName(this.#find(tenant, 'export', name));
+  }
+
+  /** The version of the content that `openFile` gives for reading. @throws CallFault as it does */
+  fileVersion(caller: Caller, name: string): string {
+    return versionName(this.#findOpenable(caller, name, false));
   }
 
   /** The tenant's own exports, by name, without those of other models. */
@@ -306,6 +317,15 @@ export class PageRegistry<S extends Snapshot> {
     if (held?.size === 0) this.#locks.delete(entry.lock);
     entry.lock = undefined;
   }
+}
+
+const versionNames = new WeakMap<Version<unknown>, string>();
+
+/** A name for the current version of an entry, which no other version ever has. */
+function versionName<S>({ current }: Entry<S>): string {
+  const name = versionNames.get(current as Version<unknown>) ?? randomUUID();
+  versionNames.set(current as Version<unknown>, name);
+  return name;
 }
 
 function isRefusal<S>(found: Entry<S> | Refusal): found is Refusal {

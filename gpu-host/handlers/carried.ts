@@ -1,0 +1,210 @@
+import { createHash } from 'node:crypto';
+import type { Copies } from '../memory/copies.ts';
+import type { DeviceMemory } from '../memory/device-memory.ts';
+import { fault } from '../memory/fault.ts';
+import { type PageLayout, PageRecords, recordBytes, writeRecord } from '../memory/page-records.ts';
+import type { DeviceTurns } from '../memory/registry/snapshot.ts';
+import type { PageSnapshot } from '../memory/space-snapshot.ts';
+import { PIECE_BYTES } from '../protocol/wire.ts';
+import type { ModelSpace } from './space.ts';
+
+/** Sendings, and arriving copies, that one inferlet has at once on a model. */
+const MAX_CARRIED = 4;
+/** Time without a call after which one of them ends: it holds memory. */
+const IDLE_MS = 15_000;
+
+/** Pages frozen for another host, which reads their bytes in order. */
+export class Sending {
+  readonly bytes: number;
+  readonly #snapshot: PageSnapshot;
+  readonly #memory: DeviceMemory;
+  readonly #layout: PageLayout;
+  readonly #hash = createHash('sha256');
+  /** The record of the page at `#index`. */
+  readonly #record: Buffer;
+  #index = -1;
+  #sent = 0;
+  #isReading = false;
+  #ended = false;
+
+  constructor(snapshot: PageSnapshot, memory: DeviceMemory, layout: PageLayout) {
+    this.#snapshot = snapshot;
+    this.#memory = memory;
+    this.#layout = layout;
+    this.#record = Buffer.alloc(recordBytes(layout));
+    this.bytes = snapshot.pages.length * this.#record.length;
+    memory.snapshots.retain(snapshot);
+  }
+
+  /** The next piece; empty when all is sent. @throws CallFault */
+  async next(turns: DeviceTurns): Promise<Uint8Array> {
+    if (this.#isReading) throw fault('invalid-argument', 'the piece before is still being read');
+    this.#isReading = true;
+    try {
+      const piece = new Uint8Array(Math.min(PIECE_BYTES, this.bytes - this.#sent));
+      let done = 0;
+      if (piece.length > 0) {
+        await turns.between(() => {
+          if (this.#ended) throw fault('cancelled', 'the sending has ended');
+          const at = this.#sent + done;
+          this.#read(Math.floor(at / this.#record.length));
+          const part = this.#record.subarray(at % this.#record.length).subarray(0, piece.length - done);
+          piece.set(part, done);
+          done += part.length;
+          if (done < piece.length) return true;
+          this.#hash.update(piece);
+          return false;
+        });
+      }
+      this.#sent += piece.length;
+      return piece;
+    } finally {
+      this.#isReading = false;
+    }
+  }
+
+  /** Checksum of what was sent. */
+  checksum(): string {
+    return this.#hash.copy().digest('hex');
+  }
+
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#memory.snapshots.release(this.#snapshot);
+  }
+
+  #read(index: number): void {
+    if (index === this.#index) return;
+    const frozen = this.#snapshot.pages[index];
+    if (!frozen) throw new RangeError(`page ${index} of ${this.#snapshot.pages.length}`);
+    const { page, masked } = frozen;
+    const { filled, positions } = page;
+    const data = writeRecord(this.#record, { filled, masked, positions }, this.#layout);
+    this.#memory.snapshots.readPage(this.#snapshot, index, data);
+    this.#index = index;
+  }
+}
+
+/** A copy whose pieces come in order. */
+export class Arrival {
+  readonly #tenant: string;
+  readonly #version: string;
+  readonly #pages: number;
+  readonly #layout: PageLayout;
+  readonly #bytes: number;
+  readonly #copies: Copies;
+  readonly #hash = createHash('sha256');
+  readonly #pieces: Uint8Array[] = [];
+  #received = 0;
+  #ended = false;
+
+  /** @throws CallFault when there is no room */
+  constructor(tenant: string, version: string, pages: number, layout: PageLayout, copies: Copies) {
+    this.#tenant = tenant;
+    this.#version = version;
+    this.#pages = pages;
+    this.#layout = layout;
+    this.#copies = copies;
+    this.#bytes = pages * recordBytes(layout);
+    copies.enter(tenant, this.#bytes);
+  }
+
+  /** @throws CallFault `invalid-argument` for a piece of another length than the one that is due */
+  take(piece: Uint8Array): void {
+    const due = Math.min(PIECE_BYTES, this.#bytes - this.#received);
+    if (due === 0 || piece.length !== due) {
+      throw fault('invalid-argument', `a piece of ${piece.length} bytes where one of ${due} is due`);
+    }
+    this.#hash.update(piece);
+    this.#pieces.push(piece);
+    this.#received += piece.length;
+  }
+
+  /** Checks that the whole copy is what was sent, and keeps it. @throws CallFault `invalid-argument` when it is not */
+  keep(checksum: string): void {
+    if (this.#received < this.#bytes) {
+      throw fault('invalid-argument', `${this.#received} of ${this.#bytes} bytes have come`);
+    }
+    if (this.#hash.digest('hex') !== checksum) {
+      throw fault('invalid-argument', 'the checksum of the pages does not match; fetch them again');
+    }
+    const records = new PageRecords(this.#pages, this.#layout, PIECE_BYTES, this.#pieces);
+    this.#ended = true;
+    this.#copies.keep(this.#tenant, this.#version, { records, bytes: this.#bytes });
+  }
+
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#copies.leave(this.#tenant, this.#bytes);
+  }
+}
+
+interface Entry<T> {
+  readonly item: T;
+  readonly timer: NodeJS.Timeout;
+}
+
+/** Sendings or arriving copies of one inferlet on a model, by number. One without calls for `IDLE_MS` ends, and all end with the inferlet. */
+class Carried<T extends { end(): void }> {
+  readonly #what: string;
+  readonly #entries = new Map<number, Entry<T>>();
+  #last = 0;
+
+  constructor(space: ModelSpace, what: string) {
+    this.#what = what;
+    space.whenClosed.add(() => {
+      for (const number of [...this.#entries.keys()]) this.drop(number);
+    });
+  }
+
+  /** @throws CallFault `limit-exceeded` when there are too many; what `make` throws */
+  add(make: () => T): { readonly number: number; readonly item: T } {
+    if (this.#entries.size >= MAX_CARRIED) {
+      throw fault('limit-exceeded', `an inferlet has at most ${MAX_CARRIED} ${this.#what} at once`);
+    }
+    const item = make();
+    const number = ++this.#last;
+    const timer = setTimeout(() => this.drop(number), IDLE_MS).unref();
+    this.#entries.set(number, { item, timer });
+    return { number, item };
+  }
+
+  /** @throws CallFault `not-found` */
+  get(number: number): T {
+    const entry = this.#entries.get(number);
+    if (!entry) throw fault('not-found', `none of the ${this.#what} has the number ${number}; it may have ended`);
+    entry.timer.refresh();
+    return entry.item;
+  }
+
+  drop(number: number): void {
+    const entry = this.#entries.get(number);
+    if (!entry) return;
+    this.#entries.delete(number);
+    clearTimeout(entry.timer);
+    entry.item.end();
+  }
+}
+
+const sendings = new WeakMap<ModelSpace, Carried<Sending>>();
+const arrivals = new WeakMap<ModelSpace, Carried<Arrival>>();
+
+export function sendingsOf(space: ModelSpace): Carried<Sending> {
+  return of(sendings, space, 'sendings');
+}
+
+export function arrivalsOf(space: ModelSpace): Carried<Arrival> {
+  return of(arrivals, space, 'copies on their way');
+}
+
+function of<T extends { end(): void }>(
+  known: WeakMap<ModelSpace, Carried<T>>,
+  space: ModelSpace,
+  what: string,
+): Carried<T> {
+  const carried = known.get(space) ?? new Carried<T>(space, what);
+  known.set(space, carried);
+  return carried;
+}

@@ -1,0 +1,239 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { after, before, describe, test } from 'node:test';
+import { Copies } from '../memory/copies.ts';
+import type { DeviceClient, Imported, Outcome } from '../protocol/client.ts';
+import { PIECE_BYTES } from '../protocol/wire.ts';
+import { must, Oracle, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import { PROMPT, same, Workbench } from '../testing/workbench.ts';
+
+interface Side {
+  readonly inferlet: DeviceClient;
+  readonly queue: number;
+}
+
+/** Pages as they travel. */
+interface Carried {
+  readonly pages: number;
+  readonly fingerprint: string;
+  readonly pageSize: number;
+  readonly pageBytes: number;
+  readonly pieces: readonly Uint8Array[];
+  readonly checksum: string;
+}
+
+async function read({ inferlet, queue }: Side, pages: Uint32Array): Promise<Carried> {
+  const { sending, bytes, ...made } = must(await inferlet.ask(queue, { op: 'send-begin', pages }));
+  const pieces: Uint8Array[] = [];
+  for (;;) {
+    const piece = must(await inferlet.ask(queue, { op: 'send-piece', sending }));
+    if (piece.length === 0) break;
+    pieces.push(piece);
+  }
+  assert.equal(
+    pieces.reduce((sum, { length }) => sum + length, 0),
+    bytes,
+  );
+  const checksum = must(await inferlet.ask(queue, { op: 'send-end', sending }));
+  assert.equal(checksum, createHash('sha256').update(Buffer.concat(pieces)).digest('hex'));
+  return { ...made, pieces, checksum };
+}
+
+async function begin({ inferlet, queue }: Side, carried: Carried, version: string): Promise<Outcome<number>> {
+  const { pages, fingerprint, pageSize, pageBytes } = carried;
+  return inferlet.ask(queue, { op: 'copy-begin', version, pages, fingerprint, pageSize, pageBytes });
+}
+
+async function write(side: Side, carried: Carried, version: string): Promise<Outcome<Imported>> {
+  const { inferlet, queue } = side;
+  const copy = must(await begin(side, carried, version));
+  for (const bytes of carried.pieces) must(await inferlet.ask(queue, { op: 'copy-piece', copy, bytes }));
+  must(await inferlet.ask(queue, { op: 'copy-end', copy, checksum: carried.checksum }));
+  return inferlet.mapCopy(queue, version);
+}
+
+describe('pages that go from one host to another', () => {
+  let hosts: readonly [TestHost, TestHost];
+  let stranger: TestHost;
+  const sides: Workbench[] = [];
+  before(async () => {
+    hosts = [await startTestHost({ kv: true }), await startTestHost({ kv: true })];
+    stranger = await startTestHost({ kv: true, seed: 2 });
+  });
+  after(async () => {
+    await Promise.all(sides.map(({ inferlet }) => inferlet.close()));
+    for (const { host } of hosts) {
+      assert.equal(host.stats().models[0]!.pages.owned, 0);
+      assert.deepEqual(host.stats().tenants, []);
+      host.engines[0]?.memory.audit();
+    }
+    for (const host of [...hosts, stranger]) await host[Symbol.asyncDispose]();
+  });
+  const bench = async (host: TestHost, name: string, tenant?: string) => {
+    const made = new Workbench(host, await Oracle.of(host.model), await host.connect(), name, tenant);
+    sides.push(made);
+    return made;
+  };
+
+  test('are the same there, with their masks', async () => {
+    const [a, b] = [await bench(hosts[0], 'a'), await bench(hosts[1], 'b')];
+    const own = a.pages(3);
+    must(await a.fill(own.subarray(0, 2), PROMPT));
+    a.send({ op: 'mask-page', page: own[0]!, slots: 0b100 });
+    const carried = await read(a, own);
+    assert.equal(carried.pages, 3);
+    const mapped = must(await write(b, carried, 'v1'));
+    assert.deepEqual([mapped.pages.length, mapped.tokens, mapped.nextPosition], [3, PROMPT.length, PROMPT.length]);
+    same(await b.probe(mapped.pages, 7, PROMPT.length), await a.probe(own, 7, PROMPT.length));
+    // A later import of the same version needs no transfer, and a write to one changes no other.
+    must(await b.fill(mapped.pages, [33], PROMPT.length));
+    const again = must(await b.inferlet.mapCopy(b.queue, 'v1'));
+    assert.equal(again.tokens, PROMPT.length);
+    assert.equal(tagOf(await b.inferlet.mapCopy(b.queue, 'v2')), 'not-found');
+    const other = await bench(hosts[1], 'other', 'another tenant');
+    assert.equal(tagOf(await other.inferlet.mapCopy(other.queue, 'v1')), 'not-found');
+  });
+
+  test('are those of the moment of the call, and their length may be more than one piece', async () => {
+    await using wide = await startTestHost({
+      kv: true,
+      shape: { layers: 4, headDim: 256, heads: 4, kvHeads: 4 },
+      pageSize: 32,
+    });
+    const a = await bench(wide, 'wide');
+    const own = a.pages(2);
+    must(await a.fill(own, PROMPT));
+    const sent = a.inferlet.ask(a.queue, { op: 'send-begin', pages: own });
+    must(await a.fill(own, [90], PROMPT.length));
+    const { bytes, sending } = must(await sent);
+    assert.ok(bytes > PIECE_BYTES, `${bytes} bytes`);
+    must(await a.inferlet.ask(a.queue, { op: 'send-end', sending }));
+    const carried = await read(a, own);
+    assert.ok(carried.pieces.length > 1);
+    const mapped = must(await write(a, carried, 'wide'));
+    assert.equal(mapped.tokens, PROMPT.length + 1);
+    same(await a.probe(mapped.pages, 7, PROMPT.length + 1), await a.probe(own, 7, PROMPT.length + 1));
+    await a.inferlet.close();
+  });
+
+  test('of another model, or of another layout, are refused by name', async () => {
+    const [a, c] = [await bench(hosts[0], 'made'), await bench(stranger, 'stranger')];
+    const carried = await read(a, a.pages(1));
+    const refused = await begin(c, carried, 'v');
+    assert.equal(tagOf(refused), 'invalid-argument');
+    if (refused.tag === 'err') assert.match(refused.val.val, /another model made these pages/);
+    assert.equal(tagOf(await begin(a, { ...carried, pageBytes: carried.pageBytes * 2 }, 'v')), 'invalid-argument');
+    assert.equal(tagOf(await begin(a, { ...carried, pageSize: 4 }, 'v')), 'invalid-argument');
+  });
+
+  test('that changed on their way are not kept', async () => {
+    const [a, b] = [await bench(hosts[0], 'sends'), await bench(hosts[1], 'takes')];
+    const own = a.pages(2);
+    must(await a.fill(own, PROMPT));
+    const carried = await read(a, own);
+    const [piece] = carried.pieces;
+    assert.ok(piece);
+    const ask = b.inferlet.ask.bind(b.inferlet, b.queue) as Workbench['ask'];
+    const wrong = piece.slice();
+    wrong[wrong.length - 1]! ^= 1;
+    const ends: [Uint8Array[], string, string][] = [
+      [[wrong], carried.checksum, 'invalid-argument'],
+      [[piece], 'no checksum', 'invalid-argument'],
+      [[], carried.checksum, 'invalid-argument'],
+    ];
+    for (const [pieces, checksum, tag] of ends) {
+      const copy = must(await begin(b, carried, 'changed'));
+      for (const bytes of pieces) must(await ask({ op: 'copy-piece', copy, bytes }));
+      assert.equal(tagOf(await ask({ op: 'copy-end', copy, checksum })), tag);
+      assert.equal(tagOf(await b.inferlet.mapCopy(b.queue, 'changed')), 'not-found');
+      assert.equal(tagOf(await ask({ op: 'copy-piece', copy, bytes: piece })), 'not-found', 'the copy has ended');
+    }
+    // Pages that name slots which they do not have.
+    const absurd = piece.slice();
+    new DataView(absurd.buffer).setUint32(0, 0xffff_ffff, true);
+    const copy = must(await begin(b, carried, 'absurd'));
+    must(await ask({ op: 'copy-piece', copy, bytes: absurd }));
+    const checksum = createHash('sha256').update(absurd).digest('hex');
+    must(await ask({ op: 'copy-end', copy, checksum }));
+    assert.equal(tagOf(await b.inferlet.mapCopy(b.queue, 'absurd')), 'invalid-argument');
+    assert.equal(tagOf(await b.inferlet.mapCopy(b.queue, 'absurd')), 'not-found', 'it is not kept');
+    for (const bytes of [piece.subarray(1), Buffer.concat([piece, Buffer.alloc(4)])]) {
+      const copy = must(await begin(b, carried, 'length'));
+      assert.equal(tagOf(await ask({ op: 'copy-piece', copy, bytes })), 'invalid-argument');
+      b.send({ op: 'copy-drop', copy });
+    }
+  });
+
+  test('are bounded, and an inferlet that ends leaves none behind', async () => {
+    const [a, b] = [await bench(hosts[0], 'many'), await bench(hosts[1], 'ends')];
+    const own = a.pages(2);
+    must(await a.fill(own, PROMPT));
+    const carried = await read(a, own);
+    const before = hosts[1].host.stats();
+    for (let i = 0; i < 4; i++) must(await begin(b, carried, 'unfinished'));
+    assert.equal(tagOf(await begin(b, carried, 'unfinished')), 'limit-exceeded');
+    const huge = { ...carried, pages: 0xffff_ffff };
+    assert.equal(tagOf(await begin(a, huge, 'huge')), 'limit-exceeded');
+    for (let i = 0; i < 4; i++) must(await a.inferlet.ask(a.queue, { op: 'send-begin', pages: own }));
+    assert.equal(tagOf(await a.inferlet.ask(a.queue, { op: 'send-begin', pages: own })), 'limit-exceeded');
+    await b.inferlet.close();
+    assert.deepEqual(hosts[1].host.stats().models[0]?.pages, before.models[0]?.pages);
+    const next = await bench(hosts[1], 'next');
+    must(await begin(next, carried, 'room again'));
+  });
+
+  test('of a tenant are named by versions that change with each content', async () => {
+    const a = await bench(hosts[0], 'versions');
+    const own = a.pages(1);
+    must(await a.fill(own, [1, 2]));
+    const version = async (name: string, file = false, functionName = 'maker') => {
+      const outcome = await a.ask({ op: 'name-version', file, name, functionName });
+      return outcome.tag === 'ok' ? outcome.val.version : outcome.val.tag;
+    };
+    const save = () => a.ask({ op: 'export-pages', pages: own, name: 'n', persistent: true });
+    assert.equal(await version('n'), 'not-found');
+    must(await save());
+    const first = await version('n');
+    assert.equal(await version('n'), first);
+    assert.equal(await version('n', true), 'not-found', 'files have names of their own');
+    must(await a.ask({ op: 'unexport', name: 'n' }));
+    must(await save());
+    assert.notEqual(await version('n'), first);
+    must(await a.ask({ op: 'unexport', name: 'n' }));
+    const file = { op: 'file-save', name: 'f', pages: own, persistent: false } as const;
+    must(await a.ask({ ...file, rights: 'private', functionName: 'maker' }));
+    assert.equal(await version('f', true, 'reader'), 'unsupported', 'a private file is not for other functions');
+    assert.match(await version('f', true), /^[0-9a-f-]{36}$/);
+    must(await a.ask({ op: 'file-remove', name: 'f', functionName: 'maker' }));
+  });
+});
+
+test('copies give way to what arrives, and a tenant alone has half of the room', () => {
+  const copies = new Copies(1000);
+  const copy = (bytes: number) => ({ bytes, records: undefined as never });
+  const keep = (tenant: string, version: string, bytes: number) => {
+    copies.enter(tenant, bytes);
+    copies.keep(tenant, version, copy(bytes));
+  };
+  keep('a', '1', 200);
+  keep('a', '2', 200);
+  assert.ok(copies.find('a', '1'), 'used now');
+  keep('a', '3', 200);
+  assert.deepEqual(
+    ['1', '2', '3'].map((version) => copies.find('a', version) !== undefined),
+    [true, false, true],
+  );
+  assert.equal(copies.bytes, 400);
+  keep('b', '1', 200);
+  assert.equal(copies.find('b', '3'), undefined, 'of another tenant');
+  assert.throws(() => copies.enter('a', 501), /at most 500/);
+  copies.enter('c', 250);
+  copies.enter('b', 250);
+  assert.equal(copies.find('b', '1'), undefined, 'its own copy gave way first');
+  copies.enter('a', 250);
+  copies.enter('d', 250);
+  assert.equal(copies.bytes, 1000);
+  assert.throws(() => copies.enter('e', 1), /being fetched/);
+  for (const tenant of ['a', 'b', 'c', 'd']) copies.leave(tenant, 250);
+  assert.equal(copies.bytes, 0);
+});

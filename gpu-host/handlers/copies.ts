@@ -1,0 +1,202 @@
+import type { KeyVisitor } from '../batcher/call.ts';
+import type { Copy } from '../memory/copies.ts';
+import { fault } from '../memory/fault.ts';
+import { type Extent, NO_EXTENT, withPage } from '../memory/page-records.ts';
+import type { Maker } from '../memory/registry/entry.ts';
+import { onceBetween, type Requester, type Restoration } from '../memory/registry/snapshot.ts';
+import { checkOpen } from '../memory/registry/stored.ts';
+import type { PageSnapshot } from '../memory/space-snapshot.ts';
+import type { NameVersion, SentPages } from '../protocol/calls.ts';
+import type { Operation } from '../protocol/operations.ts';
+import { encodeBytes, encodeText } from '../protocol/results.ts';
+import { pageKey } from './call.ts';
+import { Arrival, arrivalsOf, Sending, sendingsOf } from './carried.ts';
+import { checkMappable, NamedPagesCall } from './exports.ts';
+import type { NamedPages } from './named-pages.ts';
+import type { HostQueue } from './space.ts';
+
+type SendOperation = Operation<'name-version' | 'send-begin' | 'send-piece' | 'send-end'>;
+type CopyOperation = Operation<'copy-begin' | 'copy-piece' | 'copy-end' | 'copy-drop' | 'copy-map'>;
+
+/** Longest version of a name. */
+const MAX_VERSION_LENGTH = 64;
+
+/** A call about pages that go to or come from another host. */
+abstract class CarryCall extends NamedPagesCall {
+  /** @throws CallFault `unsupported` on a host that does not know its model's fingerprint */
+  protected get maker(): Maker {
+    const { maker } = this.names;
+    if (maker) return maker;
+    throw fault('unsupported', 'this GPU host has no directory for persistent pages, so it exchanges none with others');
+  }
+
+  protected replyJson(value: unknown): void {
+    this.reply(() => encodeText(this.hostQueue.space.port.writer, this.id, JSON.stringify(value)));
+  }
+}
+
+/** The calls by which a runtime reads the tenant's pages for another host. */
+export class SendCall extends CarryCall {
+  readonly #operation: SendOperation;
+
+  constructor(queue: HostQueue, id: number, operation: SendOperation, names: NamedPages) {
+    super(queue, id, names);
+    this.#operation = operation;
+  }
+
+  override execute(): undefined | Promise<void> {
+    const { space } = this.hostQueue;
+    const operation = this.#operation;
+    switch (operation.op) {
+      case 'name-version':
+        this.replyJson({ version: this.#version(operation) } satisfies NameVersion);
+        return undefined;
+      case 'send-begin': {
+        const { fingerprint, pageSize, pageBytes } = this.maker;
+        const { number, item } = sendingsOf(space).add(
+          () => new Sending(space.pages.snapshot(operation.pages), this.names.memory, { pageSize, pageBytes }),
+        );
+        const pages = operation.pages.length;
+        const layout = { fingerprint: fingerprint.hash, pageSize, pageBytes };
+        this.replyJson({ sending: number, pages, bytes: item.bytes, ...layout } satisfies SentPages);
+        return undefined;
+      }
+      case 'send-piece':
+        return this.#send(sendingsOf(space).get(operation.sending));
+      case 'send-end': {
+        const checksum = sendingsOf(space).get(operation.sending).checksum();
+        sendingsOf(space).drop(operation.sending);
+        this.replyJson(checksum);
+        return undefined;
+      }
+    }
+  }
+
+  async #send(sending: Sending): Promise<void> {
+    const piece = await sending.next(this.requester);
+    this.reply(() => encodeBytes(this.hostQueue.space.port.writer, this.id, piece));
+  }
+
+  #version({ file, name, functionName }: Operation<'name-version'>): string {
+    const { owner, holder } = this.hostQueue.space;
+    const { tenant } = owner;
+    const { registry } = this.names;
+    return file
+      ? registry.fileVersion({ tenant, inferlet: holder, functionName }, name)
+      : registry.exportVersion(tenant, name);
+  }
+
+  override visitKeys(visit: KeyVisitor): void {
+    if (this.#operation.op === 'send-begin') for (const page of this.#operation.pages) visit(pageKey(page), 'read');
+  }
+}
+
+/** The calls by which a runtime brings pages of another host, and maps them. */
+export class CopyCall extends CarryCall {
+  readonly #operation: CopyOperation;
+
+  constructor(queue: HostQueue, id: number, operation: CopyOperation, names: NamedPages) {
+    super(queue, id, names);
+    this.#operation = operation;
+  }
+
+  override get claims(): boolean {
+    return this.#operation.op === 'copy-map';
+  }
+
+  override execute(): undefined | Promise<void> {
+    const { space } = this.hostQueue;
+    const arrivals = arrivalsOf(space);
+    const operation = this.#operation;
+    switch (operation.op) {
+      case 'copy-begin':
+        this.replyJson(this.#begin(operation));
+        return undefined;
+      case 'copy-piece':
+        arrivals.get(operation.copy).take(operation.bytes);
+        return this.doneAfter(undefined);
+      case 'copy-end':
+        try {
+          arrivals.get(operation.copy).keep(operation.checksum);
+        } finally {
+          arrivals.drop(operation.copy);
+        }
+        return this.doneAfter(undefined);
+      case 'copy-drop':
+        arrivals.drop(operation.copy);
+        return this.doneAfter(undefined);
+      case 'copy-map':
+        return this.#map(operation);
+    }
+  }
+
+  #begin({ version, pages, fingerprint, pageSize, pageBytes }: Operation<'copy-begin'>): number {
+    const { maker } = this;
+    if (fingerprint !== maker.fingerprint.hash || pageSize !== maker.pageSize || pageBytes !== maker.pageBytes) {
+      const made = `fingerprint ${fingerprint.slice(0, 12)}, ${pageBytes} bytes a page of ${pageSize}`;
+      const own = `${maker.fingerprint.name}, fingerprint ${maker.fingerprint.hash.slice(0, 12)}, ${maker.pageBytes} bytes a page of ${maker.pageSize}`;
+      throw fault(
+        'invalid-argument',
+        `another model made these pages on another GPU host: ${made}; this is ${own}. Serve the same model with the same settings on all GPU hosts`,
+      );
+    }
+    if (version.length === 0 || version.length > MAX_VERSION_LENGTH) {
+      throw fault('invalid-argument', `a version has 1 to ${MAX_VERSION_LENGTH} characters`);
+    }
+    checkMappable(pages);
+    const { space } = this.hostQueue;
+    const layout = { pageSize, pageBytes };
+    return arrivalsOf(space).add(() => new Arrival(space.owner.tenant, version, pages, layout, this.names.copies))
+      .number;
+  }
+
+  #map({ first, version }: Operation<'copy-map'>): Promise<void> {
+    const copy = this.names.copies.find(this.hostQueue.space.owner.tenant, version);
+    if (!copy) throw fault('not-found', 'this GPU host keeps no copy of this version');
+    const { requester } = this;
+    const restoration = requester.restore(requester.tenant, copy.records.pages);
+    return this.#fill(first, copy, version, requester, restoration);
+  }
+
+  /** @throws CallFault `invalid-argument` when the other host sent no pages of this model; drops the copy then */
+  #checked(extent: Extent | string, version: string): Extent {
+    if (typeof extent !== 'string') return extent;
+    this.names.copies.drop(this.hostQueue.space.owner.tenant, version);
+    throw fault('invalid-argument', `the other GPU host sent no pages: ${extent}`);
+  }
+
+  async #fill(
+    first: number,
+    { records }: Copy,
+    version: string,
+    requester: Requester<PageSnapshot>,
+    restoration: Restoration<PageSnapshot>,
+  ): Promise<void> {
+    try {
+      const data = Buffer.alloc(records.layout.pageBytes);
+      let extent = NO_EXTENT;
+      let filled = 0;
+      await requester.between(() => {
+        checkOpen(requester);
+        if (filled === records.pages) return false;
+        const page = records.pageAt(filled);
+        extent = this.#checked(withPage(extent, page, records.layout), version);
+        records.readPage(filled, data);
+        restoration.fill(filled, page, data);
+        return ++filled < records.pages;
+      });
+      await onceBetween(requester, () => {
+        checkOpen(requester);
+        const snapshot = restoration.finish(extent.tokens, extent.nextPosition);
+        try {
+          this.map(first, snapshot);
+        } finally {
+          restoration.end();
+          this.names.memory.snapshots.release(snapshot);
+        }
+      });
+    } finally {
+      restoration.end();
+    }
+  }
+}

@@ -1,0 +1,110 @@
+import { Shares } from '#scheduler/policies/shares.ts';
+import { fault } from './fault.ts';
+import type { PageRecords } from './page-records.ts';
+
+/** A whole copy of pages of another host. */
+export interface Copy {
+  readonly records: PageRecords;
+  readonly bytes: number;
+}
+
+interface Kept {
+  readonly tenant: string;
+  readonly copy: Copy;
+}
+
+/**
+ * Copies of pages that other hosts own, in the memory of this process: those that arrive, and those that are kept for the next import. The
+ * kept ones give way, least recently used first, to what arrives. A copy is found under its tenant and its version only, so it tells no
+ * tenant about another.
+ */
+export class Copies {
+  readonly #shares: Shares;
+  readonly #most: number;
+  /** By tenant and version, least recently used first. */
+  readonly #kept = new Map<string, Kept>();
+
+  /** @param most bytes of all copies; a tenant alone may have half */
+  constructor(most: number) {
+    this.#most = most;
+    this.#shares = new Shares(most);
+  }
+
+  /** Bytes of all copies, those on their way included. */
+  get bytes(): number {
+    return this.#shares.total;
+  }
+
+  /** Bytes of the room of copies on their way. */
+  get arriving(): number {
+    let arriving = this.bytes;
+    for (const { copy } of this.#kept.values()) arriving -= copy.bytes;
+    return arriving;
+  }
+
+  /**
+   * Takes room for a copy that arrives. The caller must call `leave`, or `keep`.
+   * @throws CallFault `limit-exceeded` when a copy is never so large, `unavailable` when the room is in use by others that arrive
+   */
+  enter(tenant: string, bytes: number): void {
+    if (bytes > this.#most / 2) {
+      throw fault('limit-exceeded', `${bytes} bytes of another GPU host; at most ${this.#most / 2} can be fetched`);
+    }
+    while (!this.#shares.fits(tenant, bytes)) {
+      if (this.#dropOne(tenant)) continue;
+      throw fault('unavailable', 'too much is being fetched from other GPU hosts; try again when it has come');
+    }
+    this.#shares.add(tenant, bytes);
+  }
+
+  /** Gives back the room of a copy that did not arrive. */
+  leave(tenant: string, bytes: number): void {
+    this.#shares.leave(tenant, bytes);
+  }
+
+  /** Keeps a copy whose room was taken, until others need the room. */
+  keep(tenant: string, version: string, copy: Copy): void {
+    const key = keyOf(tenant, version);
+    this.#drop(key);
+    this.#kept.set(key, { tenant, copy });
+  }
+
+  /** The copy of a version, which counts as used now. */
+  find(tenant: string, version: string): Copy | undefined {
+    const key = keyOf(tenant, version);
+    const kept = this.#kept.get(key);
+    if (!kept) return undefined;
+    this.#kept.delete(key);
+    this.#kept.set(key, kept);
+    return kept.copy;
+  }
+
+  /** Drops the copy of a version. */
+  drop(tenant: string, version: string): void {
+    this.#drop(keyOf(tenant, version));
+  }
+
+  /** Drops the copy that was used least recently, one of the tenant's own if it has any. False when none is kept. */
+  #dropOne(tenant: string): boolean {
+    let oldest: string | undefined;
+    for (const [key, kept] of this.#kept) {
+      oldest ??= key;
+      if (kept.tenant !== tenant) continue;
+      oldest = key;
+      break;
+    }
+    return oldest !== undefined && this.#drop(oldest);
+  }
+
+  #drop(key: string): boolean {
+    const kept = this.#kept.get(key);
+    if (!kept) return false;
+    this.#kept.delete(key);
+    this.#shares.leave(kept.tenant, kept.copy.bytes);
+    return true;
+  }
+}
+
+function keyOf(tenant: string, version: string): string {
+  return JSON.stringify([tenant, version]);
+}

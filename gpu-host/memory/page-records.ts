@@ -1,0 +1,103 @@
+import { bitCount } from './pool.ts';
+import type { StoredPage } from './registry/snapshot.ts';
+
+/*
+ * A page on its way to another host; integers are little-endian:
+ *
+ *   filled u32 | masked u32 | positions, pageSize × u32 | keys and values, pageBytes
+ */
+
+/** Largest position that a host takes from another. */
+const MAX_POSITION = 0x7fff_ffff;
+
+/** Layout of the pages of one model. */
+export interface PageLayout {
+  readonly pageSize: number;
+  readonly pageBytes: number;
+}
+
+/** Bytes of a page's record. */
+export function recordBytes({ pageSize, pageBytes }: PageLayout): number {
+  return headBytes(pageSize) + pageBytes;
+}
+
+/** Writes a page without its keys and values, whose place in the record it returns. */
+export function writeRecord(record: Buffer, { filled, masked, positions }: StoredPage, layout: PageLayout): Buffer {
+  record.writeUInt32LE(filled >>> 0, 0);
+  record.writeUInt32LE(masked >>> 0, 4);
+  for (let slot = 0; slot < layout.pageSize; slot++) record.writeUInt32LE(positions[slot] ?? 0, 8 + slot * 4);
+  return record.subarray(headBytes(layout.pageSize));
+}
+
+/** Pages that came in pieces of equal length, but for the last one. */
+export class PageRecords {
+  readonly pages: number;
+  readonly layout: PageLayout;
+  readonly #pieceBytes: number;
+  readonly #pieces: readonly Uint8Array[];
+
+  /** @param pieces together as long as the records of all pages */
+  constructor(pages: number, layout: PageLayout, pieceBytes: number, pieces: readonly Uint8Array[]) {
+    this.pages = pages;
+    this.layout = layout;
+    this.#pieceBytes = pieceBytes;
+    this.#pieces = pieces;
+  }
+
+  /** The page at `index` without its keys and values. */
+  pageAt(index: number): StoredPage {
+    const { pageSize } = this.layout;
+    const head = this.#copy(index * recordBytes(this.layout), Buffer.alloc(headBytes(pageSize)));
+    const positions = new Uint32Array(pageSize);
+    for (let slot = 0; slot < pageSize; slot++) positions[slot] = head.readUInt32LE(8 + slot * 4);
+    return { filled: head.readUInt32LE(0), masked: head.readUInt32LE(4), positions };
+  }
+
+  /** Copies out the keys and values of the page at `index`. */
+  readPage(index: number, into: Buffer): void {
+    this.#copy(index * recordBytes(this.layout) + headBytes(this.layout.pageSize), into);
+  }
+
+  #copy(from: number, into: Buffer): Buffer {
+    for (let done = 0; done < into.length; ) {
+      const at = from + done;
+      const piece = this.#pieces[Math.floor(at / this.#pieceBytes)];
+      const start = at % this.#pieceBytes;
+      if (!piece || start >= piece.length) throw new RangeError(`byte ${at} is past the pieces`);
+      const part = piece.subarray(start, start + into.length - done);
+      into.set(part, done);
+      done += part.length;
+    }
+    return into;
+  }
+}
+
+/** The filled slots of pages, and one past their largest position. */
+export interface Extent {
+  readonly tokens: number;
+  readonly nextPosition: number;
+}
+
+export const NO_EXTENT: Extent = { tokens: 0, nextPosition: 0 };
+
+/** The extent with one more page; a text with the reason when that can be no page of this layout. */
+export function withPage(
+  { tokens, nextPosition }: Extent,
+  page: StoredPage,
+  { pageSize }: PageLayout,
+): Extent | string {
+  const { filled, masked, positions } = page;
+  if (pageSize < 32 && (filled | masked) >>> pageSize !== 0) return `one names slots past its ${pageSize}`;
+  let next = nextPosition;
+  for (let slot = 0; slot < pageSize; slot++) {
+    if (!(filled & (1 << slot))) continue;
+    const position = positions[slot] as number;
+    if (position > MAX_POSITION) return `one has the position ${position}`;
+    next = Math.max(next, position + 1);
+  }
+  return { tokens: tokens + bitCount(filled), nextPosition: next };
+}
+
+function headBytes(pageSize: number): number {
+  return 8 + pageSize * 4;
+}
