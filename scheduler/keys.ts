@@ -69,6 +69,8 @@ export interface Keys {
   logs(tenant: string, name: string): string;
   /** Channel: a line was added to a function's logs. */
   logsChannel(tenant: string, name: string): string;
+  /** Hash: owners of a tenant's exports and KV files of a model, `<kind>/<name>` to JSON. */
+  nameOwners(tenant: string, model: string): string;
   /** Hash: drained GPU hosts, which take no new invocations, name to JSON. */
   readonly drained: string;
   /** Channel: the set of drained GPU hosts has changed. */
@@ -258,6 +260,7 @@ export function createKeys(prefix = 'pie'): Keys {
     webhookSecret: (tenant) => at('webhook-secret', tenant),
     logs: (tenant, name) => at('logs', tenant, name),
     logsChannel: (tenant, name) => at('logs', tenant, name, 'live'),
+    nameOwners: (tenant, model) => at('name-owners', tenant, model),
     drained: at('drained'),
     drainedChannel: at('drained', 'channel'),
     machines: at('machines'),

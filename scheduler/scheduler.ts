@@ -7,6 +7,7 @@ import { AdmissionWorker, type AdmissionWorkerOptions } from './admission/worker
 import { Builds } from './builds/builds.ts';
 import { Deployments } from './builds/deployments.ts';
 import { BuildWorker, type BuildWorkerOptions } from './builds/worker.ts';
+import { NameOwners } from './exports/owners.ts';
 import { Blobs } from './functions/blobs.ts';
 import { Functions } from './functions/functions.ts';
 import { Releases } from './functions/releases.ts';
@@ -102,6 +103,7 @@ export class Scheduler {
   readonly active: ActiveJobs;
   readonly runtimes: Runtimes;
   readonly drains: Drains;
+  readonly nameOwners: NameOwners;
   readonly machines: Machines;
   readonly joinTokens: JoinTokens;
   readonly redisUsers: RedisUsers;
@@ -164,6 +166,7 @@ export class Scheduler {
     this.active = new ActiveJobs(store, retention);
     this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options.leaseMs);
     this.drains = new Drains(store, channels);
+    this.nameOwners = new NameOwners(store);
     this.machines = new Machines(store, channels);
     this.joinTokens = new JoinTokens(store);
     this.redisUsers = new RedisUsers(store, channels);

@@ -16,6 +16,7 @@ const KEPT = [
   /^line:[^:]+:.+:(messages|state)$/s,
   /^lines:[^:]+:(usage|expiries)$/,
   /^machines:(removed|joined)$/,
+  /^name-owners:[^:]+:.+$/s,
 ];
 
 /** True for a record that a backup has. Pure. */

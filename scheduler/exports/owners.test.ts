@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Scheduler } from '../scheduler.ts';
+import { openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import type { NameOwner, OwnedName } from './owners.ts';
+
+describe('owners of names', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  const named = (name: string, rest: Partial<OwnedName> = {}): OwnedName => ({
+    ...{ tenant: 'acme', model: 'story', kind: 'export', name },
+    ...rest,
+  });
+  const owner = (host: string, claim: string): NameOwner => ({ host, hostId: `${host} 1`, persistent: true, claim });
+
+  test('the first claim counts, and a later one only in place of the entry that it names', async () => {
+    const { nameOwners } = scheduler;
+    const [first, second, third] = [owner('east', '1'), owner('west', '2'), owner('east', '3')];
+    assert.equal(await nameOwners.of(named('n')), null);
+    assert.equal(await nameOwners.claim(named('n'), first, null), null);
+    assert.deepEqual(await nameOwners.claim(named('n'), second, null), first);
+    assert.equal(await nameOwners.claim(named('n'), second, first), null);
+    assert.deepEqual(await nameOwners.claim(named('n'), third, first), second);
+    assert.deepEqual(await nameOwners.of(named('n')), second);
+    await nameOwners.release(named('n'), first);
+    assert.deepEqual(await nameOwners.of(named('n')), second, 'another entry was to be forgotten');
+    await nameOwners.release(named('n'), second);
+    assert.equal(await nameOwners.of(named('n')), null);
+  });
+
+  test('of claims at the same time, one counts', async () => {
+    const claims = Array.from({ length: 16 }, (_, i) => owner(`host-${i}`, `${i}`));
+    const others = await Promise.all(claims.map((claim) => scheduler.nameOwners.claim(named('race'), claim, null)));
+    assert.equal(others.filter((other) => other === null).length, 1);
+    const winner = await scheduler.nameOwners.of(named('race'));
+    for (const other of others) assert.ok(other === null || other.claim === winner?.claim);
+  });
+
+  test('tenants, models and kinds have names of their own', async () => {
+    const { nameOwners } = scheduler;
+    const places: Partial<OwnedName>[] = [{}, { tenant: 'other' }, { model: 'large' }, { kind: 'file' }];
+    for (const [i, place] of places.entries())
+      assert.equal(await nameOwners.claim(named('a/b', place), owner('east', `${i}`), null), null);
+    for (const [i, place] of places.entries()) {
+      const listed = await nameOwners.list(named('', place));
+      assert.equal(listed.get('a/b')?.claim, `${i}`);
+    }
+    assert.deepEqual([...(await nameOwners.list(named('', { kind: 'file' }))).keys()], ['a/b']);
+  });
+});

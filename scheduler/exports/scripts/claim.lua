@@ -1,0 +1,16 @@
+--[[
+  Notes the owner of a name, unless another owner is noted.
+
+  KEYS[1] the tenant's names of a model (hash)
+
+  ARGV[1] kind and name
+  ARGV[2] the owner
+  ARGV[3] the owner that may be replaced; empty for none
+
+  Returns the noted owner that was not replaced; nothing when ARGV[2] is noted now.
+]]
+
+local noted = redis.call('HGET', KEYS[1], ARGV[1])
+if noted and noted ~= ARGV[3] then return noted end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+return false
