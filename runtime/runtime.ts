@@ -32,6 +32,7 @@ import { Indexes } from './host/indexes.ts';
 import { inferletBytes } from './host/inferlet-bytes.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
+import { SharedNames } from './host/names/shared-names.ts';
 import { StoreQueues } from './host/store-queues.ts';
 import { hostTable } from './host/table.ts';
 import { ImageService } from './images/service.ts';
@@ -236,6 +237,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       storeQueues: new StoreQueues(),
       bytes: inferletBytes(),
       indexes,
+      names: new SharedNames(scheduler.nameOwners, hosts),
       http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
       images,
       texts,

@@ -1,10 +1,17 @@
-import type { Imported } from '#gpu-host/protocol/calls.ts';
+import type { ExportInfo, Imported } from '#gpu-host/protocol/calls.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Inferlet } from './inferlet.ts';
+import { bring, listNames, noteSave, removeName } from './names/named-pages.ts';
+import type { Side } from './names/other-hosts.ts';
 import type { DeviceQueue } from './queue.ts';
 
 /** Page size of a queue without a model; every other call on such a queue fails. */
 const NO_PAGE_SIZE = 0;
+
+const unexport =
+  (name: string) =>
+  ({ device, queue }: Side): Promise<Outcome<undefined>> =>
+    device.ask(queue, { op: 'unexport', name });
 
 /** `wit/allocate.wit`, but for the calls that `passed.ts` makes. */
 export const allocate = {
@@ -36,10 +43,29 @@ export const allocate = {
   },
 
   'import-pages': async (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<Imported>> => {
-    const { device } = queue;
-    if (!device) return queue.refusal();
-    const outcome = await device.importPages(queue.id, name);
-    inferlet.observePages(queue.name, device.heldPages);
+    const used = { inferlet, queue, kind: 'export', name } as const;
+    const outcome = await bring(used, false, (side) => side.device.importPages(side.queue, name));
+    if (queue.device) inferlet.observePages(queue.name, queue.device.heldPages);
     return outcome;
   },
+
+  'export-pages': (
+    inferlet: Inferlet,
+    queue: DeviceQueue,
+    pages: Uint32Array,
+    name: string,
+    persistent: boolean,
+  ): Promise<Outcome<undefined>> => {
+    const { device } = queue;
+    if (!device) return Promise.resolve(queue.refusal());
+    // At once: the snapshot has its place among the queue's calls.
+    const saved = device.ask(queue.id, { op: 'export-pages', pages, name, persistent });
+    return noteSave({ inferlet, queue, kind: 'export', name }, persistent, saved, unexport(name));
+  },
+
+  unexport: (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> =>
+    removeName({ inferlet, queue, kind: 'export', name }, unexport(name)),
+
+  'list-exports': (inferlet: Inferlet, queue: DeviceQueue): Promise<Outcome<readonly ExportInfo[]>> =>
+    listNames({ inferlet, queue, kind: 'export' }, (side) => side.device.ask(side.queue, { op: 'list-exports' })),
 };

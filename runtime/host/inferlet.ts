@@ -5,6 +5,7 @@ import type {
   DeviceUsage,
   EncoderSummary,
   GpuHostConnection,
+  InferletOptions,
   ModelSummary,
   TenantLimit,
 } from '#gpu-host/protocol/client.ts';
@@ -25,6 +26,7 @@ import { takenBytes } from './inferlet-bytes.ts';
 import { Interruptions } from './interruptions.ts';
 import type { InvocationServices } from './invocation-services.ts';
 import { messageBytes } from './message-bytes.ts';
+import { OtherHosts } from './names/other-hosts.ts';
 import { Outgoing } from './outgoing.ts';
 import type { Services } from './services.ts';
 import type { Session } from './session-state.ts';
@@ -144,6 +146,8 @@ export class Inferlet {
   readonly pipes = new Holdings(MAX_PIPES, 'runs that are piped');
   /** Waits for messages of queues. */
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
+  /** GPU hosts that own names which the inferlet uses. */
+  readonly others = new OtherHosts(() => this.#hostOptions());
   readonly #stopping = new AbortController();
   readonly #devices = new Map<GpuHostConnection, DeviceClient>();
   /** Hosts whose device was opened only for a place in the queue and has not been used yet. */
@@ -237,17 +241,10 @@ export class Inferlet {
     const known = this.#devices.get(connection);
     // Reopen a lost device that was opened only for a place in the queue: the inferlet lost nothing with it.
     if (known && !(this.#placesOnly.delete(connection) && known.lost !== undefined)) return known;
-    const { id, epoch = 0, tenant, functionName, arrival, limits, latency, traceparent } = this.description;
-    const tenantPages = this.#tenantPages;
+    const { limits, latency, traceparent } = this.description;
     const opened = connection.openInferlet({
-      id,
-      epoch,
-      tenant,
-      functionName,
-      arrival,
-      maxPages: limits.pages,
+      ...this.#hostOptions(),
       ...(latency && { latency }),
-      ...(tenantPages && { tenantPages }),
       ...(this.own && { sharedPages: this.own.shared.pages }),
       ...(limits.maxPriority !== undefined && { maxPriority: limits.maxPriority }),
       ...(this.hooks.steps && traceparent !== undefined && { traceparent }),
@@ -258,6 +255,13 @@ export class Inferlet {
     this.#devices.set(connection, opened);
     this.hooks.waits.addDevice(opened);
     return opened;
+  }
+
+  /** The inferlet's identity and limits on any GPU host. */
+  #hostOptions(): InferletOptions {
+    const { id, epoch = 0, tenant, functionName, arrival, limits } = this.description;
+    const tenantPages = this.#tenantPages;
+    return { id, epoch, tenant, functionName, arrival, maxPages: limits.pages, ...(tenantPages && { tenantPages }) };
   }
 
   /** Sends a changed tenant limit to the GPU hosts. Repeats it every 10 s: another runtime may have sent them an older value. */
@@ -322,7 +326,7 @@ export class Inferlet {
 
   /** Time and pages of all devices, by their last reports. */
   get deviceUsage(): Omit<DeviceUsage, 'encodedTokens'> {
-    let [gpuUs, pageMs] = [0, 0];
+    let { gpuUs, pageMs } = this.others.usage;
     for (const { usage } of this.#devices.values()) {
       gpuUs += usage.gpuUs;
       pageMs += usage.pageMs;
@@ -377,6 +381,6 @@ export class Inferlet {
     this.childHandles.dropAll();
     this.grammarAccount.close();
     this.unread.close();
-    await Promise.all([...this.#devices.values()].map((device) => device.close()));
+    await Promise.all([this.others.close(), ...[...this.#devices.values()].map((device) => device.close())]);
   }
 }

@@ -1,7 +1,9 @@
-import type { Distribution, FileRights, Imported } from '#gpu-host/protocol/calls.ts';
+import type { Distribution, FileRights } from '#gpu-host/protocol/calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Droppable } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
+import { type Brought, bring, noteSave, saveAtOwner } from './names/named-pages.ts';
+import type { Side } from './names/other-hosts.ts';
 import type { DeviceQueue } from './queue.ts';
 
 /** Initial content of a file: pages that the inferlet owns, and their tokens. */
@@ -27,8 +29,8 @@ export class KvFile implements Droppable {
   #pages: Uint32Array = EMPTY.pages;
   #tokens = 0;
   #nextPosition = 0;
-  /** Name whose lock the file holds. */
-  #locked: string | null = null;
+  /** Name whose lock the file holds, and the GPU host that keeps the lock. */
+  #locked: { readonly name: string; readonly at: Side; readonly isElsewhere: boolean } | null = null;
   /** True when the inferlet no longer wants the lock, which the file may not have yet. */
   #unlocked = false;
   #dropped = false;
@@ -55,7 +57,10 @@ export class KvFile implements Droppable {
       const offered = queue.offering('kv-files');
       if (offered.tag === 'err') return offered;
       if (name === undefined) return ok(EMPTY);
-      return offered.val.openFile(queue.id, name, write, inferlet.description.functionName);
+      const { functionName } = inferlet.description;
+      return bring({ inferlet, queue, kind: 'file', name }, write, (side) =>
+        side.device.openFile(side.queue, name, write, functionName),
+      );
     };
     return new KvFile(inferlet, queue, make, write && name !== undefined ? name : null);
   }
@@ -208,16 +213,28 @@ export class KvFile implements Droppable {
     const refusal = this.#refusal();
     const { device, id } = this.queue;
     if (refusal || !device) return refusal ? err(refusal) : this.queue.refusal();
-    const { functionName } = this.#inferlet.description;
-    return device.ask(id, { op: 'file-save', name, pages: this.#pages, persistent, rights, functionName });
+    const inferlet = this.#inferlet;
+    const { queue } = this;
+    const { functionName } = inferlet.description;
+    const used = { inferlet, queue, kind: 'file', name } as const;
+    const call = { op: 'file-save', name, persistent, rights, functionName } as const;
+    if (this.#locked?.name === name && this.#locked.isElsewhere) {
+      const { at } = this.#locked;
+      return saveAtOwner(used, this.#pages, at, (pages) => at.device.ask(at.queue, { ...call, pages }));
+    }
+    const saved = device.ask(id, { ...call, pages: this.#pages });
+    return noteSave(used, persistent, saved, (side) =>
+      side.device.ask(side.queue, { op: 'file-remove', name, functionName }),
+    );
   }
 
   /** Gives the lock back: at once, or as soon as the file is open and has the lock. */
   unlock(): void {
     this.#unlocked = true;
     if (this.#locked === null) return;
+    const { name, at } = this.#locked;
     // Ignore the outcome: the lock may be gone already.
-    void this.queue.device?.ask(this.queue.id, { op: 'file-unlock', name: this.#locked });
+    void at.device.ask(at.queue, { op: 'file-unlock', name });
     this.#locked = null;
   }
 
@@ -236,12 +253,15 @@ export class KvFile implements Droppable {
     this.queue.release();
   }
 
-  #open(made: Outcome<Content | Imported>, lock: string | null): Outcome<undefined> {
+  #open(made: Outcome<Content | Brought>, lock: string | null): Outcome<undefined> {
     if (made.tag === 'ok') {
       this.#pages = made.val.pages;
       this.#tokens = made.val.tokens;
       this.#nextPosition = made.val.nextPosition;
-      this.#locked = lock;
+      const { device, id } = this.queue;
+      const elsewhere = 'owner' in made.val ? made.val.owner : undefined;
+      const at = elsewhere ?? (device ? { device, queue: id } : undefined);
+      this.#locked = lock !== null && at ? { name: lock, at, isElsewhere: elsewhere !== undefined } : null;
       if (this.#unlocked) this.unlock();
       this.#observe();
     }

@@ -3,6 +3,7 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Access, Rights } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 import { KvFile } from './kv-file.ts';
+import { listNames, removeName } from './names/named-pages.ts';
 import type { DeviceQueue } from './queue.ts';
 
 /** `wit/kv-files.wit`. */
@@ -47,14 +48,18 @@ export const kvFiles = {
   '[method]file.unlock': (_inferlet: Inferlet, self: KvFile): void => self.unlock(),
   '[resource-drop]file': (_inferlet: Inferlet, self: KvFile): void => self.drop(),
 
-  remove: ({ description }: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
+  remove: (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
     const offered = queue.offering('kv-files');
     if (offered.tag === 'err') return Promise.resolve(offered);
-    return offered.val.ask(queue.id, { op: 'file-remove', name, functionName: description.functionName });
+    const { functionName } = inferlet.description;
+    const call = { op: 'file-remove', name, functionName } as const;
+    return removeName({ inferlet, queue, kind: 'file', name }, (side) => side.device.ask(side.queue, call));
   },
-  files: ({ description }: Inferlet, queue: DeviceQueue, prefix: string): Promise<Outcome<readonly FileInfo[]>> => {
+  files: (inferlet: Inferlet, queue: DeviceQueue, prefix: string): Promise<Outcome<readonly FileInfo[]>> => {
     const offered = queue.offering('kv-files');
     if (offered.tag === 'err') return Promise.resolve(offered);
-    return offered.val.ask(queue.id, { op: 'file-list', prefix, functionName: description.functionName });
+    const { functionName } = inferlet.description;
+    const call = { op: 'file-list', prefix, functionName } as const;
+    return listNames({ inferlet, queue, kind: 'file' }, (side) => side.device.ask(side.queue, call));
   },
 };

@@ -5,6 +5,7 @@ import type { ImageService } from '../images/service.ts';
 import type { TextService } from '../texts/service.ts';
 import type { HttpClient } from './http/client.ts';
 import type { Indexes } from './indexes.ts';
+import type { SharedNames } from './names/shared-names.ts';
 import type { StoreQueues } from './store-queues.ts';
 
 /** Services of a runtime for all its inferlets, besides devices. */
@@ -16,6 +17,8 @@ export interface Services {
   /** The bytes that all inferlets hold in this process. */
   readonly bytes: Shares;
   readonly indexes: Indexes;
+  /** The names that the GPU hosts share; without it, each host has names of its own. */
+  readonly names?: SharedNames | undefined;
   readonly http: HttpClient;
   /** Decodes and resizes images. */
   readonly images: Pick<ImageService, 'prepare'>;

@@ -17,6 +17,10 @@ const PAGES = 256;
 
 export interface TestGpuHostOptions {
   readonly pages?: number;
+  /** Name of the host; `gpu-host-1` by default. */
+  readonly name?: string;
+  /** Seed of the random model; hosts with the same one have the same model. */
+  readonly seed?: number;
   /** Directory of a model to serve in place of the random one. */
   readonly model?: string;
   /** Further settings of the model in the host's configuration. */
@@ -42,7 +46,8 @@ export class TestGpuHost {
   static async start(options: TestGpuHostOptions = {}): Promise<TestGpuHost> {
     const directory = await mkdtemp(join(tmpdir(), 'pie-gpu-'));
     const model = options.model ?? join(directory, 'model');
-    const { config: shape } = options.model === undefined ? await randomModel(model, {}, 7) : { config: undefined };
+    const { config: shape } =
+      options.model === undefined ? await randomModel(model, {}, options.seed ?? 7) : { config: undefined };
     const adapters = [];
     if (shape && options.adapter !== undefined) {
       await randomAdapter(join(directory, 'adapter'), shape, 8);
@@ -55,7 +60,7 @@ export class TestGpuHost {
       encoders.push({ name, kind, source: `file:${source}`, threads: 1 });
     }
     const config = {
-      name: 'gpu-host-1',
+      name: options.name ?? 'gpu-host-1',
       address: join(directory, 'gpu.sock'),
       kvDirectory: join(directory, 'kv'),
       encoders,
@@ -87,6 +92,15 @@ export class TestGpuHost {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     this.#child.kill('SIGKILL');
     await once(this.#child, 'exit');
+  }
+
+  /** Stops the process until `resume`: it answers nothing. */
+  pause(): void {
+    this.#child.kill('SIGSTOP');
+  }
+
+  resume(): void {
+    this.#child.kill('SIGCONT');
   }
 
   async restart(): Promise<void> {

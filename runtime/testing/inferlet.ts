@@ -77,7 +77,9 @@ export class TestInferlet {
         ...(connection && { encoders: new Map(encoders.map((each) => [each.name, { summary: each, connection }])) }),
       },
       session,
-      only({ storeQueues: new StoreQueues(), bytes: inferletBytes(), ...options.services }, SERVICES),
+      Object.assign(only({ storeQueues: new StoreQueues(), bytes: inferletBytes(), ...options.services }, SERVICES), {
+        names: options.services?.names,
+      }),
       undefined,
       options.own ? only(options.own, OWN) : null,
     );

@@ -1,0 +1,100 @@
+import type { Imported } from '#gpu-host/protocol/calls.ts';
+import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Side } from './other-hosts.ts';
+
+/** Longest wait for one answer of a GPU host. */
+const ANSWER_MS = 30_000;
+
+/** The error for an answer that did not come in time. */
+export const LATE = handlerError(
+  'unavailable',
+  `the other GPU host did not answer within ${ANSWER_MS / 1000} s; try again`,
+);
+const NO_PIECE = handlerError('internal', 'the GPU host sent fewer bytes than it announced');
+
+/** The answer of a GPU host, or an error when it takes too long. */
+export async function answered<T>(asked: Promise<Outcome<T>>): Promise<Outcome<T>> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<Outcome<T>>((resolve) => {
+    timer = setTimeout(() => resolve(err(LATE)), ANSWER_MS);
+  });
+  try {
+    return await Promise.race([asked, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/**
+ * Carries the content of pages to another GPU host, which maps it: one piece is read while the one before is written. A transfer that fails
+ * leaves nothing at either host.
+ *
+ * @param version text that names the content at the other host, for later imports of the same content
+ * @param stopped the reason to stop, asked before each piece
+ */
+export async function carry(
+  from: Side,
+  pages: Uint32Array,
+  to: Side,
+  version: string,
+  stopped: () => HandlerError | null,
+): Promise<Outcome<Imported>> {
+  const begun = await answered(from.device.ask(from.queue, { op: 'send-begin', pages }));
+  if (begun.tag === 'err') return begun;
+  const { sending, bytes, pages: count, fingerprint, pageSize, pageBytes } = begun.val;
+  let isSent = false;
+  let copy: number | undefined;
+  try {
+    const made = { op: 'copy-begin', version, pages: count, fingerprint, pageSize, pageBytes } as const;
+    const room = await answered(to.device.ask(to.queue, made));
+    if (room.tag === 'err') return room;
+    copy = room.val;
+    const failed = await sendPieces({ from, sending, to, copy, bytes }, stopped);
+    if (failed) return err(failed);
+    isSent = true;
+    const checksum = await answered(from.device.ask(from.queue, { op: 'send-end', sending }));
+    if (checksum.tag === 'err') return checksum;
+    // Both travel together, so that the copy is still there.
+    const kept = to.device.ask(to.queue, { op: 'copy-end', copy, checksum: checksum.val });
+    const mapped = to.device.mapCopy(to.queue, version);
+    const end = await kept;
+    const outcome = await mapped;
+    if (end.tag === 'ok') {
+      copy = undefined;
+      return outcome;
+    }
+    if (outcome.tag === 'ok') to.device.freePages(to.queue, outcome.val.pages);
+    return end;
+  } finally {
+    if (!isSent) void from.device.ask(from.queue, { op: 'send-end', sending });
+    if (copy !== undefined) to.device.send(to.queue, { op: 'copy-drop', copy });
+  }
+}
+
+interface Pieces {
+  readonly from: Side;
+  readonly sending: number;
+  readonly to: Side;
+  readonly copy: number;
+  readonly bytes: number;
+}
+
+async function sendPieces(
+  { from, sending, to, copy, bytes }: Pieces,
+  stopped: () => HandlerError | null,
+): Promise<HandlerError | null> {
+  let writing: Promise<Outcome<undefined>> | undefined;
+  for (let left = bytes; left > 0; ) {
+    const why = stopped();
+    if (why) return why;
+    const piece = await answered(from.device.ask(from.queue, { op: 'send-piece', sending }));
+    const before = writing && (await answered(writing));
+    if (before?.tag === 'err') return before.val;
+    if (piece.tag === 'err') return piece.val;
+    if (piece.val.length === 0 || piece.val.length > left) return NO_PIECE;
+    writing = to.device.ask(to.queue, { op: 'copy-piece', copy, bytes: piece.val });
+    left -= piece.val.length;
+  }
+  const last = writing && (await answered(writing));
+  return last?.tag === 'err' ? last.val : null;
+}

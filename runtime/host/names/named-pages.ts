@@ -1,0 +1,344 @@
+import { randomUUID } from 'node:crypto';
+import type { Imported } from '#gpu-host/protocol/calls.ts';
+import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { NamedKind, NameOwner, OwnedName } from '#scheduler/exports/owners.ts';
+import { ask, fromStore } from '../ask.ts';
+import type { Inferlet } from '../inferlet.ts';
+import type { DeviceQueue } from '../queue.ts';
+import { answered, carry, LATE } from './carry.ts';
+import type { Side } from './other-hosts.ts';
+import type { Place, SharedNames } from './shared-names.ts';
+
+/** Names under this prefix belong to this tenant, whichever tenant uses them. */
+const SYSTEM_PREFIX = 'system/';
+const SYSTEM_TENANT = 'system';
+
+/** A name as an inferlet uses it on one of its queues. */
+export interface UsedName {
+  readonly inferlet: Inferlet;
+  readonly queue: DeviceQueue;
+  readonly kind: NamedKind;
+  readonly name: string;
+}
+
+/** The pages of a name, mapped at the queue's GPU host. */
+export interface Brought extends Imported {
+  /** The other GPU host that owns the name, where its lock is held if the name was opened for writing. */
+  readonly owner?: Side;
+}
+
+/** What the calls about a name need; undefined when only the queue's own GPU host is asked. */
+interface Shared {
+  readonly names: SharedNames;
+  readonly own: GpuHostConnection;
+  readonly here: Side;
+  readonly owned: OwnedName;
+}
+
+/**
+ * Maps the pages of a name. When another GPU host owns the name, its pages are fetched from there, unless the queue's host keeps a copy of the
+ * same version.
+ *
+ * @param open maps the pages at a host, and takes the lock there if `write`
+ */
+export async function bring(
+  used: UsedName,
+  write: boolean,
+  open: (side: Side) => Promise<Outcome<Imported>>,
+): Promise<Outcome<Brought>> {
+  const { inferlet, queue } = used;
+  const { device } = queue;
+  if (!device) return queue.refusal();
+  const here = { device, queue: queue.id };
+  const shared = sharedFor(used);
+  if (!shared) return open(here);
+  return ask(inferlet, async (): Promise<Outcome<Brought>> => {
+    const { names, own, owned } = shared;
+    const found = await ownerOf(shared);
+    if (found.tag === 'err') {
+      // The own host's names do not need the store.
+      const outcome = await open(here);
+      return isNotFound(outcome) ? found : outcome;
+    }
+    const owner = found.val;
+    const place = names.placeOf(used.name, owner, own);
+    if (place.tag === 'err') return place;
+    if (place.val) return fetchPages(used, shared, place.val, write, open);
+    const outcome = await open(here);
+    // Without the store, the next import brings the entry up to date.
+    if (outcome.tag === 'ok' && !owner) void names.note(owned, own).catch(() => undefined);
+    if (isNotFound(outcome) && owner?.host === own.name) void names.owners.release(owned, owner).catch(() => undefined);
+    return outcome;
+  });
+}
+
+/**
+ * Notes a save at the queue's own GPU host, and takes it back when the name belongs to another.
+ * @param saved the outcome of the save
+ * @param undo removes the name from the host again
+ */
+export async function noteSave(
+  used: UsedName,
+  persistent: boolean,
+  saved: Promise<Outcome<undefined>>,
+  undo: (side: Side) => Promise<Outcome<undefined>>,
+): Promise<Outcome<undefined>> {
+  const { inferlet } = used;
+  const names = namesOf(inferlet);
+  const { device, model } = used.queue;
+  if (!names || !device || !model) return saved;
+  const { connection: own } = model;
+  const owned = ownedName(used);
+  const work = saved.then(async (outcome): Promise<Outcome<undefined>> => {
+    if (outcome.tag === 'err') return outcome;
+    const claimed = names
+      .claim(owned, own, persistent, (connection) => hasName(used, connection))
+      .catch((error: unknown) => fromStore(error));
+    // With one host there is no other to ask: a store that is away must not fail the save.
+    if (!names.isShared(own)) return outcome;
+    const refused = await claimed;
+    if (!refused) return outcome;
+    await undo({ device, queue: used.queue.id });
+    return err(refused);
+  });
+  return inferlet.interruptions.until(work);
+}
+
+/** Removes a name where it is. @param remove removes it at one host */
+export async function removeName(
+  used: UsedName,
+  remove: (side: Side) => Promise<Outcome<undefined>>,
+): Promise<Outcome<undefined>> {
+  const { inferlet, queue } = used;
+  const { device, model } = queue;
+  if (!device || !model) return queue.refusal();
+  const names = namesOf(inferlet);
+  // At once, so that the queue's later saves find the name free.
+  const removed = remove({ device, queue: queue.id });
+  if (!names) return removed;
+  const shared = sharedFor(used);
+  const owned = ownedName(used);
+  const work = removed.then(async (outcome): Promise<Outcome<undefined>> => {
+    if (outcome.tag === 'err' && outcome.val.tag !== 'not-found') return outcome;
+    const own = model.connection;
+    if (!shared) {
+      // An entry that stays is stale: the next reader asks the host.
+      void names.forget(owned, own).catch(() => undefined);
+      return outcome;
+    }
+    try {
+      const owner = await names.owners.of(owned);
+      if (!owner) return outcome;
+      if (owner.host === own.name) {
+        await names.owners.release(owned, owner);
+        return outcome;
+      }
+      const place = names.placeOf(used.name, owner, own);
+      if (place.tag === 'err') return outcome.tag === 'ok' ? outcome : place;
+      if (!place.val) return outcome;
+      const there = await atOwner(used, place.val, remove);
+      if (there.tag === 'ok' || isNotFound(there)) await names.owners.release(owned, place.val.owner);
+      return isNotFound(there) ? outcome : there;
+    } catch (error) {
+      return outcome.tag === 'ok' ? outcome : err(fromStore(error));
+    }
+  });
+  return inferlet.interruptions.until(work);
+}
+
+/** The tenant's entries on all GPU hosts that are there, by name. @param list lists those of one host */
+export async function listNames<T extends { readonly name: string }>(
+  used: Omit<UsedName, 'name'>,
+  list: (side: Side) => Promise<Outcome<readonly T[]>>,
+): Promise<Outcome<readonly T[]>> {
+  const { inferlet, queue, kind } = used;
+  const { device } = queue;
+  if (!device) return queue.refusal();
+  const here = { device, queue: queue.id };
+  const shared = sharedFor({ ...used, name: '' });
+  const own = list(here);
+  if (!shared) return own;
+  return ask(inferlet, async (): Promise<Outcome<readonly T[]>> => {
+    const { names, owned } = shared;
+    const tenants = kind === 'file' ? [...new Set([owned.tenant, SYSTEM_TENANT])] : [owned.tenant];
+    const maps = await Promise.all(tenants.map((tenant) => names.owners.list({ ...owned, tenant })));
+    const owners = new Map<string, NameOwner>(
+      maps.flatMap((map, i) => [...map].filter(([name]) => tenantOf(owned.tenant, name) === tenants[i])),
+    );
+    const holders = [...names.holders(owners, shared.own)];
+    const theirs = await Promise.all(
+      holders.map(async ([connection, held]) => {
+        const listed = await answered(list(inferlet.others.at(connection, queue.name)));
+        return listed.tag === 'ok' ? ok(listed.val.filter(({ name }) => held.has(name))) : listed;
+      }),
+    );
+    const mine = await own;
+    if (mine.tag === 'err') return mine;
+    const found = new Map<string, T>();
+    for (const entry of mine.val) found.set(entry.name, entry);
+    for (const [i, listed] of theirs.entries()) {
+      const connection = holders[i]?.[0];
+      // A host that was lost in the meantime is not there.
+      if (listed.tag === 'err' && connection?.connected) return listed;
+      if (listed.tag === 'ok') for (const entry of listed.val) found.set(entry.name, entry);
+    }
+    return ok([...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1)));
+  });
+}
+
+/**
+ * Saves pages under a name whose lock the inferlet holds at another GPU host: carries them there first.
+ * @param save saves pages at the owner
+ */
+export async function saveAtOwner(
+  used: UsedName,
+  pages: Uint32Array,
+  owner: Side,
+  save: (pages: Uint32Array) => Promise<Outcome<undefined>>,
+): Promise<Outcome<undefined>> {
+  const { inferlet, queue, name } = used;
+  const { device } = queue;
+  const names = namesOf(inferlet);
+  if (!device || !names) return queue.refusal();
+  const here = { device, queue: queue.id };
+  // A snapshot now: later calls may write the pages.
+  const frozen = pages.length === 0 ? ok(pages) : device.sharePages(queue.id, pages);
+  if (frozen.tag === 'err') return frozen;
+  const free = ({ device, queue }: Side, held: Uint32Array) => {
+    if (held.length > 0) device.freePages(queue, held);
+  };
+  return ask(inferlet, () =>
+    names.turns.during(inferlet.description.tenant, inferlet.stopping, async () => {
+      try {
+        const carried = await carry(here, frozen.val, owner, randomUUID(), () => inferlet.stopped);
+        if (carried.tag === 'err') return err(ownersError(carried.val, name, owner));
+        const saved = await answered(save(carried.val.pages));
+        free(owner, carried.val.pages);
+        return saved;
+      } finally {
+        free(here, frozen.val);
+      }
+    }),
+  );
+}
+
+async function fetchPages(
+  used: UsedName,
+  { names, here, owned }: Shared,
+  { connection, owner }: Place,
+  write: boolean,
+  open: (side: Side) => Promise<Outcome<Imported>>,
+): Promise<Outcome<Brought>> {
+  const { inferlet, queue, kind, name } = used;
+  const { tenant, functionName } = inferlet.description;
+  const fetched = await names.turns.during(tenant, inferlet.stopping, fetchNow);
+  // The calls that a silent host has not answered end with the inferlet's side of it.
+  if (fetched.tag === 'err' && fetched.val === LATE) inferlet.others.drop(connection);
+  return fetched;
+
+  async function fetchNow(): Promise<Outcome<Brought>> {
+    const there = inferlet.others.at(connection, queue.name);
+    let opened: Outcome<Imported> | undefined;
+    let isBrought = false;
+    try {
+      // The lock first, so that the version stays; otherwise the version first, so that no older content gets a newer version's name.
+      if (write) {
+        opened = await answered(open(there));
+        if (opened.tag === 'err') return await failed(opened.val);
+      }
+      const asked = { op: 'name-version', file: kind === 'file', name, functionName } as const;
+      const version = await answered(there.device.ask(there.queue, asked));
+      if (version.tag === 'err') return await failed(version.val);
+      let brought = await here.device.mapCopy(here.queue, version.val.version);
+      if (isNotFound(brought)) {
+        opened ??= await answered(open(there));
+        if (opened.tag === 'err') return await failed(opened.val);
+        brought = await carry(there, opened.val.pages, here, version.val.version, () => inferlet.stopped);
+      }
+      if (brought.tag === 'err') return err(ownersError(brought.val, name, there));
+      isBrought = true;
+      return ok(write ? { ...brought.val, owner: there } : brought.val);
+    } finally {
+      if (opened?.tag === 'ok') {
+        if (opened.val.pages.length > 0) there.device.freePages(there.queue, opened.val.pages);
+        if (write && !isBrought) void there.device.ask(there.queue, { op: 'file-unlock', name });
+      }
+    }
+
+    async function failed(error: HandlerError): Promise<Outcome<Brought>> {
+      if (error.tag === 'not-found') await names.owners.release(owned, owner);
+      return err(ownersError(error, name, there));
+    }
+  }
+}
+
+/** Makes a call at the host that owns a name. */
+async function atOwner<T>(
+  { inferlet, queue, name }: UsedName,
+  { connection }: Place,
+  call: (side: Side) => Promise<Outcome<T>>,
+): Promise<Outcome<T>> {
+  const side = inferlet.others.at(connection, queue.name);
+  const outcome = await answered(call(side));
+  return outcome.tag === 'ok' ? outcome : err(ownersError(outcome.val, name, side));
+}
+
+/** The error with which a save of a name fails that a host has; null when it has none. */
+async function hasName({ inferlet, queue, kind, name }: UsedName, connection: GpuHostConnection) {
+  const { device, queue: at } = inferlet.others.at(connection, queue.name);
+  const { functionName } = inferlet.description;
+  const asked = { op: 'name-version', file: kind === 'file', name, functionName } as const;
+  const version = await answered(device.ask(at, asked));
+  if (isNotFound(version)) return null;
+  if (version.tag === 'err' && device.lost !== undefined) return ownersError(version.val, name, { device, queue: at });
+  // The host has the name, though perhaps private to another function, or of another model.
+  return version.tag === 'ok' || version.val.tag === 'unsupported' || version.val.tag === 'invalid-argument'
+    ? handlerError('invalid-argument', `the name "${name}" is taken`)
+    : version.val;
+}
+
+/** An error of a transfer, or of a call at the host that owns a name. */
+function ownersError(error: HandlerError, name: string, { device }: Side): HandlerError {
+  if (device.lost !== undefined) {
+    const text = `the GPU host that keeps "${name}" was lost before its pages had come (${device.lost}); nothing of them was kept. Try again when the host is back`;
+    return handlerError('unavailable', text);
+  }
+  if (error.tag !== 'terminated') return error;
+  return handlerError(
+    'unavailable',
+    `the GPU host that keeps "${name}" is out of memory now (${error.val}); try again`,
+  );
+}
+
+/** The entry of a name, or the error when the store cannot be asked. */
+async function ownerOf({ names, owned }: Shared): Promise<Outcome<NameOwner | null>> {
+  try {
+    return ok(await names.owners.of(owned));
+  } catch (error) {
+    return err(fromStore(error));
+  }
+}
+
+function sharedFor(used: UsedName): Shared | undefined {
+  const names = namesOf(used.inferlet);
+  const { device, model, id } = used.queue;
+  if (!names || !device || !model || !names.isShared(model.connection)) return undefined;
+  return { names, own: model.connection, here: { device, queue: id }, owned: ownedName(used) };
+}
+
+function namesOf({ services }: Inferlet): SharedNames | undefined {
+  return services.names;
+}
+
+function ownedName({ inferlet, queue, kind, name }: UsedName): OwnedName {
+  return { tenant: tenantOf(inferlet.description.tenant, name), model: queue.name, kind, name };
+}
+
+function tenantOf(tenant: string, name: string): string {
+  return name.startsWith(SYSTEM_PREFIX) ? SYSTEM_TENANT : tenant;
+}
+
+function isNotFound(outcome: Outcome<unknown>): boolean {
+  return outcome.tag === 'err' && outcome.val.tag === 'not-found';
+}

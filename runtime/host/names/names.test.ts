@@ -1,0 +1,467 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, it } from 'node:test';
+import type { Distribution, ExportInfo, FileInfo, Imported, StepResult } from '#gpu-host/protocol/calls.ts';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { TestGpuHost } from '../../testing/gpu-host.ts';
+import { TestInferlet, type TestInferletOptions } from '../../testing/inferlet.ts';
+import { value } from '../../testing/outcome.ts';
+import type { KvFile } from '../kv-file.ts';
+import { SharedNames } from './shared-names.ts';
+
+const PAGE_SIZE = 16;
+const MODEL = 'tiny';
+
+const count = (length: number, first = 0) => Uint32Array.from({ length }, (_, i) => first + i);
+const text = (length: number, seed = 1) => Uint32Array.from({ length }, (_, i) => (i * 37 + seed * 11 + 3) % 90);
+const none = new Uint32Array();
+
+async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 5));
+}
+
+/** The error, as text that begins with its tag. */
+async function refused(outcome: Promise<Outcome<unknown>> | Outcome<unknown>): Promise<string> {
+  const settled = await outcome;
+  return settled.tag === 'err' ? `${settled.val.tag}: ${settled.val.val}` : 'ok';
+}
+
+describe('names of two GPU hosts', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  const hosts = new Map<string, TestGpuHost>();
+  const connections: GpuHostConnection[] = [];
+  let names: SharedNames;
+  let opened: TestInferlet[] = [];
+  let tests = 0;
+  let tenant = '';
+
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+    for (const [name, seed] of [
+      ['east', 7],
+      ['west', 7],
+      ['strange', 8],
+    ] as const) {
+      const host = await TestGpuHost.start({ name, seed });
+      hosts.set(name, host);
+      connections.push(await GpuHostConnection.connect(host.address, { name }));
+    }
+    names = new SharedNames(scheduler.nameOwners, { list: connections });
+  });
+  after(async () => {
+    for (const connection of connections) connection.close();
+    for (const host of hosts.values()) await host.stop();
+    await scheduler.close();
+    await redis.stop();
+  });
+  afterEach(async () => {
+    await Promise.all(opened.map((inferlet) => inferlet.end()));
+    opened = [];
+    assert.equal(names.turns.size, 0, 'no transfer is left');
+    for (const connection of connections) {
+      const { models, tenants } = await connection.stats();
+      const [model] = models;
+      assert.ok(model);
+      const { free, cached, owned, total } = model.pages;
+      assert.equal(free + cached + owned, total);
+      assert.equal(model.inferlets, 0, 'no inferlet is left');
+      assert.deepEqual(
+        tenants.filter((each) => each.tenant === tenant && model.exports === 0),
+        [],
+      );
+    }
+  });
+
+  const connectionOf = (name: string) => connections.find((each) => each.name === name)!;
+  const fresh = () => {
+    tenant = `tenant-${++tests}`;
+  };
+  const at = (host: string, options: TestInferletOptions = {}) => {
+    const made = new TestInferlet(connectionOf(host), {
+      id: `inferlet-${opened.length}-${tests}`,
+      tenant,
+      ...options,
+      services: { names, ...options.services },
+    });
+    opened.push(made);
+    return made;
+  };
+  const pages = (guest: TestInferlet, number: number) =>
+    value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, number));
+  const step = async (
+    guest: TestInferlet,
+    tokens: Uint32Array,
+    first: number,
+    inPages: Uint32Array,
+    outPages: Uint32Array,
+  ): Promise<readonly Distribution[]> =>
+    value(
+      await guest.call<Promise<Outcome<StepResult>>>('fused', 'step', guest.queue, {
+        ...{ tokens, positions: count(tokens.length, first), inPages, outPages, mask: undefined },
+        ...{ rows: tokens.length, output: { tag: 'distributions', val: 4 } },
+      }),
+    ).distributions;
+  const save = (guest: TestInferlet, held: Uint32Array, name: string, persistent = true) =>
+    guest.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', guest.queue, held, name, persistent);
+  const load = (guest: TestInferlet, name: string) =>
+    guest.call<Promise<Outcome<Imported>>>('allocate', 'import-pages', guest.queue, name);
+  const remove = (guest: TestInferlet, name: string) =>
+    guest.call<Promise<Outcome<undefined>>>('allocate', 'unexport', guest.queue, name);
+  const list = async (guest: TestInferlet) =>
+    value(await guest.call<Promise<Outcome<readonly ExportInfo[]>>>('allocate', 'list-exports', guest.queue));
+  const owner = (name: string, kind: 'export' | 'file' = 'export') =>
+    scheduler.nameOwners.of({ tenant, model: MODEL, kind, name });
+  /** Saves a text at a host. */
+  const saved = async (host: string, name: string, tokens = text(40), persistent = true) => {
+    const maker = at(host);
+    const held = pages(maker, Math.ceil(tokens.length / PAGE_SIZE));
+    await step(maker, tokens, 0, none, held);
+    value(await save(maker, held, name, persistent));
+    await maker.end();
+  };
+  /** The distribution after one more token of the text. */
+  const after40 = async (guest: TestInferlet, imported: Imported, seed = 1) =>
+    (await step(guest, text(41, seed).slice(40), 40, imported.pages, none))[0];
+
+  /** The guest's device at another host, whose next call of an operation waits for `work`. */
+  const beforeOp = (guest: TestInferlet, host: string, op: string, work: () => Promise<void>): Promise<void> => {
+    const { device } = guest.inferlet.others.at(connectionOf(host), MODEL);
+    const done = Promise.withResolvers<void>();
+    const waiting = async () => {
+      device.ask = ask;
+      device.importPages = importPages;
+      await work();
+      done.resolve();
+    };
+    const [ask, importPages] = [device.ask.bind(device), device.importPages.bind(device)];
+    device.ask = (async (queue: number, operation: { op: string }) => {
+      if (operation.op === op) await waiting();
+      return ask(queue, operation as never);
+    }) as typeof device.ask;
+    device.importPages = async (queue, name) => {
+      if (op === 'import-pages') await waiting();
+      return importPages(queue, name);
+    };
+    return done.promise;
+  };
+  /** Fails when the guest makes such a call at another host, until the answer is called. */
+  const refuseOp = (guest: TestInferlet, host: string, op: string): (() => void) => {
+    let calls = 0;
+    void beforeOp(guest, host, op, async () => void calls++);
+    return () => assert.equal(calls, 0, `no ${op}`);
+  };
+
+  it('an export is found from the other host, with equal results, and fetched once for each version', async () => {
+    fresh();
+    await saved('east', 'a/b');
+    const home = at('east');
+    const expected = await after40(home, value(await load(home, 'a/b')));
+    const guest = at('west');
+    const imported = value(await load(guest, 'a/b'));
+    assert.deepEqual([imported.pages.length, imported.tokens, imported.nextPosition], [3, 40, 40]);
+    assert.deepEqual(await after40(guest, imported), expected);
+    assert.equal((await owner('a/b'))?.host, 'east');
+    const twice = refuseOp(guest, 'east', 'send-begin');
+    const again = value(await load(guest, 'a/b'));
+    assert.deepEqual(await after40(guest, again), expected);
+    twice();
+  });
+
+  it('a name that was replaced or removed at its owner is not served from a copy', async () => {
+    fresh();
+    await saved('east', 'n');
+    const guest = at('west');
+    value(await load(guest, 'n'));
+    value(await remove(at('east'), 'n'));
+    assert.match(await refused(load(guest, 'n')), /^not-found/);
+    assert.equal(await owner('n'), null);
+    await saved('east', 'n', text(40, 2));
+    const imported = value(await load(guest, 'n'));
+    const home = at('east');
+    assert.deepEqual(await after40(guest, imported, 2), await after40(home, value(await load(home, 'n')), 2));
+  });
+
+  it('list, remove and save of a name do what they do on one host', async () => {
+    fresh();
+    await saved('east', 'b');
+    await saved('west', 'a', text(20), false);
+    for (const host of ['east', 'west']) {
+      const guest = at(host);
+      assert.deepEqual(
+        (await list(guest)).map(({ name, tokens, persistent }) => [name, tokens, persistent]),
+        [
+          ['a', 20, false],
+          ['b', 40, true],
+        ],
+      );
+      const held = pages(guest, 1);
+      for (const name of ['a', 'b']) assert.match(await refused(save(guest, held, name)), /^invalid-argument.*taken/);
+      assert.equal((await list(guest)).length, 2, 'nothing of the refused saves is left');
+    }
+    value(await remove(at('west'), 'b'));
+    assert.match(await refused(remove(at('west'), 'b')), /^not-found/);
+    assert.match(await refused(load(at('east'), 'b')), /^not-found/);
+    value(await remove(at('east'), 'a'));
+    assert.deepEqual(await list(at('west')), []);
+    await saved('west', 'b', text(20));
+    assert.equal(value(await load(at('east'), 'b')).tokens, 20);
+    assert.equal((await owner('b'))?.host, 'west');
+  });
+
+  it('of two hosts that save one name at once, exactly one has it', async () => {
+    fresh();
+    for (let round = 0; round < 8; round++) {
+      const name = `race-${round}`;
+      const makers = [at('east'), at('west')];
+      const held = makers.map((maker) => pages(maker, 1));
+      for (const [i, maker] of makers.entries()) await step(maker, text(4 + i), 0, none, held[i]!);
+      const ends = await Promise.all(makers.map((maker, i) => refused(save(maker, held[i]!, name, round % 2 === 0))));
+      assert.equal(ends.filter((end) => end === 'ok').length, 1, ends.join('; '));
+      assert.ok(
+        ends.some((end) => /^invalid-argument.*taken/.test(end)),
+        ends.join('; '),
+      );
+      const winner = ends.indexOf('ok');
+      assert.equal((await owner(name))?.host, ['east', 'west'][winner]);
+      for (const maker of makers) assert.equal(value(await load(maker, name)).tokens, 4 + winner);
+    }
+    assert.equal((await list(at('west'))).length, 8);
+  });
+
+  it('another tenant finds nothing, and another model refuses the pages', async () => {
+    fresh();
+    await saved('east', 'secret');
+    value(await load(at('west'), 'secret'));
+    const other = at('west', { tenant: 'another' });
+    assert.match(await refused(load(other, 'secret')), /^not-found/);
+    assert.match(await refused(remove(other, 'secret')), /^not-found/);
+    assert.deepEqual(await list(other), []);
+    const stranger = at('strange');
+    assert.match(await refused(load(stranger, 'secret')), /^invalid-argument.*another model made these pages/);
+    assert.equal(stranger.queue.device?.heldPages, 0);
+    assert.equal((await list(at('east'))).length, 1);
+  });
+
+  it('a name whose owner is away answers so, and comes back with the host if it is persistent', async () => {
+    fresh();
+    await saved('east', 'kept');
+    await saved('east', 'passing', text(20), false);
+    const guest = at('west');
+    const [host, connection] = [hosts.get('east')!, connectionOf('east')];
+    await host.kill();
+    await until(() => !connection.connected);
+    for (const name of ['kept', 'passing']) {
+      assert.match(await refused(load(guest, name)), /^unavailable: .*kept by GPU host east.*try again/);
+      assert.match(await refused(save(guest, pages(guest, 1), name)), /^unavailable/);
+      assert.match(await refused(remove(guest, name)), /^unavailable/);
+    }
+    assert.deepEqual(await list(guest), []);
+    await host.restart();
+    await until(() => connection.connected);
+    assert.equal(value(await load(guest, 'kept')).tokens, 40);
+    assert.match(await refused(load(guest, 'passing')), /^not-found/);
+    value(await save(guest, pages(guest, 1), 'passing', false));
+    assert.equal((await owner('passing'))?.host, 'west');
+  });
+
+  for (const op of ['name-version', 'import-pages', 'send-begin', 'send-piece', 'send-end'] as const)
+    it(`an owner that dies at ${op} gives one error and leaves nothing`, async () => {
+      fresh();
+      await saved('east', 'n', text(200));
+      const guest = at('west');
+      const [host, connection] = [hosts.get('east')!, connectionOf('east')];
+      const free = async () => (await connectionOf('west').stats()).models[0]!.pages.free;
+      const before = await free();
+      const killed = beforeOp(guest, 'east', op, () => host.kill());
+      assert.match(await refused(load(guest, 'n')), /^unavailable: the GPU host that keeps "n" was lost.*Try again/);
+      await killed;
+      assert.equal(guest.inferlet.lostDevice, undefined, 'the inferlet goes on');
+      assert.equal(await free(), before);
+      await host.restart();
+      await until(() => connection.connected);
+      assert.equal(value(await load(guest, 'n')).tokens, 200);
+    });
+
+  it('a name that changes in the middle of a transfer is not kept as the version before', async () => {
+    fresh();
+    await saved('east', 'n');
+    const guest = at('west');
+    const changed = beforeOp(guest, 'east', 'import-pages', async () => {
+      value(await remove(at('east'), 'n'));
+      await saved('east', 'n', text(20, 2));
+    });
+    assert.equal(value(await load(guest, 'n')).tokens, 20);
+    await changed;
+    const begun = beforeOp(guest, 'east', 'send-begin', () => Promise.resolve());
+    assert.equal(value(await load(guest, 'n')).tokens, 20);
+    await begun;
+  });
+
+  it('a host of the version before has names of its own, and gets no calls that it does not know', async () => {
+    fresh();
+    await saved('east', 'n');
+    const versions = { oldest: 13, newest: 13 };
+    const old = await GpuHostConnection.connect(hosts.get('west')!.address, { name: 'west', versions });
+    const [east] = connections as [GpuHostConnection];
+    using _closed = { [Symbol.dispose]: () => old.close() };
+    const some = new SharedNames(scheduler.nameOwners, { list: [east, old] });
+    const there = new TestInferlet(old, { id: 'old', tenant, services: { names: some } });
+    opened.push(there);
+    assert.match(await refused(load(there, 'n')), /^not-found/);
+    const held = pages(there, 1);
+    value(await save(there, held, 'm'));
+    assert.deepEqual(
+      (await list(there)).map(({ name }) => name),
+      ['m'],
+    );
+    const here = at('east', { services: { names: some } });
+    assert.match(await refused(load(here, 'm')), /^not-found/);
+    assert.match(await refused(save(here, pages(here, 1), 'm')), /^invalid-argument.*taken/);
+    value(await remove(there, 'm'));
+    await until(async () => (await owner('m')) === null);
+    await there.end();
+  });
+
+  it('an inferlet that is stopped during a transfer leaves nothing', async () => {
+    fresh();
+    await saved('east', 'n', text(200));
+    const guest = at('west');
+    const host = hosts.get('east')!;
+    host.pause();
+    const loading = load(guest, 'n');
+    await until(() => names.turns.size === 1);
+    const waiting = [load(guest, 'n'), load(guest, 'n')];
+    guest.inferlet.stop({ tag: 'cancelled', val: 'the client cancelled' });
+    assert.match(await refused(loading), /^cancelled: the client cancelled/);
+    for (const each of waiting) assert.match(await refused(each), /^cancelled/);
+    host.resume();
+    await guest.end();
+    await until(() => names.turns.size === 0);
+  });
+
+  it('a host that the platform no longer has is not believed', async () => {
+    fresh();
+    await saved('east', 'n');
+    const west = connectionOf('west');
+    const fewer = new SharedNames(scheduler.nameOwners, { list: [west, connectionOf('strange')] });
+    const guest = at('west', { services: { names: fewer } });
+    assert.match(await refused(load(guest, 'n')), /^not-found/);
+    const held = pages(guest, 1);
+    await step(guest, text(9), 0, none, held);
+    value(await save(guest, held, 'n'));
+    assert.equal((await owner('n'))?.host, 'west');
+    // When the host returns, the later owner counts, at that host as well.
+    assert.equal(value(await load(at('east'), 'n')).tokens, 9);
+  });
+
+  it('a name from before the hosts shared names is noted when it is used', async () => {
+    fresh();
+    const maker = at('east', { services: { names: undefined } });
+    const held = pages(maker, 1);
+    await step(maker, text(9), 0, none, held);
+    value(await save(maker, held, 'old'));
+    assert.equal(await owner('old'), null);
+    value(await load(at('east'), 'old'));
+    await until(async () => (await owner('old'))?.host === 'east');
+    assert.equal(value(await load(at('west'), 'old')).tokens, 9);
+  });
+
+  it('without the store a host still serves its own names', async () => {
+    fresh();
+    await saved('east', 'n');
+    const lost = { ...scheduler.nameOwners, of: () => Promise.reject(new Error('the store is away')) };
+    const owners = Object.assign(Object.create(scheduler.nameOwners), lost) as typeof scheduler.nameOwners;
+    const away = new SharedNames(owners, { list: connections });
+    assert.equal(value(await load(at('east', { services: { names: away } }), 'n')).tokens, 40);
+    assert.match(await refused(load(at('west', { services: { names: away } }), 'n')), /the store is away/);
+  });
+
+  describe('KV files', () => {
+    const open = (guest: TestInferlet, name: string | undefined, access = 'read') =>
+      guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, name, access);
+    const files = async (guest: TestInferlet, prefix = '') =>
+      value(await guest.call<Promise<Outcome<readonly FileInfo[]>>>('kv-files', 'files', guest.queue, prefix));
+    const removeFile = (guest: TestInferlet, name: string) =>
+      guest.call<Promise<Outcome<undefined>>>('kv-files', 'remove', guest.queue, name);
+    const make = async (host: string, name: string, rights = 'writable') => {
+      const maker = at(host, { functionName: 'maker' });
+      const file = open(maker, undefined);
+      value(await file.pred(text(20), count(20), 1));
+      value(await file.save(name, true, rights as 'writable'));
+      await maker.end();
+    };
+
+    it('are read from the other host with the rights of their owner', async () => {
+      fresh();
+      await make('east', 'open');
+      await make('east', 'closed', 'private');
+      const reader = at('west', { functionName: 'reader' });
+      assert.match(await refused(open(reader, 'closed').ready()), /^unsupported.*private to the function "maker"/);
+      assert.deepEqual(
+        (await files(reader)).map(({ name }) => name),
+        ['open'],
+      );
+      const [there, here] = [open(reader, 'open'), open(at('east', { functionName: 'reader' }), 'open')];
+      const row = async (file: KvFile) => value(await file.pred(text(21).slice(20), count(1, 20), 4));
+      assert.deepEqual(await row(there), await row(here));
+      assert.match(await refused(open(reader, 'absent').ready()), /^not-found/);
+    });
+
+    it('keep their lock at their owner, where another host saves them anew', async () => {
+      fresh();
+      await make('east', 'n');
+      const writer = at('west', { functionName: 'writer' });
+      const held = open(writer, 'n', 'write');
+      value(await held.ready());
+      // The same inferlet may open it again; others may not, wherever they are.
+      const twice = open(writer, 'n', 'write');
+      value(await twice.ready());
+      for (const host of ['east', 'west'])
+        assert.match(await refused(open(at(host), 'n', 'write').ready()), /^unavailable.*locked/);
+      assert.deepEqual(
+        (await files(writer)).map(({ name, locked }) => [name, locked]),
+        [['n', true]],
+      );
+      value(await held.pred(text(24).slice(20), count(4, 20), 1));
+      // Both turns of the tenant are taken, so that the save waits.
+      const busy = Promise.withResolvers<Outcome<undefined>>();
+      for (let turn = 0; turn < 2; turn++)
+        void names.turns.during(tenant, new AbortController().signal, () => busy.promise);
+      const saving = held.save('n', true, 'writable');
+      // Written after the save, so not part of it.
+      value(await held.pred(text(25).slice(24), count(1, 24), 1));
+      busy.resolve({ tag: 'ok', val: undefined });
+      value(await saving);
+      for (const host of ['east', 'west']) {
+        const reader = open(at(host), 'n');
+        value(await reader.ready());
+        assert.equal(reader.tokens, 24, host);
+      }
+      assert.equal((await owner('n', 'file'))?.host, 'east');
+      held.drop();
+      assert.match(await refused(open(at('east'), 'n', 'write').ready()), /locked/);
+      twice.drop();
+      const next = at('east', { functionName: 'writer' });
+      value(await open(next, 'n', 'write').ready());
+      assert.match(await refused(removeFile(writer, 'n')), /^unavailable.*locked/);
+      await next.end();
+      assert.match(await refused(open(writer, undefined).save('n', true, 'private')), /^invalid-argument.*taken/);
+      value(await removeFile(writer, 'n'));
+      assert.match(await refused(open(at('east'), 'n').ready()), /^not-found/);
+    });
+
+    it('of an inferlet that ends lose their lock at the other host', async () => {
+      fresh();
+      await make('east', 'n');
+      const writer = at('west', { functionName: 'writer' });
+      value(await open(writer, 'n', 'write').ready());
+      await writer.end();
+      value(await open(at('east', { functionName: 'writer' }), 'n', 'write').ready());
+    });
+  });
+});

@@ -1,0 +1,75 @@
+import type { DeviceClient, DeviceUsage, GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { InferletOptions } from '#gpu-host/protocol/inferlet-options.ts';
+
+/** An inferlet's queue of calls on one GPU host. */
+export interface Side {
+  readonly device: DeviceClient;
+  readonly queue: number;
+}
+
+/** Time and pages: calls of encoders go to the inferlet's own host. */
+type Usage = Omit<DeviceUsage, 'encodedTokens'>;
+
+interface Open {
+  readonly device: DeviceClient;
+  /** Queues by model. */
+  readonly queues: Map<string, number>;
+}
+
+/**
+ * One inferlet's side of GPU hosts that it does not run on, for names that these own. The loss of such a host takes nothing from the inferlet
+ * but locks.
+ */
+export class OtherHosts {
+  readonly #options: () => InferletOptions;
+  readonly #open = new Map<GpuHostConnection, Open>();
+  /** Usage of those that were replaced. */
+  #past: Usage = { gpuUs: 0, pageMs: 0 };
+  #isClosed = false;
+
+  constructor(options: () => InferletOptions) {
+    this.#options = options;
+  }
+
+  /** Usage by the last reports of all hosts. */
+  get usage(): Usage {
+    let { gpuUs, pageMs } = this.#past;
+    for (const { device } of this.#open.values()) {
+      gpuUs += device.usage.gpuUs;
+      pageMs += device.usage.pageMs;
+    }
+    return { gpuUs, pageMs };
+  }
+
+  /** The side of a host, opened when it is first needed and after it was lost. */
+  at(connection: GpuHostConnection, model: string): Side {
+    const known = this.#open.get(connection);
+    const open = known && known.device.lost === undefined ? known : this.#reopen(connection);
+    const queue = open.queues.get(model) ?? open.device.createQueue(model);
+    open.queues.set(model, queue);
+    return { device: open.device, queue };
+  }
+
+  /** Ends what is open at a host: its pending calls, its locks, and pages on their way. */
+  drop(connection: GpuHostConnection): void {
+    const known = this.#open.get(connection);
+    if (!known) return;
+    this.#open.delete(connection);
+    const { gpuUs, pageMs } = known.device.usage;
+    this.#past = { gpuUs: this.#past.gpuUs + gpuUs, pageMs: this.#past.pageMs + pageMs };
+    void known.device.close();
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await Promise.all([...this.#open.values()].map(({ device }) => device.close()));
+  }
+
+  #reopen(connection: GpuHostConnection): Open {
+    this.drop(connection);
+    const open: Open = { device: connection.openInferlet(this.#options()), queues: new Map() };
+    this.#open.set(connection, open);
+    if (this.#isClosed) void open.device.close();
+    return open;
+  }
+}

@@ -1,0 +1,130 @@
+import { randomUUID } from 'node:crypto';
+import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { COPIES_VERSION } from '#gpu-host/protocol/wire.ts';
+import type { NameOwner, NameOwners, OwnedName } from '#scheduler/exports/owners.ts';
+import { TransferTurns } from './turns.ts';
+
+/** A GPU host that owns a name, and the entry that says so. */
+export interface Place {
+  readonly connection: GpuHostConnection;
+  readonly owner: NameOwner;
+}
+
+/** Most entries that a claim replaces before it gives up: each was another save in the meantime. */
+const MAX_TRIES = 8;
+
+/** The names that a runtime's GPU hosts share: which host owns an export or a KV file, and the turns of transfers between hosts. */
+export class SharedNames {
+  readonly turns = new TransferTurns();
+  readonly owners: Pick<NameOwners, 'of' | 'list' | 'claim' | 'release'>;
+  readonly #hosts: { readonly list: readonly GpuHostConnection[] };
+
+  constructor(owners: SharedNames['owners'], hosts: { readonly list: readonly GpuHostConnection[] }) {
+    this.owners = owners;
+    this.#hosts = hosts;
+  }
+
+  /** True when names of another host may be used at this one. */
+  isShared(own: GpuHostConnection): boolean {
+    return this.#hosts.list.length > 1 && own.version >= COPIES_VERSION;
+  }
+
+  /** The GPU host of that name; undefined when the platform has none. */
+  host(name: string): GpuHostConnection | undefined {
+    return this.#hosts.list.find((connection) => connection.name === name);
+  }
+
+  /**
+   * The other GPU host that owns a name; null when it is for `own` to say: it owns the name itself, or no host owns it. What a host that the
+   * platform no longer has, or an earlier process, has noted does not count.
+   * @param owner the entry of the name
+   */
+  placeOf(name: string, owner: NameOwner | null, own: GpuHostConnection): Outcome<Place | null> {
+    if (!owner || owner.host === own.name) return ok(null);
+    const connection = this.host(owner.host);
+    if (!connection) return ok(null);
+    if (!connection.connected) return err(away(name, owner.host));
+    if (connection.version < COPIES_VERSION || isOver(owner, connection)) return ok(null);
+    return ok({ connection, owner });
+  }
+
+  /** Forgets a name that a host has removed. @throws StoreError */
+  async forget(name: OwnedName, own: GpuHostConnection): Promise<void> {
+    const owner = await this.owners.of(name);
+    if (owner?.host === own.name) await this.owners.release(name, owner);
+  }
+
+  /** Notes that a host has a name that no entry names, because it was stored before hosts shared names. @throws StoreError */
+  async note(name: OwnedName, own: GpuHostConnection): Promise<void> {
+    await this.owners.claim(name, ownerOf(own, true), null);
+  }
+
+  /**
+   * Notes that a host has stored a name.
+   * @param has asks another host whether it has the name: the error with which a save of a name in use fails, or null
+   * @returns the error when another host owns the name; the caller must then remove what it has stored
+   * @throws StoreError
+   */
+  async claim(
+    name: OwnedName,
+    own: GpuHostConnection,
+    persistent: boolean,
+    has: (connection: GpuHostConnection) => Promise<HandlerError | null>,
+  ): Promise<HandlerError | null> {
+    const mine = ownerOf(own, persistent);
+    let replaced: NameOwner | null = null;
+    for (let tries = 0; tries < MAX_TRIES; tries++) {
+      const other: NameOwner | null = await this.owners.claim(name, mine, replaced);
+      if (!other) return null;
+      const refused = other.host === own.name ? null : await this.#refusal(name, other, has);
+      if (refused) return refused;
+      replaced = other;
+    }
+    return handlerError('unavailable', `"${name.name}" is being saved by many inferlets at once; try again`);
+  }
+
+  /** The connected hosts besides `own` that own some of these names, with the names. */
+  holders(owners: ReadonlyMap<string, NameOwner>, own: GpuHostConnection): Map<GpuHostConnection, Set<string>> {
+    const holders = new Map<GpuHostConnection, Set<string>>();
+    for (const [name, owner] of owners) {
+      const connection = owner.host === own.name ? undefined : this.host(owner.host);
+      if (!connection?.connected || connection.version < COPIES_VERSION || isOver(owner, connection)) continue;
+      const names = holders.get(connection) ?? new Set();
+      holders.set(connection, names.add(name));
+    }
+    return holders;
+  }
+
+  async #refusal(
+    { name, kind }: OwnedName,
+    owner: NameOwner,
+    has: (connection: GpuHostConnection) => Promise<HandlerError | null>,
+  ): Promise<HandlerError | null> {
+    const connection = this.host(owner.host);
+    if (!connection) return null;
+    if (!connection.connected) return away(name, owner.host);
+    if (isOver(owner, connection)) return null;
+    const what = kind === 'export' ? 'unexport it first' : 'only the holder of its lock may save it anew';
+    const taken = `the name "${name}" is taken on GPU host ${owner.host}; ${what}`;
+    if (connection.version < COPIES_VERSION) return handlerError('invalid-argument', taken);
+    const refused = await has(connection);
+    return refused?.tag === 'invalid-argument' ? handlerError('invalid-argument', taken) : refused;
+  }
+}
+
+function ownerOf({ name, hostId = '' }: GpuHostConnection, persistent: boolean): NameOwner {
+  return { host: name, hostId, persistent, claim: randomUUID() };
+}
+
+/** True for a name that ended with the process of its host. */
+function isOver({ persistent, hostId }: NameOwner, connection: GpuHostConnection): boolean {
+  return !persistent && connection.hostId !== hostId;
+}
+
+function away(name: string, host: string): HandlerError {
+  return handlerError(
+    'unavailable',
+    `"${name}" is kept by GPU host ${host}, which cannot be reached now; try again when it is back`,
+  );
+}
