@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { loadConfig } from '#infra/config.ts';
+import { affinityKey, preference } from '#scheduler/policies/placement.ts';
+import { deploy } from '#test/harness/deploy.ts';
+import { invoke, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { Platform, until } from '#test/harness/platform.ts';
+
+const HOSTS = ['gpu-host-1', 'gpu-host-2'] as const;
+const PROMPT = 'Once upon a time there was a little dog who wanted to learn how to swim in the big blue lake.';
+const THEN = ' One day he';
+
+/** A session affinity whose invocations run on the host of that index. */
+function affinityOf(host: number): string {
+  for (let i = 0; ; i++) {
+    const affinity = `at-${i}`;
+    if (preference(affinityKey('default', affinity), HOSTS)[0] === host) return affinity;
+  }
+}
+
+describe('saved contexts and KV files of two GPU hosts', () => {
+  let platform: Platform;
+  before(async () => {
+    platform = await Platform.start({ functions: [], config: '[gpu_host]\ncount = 2\nspread = "invocation"\n' });
+    await deploy(platform, 'cache', 'files');
+  });
+  after(() => platform?.[Symbol.asyncDispose]());
+
+  const ends = async (host: number, name: string, input: object): Promise<StreamEvent | undefined> => {
+    const affinity = affinityOf(host);
+    const client = {
+      fetch: (route: string, init: RequestInit = {}) =>
+        platform.fetch(route, { ...init, headers: { ...(init.headers as object), 'x-session-affinity': affinity } }),
+    };
+    return terminal(await invoke(client, name, input));
+  };
+  // biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
+  const call = async (host: number, name: string, input: object): Promise<any> => {
+    const end = await ends(host, name, input);
+    assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+    return end?.data.output;
+  };
+  const failure = async (host: number, name: string, input: object): Promise<string> => {
+    const end = await ends(host, name, input);
+    assert.equal(end?.event, 'error', JSON.stringify(end?.data));
+    return String(end?.data.message);
+  };
+  const models = () =>
+    Promise.all(
+      loadConfig(platform.environment).gpuHosts.map(async ({ address }) => {
+        const connection = await GpuHostConnection.connect(address);
+        try {
+          const [model] = (await connection.stats()).models;
+          assert.ok(model);
+          return model;
+        } finally {
+          connection.close();
+        }
+      }),
+    );
+
+  test('a context that one invocation saves continues alike in an invocation on the other GPU host', async () => {
+    for (const persistent of [true, false]) {
+      const name = `dog/${persistent}`;
+      const { saved } = await call(0, 'cache', { action: 'save', name, prompt: PROMPT, persistent });
+      const [one, other] = [
+        await call(0, 'cache', { action: 'open', name, more: THEN }),
+        await call(1, 'cache', { action: 'open', name, more: THEN }),
+      ];
+      assert.equal(other.opened, saved.length);
+      assert.deepEqual(other, one);
+    }
+    const [first, second] = await models();
+    assert.ok(first && second && first.tokens > 0 && second.tokens > 0, 'both hosts computed');
+    assert.deepEqual([first.exports, second.exports], [2, 0], 'the contexts stay where they were saved');
+    assert.match(await failure(1, 'cache', { action: 'save', name: 'dog/true', prompt: PROMPT }), /taken/);
+    const names = (await call(1, 'cache', { action: 'list' })).exports.map(({ name }: { name: string }) => name);
+    assert.deepEqual(names, ['dog/false', 'dog/true']);
+    await call(1, 'cache', { action: 'remove', name: 'dog/true' });
+    assert.match(await failure(0, 'cache', { action: 'open', name: 'dog/true' }), /not-found/);
+    await call(0, 'cache', { action: 'remove', name: 'dog/false' });
+    assert.match(await failure(1, 'cache', { action: 'open', name: 'dog/false' }), /not-found/);
+  });
+
+  test('a KV file is read, locked, saved anew and removed from the other GPU host', async () => {
+    const name = 'lake';
+    await call(0, 'files', { action: 'create', name, prompt: PROMPT, persistent: true });
+    const read = (host: number) => call(host, 'files', { action: 'read', name, more: THEN });
+    assert.deepEqual(await read(1), await read(0));
+    const { tokens } = await call(1, 'files', { action: 'append', name, more: THEN, persistent: true });
+    const [here, there] = [await read(0), await read(1)];
+    assert.equal(here.tokens, tokens);
+    assert.deepEqual(there, here);
+    await call(1, 'files', { action: 'remove', name });
+    assert.match(await failure(0, 'files', { action: 'read', name, more: THEN }), /not-found/);
+  });
+
+  test('while the owner of a name is away, the other GPU host says so; afterwards it finds the name again', async () => {
+    const name = 'kept';
+    await call(0, 'cache', { action: 'save', name, prompt: PROMPT, persistent: true });
+    const { tokens } = await call(1, 'cache', { action: 'open', name, more: THEN });
+    const restarted = platform.restarted(HOSTS[0]);
+    process.kill(platform.supervisorPid, 'SIGSTOP');
+    process.kill(platform.pid(HOSTS[0]), 'SIGKILL');
+    try {
+      await until('the runtime has noticed', async () => {
+        const why = await failure(1, 'cache', { action: 'open', name, more: THEN });
+        return /unavailable/.test(why) && /kept by GPU host gpu-host-1/.test(why);
+      });
+    } finally {
+      process.kill(platform.supervisorPid, 'SIGCONT');
+    }
+    await restarted;
+    await until('the name is found', async () => {
+      const end = await ends(1, 'cache', { action: 'open', name, more: THEN });
+      if (end?.event !== 'result') return false;
+      assert.deepEqual((end.data.output as { tokens: number[] }).tokens, tokens);
+      return true;
+    });
+    await call(1, 'cache', { action: 'remove', name });
+    await until('no page is held', async () => (await models()).every(({ pages }) => pages.owned === 0));
+  });
+});
