@@ -1,14 +1,19 @@
-import type { Imported } from '#gpu-host/protocol/calls.ts';
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Side } from './other-hosts.ts';
 
 /** Longest wait for one answer of a GPU host. */
 const ANSWER_MS = 30_000;
+/** Longest transfer: it keeps a turn from others. */
+const TRANSFER_MS = 120_000;
 
 /** The error for an answer that did not come in time. */
 export const LATE = handlerError(
   'unavailable',
   `the other GPU host did not answer within ${ANSWER_MS / 1000} s; try again`,
+);
+const SLOW = handlerError(
+  'unavailable',
+  `the transfer from another GPU host took more than ${TRANSFER_MS / 1000} s; try again`,
 );
 const NO_PIECE = handlerError('internal', 'the GPU host sent fewer bytes than it announced');
 
@@ -26,10 +31,10 @@ export async function answered<T>(asked: Promise<Outcome<T>>): Promise<Outcome<T
 }
 
 /**
- * Carries the content of pages to another GPU host, which maps it: one piece is read while the one before is written. A transfer that fails
- * leaves nothing at either host.
+ * Carries the content of pages to another GPU host, which keeps a copy: one piece is read while the one before is written. A transfer that
+ * fails leaves nothing at either host.
  *
- * @param version text that names the content at the other host, for later imports of the same content
+ * @param version text that names the copy at the other host
  * @param stopped the reason to stop, asked before each piece
  */
 export async function carry(
@@ -38,7 +43,7 @@ export async function carry(
   to: Side,
   version: string,
   stopped: () => HandlerError | null,
-): Promise<Outcome<Imported>> {
+): Promise<Outcome<undefined>> {
   const begun = await answered(from.device.ask(from.queue, { op: 'send-begin', pages }));
   if (begun.tag === 'err') return begun;
   const { sending, bytes, pages: count, fingerprint, pageSize, pageBytes } = begun.val;
@@ -54,17 +59,9 @@ export async function carry(
     isSent = true;
     const checksum = await answered(from.device.ask(from.queue, { op: 'send-end', sending }));
     if (checksum.tag === 'err') return checksum;
-    // Both travel together, so that the copy is still there.
-    const kept = to.device.ask(to.queue, { op: 'copy-end', copy, checksum: checksum.val });
-    const mapped = to.device.mapCopy(to.queue, version);
-    const end = await kept;
-    const outcome = await mapped;
-    if (end.tag === 'ok') {
-      copy = undefined;
-      return outcome;
-    }
-    if (outcome.tag === 'ok') to.device.freePages(to.queue, outcome.val.pages);
-    return end;
+    const kept = await answered(to.device.ask(to.queue, { op: 'copy-end', copy, checksum: checksum.val }));
+    if (kept.tag === 'ok') copy = undefined;
+    return kept;
   } finally {
     if (!isSent) void from.device.ask(from.queue, { op: 'send-end', sending });
     if (copy !== undefined) to.device.send(to.queue, { op: 'copy-drop', copy });
@@ -83,9 +80,10 @@ async function sendPieces(
   { from, sending, to, copy, bytes }: Pieces,
   stopped: () => HandlerError | null,
 ): Promise<HandlerError | null> {
+  const endsMs = performance.now() + TRANSFER_MS;
   let writing: Promise<Outcome<undefined>> | undefined;
   for (let left = bytes; left > 0; ) {
-    const why = stopped();
+    const why = stopped() ?? (performance.now() > endsMs ? SLOW : null);
     if (why) return why;
     const piece = await answered(from.device.ask(from.queue, { op: 'send-piece', sending }));
     const before = writing && (await answered(writing));

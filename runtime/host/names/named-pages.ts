@@ -211,10 +211,12 @@ export async function saveAtOwner(
   return ask(inferlet, () =>
     names.turns.during(inferlet.description.tenant, inferlet.stopping, async () => {
       try {
-        const carried = await carry(here, frozen.val, owner, randomUUID(), () => inferlet.stopped);
-        if (carried.tag === 'err') return err(ownersError(carried.val, name, owner));
-        const saved = await answered(save(carried.val.pages));
-        free(owner, carried.val.pages);
+        const version = randomUUID();
+        const carried = await carry(here, frozen.val, owner, version, () => inferlet.stopped);
+        const mapped = carried.tag === 'ok' ? await answered(owner.device.mapCopy(owner.queue, version)) : carried;
+        if (mapped.tag === 'err') return err(ownersError(mapped.val, name, owner));
+        const saved = await answered(save(mapped.val.pages));
+        free(owner, mapped.val.pages);
         return saved;
       } finally {
         free(here, frozen.val);
@@ -232,46 +234,61 @@ async function fetchPages(
 ): Promise<Outcome<Brought>> {
   const { inferlet, queue, kind, name } = used;
   const { tenant, functionName } = inferlet.description;
-  const fetched = await names.turns.during(tenant, inferlet.stopping, fetchNow);
-  // The calls that a silent host has not answered end with the inferlet's side of it.
-  if (fetched.tag === 'err' && fetched.val === LATE) inferlet.others.drop(connection);
-  return fetched;
-
-  async function fetchNow(): Promise<Outcome<Brought>> {
-    const there = inferlet.others.at(connection, queue.name);
-    let opened: Outcome<Imported> | undefined;
-    let isBrought = false;
-    try {
-      // The lock first, so that the version stays; otherwise the version first, so that no older content gets a newer version's name.
-      if (write) {
-        opened = await answered(open(there));
-        if (opened.tag === 'err') return await failed(opened.val);
-      }
-      const asked = { op: 'name-version', file: kind === 'file', name, functionName } as const;
-      const version = await answered(there.device.ask(there.queue, asked));
-      if (version.tag === 'err') return await failed(version.val);
-      let brought = await here.device.mapCopy(here.queue, version.val.version);
-      if (isNotFound(brought)) {
-        opened ??= await answered(open(there));
-        if (opened.tag === 'err') return await failed(opened.val);
-        brought = await carry(there, opened.val.pages, here, version.val.version, () => inferlet.stopped);
-      }
-      if (brought.tag === 'err') return err(ownersError(brought.val, name, there));
-      isBrought = true;
-      return ok(write ? { ...brought.val, owner: there } : brought.val);
-    } finally {
-      if (opened?.tag === 'ok') {
-        if (opened.val.pages.length > 0) there.device.freePages(there.queue, opened.val.pages);
-        if (write && !isBrought) void there.device.ask(there.queue, { op: 'file-unlock', name });
-      }
-    }
-
-    async function failed(error: HandlerError): Promise<Outcome<Brought>> {
-      if (error.tag === 'not-found') await names.owners.release(owned, owner);
-      return err(ownersError(error, name, there));
+  const there = inferlet.others.at(connection, queue.name);
+  let opened: Outcome<Imported> | undefined;
+  let outcome: Outcome<Brought> = err(GONE);
+  try {
+    // The lock first, so that the version stays; otherwise the version first, so that no older content gets a newer version's name.
+    if (write) opened = await answered(open(there));
+    outcome = opened?.tag === 'err' ? opened : await mapped();
+  } finally {
+    if (opened?.tag === 'ok') {
+      if (opened.val.pages.length > 0) there.device.freePages(there.queue, opened.val.pages);
+      if (write && outcome.tag === 'err') void there.device.ask(there.queue, { op: 'file-unlock', name });
     }
   }
+  if (outcome.tag === 'ok') return ok(write ? { ...outcome.val, owner: there } : outcome.val);
+  // The calls that a silent host has not answered end with the inferlet's side of it.
+  if (outcome.val === LATE) inferlet.others.drop(connection);
+  return err(ownersError(outcome.val, name, there));
+
+  async function mapped(): Promise<Outcome<Imported>> {
+    for (let tries = 0; tries < MAX_FETCHES; tries++) {
+      const asked = { op: 'name-version', file: kind === 'file', name, functionName } as const;
+      const version = await answered(there.device.ask(there.queue, asked));
+      if (version.tag === 'err') return version.val.tag === 'not-found' ? notThere(version) : version;
+      // Outside of the turn: the queue's host may hold the call until it has memory for the pages.
+      const kept = await here.device.mapCopy(here.queue, version.val.version);
+      if (!isNotFound(kept)) return kept;
+      if (tries === MAX_FETCHES - 1) break;
+      const fetched = await names.turns.during(tenant, inferlet.stopping, () => fetchNow(version.val.version));
+      if (fetched.tag === 'err') return isNotFound(fetched) ? notThere(fetched) : fetched;
+    }
+    return err(GONE);
+  }
+
+  async function fetchNow(version: string): Promise<Outcome<undefined>> {
+    const pages = opened ?? (await answered(open(there)));
+    if (pages.tag === 'err') return pages;
+    try {
+      return await carry(there, pages.val.pages, here, version, () => inferlet.stopped);
+    } finally {
+      if (!opened && pages.val.pages.length > 0) there.device.freePages(there.queue, pages.val.pages);
+    }
+  }
+
+  async function notThere<T>(outcome: Outcome<T>): Promise<Outcome<never>> {
+    await names.owners.release(owned, owner);
+    return outcome.tag === 'err' ? outcome : err(GONE);
+  }
 }
+
+/** Transfers of one import: a copy may have to give way to others before it is mapped. */
+const MAX_FETCHES = 3;
+const GONE = handlerError(
+  'unavailable',
+  'the pages gave way to others that were fetched at the same time; try again, or place the function where they are',
+);
 
 /** Makes a call at the host that owns a name. */
 async function atOwner<T>(

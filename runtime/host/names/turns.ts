@@ -31,6 +31,7 @@ export class TransferTurns {
 
   /** Makes a transfer when the tenant's turn comes; answers an error when that takes too long, or the signal aborts first. */
   async during<T>(tenant: string, signal: AbortSignal, transfer: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
+    if (signal.aborted) return err(STOPPED);
     if (this.#waiting.has(tenant) || !this.#mayRun(tenant)) {
       const refused = await this.#turn(tenant, signal);
       if (refused) return err(refused);
@@ -96,5 +97,5 @@ export class TransferTurns {
 const STOPPED = handlerError('cancelled', 'the inferlet was stopped before its pages were fetched');
 const TOO_MANY = handlerError(
   'unavailable',
-  `too many saved contexts are being fetched from other GPU hosts; try again, or place the function where they are`,
+  'too many saved contexts are being fetched from other GPU hosts; try again, or place the function where they are',
 );

@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { TransferTurns } from './turns.ts';
+
+const DONE: Outcome<undefined> = { tag: 'ok', val: undefined };
+const NEVER = new AbortController().signal;
+
+/** Transfers that end when the test says so. */
+class Transfers {
+  readonly turns: TransferTurns;
+  readonly begun: string[] = [];
+  readonly #ends = new Map<string, () => void>();
+
+  constructor(waitMs?: number) {
+    this.turns = new TransferTurns(waitMs);
+  }
+
+  start(name: string, signal = NEVER): Promise<Outcome<undefined>> {
+    const [tenant = ''] = name.split(' ');
+    return this.turns.during(tenant, signal, () => {
+      this.begun.push(name);
+      return new Promise((resolve) => this.#ends.set(name, () => resolve(DONE)));
+    });
+  }
+
+  async end(name: string): Promise<void> {
+    this.#ends.get(name)?.();
+    await new Promise(setImmediate);
+  }
+}
+
+test('a tenant has two transfers at once, all have eight, and those that wait take turns', async () => {
+  const transfers = new Transfers();
+  const all = [];
+  for (const tenant of ['a', 'b', 'c', 'd']) for (const n of [1, 2, 3]) all.push(transfers.start(`${tenant} ${n}`));
+  all.push(transfers.start('e 1'));
+  assert.deepEqual(transfers.begun, ['a 1', 'a 2', 'b 1', 'b 2', 'c 1', 'c 2', 'd 1', 'd 2']);
+  await transfers.end('d 1');
+  assert.equal(transfers.begun.at(-1), 'd 3', 'the others of the first in line have both of their transfers');
+  await transfers.end('d 2');
+  assert.equal(transfers.begun.at(-1), 'e 1');
+  for (const name of [...transfers.begun]) await transfers.end(name);
+  for (const name of [...transfers.begun]) await transfers.end(name);
+  assert.deepEqual(
+    await Promise.all(all),
+    all.map(() => DONE),
+  );
+  assert.equal(transfers.begun.length, 13);
+  assert.equal(transfers.turns.size, 0);
+});
+
+test('a transfer that waits ends when its inferlet stops, and when its turn does not come', async () => {
+  const transfers = new Transfers(1);
+  const running = [transfers.start('a 1'), transfers.start('a 2')];
+  const stopping = new AbortController();
+  const [stopped, late] = [transfers.start('a 3', stopping.signal), transfers.start('a 4')];
+  stopping.abort();
+  const ends = [await stopped, await late].map((end) => end.tag === 'err' && end.val.tag);
+  assert.deepEqual(ends, ['cancelled', 'unavailable']);
+  const aborted = await transfers.start('a 5', AbortSignal.abort());
+  assert.equal(aborted.tag === 'err' && aborted.val.tag, 'cancelled');
+  assert.equal(transfers.turns.size, 2);
+  for (const name of ['a 1', 'a 2']) await transfers.end(name);
+  await Promise.all(running);
+  assert.equal(transfers.turns.size, 0);
+  assert.deepEqual(transfers.begun, ['a 1', 'a 2']);
+});
