@@ -7,6 +7,7 @@ import { emitGuest } from './emit-guest.ts';
 import { emitHost } from './emit-host.ts';
 import { emitQueueCalls } from './emit-queue-calls.ts';
 import { emitReference, emitReferenceData } from './emit-reference.ts';
+import { emitRust } from './emit-rust.ts';
 import { emitWorld } from './emit-world.ts';
 import { emitLowering } from './lowering/emit-lowering.ts';
 import type { WitWorld } from './model.ts';
@@ -44,6 +45,7 @@ export async function render(): Promise<ReadonlyMap<string, string>> {
     ['generated/host.ts', emitHost(world)],
     ['generated/lowering.ts', emitLowering(world)],
     ['generated/pie.h', emitC(world)],
+    ['generated/pie.rs', emitRust(world)],
     ['generated/queue-calls.ts', emitQueueCalls(world)],
     ['generated/reference.ts', emitReferenceData(reference)],
     ['generated/world.ts', emitWorld(world)],

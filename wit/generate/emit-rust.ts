@@ -1,0 +1,63 @@
+import { readFileSync } from 'node:fs';
+import type { VariantType, WitFunction, WitInterface, WitWorld } from './model.ts';
+import { pascalCase } from './model.ts';
+import { HEADER } from './names.ts';
+import { callLines, indented, resourceLines } from './rust/calls.ts';
+import { comment, identifier } from './rust/names.ts';
+import { type Directions, directionsOf, typeLines } from './rust/types.ts';
+
+/** Parts of the crate that no contract changes. */
+const part = (name: string): string => readFileSync(new URL(`rust/${name}`, import.meta.url), 'utf8');
+
+/**
+ * The text of `pie.rs`: the contract as the Rust crate `pie`, for wasm32-unknown-unknown, with nothing but the standard library. One module an
+ * interface; texts and lists that a call returns are the inferlet's own `String` and `Vec`, in the memory where the platform wrote them. Inferlets
+ * in Rust are of the plain form (`run` as a core export, blocking reads).
+ */
+export function emitRust(world: WitWorld): string {
+  for (const fn of world.exports) checkExport(fn);
+  const directions = directionsOf(world);
+  const modules = world.imports.flatMap((entry) => moduleLines(entry, directions));
+  return [HEADER, part('crate.rs'), part('program.rs'), part('json.rs'), ...modules, part('abi.rs')].join('\n');
+}
+
+/** The macro `inferlet!` knows one export: a function that takes a text and returns one, or a text that says what failed. */
+function checkExport({ name, params, result }: WitFunction): void {
+  const isKnown =
+    name === 'run' &&
+    params.map(({ type }) => type.kind).join() === 'string' &&
+    result?.kind === 'result' &&
+    result.ok?.kind === 'string' &&
+    result.err?.kind === 'string';
+  if (!isKnown) throw new TypeError(`no Rust export of ${name} is known`);
+}
+
+function moduleLines(entry: WitInterface, directions: Directions): string[] {
+  const body = [
+    ...(entry.types.length + entry.resources.length + entry.functions.length > 0 ? ['use crate::abi;', ''] : []),
+    ...entry.types.flatMap((type) => [...typeLines(type, directions), ...messageLines(type)]),
+    ...entry.resources.flatMap(({ name, docs, functions }) => resourceLines(entry, name, docs, functions)),
+    ...entry.functions.flatMap((fn) => callLines(entry, fn)),
+  ];
+  if (body.at(-1) === '') body.pop();
+  return [...comment(entry.docs), `pub mod ${identifier(entry.name)} {`, ...indented(body), '}', ''];
+}
+
+/** The text of a variant whose cases all carry one: the platform's error. */
+function messageLines(type: WitInterface['types'][number]): string[] {
+  if (type.kind !== 'variant' || !type.cases.every((entry) => entry.type?.kind === 'string')) return [];
+  return [
+    `impl ${pascalCase(type.name)} {`,
+    '    /// The text, whatever the case.',
+    '    pub fn message(&self) -> &str {',
+    '        match self {',
+    `            ${casePatterns(type)} => message,`,
+    '        }',
+    '    }',
+    '}',
+    '',
+  ];
+}
+
+const casePatterns = (type: VariantType): string =>
+  type.cases.map(({ name }) => `Self::${pascalCase(name)}(message)`).join(' | ');

@@ -1,0 +1,191 @@
+import { type CoreType, flatten, layoutOf, sequence, signatureOf } from '../layout.ts';
+import { pascalCase, type WitFunction, type WitInterface, type WitType } from '../model.ts';
+import { comment, functionName, identifier, paramName, typeName } from './names.ts';
+
+const CORE: Readonly<Record<CoreType, string>> = { i32: 'i32', i64: 'i64', f32: 'f32', f64: 'f64' };
+
+/** Bytes of the place for a result or for arguments in memory: `abi::Area`. */
+const AREA_BYTES = 256;
+
+/** A function or method with its import. */
+export function callLines(entry: WitInterface, fn: WitFunction): string[] {
+  const signature = signatureOf(fn, entry.name);
+  const isMethod = fn.kind === 'method';
+  const params = fn.params.map((param) => ({ name: identifier(param.name), type: param.type }));
+  const names = [...(isMethod ? ['self'] : []), ...params.map(({ name }) => name)];
+  const declared = [...(isMethod ? ['&self'] : []), ...params.map(({ name, type }) => `${name}: ${paramName(type)}`)];
+  const flat = signature.spilled ? null : signature.params.flatMap(flatten);
+  const core = [
+    ...(flat?.map((type, index) => `a${index}: ${CORE[type]}`) ?? ['arguments: *const u8']),
+    ...(signature.returnPointer ? ['result: *mut u8'] : []),
+  ];
+  const { result } = fn;
+  const returned = result && !signature.returnPointer ? ` -> ${CORE[flatten(result)[0] ?? 'i32']}` : '';
+  const values = [
+    ...(flat?.map((type, index) => `arguments.${CORE[type]}(${index})`) ?? ['arguments.at()']),
+    ...(signature.returnPointer ? ['result.at()'] : []),
+  ];
+  const call = `call(${values.join(', ')})`;
+  const type = fn.kind === 'constructor' ? 'Self' : typeName(result);
+  return [
+    ...comment(fn.docs),
+    ...(result === null || fn.kind === 'constructor' || isMustUse(result) ? [] : ['#[must_use]']),
+    '#[inline]',
+    `pub fn ${functionName(fn)}(${declared.join(', ')})${result ? ` -> ${type}` : ''} {`,
+    ...indented([
+      ...importLines(entry, fn, core, returned),
+      ...(values.some((value) => value.startsWith('arguments'))
+        ? argumentLines(signature.params, names, signature.spilled)
+        : []),
+      ...resultLines(fn, call, signature.returnPointer),
+    ]),
+    '}',
+    '',
+  ];
+}
+
+/** Types that Rust itself warns about when they are dropped unseen. */
+const isMustUse = (type: WitType): boolean => type.kind === 'result' || type.kind === 'future';
+
+function importLines(entry: WitInterface, fn: WitFunction, core: readonly string[], returned: string): string[] {
+  const future =
+    fn.result?.kind === 'future'
+      ? [
+          `    #[link_name = "[future-read-0]${fn.coreName}"]`,
+          '    fn read(future: i32, result: *mut u8) -> i32;',
+          `    #[link_name = "[future-drop-readable-0]${fn.coreName}"]`,
+          '    fn forget(future: i32);',
+        ]
+      : [];
+  return [
+    `#[link(wasm_import_module = "${entry.id}")]`,
+    'extern "C" {',
+    `    #[link_name = "${fn.coreName}"]`,
+    `    fn call(${core.join(', ')})${returned};`,
+    ...future,
+    '}',
+  ];
+}
+
+function argumentLines(types: readonly WitType[], names: readonly string[], spilled: boolean): string[] {
+  if (!spilled) {
+    return [
+      'let mut arguments = abi::Arguments::new();',
+      ...names.map((name) => `abi::Lower::flat(&${name}, &mut arguments);`),
+    ];
+  }
+  const { offsets, layout } = sequence(types);
+  return [
+    'let mut kept = abi::Kept::new();',
+    `let mut arguments = abi::Area::new();${fits(layout.size)}`,
+    ...names.map(
+      (name, index) => `unsafe { abi::Lower::lower(&${name}, arguments.at().add(${offsets[index]}), &mut kept) };`,
+    ),
+  ];
+}
+
+function resultLines({ result }: WitFunction, call: string, returnPointer: boolean): string[] {
+  if (!result) return [`unsafe { ${call} }`];
+  if (returnPointer) {
+    return [
+      `let mut result = abi::Area::new();${fits(layoutOf(result).size)}`,
+      `unsafe { ${call} };`,
+      'unsafe { abi::Lift::lift(result.at()) }',
+    ];
+  }
+  switch (result.kind) {
+    case 'future':
+      return [
+        `unsafe { abi::Pending::new(${call}, read, forget) }${fits(result.value ? layoutOf(result.value).size : 0)}`,
+      ];
+    case 'own':
+      return [`unsafe { ${typeName(result)}::from_handle(${call}) }`];
+    case 'bool':
+      return [`unsafe { ${call} != 0 }`];
+    case 'u8':
+    case 'u16':
+    case 'u32':
+    case 'u64':
+    case 's8':
+    case 's16':
+    case 's32':
+    case 's64':
+      return [`unsafe { ${call} as ${typeName(result)} }`];
+    case 'f32':
+    case 'f64':
+      return [`unsafe { ${call} }`];
+    default:
+      throw new TypeError(`the contract returns no ${result.kind} in a register`);
+  }
+}
+
+/** Nothing, for a value that fits in an area. */
+function fits(bytes: number): '' {
+  if (bytes <= AREA_BYTES) return '';
+  throw new TypeError(`a value of ${bytes} bytes needs a larger abi::Area`);
+}
+
+/** A resource: a handle that is given back when the value goes out of scope. */
+export function resourceLines(
+  entry: WitInterface,
+  name: string,
+  docs: string | undefined,
+  functions: readonly WitFunction[],
+): string[] {
+  const type = pascalCase(name);
+  return [
+    ...comment(docs),
+    '#[derive(Debug)]',
+    `pub struct ${type}(i32);`,
+    '',
+    `impl ${type} {`,
+    ...indented([
+      ...functions.flatMap((fn) => callLines(entry, fn)),
+      'pub(crate) fn from_handle(handle: i32) -> Self {',
+      '    Self(handle)',
+      '}',
+    ]),
+    '}',
+    '',
+    `impl Drop for ${type} {`,
+    '    #[inline]',
+    '    fn drop(&mut self) {',
+    ...indented(
+      [
+        `#[link(wasm_import_module = "${entry.id}")]`,
+        'extern "C" {',
+        `    #[link_name = "[resource-drop]${name}"]`,
+        '    fn drop_resource(handle: i32);',
+        '}',
+        'unsafe { drop_resource(self.0) }',
+      ],
+      2,
+    ),
+    '    }',
+    '}',
+    '',
+    `impl abi::Shape for ${type} { const SIZE: usize = 4; const ALIGN: usize = 4; const FLAT: usize = 1; }`,
+    '',
+    `impl abi::Lift for ${type} {`,
+    '    #[inline]',
+    '    unsafe fn lift(at: *const u8) -> Self {',
+    '        Self(abi::Lift::lift(at))',
+    '    }',
+    '}',
+    '',
+    `impl abi::Lower for ${type} {`,
+    '    #[inline]',
+    '    unsafe fn lower(&self, at: *mut u8, _: &mut abi::Kept) {',
+    '        *(at as *mut i32) = self.0;',
+    '    }',
+    '    #[inline]',
+    '    fn flat(&self, to: &mut abi::Arguments) {',
+    '        to.push(self.0 as u32 as u64);',
+    '    }',
+    '}',
+    '',
+  ];
+}
+
+export const indented = (lines: readonly string[], levels = 1): string[] =>
+  lines.map((line) => (line === '' ? '' : `${'    '.repeat(levels)}${line}`));
