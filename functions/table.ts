@@ -98,7 +98,7 @@ async function sum(folder: string): Promise<number> {
   for (const entry of await readdir(folder, { withFileTypes: true })) {
     const at = path.join(folder, entry.name);
     if (entry.isDirectory()) lines += ['fixtures', 'node_modules', 'testing'].includes(entry.name) ? 0 : await sum(at);
-    else if (/\.(ts|c|h)$/.test(entry.name) && !entry.name.endsWith('.test.ts'))
+    else if (/\.(ts|c|h|rs)$/.test(entry.name) && !entry.name.endsWith('.test.ts'))
       lines += codeLines(await readFile(at, 'utf8'));
   }
   return lines;

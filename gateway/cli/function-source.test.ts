@@ -36,7 +36,15 @@ describe('findFunction', () => {
     assert.equal(findFunction(path.join(folder, 'My First.js'), 'other').manifest.name, 'other');
   });
 
-  it('recognises a component', () => assert.equal(findFunction(path.join(folder, 'a.wasm'), 'a').kind, 'component'));
+  it('tells a component from a core module, which is built', () => {
+    const kindOf = (version: string) => {
+      writeFileSync(path.join(folder, 'b.wasm'), `\0asm${version}`, 'latin1');
+      return findFunction(path.join(folder, 'b.wasm'), undefined).kind;
+    };
+    assert.equal(findFunction(path.join(folder, 'a.wasm'), 'a').kind, 'component');
+    assert.equal(kindOf('\x0d\0\x01\0'), 'component');
+    assert.equal(kindOf('\x01\0\0\0'), 'source');
+  });
 });
 
 describe('exampleInput', () => {

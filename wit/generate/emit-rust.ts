@@ -21,6 +21,13 @@ export function emitRust(world: WitWorld): string {
   return [HEADER, part('crate.rs'), part('program.rs'), part('json.rs'), ...modules, part('abi.rs')].join('\n');
 }
 
+/** The text of `Cargo.toml` for `pie.rs`: projects with Cargo name its folder as a dependency. */
+export function emitCargo({ version }: WitWorld): string {
+  const head = HEADER.replace('//', '#');
+  const target = `[lib]\npath = "pie.rs"\ndoctest = false`;
+  return `${head}\n\n[package]\nname = "pie"\nversion = "${version}"\nedition = "2021"\n\n${target}\n`;
+}
+
 /** The macro `inferlet!` knows one export: a function that takes a text and returns one, or a text that says what failed. */
 function checkExport({ name, params, result }: WitFunction): void {
   const isKnown =

@@ -7,7 +7,7 @@ import { emitGuest } from './emit-guest.ts';
 import { emitHost } from './emit-host.ts';
 import { emitQueueCalls } from './emit-queue-calls.ts';
 import { emitReference, emitReferenceData } from './emit-reference.ts';
-import { emitRust } from './emit-rust.ts';
+import { emitCargo, emitRust } from './emit-rust.ts';
 import { emitWorld } from './emit-world.ts';
 import { emitLowering } from './lowering/emit-lowering.ts';
 import type { WitWorld } from './model.ts';
@@ -40,6 +40,7 @@ export async function render(): Promise<ReadonlyMap<string, string>> {
   const channel = await readChannel();
   const reference = referenceOf(world);
   return new Map([
+    ['generated/Cargo.toml', emitCargo(world)],
     ['generated/channel.ts', emitChannel(world, channel)],
     ['generated/guest.d.ts', emitGuest(world)],
     ['generated/host.ts', emitHost(world)],

@@ -12,7 +12,7 @@ export const build: Command = {
   arguments: [
     {
       name: 'source',
-      help: 'a folder with a pie.json, or a .ts or .js file (default: the current folder)',
+      help: 'a folder with a pie.json, or a .ts, .js, .c or .rs file (default: the current folder)',
       required: false,
     },
   ],
@@ -22,8 +22,12 @@ export const build: Command = {
     const [target = '.'] = args;
     const source = findFunction(target, undefined);
     const out = path.resolve(text(options, 'out') ?? `${source.manifest.name}.wasm`);
+    if (path.resolve(source.entry) === out) {
+      throw source.kind === 'component'
+        ? new Failure(`${target} is a component already.`)
+        : new Failure(`The component would replace ${target}.`, { advice: 'Name another file with --out.' });
+    }
     if (source.kind === 'component') {
-      if (path.resolve(source.entry) === out) throw new Failure(`${target} is a component already.`);
       copyFileSync(source.entry, out);
       return 0;
     }

@@ -23,7 +23,7 @@ export const deploy: Command = {
   arguments: [
     {
       name: 'source',
-      help: 'one or several of: a folder with a pie.json, a .ts or .js file, a .wasm component (default: the current folder)',
+      help: 'one or several of: a folder with a pie.json, a .ts, .js, .c or .rs file, a .wasm component (default: the current folder)',
       required: false,
       rest: true,
     },

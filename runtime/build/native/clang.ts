@@ -1,17 +1,15 @@
-import { spawn } from 'node:child_process';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { dirname, extname, join, normalize, relative, resolve } from 'node:path';
+import { join, normalize, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Source } from '../component/source.ts';
 import { BuildError, type Diagnostic } from '../outcome.ts';
+import { type Compiled, inputPath, MissingCompilerError, projectFiles, type Ran, runCompiler } from './compiler.ts';
 
 /** Folder of `pie.h`. */
 const INCLUDE = fileURLToPath(new URL('../../../wit/generated', import.meta.url));
 
 const COMPILE_LIMIT_MS = 30_000;
 const COMPILE_LIMIT_KIB = 2 * 2 ** 20;
-/** Most characters of the compiler's output. */
-const MAX_OUTPUT_CHARACTERS = 1_000_000;
 /** The stack comes first in memory, so that an overflow runs past address 0 and traps. */
 const STACK_BYTES = 65_536;
 
@@ -30,21 +28,10 @@ const LINK_FLAGS = [
 const INSTALL =
   'Install LLVM: `apt-get install clang lld` on Debian and Ubuntu (and wasi-libc for string.h or malloc); `brew install llvm lld` on macOS.';
 
-/** Thrown when the compiler is not installed. */
-export class NoCompilerError extends BuildError {
+class NoCompilerError extends MissingCompilerError {
   constructor(what: string) {
-    super('build-failed', `${what} is missing, which compiles C to WebAssembly.`, INSTALL);
-    this.name = 'NoCompilerError';
+    super(`${what} is missing, which compiles C to WebAssembly.`, INSTALL);
   }
-}
-
-/** True for a source that this module compiles. */
-export const isNative = (entry: string): boolean => extname(entry) === '.c';
-
-export interface Compiled {
-  readonly module: Uint8Array;
-  /** The project's files that were compiled, relative to the project. */
-  readonly files: readonly string[];
 }
 
 /**
@@ -74,61 +61,14 @@ export async function compileC(source: Source, scratch: string): Promise<Compile
   }
 }
 
-/** The source's path in a form that clang cannot take for an option (`-…`) or a file of options (`@file`). */
-function inputPath({ directory, entry }: Source): string {
-  const path = relative(directory, entry);
-  if (!path.split(/[/\\]/).some((segment) => /^[-@]/.test(segment))) return `./${path}`;
-  throw new BuildError(
-    'build-failed',
-    `The name ${path} begins with - or @, which compilers take for an option.`,
-    'Rename the file or the folder.',
-  );
-}
-
-interface Ran {
-  readonly code: number | null;
-  readonly output: string;
-  readonly errors: string;
-}
-
 async function clang(args: readonly string[], cwd: string): Promise<Ran> {
-  // Not every system has these limits, so a timer bounds the time, too.
-  const limits = `ulimit -c 0; ulimit -t ${COMPILE_LIMIT_MS / 1000}; ulimit -v ${COMPILE_LIMIT_KIB} 2>/dev/null`;
-  const child = spawn('/bin/sh', ['-c', `${limits}; exec clang "$@"`, 'clang', ...args], {
-    cwd,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const timer = setTimeout(() => child.kill('SIGKILL'), COMPILE_LIMIT_MS);
-  let output = '';
-  let errors = '';
-  child.stdout.setEncoding('utf8').on('data', (text: string) => {
-    if (output.length < MAX_OUTPUT_CHARACTERS) output += text;
-  });
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    if (errors.length < MAX_OUTPUT_CHARACTERS) errors += text;
-  });
-  try {
-    const code = await new Promise<number | null>((settle, reject) => {
-      child.once('error', reject);
-      child.once('close', settle);
-    });
-    const NOT_FOUND = 127;
-    if (code === NOT_FOUND) throw new NoCompilerError('clang');
-    if (/No available targets are compatible/.test(errors)) throw new NoCompilerError('A clang that knows wasm32');
-    if (/unable to execute command|posix_spawn failed|wasm-ld.*(not found|No such file)/i.test(errors)) {
-      throw new NoCompilerError('wasm-ld (of lld)');
-    }
-    if (code === null) {
-      throw new BuildError(
-        'build-timeout',
-        `The compiler took longer than ${COMPILE_LIMIT_MS / 1000} s or more memory than it may, and was stopped.`,
-        'Make the source smaller.',
-      );
-    }
-    return { code, output, errors };
-  } finally {
-    clearTimeout(timer);
+  const ran = await runCompiler('clang', args, { cwd, limitMs: COMPILE_LIMIT_MS, limitKib: COMPILE_LIMIT_KIB });
+  if (ran === null) throw new NoCompilerError('clang');
+  if (/No available targets are compatible/.test(ran.errors)) throw new NoCompilerError('A clang that knows wasm32');
+  if (/unable to execute command|posix_spawn failed|wasm-ld.*(not found|No such file)/i.test(ran.errors)) {
+    throw new NoCompilerError('wasm-ld (of lld)');
   }
+  return ran;
 }
 
 const MESSAGE = /^(.+?):(\d+):(\d+): (?:fatal )?error: (.*)$/;
@@ -182,14 +122,4 @@ function refuseWasi(module: Uint8Array): void {
     `The program needs ${wasi.join(', ')} of WASI, which inferlets do not have.`,
     'Leave out what stands behind it: stdio.h (snprintf as well; use pie_append and pie_append_number), files, clocks, exit.',
   );
-}
-
-/** The project's own files in a dependency list in `make` format. */
-function projectFiles(rule: string, directory: string): string[] {
-  const paths = rule
-    .slice(rule.indexOf(':') + 1)
-    .replaceAll('\\\n', ' ')
-    .match(/(?:\\ |\S)+/g);
-  const own = (paths ?? []).map((path) => relative(directory, resolve(directory, path.replaceAll('\\ ', ' '))));
-  return [...new Set(own)].filter((path) => !path.startsWith('..') && dirname(path) !== INCLUDE);
 }

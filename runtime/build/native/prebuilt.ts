@@ -13,7 +13,7 @@ export async function withSourceNote(module: Uint8Array, entry: string): Promise
   return writeSections([...readSections(module), { id: SECTION.custom, body }]);
 }
 
-/** The module beside a C file (`main.wasm` beside `main.c`), if it was compiled from the current sources; null otherwise. */
+/** The module beside a C or Rust file (`main.wasm` beside `main.c`), if it was compiled from the current sources; null otherwise. */
 export async function prebuiltModule(entry: string): Promise<Uint8Array | null> {
   const module = await readFile(`${entry.slice(0, -extname(entry).length)}.wasm`).catch(() => null);
   if (!module) return null;
@@ -29,10 +29,10 @@ export async function prebuiltModule(entry: string): Promise<Uint8Array | null> 
   return null;
 }
 
-/** Hash of the sources in the folder of a C file, names and texts. */
+/** Hash of the sources in the folder of a C or Rust file, names and texts. */
 async function sourceHash(entry: string): Promise<string> {
   const folder = dirname(entry);
-  const files = (await readdir(folder)).filter((file) => file.endsWith('.c') || file.endsWith('.h')).sort();
+  const files = (await readdir(folder)).filter((file) => /\.(c|h|rs)$/.test(file)).sort();
   const hash = createHash('sha256');
   for (const file of files) hash.update(`${file}\0${await readFile(join(folder, file), 'utf8')}\0`);
   return hash.digest('hex');

@@ -1,22 +1,42 @@
-import { dirname } from 'node:path';
+import { dirname, extname } from 'node:path';
 import { sha256 } from '../artifact/hash.ts';
 import { findSource, type Source } from '../component/source.ts';
 import type { ComponentStageResult } from '../component/stage.ts';
+import { BuildError } from '../outcome.ts';
 import { publishFile } from '../store.ts';
-import { compileC, NoCompilerError } from './clang.ts';
+import { compileC } from './clang.ts';
+import { type Compiled, MissingCompilerError } from './compiler.ts';
+import { readModule, wrapForeign } from './core-module.ts';
 import { prebuiltModule, withSourceNote } from './prebuilt.ts';
+import { compileRust } from './rustc.ts';
 import { wrapModule } from './wrap.ts';
 
-/** C → component. Without a compiler, uses the module beside the source if it was compiled from the same source. Throws BuildError. */
+const COMPILERS: Readonly<Record<string, (source: Source, scratch: string) => Promise<Compiled>>> = {
+  '.c': compileC,
+  '.rs': compileRust,
+  '.wasm': readModule,
+};
+
+/** True for a source that this folder compiles. */
+export const isNative = (entry: string): boolean => extname(entry) in COMPILERS;
+
+/** Compiles a C or Rust file, or reads a module. @throws BuildError */
+async function compile(source: Source, scratch: string): Promise<Compiled> {
+  const compiler = COMPILERS[extname(source.entry)];
+  if (compiler) return compiler(source, scratch);
+  throw new BuildError('build-failed', `${source.entry} is no C or Rust.`, 'Name a .c or .rs file, or a module.');
+}
+
+/** C, Rust or a core module → component. Without a compiler, uses the module beside the source if it was compiled from the same source. Throws BuildError. */
 export async function runNativeStage(source: Source, output: string): Promise<ComponentStageResult> {
   const started = performance.now();
-  const { module, files } = await compileC(source, dirname(output)).catch(async (error: unknown) => {
-    const prebuilt = error instanceof NoCompilerError ? await prebuiltModule(source.entry) : null;
+  const { module, files } = await compile(source, dirname(output)).catch(async (error: unknown) => {
+    const prebuilt = error instanceof MissingCompilerError ? await prebuiltModule(source.entry) : null;
     if (!prebuilt) throw error;
     return { module: prebuilt, files: [] };
   });
   const compileMs = Math.round(performance.now() - started);
-  const component = await wrapModule(module);
+  const component = await (extname(source.entry) === '.wasm' ? wrapForeign : wrapModule)(module);
   await publishFile(output, component);
   return {
     ok: true,
@@ -31,13 +51,13 @@ export async function runNativeStage(source: Source, output: string): Promise<Co
   };
 }
 
-/** The `module` command: C → core module with the hash of its sources, to be stored beside them. Throws BuildError. */
+/** The `module` command: C or Rust → core module with the hash of its sources, to be stored beside them. Throws BuildError. */
 export async function runModuleStage(
   input: string,
   output: string,
 ): Promise<{ readonly ok: true; readonly summary: string }> {
   const source = await findSource(input);
-  const { module } = await compileC(source, dirname(output));
+  const { module } = await compile(source, dirname(output));
   const noted = await withSourceNote(module, source.entry);
   await publishFile(output, noted);
   return { ok: true, summary: `${output}: ${noted.length} bytes` };

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { callFunction, failingFunction, refusedInput } from '#test/harness/functions.ts';
+
+describe('rust-completion', () => {
+  it('gives the result of text-completion, with its samplers and every finish reason', async () => {
+    const whole = await callFunction('text-completion', { prompt: 'Once upon a time', temperature: 0, maxTokens: 24 });
+    // From the middle of one word to the middle of the next.
+    const stop = /[a-z]{2} [a-z]{2}/.exec(whole.output.text.slice(12))?.[0];
+    assert.ok(stop);
+    const inputs = [
+      { prompt: 'Once upon a time', temperature: 0 },
+      { prompt: '', temperature: 0, maxTokens: 40 },
+      { prompt: '"Tim" — é\t\n', temperature: 0, maxTokens: 30 },
+      { prompt: 'Lily', temperature: 0.75, topP: 0.9, topK: 50, minP: 0.01, seed: 4294967295, maxTokens: 30 },
+      { prompt: 'Once upon a time', temperature: 0, maxTokens: 24, stop },
+      { prompt: 'Once upon a time', temperature: 0, maxTokens: 24, stop: ['nowhere', stop] },
+      { prompt: 'Lily', temperature: 1.5, seed: 3, model: 'tiny' },
+      { prompt: 'Lily', maxTokens: 0 },
+    ];
+    const reasons = new Set<string>();
+    for (const input of inputs) {
+      const compiled = await callFunction('rust-completion', input);
+      const scripted = await callFunction('text-completion', input);
+      assert.deepEqual(compiled.output, scripted.output);
+      assert.equal(compiled.messages.join(''), compiled.output.text);
+      reasons.add(compiled.output.finishReason);
+    }
+    assert.deepEqual([...reasons].sort(), ['context-length', 'max-tokens', 'stop-string', 'stop-token']);
+  });
+
+  it('streams while it decodes', async () => {
+    const { messages } = await callFunction('rust-completion', { prompt: 'Lily', temperature: 0, maxTokens: 100 });
+    assert.ok(messages.length > 2, `${messages.length} messages`);
+  });
+
+  it('reports the reason of a failure, and names the field of a bad input', async () => {
+    const error = await failingFunction('rust-completion', { prompt: 'word '.repeat(300) });
+    assert.match(error.message ?? error.detail, /longer than the model's context/);
+    assert.deepEqual(await refusedInput('rust-completion', { seed: -1 }), { status: 422, field: '/seed' });
+  });
+});

@@ -1,0 +1,97 @@
+import { spawn } from 'node:child_process';
+import { relative, resolve } from 'node:path';
+import type { Source } from '../component/source.ts';
+import { BuildError } from '../outcome.ts';
+
+/** Most characters of a compiler's output. */
+const MAX_OUTPUT_CHARACTERS = 1_000_000;
+
+/** Thrown when a compiler, or a part of it, is not installed. */
+export class MissingCompilerError extends BuildError {
+  constructor(message: string, hint: string) {
+    super('build-failed', message, hint);
+    this.name = 'MissingCompilerError';
+  }
+}
+
+export interface Compiled {
+  readonly module: Uint8Array;
+  /** The project's files that were compiled, relative to the project. */
+  readonly files: readonly string[];
+}
+
+/** A compiler's run. */
+export interface Ran {
+  readonly code: number;
+  readonly output: string;
+  readonly errors: string;
+}
+
+export interface CompilerLimits {
+  readonly cwd: string;
+  readonly limitMs: number;
+  /** Limit on address space. */
+  readonly limitKib: number;
+}
+
+/** Runs a compiler with limits; null when the program does not exist. @throws BuildError when it passes a limit */
+export async function runCompiler(
+  program: string,
+  args: readonly string[],
+  { cwd, limitMs, limitKib }: CompilerLimits,
+): Promise<Ran | null> {
+  // Not every system has these limits, so a timer bounds the time, too.
+  const limits = `ulimit -c 0; ulimit -t ${limitMs / 1000}; ulimit -v ${limitKib} 2>/dev/null`;
+  const child = spawn('/bin/sh', ['-c', `${limits}; exec "$@"`, 'sh', program, ...args], {
+    cwd,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const timer = setTimeout(() => child.kill('SIGKILL'), limitMs);
+  let output = '';
+  let errors = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    if (output.length < MAX_OUTPUT_CHARACTERS) output += text;
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    if (errors.length < MAX_OUTPUT_CHARACTERS) errors += text;
+  });
+  try {
+    const code = await new Promise<number | null>((settle, reject) => {
+      child.once('error', reject);
+      child.once('close', settle);
+    });
+    const NOT_FOUND = 127;
+    if (code === NOT_FOUND) return null;
+    if (code === null) {
+      throw new BuildError(
+        'build-timeout',
+        `The compiler took longer than ${limitMs / 1000} s or more memory than it may, and was stopped.`,
+        'Make the source smaller.',
+      );
+    }
+    return { code, output, errors };
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** The source's path in a form that a compiler cannot take for an option (`-…`) or a file of options (`@file`). */
+export function inputPath({ directory, entry }: Source): string {
+  const path = relative(directory, entry);
+  if (!path.split(/[/\\]/).some((segment) => /^[-@]/.test(segment))) return `./${path}`;
+  throw new BuildError(
+    'build-failed',
+    `The name ${path} begins with - or @, which compilers take for an option.`,
+    'Rename the file or the folder.',
+  );
+}
+
+/** The project's own files in a dependency list in `make` format. */
+export function projectFiles(rule: string, directory: string): string[] {
+  const paths = rule
+    .slice(rule.indexOf(':') + 1)
+    .replaceAll('\\\n', ' ')
+    .match(/(?:\\ |\S)+/g);
+  const own = (paths ?? []).map((path) => relative(directory, resolve(directory, path.replaceAll('\\ ', ' '))));
+  return [...new Set(own)].filter((path) => !path.startsWith('..'));
+}

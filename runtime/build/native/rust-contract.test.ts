@@ -1,0 +1,196 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { noRustc } from '#test/harness/rust.ts';
+import { pascalCase, type WitFunction, type WitInterface, type WitType } from '#wit/generate/model.ts';
+import { functionName, identifier, typeName } from '#wit/generate/rust/names.ts';
+import { world } from '#wit/generated/world.ts';
+import { compileWorld } from '../../lowering/compile.ts';
+import { instantiate } from '../../lowering/instance.ts';
+import { SliceRunner } from '../../lowering/slice-runner.ts';
+import { testArtifact, testProgram } from '../../testing/components.ts';
+import { recordingHost, SHAPES, sample, show } from '../../testing/recording-host.ts';
+import { compileRust } from './rustc.ts';
+import { wrapModule } from './wrap.ts';
+
+let root = '';
+before(async () => {
+  root = await mkdtemp(join(tmpdir(), 'pie-rust-'));
+});
+after(() => rm(root, { recursive: true, force: true }));
+
+async function compile(text: string): Promise<Uint8Array> {
+  const entry = join(root, 'main.rs');
+  await writeFile(entry, text);
+  return (await compileRust({ directory: root, entry }, root)).module;
+}
+
+async function run(module: Uint8Array, input: string) {
+  const program = await testProgram(await testArtifact(await wrapModule(module)));
+  const { host, lines } = recordingHost();
+  const execution = instantiate(program, compileWorld(host), { slices: new SliceRunner(), cpuLimitMs: 10_000 });
+  const ending = await execution.start(input);
+  const open = execution.guest.held;
+  execution.dispose();
+  return { ending, lines, open };
+}
+
+/** A name of the crate as an inferlet writes it. */
+const outside = (type: WitType): string => typeName(type).replaceAll('crate::', 'pie::');
+
+const quoted = (text: string): string => JSON.stringify(text).replace(/\\u([0-9a-f]{4})/g, '\\u{$1}');
+
+/** A sampled value as a Rust expression. */
+function literal(type: WitType, value: unknown): string {
+  switch (type.kind) {
+    case 'bool':
+      return String(value);
+    case 'string':
+      return `${quoted(value as string)}.to_string()`;
+    case 'list':
+      return `vec![${Array.from(value as ArrayLike<unknown>, (item) => literal(type.element, item)).join(', ')}]`;
+    case 'option':
+      return value === undefined ? 'None' : `Some(${literal(type.value, value)})`;
+    case 'result': {
+      const { tag, val } = value as { tag: 'ok' | 'err'; val: unknown };
+      const side = type[tag];
+      return `${pascalCase(tag)}(${side ? literal(side, val) : '()'})`;
+    }
+    case 'record': {
+      const members = value as Record<string, unknown>;
+      return `${outside(type)} { ${type.fields.map((field) => `${identifier(field.name)}: ${literal(field.type, members[field.js])}`).join(', ')} }`;
+    }
+    case 'enum':
+      return `${outside(type)}::${pascalCase(value as string)}`;
+    case 'variant': {
+      const { tag, val } = value as { tag: string; val: unknown };
+      const payload = type.cases.find((entry) => entry.name === tag)?.type;
+      return `${outside(type)}::${pascalCase(tag)}${payload ? `(${literal(payload, val)})` : ''}`;
+    }
+    default:
+      return `(${String(value)} as ${typeName(type)})`;
+  }
+}
+
+/** A sampled argument as a Rust expression. */
+function argument(type: WitType, value: unknown): string {
+  switch (type.kind) {
+    case 'string':
+      return quoted(value as string);
+    case 'list':
+      return `&[${Array.from(value as ArrayLike<unknown>, (item) => (type.element.kind === 'string' ? argument : literal)(type.element, item)).join(', ')}]`;
+    case 'option':
+      return value === undefined ? 'None' : `Some(${argument(type.value, value)})`;
+    case 'borrow':
+      return `&${held(type.interface, type.resource)}`;
+    case 'record':
+    case 'variant':
+      return `&${literal(type, value)}`;
+    default:
+      return literal(type, value);
+  }
+}
+
+/** The single resource of a kind that the program holds. */
+const held = (interfaceName: string, resource: string): string => `held.${member(interfaceName, resource)}`;
+
+const member = (interfaceName: string, resource: string): string => identifier(`${interfaceName}-${resource}`);
+
+interface Call {
+  readonly code: string;
+  /** The line that it must record. */
+  readonly line: string;
+}
+
+/** A call with sampled arguments, whose answer must be `answer`. */
+function call(entry: WitInterface, fn: WitFunction, number: number, answer: number): Call {
+  const args = fn.params.map(({ type }, index) =>
+    type.kind === 'borrow' ? { resource: `${type.resource}#1` } : sample(type, number + index),
+  );
+  const expressions = fn.params.map(({ type }, index) => argument(type, args[index]));
+  const self = fn.kind === 'method' && fn.resource ? [{ resource: `${fn.resource}#1` }] : [];
+  const line = `${entry.name} ${fn.coreName}(${[...self, ...args].map(show).join(', ')})`;
+  const module = `pie::${identifier(entry.name)}`;
+  const name = functionName(fn);
+  if (fn.kind === 'constructor') {
+    const resource = fn.resource ?? '';
+    const made = `${module}::${pascalCase(resource)}::${name}(${expressions.join(', ')})`;
+    return { code: `let ${member(entry.name, resource)} = ${made.replaceAll('held.', '')};`, line };
+  }
+  const callee = fn.resource ? `${held(entry.name, fn.resource)}.${name}` : `${module}::${name}`;
+  const started = `${callee}(${expressions.join(', ')})${fn.result?.kind === 'future' ? '.wait()' : ''}`;
+  const value = fn.result?.kind === 'future' ? fn.result.value : fn.result;
+  if (!value || value.kind === 'own') return { code: `drop(${started});`, line };
+  const expected = literal(value, sample(value, answer));
+  return { code: `let expected: ${outside(value)} = ${expected}; assert_eq!(${started}, expected);`, line };
+}
+
+/** Every call of the contract, with the number of the recording host's first answer. */
+function allFunctions(): { entry: WitInterface; fn: WitFunction; base: number }[] {
+  let functions = 0;
+  return world.imports.flatMap((entry) =>
+    [...entry.functions, ...entry.resources.flatMap((resource) => resource.functions)].map((fn) => ({
+      ...{ entry, fn },
+      base: functions++ * SHAPES,
+    })),
+  );
+}
+
+/** Makes the calls of some functions in one program, and checks what the platform saw. */
+async function makeCalls(
+  constructors: readonly Call[],
+  held: readonly string[],
+  others: readonly Call[],
+): Promise<void> {
+  // A function for each call: the compiler takes minutes for one of a thousand calls.
+  const module = await compile(`
+    struct Held { ${held.join(', ')} }
+    ${others.map(({ code }, i) => `#[inline(never)] fn call_${i}(held: &Held) { ${code} }`).join('\n')}
+    fn run(input: String) -> Result<String, String> {
+      ${constructors.map(({ code }) => code).join('\n')}
+      let held = Held { ${held.map((member) => member.split(':')[0]).join(', ')} };
+      for call in [${others.map((_, i) => `call_${i}`).join(', ')}] as [fn(&Held); ${others.length}] {
+        call(&held);
+      }
+      Ok(input)
+    }
+    pie::inferlet!(run);`);
+  const { ending, lines, open } = await run(module, 'a "line"\nand é\u0001');
+  const calls = [...constructors, ...others];
+  const recorded = lines.filter((line) => !line.includes('[resource-drop]'));
+  recorded.forEach((line, i) => {
+    assert.equal(line, calls[i]?.line, `call ${i}`);
+  });
+  assert.deepEqual(ending, { kind: 'returned', ok: true, text: 'a "line"\nand é\u0001' });
+  assert.equal(recorded.length, calls.length);
+  // Resources and futures go out of scope.
+  assert.equal(open, 0);
+}
+
+describe('pie.rs', { skip: await noRustc() }, () => {
+  const all = allFunctions();
+  const constructors = all.filter(({ fn }) => fn.kind === 'constructor');
+  const others = all.filter(({ fn }) => fn.kind !== 'constructor');
+  // A constructor may take the result of an earlier one, so queues and grammars come first.
+  const first = (name: string): number => ['queue', 'compiled'].indexOf(name) >>> 0;
+  constructors.sort((a, b) => first(a.fn.resource ?? '') - first(b.fn.resource ?? ''));
+  const held = constructors.map(({ entry, fn }) => {
+    const resource = fn.resource ?? '';
+    return `${member(entry.name, resource)}: pie::${identifier(entry.name)}::${pascalCase(resource)}`;
+  });
+  const half = Math.ceil(others.length / 2);
+
+  for (const [part, functions] of [others.slice(0, half), others.slice(half)].entries()) {
+    it(`makes every call of the contract with arguments and answers of every shape, part ${part + 1}`, () =>
+      makeCalls(
+        constructors.map(({ entry, fn }) => call(entry, fn, 3, 0)),
+        held,
+        // The fourth answer of a function is an error.
+        [1, 2, 4, 5].flatMap((number, index) =>
+          functions.map(({ entry, fn, base }) => call(entry, fn, number, base + index + 1)),
+        ),
+      ));
+  }
+});

@@ -1,0 +1,169 @@
+import { access, constants, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { delimiter, join, normalize, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Source } from '../component/source.ts';
+import { BuildError, type Diagnostic } from '../outcome.ts';
+import { type Compiled, inputPath, MissingCompilerError, projectFiles, type Ran, runCompiler } from './compiler.ts';
+
+/** The crate `pie`. */
+const CRATE = fileURLToPath(new URL('../../../wit/generated/pie.rs', import.meta.url));
+
+const COMPILE_LIMIT_MS = 60_000;
+/** The compiler maps its own libraries, too. */
+const COMPILE_LIMIT_KIB = 4 * 2 ** 20;
+/** The library's default is 1 MiB. The linker puts the stack first in memory, so that an overflow runs past address 0 and traps. */
+const STACK_BYTES = 262_144;
+/** Most faults that a failure lists. */
+const MAX_DIAGNOSTICS = 20;
+
+const TARGET = 'wasm32-unknown-unknown';
+const FLAGS = [
+  ...['--edition=2021', '--target', TARGET, '--error-format=json', '-Cpanic=abort', '-Copt-level=2'],
+  ...['-Ccodegen-units=1', '-Cstrip=symbols'],
+];
+
+const INSTALL = `Install Rust with its library for ${TARGET}: \`apt-get install rustc libstd-rust-dev-wasm32 lld\` on Debian and Ubuntu, \`rustup target add ${TARGET}\` where rustup installed Rust.`;
+
+/**
+ * Finds the first rustc of the PATH that can compile for WebAssembly: machines may have a second one without the library.
+ * @throws {MissingCompilerError}
+ */
+export async function findRustc(path = process.env.PATH ?? ''): Promise<string> {
+  let found: string | undefined;
+  for (const folder of new Set(path.split(delimiter).filter((part) => part.startsWith('/')))) {
+    const program = join(folder, 'rustc');
+    const isThere = await access(program, constants.X_OK).then(
+      () => true,
+      () => false,
+    );
+    if (!isThere) continue;
+    found ??= program;
+    if (await hasLibrary(program, folder)) return program;
+  }
+  throw found === undefined
+    ? new MissingCompilerError('rustc is missing, which compiles Rust to WebAssembly.', INSTALL)
+    : new MissingCompilerError(`${found} lacks the standard library for ${TARGET}.`, INSTALL);
+}
+
+async function hasLibrary(rustc: string, cwd: string): Promise<boolean> {
+  const ran = await run(rustc, ['--print', 'target-libdir', '--target', TARGET], cwd);
+  if (ran.code !== 0) return false;
+  const files = await readdir(ran.output.trim()).catch(() => []);
+  return files.some((file) => file.startsWith('libstd-'));
+}
+
+async function run(rustc: string, args: readonly string[], cwd: string): Promise<Ran> {
+  const ran = await runCompiler(rustc, args, { cwd, limitMs: COMPILE_LIMIT_MS, limitKib: COMPILE_LIMIT_KIB });
+  if (ran === null) throw new MissingCompilerError(`${rustc} is missing, which compiles Rust to WebAssembly.`, INSTALL);
+  return ran;
+}
+
+/**
+ * Compiles a Rust file with its modules, and the crate `pie`, into a core module, with limits on time and memory. No other crates: rustc runs
+ * no code of the source, as procedural macros and build scripts of crates would.
+ * @param scratch folder for temporary files
+ * @throws {MissingCompilerError} without rustc or the library; BuildError with the faults' places when the source does not compile
+ */
+export async function compileRust(source: Source, scratch: string): Promise<Compiled> {
+  const input = inputPath(source);
+  const rustc = await findRustc();
+  const directory = await mkdtemp(join(resolve(scratch), '.native-'));
+  try {
+    const dependencies = join(directory, 'inferlet.d');
+    const library = join(directory, 'libpie.rlib');
+    const crate = await run(
+      rustc,
+      [...FLAGS, '--crate-type=rlib', '--crate-name=pie', CRATE, '-o', library],
+      directory,
+    );
+    if (crate.code !== 0) throw await failure(crate.errors, directory);
+    const args = [
+      ...FLAGS,
+      ...['--crate-type=cdylib', '--crate-name=inferlet', '--extern', `pie=${library}`],
+      ...['--emit=link,dep-info', '--out-dir', directory, `-Clink-arg=-zstack-size=${STACK_BYTES}`, input],
+    ];
+    const { code, errors } = await run(rustc, args, source.directory);
+    if (code !== 0) throw await failure(errors, source.directory);
+    const module = await readFile(join(directory, 'inferlet.wasm'));
+    refuseWithoutRun(module);
+    const [rule = ''] = (await readFile(dependencies, 'utf8'))
+      .split('\n')
+      .filter((line) => line.startsWith(`${dependencies}:`));
+    return { module, files: projectFiles(rule, source.directory) };
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+/** A message of rustc, of which only these members are read. */
+interface Message {
+  readonly message: string;
+  readonly level: string;
+  readonly spans: readonly Span[];
+}
+interface Span {
+  readonly file_name: string;
+  readonly line_start: number;
+  readonly column_start: number;
+  readonly is_primary: boolean;
+  readonly label: string | null;
+  readonly expansion: { readonly span: Span } | null;
+}
+
+/** Turns the output of rustc into a BuildError with places in the source. */
+async function failure(errors: string, directory: string): Promise<BuildError> {
+  const messages = errors.split('\n').flatMap(parsed);
+  if (messages.some(({ message }) => /^linker .* not found/.test(message))) {
+    return new MissingCompilerError('The linker of WebAssembly (lld) is missing, which rustc runs.', INSTALL);
+  }
+  const diagnostics: Diagnostic[] = [];
+  for (const { message, spans } of messages.slice(0, MAX_DIAGNOSTICS)) {
+    const span = written(spans.find((one) => one.is_primary));
+    if (!span) continue;
+    const lines = (await readFile(resolve(directory, span.file_name), 'utf8').catch(() => '')).split('\n');
+    const at = { line: span.line_start, column: span.column_start };
+    const text = span.label ? `${message}: ${span.label}` : message;
+    diagnostics.push({ file: normalize(span.file_name), ...at, text, source: lines[at.line - 1] ?? '' });
+  }
+  const [first] = diagnostics;
+  if (first) {
+    const more = diagnostics.length > 1 ? ` (and ${diagnostics.length - 1} more)` : '';
+    return new BuildError(
+      'build-failed',
+      `The source does not compile: ${first.file}:${first.line}:${first.column}: ${first.text}${more}`,
+      /unresolved import|can't find crate|undeclared crate/.test(first.text)
+        ? 'There are the standard library and the crate pie; put other code into modules beside the source.'
+        : 'Correct the source at that place and deploy again.',
+      diagnostics,
+    );
+  }
+  const [other] = messages;
+  return new BuildError(
+    'build-failed',
+    `rustc failed: ${(other?.message ?? errors.trim()).slice(-1000) || 'without a word'}`,
+    'Correct the source and deploy again.',
+  );
+}
+
+/** The place in the source, for one inside a macro that of its call. */
+const written = (span: Span | undefined): Span | undefined => (span?.expansion ? written(span.expansion.span) : span);
+
+function parsed(line: string): Message[] {
+  try {
+    const message = JSON.parse(line) as Partial<Message>;
+    const { level, spans } = message;
+    return level === 'error' && Array.isArray(spans) && typeof message.message === 'string' ? [message as Message] : [];
+  } catch {
+    return [];
+  }
+}
+
+function refuseWithoutRun(module: Uint8Array): void {
+  const exported = WebAssembly.Module.exports(new WebAssembly.Module(module as Uint8Array<ArrayBuffer>));
+  if (exported.some(({ name }) => name === 'run')) return;
+  throw new BuildError(
+    'build-failed',
+    'The source has no program.',
+    'Name its function: fn run(input: pie::Json) -> Result<pie::Json, String> { … } and pie::inferlet!(run);',
+  );
+}
