@@ -9,13 +9,14 @@ import { ensureDependencies } from './dependencies.js';
 import { runLanes } from './lanes.js';
 import { installStatement } from './packages.js';
 import { ensureRedisServer, wantedRedisServer } from './redis-server.js';
+import { ensureRust, RUST } from './rust.js';
 import { chosenTests, STEPS } from './steps.js';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 const only = process.argv.slice(2);
 
 try {
-  const wanted = [...wantedRedisServer(), ...wantedBubblewrap(root), CLANG, COMPILER, CHROMIUM];
+  const wanted = [...wantedRedisServer(), ...wantedBubblewrap(root), CLANG, COMPILER, RUST, CHROMIUM];
   const statement = installStatement(wanted);
   if (statement !== null) console.log(statement);
   const node = ensureDependencies(root);
@@ -23,6 +24,7 @@ try {
   ensureBubblewrap(root);
   ensureClang();
   ensureCplusplus();
+  ensureRust();
   ensureChromium();
   for (const step of only.length > 0 ? chosenTests(only) : STEPS) {
     if (await runLanes(root, node, step)) continue;
