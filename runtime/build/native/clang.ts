@@ -1,9 +1,17 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join, normalize, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Source } from '../component/source.ts';
 import { BuildError, type Diagnostic } from '../outcome.ts';
-import { type Compiled, inputPath, MissingCompilerError, projectFiles, type Ran, runCompiler } from './compiler.ts';
+import {
+  type Compiled,
+  inFolder,
+  inputPath,
+  MissingCompilerError,
+  projectFiles,
+  type Ran,
+  runCompiler,
+} from './compiler.ts';
 
 /** Folder of `pie.h`. */
 const INCLUDE = fileURLToPath(new URL('../../../wit/generated', import.meta.url));
@@ -41,8 +49,7 @@ class NoCompilerError extends MissingCompilerError {
  *   name could be taken for an option
  */
 export async function compileC(source: Source, scratch: string): Promise<Compiled> {
-  const directory = await mkdtemp(join(resolve(scratch), '.native-'));
-  try {
+  return inFolder(scratch, async (directory) => {
     const output = join(directory, 'main.wasm');
     const dependencies = join(directory, 'main.d');
     const object = join(directory, 'main.o');
@@ -56,9 +63,7 @@ export async function compileC(source: Source, scratch: string): Promise<Compile
     const module = await readFile(output);
     refuseWasi(module);
     return { module, files: projectFiles(await readFile(dependencies, 'utf8'), source.directory) };
-  } finally {
-    await rm(directory, { recursive: true, force: true });
-  }
+  });
 }
 
 async function clang(args: readonly string[], cwd: string): Promise<Ran> {

@@ -1,5 +1,8 @@
-import { spawn } from 'node:child_process';
-import { relative, resolve } from 'node:path';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { constants } from 'node:os';
+import { join, relative, resolve } from 'node:path';
 import type { Source } from '../component/source.ts';
 import { BuildError } from '../outcome.ts';
 
@@ -34,6 +37,26 @@ export interface CompilerLimits {
   readonly limitKib: number;
 }
 
+const running = new Set<ChildProcess>();
+
+/** Does work in a temporary folder below `parent`. Ctrl-C, too, ends the compiler and removes the folder. */
+export async function inFolder<T>(parent: string, work: (folder: string) => Promise<T>): Promise<T> {
+  let folder = '';
+  const interrupted = (signal: 'SIGINT' | 'SIGTERM'): void => {
+    for (const child of running) child.kill('SIGKILL');
+    if (folder !== '') rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
+    process.exit(128 + constants.signals[signal]);
+  };
+  process.on('SIGINT', interrupted).on('SIGTERM', interrupted);
+  try {
+    folder = mkdtempSync(join(resolve(parent), '.native-'));
+    return await work(folder);
+  } finally {
+    process.off('SIGINT', interrupted).off('SIGTERM', interrupted);
+    if (folder !== '') await rm(folder, { recursive: true, force: true });
+  }
+}
+
 /** Runs a compiler with limits; null when the program does not exist. @throws BuildError when it passes a limit */
 export async function runCompiler(
   program: string,
@@ -46,6 +69,7 @@ export async function runCompiler(
     cwd,
     stdio: ['ignore', 'pipe', 'pipe'],
   });
+  running.add(child);
   const timer = setTimeout(() => child.kill('SIGKILL'), limitMs);
   let output = '';
   let errors = '';
@@ -72,6 +96,7 @@ export async function runCompiler(
     return { code, output, errors };
   } finally {
     clearTimeout(timer);
+    running.delete(child);
   }
 }
 

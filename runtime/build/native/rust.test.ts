@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, watch, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -120,6 +121,22 @@ describe('a folder whose main is a Rust file', { skip }, () => {
     assert.match(argument.message, /main\.rs:4:\d+: .*Input/);
     assert.match((await refused('use serde::Serialize;')).hint, /the crate pie; put other code into modules/);
     assert.match((await refused('')).hint, /pie::inferlet!\(run\)/);
+  });
+
+  it('leaves no files behind after Ctrl-C', async () => {
+    const folder = join(root, 'interrupted');
+    await mkdir(folder);
+    const source = await project(
+      'long',
+      'fn run(input: String) -> Result<String, String> { Ok(input) }\npie::inferlet!(run);',
+    );
+    const child = spawn(process.execPath, [MAIN, 'component', source, join(folder, 'out.wasm')], { stdio: 'ignore' });
+    const ended = once(child, 'exit');
+    // The compiler's folder.
+    for await (const _ of watch(folder)) if ((await readdir(folder)).length > 0) break;
+    child.kill('SIGINT');
+    assert.deepEqual(await ended, [130, null]);
+    assert.deepEqual(await readdir(folder), []);
   });
 
   it('is never read as an option or a file of options', async () => {

@@ -1,9 +1,17 @@
-import { access, constants, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { access, constants, readdir, readFile } from 'node:fs/promises';
 import { delimiter, join, normalize, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Source } from '../component/source.ts';
 import { BuildError, type Diagnostic } from '../outcome.ts';
-import { type Compiled, inputPath, MissingCompilerError, projectFiles, type Ran, runCompiler } from './compiler.ts';
+import {
+  type Compiled,
+  inFolder,
+  inputPath,
+  MissingCompilerError,
+  projectFiles,
+  type Ran,
+  runCompiler,
+} from './compiler.ts';
 
 /** The crate `pie`. */
 const CRATE = fileURLToPath(new URL('../../../wit/generated/pie.rs', import.meta.url));
@@ -67,8 +75,7 @@ async function run(rustc: string, args: readonly string[], cwd: string): Promise
 export async function compileRust(source: Source, scratch: string): Promise<Compiled> {
   const input = inputPath(source);
   const rustc = await findRustc();
-  const directory = await mkdtemp(join(resolve(scratch), '.native-'));
-  try {
+  return inFolder(scratch, async (directory) => {
     const dependencies = join(directory, 'inferlet.d');
     const library = join(directory, 'libpie.rlib');
     const crate = await run(
@@ -90,9 +97,7 @@ export async function compileRust(source: Source, scratch: string): Promise<Comp
       .split('\n')
       .filter((line) => line.startsWith(`${dependencies}:`));
     return { module, files: projectFiles(rule, source.directory) };
-  } finally {
-    await rm(directory, { recursive: true, force: true });
-  }
+  });
 }
 
 /** A message of rustc, of which only these members are read. */
