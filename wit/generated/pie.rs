@@ -306,8 +306,8 @@ impl Parser<'_> {
 }
 
 /// Types that every interface shares. An inferlet may have 1,024 calls to stores, messages, files, children and the network in progress. The
-/// arguments of these calls may hold 32 MiB, and their unread results 32 MiB. A further call fails with `limit-exceeded` until the inferlet
-/// reads or drops some results.
+/// arguments of these calls may hold 32 MiB, and their unread results, together with unread vectors and scores, 32 MiB. A further call fails
+/// with `limit-exceeded` until the inferlet reads or drops some results.
 pub mod types {
     use crate::abi;
 
@@ -5051,7 +5051,7 @@ pub mod abi {
         at
     }
 
-    /// What the program takes: the function's input as JSON text, or parsed.
+    /// A form of the function's input: JSON text, or parsed.
     pub trait Input: Sized {
         fn parse(text: String) -> Result<Self, String>;
     }

@@ -10,7 +10,7 @@ export function inferletPage(reference: ContractReference): string {
   return page(
     'Inferlets – Pie API',
     `<h1>${escapeHtml(reference.package)} <span class="muted">${escapeHtml(reference.version)}</span></h1>
-<p>${prose(reference.docs)} TypeScript inferlets have <code>@pie/inferlet</code> over it, and <code>@pie/inferlet/raw</code>; inferlets in C include <code>pie.h</code>.</p>
+<p>${prose(reference.docs)} TypeScript inferlets have <code>@pie/inferlet</code> over it, and <code>@pie/inferlet/raw</code>; inferlets in C include <code>pie.h</code>, and those in Rust use the crate <code>pie</code>.</p>
 <p>${prose(reference.introduction)}</p>
 <table><thead><tr><th>Interface</th><th>Needs</th></tr></thead><tbody>${rows.join('\n')}</tbody></table>
 <h2>What an inferlet exports</h2>

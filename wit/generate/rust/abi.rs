@@ -364,7 +364,7 @@ pub mod abi {
         at
     }
 
-    /// What the program takes: the function's input as JSON text, or parsed.
+    /// A form of the function's input: JSON text, or parsed.
     pub trait Input: Sized {
         fn parse(text: String) -> Result<Self, String>;
     }
