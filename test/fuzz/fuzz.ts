@@ -43,6 +43,8 @@ export interface FuzzReport {
   readonly terminated: number;
   /** Pages moved out to the swap store. */
   readonly swapsOut: number;
+  /** Bytes of attackers' copies of pages that the host kept in the end. */
+  readonly keptCopyBytes: number;
   /** Rounds of well-behaved inferlets, each bit-identical to the same round without attackers. */
   readonly neighbourRounds: number;
   /** Longest stall of the event loop that host and attackers share, milliseconds. */
@@ -177,6 +179,7 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
     answers: Object.fromEntries(observations.answers),
     terminated: observations.terminated,
     swapsOut,
+    keptCopyBytes: bytes.copies.bytes,
     neighbourRounds: rounds,
     longestStallMs: Math.round(stalls.max / 1e6),
     residentMb: memory.resident,
