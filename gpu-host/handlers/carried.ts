@@ -10,8 +10,6 @@ import type { ModelSpace } from './space.ts';
 
 /** Sendings, and arriving copies, that one inferlet has at once on a model. */
 const MAX_CARRIED = 4;
-/** Time without a call after which one of them ends: it holds memory. */
-const IDLE_MS = 15_000;
 
 /** Pages frozen for another host, which reads their bytes in order. */
 export class Sending {
@@ -146,14 +144,16 @@ interface Entry<T> {
   readonly timer: NodeJS.Timeout;
 }
 
-/** Sendings or arriving copies of one inferlet on a model, by number. One without calls for `IDLE_MS` ends, and all end with the inferlet. */
+/** Sendings or arriving copies of one inferlet on a model, by number. One without calls for some time ends: it holds memory, and all end with the inferlet. */
 class Carried<T extends { end(): void }> {
   readonly #what: string;
+  readonly #idleMs: number;
   readonly #entries = new Map<number, Entry<T>>();
   #last = 0;
 
-  constructor(space: ModelSpace, what: string) {
+  constructor(space: ModelSpace, what: string, idleMs: number) {
     this.#what = what;
+    this.#idleMs = idleMs;
     space.whenClosed.add(() => {
       for (const number of [...this.#entries.keys()]) this.drop(number);
     });
@@ -166,7 +166,7 @@ class Carried<T extends { end(): void }> {
     }
     const item = make();
     const number = ++this.#last;
-    const timer = setTimeout(() => this.drop(number), IDLE_MS).unref();
+    const timer = setTimeout(() => this.drop(number), this.#idleMs).unref();
     this.#entries.set(number, { item, timer });
     return { number, item };
   }
@@ -191,20 +191,21 @@ class Carried<T extends { end(): void }> {
 const sendings = new WeakMap<ModelSpace, Carried<Sending>>();
 const arrivals = new WeakMap<ModelSpace, Carried<Arrival>>();
 
-export function sendingsOf(space: ModelSpace): Carried<Sending> {
-  return of(sendings, space, 'sendings');
+export function sendingsOf(space: ModelSpace, { idleMs }: Copies): Carried<Sending> {
+  return of(sendings, space, 'sendings', idleMs);
 }
 
-export function arrivalsOf(space: ModelSpace): Carried<Arrival> {
-  return of(arrivals, space, 'copies on their way');
+export function arrivalsOf(space: ModelSpace, { idleMs }: Copies): Carried<Arrival> {
+  return of(arrivals, space, 'copies on their way', idleMs);
 }
 
 function of<T extends { end(): void }>(
   known: WeakMap<ModelSpace, Carried<T>>,
   space: ModelSpace,
   what: string,
+  idleMs: number,
 ): Carried<T> {
-  const carried = known.get(space) ?? new Carried<T>(space, what);
+  const carried = known.get(space) ?? new Carried<T>(space, what, idleMs);
   known.set(space, carried);
   return carried;
 }

@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import { Copies } from '../memory/copies.ts';
+import { hostBytes } from '../memory/host-bytes.ts';
 import type { DeviceClient, Imported, Outcome } from '../protocol/client.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
-import { must, Oracle, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import { must, Oracle, startTestHost, type TestHost, tagOf, until } from '../testing/host.ts';
 import { PROMPT, same, Workbench } from '../testing/workbench.ts';
 
 interface Side {
@@ -180,6 +181,22 @@ describe('pages that go from one host to another', () => {
     assert.deepEqual(hosts[1].host.stats().models[0]?.pages, before.models[0]?.pages);
     const next = await bench(hosts[1], 'next');
     must(await begin(next, carried, 'room again'));
+  });
+
+  test('end when no call comes for some time, also while their inferlet goes on', async () => {
+    const copies = new Copies(2 ** 20, 1);
+    await using host = await startTestHost({ kv: true, host: { bytes: { ...hostBytes(), copies } } });
+    const a = await bench(host, 'stands still');
+    const own = a.pages(1);
+    const { sending, bytes, ...made } = must(await a.ask({ op: 'send-begin', pages: own }));
+    const copy = must(await begin(a, { ...made, pieces: [], checksum: '' }, 'v'));
+    await until(() => copies.arriving === 0);
+    const piece = new Uint8Array(bytes);
+    assert.equal(tagOf(await a.ask({ op: 'copy-piece', copy, bytes: piece })), 'not-found');
+    a.inferlet.freePages(a.queue, own);
+    await until(() => host.host.stats().models[0]!.pages.owned === 0);
+    assert.equal(tagOf(await a.ask({ op: 'send-piece', sending })), 'not-found');
+    await a.inferlet.close();
   });
 
   test('of a tenant are named by versions that change with each content', async () => {

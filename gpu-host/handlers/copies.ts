@@ -53,7 +53,7 @@ export class SendCall extends CarryCall {
         return undefined;
       case 'send-begin': {
         const { fingerprint, pageSize, pageBytes } = this.maker;
-        const { number, item } = sendingsOf(space).add(
+        const { number, item } = sendingsOf(space, this.names.copies).add(
           () => new Sending(space.pages.snapshot(operation.pages), this.names.memory, { pageSize, pageBytes }),
         );
         const pages = operation.pages.length;
@@ -62,10 +62,10 @@ export class SendCall extends CarryCall {
         return undefined;
       }
       case 'send-piece':
-        return this.#send(sendingsOf(space).get(operation.sending));
+        return this.#send(sendingsOf(space, this.names.copies).get(operation.sending));
       case 'send-end': {
-        const checksum = sendingsOf(space).get(operation.sending).checksum();
-        sendingsOf(space).drop(operation.sending);
+        const checksum = sendingsOf(space, this.names.copies).get(operation.sending).checksum();
+        sendingsOf(space, this.names.copies).drop(operation.sending);
         this.replyJson(checksum);
         return undefined;
       }
@@ -106,7 +106,7 @@ export class CopyCall extends CarryCall {
 
   override execute(): undefined | Promise<void> {
     const { space } = this.hostQueue;
-    const arrivals = arrivalsOf(space);
+    const arrivals = arrivalsOf(space, this.names.copies);
     const operation = this.#operation;
     switch (operation.op) {
       case 'copy-begin':
@@ -146,8 +146,9 @@ export class CopyCall extends CarryCall {
     checkMappable(pages);
     const { space } = this.hostQueue;
     const layout = { pageSize, pageBytes };
-    return arrivalsOf(space).add(() => new Arrival(space.owner.tenant, version, pages, layout, this.names.copies))
-      .number;
+    return arrivalsOf(space, this.names.copies).add(
+      () => new Arrival(space.owner.tenant, version, pages, layout, this.names.copies),
+    ).number;
   }
 
   #map({ first, version }: Operation<'copy-map'>): Promise<void> {

@@ -8,6 +8,8 @@ export interface Copy {
   readonly bytes: number;
 }
 
+const IDLE_MS = 15_000;
+
 interface Kept {
   readonly tenant: string;
   readonly copy: Copy;
@@ -24,9 +26,13 @@ export class Copies {
   /** By tenant and version, least recently used first. */
   readonly #kept = new Map<string, Kept>();
 
+  /** Time after which a copy that arrives, or is sent, ends when no call of it comes. */
+  readonly idleMs: number;
+
   /** @param most bytes of all copies; a tenant alone may have half */
-  constructor(most: number) {
+  constructor(most: number, idleMs = IDLE_MS) {
     this.#most = most;
+    this.idleMs = idleMs;
     this.#shares = new Shares(most);
   }
 
