@@ -144,7 +144,10 @@ interface Entry<T> {
   readonly timer: NodeJS.Timeout;
 }
 
-/** Sendings or arriving copies of one inferlet on a model, by number. One without calls for some time ends: it holds memory, and all end with the inferlet. */
+/**
+ * Sendings or arriving copies of one inferlet on a model, by number. One that gets no call for some time ends, since it holds memory; all end
+ * with the inferlet.
+ */
 class Carried<T extends { end(): void }> {
   readonly #what: string;
   readonly #idleMs: number;

@@ -240,7 +240,7 @@ async function fetchPages(
   try {
     // The lock first, so that the version stays; otherwise the version first, so that no older content gets a newer version's name.
     if (write) opened = await answered(open(there));
-    outcome = opened?.tag === 'err' ? opened : await mapped();
+    outcome = opened?.tag === 'err' ? await checked(opened) : await mapped();
   } finally {
     if (opened?.tag === 'ok') {
       if (opened.val.pages.length > 0) there.device.freePages(there.queue, opened.val.pages);
@@ -256,35 +256,42 @@ async function fetchPages(
     for (let tries = 0; tries < MAX_FETCHES; tries++) {
       const asked = { op: 'name-version', file: kind === 'file', name, functionName } as const;
       const version = await answered(there.device.ask(there.queue, asked));
-      if (version.tag === 'err') return version.val.tag === 'not-found' ? notThere(version) : version;
+      if (version.tag === 'err') return checked(version);
       // Outside of the turn: the queue's host may hold the call until it has memory for the pages.
       const kept = await here.device.mapCopy(here.queue, version.val.version);
       if (!isNotFound(kept)) return kept;
       if (tries === MAX_FETCHES - 1) break;
       const fetched = await names.turns.during(tenant, inferlet.stopping, () => fetchNow(version.val.version));
-      if (fetched.tag === 'err') return isNotFound(fetched) ? notThere(fetched) : fetched;
+      if (fetched.tag === 'err') return fetched;
     }
     return err(GONE);
   }
 
   async function fetchNow(version: string): Promise<Outcome<undefined>> {
     const pages = opened ?? (await answered(open(there)));
-    if (pages.tag === 'err') return pages;
+    if (pages.tag === 'err') return checked(pages);
     try {
-      return await carry(there, pages.val.pages, here, version, () => inferlet.stopped);
+      const carried = await carry(there, pages.val.pages, here, version, () => inferlet.stopped);
+      // A host has ended its part of a transfer that stood still. The name is still there.
+      return isNotFound(carried) ? err(STOOD_STILL) : carried;
     } finally {
       if (!opened && pages.val.pages.length > 0) there.device.freePages(there.queue, pages.val.pages);
     }
   }
 
-  async function notThere<T>(outcome: Outcome<T>): Promise<Outcome<never>> {
-    await names.owners.release(owned, owner);
-    return outcome.tag === 'err' ? outcome : err(GONE);
+  /** An error of the owner. An entry whose host does not know the name is stale. */
+  async function checked<E extends Extract<Outcome<never>, { tag: 'err' }>>(outcome: E): Promise<E> {
+    if (isNotFound(outcome)) await names.owners.release(owned, owner);
+    return outcome;
   }
 }
 
 /** Transfers of one import: a copy may have to give way to others before it is mapped. */
 const MAX_FETCHES = 3;
+const STOOD_STILL = handlerError(
+  'unavailable',
+  'the transfer from another GPU host stood still for too long; try again',
+);
 const GONE = handlerError(
   'unavailable',
   'the pages gave way to others that were fetched at the same time; try again, or place the function where they are',

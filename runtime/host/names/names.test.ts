@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
-import type { Distribution, ExportInfo, FileInfo, Imported, StepResult } from '#gpu-host/protocol/calls.ts';
+import type { FileInfo, Imported } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
@@ -11,7 +11,21 @@ import { TestInferlet, type TestInferletOptions } from '../../testing/inferlet.t
 import { value } from '../../testing/outcome.ts';
 import type { KvFile } from '../kv-file.ts';
 import { SharedNames } from './shared-names.ts';
-import { count, MODEL, none, PAGE_SIZE, refused, text, until } from './testing/calls.ts';
+import {
+  count,
+  list,
+  load,
+  MODEL,
+  none,
+  PAGE_SIZE,
+  pages,
+  refused,
+  remove,
+  save,
+  step,
+  text,
+  until,
+} from './testing/calls.ts';
 
 describe('names of two GPU hosts', () => {
   let redis: TestRedis;
@@ -75,29 +89,6 @@ describe('names of two GPU hosts', () => {
     opened.push(made);
     return made;
   };
-  const pages = (guest: TestInferlet, number: number) =>
-    value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, number));
-  const step = async (
-    guest: TestInferlet,
-    tokens: Uint32Array,
-    first: number,
-    inPages: Uint32Array,
-    outPages: Uint32Array,
-  ): Promise<readonly Distribution[]> =>
-    value(
-      await guest.call<Promise<Outcome<StepResult>>>('fused', 'step', guest.queue, {
-        ...{ tokens, positions: count(tokens.length, first), inPages, outPages, mask: undefined },
-        ...{ rows: tokens.length, output: { tag: 'distributions', val: 4 } },
-      }),
-    ).distributions;
-  const save = (guest: TestInferlet, held: Uint32Array, name: string, persistent = true) =>
-    guest.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', guest.queue, held, name, persistent);
-  const load = (guest: TestInferlet, name: string) =>
-    guest.call<Promise<Outcome<Imported>>>('allocate', 'import-pages', guest.queue, name);
-  const remove = (guest: TestInferlet, name: string) =>
-    guest.call<Promise<Outcome<undefined>>>('allocate', 'unexport', guest.queue, name);
-  const list = async (guest: TestInferlet) =>
-    value(await guest.call<Promise<Outcome<readonly ExportInfo[]>>>('allocate', 'list-exports', guest.queue));
   const owner = (name: string, kind: 'export' | 'file' = 'export') =>
     scheduler.nameOwners.of({ tenant, model: MODEL, kind, name });
   /** Saves a text at a host. */
@@ -283,6 +274,15 @@ describe('names of two GPU hosts', () => {
     assert.equal(value(await load(guest, 'n')).tokens, 20);
     await changed;
     assert.equal(value(await load(guest, 'n')).tokens, 20);
+    // A copy that its host gave up says nothing about the name.
+    const late = at('west');
+    void beforeOp(late, 'east', 'send-end', async () =>
+      late.queue.device!.send(late.queue.id, { op: 'copy-drop', copy: 1 }),
+    );
+    value(await remove(at('east'), 'n'));
+    await saved('east', 'n', text(9));
+    assert.match(await refused(load(late, 'n')), /^unavailable: .*stood still/);
+    assert.equal(value(await load(late, 'n')).tokens, 9);
   });
 
   it('a host of the version before has names of its own, and gets no calls that it does not know', async () => {

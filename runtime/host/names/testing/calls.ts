@@ -1,4 +1,7 @@
+import type { Distribution, ExportInfo, Imported, StepResult } from '#gpu-host/protocol/calls.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { TestInferlet } from '../../../testing/inferlet.ts';
+import { value } from '../../../testing/outcome.ts';
 
 export const PAGE_SIZE = 16;
 export const MODEL = 'tiny';
@@ -16,3 +19,27 @@ export async function refused(outcome: Promise<Outcome<unknown>> | Outcome<unkno
   const settled = await outcome;
   return settled.tag === 'err' ? `${settled.val.tag}: ${settled.val.val}` : 'ok';
 }
+
+export const pages = (guest: TestInferlet, number: number) =>
+  value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, number));
+export const step = async (
+  guest: TestInferlet,
+  tokens: Uint32Array,
+  first: number,
+  inPages: Uint32Array,
+  outPages: Uint32Array,
+): Promise<readonly Distribution[]> =>
+  value(
+    await guest.call<Promise<Outcome<StepResult>>>('fused', 'step', guest.queue, {
+      ...{ tokens, positions: count(tokens.length, first), inPages, outPages, mask: undefined },
+      ...{ rows: tokens.length, output: { tag: 'distributions', val: 4 } },
+    }),
+  ).distributions;
+export const save = (guest: TestInferlet, held: Uint32Array, name: string, persistent = true) =>
+  guest.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', guest.queue, held, name, persistent);
+export const load = (guest: TestInferlet, name: string) =>
+  guest.call<Promise<Outcome<Imported>>>('allocate', 'import-pages', guest.queue, name);
+export const remove = (guest: TestInferlet, name: string) =>
+  guest.call<Promise<Outcome<undefined>>>('allocate', 'unexport', guest.queue, name);
+export const list = async (guest: TestInferlet) =>
+  value(await guest.call<Promise<Outcome<readonly ExportInfo[]>>>('allocate', 'list-exports', guest.queue));
