@@ -1,0 +1,90 @@
+import assert from 'node:assert/strict';
+import { readdir, rm } from 'node:fs/promises';
+import { after, before, describe, it } from 'node:test';
+import { type Client, invoke, json, readEvents, terminal } from '../harness/events.ts';
+import { newHome, Platform, until } from '../harness/platform.ts';
+import { READ } from './guest.ts';
+import { answersOf, type Expected, expectedOf, FOLDER, restoreState } from './stored.ts';
+
+const entries = await readdir(FOLDER, { withFileTypes: true });
+const versions = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+
+// The states here are never recorded anew. When a format changes, later code still has to read what earlier versions have stored: record the
+// new state beside them, in a folder of its own, and keep these.
+for (const version of versions)
+  describe(`the state that ${version} stored`, () => {
+    let home: string;
+    let platform: Platform;
+    let expected: Expected;
+    before(async () => {
+      [home, expected] = await Promise.all([newHome(), expectedOf(version)]);
+      await restoreState(version, home);
+      platform = await Platform.start({ home, keepHome: true, functions: false });
+    });
+    after(async () => {
+      await platform?.[Symbol.asyncDispose]();
+      await rm(home, { recursive: true, force: true, maxRetries: 10 });
+    });
+
+    const as = (apiKey: string): Client => ({
+      fetch: (route, init = {}) =>
+        fetch(`${platform.url}${route}`, {
+          ...init,
+          headers: { authorization: `Bearer ${apiKey}`, ...(init.headers as Record<string, string>) },
+        }),
+    });
+
+    it('is what the public API shows', async () => {
+      const { tenantKey, operatorKey, invocation, answers } = expected;
+      // Later versions may show more.
+      assert.partialDeepStrictEqual(await answersOf(as(tenantKey), invocation), answers);
+      const { tenants } = await json(await as(operatorKey).fetch('/v1/tenants'));
+      assert.ok(tenants.some(({ name }: { name: string }) => name === 'acme'));
+      const audit = await json(await as(operatorKey).fetch('/v1/audit?tenant=acme'));
+      assert.match(JSON.stringify(audit), /requests-per-month/);
+      await until('the schedule has a next time', async () => {
+        const { schedules } = await json(await as(tenantKey).fetch('/v1/schedules'));
+        return schedules[0].nextAt !== null;
+      });
+    });
+
+    it('replays the events of an invocation that had ended', async () => {
+      const { tenantKey, invocation, events } = expected;
+      const route = `/v1/invocations/${invocation}/events`;
+      assert.deepEqual(await readEvents(await as(tenantKey).fetch(route)), events);
+      const rest = await as(tenantKey).fetch(route, { headers: { 'last-event-id': events[1]?.id ?? '' } });
+      assert.deepEqual(await readEvents(rest), events.slice(2));
+    });
+
+    it('runs: versions read the secret and the stored value, and usage goes on from what it was', async () => {
+      const client = as(expected.tenantKey);
+      const used = async (): Promise<number[]> => {
+        const [row] = (await json(await client.fetch('/v1/usage?by=month'))).usage;
+        const { quotas } = await json(await client.fetch('/v1/quotas'));
+        const quota = quotas.find((each: { quota: string }) => each.quota === 'requests-per-month');
+        return [row.requests, row.succeeded, quota.used];
+      };
+      const before = await used();
+      const { output } = terminal(expected.events)?.data ?? {};
+      for (const [name, edition] of [
+        ['keeper', 'second'],
+        ['keeper@early', 'first'],
+      ] as const) {
+        const end = terminal(await invoke(client, name, READ));
+        assert.equal(end?.event, 'result', JSON.stringify(end));
+        assert.deepEqual(end.data.output, [output[0], edition, output[2]]);
+      }
+      assert.deepEqual(
+        await used(),
+        before.map((count) => count + 2),
+      );
+    });
+
+    it('is what the command line shows', async () => {
+      const apiKey = expected.tenantKey;
+      const shown = await platform.pie(['schedule', 'list'], { apiKey });
+      assert.match(shown.stdout, /nightly.*keeper/, shown.stderr);
+      const attached = await platform.pie(['attach', expected.invocation], { apiKey });
+      assert.match(attached.stdout, /keep: a value of acme/, attached.stderr);
+    });
+  });
