@@ -294,6 +294,35 @@ describe('runtimes', () => {
     assert.ok(!lines.includes('lost'));
   });
 
+  test('a clock of Redis that steps by an hour and back ends no living runtime and hides no dead one', async () => {
+    scheduler = openTestScheduler(redis, { leaseMs: 3 * LEASE_MS });
+    const { child, lines, saw, runOut } = await startChild('runtime-1', LEASE_MS);
+    const id = await submit();
+    await saw(`begun ${id}`);
+    scheduler.reaper.start();
+    const { redis: client, keys } = scheduler.store;
+    const forgotten = async (name: string) => {
+      await client.hset(keys.runtimes, name, JSON.stringify({ id: name, name, slots: 1 }));
+      await eventually(async () => (await client.hexists(keys.runtimes, name)) === 0, `${name} is forgotten`);
+    };
+    await forgotten('dead before');
+    for (const step of [-3_600_000, 3_600_000]) {
+      // Redis has no other clock for a test: the times that it stored move the other way. With a step forward, leases run out.
+      await client.eval(
+        `for _, field in ipairs({'at', 'since', 'orphansAt'}) do redis.call('HINCRBY', KEYS[1], field, -ARGV[1]) end
+        for _, id in ipairs(redis.call('ZRANGE', KEYS[1] .. ':checks', 0, -1)) do
+          redis.call('ZINCRBY', KEYS[1] .. ':checks', -ARGV[1], id)
+        end`,
+        ...[1, keys.looks, step],
+      );
+      if (step > 0) await runOut();
+      await forgotten(`dead after ${step}`);
+      assert.equal((await scheduler.invocations.get(id))?.status, 'running');
+      assert.ok(!lines.includes('lost'));
+    }
+    child.kill('SIGKILL');
+  });
+
   test('one reaper is enough after most runtimes of a large platform died at once', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: 400 });
     const { store, invocations } = scheduler;
