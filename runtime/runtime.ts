@@ -211,6 +211,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
         return found ?? (own ? launcher.function(parent.tenant, parent.function, parent.version) : null);
       },
       texts,
+      clock: scheduler.store.clock,
       limits,
     },
     launcher,

@@ -44,6 +44,7 @@ import { Environments } from './secrets/environments.ts';
 import type { MasterKeys } from './secrets/master-keys.ts';
 import { Secrets } from './secrets/secrets.ts';
 import { Channels } from './store/channels.ts';
+import { PlatformClock } from './store/platform-clock.ts';
 import { Store, type StoreOptions } from './store/store.ts';
 import { Vital } from './store/vital.ts';
 import { ApiKeys } from './tenants/api-keys.ts';
@@ -135,11 +136,14 @@ export class Scheduler {
   readonly #vital: Vital;
   readonly #connections: readonly Redis[];
 
-  constructor(options: SchedulerOptions) {
+  constructor(given: SchedulerOptions) {
+    const platformClock = given.clock === undefined ? new PlatformClock() : undefined;
+    const options = platformClock === undefined ? given : { ...given, clock: platformClock.now };
     const commands = options.connect();
     const subscriber = options.connect();
     // Calls that use a connection report its errors.
     for (const connection of [commands, subscriber]) connection.on('error', () => undefined);
+    if (platformClock) commands.on('ready', () => void hear(commands, platformClock));
     const store = new Store(commands, options);
     const channels = new Channels(subscriber);
     const retention = { ...DEFAULT_RETENTION, ...options.retention };
@@ -204,6 +208,7 @@ export class Scheduler {
       removals: this.removals,
       keyValues: this.keyValues,
       quotas: this.quotas,
+      ...(platformClock && { clock: platformClock }),
     });
   }
 
@@ -275,6 +280,17 @@ export class Scheduler {
     const { connect, onError } = this.#options;
     const { store, control, active, admission } = this;
     return { store, control, active, admission, connect, ...(onError && { onError }) };
+  }
+}
+
+/** Hears the time of Redis at each beginning of a connection: a process whose clock is wrong must not begin with it. */
+async function hear(redis: Redis, clock: PlatformClock): Promise<void> {
+  const askedAt = clock.asks();
+  try {
+    const [seconds, microseconds] = await redis.time();
+    clock.heard(Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000), askedAt);
+  } catch {
+    // The connection has ended; the next one asks again, as do the reaper's rounds.
   }
 }
 

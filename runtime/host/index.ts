@@ -117,7 +117,7 @@ function call<T>(
   const refused = checkGrant(description.grants.store, needs) ?? fault;
   if (refused) return Promise.resolve(err(refused));
   const work = async (): Promise<Outcome<T>> => {
-    const deadlineMs = Math.min(MAX_CALL_MS, Math.max(0, description.deadline.at - Date.now()));
+    const deadlineMs = Math.min(MAX_CALL_MS, description.deadline.leftMs);
     const withdrawn = new AbortController();
     const withdraw = () => withdrawn.abort(new IndexError('cancelled', 'the inferlet was stopped'));
     stopping.addEventListener('abort', withdraw, { once: true });

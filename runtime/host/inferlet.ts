@@ -59,6 +59,8 @@ export interface GrantedEncoder {
 export interface Deadline {
   /** Milliseconds since the Unix epoch. Later after each time in which the inferlet's family was preempted. */
   readonly at: number;
+  /** Milliseconds until then by the platform's clock, which does not step with that of this machine; not below 0. */
+  readonly leftMs: number;
 }
 
 /** The identity and limits of an inferlet. */

@@ -46,7 +46,7 @@ export const runtime = {
 
   log: (inferlet: Inferlet, level: LogLevel, message: string): void => inferlet.session.log(level, message),
   'is-cancelled': (inferlet: Inferlet) => inferlet.stopped !== null,
-  'time-left': (inferlet: Inferlet) => Math.max(0, Math.floor(inferlet.description.deadline.at - Date.now())),
+  'time-left': (inferlet: Inferlet) => Math.floor(inferlet.description.deadline.leftMs),
   now: () => Date.now(),
 
   random: randomWord,

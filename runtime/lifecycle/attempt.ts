@@ -22,6 +22,8 @@ export interface Attempt extends Omit<ChildAttempt, 'begin'> {
   /** Reports usage to the store and handles the replies. */
   readonly meter: AttemptMeter;
   readonly startedAt: number;
+  /** The platform's clock, by which `startedAt` was read. */
+  readonly clock: () => number;
   readonly outbox: Outbox;
   readonly observed: ObservedRun | undefined;
 }

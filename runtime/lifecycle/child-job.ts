@@ -21,6 +21,8 @@ export interface ChildJobs {
   readonly texts: Pick<TextService, 'check'>;
   /** Limits of a function whose manifest sets none. */
   readonly limits: InvocationLimits;
+  /** The platform's clock, milliseconds since the Unix epoch; `Date.now` by default. */
+  readonly clock?: () => number;
 }
 
 /** Splits `name` or `name@version`. */
@@ -66,7 +68,7 @@ export async function checkInput(
  * they are metered for each inferlet, and an artifact is built for its function's memory.
  */
 export function childJob(
-  { limits: defaults }: ChildJobs,
+  { limits: defaults, clock = Date.now }: ChildJobs,
   parent: InvocationJob,
   root: InvocationJob,
   version: FunctionVersion,
@@ -75,7 +77,7 @@ export function childJob(
 ): InvocationJob {
   const own = resolveLimits(version.manifest, defaults);
   const wallMs = Math.max(1, Math.min(own.wallMs, Math.floor(leftMs)));
-  const now = Date.now();
+  const now = clock();
   return {
     id: newInvocationId(),
     tenant: parent.tenant,

@@ -124,7 +124,7 @@ export class Children implements ChildLauncher {
     if (checked.tag === 'err') return failed(checked.val);
     if (this.#stopped) return failed(handlerError('cancelled', this.#stopped.message));
     this.#parent.takePlaces();
-    const leftMs = this.#parent.deadline.at - Date.now();
+    const leftMs = this.#parent.deadline.leftMs;
     const child = childJob(this.#runs.jobs, job, family.root, found.val, input, leftMs);
     const run = this.#runs.create(child);
     this.#running.add(run);

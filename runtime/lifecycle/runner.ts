@@ -171,7 +171,8 @@ export class InvocationRunner {
     const { job, signal } = run;
     const launching = this.#launches.begin(job);
     if (!run.isBegun) await this.#launches.crowd(job, launching);
-    const startedAt = Date.now();
+    const clock = this.#options.jobs.clock ?? Date.now;
+    const startedAt = clock();
     const begun = await untilStored(begin, signal).catch(async (error: unknown) => {
       await launching.dispose();
       throw error;
@@ -203,7 +204,7 @@ export class InvocationRunner {
     const { epoch, attempt: number, kvPages, tokensLeft: left, tokensUntil: until, usageBefore, queuedAt } = begun;
     if (run.depth === 0) run.family.pages.epoch = epoch;
     const found = { kvPages, tokens: { left, until }, usageBefore, queuedAt };
-    const attempt: Attempt = { ...run, epoch, number, ...found, startedAt, outbox, meter, observed };
+    const attempt: Attempt = { ...run, epoch, number, ...found, startedAt, clock, outbox, meter, observed };
     const launched = await orStopped(launching.launched(begun.standing), signal);
     try {
       if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);

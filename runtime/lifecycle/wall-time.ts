@@ -17,13 +17,18 @@ export class WallTime implements Deadline {
   readonly #startedAt: number;
   readonly #held: HeldTime;
   readonly #heldBeforeMs: number;
+  readonly #clock: () => number;
 
-  /** @param startedAt of the run, milliseconds since the Unix epoch */
-  constructor(job: InvocationJob, startedAt: number, held: HeldTime) {
+  /**
+   * @param startedAt of the run, by `clock`
+   * @param clock of the platform, milliseconds since the Unix epoch, as in the job
+   */
+  constructor(job: InvocationJob, startedAt: number, held: HeldTime, clock: () => number = Date.now) {
     this.#job = job;
     this.#startedAt = startedAt;
     this.#held = held;
     this.#heldBeforeMs = held.totalMs;
+    this.#clock = clock;
   }
 
   /** The earlier of the ends of wall time and invocation, milliseconds since the Unix epoch; later after, and during, each hold that counts. */
@@ -31,6 +36,10 @@ export class WallTime implements Deadline {
     const { submittedAt, deadlineMs, limits } = this.#job;
     const heldMs = this.#held.totalMs - this.#heldBeforeMs;
     return Math.min(submittedAt + deadlineMs, this.#startedAt + limits.wallMs + Math.min(heldMs, limits.wallMs));
+  }
+
+  get leftMs(): number {
+    return Math.max(0, this.at - this.#clock());
   }
 
   /**

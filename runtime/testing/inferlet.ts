@@ -1,6 +1,6 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { type Grants, NO_GRANTS } from '#scheduler/functions/grants.ts';
-import { type GrantedModel, Inferlet } from '../host/inferlet.ts';
+import { type Deadline, type GrantedModel, Inferlet } from '../host/inferlet.ts';
 import { inferletBytes } from '../host/inferlet-bytes.ts';
 import type { InvocationServices } from '../host/invocation-services.ts';
 import { DeviceQueue } from '../host/queue.ts';
@@ -70,7 +70,7 @@ export class TestInferlet {
           arrival: 0,
           input: '{}',
           grants: { ...NO_GRANTS, ...options.grants },
-          deadline: { at: options.deadlineAt ?? Number.MAX_SAFE_INTEGER },
+          deadline: deadlineAt(options.deadlineAt ?? Number.MAX_SAFE_INTEGER),
           ...(options.traceparent !== undefined && { traceparent: options.traceparent }),
         },
         ...{ limits: { pages, tokens }, models: new Map(granted) },
@@ -132,6 +132,13 @@ const SERVICES = [
   'texts',
 ] as const satisfies readonly (keyof Services)[];
 const OWN = ['children', 'files', 'shared'] as const satisfies readonly (keyof InvocationServices)[];
+
+const deadlineAt = (at: number): Deadline => ({
+  at,
+  get leftMs() {
+    return Math.max(0, at - Date.now());
+  },
+});
 
 /** For models without a tokenizer, which have no grammars. */
 const NO_GRAMMARS: GrantedModel['grammars'] = {

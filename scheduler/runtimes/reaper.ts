@@ -7,6 +7,7 @@ import type { KeyValues } from '../key-values/key-values.ts';
 import type { Quotas } from '../quotas/quotas.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
+import type { PlatformClock } from '../store/platform-clock.ts';
 import type { Store } from '../store/store.ts';
 import { LEASE_MS } from './lease.ts';
 import type { Runtimes } from './runtimes.ts';
@@ -44,6 +45,8 @@ export interface ReaperOptions {
   readonly quotas: Quotas;
   /** Length of a lease; 2,000 ms by default. */
   readonly leaseMs?: number;
+  /** Hears the time of Redis in every round. */
+  readonly clock?: PlatformClock;
   /** Receives unexpected errors. */
   readonly onError?: (error: StoreError) => void;
 }
@@ -141,7 +144,7 @@ export class Reaper {
    * has just asked.
    */
   async #due() {
-    const { store } = this.#options;
+    const { store, clock } = this.#options;
     const { keys } = store;
     const things = [
       keys.deadlines,
@@ -154,11 +157,13 @@ export class Reaper {
     const waitMs = this.#leaseMs / ROUNDS_PER_LEASE;
     const args = [keys.prefix, store.clock(), OVERDUE_COUNT, this.#leaseMs, this.#leaseMs * PAUSE];
     const pace = [waitMs * PACE, REAPERS_AT_PACE];
+    const askedAt = clock?.asks() ?? 0;
     const reply = await store.script(DUE, [keys.runtimes, ...things, keys.looks], [...args, ...pace]);
-    if (typeof reply === 'number') return reply;
-    const [dead, overdue, waiting, expired, removals, debounced, unanswered, living] = Array.isArray(reply)
+    const [time, dead, overdue, waiting, expired, removals, debounced, unanswered, living] = Array.isArray(reply)
       ? reply
       : [];
+    if (typeof time === 'number') clock?.heard(time, askedAt);
+    if (typeof dead === 'number') return dead;
     if (!Array.isArray(dead) || !Array.isArray(overdue) || !Array.isArray(unanswered))
       throw new StoreError('store-corrupt', `The script due answered ${JSON.stringify(reply)}.`);
     return {

@@ -92,7 +92,7 @@ export class Exchange implements Droppable {
 
   async #send(first: Hop, { timeoutMs = DEFAULT_TIMEOUT_MS, redirects }: Request): Promise<Outcome<ResponseHead>> {
     const { services, description } = this.#inferlet;
-    const waitMs = Math.max(0, Math.min(timeoutMs, description.deadline.at - Date.now(), MAX_TIMER_MS));
+    const waitMs = Math.max(0, Math.min(timeoutMs, description.deadline.leftMs, MAX_TIMER_MS));
     const timer = setTimeout(() => this.#end(tooSlow(first.url, waitMs)), waitMs);
     let hop = first;
     try {

@@ -23,7 +23,7 @@
   ARGV[6] least time between two looks of a large platform, ms
   ARGV[7] most runtimes of a platform that is not large
 
-  Returns the number of runtimes that live when another reaper has looked for this one; else {ids of runtimes whose lease has run out, ids of
+  Returns {time of Redis, ms, number of runtimes that live} when another reaper has looked for this one; else {that time, ids of runtimes whose lease has run out, ids of
   overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have expired, 1 when removals are under way, 1 when debounced
   invocations are due, ids of invocations whose question was not answered in time, number of runtimes that live}.
 ]]
@@ -32,7 +32,7 @@ local checks, time = KEYS[8] .. ':checks', redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local at, since, lived = unpack(redis.call('HMGET', KEYS[8], 'at', 'since', 'living'))
 if at and tonumber(lived or 0) > tonumber(ARGV[7]) and now >= tonumber(at) and now - at < tonumber(ARGV[6]) then
-  return tonumber(lived)
+  return { now, tonumber(lived) }
 end
 if not at or now - at > tonumber(ARGV[5]) or now < tonumber(at) then
   since = now
@@ -69,6 +69,7 @@ local living = runtimes - #late
 redis.call('HSET', KEYS[8], 'at', now, 'since', since, 'living', living)
 local dead = now - since >= tonumber(ARGV[4]) and late or {}
 return {
+  now,
   dead,
   redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', ARGV[2], 'LIMIT', 0, ARGV[3]),
   redis.call('EXISTS', KEYS[3]),

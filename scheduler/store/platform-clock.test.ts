@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict';
+import { beforeEach, describe, it } from 'node:test';
+import { PlatformClock } from './platform-clock.ts';
+
+const HOUR_MS = 3_600_000;
+const START = Date.UTC(2026, 10, 25, 12);
+
+describe('the clock of the platform', () => {
+  let elapsed: number;
+  let ownStep: number;
+  let redisStep: number;
+  let clock: PlatformClock;
+  const hear = () => {
+    const askedAt = clock.asks();
+    elapsed += 2;
+    clock.heard(START + elapsed - 1 + redisStep, askedAt);
+  };
+  const isAt = (time: number, what: string) =>
+    assert.ok(Math.abs(clock.now() - time) <= 3, `${what}: ${clock.now() - time}`);
+  beforeEach(() => {
+    [elapsed, ownStep, redisStep] = [0, 0, 0];
+    clock = new PlatformClock({ wall: () => START + elapsed + ownStep, steady: () => 77 + elapsed });
+  });
+
+  it('is the own clock before Redis has answered, and while both agree', () => {
+    ownStep = -HOUR_MS;
+    assert.equal(clock.now(), START - HOUR_MS);
+    ownStep = 30;
+    hear();
+    assert.equal(clock.now(), START + elapsed + 30);
+  });
+
+  it('goes on when the own clock steps back and forward again', () => {
+    hear();
+    for (const step of [-HOUR_MS, 0, HOUR_MS, 0]) {
+      ownStep = step;
+      elapsed += 500;
+      isAt(START + elapsed, 'before Redis is heard');
+      hear();
+      isAt(START + elapsed, 'afterwards');
+    }
+  });
+
+  it('is that of Redis for a process whose own clock is wrong from the beginning', () => {
+    ownStep = -HOUR_MS;
+    hear();
+    elapsed += 10_000;
+    isAt(START + elapsed, 'it goes on');
+    ownStep = 0;
+    hear();
+    assert.equal(clock.now(), START + elapsed);
+  });
+
+  it('goes on when the clock of Redis alone steps back and forward again', () => {
+    hear();
+    for (const step of [-HOUR_MS, 0, HOUR_MS, 0]) {
+      redisStep = step;
+      elapsed += 500;
+      hear();
+      isAt(START + elapsed, `${step}`);
+    }
+  });
+
+  it('steps when both have stepped', () => {
+    hear();
+    [ownStep, redisStep] = [-HOUR_MS, -HOUR_MS];
+    elapsed += 500;
+    hear();
+    isAt(START + elapsed - HOUR_MS, 'back');
+    [ownStep, redisStep] = [0, 0];
+    hear();
+    isAt(START + elapsed, 'forward');
+  });
+});
