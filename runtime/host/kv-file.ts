@@ -3,7 +3,7 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-hos
 import type { Droppable } from './holdings.ts';
 import type { Inferlet } from './inferlet.ts';
 import { type Brought, bring, noteSave, saveAtOwner } from './names/named-pages.ts';
-import type { Side } from './names/other-hosts.ts';
+import type { OtherSide, Side } from './names/other-hosts.ts';
 import type { DeviceQueue } from './queue.ts';
 
 /** Initial content of a file: pages that the inferlet owns, and their tokens. */
@@ -29,8 +29,8 @@ export class KvFile implements Droppable {
   #pages: Uint32Array = EMPTY.pages;
   #tokens = 0;
   #nextPosition = 0;
-  /** Name whose lock the file holds, and the GPU host that keeps the lock. */
-  #locked: { readonly name: string; readonly at: Side; readonly isElsewhere: boolean } | null = null;
+  /** Name whose lock the file holds, and the GPU host that keeps the lock: `elsewhere` too if it is another than the queue's. */
+  #locked: { readonly name: string; readonly at: Side; readonly elsewhere: OtherSide | undefined } | null = null;
   /** True when the inferlet no longer wants the lock, which the file may not have yet. */
   #unlocked = false;
   #dropped = false;
@@ -218,9 +218,11 @@ export class KvFile implements Droppable {
     const { functionName } = inferlet.description;
     const used = { inferlet, queue, kind: 'file', name } as const;
     const call = { op: 'file-save', name, persistent, rights, functionName } as const;
-    if (this.#locked?.name === name && this.#locked.isElsewhere) {
-      const { at } = this.#locked;
-      return saveAtOwner(used, this.#pages, at, (pages) => at.device.ask(at.queue, { ...call, pages }));
+    const owner = this.#locked?.name === name ? this.#locked.elsewhere : undefined;
+    if (owner) {
+      return saveAtOwner(used, this.#pages, owner, persistent, (pages) =>
+        owner.device.ask(owner.queue, { ...call, pages }),
+      );
     }
     const saved = device.ask(id, { ...call, pages: this.#pages });
     return noteSave(used, persistent, saved, (side) =>
@@ -261,7 +263,7 @@ export class KvFile implements Droppable {
       const { device, id } = this.queue;
       const elsewhere = 'owner' in made.val ? made.val.owner : undefined;
       const at = elsewhere ?? (device ? { device, queue: id } : undefined);
-      this.#locked = lock !== null && at ? { name: lock, at, isElsewhere: elsewhere !== undefined } : null;
+      this.#locked = lock !== null && at ? { name: lock, at, elsewhere } : null;
       if (this.#unlocked) this.unlock();
       this.#observe();
     }

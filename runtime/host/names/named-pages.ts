@@ -7,7 +7,7 @@ import { ask, fromStore } from '../ask.ts';
 import type { Inferlet } from '../inferlet.ts';
 import type { DeviceQueue } from '../queue.ts';
 import { answered, carry, LATE } from './carry.ts';
-import type { Side } from './other-hosts.ts';
+import type { OtherSide, Side } from './other-hosts.ts';
 import type { Place, SharedNames } from './shared-names.ts';
 
 /** Names under this prefix belong to this tenant, whichever tenant uses them. */
@@ -25,7 +25,7 @@ export interface UsedName {
 /** The pages of a name, mapped at the queue's GPU host. */
 export interface Brought extends Imported {
   /** The other GPU host that owns the name, where its lock is held if the name was opened for writing. */
-  readonly owner?: Side;
+  readonly owner?: OtherSide;
 }
 
 /** What the calls about a name need; undefined when only the queue's own GPU host is asked. */
@@ -188,13 +188,15 @@ export async function listNames<T extends { readonly name: string }>(
 }
 
 /**
- * Saves pages under a name whose lock the inferlet holds at another GPU host: carries them there first.
+ * Saves pages under a name whose lock the inferlet holds at another GPU host: carries them there first. Notes the save then: the entry of one
+ * that was not persistent would end with the owner's process, and the name would be free to other hosts while the owner has it.
  * @param save saves pages at the owner
  */
 export async function saveAtOwner(
   used: UsedName,
   pages: Uint32Array,
-  owner: Side,
+  owner: OtherSide,
+  persistent: boolean,
   save: (pages: Uint32Array) => Promise<Outcome<undefined>>,
 ): Promise<Outcome<undefined>> {
   const { inferlet, queue, name } = used;
@@ -217,7 +219,10 @@ export async function saveAtOwner(
         if (mapped.tag === 'err') return err(ownersError(mapped.val, name, owner));
         const saved = await answered(save(mapped.val.pages));
         free(owner, mapped.val.pages);
-        return saved;
+        if (saved.tag === 'err') return saved;
+        const { connection } = owner;
+        const refused = await names.claim(ownedName(used), connection, persistent, (other) => hasName(used, other));
+        return refused ? err(refused) : saved;
       } finally {
         free(here, frozen.val);
       }

@@ -7,6 +7,11 @@ export interface Side {
   readonly queue: number;
 }
 
+/** The side of a host that the inferlet does not run on. */
+export interface OtherSide extends Side {
+  readonly connection: GpuHostConnection;
+}
+
 /** Time and pages: calls of encoders go to the inferlet's own host. */
 type Usage = Omit<DeviceUsage, 'encodedTokens'>;
 
@@ -42,12 +47,12 @@ export class OtherHosts {
   }
 
   /** The side of a host, opened when it is first needed and after it was lost. */
-  at(connection: GpuHostConnection, model: string): Side {
+  at(connection: GpuHostConnection, model: string): OtherSide {
     const known = this.#open.get(connection);
     const open = known && known.device.lost === undefined ? known : this.#reopen(connection);
     const queue = open.queues.get(model) ?? open.device.createQueue(model);
     open.queues.set(model, queue);
-    return { device: open.device, queue };
+    return { device: open.device, queue, connection };
   }
 
   /** Ends what is open at a host: its pending calls, its locks, and pages on their way. */

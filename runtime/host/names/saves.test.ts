@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, it } from 'node:test';
+import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
+import { TestGpuHost } from '../../testing/gpu-host.ts';
+import { TestInferlet } from '../../testing/inferlet.ts';
+import { value } from '../../testing/outcome.ts';
+import type { KvFile } from '../kv-file.ts';
+import { SharedNames } from './shared-names.ts';
+import { count, MODEL, refused, text, until } from './testing/calls.ts';
+
+describe('saves of names that two GPU hosts share', () => {
+  const tenant = 'acme';
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  let hosts: TestGpuHost[] = [];
+  let connections: GpuHostConnection[] = [];
+  let opened: TestInferlet[] = [];
+
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+    for (const name of ['east', 'west']) {
+      const host = await TestGpuHost.start({ name });
+      hosts = [...hosts, host];
+      connections = [...connections, await GpuHostConnection.connect(host.address, { name })];
+    }
+  });
+  after(async () => {
+    for (const connection of connections) connection.close();
+    for (const host of hosts) await host.stop();
+    await scheduler.close();
+    await redis.stop();
+  });
+  afterEach(async () => {
+    await Promise.all(opened.map((inferlet) => inferlet.end()));
+    opened = [];
+  });
+
+  const [EAST, WEST] = [0, 1];
+  const at = (host: number, functionName = 'maker', owners: SharedNames['owners'] = scheduler.nameOwners) => {
+    const names = new SharedNames(owners, { list: connections });
+    const id = `inferlet-${opened.length}`;
+    const made = new TestInferlet(connections[host]!, { id, tenant, functionName, services: { names } });
+    opened.push(made);
+    return made;
+  };
+  const open = (guest: TestInferlet, name?: string, access = 'read') =>
+    guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, name, access);
+  const owner = (name: string, kind: 'export' | 'file') =>
+    scheduler.nameOwners.of({ tenant, model: MODEL, kind, name });
+
+  it('a file that was saved at its owner for good is found after the restart of the owner', async () => {
+    const passing = open(at(EAST));
+    value(await passing.pred(text(20), count(20), 1));
+    value(await passing.save('n', false, 'writable'));
+    const writer = at(WEST, 'writer');
+    const held = open(writer, 'n', 'write');
+    value(await held.ready());
+    value(await held.pred(text(24).slice(20), count(4, 20), 1));
+    value(await held.save('n', true, 'writable'));
+    const [host, connection] = [hosts[EAST]!, connections[EAST]!];
+    await host.kill();
+    await until(() => !connection.connected);
+    await host.restart();
+    await until(() => connection.connected);
+    const reader = open(at(WEST, 'reader'), 'n');
+    value(await reader.ready());
+    assert.equal(reader.tokens, 24);
+    assert.match(await refused(open(at(WEST)).save('n', true, 'writable')), /^invalid-argument.*taken/);
+    assert.equal((await owner('n', 'file'))?.persistent, true);
+  });
+});
