@@ -10,6 +10,7 @@ import type {
   TenantLimit,
 } from '#gpu-host/protocol/client.ts';
 import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
+import { within } from '#gpu-host/protocol/within.ts';
 import type { Resumption } from '#scheduler/admission/job.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
 import type { AskedQuestion } from '#scheduler/invocations/questions.ts';
@@ -113,6 +114,8 @@ const MAX_PULLS = 64;
 const MAX_PIPES = 256;
 /** An unchanged tenant limit is sent to the GPU hosts again after this time. */
 const LIMIT_TOLD_MS = 10_000;
+/** Longest wait at the end for the notes of saves. */
+const NOTING_MS = 5000;
 
 /**
  * One running inferlet's resources on the platform: the context of every host function. `release` gives everything back.
@@ -150,6 +153,8 @@ export class Inferlet {
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   /** GPU hosts that own names which the inferlet uses. */
   readonly others = new OtherHosts(() => this.#hostOptions());
+  /** Saves whose names are being noted: one that is refused is taken back on the inferlet's own queue. */
+  readonly noting = new Set<Promise<unknown>>();
   readonly #stopping = new AbortController();
   readonly #devices = new Map<GpuHostConnection, DeviceClient>();
   /** Hosts whose device was opened only for a place in the queue and has not been used yet. */
@@ -383,6 +388,7 @@ export class Inferlet {
     this.childHandles.dropAll();
     this.grammarAccount.close();
     this.unread.close();
+    if (this.noting.size > 0) await within(NOTING_MS, Promise.allSettled(this.noting));
     await Promise.all([this.others.close(), ...[...this.#devices.values()].map((device) => device.close())]);
   }
 }

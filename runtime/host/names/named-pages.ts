@@ -97,10 +97,13 @@ export async function noteSave(
       .catch((error: unknown) => fromStore(error));
     // With one host there is no other to ask: a store that is away must not fail the save.
     if (!names.isShared(own)) return outcome;
-    const refused = await claimed;
-    if (!refused) return outcome;
-    await undo({ device, queue: used.queue.id });
-    return err(refused);
+    const noted = claimed.then(async (refused): Promise<Outcome<undefined>> => {
+      if (!refused) return outcome;
+      await undo({ device, queue: used.queue.id });
+      return err(refused);
+    });
+    inferlet.noting.add(noted);
+    return noted.finally(() => inferlet.noting.delete(noted));
   });
   return inferlet.interruptions.until(work);
 }

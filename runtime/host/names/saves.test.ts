@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { NameOwners } from '#scheduler/exports/owners.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
@@ -9,7 +10,7 @@ import { TestInferlet } from '../../testing/inferlet.ts';
 import { value } from '../../testing/outcome.ts';
 import type { KvFile } from '../kv-file.ts';
 import { SharedNames } from './shared-names.ts';
-import { count, MODEL, refused, text, until } from './testing/calls.ts';
+import { count, load, MODEL, none, pages, refused, remove, save, step, text, until } from './testing/calls.ts';
 
 describe('saves of names that two GPU hosts share', () => {
   const tenant = 'acme';
@@ -71,5 +72,36 @@ describe('saves of names that two GPU hosts share', () => {
     assert.equal(reader.tokens, 24);
     assert.match(await refused(open(at(WEST)).save('n', true, 'writable')), /^invalid-argument.*taken/);
     assert.equal((await owner('n', 'file'))?.persistent, true);
+  });
+
+  it('a save that is refused is taken back when its inferlet ends first', async () => {
+    const maker = at(EAST);
+    const [theirs, claimed, end] = [pages(maker, 1), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    await step(maker, text(9), 0, none, theirs);
+    value(await save(maker, theirs, 'm'));
+    const { nameOwners } = scheduler;
+    const claim: NameOwners['claim'] = async (...args) => {
+      claimed.resolve();
+      await end.promise;
+      return nameOwners.claim(...args);
+    };
+    const release: NameOwners['release'] = (...args) => nameOwners.release(...args);
+    const late = at(WEST, 'late', {
+      of: (name) => nameOwners.of(name),
+      list: (names) => nameOwners.list(names),
+      claim,
+      release,
+    });
+    const held = pages(late, 1);
+    await step(late, text(5), 0, none, held);
+    const saving = save(late, held, 'm');
+    await claimed.promise;
+    const ended = late.end();
+    assert.match(await refused(saving), /^terminated/);
+    end.resolve();
+    await ended;
+    value(await remove(at(EAST), 'm'));
+    assert.equal(await owner('m', 'export'), null);
+    assert.match(await refused(load(at(WEST), 'm')), /^not-found/);
   });
 });
