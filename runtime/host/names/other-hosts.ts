@@ -28,7 +28,9 @@ interface Open {
 export class OtherHosts {
   readonly #options: () => InferletOptions;
   readonly #open = new Map<GpuHostConnection, Open>();
-  /** Usage of those that were replaced. */
+  /** Those that were replaced and whose hosts have not told their last usage yet. */
+  readonly #ending = new Set<DeviceClient>();
+  /** Usage of those that have ended. */
   #past: Usage = { gpuUs: 0, pageMs: 0 };
   #isClosed = false;
 
@@ -39,9 +41,9 @@ export class OtherHosts {
   /** Usage by the last reports of all hosts. */
   get usage(): Usage {
     let { gpuUs, pageMs } = this.#past;
-    for (const { device } of this.#open.values()) {
-      gpuUs += device.usage.gpuUs;
-      pageMs += device.usage.pageMs;
+    for (const { usage } of [...[...this.#open.values()].map(({ device }) => device), ...this.#ending]) {
+      gpuUs += usage.gpuUs;
+      pageMs += usage.pageMs;
     }
     return { gpuUs, pageMs };
   }
@@ -60,14 +62,22 @@ export class OtherHosts {
     const known = this.#open.get(connection);
     if (!known) return;
     this.#open.delete(connection);
-    const { gpuUs, pageMs } = known.device.usage;
-    this.#past = { gpuUs: this.#past.gpuUs + gpuUs, pageMs: this.#past.pageMs + pageMs };
-    void known.device.close();
+    void this.#end(known.device);
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    await Promise.all([...this.#open.values()].map(({ device }) => device.close()));
+    const devices = [...[...this.#open.values()].map(({ device }) => device), ...this.#ending];
+    await Promise.all(devices.map((device) => device.close()));
+  }
+
+  /** Ends what is open at a host, which tells the last usage at the end. */
+  async #end(device: DeviceClient): Promise<void> {
+    this.#ending.add(device);
+    await device.close();
+    this.#ending.delete(device);
+    const { gpuUs, pageMs } = device.usage;
+    this.#past = { gpuUs: this.#past.gpuUs + gpuUs, pageMs: this.#past.pageMs + pageMs };
   }
 
   #reopen(connection: GpuHostConnection): Open {

@@ -104,4 +104,20 @@ describe('saves of names that two GPU hosts share', () => {
     assert.equal(await owner('m', 'export'), null);
     assert.match(await refused(load(at(WEST), 'm')), /^not-found/);
   });
+
+  it('the usage of a host that an inferlet drops counts up to its end', async () => {
+    const guest = at(WEST);
+    const { others } = guest.inferlet;
+    const { device, queue } = others.at(connections[EAST]!, MODEL);
+    const held = device.allocatePages(queue, 1);
+    const tokens = text(9);
+    const request = {
+      ...{ tokens, positions: count(tokens.length), inPages: none, outPages: value(held), mask: undefined },
+      ...{ rows: tokens.length, output: { tag: 'distributions', val: 1 } as const },
+    };
+    value(await device.ask(queue, { op: 'step', request }));
+    others.drop(connections[EAST]!);
+    await guest.end();
+    assert.ok(guest.inferlet.deviceUsage.gpuUs > 0);
+  });
 });
