@@ -207,30 +207,37 @@ export async function saveAtOwner(
   const names = namesOf(inferlet);
   if (!device || !names) return queue.refusal();
   const here = { device, queue: queue.id };
+  const full = inferlet.stopped ?? inferlet.outgoing.refusal(0);
+  if (full) return err(full);
   // A snapshot now: later calls may write the pages.
   const frozen = pages.length === 0 ? ok(pages) : device.sharePages(queue.id, pages);
   if (frozen.tag === 'err') return frozen;
   const free = ({ device, queue }: Side, held: Uint32Array) => {
     if (held.length > 0) device.freePages(queue, held);
   };
-  return ask(inferlet, () =>
-    names.turns.during(inferlet.description.tenant, inferlet.stopping, async () => {
-      try {
-        const version = randomUUID();
-        const carried = await carry(here, frozen.val, owner, version, () => inferlet.stopped);
-        const mapped = carried.tag === 'ok' ? await answered(owner.device.mapCopy(owner.queue, version)) : carried;
-        if (mapped.tag === 'err') return err(ownersError(mapped.val, name, owner));
-        const saved = await answered(save(mapped.val.pages));
-        free(owner, mapped.val.pages);
-        if (saved.tag === 'err') return saved;
-        const { connection } = owner;
-        const refused = await names.claim(ownedName(used), connection, persistent, (other) => hasName(used, other));
-        return refused ? err(refused) : saved;
-      } finally {
-        free(here, frozen.val);
+  return ask(inferlet, async () => {
+    try {
+      const version = randomUUID();
+      const carried = await names.turns.during(inferlet.description.tenant, inferlet.stopping, () =>
+        carry(here, frozen.val, owner, version, () => inferlet.stopped),
+      );
+      // Outside of the turn, as in an import.
+      const mapping = carried.tag === 'ok' ? owner.device.mapCopy(owner.queue, version) : Promise.resolve(carried);
+      const mapped = await answered(mapping);
+      if (mapped.tag === 'err') {
+        void mapping.then((late) => late.tag === 'ok' && free(owner, late.val.pages));
+        return err(isNotFound(mapped) ? GONE : ownersError(mapped.val, name, owner));
       }
-    }),
-  );
+      const saved = await answered(save(mapped.val.pages));
+      free(owner, mapped.val.pages);
+      if (saved.tag === 'err') return saved;
+      const { connection } = owner;
+      const refused = await names.claim(ownedName(used), connection, persistent, (other) => hasName(used, other));
+      return refused ? err(refused) : saved;
+    } finally {
+      free(here, frozen.val);
+    }
+  });
 }
 
 async function fetchPages(

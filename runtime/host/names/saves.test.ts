@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { NameOwners } from '#scheduler/exports/owners.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { openTestScheduler } from '#scheduler/testing/fixture.ts';
@@ -11,6 +12,7 @@ import { value } from '../../testing/outcome.ts';
 import type { KvFile } from '../kv-file.ts';
 import { SharedNames } from './shared-names.ts';
 import { count, load, MODEL, none, pages, refused, remove, save, step, text, until } from './testing/calls.ts';
+import { TransferTurns } from './turns.ts';
 
 describe('saves of names that two GPU hosts share', () => {
   const tenant = 'acme';
@@ -119,5 +121,23 @@ describe('saves of names that two GPU hosts share', () => {
     others.drop(connections[EAST]!);
     await guest.end();
     assert.ok(guest.inferlet.deviceUsage.gpuUs > 0);
+  });
+
+  it('a save at the owner that gets no turn leaves no pages', async () => {
+    const maker = open(at(EAST));
+    value(await maker.pred(text(20), count(20), 1));
+    value(await maker.save('t', true, 'writable'));
+    const writer = at(WEST, 'writer');
+    const held = open(writer, 't', 'write');
+    value(await held.ready());
+    const names = writer.inferlet.services.names!;
+    const turns = new TransferTurns(1);
+    Object.assign(names, { turns });
+    const busy = Promise.withResolvers<Outcome<undefined>>();
+    for (let turn = 0; turn < 2; turn++) void turns.during(tenant, new AbortController().signal, () => busy.promise);
+    assert.match(await refused(held.save('t', true, 'writable')), /^unavailable: too many/);
+    held.drop();
+    assert.equal(writer.queue.device!.heldPages, 0);
+    busy.resolve({ tag: 'ok', val: undefined });
   });
 });
