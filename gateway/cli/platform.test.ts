@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { newHome } from '#test/harness/platform.ts';
@@ -144,26 +144,19 @@ describe('pie deploy', () => {
     const folder = path.join(home, 'rusty');
     mkdirSync(folder);
     writeFileSync(path.join(folder, 'pie.json'), '{ "name": "rusty", "main": "main.rs" }');
-    const source = (body: string) =>
-      writeFileSync(
-        path.join(folder, 'main.rs'),
-        `fn run(input: pie::Json) -> Result<pie::Json, pie::types::Error> {\n${body}\n}\npie::inferlet!(run);\n`,
-      );
-    source('  pie::send("hello")?;\n  Ok(input.get("a").clone())');
-    const built = JSON.parse(await ok(['build', folder, '--out', path.join(home, 'rusty.wasm'), '--json']));
+    const body = '  pie::send("hello")?;\n  Ok(input.get("a").clone())';
+    writeFileSync(
+      path.join(folder, 'main.rs'),
+      `fn run(input: pie::Json) -> Result<pie::Json, pie::types::Error> {\n${body}\n}\npie::inferlet!(run);\n`,
+    );
     const { created } = JSON.parse(await ok(['deploy', folder, '--json'])) as { created: boolean };
     assert.equal(created, true);
-    assert.equal(statSync(path.join(home, 'rusty.wasm')).size, (built as { bytes: number }).bytes);
     const events = (await ok(['invoke', 'rusty', '--input', '{"a":[1,"b"]}', '--json']))
       .trim()
       .split('\n')
       .map((line) => JSON.parse(line) as { event: string; data: { text?: string; output?: unknown } });
     assert.deepEqual(events.find(({ event }) => event === 'message')?.data.text, 'hello');
     assert.deepEqual(events.at(-1)?.data.output, [1, 'b']);
-    source('  Ok(input.get(1).clone())');
-    const { code, stderr } = await pie(['deploy', folder]);
-    assert.equal(code, EXIT.refused);
-    assert.match(stderr, /rusty\/main\.rs:2:16: mismatched types[^\n]*\n {4} {2}Ok\(input/);
   });
 
   it('shows file and line of a fault and stores nothing', async () => {

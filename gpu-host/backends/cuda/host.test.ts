@@ -4,6 +4,7 @@ import { createWriteStream, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { randomModel } from '#gpu-host/models/random-model.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { GREEDY, generate, must, NONE, range } from '#gpu-host/testing/host.ts';
@@ -151,10 +152,12 @@ test('a hanging card does not keep the host from ending', async (context) => {
     const inferlet = connection.openInferlet({ id: 'patient', maxPages: 16, arrival: 1 });
     const story = generate(inferlet, inferlet.createQueue('tiny'), [1, 5, 9], 40);
     const ended = assert.rejects(story);
-    // The host still answers while the step hangs: wait until it reports no waiting calls, because the step has started.
-    for (let waiting = 1; waiting > 0; ) {
-      await connection.stats();
-      waiting = (await connection.stats()).models[0]?.waitingCalls ?? 0;
+    // The host still answers while the step hangs. The step has started when no call has waited in many answers: a call on its way to the
+    // batcher does not wait yet.
+    for (let answers = 0; answers < 20; ) {
+      const waiting = (await connection.stats()).models[0]?.waitingCalls ?? 0;
+      answers = waiting > 0 ? 0 : answers + 1;
+      await sleep(10);
     }
     const startedMs = performance.now();
     await child.stop();
