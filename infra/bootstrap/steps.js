@@ -53,7 +53,7 @@ const HURRIED = 'flood|pressure|releases';
 export const PLAIN =
   'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|worker';
 /** Folders of `test` with tests of whole platforms. */
-const FOLDERS = ['bench', 'browser', 'documents', 'fuzz', 'oracles', 'telemetry'];
+const FOLDERS = ['bench', 'browser', 'documents', 'fuzz', 'oracles', 'stored-state', 'telemetry'];
 
 /** The file of `gpu-host/handlers` whose subject is the time that things take. */
 const TIMED = 'run-slices';
