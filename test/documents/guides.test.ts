@@ -22,6 +22,7 @@ test('the index links to each guide, and each guide links only to pages and pict
     'inferlets',
     'kubernetes',
     'operate',
+    'rust',
     'scale',
     'systemd',
     'threat-model',
