@@ -17,7 +17,7 @@ const SEED = 20_251_120;
 const fixture = (name: string) => JSON.parse(readFileSync(path.join(import.meta.dirname, 'fixtures', name), 'utf8'));
 const TEXTS: readonly string[] = fixture('tokenizers-texts.json');
 
-/** What the Rust library makes of a text. */
+/** One text as the Rust library tokenizes it. */
 interface Golden {
   readonly special: readonly number[];
   /** Without a look at special tokens, where this differs. */

@@ -21,7 +21,7 @@ export interface StoredRecord {
   readonly items: readonly string[];
 }
 
-/** What the platform answered when the state was recorded. */
+/** The platform's answers when the state was recorded. */
 export interface Expected {
   /** Keys of the operator and of the tenant. They open this fixture alone. */
   readonly operatorKey: string;

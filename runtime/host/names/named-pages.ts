@@ -28,7 +28,7 @@ export interface Brought extends Imported {
   readonly owner?: OtherSide;
 }
 
-/** What the calls about a name need; undefined when only the queue's own GPU host is asked. */
+/** The participants of a call about a name, where another GPU host may own it. */
 interface Shared {
   readonly names: SharedNames;
   readonly own: GpuHostConnection;

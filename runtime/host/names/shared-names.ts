@@ -36,8 +36,8 @@ export class SharedNames {
   }
 
   /**
-   * The other GPU host that owns a name; null when it is for `own` to say: it owns the name itself, or no host owns it. What a host that the
-   * platform no longer has, or an earlier process, has noted does not count.
+   * The other GPU host that owns a name; null when `own` owns the name, or no host does. An entry of a host
+   * that the platform no longer has does not count, nor does one for a name that ended with an earlier process of its host.
    * @param owner the entry of the name
    */
   placeOf(name: string, owner: NameOwner | null, own: GpuHostConnection): Outcome<Place | null> {
