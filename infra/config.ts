@@ -171,7 +171,7 @@ const fileSchema = z.strictObject({
     .strictObject({
       address: linkAddress.optional(),
       count: z.int().min(1).max(64).default(1),
-      spread: z.enum(['tenant', 'invocation']).default('tenant'),
+      spread: z.enum(['tenant', 'invocation']).default('invocation'),
     })
     .refine(({ address, count }) => address === undefined || count === 1, {
       path: ['count'],

@@ -266,7 +266,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     describe,
     onError,
   });
-  const loads = new ModelLoads(hosts);
+  const loads = new ModelLoads(hosts, scheduler.store.clock);
   lease.reportLoad(() => {
     const { current } = loads;
     return { running: running(), gpuHosts: runner.served, ...current };

@@ -73,6 +73,11 @@ export abstract class HostCall extends BatchCall {
     return false;
   }
 
+  /** True when the next `synchronize` of the queue reports the error of the call. */
+  protected get failsQueue(): boolean {
+    return true;
+  }
+
   /** Called when the call begins to be held, between two steps of it: its pages may move. */
   parked(): void {}
 
@@ -91,7 +96,7 @@ export abstract class HostCall extends BatchCall {
     const error = toHandlerError(caught);
     this.failure = error;
     if (this.hostQueue.space.closed) return;
-    this.hostQueue.failure ??= error;
+    if (this.failsQueue) this.hostQueue.failure ??= error;
     this.poison(error);
     this.replyError(error);
   }

@@ -62,6 +62,11 @@ export abstract class NamedPagesCall extends InstantCall {
     this.reply(() => encodeText(this.hostQueue.space.port.writer, this.id, JSON.stringify(list)));
   }
 
+  /** The runtime makes some of these calls to learn where a name is: their errors are no errors of the inferlet's. */
+  protected override get failsQueue(): boolean {
+    return false;
+  }
+
   override visitKeys(_visit: KeyVisitor): void {}
 
   /** Pages that were not mapped have no addresses to mark. */
@@ -85,6 +90,10 @@ export class ExportCall extends NamedPagesCall {
 
   override get claims(): boolean {
     return this.#operation.op === 'import-pages';
+  }
+
+  protected override get failsQueue(): boolean {
+    return this.#operation.op === 'export-pages';
   }
 
   override execute(): undefined | Promise<void> {

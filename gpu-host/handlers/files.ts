@@ -25,6 +25,10 @@ export class FileCall extends NamedPagesCall {
     return this.#operation.op === 'file-open';
   }
 
+  protected override get failsQueue(): boolean {
+    return this.#operation.op === 'file-save';
+  }
+
   override execute(): undefined | Promise<void> {
     const { pages } = this.hostQueue.space;
     const { registry } = this.names;

@@ -20,7 +20,7 @@ export const KIND = {
   written: 5,
   /** Runtime: CPU time that the platform spent for the guest. */
   charge: 7,
-  /** Runtime: the guest's new deadline, milliseconds since the Unix epoch (u64). */
+  /** Runtime: the time until the guest's new deadline, in ms (u64). */
   deadline: 8,
   /** Both: a control message on lane 0, which belongs to no invocation. */
   control: 21,

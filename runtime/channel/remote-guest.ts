@@ -114,10 +114,10 @@ export class RemoteGuest implements LaneEvents {
     this.#lane?.signalBehindOpening(KIND.charge, this.#writer.take());
   }
 
-  /** Tells the guest its new deadline, milliseconds since the Unix epoch. */
-  deadline(at: number): void {
+  /** Tells the guest the time left until its new deadline. The sandbox counts it without a wall clock, which may step. */
+  deadline(leftMs: number): void {
     if (this.#isClosed) return;
-    this.#writer.u64(Math.floor(at));
+    this.#writer.u64(Math.floor(leftMs));
     this.#lane?.signalBehindOpening(KIND.deadline, this.#writer.take());
   }
 

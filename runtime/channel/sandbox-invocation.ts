@@ -89,7 +89,8 @@ export class SandboxInvocation {
   #lastResource = 0;
   #waiting: Waiting | null = null;
   #stopped: HandlerError | null = null;
-  #deadlineAt: number;
+  /** On the clock of `performance.now`. */
+  #deadlineAtMs: number;
   #ended = false;
   /** Trap after which nothing can be sent any more. */
   #closed: GuestTrap | null = null;
@@ -97,7 +98,7 @@ export class SandboxInvocation {
   constructor(lane: Lane, opening: LifecycleOpening, onClosed: (self: SandboxInvocation) => void) {
     this.#lane = lane;
     this.opening = opening;
-    this.#deadlineAt = Number(opening.deadlineAt);
+    this.#deadlineAtMs = performance.now() + Number(opening.leftMs);
     this.#onClosed = onClosed;
     this.#writer = new MessageWriter((resource, value) => {
       if (value instanceof RemoteResource && value.resource === resource) return value.number;
@@ -116,9 +117,9 @@ export class SandboxInvocation {
     return this.#stopped;
   }
 
-  /** Time at which the guest is stopped, milliseconds since the Unix epoch. The runtime may move it. */
-  get deadlineAt(): number {
-    return this.#deadlineAt;
+  /** Time until the guest is stopped, which the runtime may lengthen. */
+  get leftMs(): number {
+    return Math.max(0, Math.floor(this.#deadlineAtMs - performance.now()));
   }
 
   /** Number of futures that wait for an answer. */
@@ -207,7 +208,7 @@ export class SandboxInvocation {
         return;
       }
       case KIND.deadline:
-        this.#deadlineAt = Number(reader.u64());
+        this.#deadlineAtMs = performance.now() + Number(reader.u64());
         return;
       case KIND.charge:
         this.#owner?.charge(readLifecycleCharge(reader).cpuMs);

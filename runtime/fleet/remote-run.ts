@@ -125,8 +125,8 @@ export class RemoteRun implements GuestRun {
     }
   }
 
-  deadline(at: number): void {
-    this.#guest?.deadline(at);
+  deadline(leftMs: number): void {
+    this.#guest?.deadline(leftMs);
   }
 
   stopping(reason: HandlerError): void {
@@ -248,7 +248,7 @@ function openingOf(instance: number, { description }: Inferlet, { input, cpuLimi
   const { id, tenant, functionName, functionVersion, deadline, models } = description;
   return {
     ...{ instance, cpuLimitMs, id, tenant, functionName, functionVersion, input },
-    deadlineAt: BigInt(Math.floor(deadline.at)),
+    leftMs: BigInt(Math.floor(deadline.leftMs)),
     models: [...models.values()].map((model) => {
       const { name, contextLength, vocabularySize, pageSize } = model.summary;
       return {

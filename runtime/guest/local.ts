@@ -41,7 +41,7 @@ export const localTable = (vocabularyOf: (model: string) => Decoding | undefined
     },
 
     'is-cancelled': ({ stopped }: SandboxInvocation) => stopped !== null,
-    'time-left': ({ deadlineAt }: SandboxInvocation) => Math.max(0, deadlineAt - Date.now()),
+    'time-left': ({ leftMs }: SandboxInvocation) => leftMs,
     now: () => Date.now(),
 
     random: randomWord,

@@ -1,7 +1,8 @@
-import type { ExportInfo, Imported } from '#gpu-host/protocol/calls.ts';
+import type { ExportInfo, Imported, Residency, Tier } from '#gpu-host/protocol/calls.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { ExportControl } from '#gpu-host/protocol/operations.ts';
 import type { Inferlet } from './inferlet.ts';
-import { bring, listNames, noteSave, removeName } from './names/named-pages.ts';
+import { atOwner, bring, listNames, noteSave, removeName } from './names/named-pages.ts';
 import type { Side } from './names/other-hosts.ts';
 import type { DeviceQueue } from './queue.ts';
 
@@ -12,6 +13,10 @@ const unexport =
   (name: string) =>
   ({ device, queue }: Side): Promise<Outcome<undefined>> =>
     device.ask(queue, { op: 'unexport', name });
+
+/** Calls that control where the pages of an export are, at the GPU host that has them. */
+const control = (inferlet: Inferlet, queue: DeviceQueue, operation: ExportControl): Promise<Outcome<Residency>> =>
+  atOwner({ inferlet, queue, kind: 'export', name: operation.name }, (side) => side.device.ask(side.queue, operation));
 
 /** `wit/allocate.wit`, but for the calls that `passed.ts` makes. */
 export const allocate = {
@@ -68,4 +73,22 @@ export const allocate = {
 
   'list-exports': (inferlet: Inferlet, queue: DeviceQueue): Promise<Outcome<readonly ExportInfo[]>> =>
     listNames({ inferlet, queue, kind: 'export' }, (side) => side.device.ask(side.queue, { op: 'list-exports' })),
+
+  'export-residency': (inferlet: Inferlet, queue: DeviceQueue, name: string) =>
+    control(inferlet, queue, { op: 'export-residency', name }),
+
+  'pin-export': (inferlet: Inferlet, queue: DeviceQueue, name: string, leaseMs: number) =>
+    control(inferlet, queue, { op: 'pin-export', name, leaseMs }),
+
+  'unpin-export': (inferlet: Inferlet, queue: DeviceQueue, name: string) =>
+    control(inferlet, queue, { op: 'unpin-export', name }),
+
+  'retain-export': (inferlet: Inferlet, queue: DeviceQueue, name: string, nextUseMs: number) =>
+    control(inferlet, queue, { op: 'retain-export', name, nextUseMs }),
+
+  'prefetch-export': (inferlet: Inferlet, queue: DeviceQueue, name: string) =>
+    control(inferlet, queue, { op: 'prefetch-export', name }),
+
+  'demote-export': (inferlet: Inferlet, queue: DeviceQueue, name: string, tier: Tier) =>
+    control(inferlet, queue, { op: 'demote-export', name, tier }),
 };

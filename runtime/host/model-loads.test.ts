@@ -31,7 +31,7 @@ describe('the recent load of GPU hosts', () => {
 
   it('covers the time between two readings, and omits a host that is away', async () => {
     let nowMs = 0;
-    const loads = new ModelLoads({ list: [connection] }, () => nowMs);
+    const loads = new ModelLoads({ list: [connection] }, Date.now, () => nowMs);
     const read = async () => {
       await loads.refresh();
       return loads.current?.models[0];

@@ -19,13 +19,23 @@ const INTERVAL_MS = 1000;
 /** Recent load of a runtime's GPU hosts. Reads their counters at most once a second, on demand, and answers differences. */
 export class ModelLoads {
   readonly #hosts: { readonly list: readonly LoadSource[] };
+  readonly #clock: () => number;
   readonly #now: () => number;
   readonly #last = new Map<LoadSource, { readonly hostId: string; readonly stats: GpuHostStats }>();
   readonly #loads = new Map<LoadSource, HostLoads>();
   #askedAtMs = Number.NEGATIVE_INFINITY;
 
-  constructor(hosts: { readonly list: readonly LoadSource[] }, now: () => number = () => performance.now()) {
+  /**
+   * @param clock of the platform: admission compares the times of readings with those of claims
+   * @param now monotonic, in ms
+   */
+  constructor(
+    hosts: { readonly list: readonly LoadSource[] },
+    clock: () => number,
+    now: () => number = () => performance.now(),
+  ) {
     this.#hosts = hosts;
+    this.#clock = clock;
     this.#now = now;
   }
 
@@ -49,7 +59,7 @@ export class ModelLoads {
 
   async #ask(source: LoadSource): Promise<void> {
     const { hostId } = source;
-    const readAt = Date.now();
+    const readAt = this.#clock();
     try {
       const stats = await source.stats({ modelsOnly: true });
       if (hostId === undefined || source.hostId !== hostId) return;

@@ -116,7 +116,7 @@ export class AttemptRun {
     else signal.addEventListener('abort', onAbort, { once: true });
     const endWall = this.#wall.limit(
       (reason) => this.#stopping.stop(reason),
-      (at) => run.deadline(at),
+      () => run.deadline(this.#wall.leftMs),
     );
     const unwatch = this.#shared.reports.watch(outbox, () => this.usage());
     try {

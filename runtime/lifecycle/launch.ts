@@ -50,8 +50,8 @@ export interface GuestRun {
   charge(cpuMs: number): void;
   /** Reports that a wait of the guest is over: the guest may compute again. */
   answered(): void;
-  /** Tells the guest its new deadline, milliseconds since the Unix epoch. A guest that has not started reads it from its inferlet. */
-  deadline(at: number): void;
+  /** Tells the guest the time left until its new deadline. A guest that has not started reads it from its inferlet. */
+  deadline(leftMs: number): void;
   /** Tells the guest to stop; the guest may still end by itself. */
   stopping(reason: HandlerError): void;
   /** Stops the guest immediately: `start` resolves with `trap`. */

@@ -12,7 +12,8 @@ test('a second run of a prompt prefills only the tokens after its last cached pa
   const prompt = Array.from({ length: 12 }, (_, i) => `The ${['cat', 'dog', 'bird'][i % 3]} saw a tree. `).join('');
   const run = async (input: object) => {
     const before = await countersOf(undefined, { reset: true });
-    const output = await call(platform, 'prefix', input);
+    // Each GPU host has its own prefixes.
+    const output = await call(platform, 'prefix', input, { affinity: 'prompt' });
     const { tokens, prefix } = await countersOf();
     return { ...output, computed: tokens, hitTokens: prefix.hitTokens - before.prefix.hitTokens };
   };

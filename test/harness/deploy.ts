@@ -9,7 +9,7 @@ import { loadConfig } from '#infra/config.ts';
 import { openLinkSecurity } from '#infra/links/security.ts';
 import { toMachine } from '#scheduler/links/security.ts';
 import { builtComponent } from './built.ts';
-import { invoke, type StreamEvent, terminal } from './events.ts';
+import { type InvokeOptions, invoke, type StreamEvent, terminal } from './events.ts';
 import { type Platform, ROOT } from './platform.ts';
 
 const INFERLETS = path.join(ROOT, 'test/inferlets');
@@ -52,8 +52,8 @@ export function deployWith(
 
 /** The output of an invocation that must succeed. */
 // biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
-export async function call(platform: Platform, name: string, input: unknown): Promise<any> {
-  const end = terminal(await invoke(platform, name, input));
+export async function call(platform: Platform, name: string, input: unknown, options?: InvokeOptions): Promise<any> {
+  const end = terminal(await invoke(platform, name, input, options));
   assert.equal(end?.event, 'result', JSON.stringify(end?.data));
   return end?.data.output;
 }

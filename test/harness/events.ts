@@ -14,16 +14,27 @@ export const numberOf = ({ id }: Pick<StreamEvent, 'id'>): number => Number(id.s
 /** A client: an operator with the platform's key, or a tenant with its own. */
 export type Client = Pick<Platform, 'fetch'>;
 
+export interface InvokeOptions {
+  onEvent?: (event: StreamEvent) => void;
+  signal?: AbortSignal;
+  /** Invocations with the same key run on the same GPU host. */
+  affinity?: string;
+}
+
 /** Invokes a function and reads its event stream to the end. `onEvent` receives each event as it arrives. */
 export async function invoke(
   client: Client,
   name: string,
   input: unknown,
-  options: { onEvent?: (event: StreamEvent) => void; signal?: AbortSignal } = {},
+  options: InvokeOptions = {},
 ): Promise<StreamEvent[]> {
   const response = await client.fetch(`/v1/functions/${name}/invocations`, {
     method: 'POST',
-    headers: { 'content-type': 'application/json', accept: 'text/event-stream' },
+    headers: {
+      'content-type': 'application/json',
+      accept: 'text/event-stream',
+      ...(options.affinity !== undefined && { 'x-session-affinity': options.affinity }),
+    },
     body: JSON.stringify(input),
     signal: options.signal,
   });

@@ -20,8 +20,8 @@ export interface LifecycleOpening {
   readonly functionVersion: string;
   /** The request body, JSON text. */
   readonly input: string;
-  /** Milliseconds since the Unix epoch. */
-  readonly deadlineAt: bigint;
+  /** Milliseconds until the guest is stopped. */
+  readonly leftMs: bigint;
   /** The first is the default. */
   readonly models: readonly LifecycleGrantedModel[];
 }
@@ -852,7 +852,7 @@ export function writeLifecycleOpening(w: ValueWriter, v: LifecycleOpening): void
   w.string(v.functionName);
   w.string(v.functionVersion);
   w.string(v.input);
-  w.u64(v.deadlineAt);
+  w.u64(v.leftMs);
   w.count(v.models.length); for (const e of v.models) { writeLifecycleGrantedModel(w, e); }
 }
 export function readLifecycleOpening(r: ValueReader): LifecycleOpening {
@@ -864,7 +864,7 @@ export function readLifecycleOpening(r: ValueReader): LifecycleOpening {
     functionName: r.string(),
     functionVersion: r.string(),
     input: r.string(),
-    deadlineAt: r.u64(),
+    leftMs: r.u64(),
     models: r.list(21, () => readLifecycleGrantedModel(r)),
   };
 }

@@ -181,7 +181,10 @@ declare module 'pie:inferlet/queue@0.1.0' {
      * in parts ends after the part under way. Pages and embeds can still be allocated and freed.
      */
     stop(): void;
-    /** Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. */
+    /**
+     * Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, only
+     * saves count: the others report their errors themselves.
+     */
     synchronize(): Future<Outcome<undefined>>;
     drop(): void;
     [Symbol.dispose](): void;

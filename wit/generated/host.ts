@@ -56,7 +56,10 @@ export interface Queue extends Partial<Disposable> {
    * in parts ends after the part under way. Pages and embeds can still be allocated and freed.
    */
   stop(): void;
-  /** Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. */
+  /**
+   * Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, only
+   * saves count: the others report their errors themselves.
+   */
   synchronize(): Promise<Outcome<undefined, HandlerError>>;
 }
 

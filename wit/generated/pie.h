@@ -383,7 +383,8 @@ static inline pie_result pie_queue_synchronize_wait(pie_queue_synchronize_future
   return result;
 }
 static inline void pie_queue_synchronize_forget(pie_queue_synchronize_future future) { pie_raw_queue_synchronize_forget(future.handle); }
-/* Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. */
+/* Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, only
+ * saves count: the others report their errors themselves. */
 static inline pie_queue_synchronize_future pie_queue_synchronize(pie_queue self) {
   return (pie_queue_synchronize_future){pie_raw_queue_synchronize(self.handle)};
 }

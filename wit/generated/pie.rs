@@ -845,7 +845,8 @@ pub mod queue {
             unsafe { call(arguments.i32(0)) }
         }
 
-        /// Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`.
+        /// Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, only
+        /// saves count: the others report their errors themselves.
         #[inline]
         pub fn synchronize(&self) -> crate::Pending<Result<(), crate::types::Error>> {
             #[link(wasm_import_module = "pie:inferlet/queue@0.1.0")]

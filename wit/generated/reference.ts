@@ -447,7 +447,7 @@ export const reference: ContractReference = {
     {
      "name": "queue.synchronize",
      "signature": "synchronize: func() -> future<result<_, error>>",
-     "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`.",
+     "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, only\nsaves count: the others report their errors themselves.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_queue_synchronize"

@@ -19,7 +19,7 @@ export const OPENING: LifecycleOpening = {
   functionName: 'tester',
   functionVersion: '1',
   input: '{}',
-  deadlineAt: 4_102_444_800_000n,
+  leftMs: 3_600_000n,
   models: [],
 };
 

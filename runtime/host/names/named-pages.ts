@@ -108,6 +108,26 @@ export async function noteSave(
   return inferlet.interruptions.until(work);
 }
 
+/** Makes a call about a name at the GPU host that has its pages. */
+export async function atOwner<T>(used: UsedName, call: (side: Side) => Promise<Outcome<T>>): Promise<Outcome<T>> {
+  const { inferlet, queue, name } = used;
+  const { device } = queue;
+  if (!device) return queue.refusal();
+  const here = { device, queue: queue.id };
+  const shared = sharedFor(used);
+  if (!shared) return call(here);
+  return ask(inferlet, async (): Promise<Outcome<T>> => {
+    const { names, own } = shared;
+    const found = await ownerOf(shared);
+    // The own host's names do not need the store.
+    const place = found.tag === 'ok' ? names.placeOf(name, found.val, own) : ok(null);
+    if (place.tag === 'err') return place;
+    if (place.val) return callAt(used, place.val, call);
+    const outcome = await call(here);
+    return isNotFound(outcome) && found.tag === 'err' ? found : outcome;
+  });
+}
+
 /** Removes a name where it is. @param remove removes it at one host */
 export async function removeName(
   used: UsedName,
@@ -140,7 +160,7 @@ export async function removeName(
       const place = names.placeOf(used.name, owner, own);
       if (place.tag === 'err') return outcome.tag === 'ok' ? outcome : place;
       if (!place.val) return outcome;
-      const there = await atOwner(used, place.val, remove);
+      const there = await callAt(used, place.val, remove);
       if (there.tag === 'ok' || isNotFound(there)) await names.owners.release(owned, place.val.owner);
       return isNotFound(there) ? outcome : there;
     } catch (error) {
@@ -312,8 +332,8 @@ const GONE = handlerError(
   'the pages gave way to others that were fetched at the same time; try again, or place the function where they are',
 );
 
-/** Makes a call at the host that owns a name. */
-async function atOwner<T>(
+/** Makes a call at another host, which owns a name. */
+async function callAt<T>(
   { inferlet, queue, name }: UsedName,
   { connection }: Place,
   call: (side: Side) => Promise<Outcome<T>>,

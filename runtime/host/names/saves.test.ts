@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
+import type { Residency } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { NameOwners } from '#scheduler/exports/owners.ts';
@@ -74,6 +75,44 @@ describe('saves of names that two GPU hosts share', () => {
     assert.equal(reader.tokens, 24);
     assert.match(await refused(open(at(WEST)).save('n', true, 'writable')), /^invalid-argument.*taken/);
     assert.equal((await owner('n', 'file'))?.persistent, true);
+  });
+
+  it('a name that another host keeps leaves no error in the queue that uses and removes it', async () => {
+    const made = open(at(EAST));
+    value(await made.pred(text(20), count(20), 1));
+    value(await made.save('elsewhere', false, 'writable'));
+    const reader = at(WEST, 'reader');
+    const file = open(reader, 'elsewhere');
+    value(await file.ready());
+    const tail = file.extract(count(10, 5), 0);
+    value(await tail.ready());
+    assert.equal(tail.tokens, 10);
+    value(await reader.call<Promise<Outcome<undefined>>>('kv-files', 'remove', reader.queue, 'elsewhere'));
+    value(await reader.queue.settle());
+    assert.match(await refused(open(reader, 'elsewhere').ready()), /^not-found/);
+    value(await reader.queue.settle());
+  });
+
+  it('an export is pinned, moved and looked at from the other host', async () => {
+    const maker = at(EAST);
+    const held = pages(maker, 2);
+    await step(maker, text(20), 0, none, held);
+    value(await save(maker, held, 'pinned'));
+    await maker.end();
+    const control = async (guest: TestInferlet, call: string, ...more: readonly unknown[]) =>
+      value(await guest.call<Promise<Outcome<Residency>>>('allocate', call, guest.queue, 'pinned', ...more));
+    const [there, here] = [at(WEST), at(EAST)];
+    assert.ok((await control(there, 'pin-export', 60_000)).leaseMs > 0);
+    assert.ok((await control(here, 'export-residency')).leaseMs > 0);
+    assert.equal((await control(there, 'unpin-export')).leaseMs, 0);
+    assert.equal((await control(here, 'export-residency')).leaseMs, 0);
+    assert.equal((await control(there, 'demote-export', 'disk')).diskPages, 2);
+    assert.equal((await control(here, 'export-residency')).tier, 'disk');
+    await control(there, 'retain-export', 1000);
+    assert.equal((await control(there, 'prefetch-export')).devicePages, 2);
+    assert.equal((await control(here, 'export-residency')).tier, 'device');
+    const unknown = there.call<Promise<Outcome<Residency>>>('allocate', 'pin-export', there.queue, 'unknown', 1);
+    assert.match(await refused(unknown), /^not-found/);
   });
 
   it('a save that is refused is taken back when its inferlet ends first', async () => {
