@@ -54,7 +54,8 @@ export async function runNode(node: Node, inputs: NodeValues, around: Surroundin
       return await operate(node, inputs, { ...around, emit, sent });
     } catch (thrown) {
       const error = InferletError.from(thrown);
-      const again = attempt < node.retries && !handedOn && !around.signal.aborted && !FINAL.has(error.code);
+      const mayRetry = attempt < node.retries && !handedOn && !consumes(node);
+      const again = mayRetry && !around.signal.aborted && !FINAL.has(error.code);
       if (!again) throw thrown;
       if (PASSING.has(error.code)) {
         await around.engine.pause(Math.min(FIRST_PAUSE_MS * 2 ** attempt, LONGEST_PAUSE_MS), around.signal);
@@ -62,6 +63,10 @@ export async function runNode(node: Node, inputs: NodeValues, around: Surroundin
     }
   }
 }
+
+/** True for a loop over contexts: its first round has taken them. */
+const consumes = ({ operation, inputs }: Node): boolean =>
+  operation.kind === 'loop' && Object.values(inputs).some(isContextRef);
 
 /** Failures that another attempt would have, too. */
 const FINAL: ReadonlySet<InferletErrorCode> = new Set<InferletErrorCode>([
@@ -146,6 +151,10 @@ async function loop(
       const { done, ...next } = await runGraph(body, { ...inputs, ...state, ...forks });
       Object.assign(state, next);
       if (done === true) break;
+    } catch (error) {
+      // The round may have failed before it took what the one before left to it.
+      for (const name in outputs) if (outputs[name] === 'context') engine.release(state[name] as object);
+      throw error;
     } finally {
       const kept = new Set(Object.values(state));
       for (const fork of Object.values(forks)) if (!kept.has(fork)) engine.release(fork);

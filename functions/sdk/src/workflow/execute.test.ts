@@ -319,6 +319,51 @@ describe('execute', () => {
     assert.throws(() => g.loop({ done: g.call('d', {}, 'flag', () => true) }, 1, (_, state) => state), /another name/);
   });
 
+  it('frees what a round of a loop left to the next one, when that cannot begin', async () => {
+    /** An engine without room for a fork from some number on. */
+    class Full extends TextEngine {
+      #forks: number;
+      constructor(forks: number) {
+        super();
+        this.#forks = forks;
+      }
+      override async fork(context: object): Promise<object> {
+        if (this.#forks-- === 0) throw new InferletError('limit-exceeded', 'no room');
+        return super.fork(context);
+      }
+    }
+    for (const forks of [0, 1, 2]) {
+      const engine = new Full(forks);
+      const g = new Builder('rounds');
+      const [base, start] = [g.prefill('base'), g.prefill('start')];
+      const { context } = g.loop({ context: start }, 3, (inner, state) => {
+        const joined = inner.join(inner.prefill('new'), [state.context, base]);
+        const { text, context } = inner.decode(joined, { maxTokens: 2 });
+        return { context, done: inner.call('done', { text }, 'flag', () => false) };
+      });
+      await assert.rejects(run(g.graph({ text: { from: g.decode(context).text } }), { engine }), /no room/);
+      assert.equal(engine.live.size, 0, `${forks} forks`);
+    }
+  });
+
+  it('runs no loop again that has taken contexts, whatever a pass says', async () => {
+    const engine = new TextEngine();
+    const g = new Builder('again');
+    let failures = 0;
+    const { context } = g.loop({ context: g.prefill('start') }, 2, (inner, state) => {
+      const text = inner.call('fails', {}, 'text', () => {
+        if (failures++ === 0) throw new InferletError('internal', 'first failure');
+        return 'more';
+      });
+      const next = inner.prefill(prompt`${text}`, state);
+      return { context: next, done: inner.call('done', { text }, 'flag', () => true) };
+    });
+    const graph = g.graph({ text: { from: g.decode(context).text } });
+    const nodes = graph.nodes.map((node) => (node.operation.kind === 'loop' ? { ...node, retries: 2 } : node));
+    await assert.rejects(run({ ...graph, nodes }, { engine }), /first failure/);
+    assert.equal(engine.live.size, 0);
+  });
+
   it('refuses a value of another type than its node declares', async () => {
     const g = new Builder('typed');
     const wrong = g.call('wrong', {}, 'texts', () => 'one' as unknown as string[]);
