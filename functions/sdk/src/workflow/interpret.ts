@@ -1,4 +1,5 @@
-import type { AbortSignalLike } from '../abort.ts';
+import { type AbortSignalLike, throwIfAborted } from '../abort.ts';
+import { InferletError } from '../errors.ts';
 import { type Engine, inputsOf, inputValue, type NodeValues, runNode } from './engine.ts';
 import { execute } from './execute.ts';
 import { type Input, keyOf, type Node, type Ref } from './graph.ts';
@@ -28,7 +29,7 @@ export class Interpreter {
   /** The value of an output, once its node has run. */
   async valueOf(ref: Ref): Promise<unknown> {
     await this.#last;
-    return this.#values.get(keyOf(ref));
+    return this.#valueOf(ref);
   }
 
   /** The values of the inputs, once all nodes have run. */
@@ -46,6 +47,7 @@ export class Interpreter {
   }
 
   async #run(node: Node): Promise<void> {
+    throwIfAborted(this.#signal);
     if (node.when.some(({ test, is }) => this.#values.get(keyOf(test)) !== is)) return;
     const { inputs } = inputsOf(node, (ref) => this.#values.get(keyOf(ref)));
     const values: Record<string, unknown> = {};
@@ -75,6 +77,16 @@ export class Interpreter {
   }
 
   #read(input: Input): unknown {
-    return inputValue(input, (ref) => this.#values.get(keyOf(ref)));
+    return inputValue(input, (ref) => this.#valueOf(ref));
+  }
+
+  /** Throws `invalid-argument` for a value of a branch that was not taken, or of a loop's round. */
+  #valueOf(ref: Ref): unknown {
+    const key = keyOf(ref);
+    if (this.#values.has(key)) return this.#values.get(key);
+    throw new InferletError(
+      'invalid-argument',
+      `"${key}" has no value here: only the branch or the loop that generates a value can use it.`,
+    );
   }
 }

@@ -3,7 +3,8 @@ import { describe, it } from 'node:test';
 import { TextEngine } from '../../testing/text-engine.ts';
 import { execute } from './execute.ts';
 import { optimise } from './passes.ts';
-import { choice, gen, type Program, type ProgramBody, programOn } from './program.ts';
+import { choice, gen, type Program, type ProgramBody, programOn, type State } from './program.ts';
+import type { Variable } from './variable.ts';
 
 const DIMENSIONS = ['clear', 'exact', 'kind'];
 
@@ -149,6 +150,91 @@ describe('program', () => {
         new RegExp(`outside of a template: use .* at (Object\\.)?${misuse.name} \\(.*program\\.test\\.ts:\\d+`),
       );
     }
+  });
+
+  it('interprets a program that catches the error of a look', async () => {
+    const reads: ProgramBody<string> = async (session, start) => {
+      const [answer, more] = [gen({ maxTokens: 3 }), gen({ maxTokens: 2 })];
+      const state = session.state().add`${start}${answer}`;
+      const said = await session.read(answer).catch(() => undefined);
+      state.add`${(said as string).length}${more}`;
+      return { said, more };
+    };
+    const converts: ProgramBody<string> = async (session, start) => {
+      const [answer, more] = [gen({ maxTokens: 3 }), gen({ maxTokens: 2 })];
+      const state = session.state().add`${start}${answer}`;
+      let said = 'nothing';
+      try {
+        said = String(answer);
+      } catch {
+        said = (await session.read(answer)).slice(0, 2);
+      }
+      return {
+        said,
+        more: session.call('more', [answer], 'text', ([text = '']) => text + said),
+        state: !!state.add`${more}`,
+      };
+    };
+    const goesOn: ProgramBody<string> = async (session, start) => {
+      const answer = gen({ maxTokens: 3 });
+      session.state().add`${start}${answer}`;
+      return { said: await session.read(answer).catch(() => 'nothing') };
+    };
+    for (const body of [reads, converts, goesOn]) {
+      const told: string[] = [];
+      const app = on(body, told);
+      const traced = await app.run('Once');
+      assert.deepEqual(traced, await app.run('Once', { interpret: true }));
+      assert.equal(told.length, 1);
+    }
+  });
+
+  it('refuses a value of another run', async () => {
+    const shared = gen({ maxTokens: 2 });
+    const app = on(function holding(session, start) {
+      const other = gen({ maxTokens: 1 });
+      session.state().add`${start}${shared}`.add`So ${shared}${other}`;
+      return { shared, other };
+    });
+    await app.run('Once');
+    for (const options of [{}, { interpret: true }]) {
+      await assert.rejects(
+        app.run('Twice', options),
+        /A value of another run .* at .*holding \(.*program\.test\.ts:\d+/,
+      );
+    }
+  });
+
+  it('refuses a value of a branch that was not taken, or of a round, outside of these', async () => {
+    const outside = (leave: (state: State, asked: Variable) => Variable) =>
+      on((session, start) => {
+        const [asked, last] = [gen({ maxTokens: 2 }), gen({ maxTokens: 1 })];
+        const state = session.state().add`${start}${asked}`;
+        return { last: state.add`${leave(state, asked)}${last}` && last };
+      });
+    const inner = gen({ maxTokens: 1 });
+    const branch = outside((state, asked) => {
+      state.when(
+        asked,
+        () => false,
+        (then) => then.add`${inner}`,
+      );
+      return inner;
+    });
+    await assert.rejects(branch.run('Once', { interpret: true }), /has no value here: only the branch or the loop/);
+    const round = gen({ maxTokens: 1 });
+    const loop = outside((state) => {
+      state.loop(
+        2,
+        (body) => {
+          body.add`${round}`;
+          return round;
+        },
+        () => true,
+      );
+      return round;
+    });
+    await assert.rejects(loop.run('Once', { interpret: true }), /has no value here: only the branch or the loop/);
   });
 
   it('refuses a value that no template holds', async () => {

@@ -9,7 +9,7 @@ import { Interpreter } from './interpret.ts';
 import { PASSES } from './passes.ts';
 import { givenBy, InputReads, type Made, type PlanOptions, Plans } from './plan.ts';
 import { validate } from './validate.ts';
-import { inputsOfResults, isVariable, outputOf, Untraceable, Variable } from './variable.ts';
+import { BodyRun, inputsOfResults, isVariable, outputOf, Untraceable, Variable } from './variable.ts';
 import { planned, type Results, type RunOptions, type Workflow } from './workflow.ts';
 
 /** A value in the template of a state. */
@@ -24,13 +24,15 @@ export const choice = (choices: readonly string[], options: SelectOptions = {}):
 
 /** A growing text of a program. */
 export class State {
+  readonly #run: BodyRun;
   readonly #builder: Builder;
   readonly #model: string | undefined;
   #context: Ref<'context'> | undefined;
   #pending: (Ref<'text'> | Prompt | string | number | Uint8Array)[] = [];
 
   /** @internal */
-  constructor(builder: Builder, model: string | undefined, context?: Ref<'context'>) {
+  constructor(run: BodyRun, builder: Builder, model: string | undefined, context?: Ref<'context'>) {
+    this.#run = run;
     this.#builder = builder;
     this.#model = model;
     this.#context = context;
@@ -44,21 +46,21 @@ export class State {
    * state.add`Question: ${question}\nAnswer:${answer}\n`;
    */
   add(strings: TemplateStringsArray, ...values: readonly StateValue[]): this {
-    strings.forEach((text, i) => {
+    for (const [i, text] of strings.entries()) {
       this.#pending.push(text);
       const value = values[i];
-      if (value === undefined) return;
+      if (value === undefined) continue;
       if (!isVariable(value)) this.#pending.push(value);
       else if (value.recipe) this.#make(value);
-      else this.#pending.push(outputOf(value));
-    });
+      else this.#pending.push(outputOf(value, this.#run));
+    }
     return this;
   }
 
   /** A state that goes its own way from here. */
   fork(): State {
     const context = this.#flush();
-    return new State(this.#builder, this.#model, context && this.#builder.fork(context));
+    return new State(this.#run, this.#builder, this.#model, context && this.#builder.fork(context));
   }
 
   /** Appends what was computed of another state, which ends (see `Context.append`). */
@@ -76,9 +78,10 @@ export class State {
     otherwise: (state: State) => void = () => undefined,
   ): this {
     const before = this.#begun();
-    const flag = this.#builder.call('test', { value: outputOf(value) }, 'flag', ({ value: text }) => test(text));
+    const tested = outputOf(value, this.#run);
+    const flag = this.#builder.call('test', { value: tested }, 'flag', ({ value: text }) => test(text));
     const branch = (body: (state: State) => void) => () => {
-      const state = new State(this.#builder, this.#model, this.#builder.fork(before));
+      const state = new State(this.#run, this.#builder, this.#model, this.#builder.fork(before));
       body(state);
       return state.#begun();
     };
@@ -89,8 +92,8 @@ export class State {
   /** Runs `body`, which returns a variable, until its value passes `done`, at most `most` times. */
   loop(most: number, body: (state: State) => Variable, done: (text: string) => boolean): this {
     const { context } = this.#builder.loop({ context: this.#begun() }, most, (builder, { context: start }) => {
-      const state = new State(builder, this.#model, start);
-      const value = outputOf(body(state));
+      const state = new State(this.#run, builder, this.#model, start);
+      const value = outputOf(body(state), this.#run);
       const end = builder.call('done', { value }, 'flag', ({ value: text }) => done(text));
       return { context: state.#begun(), done: end };
     });
@@ -105,7 +108,7 @@ export class State {
       recipe?.kind === 'choice'
         ? this.#builder.select(context, recipe.choices, recipe.options)
         : this.#builder.decode(context, recipe?.options ?? {});
-    variable.bind(made.text);
+    variable.bind(made.text, this.#run);
     this.#context = made.context;
   }
 
@@ -130,6 +133,7 @@ export class State {
 
 /** The operations of a program: arguments, states, values that they generate, and calls. */
 export class Session {
+  readonly #run: BodyRun;
   readonly #builder: Builder;
   readonly #input: unknown;
   readonly #reads: InputReads;
@@ -137,7 +141,8 @@ export class Session {
   readonly #arguments = new Map<string, Variable>();
 
   /** @internal */
-  constructor(builder: Builder, input: unknown, reads: InputReads, interpreter?: Interpreter) {
+  constructor(run: BodyRun, builder: Builder, input: unknown, reads: InputReads, interpreter?: Interpreter) {
+    this.#run = run;
     this.#builder = builder;
     this.#input = input;
     this.#reads = reads;
@@ -157,7 +162,7 @@ export class Session {
 
   /** An empty text for a model, the function's first by default. */
   state({ model }: { readonly model?: string | undefined } = {}): State {
-    return new State(this.#builder, model);
+    return new State(this.#run, this.#builder, model);
   }
 
   /** Runs a function on values that may not exist yet; side effects of a program belong here. */
@@ -167,17 +172,17 @@ export class Session {
     type: T,
     call: (inputs: readonly string[], context: CallContext) => Values[T] | Promise<Values[T]>,
   ): Variable {
-    const values = inputs.map(outputOf);
+    const values = inputs.map((input) => outputOf(input, this.#run));
     const made = this.#builder.call(name, { values }, type as Type, (given, context) =>
       call((given as { values: string[] }).values, context),
     );
-    return new Variable(undefined, made as Ref<'text'>);
+    return new Variable(undefined, made as Ref<'text'>, this.#run);
   }
 
   /** Waits for a value and returns it. A traced program knows no values, so that a program with this call is interpreted. */
   async read(variable: Variable): Promise<string> {
-    if (!this.#interpreter) throw new Untraceable('reads a value before the program is whole');
-    const value = (await this.#interpreter.valueOf(outputOf(variable))) as string;
+    if (!this.#interpreter) throw this.#run.look('reads a value before the program is whole');
+    const value = (await this.#interpreter.valueOf(outputOf(variable, this.#run))) as string;
     variable.know(value);
     return value;
   }
@@ -186,7 +191,7 @@ export class Session {
     const key = index === undefined ? name : `${name}[${index}]`;
     const known = this.#arguments.get(key);
     if (known) return known;
-    const variable = new Variable(undefined, this.#builder.argument(name, 'text', index));
+    const variable = new Variable(undefined, this.#builder.argument(name, 'text', index), this.#run);
     this.#arguments.set(key, variable);
     return variable;
   }
@@ -217,23 +222,32 @@ export function programOn<I>(
   const plans = options.plans && new Plans();
   /** Runs the body on opaque values: at once, unless it returns a promise. */
   const trace = (input: I): Made | Promise<Made> => {
-    const builder = new Builder(name);
-    const reads = new InputReads();
+    const [run, builder, reads] = [new BodyRun(), new Builder(name), new InputReads()];
     const made = (results: Readonly<Record<string, unknown>>): Made => {
-      const graph = builder.graph(inputsOfResults(results));
+      if (run.looked) throw run.looked;
+      const graph = builder.graph(inputsOfResults(results, run));
       validate(graph);
       return { graph, reads: reads.end() };
     };
-    const results = body(new Session(builder, input, reads), plans ? reads.watch(input) : input);
-    return results instanceof Promise ? results.then(made) : made(results);
+    const failed = (thrown: unknown): never => {
+      throw run.looked ?? thrown;
+    };
+    let results: ReturnType<ProgramBody<I>>;
+    try {
+      results = body(new Session(run, builder, input, reads), plans ? reads.watch(input) : input);
+    } catch (thrown) {
+      return failed(thrown);
+    }
+    return results instanceof Promise ? results.then(made, failed) : made(results);
   };
   const interpret = async (input: I, signal: RunOptions['signal']): Promise<Results> => {
     using abort = aborter(signal);
     const interpreter = new Interpreter(engine, abort.signal, givenBy(input));
+    const run = new BodyRun();
     const builder = new Builder(name, { onNode: (node) => interpreter.add(node) });
     try {
-      const results = await body(new Session(builder, input, new InputReads(), interpreter), input);
-      return await interpreter.results(inputsOfResults(results));
+      const results = await body(new Session(run, builder, input, new InputReads(), interpreter), input);
+      return await interpreter.results(inputsOfResults(results, run));
     } finally {
       abort.abort(new InferletError('cancelled', 'The program has ended.'));
       await interpreter.release();

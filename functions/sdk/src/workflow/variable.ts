@@ -15,16 +15,31 @@ export type Recipe =
   | { readonly kind: 'gen'; readonly options: DecodeOptions }
   | { readonly kind: 'choice'; readonly choices: readonly string[]; readonly options: SelectOptions };
 
+/** One run of a program's body: its values belong to it. */
+export class BodyRun {
+  /** The first look at a value, even if the program caught its error: what it did then, it would not have done with the value. */
+  looked: Untraceable | undefined;
+
+  /** The error for a look at a value. */
+  look(what: string): Untraceable {
+    const error = new Untraceable(what);
+    this.looked ??= error;
+    return error;
+  }
+}
+
 /** A value of a program that may not exist yet. It can stand in a state's template; anything else needs `await session.read(variable)`. */
 export class Variable {
   #recipe: Recipe | undefined;
   #output: Ref<'text'> | undefined;
   #known: string | undefined;
+  #run: BodyRun | undefined;
 
   /** @internal */
-  constructor(recipe?: Recipe, output?: Ref<'text'>) {
+  constructor(recipe?: Recipe, output?: Ref<'text'>, run?: BodyRun) {
     this.#recipe = recipe;
     this.#output = output;
+    this.#run = run;
   }
 
   /** @internal Set until the value's node is made. */
@@ -33,8 +48,9 @@ export class Variable {
   }
 
   /** @internal */
-  bind(output: Ref<'text'>): void {
+  bind(output: Ref<'text'>, run: BodyRun): void {
     this.#output = output;
+    this.#run = run;
     this.#recipe = undefined;
   }
 
@@ -48,9 +64,14 @@ export class Variable {
     return this.#output;
   }
 
+  /** @internal */
+  get run(): BodyRun | undefined {
+    return this.#run;
+  }
+
   toString(): string {
     if (this.#known !== undefined) return this.#known;
-    throw new Untraceable(
+    throw (this.#run ?? new BodyRun()).look(
       'turns a value that may not exist yet into a string, outside of a template: use await session.read(variable), or when() and loop(),',
     );
   }
@@ -110,22 +131,26 @@ export function compared(one: unknown, other: unknown, operator: string, place: 
   }
 }
 
-/** The node's output that gives a variable its value. */
-export function outputOf(variable: Variable): Ref<'text'> {
-  if (variable.output) return variable.output;
+/** The node's output that gives a variable its value in a run. */
+export function outputOf(variable: Variable, run: BodyRun): Ref<'text'> {
+  if (variable.output && variable.run === run) return variable.output;
+  if (variable.output) {
+    const text = `A value of another run of a program is used${placeOf(new Error())}: make each value within the program.`;
+    throw new InferletError('invalid-argument', text);
+  }
   throw new InferletError('invalid-argument', `A value is used${placeOf(new Error())} before a template holds it.`);
 }
 
 /** A program's results as those of a graph. */
-export function inputsOfResults(results: Readonly<Record<string, unknown>>): Record<string, Input> {
+export function inputsOfResults(results: Readonly<Record<string, unknown>>, run: BodyRun): Record<string, Input> {
   const plain = (value: unknown): unknown =>
-    isVariable(value) ? outputOf(value) : Array.isArray(value) ? value.map(plain) : value;
+    isVariable(value) ? outputOf(value, run) : Array.isArray(value) ? value.map(plain) : value;
   return Object.fromEntries(Object.entries(results).map(([name, value]) => [name, inputOf(plain(value))]));
 }
 
 /** Functions of this library that a place is not in. */
 const OWN =
-  /\b(Untraceable|Variable|toString|toJSON|toPrimitive|Symbol\.toPrimitive|read|outputOf|placeOf|inputsOfResults|plain|map|String|add|call|when|loop|stringify|join|concat)\b/;
+  /\b(Untraceable|Variable|look|toString|toJSON|toPrimitive|Symbol\.toPrimitive|read|outputOf|placeOf|inputsOfResults|plain|map|String|add|call|when|loop|stringify|join|concat)\b/;
 
 /** ` at FUNCTION (FILE:LINE:COLUMN)`, of the first frame of a stack that is not this library's. */
 function placeOf({ stack = '' }: Error): string {
