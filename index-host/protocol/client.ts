@@ -37,11 +37,6 @@ export class IndexClient {
     this.#tenant = tenant;
   }
 
-  /** Number of calls under way. */
-  get pending(): number {
-    return this.#pending.size;
-  }
-
   create({ name, dimensions, metric }: Shape, options: CallOptions): Promise<IndexStats> {
     return this.#call({ op: 'create', name, dimensions, metric }, options) as Promise<IndexStats>;
   }

@@ -162,6 +162,23 @@ describe('index', () => {
     assert.equal(value(await query(guest, 'lasting', floats(1, 0))).length, 1);
   });
 
+  it('closes no connection of a tenant with a call, however many tenants have one', async () => {
+    const { promise, resolve: release } = Promise.withResolvers<void>();
+    const options = { signal: new AbortController().signal, deadlineMs: 10_000 };
+    const tenants = Array.from({ length: 80 }, (_, i) => `crowd${i}`);
+    // As an upsert does, each call first waits for something else.
+    const calls = tenants.map((tenant) =>
+      indexes.during(tenant, 0, async (client) => {
+        await promise;
+        return client.list(options);
+      }),
+    );
+    const late = indexes.during('late', 0, (client) => client.list(options));
+    assert.deepEqual(await late, []);
+    release();
+    for (const list of await Promise.all(calls)) assert.deepEqual(list, []);
+  });
+
   it('ends calls of a stopped inferlet, and refuses those of another machine', async () => {
     const stopped = inferlet();
     stopped.inferlet.stop({ tag: 'terminated', val: 'enough' });

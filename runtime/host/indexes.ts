@@ -13,6 +13,12 @@ export interface IndexesOptions {
 
 /** Connections of tenants without calls that stay open. */
 const MAX_IDLE = 64;
+interface Connection {
+  readonly client: IndexClient;
+  /** Calls under way: some do not reach the host before something else has come. */
+  calls: number;
+}
+
 /** Longest time to read a tenant's bytes from the index host. */
 const SETTLE_MS = 10_000;
 
@@ -20,7 +26,7 @@ const SETTLE_MS = 10_000;
 export class Indexes {
   readonly sums: Pick<IndexBytes, 'room' | 'note'>;
   readonly #options: IndexesOptions;
-  readonly #clients = new Map<string, IndexClient>();
+  readonly #connections = new Map<string, Connection>();
   readonly #queues = new StoreQueues();
   /** Tenants whose bytes are being read, and whether another write was left meanwhile. */
   readonly #settling = new Map<string, { again: boolean }>();
@@ -35,13 +41,15 @@ export class Indexes {
   async during<T>(tenant: string, bytes: number, call: (client: IndexClient) => Promise<T>): Promise<T> {
     const socket = await this.#socket();
     return this.#queues.during(tenant, bytes, async () => {
-      const client = this.#clients.get(tenant) ?? new IndexClient(socket, tenant);
+      const connection = this.#connections.get(tenant) ?? { client: new IndexClient(socket, tenant), calls: 0 };
       // Reinserting makes it the most recently used one.
-      this.#clients.delete(tenant);
-      this.#clients.set(tenant, client);
+      this.#connections.delete(tenant);
+      this.#connections.set(tenant, connection);
+      connection.calls++;
       try {
-        return await call(client);
+        return await call(connection.client);
       } finally {
+        connection.calls--;
         this.#closeIdle();
       }
     });
@@ -76,8 +84,8 @@ export class Indexes {
   }
 
   close(): void {
-    for (const client of this.#clients.values()) client.close();
-    this.#clients.clear();
+    for (const { client } of this.#connections.values()) client.close();
+    this.#connections.clear();
   }
 
   /** Indexes are files of one machine: a runtime of another one must not begin others of the same names. */
@@ -91,10 +99,10 @@ export class Indexes {
   }
 
   #closeIdle(): void {
-    for (const [tenant, client] of this.#clients) {
-      if (this.#clients.size <= MAX_IDLE) return;
-      if (client.pending > 0) continue;
-      this.#clients.delete(tenant);
+    for (const [tenant, { client, calls }] of this.#connections) {
+      if (this.#connections.size <= MAX_IDLE) return;
+      if (calls > 0) continue;
+      this.#connections.delete(tenant);
       client.close();
     }
   }
