@@ -1,15 +1,47 @@
+import { DatabaseSync, type StatementSync } from 'node:sqlite';
+
 /** Most words of a query that count. */
 const MAX_WORDS = 16;
-const WORD = /[\p{L}\p{N}\p{Co}]+/gu;
+
+/** The tokenizer of FTS5 for texts and queries: words without case, and without most diacritics. */
+export const TOKENIZER = 'unicode61 remove_diacritics 2';
+
+/** An empty index of SQLite that cuts queries into words as the indexes cut texts: its tables of characters are older than JavaScript's. */
+class Splitter {
+  readonly #begin: StatementSync;
+  readonly #insert: StatementSync;
+  readonly #read: StatementSync;
+  readonly #rollback: StatementSync;
+
+  constructor() {
+    const db = new DatabaseSync(':memory:');
+    db.exec(`
+      CREATE VIRTUAL TABLE texts USING fts5(text, content='', tokenize='${TOKENIZER}');
+      CREATE VIRTUAL TABLE words USING fts5vocab(texts, 'instance');`);
+    this.#begin = db.prepare('BEGIN');
+    this.#insert = db.prepare('INSERT INTO texts (rowid, text) VALUES (1, ?)');
+    this.#read = db.prepare('SELECT term FROM words GROUP BY term ORDER BY min(offset) LIMIT ?');
+    this.#rollback = db.prepare('ROLLBACK');
+  }
+
+  /** The first `most` different words of a text. */
+  wordsOf(text: string, most: number): string[] {
+    this.#begin.run();
+    try {
+      this.#insert.run(text);
+      return this.#read.all(most).map(({ term }) => String(term));
+    } finally {
+      this.#rollback.run();
+    }
+  }
+}
+
+let splitter: Splitter | undefined;
 
 /** Expressions of FTS5 for the words of a text, each of which is a plain word, whatever the text's author wrote. */
 export function wordsOf(text: string): string[] {
-  const words = new Set<string>();
-  for (const [word] of text.matchAll(WORD)) {
-    words.add(`"${word.toLowerCase()}"`);
-    if (words.size === MAX_WORDS) break;
-  }
-  return [...words];
+  splitter ??= new Splitter();
+  return splitter.wordsOf(text, MAX_WORDS).map((word) => `"${word.replaceAll('"', '""')}"`);
 }
 
 /** A word, and the number of entries that have it, up to a bound. */
