@@ -1,6 +1,10 @@
 import { Index, MetricKind, ScalarKind } from 'usearch';
+import { MAX_VALUE } from '../protocol/messages.ts';
 import type { Metric } from '../protocol/types.ts';
+import type { Pieces } from './pieces.ts';
+import type { Records } from './records.ts';
 import { norm } from './similarity.ts';
+import { ROWS_AT_ONCE } from './sizes.ts';
 
 /** Parameters of the graph (Malkov and Yashunin, HNSW, 2018): links of a node, and the width of the searches for them and for queries. */
 const CONNECTIVITY = 16;
@@ -16,13 +20,22 @@ const KINDS: Readonly<Record<Metric, MetricKind>> = {
 /** Bytes of one value of a stored vector: directions fit in 8 bits; vectors whose length counts take 16, and their values are at most `MAX_VALUE`. */
 const VALUE_BYTES: Readonly<Record<Metric, 1 | 2>> = { cosine: 1, 'dot-product': 2, euclidean: 2 };
 
+/**
+ * The scale for vectors of about this length, which makes it 1 to 2: 16 bits round small values to zero, and the distance of a small product
+ * is 1 for all.
+ */
+export const scaleFor = (length: number): number => (length > 0 ? 2 ** -Math.floor(Math.log2(length)) : 1);
+
 /** Approximate neighbours of a vector by key, of vectors with rounded values. It keeps deleted keys: the caller ignores them. */
 export class Graph {
+  /** Factor of all vectors, a power of two, which changes no order of distances. */
+  readonly scale: number;
   readonly #index: Index;
   readonly #dimensions: number;
   readonly #metric: Metric;
 
-  constructor(dimensions: number, metric: Metric) {
+  constructor(dimensions: number, metric: Metric, scale = 1) {
+    this.scale = scale;
     this.#dimensions = dimensions;
     this.#metric = metric;
     this.#index = new Index({
@@ -47,6 +60,11 @@ export class Graph {
     return Number(this.#index.capacity()) * (VALUE_BYTES[this.#metric] * this.#dimensions + links);
   }
 
+  /** True when 16 bits can hold the vector's values. */
+  fits(vector: Float32Array): boolean {
+    return this.#metric === 'cosine' || vector.every((value) => Math.abs(value * this.scale) <= MAX_VALUE);
+  }
+
   add(key: number, vector: Float32Array): void {
     this.#index.add(BigUint64Array.of(BigInt(key)), this.#scaled(vector), 1);
   }
@@ -54,12 +72,14 @@ export class Graph {
   /** Up to `count` keys near the vector. */
   near(vector: Float32Array, count: number): number[] {
     if (this.size === 0) return [];
-    return Array.from(this.#index.search(this.#scaled(vector), Math.min(count, this.size), 1).keys, Number);
+    // The length of the query changes no order of products.
+    const query = this.#metric === 'dot-product' ? times(vector, scaleFor(norm(vector))) : this.#scaled(vector);
+    return Array.from(this.#index.search(query, Math.min(count, this.size), 1).keys, Number);
   }
 
   /** For `cosine` the vector's direction, so that its values are small whatever the length. */
   #scaled(vector: Float32Array): Float32Array {
-    if (this.#metric !== 'cosine') return vector;
+    if (this.#metric !== 'cosine') return times(vector, this.scale);
     const length = norm(vector);
     return vector.map((value) => value / (length || 1));
   }
@@ -70,5 +90,19 @@ export class Graph {
 
   load(file: string): void {
     this.#index.load(file);
+  }
+}
+
+/** The vector with its values times `scale`, as far as 16 bits can hold them: a query may be far longer than all vectors. */
+const times = (vector: Float32Array, scale: number): Float32Array =>
+  vector.map((value) => Math.max(-MAX_VALUE, Math.min(MAX_VALUE, value * scale)));
+
+/** Length of the longest vector. */
+export function* longestOf(records: Pick<Records, 'after'>): Pieces<number> {
+  let longest = 0;
+  for (let last = 0; ; yield) {
+    const rows = records.after(last, ROWS_AT_ONCE);
+    for (const { key, vector } of rows) [longest, last] = [Math.max(longest, norm(vector)), key];
+    if (rows.length < ROWS_AT_ONCE) return longest;
   }
 }

@@ -4,12 +4,16 @@ import { IndexError } from '../protocol/errors.ts';
 import { type Condition, type Entry, type FieldValue, METRICS, type Metadata, type Shape } from '../protocol/types.ts';
 import type { Ranked } from './fusion.ts';
 import type { Room } from './room.ts';
+import { TOKENIZER } from './words.ts';
 
 /** Format of the files; a file of another one is refused. */
 const FORMAT = 1;
 /** Bytes that an entry counts besides its content. */
 const ENTRY_BYTES = 128;
 const FLOAT_BYTES = 4;
+/** Bytes of entries that one transaction deletes, and of texts whose words one transaction brings up to date: some 10 ms. */
+const DELETED_BYTES = 256 * 1024;
+const SETTLED_BYTES = 64 * 1024;
 /** Most statements of conditions kept ready. */
 const MAX_KEPT = 64;
 
@@ -26,7 +30,12 @@ const SCHEMA = `
     name TEXT NOT NULL, kind TEXT NOT NULL, value ANY NOT NULL, key INTEGER NOT NULL,
     PRIMARY KEY (name, kind, value, key)) STRICT, WITHOUT ROWID;
   CREATE VIRTUAL TABLE words USING fts5(
-    text, content='entries', content_rowid='key', tokenize='unicode61 remove_diacritics 2');`;
+    text, content='entries', content_rowid='key', tokenize='${TOKENIZER}');`;
+
+/** Texts whose words are not in the index of words yet, and texts of entries that are gone, whose words still are. */
+const UNSETTLED = `
+  CREATE TABLE IF NOT EXISTS unworded (key INTEGER PRIMARY KEY) STRICT;
+  CREATE TABLE IF NOT EXISTS gone (key INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;`;
 
 /** A stored entry without its text. */
 export interface Row {
@@ -36,10 +45,11 @@ export interface Row {
   readonly vector: Float32Array;
 }
 
-/** A graph file: the key up to which it has every entry, and its length. */
+/** A graph file: the key up to which it has every entry, its length, and the graph's scale. */
 export interface SavedGraph {
   readonly key: number;
   readonly bytes: number;
+  readonly scale: number;
 }
 
 export interface Written {
@@ -57,6 +67,7 @@ export class Records {
   readonly #conditions = new Map<string, StatementSync>();
   #entries: number;
   #bytes: number;
+  #unsettled: number;
 
   /** Makes the file. */
   static create(file: string, shape: Shape): Records {
@@ -95,16 +106,39 @@ export class Records {
     this.shape = { name: String(facts.get('name')), dimensions: Number(facts.get('dimensions')), metric };
     this.#entries = Number(facts.get('entries'));
     this.#bytes = Number(facts.get('bytes'));
+    db.exec(UNSETTLED);
     this.#statements = statements(db);
+    this.#unsettled = Number(this.#statements.countUnsettled.get()?.count);
   }
 
   get size(): Room {
     return { entries: this.#entries, bytes: this.#bytes };
   }
 
+  /** Number of texts whose words {@link settleWords} must bring up to date. */
+  get unsettled(): number {
+    return this.#unsettled;
+  }
+
+  /** Brings some words up to date: an upsert or a delete leaves them, since they may take much longer than all else. */
+  settleWords(): void {
+    const { nextUnworded, insertWords, deleteUnworded, nextGone, deleteWords, deleteGone } = this.#statements;
+    this.#transaction(() => {
+      for (let left = SETTLED_BYTES; left > 0 && this.#unsettled > 0; this.#unsettled--) {
+        const added = nextUnworded.get();
+        const row = added ?? nextGone.get();
+        if (!row) throw new Error('the texts without words were counted wrongly');
+        const [key, text] = [Number(row.key), String(row.text)];
+        (added ? insertWords : deleteWords).run(key, text);
+        (added ? deleteUnworded : deleteGone).run(key);
+        left -= text.length;
+      }
+    });
+  }
+
   /** Inserts entries, each over an earlier one with its id. All or none. @throws IndexError `limit-exceeded` when `room` has less */
   upsert(entries: readonly Entry[], room: Room): Written {
-    const { insert, insertField, insertWords } = this.#statements;
+    const { insert, insertField, insertUnworded } = this.#statements;
     return this.#transaction(() => {
       const removed = entries.flatMap(({ id }) => this.#delete(id));
       const added = entries.map((entry) => {
@@ -113,7 +147,10 @@ export class Records {
         const { id, vector, text } = entry;
         const key = Number(insert.run(id, bytes, metadata, bytesOf(vector), text).lastInsertRowid);
         for (const [name, value] of entry.metadata) insertField.run(name, kindOf(value), stored(value), key);
-        if (text !== null) insertWords.run(key, text);
+        if (text !== null) {
+          insertUnworded.run(key);
+          this.#unsettled++;
+        }
         this.#count(1, bytes);
         return key;
       });
@@ -122,9 +159,19 @@ export class Records {
     });
   }
 
-  /** Deletes entries by id; an id without an entry is no error. */
-  delete(ids: readonly string[]): Written {
-    return this.#transaction(() => ({ removed: ids.flatMap((id) => this.#delete(id)), added: [] }));
+  /**
+   * Deletes the first of some entries by id, as many as have {@link DELETED_BYTES}, and at least one. An id without an entry is no error. `taken`
+   * is the number of ids that are done.
+   */
+  delete(ids: readonly string[]): Pick<Written, 'removed'> & { readonly taken: number } {
+    return this.#transaction(() => {
+      const removed: number[] = [];
+      const least = this.#bytes - DELETED_BYTES;
+      let taken = 0;
+      for (let id = ids[0]; id !== undefined && this.#bytes > least; id = ids[++taken])
+        removed.push(...this.#delete(id));
+      return { removed, taken };
+    });
   }
 
   row(key: number): Row | null {
@@ -184,7 +231,7 @@ export class Records {
     return Number(this.#statements.keyWithWord.get(word, newer)?.key ?? 0);
   }
 
-  /** Entries behind the key `after` whose texts fulfil the expression, by BM25. SQLite has sorted them when the first one comes. */
+  /** Entries behind the key `after` whose texts fulfil the expression, with their BM25, in no order: sorting would be one long piece of work. */
   *withWords(expression: string, after: number): Generator<Ranked, void, void> {
     // A statement has one cursor, and several queries may read at once.
     const statement = this.#db.prepare(WITH_WORDS);
@@ -196,13 +243,16 @@ export class Records {
   get graph(): SavedGraph | null {
     const key = this.#statements.fact.get('graphKey')?.value;
     const bytes = this.#statements.fact.get('graphBytes')?.value;
-    return key === undefined || bytes === undefined ? null : { key: Number(key), bytes: Number(bytes) };
+    const scale = this.#statements.fact.get('graphScale')?.value ?? 1;
+    if (key === undefined || bytes === undefined) return null;
+    return { key: Number(key), bytes: Number(bytes), scale: Number(scale) };
   }
 
-  setGraph({ key, bytes }: SavedGraph): void {
+  setGraph({ key, bytes, scale }: SavedGraph): void {
     this.#transaction(() => {
       this.#statements.setFact.run('graphKey', key);
       this.#statements.setFact.run('graphBytes', bytes);
+      this.#statements.setFact.run('graphScale', scale);
     });
   }
 
@@ -211,14 +261,18 @@ export class Records {
   }
 
   #delete(id: string): number[] {
-    const { find, deleteEntry, deleteField, deleteWords } = this.#statements;
+    const { find, deleteEntry, deleteField, deleteUnworded, insertGone } = this.#statements;
     const row = find.get(id);
     if (!row) return [];
     const key = Number(row.key);
     for (const [name, value] of JSON.parse(String(row.metadata)) as Metadata) {
       deleteField.run(name, kindOf(value), stored(value), key);
     }
-    if (typeof row.text === 'string') deleteWords.run(key, row.text);
+    if (typeof row.text === 'string') {
+      const hasWords = deleteUnworded.run(key).changes === 0;
+      if (hasWords) insertGone.run(key, row.text);
+      this.#unsettled += hasWords ? 1 : -1;
+    }
     deleteEntry.run(key);
     this.#count(-1, -Number(row.bytes));
     return [key];
@@ -236,7 +290,7 @@ export class Records {
   }
 
   #transaction<T>(work: () => T): T {
-    const before = this.size;
+    const [before, unsettled] = [this.size, this.#unsettled];
     this.#db.exec('BEGIN IMMEDIATE');
     try {
       const result = work();
@@ -246,7 +300,7 @@ export class Records {
       return result;
     } catch (error) {
       if (this.#db.isTransaction) this.#db.exec('ROLLBACK');
-      [this.#entries, this.#bytes] = [before.entries, before.bytes];
+      [this.#entries, this.#bytes, this.#unsettled] = [before.entries, before.bytes, unsettled];
       throw error;
     }
   }
@@ -261,8 +315,7 @@ export class Records {
   }
 }
 
-const WITH_WORDS =
-  'SELECT rowid AS key, bm25(words) AS score FROM words WHERE words MATCH ? AND rowid > ? ORDER BY score, rowid';
+const WITH_WORDS = 'SELECT rowid AS key, bm25(words) AS score FROM words WHERE words MATCH ? AND rowid > ?';
 
 const OPERATORS: Readonly<Partial<Record<Condition['comparison'], string>>> = {
   less: '<',
@@ -292,6 +345,13 @@ function statements(db: DatabaseSync) {
     deleteEntry: db.prepare('DELETE FROM entries WHERE key = ?'),
     deleteField: db.prepare('DELETE FROM fields WHERE name = ? AND kind = ? AND value = ? AND key = ?'),
     deleteWords: db.prepare("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"),
+    insertUnworded: db.prepare('INSERT INTO unworded VALUES (?)'),
+    deleteUnworded: db.prepare('DELETE FROM unworded WHERE key = ?'),
+    nextUnworded: db.prepare('SELECT key, text FROM entries WHERE key = (SELECT min(key) FROM unworded)'),
+    insertGone: db.prepare('INSERT INTO gone VALUES (?, ?)'),
+    deleteGone: db.prepare('DELETE FROM gone WHERE key = ?'),
+    nextGone: db.prepare('SELECT key, text FROM gone ORDER BY key LIMIT 1'),
+    countUnsettled: db.prepare('SELECT (SELECT count(*) FROM unworded) + (SELECT count(*) FROM gone) AS count'),
     row: db.prepare('SELECT key, id, metadata, vector FROM entries WHERE key = ?'),
     vector: db.prepare('SELECT vector FROM entries WHERE key = ?'),
     content: db.prepare('SELECT id, metadata, text FROM entries WHERE key = ?'),

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { IndexError } from '../protocol/errors.ts';
 import type { Entry } from '../protocol/types.ts';
@@ -78,6 +80,59 @@ test('vectors of any length have their neighbours by cosine, though the graph ro
   }
 });
 
+test('vectors of any length have their neighbours by the other metrics, too, also after a restart', async () => {
+  const [dimensions, count] = [8, 400];
+  for (const metric of ['dot-product', 'euclidean'] as const) {
+    for (const [first, scale] of [
+      [1e-9, 1e-9],
+      [1e-5, 1e-5],
+      [3000, 3000],
+      [1e-9, 3000],
+    ] as const) {
+      using folder = temporaryFolder();
+      const random = randomFrom(4);
+      const vectors = Array.from({ length: count }, (_, i) =>
+        randomVector(dimensions, random).map((value) => value * (i < 20 ? first : scale)),
+      );
+      const nearness = (one: Float32Array, other: Float32Array) =>
+        one.reduce((sum, value, i) => {
+          const own = other[i] ?? 0;
+          return sum + (metric === 'euclidean' ? -((value - own) ** 2) : value * own);
+        }, 0);
+      const found = (index: VectorIndex) => {
+        let right = 0;
+        for (let asked = 0; asked < 10; asked++) {
+          const length = metric === 'euclidean' ? scale : 1;
+          const vector = randomVector(dimensions, randomFrom(asked)).map((value) => value * length);
+          const nearest = vectors
+            .map((own, i) => ({ id: `${i}`, score: nearness(vector, own) }))
+            .sort((a, b) => b.score - a.score)
+            .slice(0, 5);
+          const ids = finish(index.query({ vector, text: null, filter: [], limit: 5 })).map(({ id }) => id);
+          right += nearest.filter(({ id }) => ids.includes(id)).length;
+        }
+        return right / 50;
+      };
+      const name = `${metric}, ${first} and ${scale}`;
+      const index = VectorIndex.create(folder.path, { name: 'one', dimensions, metric }, SIZES);
+      for (let at = 0; at < count; at += 100) {
+        const entries = vectors.slice(at, at + 100).map((vector, i) => ({ ...entry(`${at + i}`, []), vector }));
+        finish(index.upsert(entries, ROOM));
+      }
+      assert.ok(found(index) > 0.9, name);
+      if (index.needsRebuild) finish(index.rebuild());
+      assert.equal(index.needsRebuild, false, name);
+      assert.ok(found(index) > 0.9, name);
+      await index.save();
+      index.close();
+      const opened = finish(VectorIndex.open(folder.path, SIZES));
+      assert.ok(opened && opened.tailSize <= SIZES.tail && !opened.needsRebuild, name);
+      assert.ok(found(opened) > 0.9, name);
+      opened.close();
+    }
+  }
+});
+
 test('a query by vector and text joins both rankings; a text with operators is plain words', () => {
   using folder = temporaryFolder();
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
@@ -118,6 +173,83 @@ test('rare words of a query decide; a word that most entries have finds the newe
   assert.deepEqual(ids('the fox 7 unknown'), ['e0', 'e10', 'e15', 'e5', 'e7']);
   assert.deepEqual(ids('The'), ['e14', 'e15', 'e16', 'e17', 'e18', 'e19']);
   index.close();
+});
+
+test('texts are stored, ranked and deleted in pieces, between which others write', () => {
+  using folder = temporaryFolder();
+  const sizes = { ...SIZES, worded: 1000 };
+  const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' }, sizes);
+  const text = (i: number) => `fox ${'den '.repeat(i % 50)}${i}`.padEnd(4000, ' x');
+  const all = Array.from({ length: 200 }, (_, i) => entry(`e${i}`, [1, i], text(i)));
+  const piecesOf = <T>(work: Pieces<T>, between: (piece: number) => void): { pieces: number; value: T } => {
+    for (let pieces = 1; ; pieces++) {
+      const { done, value } = work.next();
+      if (done) return { pieces, value: value as T };
+      between(pieces);
+    }
+  };
+  const stored = piecesOf(index.upsert(all, ROOM), () => assert.equal(index.stats.entries, 200));
+  assert.ok(stored.pieces >= 10, `${stored.pieces} pieces`);
+  const query = { vector: null, text: 'fox', filter: [], limit: 250 };
+  const expected = finish(index.query(query)).map(({ id }) => id);
+  assert.equal(expected.length, 200);
+  const none = () => ({ entries: 0, bytes: 0 });
+  const ranked = piecesOf(index.query(query), (piece) => {
+    finish(index.upsert([entry(`later${piece}`, [1, 1], text(piece))], ROOM));
+    assert.throws(() => finish(index.upsert([entry('e0', [0, 1])], none)), IndexError);
+    if (piece < 9) finish(index.delete([`e${piece}`]));
+  });
+  const best = piecesOf(index.query({ ...query, limit: 1 }), () => undefined);
+  assert.ok(best.pieces >= 200 / 8, `${best.pieces} pieces`);
+  const found = new Set(ranked.value.map(({ id }) => id));
+  for (const id of expected) assert.equal(found.has(id), !/^e[1-8]$/.test(id), id);
+  const ids = Array.from({ length: 200 }, (_, i) => `e${i}`);
+  const before = index.stats.entries;
+  const deleted = piecesOf(index.delete(['unknown', ...ids]), () => finish(index.query({ ...query, limit: 1 })));
+  assert.ok(deleted.pieces >= 5, `${deleted.pieces} pieces`);
+  assert.equal(index.stats.entries, before - deleted.value);
+  assert.ok(finish(index.query(query)).every(({ id }) => id.startsWith('later')));
+  index.close();
+});
+
+test('the words of a write that ended early come later, also after the index was opened again', () => {
+  using folder = temporaryFolder();
+  let index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
+  const texts = (word: string) =>
+    Array.from({ length: 60 }, (_, i) => entry(`e${i}`, [1, i], `${word} ${i} `.padEnd(4000, 'x ')));
+  const cutOff = (work: Pieces<unknown>, pieces: number) => {
+    for (let i = 0; i < pieces; i++) assert.equal(work.next().done, false);
+    work.return(undefined);
+    assert.ok(index.hasExcess);
+  };
+  const found = (word: string) => finish(index.query({ vector: null, text: word, filter: [], limit: 100 })).length;
+  const reopened = () => {
+    index.close();
+    index = finish(VectorIndex.open(folder.path))!;
+    assert.ok(index.hasExcess);
+    finish(index.absorbExcess());
+    assert.ok(!index.hasExcess);
+  };
+  cutOff(index.upsert(texts('fox'), ROOM), 2);
+  assert.equal(index.stats.entries, 60);
+  reopened();
+  assert.equal(found('fox'), 60);
+  // Some of the words are replaced before they are there.
+  cutOff(index.upsert(texts('sea'), ROOM), 1);
+  cutOff(index.upsert(texts('den'), ROOM), 3);
+  assert.deepEqual([found('fox'), found('sea')], [0, 0]);
+  reopened();
+  assert.deepEqual([found('fox'), found('sea'), found('den')], [0, 0, 60]);
+  cutOff(index.delete(['e0', 'e1']), 1);
+  reopened();
+  assert.equal(found('den'), 58);
+  index.close();
+  // The index of words has nothing of what is gone.
+  using db = new DatabaseSync(path.join(folder.path, 'records.db'));
+  const counts = ['fox', 'sea', 'den'].map((word) =>
+    Number(db.prepare('SELECT count(*) AS count FROM words WHERE words MATCH ?').get(word)?.count),
+  );
+  assert.deepEqual(counts, [0, 0, 58]);
 });
 
 test('a write that the room does not allow leaves nothing behind', () => {

@@ -6,46 +6,31 @@ import { MAX_ANSWER_BYTES } from '../protocol/messages.ts';
 import type { Condition, Entry, IndexStats, Match, Query, Shape } from '../protocol/types.ts';
 import { isPositive, matches } from './filter.ts';
 import { byScore, fuse, type Ranked } from './fusion.ts';
-import { Graph } from './graph.ts';
+import { Graph, longestOf, scaleFor } from './graph.ts';
 import { finished, once, type Pieces } from './pieces.ts';
 import { Records, type Row, type SavedGraph } from './records.ts';
 import type { Room } from './room.ts';
-import { similarity } from './similarity.ts';
+import { norm, similarity } from './similarity.ts';
+import {
+  CANDIDATES,
+  CROWDED_LEAST,
+  CROWDED_PART,
+  CROWDED_TAILS,
+  CROWDED_WORDS,
+  FUSED_RANKS,
+  LEAST_CANDIDATES,
+  LEAST_FUSED,
+  ROWS_AT_ONCE,
+  SAVED_LEAST,
+  SAVED_PART,
+  SIZES,
+  type Sizes,
+  STALE_LEAST,
+  STALE_PART,
+  WORDED_AT_ONCE,
+} from './sizes.ts';
 import { Tail } from './tail.ts';
 import { type Counted, chosenWords, wordsOf } from './words.ts';
-
-/** Sizes at which an index changes its ways; tests make them small. */
-export interface Sizes {
-  /** Vectors that are compared one by one before the graph takes them. */
-  readonly tail: number;
-  /** Entries that a filter may leave for all of them to be compared. */
-  readonly exact: number;
-  /** Widest search of the graph for a filter; then all entries are compared. */
-  readonly width: number;
-  /** Entries with the words of a query that are ranked; SQLite takes about a microsecond for each, in one piece. */
-  readonly worded: number;
-}
-
-export const SIZES: Sizes = { tail: 256, exact: 1000, width: 1024, worded: 50_000 };
-
-/** Rows between two turns of other tenants. A row takes about 5 µs, an addition to the graph about 0.5 ms. */
-const ROWS_AT_ONCE = 64;
-/** Candidates compared again with their whole vectors, per match; the graph rounds them. */
-const CANDIDATES = 2;
-const LEAST_CANDIDATES = 16;
-/** Of a query by vector and text, the ranks that each list contributes. */
-const FUSED_RANKS = 4;
-const LEAST_FUSED = 64;
-/** The graph is written again after this part of it, and at least so many vectors, are new. */
-const SAVED_PART = 0.1;
-const SAVED_LEAST = 1000;
-/** The graph is made again when this part of it, and at least so many keys, are of deleted entries. */
-const STALE_PART = 0.25;
-const STALE_LEAST = 1000;
-/** From this part on, additions wait until the graph was made again. */
-const CROWDED_PART = 0.5;
-const CROWDED_LEAST = 2 * STALE_LEAST;
-const CROWDED_TAILS = 8;
 
 const RECORDS = 'records.db';
 const graphFile = (key: number): string => `graph-${key}.usearch`;
@@ -130,27 +115,38 @@ export class VectorIndex {
     yield* this.absorbExcess();
   }
 
-  /** True when an upsert ended before its excess was in the graph, or the tail was long when the index opened. */
+  /** True when a write ended before its words and its excess were in their indexes, or these were left when the index opened. */
   get hasExcess(): boolean {
-    return this.#tail.size > this.#sizes.tail;
+    return this.#records.unsettled > 0 || this.#tail.size > this.#sizes.tail;
   }
 
-  /** Moves the oldest entries of a long tail into the graph. */
+  /** Brings words up to date, and moves the oldest entries of a long tail into the graph. */
   *absorbExcess(): Pieces<void> {
     this.#checkOpen();
-    while (this.hasExcess) {
+    while (this.#records.unsettled > 0) {
+      this.#records.settleWords();
+      yield* this.#pause();
+    }
+    while (this.#tail.size > this.#sizes.tail) {
       this.#absorb();
       yield* this.#pause();
     }
   }
 
-  /** Deletes entries; returns how many there were. */
+  /** Deletes entries; returns how many there were. A call that ends early has deleted the first ones. */
   *delete(ids: readonly string[]): Pieces<number> {
     this.#checkOpen();
-    const { removed } = this.#records.delete(ids);
-    for (const key of removed) this.#tail.delete(key);
+    let count = 0;
+    for (let at = 0; at < ids.length; ) {
+      if (at > 0) yield* this.#pause();
+      const { removed, taken } = this.#records.delete(ids.slice(at));
+      for (const key of removed) this.#tail.delete(key);
+      count += removed.length;
+      at += taken;
+    }
     yield;
-    return removed.length;
+    if (count > 0) yield* this.absorbExcess();
+    return count;
   }
 
   /** The best matches, the best one first. */
@@ -186,18 +182,20 @@ export class VectorIndex {
 
   /** True when additions must wait for maintenance, or the graph or the tail would grow without bound. */
   get isCrowded(): boolean {
-    if (this.#tail.size > CROWDED_TAILS * this.#sizes.tail) return true;
+    if (this.#tail.size > CROWDED_TAILS * this.#sizes.tail || this.#records.unsettled > CROWDED_WORDS) return true;
     return this.#stale > Math.max(CROWDED_LEAST, CROWDED_PART * this.#graph.size);
   }
 
   /** Makes the graph again from the entries. Queries use the old one meanwhile. */
   *rebuild(): Pieces<void> {
     this.#checkOpen();
-    const graph = this.#newGraph();
+    const graph = this.#newGraph(scaleFor(yield* longestOf(this.#records)));
     for (let last = 0; ; ) {
       const rows = this.#records.after(last, ROWS_AT_ONCE).filter(({ key }) => key <= this.#upTo);
       if (rows.length === 0) break;
       for (const { key, vector } of rows) {
+        // A longer vector may have come meanwhile: the graph is due to be made again.
+        if (!graph.fits(vector)) return;
         graph.add(key, vector);
         last = key;
         yield;
@@ -215,8 +213,9 @@ export class VectorIndex {
 
   /** Writes the graph to its file, unless it is there or lacks entries. `run` executes the parts that keep the thread busy. */
   async save(run: <T>(work: Pieces<T>) => Promise<T> = finished): Promise<void> {
-    const upTo = await run(once(() => this.#write()));
-    if (upTo === null) return;
+    const written = await run(once(() => this.#write()));
+    if (written === null) return;
+    const { upTo } = written;
     const file = path.join(this.#directory, graphFile(upTo));
     const handle = await open(`${file}.new`, 'r+');
     try {
@@ -228,7 +227,7 @@ export class VectorIndex {
     const isNoted = await run(
       once(() => {
         if (this.#closed) return false;
-        this.#records.setGraph({ key: upTo, bytes: statSync(file).size });
+        this.#records.setGraph({ key: upTo, bytes: statSync(file).size, scale: written.scale });
         this.#savedUpTo = upTo;
         return true;
       }),
@@ -236,12 +235,12 @@ export class VectorIndex {
     if (isNoted) await this.#removeOldGraphs(graphFile(upTo));
   }
 
-  /** Writes the graph; returns its last key, or null when there is nothing to write. */
-  #write(): number | null {
+  /** Writes the graph; returns its last key and its scale, or null when there is nothing to write. */
+  #write(): { readonly upTo: number; readonly scale: number } | null {
     const upTo = this.#upTo;
     if (!this.#isWhole || this.#closed || upTo === this.#savedUpTo || this.#graph.size === 0) return null;
     this.#graph.save(path.join(this.#directory, `${graphFile(upTo)}.new`));
-    return upTo;
+    return { upTo, scale: this.#graph.scale };
   }
 
   get isClosed(): boolean {
@@ -265,8 +264,8 @@ export class VectorIndex {
     return this.#graph.size - (this.#records.size.entries - this.#tail.size);
   }
 
-  #newGraph(): Graph {
-    return new Graph(this.shape.dimensions, this.shape.metric);
+  #newGraph(scale = 1): Graph {
+    return new Graph(this.shape.dimensions, this.shape.metric, scale);
   }
 
   *#load(): Pieces<void> {
@@ -288,10 +287,11 @@ export class VectorIndex {
   }
 
   /** Reads the graph's file; returns false when it is missing or damaged: the graph can be made again. */
-  #loadGraph({ key, bytes }: SavedGraph): boolean {
+  #loadGraph({ key, bytes, scale }: SavedGraph): boolean {
     const file = path.join(this.#directory, graphFile(key));
     if (statSync(file, { throwIfNoEntry: false })?.size !== bytes) return false;
     try {
+      this.#graph = this.#newGraph(scale);
       this.#graph.load(file);
       return true;
     } catch {
@@ -303,8 +303,11 @@ export class VectorIndex {
   #absorb(): void {
     const oldest = this.#tail.take();
     if (!oldest) return;
-    this.#graph.add(oldest.key, oldest.vector);
+    if (this.#graph.size === 0) this.#graph = this.#newGraph(scaleFor(norm(oldest.vector)));
     this.#upTo = oldest.key;
+    if (this.#graph.fits(oldest.vector)) this.#graph.add(oldest.key, oldest.vector);
+    // The graph was scaled to far shorter vectors, and is due to be made again.
+    else this.#isWhole = false;
   }
 
   *#nearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
@@ -412,7 +415,12 @@ export class VectorIndex {
     if (first === undefined) return [];
     // Of the entries with a word that most have, the newest ones count.
     const after = words.length === 1 ? this.#records.keyWithWord(first, most) : 0;
-    return yield* this.#filtered(this.#records.withWords(words.join(' OR '), after), filter, limit);
+    const ranked: Ranked[] = [];
+    for (const one of this.#records.withWords(words.join(' OR '), after)) {
+      ranked.push(one);
+      if (ranked.length % WORDED_AT_ONCE === 0) yield* this.#pause();
+    }
+    return yield* this.#filtered(ranked.sort(byScore), filter, limit);
   }
 
   #ranked(vector: Float32Array, { key, vector: own }: Row): Ranked {
