@@ -321,12 +321,19 @@ describe('passes', () => {
       [async (graph) => graph, 'a promise'],
       [({ nodes }) => nodes, 'a list'],
       [(graph) => ({ ...graph, nodes: graph.nodes.map(({ id }) => ({ id })) }), 'object'],
+      [(graph) => ({ ...graph, nodes: graph.nodes.map((node) => ({ ...node, inputs: { text: null } })) }), 'object'],
+      [(graph) => ({ ...graph, nodes: graph.nodes.map((node) => ({ ...node, when: [null] })) }), 'object'],
+      [(graph) => ({ ...graph, nodes: Object.assign([], { 1: graph.nodes[0] }) }), 'object'],
+      [(graph) => ({ ...graph, outputs: { ...graph.outputs, more: { list: [null] } } }), 'object'],
     ];
     for (const [apply, shown] of wrong) {
       const pass = { name: 'mine', apply: apply as Pass['apply'] };
       const text = new RegExp(`The pass "mine" must return a graph: .* It returned ${shown}\\.`);
       assert.throws(() => optimise(rag(), [pass, dependencyPruning]), text);
     }
+    const loses: Pass = { name: 'loses', apply: (graph) => ({ ...graph, outputs: {} }) };
+    const lost = /The pass "loses" must keep the results of "rag": answer. Its graph gives: none\./;
+    assert.throws(() => optimise(rag(), [loses, dependencyPruning]), lost);
   });
 
   it('take a time that grows with the graph', () => {

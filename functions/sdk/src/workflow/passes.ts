@@ -154,7 +154,7 @@ export function optimise(graph: Graph, passes: readonly Pass[] = PASSES): Graph 
 
 function applied(pass: Pass, graph: Graph): Graph {
   const made = pass.apply(graph);
-  if (!PASSES.includes(pass)) checkGraph(made, pass.name);
+  if (!PASSES.includes(pass)) checkGraph(made, graph, pass.name);
   return made;
 }
 

@@ -53,20 +53,34 @@ export function validate(graph: Graph): void {
   if (cycle.length > 0) fail(graph, `Nodes wait for each other: ${[...cycle, cycle[0]].join(' → ')}.`);
 }
 
-/** Throws when a user's pass has returned something other than a graph. */
-export function checkGraph(made: unknown, pass: string): void {
+/** Throws when a user's pass has returned something other than a graph with the results of the one that it got. */
+export function checkGraph(made: unknown, before: Graph, pass: string): void {
   const { name, nodes, outputs }: Partial<Graph> = isObject(made) ? made : {};
-  if (typeof name === 'string' && Array.isArray(nodes) && nodes.every(isNode) && isObject(outputs)) return;
-  throw new InferletError(
-    'invalid-argument',
-    `The pass "${pass}" must return a graph: a name, nodes with all their members, and outputs. It returned ${shown(made)}.`,
-  );
+  const areNodes = Array.isArray(nodes) && Array.from(nodes).every(isNode);
+  if (typeof name !== 'string' || !areNodes || !isObject(outputs) || !Object.values(outputs).every(isInput)) {
+    throw new InferletError(
+      'invalid-argument',
+      `The pass "${pass}" must return a graph: a name, nodes with all their members, and outputs. It returned ${shown(made)}.`,
+    );
+  }
+  const [own, wanted] = [outputs, before.outputs].map((results) => Object.keys(results).sort().join(', '));
+  if (own === wanted) return;
+  const text = `The pass "${pass}" must keep the results of "${before.name}": ${wanted || 'none'}. Its graph gives: ${own || 'none'}.`;
+  throw new InferletError('invalid-argument', text);
+}
+
+function isInput(input: unknown): boolean {
+  if (!isObject(input)) return false;
+  const { from, list }: { readonly from?: unknown; readonly list?: unknown } = input;
+  if ('from' in input) return isObject(from);
+  return 'list' in input ? Array.isArray(list) && Array.from(list).every(isInput) : 'value' in input;
 }
 
 function isNode(node: unknown): boolean {
   const { id, operation, inputs, outputs, after, when }: Partial<Node> = isObject(node) ? node : {};
   const areObjects = [operation, inputs, outputs].every(isObject);
-  return typeof id === 'string' && areObjects && Array.isArray(after) && Array.isArray(when);
+  if (typeof id !== 'string' || !areObjects || !Array.isArray(after) || !Array.isArray(when)) return false;
+  return Object.values(inputs as object).every(isInput) && Array.from(when).every((guard) => isObject(guard?.test));
 }
 
 /** Throws when a value is not of its declared type: functions of users make some values. */
