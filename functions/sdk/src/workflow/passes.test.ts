@@ -89,6 +89,28 @@ describe('passes', () => {
     }
   });
 
+  it('send the client one text after another, also from within loops', async () => {
+    const g = new Builder('piped');
+    const outside = g.generate('Before', { pipe: true });
+    const first = g.component('first', () => g.generate('One', { pipe: true }));
+    g.component('quiet', () => g.generate('Two'));
+    g.component('rounds', () =>
+      g.loop({ text: first }, 2, (inner, { text }) => {
+        const next = inner.generate(prompt`${text}`, { pipe: true });
+        return { text: next, done: inner.call('done', { next }, 'flag', () => false) };
+      }),
+    );
+    g.component('last', () => g.generate('Three', { pipe: true }));
+    g.call('end', { outside, first }, 'text', () => 'end');
+    const after = new Map(optimise(g.graph({})).nodes.map((each) => [each.id, each.after]));
+    assert.deepEqual(after.get('first/decoding'), []);
+    assert.deepEqual(after.get('quiet/decoding'), []);
+    assert.deepEqual(after.get('rounds/loop'), ['first']);
+    assert.deepEqual(after.get('last/decoding'), ['first', 'rounds']);
+    assert.deepEqual(after.get('last/prefilling'), []);
+    await execute(optimise(g.graph({})), { engine: new TextEngine() });
+  });
+
   it('hand items on as they complete, and split what treats them one by one', async () => {
     const graph = decodingPipelining.apply(rag({ batch: 1 }));
     assert.deepEqual(

@@ -13,12 +13,29 @@ export interface Pass {
   apply(graph: Graph): Graph;
 }
 
-/** Lets a node start when its values exist, whichever modules come before its own. `ordered` components keep their place. */
+/**
+ * Lets a node start when its values exist, whichever modules come before its own. `ordered` components keep their place, and so do texts that
+ * the client reads while they are generated: at once, they would mix.
+ */
 export const dependencyPruning: Pass = {
   name: 'dependency-pruning',
-  apply: (graph) =>
-    mapNodes(graph, (node) => (node.after.length === 0 || node.ordered ? node : { ...node, after: [] })),
+  apply(graph) {
+    const piping = new Set<string>();
+    return mapNodes(graph, (node) => {
+      const isPiped = pipes(node);
+      const before = isPiped ? [...piping].filter((module) => module !== node.module) : [];
+      // Nodes outside of components may come at any time.
+      if (isPiped && node.module !== graph.name) piping.add(node.module);
+      return node.after.length === 0 || node.ordered ? node : { ...node, after: before };
+    });
+  },
 };
+
+/** True for a node that sends the client a text. */
+const pipes = ({ operation }: Node): boolean =>
+  operation.kind === 'loop'
+    ? operation.body.nodes.some(pipes)
+    : operation.kind === 'decoding' && operation.pipe === true;
 
 /**
  * Runs what reads the sentences or lines of a text as soon as they are complete: the generation hands them on early, and nodes that treat
