@@ -36,7 +36,7 @@ export async function runComponentStage(
 ): Promise<ComponentStageResult> {
   const started = performance.now();
   const source = await findSource(input);
-  if (isNative(source.entry)) return runNativeStage(source, output);
+  if (isNative(source.entry)) return runNativeStage(source, output, store);
   const bundled = await bundle(source);
   const bundleMs = Math.round(performance.now() - started);
   const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);

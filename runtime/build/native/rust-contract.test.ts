@@ -10,6 +10,7 @@ import { world } from '#wit/generated/world.ts';
 import { compileWorld } from '../../lowering/compile.ts';
 import { instantiate } from '../../lowering/instance.ts';
 import { SliceRunner } from '../../lowering/slice-runner.ts';
+import { TEST_COMPONENTS } from '../../testing/cache.ts';
 import { testArtifact, testProgram } from '../../testing/components.ts';
 import { recordingHost, SHAPES, sample, show } from '../../testing/recording-host.ts';
 import { compileRust } from './rustc.ts';
@@ -24,7 +25,7 @@ after(() => rm(root, { recursive: true, force: true }));
 async function compile(text: string): Promise<Uint8Array> {
   const entry = join(root, 'main.rs');
   await writeFile(entry, text);
-  return (await compileRust({ directory: root, entry }, root)).module;
+  return (await compileRust({ directory: root, entry }, root, TEST_COMPONENTS)).module;
 }
 
 async function run(module: Uint8Array, input: string) {

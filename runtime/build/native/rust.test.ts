@@ -17,7 +17,7 @@ import { buildComponent } from '../component/build.ts';
 import { runComponentStage } from '../component/stage.ts';
 import { type BuildFailure, failureFrom } from '../outcome.ts';
 import { prebuiltModule } from './prebuilt.ts';
-import { compileRust } from './rustc.ts';
+import { compileRust, findRustc } from './rustc.ts';
 import { wrapModule } from './wrap.ts';
 
 const MAIN = fileURLToPath(new URL('../main.ts', import.meta.url));
@@ -25,10 +25,36 @@ const EXAMPLE = fileURLToPath(new URL('../../../functions/rust-completion', impo
 const skip = await noRustc();
 
 let root = '';
+/** The folder of compiled components, which builds may write. */
+let store = '';
+const { PATH } = process.env;
 before(async () => {
   root = await mkdtemp(join(tmpdir(), 'pie-rust-'));
+  store = join(root, 'store');
+  if (skip === false) await recordCompilers();
 });
-after(() => rm(root, { recursive: true, force: true }));
+after(async () => {
+  process.env.PATH = PATH;
+  await rm(root, { recursive: true, force: true });
+});
+
+/** Puts a program before rustc that notes each call in `store/calls`, and answers with `store/version` for its version once that is there. */
+async function recordCompilers(): Promise<void> {
+  const folder = join(root, 'bin');
+  await mkdir(folder);
+  await mkdir(store);
+  const script = `#!/bin/sh
+echo "$*" >> ${store}/calls
+if [ "$1" = --version ] && [ -e ${store}/version ]; then exec cat ${store}/version; fi
+exec ${await findRustc()} "$@"
+`;
+  await writeFile(join(folder, 'rustc'), script, { mode: 0o755 });
+  process.env.PATH = `${folder}:${PATH}`;
+}
+
+/** Number of times that the crate `pie` was compiled. */
+const cratesCompiled = async (): Promise<number> =>
+  (await readFile(join(store, 'calls'), 'utf8')).split('\n').filter((call) => call.includes('--crate-name=pie')).length;
 
 async function project(name: string, text: string, more: Readonly<Record<string, string>> = {}): Promise<string> {
   const directory = join(root, name);
@@ -69,7 +95,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
       pie::inferlet!(run);`,
       { 'part.rs': 'pub const SAID: &str = "enough";' },
     );
-    const outcome = await buildComponent(directory, { store: join(root, 'store') });
+    const outcome = await buildComponent(directory, { store });
     assert.ok(outcome.ok, outcome.ok ? '' : outcome.message);
     assert.deepEqual([...outcome.files].sort(), ['main.rs', 'part.rs']);
     assert.ok(outcome.component.length < 200_000, `${outcome.component.length} bytes`);
@@ -106,7 +132,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
 
   it('is refused with the place of its errors', async () => {
     const refused = async (text: string): Promise<BuildFailure> => {
-      const outcome = await runComponentStage(await project('wrong', text), join(root, 'out.wasm'), undefined).catch(
+      const outcome = await runComponentStage(await project('wrong', text), join(root, 'out.wasm'), store).catch(
         failureFrom,
       );
       assert.ok(!outcome.ok, 'the build should have failed');
@@ -121,6 +147,18 @@ describe('a folder whose main is a Rust file', { skip }, () => {
     assert.match(argument.message, /main\.rs:4:\d+: .*Input/);
     assert.match((await refused('use serde::Serialize;')).hint, /the crate pie; put other code into modules/);
     assert.match((await refused('')).hint, /pie::inferlet!\(run\)/);
+  });
+
+  it('finds the compiled crate of earlier builds with the same compiler', async () => {
+    const build = async () =>
+      runComponentStage(await project('fails', '!'), join(root, 'out.wasm'), store).catch(failureFrom);
+    await build();
+    const before = await cratesCompiled();
+    await build();
+    assert.deepEqual([before, await cratesCompiled()], [1, 1]);
+    await writeFile(join(store, 'version'), 'rustc of another day');
+    await build();
+    assert.equal(await cratesCompiled(), 2);
   });
 
   it('leaves no files behind after Ctrl-C', async () => {
@@ -234,7 +272,7 @@ describe('a machine without Rust', () => {
     const entry = join(EXAMPLE, 'main.rs');
     const prebuilt = await prebuiltModule(entry);
     assert.ok(prebuilt, 'main.wasm is of another source: see functions/rust-completion/README.md');
-    const { module } = await compileRust({ directory: EXAMPLE, entry }, root);
+    const { module } = await compileRust({ directory: EXAMPLE, entry }, root, store);
     const [first, second] = await Promise.all([prebuilt, module].map(transcript));
     assert.deepEqual(first, second);
     assert.deepEqual(first?.ending, {

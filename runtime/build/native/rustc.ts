@@ -1,8 +1,10 @@
-import { access, constants, readdir, readFile } from 'node:fs/promises';
-import { delimiter, join, normalize, resolve } from 'node:path';
+import { access, constants, readdir, readFile, utimes } from 'node:fs/promises';
+import { delimiter, dirname, join, normalize, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { sha256 } from '../artifact/hash.ts';
 import type { Source } from '../component/source.ts';
 import { BuildError, type Diagnostic } from '../outcome.ts';
+import { publishFile } from '../store.ts';
 import {
   type Compiled,
   inFolder,
@@ -28,6 +30,11 @@ const TARGET = 'wasm32-unknown-unknown';
 const FLAGS = [
   ...['--edition=2021', '--target', TARGET, '--error-format=json', '-Cpanic=abort', '-Copt-level=2'],
   ...['-Ccodegen-units=1', '-Cstrip=symbols'],
+];
+/** The compiled crate contains no path of this clone: other clones use it. */
+const CRATE_FLAGS = [
+  ...[...FLAGS, '--crate-type=rlib', '--crate-name=pie'],
+  ...['--remap-path-prefix', `${dirname(CRATE)}=pie`],
 ];
 
 const INSTALL = `Install Rust with its library for ${TARGET}: \`apt-get install rustc libstd-rust-dev-wasm32 lld\` on Debian and Ubuntu, \`rustup target add ${TARGET}\` where rustup installed Rust.`;
@@ -70,20 +77,15 @@ async function run(rustc: string, args: readonly string[], cwd: string): Promise
  * Compiles a Rust file with its modules, and the crate `pie`, into a core module, with limits on time and memory. No other crates: rustc runs
  * no code of the source, as procedural macros and build scripts of crates would.
  * @param scratch folder for temporary files
+ * @param store folder that keeps the compiled crate for further sources; an unwritable one only costs time
  * @throws {MissingCompilerError} without rustc or the library; BuildError with the faults' places when the source does not compile
  */
-export async function compileRust(source: Source, scratch: string): Promise<Compiled> {
+export async function compileRust(source: Source, scratch: string, store?: string): Promise<Compiled> {
   const input = inputPath(source);
   const rustc = await findRustc();
   return inFolder(scratch, async (directory) => {
     const dependencies = join(directory, 'inferlet.d');
-    const library = join(directory, 'libpie.rlib');
-    const crate = await run(
-      rustc,
-      [...FLAGS, '--crate-type=rlib', '--crate-name=pie', CRATE, '-o', library],
-      directory,
-    );
-    if (crate.code !== 0) throw await failure(crate.errors, directory);
+    const library = await compiledCrate(rustc, directory, store);
     const args = [
       ...FLAGS,
       ...['--crate-type=cdylib', '--crate-name=inferlet', '--extern', `pie=${library}`],
@@ -98,6 +100,32 @@ export async function compileRust(source: Source, scratch: string): Promise<Comp
       .filter((line) => line.startsWith(`${dependencies}:`));
     return { module, files: projectFiles(rule, source.directory) };
   });
+}
+
+/** The file of the compiled crate: that of `store`, or a new one in `directory`. */
+async function compiledCrate(rustc: string, directory: string, store: string | undefined): Promise<string> {
+  const kept = store === undefined ? null : join(store, `libpie-${await crateKey(rustc, directory)}.rlib`);
+  if (kept !== null && (await renewed(kept))) return kept;
+  const library = join(directory, 'libpie.rlib');
+  const { code, errors } = await run(rustc, [...CRATE_FLAGS, CRATE, '-o', library], directory);
+  if (code !== 0) throw await failure(errors, directory);
+  if (kept !== null) await publishFile(kept, await readFile(library)).catch(() => undefined);
+  return library;
+}
+
+/** Hash of all that determines the compiled crate. rustc refuses a crate that another version compiled. */
+async function crateKey(rustc: string, cwd: string): Promise<string> {
+  const [{ output }, crate] = await Promise.all([run(rustc, ['--version', '--verbose'], cwd), readFile(CRATE)]);
+  return sha256(JSON.stringify([output, FLAGS, sha256(crate)]));
+}
+
+/** Renews the age of a kept file, so that cleaning the store leaves it. False when it is missing or of another user. */
+async function renewed(file: string): Promise<boolean> {
+  const now = new Date();
+  return utimes(file, now, now).then(
+    () => true,
+    () => false,
+  );
 }
 
 /** A message of rustc, of which only these members are read. */

@@ -11,7 +11,7 @@ import { prebuiltModule, withSourceNote } from './prebuilt.ts';
 import { compileRust } from './rustc.ts';
 import { wrapModule } from './wrap.ts';
 
-const COMPILERS: Readonly<Record<string, (source: Source, scratch: string) => Promise<Compiled>>> = {
+const COMPILERS: Readonly<Record<string, (source: Source, scratch: string, store?: string) => Promise<Compiled>>> = {
   '.c': compileC,
   '.rs': compileRust,
   '.wasm': readModule,
@@ -21,16 +21,23 @@ const COMPILERS: Readonly<Record<string, (source: Source, scratch: string) => Pr
 export const isNative = (entry: string): boolean => extname(entry) in COMPILERS;
 
 /** Compiles a C or Rust file, or reads a module. @throws BuildError */
-async function compile(source: Source, scratch: string): Promise<Compiled> {
+async function compile(source: Source, scratch: string, store?: string): Promise<Compiled> {
   const compiler = COMPILERS[extname(source.entry)];
-  if (compiler) return compiler(source, scratch);
+  if (compiler) return compiler(source, scratch, store);
   throw new BuildError('build-failed', `${source.entry} is no C or Rust.`, 'Name a .c or .rs file, or a module.');
 }
 
-/** C, Rust or a core module → component. Without a compiler, uses the module beside the source if it was compiled from the same source. Throws BuildError. */
-export async function runNativeStage(source: Source, output: string): Promise<ComponentStageResult> {
+/**
+ * C, Rust or a core module → component. Without a compiler, uses the module beside the source if it was compiled from the same source.
+ * `store` is the folder of compiled components, which also keeps the compiled crate `pie`. Throws BuildError.
+ */
+export async function runNativeStage(
+  source: Source,
+  output: string,
+  store: string | undefined,
+): Promise<ComponentStageResult> {
   const started = performance.now();
-  const { module, files } = await compile(source, dirname(output)).catch(async (error: unknown) => {
+  const { module, files } = await compile(source, dirname(output), store).catch(async (error: unknown) => {
     const prebuilt = error instanceof MissingCompilerError ? await prebuiltModule(source.entry) : null;
     if (!prebuilt) throw error;
     return { module: prebuilt, files: [] };
