@@ -3,6 +3,10 @@ export function runStep(
   node: string,
   args: string[],
   deadline: AbortSignal,
-  /** File that takes its output, by default this process's own. */
-  output?: number | 'inherit',
+  options?: {
+    /** File that takes its output, by default this process's own. */
+    readonly output?: number | 'inherit';
+    /** Whether it yields the cores to other steps. */
+    readonly background?: boolean;
+  },
 ): Promise<{ code: number; unfinished: string[] | null; cpuSeconds: number }>;
