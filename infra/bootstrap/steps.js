@@ -72,8 +72,8 @@ const HURRIED = 'flood|pressure|releases';
 /** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
 export const PLAIN =
   'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|worker';
-/** A file of `test/e2e` that waits for machines most of the time. */
-const WAITING = 'joined-machines';
+/** Files of `test/e2e` that wait for processes and machines most of the time. */
+const WAITING = 'chaos|joined-machines|lifecycle';
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'documents', 'fuzz', 'oracles', 'stored-state', 'telemetry'];
 
@@ -181,7 +181,7 @@ const FOLDERS_OF_THE_WHOLE = {
   title: 'Tests of the whole, by folder',
   minutes: LONGER * 18,
   args: tests(1),
-  files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/${WAITING}.test.ts`],
+  files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/@(${WAITING}).test.ts`],
 };
 
 /**
