@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { formatTail, median, quantile, spread } from './statistics.ts';
+import { formatSpread, formatTail, isEnoughFor, median, quantile, spread } from './statistics.ts';
 
 describe('statistics', () => {
   it('computes quantiles by the nearest rank for values in any order', () => {
@@ -18,6 +18,23 @@ describe('statistics', () => {
     assert.equal(median([10, 1, 2]), 2);
     assert.deepEqual(spread([4, 1, 2, 10]), { median: 3, min: 1, max: 10 });
     assert.ok(Number.isNaN(spread([]).median));
+  });
+
+  it('tells one value, which has no range, from several equal ones', () => {
+    assert.equal(formatSpread(spread([3])), '3.00 (n = 1)');
+    assert.equal(formatSpread(spread([3, 3]), 0), '3 (3–3)');
+  });
+
+  it('has a quantile only for samples in which larger values lie above it', () => {
+    for (const [q, least] of [
+      [0.5, 3],
+      [0.95, 21],
+      [0.99, 101],
+    ] as const) {
+      const upTo = (count: number) => Array.from({ length: count }, (_, i) => i);
+      assert.ok(isEnoughFor(q, least) && quantile(upTo(least), q) < least - 1, `${q}`);
+      assert.ok(!isEnoughFor(q, least - 1), `${q}`);
+    }
   });
 
   it('does not change its input', () => {

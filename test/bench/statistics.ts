@@ -3,15 +3,21 @@ export interface Spread {
   readonly median: number;
   readonly min: number;
   readonly max: number;
+  /** True for a sample of one value, whose noise is unknown. */
+  readonly isSingle?: boolean;
 }
 
 /** Least size of a sample whose 99th percentile is not simply its largest value. */
 export const ENOUGH_FOR_P99 = 101;
 
+/** True when samples of a size have a q-quantile that is not simply their largest value. */
+export const isEnoughFor = (q: number, count: number): boolean => count > Math.round(1 / (1 - q));
+
 /** NaN for an empty sample, like the other functions here. */
 export function spread(values: readonly number[]): Spread {
   if (values.length === 0) return { median: Number.NaN, min: Number.NaN, max: Number.NaN };
-  return { median: median(values), min: Math.min(...values), max: Math.max(...values) };
+  const range = { median: median(values), min: Math.min(...values), max: Math.max(...values) };
+  return values.length === 1 ? { ...range, isSingle: true } : range;
 }
 
 /** The middle value, or the mean of the two middle ones, of values in any order. */
@@ -33,8 +39,16 @@ export const mean = (values: readonly number[]): number =>
 
 export const format = (value: number, digits = 2): string => value.toFixed(digits);
 
-export const formatSpread = ({ median, min, max }: Spread, digits = 2): string =>
-  `${format(median, digits)} (${format(min, digits)}–${format(max, digits)})`;
+/** Median and range, or a value that stands alone. `report/results.ts` reads both. */
+export const formatSpread = ({ median, min, max, isSingle = false }: Spread, digits = 2): string =>
+  `${format(median, digits)} (${isSingle ? SINGLE : `${format(min, digits)}–${format(max, digits)}`})`;
+
+/** In place of a range. */
+export const SINGLE = 'n = 1';
+
+/** What the cells of a table show of so many rounds. */
+export const spreadOver = (rounds: number): string =>
+  rounds === 1 ? 'one round, no spread' : `median (min–max) of ${rounds} rounds`;
 
 /** Median and 99th percentile of times; a sample too small for that percentile shows its largest value and says so. */
 export function formatTail(values: readonly number[], digits = 1): string {

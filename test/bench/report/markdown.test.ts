@@ -26,14 +26,14 @@ const suite = (ratio: string): SuiteRun => ({
 });
 const results = (ratio: string): Results => ({
   ...{ format: 1, startedAt: '2026-11-24T20:00:00Z', seconds: 120, quick: true, repetitions: 5, machine },
-  suites: [suite(ratio), { name: 'soak', outcome: 'not run', reason: 'a quick run leaves it out' }],
+  suites: [suite(ratio), { name: 'soak', outcome: 'not run', reason: 'not done after 15 minutes' }],
 });
 
 describe('report', () => {
   it('has every suite, with the reason of one that did not run, and a picture of the chosen column', () => {
     const { markdown, pictures } = reportOf(results('1.50 (1.40–1.60)'), 'folder/');
     assert.match(markdown, /1 of 2 suites ran; missing: `soak`/);
-    assert.match(markdown, /\*\*Not run\*\*: a quick run leaves it out/);
+    assert.match(markdown, /\*\*Not run\*\*: not done after 15 minutes/);
     assert.match(markdown, /!\[.+: over the client loop\]\(folder\/agents\.svg\)/);
     const html = new Marked().parse(markdown, { async: false });
     assert.equal(html.match(/<tr>/g)?.length, 3);
@@ -50,6 +50,36 @@ describe('report', () => {
     assert.match(markdown, /4 figures of both runs, 1 of them beyond noise/);
     assert.match(markdown, /one run is quick and the other is not/);
     assert.match(markdown, /\| 1\.2 \(1\.1–1\.3\) \| 1\.5 \(1\.4–1\.6\) \| 1\.25 \|/);
+  });
+
+  it('says of one round that it has no spread, and claims no change to be beyond noise', () => {
+    const quick: Results = {
+      ...results('1.50 (n = 1)'),
+      repetitions: 1,
+      suites: [
+        {
+          ...suite('1.50 (n = 1)'),
+          quick: '2 of 9 cases.',
+          rows: [
+            ['react', 'tiny', '8', '300 (n = 1)', '1.50 (n = 1)'],
+            ['react', 'tiny', '32', '900 (n = 1)', '1.20 (n = 1)'],
+          ],
+        },
+      ],
+    };
+    const { markdown, pictures } = reportOf(quick, '', results('1.20 (1.10–1.30)'));
+    assert.match(markdown, /A quick run with one round of 2026-11-24/);
+    assert.match(markdown, /neither that an aim is met nor that it is missed/);
+    assert.match(markdown, /\*\*Quick run\*\*: 2 of 9 cases\./);
+    assert.match(markdown, /\| react \| tiny \| 8 \| 300 \| 1\.50 \|/);
+    assert.match(markdown, /noise: unknown, one round, no spread/);
+    assert.doesNotMatch(markdown, /n = 1|median, the least and the largest/);
+    assert.match(markdown, /4 figures of both runs, 0 of them beyond noise/);
+    assert.match(markdown, /4 of them have one round in a run/);
+    assert.match(markdown, /the quick cases of these suites differ: `agents`/);
+    assert.doesNotMatch(reportOf(quick, '', quick).markdown, /cases of these suites differ/);
+    assert.match(markdown, /\| 1\.2 \(1\.1–1\.3\) \| 1\.5 \| 1\.25 \|/);
+    assert.match(pictures.get('agents.svg') ?? '', /over the client loop: one round, no spread/);
   });
 
   it('says when the machine was busy', () => {

@@ -1,6 +1,15 @@
-import { format, median } from '../statistics.ts';
+import { format, median, SINGLE, spreadOver } from '../statistics.ts';
 import { barChart } from './chart.ts';
-import { changes, figuresOf, labelColumns, noiseOf, type Results, type SuiteRun, spreadIn } from './results.ts';
+import {
+  type Change,
+  changes,
+  figuresOf,
+  labelColumns,
+  noiseOf,
+  type Results,
+  type SuiteRun,
+  spreadIn,
+} from './results.ts';
 
 /** A report and its pictures by file name. */
 export interface Report {
@@ -34,8 +43,12 @@ export function reportOf(results: Results, folder: string, before?: Results): Re
       [
         `## ${suite.name}`,
         `${suite.title}.`,
+        ...(suite.quick === undefined ? [] : [`**Quick run**: ${suite.quick}`]),
         ...(picture === undefined ? [] : [`![${picture.told}](${folder}${suite.name}.svg)`]),
-        table(suite.header, suite.rows),
+        table(
+          suite.header,
+          suite.rows.map((cells) => cells.map(withoutMark)),
+        ),
         suite.notes.map((note) => `- ${note}`).join('\n'),
         conditions(suite, results),
       ].join('\n\n'),
@@ -48,22 +61,29 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
   const { cpu, cores, memoryGib, kernel, node, commit } = machine;
   const ran = suites.filter(({ outcome }) => outcome === 'ran').length;
   const missing = suites.filter(({ outcome }) => outcome !== 'ran').map(({ name }) => `\`${name}\``);
+  const rounds = repetitions === 1 ? 'one round' : `${repetitions} rounds`;
   const lines = [
-    `${quick ? 'A quick run' : `A run with ${repetitions} repetitions`} of ${startedAt.slice(0, 10)} at ${startedAt.slice(11, 16)} UTC, ${format(seconds / 60, 0)} minutes, commit \`${commit}\`.`,
+    `A ${quick ? 'quick ' : ''}run with ${rounds} of ${startedAt.slice(0, 10)} at ${startedAt.slice(11, 16)} UTC, ${format(seconds / 60, 0)} minutes, commit \`${commit}\`.`,
     `${cores} × ${cpu}, ${memoryGib} GiB, Linux ${kernel}, Node ${node}. Clients, tools and platform share these cores.`,
     `${ran} of ${suites.length} suites ran${missing.length > 0 ? `; missing: ${missing.join(', ')}` : ''}.`,
-    'Cells show the median, the least and the largest value of the rounds. Sides alternate within a round.',
+    repetitions === 1
+      ? 'One round has no spread: a figure may be noise, and shows neither that an aim is met nor that it is missed. Sides run one after the other.'
+      : 'Cells show the median, the least and the largest value of the rounds. Sides alternate within a round.',
+    ...(quick ? ['A quick run has few cases of each suite, with all sides; each table names them.'] : []),
   ];
   return lines.map((line) => `- ${line}`).join('\n');
 }
 
 /** Disturbances of a suite, and the spread of its figures. */
 function conditions(suite: SuiteRun, { machine, suites }: Results): string {
-  const figures = figuresOf(suite);
+  const all = figuresOf(suite);
+  const figures = all.filter(({ spread }) => !spread.isSingle);
+  const single =
+    all.length === figures.length ? '' : ` (${all.length - figures.length} of ${all.length} have no range)`;
   const noise =
     figures.length === 0
-      ? 'no figure has a range'
-      : `the middle figure's range is ${percent(median(figures.map(({ spread }) => noiseOf(spread))))} of its median`;
+      ? `unknown, ${all.length === 0 ? 'no figure has a range' : spreadOver(1)}`
+      : `the middle figure's range is ${percent(median(figures.map(({ spread }) => noiseOf(spread))))} of its median${single}`;
   const busy = suite.loadBefore / machine.cores > BUSY ? '; **the machine was busy before it began**' : '';
   const commits = new Set(suites.map((each) => (each.outcome === 'ran' ? each.commit : machine.commit)));
   const commit = commits.size > 1 ? `, commit \`${suite.commit}\`` : '';
@@ -75,29 +95,57 @@ function comparison(now: Results, before: Results): string {
     results.suites.flatMap((suite) => (suite.outcome === 'ran' ? figuresOf(suite) : []));
   const all = changes(figures(now), figures(before));
   const beyond = all.filter(({ beyondNoise }) => beyondNoise);
+  const single = all.filter(({ beyondNoise }) => beyondNoise === undefined);
   const unlike = [
     ...(now.quick === before.quick ? [] : ['one run is quick and the other is not']),
     ...(now.machine.cpu === before.machine.cpu && now.machine.cores === before.machine.cores
       ? []
       : ['the machines differ']),
+    ...(now.quick && before.quick ? otherCases(now, before) : []),
   ];
   return [
     '## Compared with an earlier run',
     `With commit \`${before.machine.commit}\` of ${before.startedAt.slice(0, 10)}: ${all.length} figures of both runs, ${beyond.length} of them beyond noise (the ranges have nothing in common)${unlike.length > 0 ? `; ${unlike.join(', and ')}` : ''}.`,
-    ...(beyond.length === 0
+    ...(beyond.length === 0 ? [] : [changeTable(beyond)]),
+    ...(single.length === 0
       ? []
       : [
-          table(
-            ['suite', 'row', 'figure', 'before', 'now', 'now over before'],
-            beyond.map(({ figure: { suite, row, column, spread }, before: old, ratio }) => [
-              ...[suite, row, column],
-              ...[old, spread].map(({ median: middle, min, max }) => `${middle} (${min}–${max})`),
-              format(ratio),
-            ]),
-          ),
+          `${single.length} of them have one round in a run, and no spread: which of them changed beyond noise is unknown. The ${Math.min(MOST_SINGLE, single.length)} largest changes:`,
+          changeTable(single.toSorted((a, b) => sizeOf(b) - sizeOf(a)).slice(0, MOST_SINGLE)),
         ]),
   ].join('\n\n');
 }
+
+/** Names the suites whose quick cases the two versions of Pie chose otherwise. */
+function otherCases(now: Results, before: Results): string[] {
+  const cases = new Map(before.suites.flatMap((suite) => (suite.outcome === 'ran' ? [[suite.name, suite.quick]] : [])));
+  const others = now.suites.filter(
+    (suite) => suite.outcome === 'ran' && cases.has(suite.name) && cases.get(suite.name) !== suite.quick,
+  );
+  if (others.length === 0) return [];
+  return [`the quick cases of these suites differ: ${others.map(({ name }) => `\`${name}\``).join(', ')}`];
+}
+
+/** Changes of unknown noise that a comparison lists. */
+const MOST_SINGLE = 10;
+
+/** Size of a change, the same for twice and for half; a figure that was or became 0 has no ratio. */
+function sizeOf({ ratio }: Change): number {
+  const size = Math.abs(Math.log(ratio));
+  return Number.isFinite(size) ? size : 0;
+}
+
+const changeTable = (list: readonly Change[]): string =>
+  table(
+    ['suite', 'row', 'figure', 'before', 'now', 'now over before'],
+    list.map(({ figure: { suite, row, column, spread }, before, ratio }) => [
+      ...[suite, row, column],
+      ...[before, spread].map(({ median: middle, min, max, isSingle }) =>
+        isSingle ? String(middle) : `${middle} (${min}–${max})`,
+      ),
+      format(ratio),
+    ]),
+  );
 
 function pictureOf(suite: SuiteRun): { svg: string; told: string } | undefined {
   const { name, header, rows } = suite;
@@ -114,12 +162,16 @@ function pictureOf(suite: SuiteRun): { svg: string; told: string } | undefined {
   });
   if (bars.length === 0) return undefined;
   const [, baseline] = /(?:^| )over (.*)$/.exec(told) ?? [];
+  const shown = bars.every(({ spread }) => spread.isSingle) ? spreadOver(1) : 'median and range';
   const line = baseline === undefined ? undefined : { at: 1, name: baseline };
   return {
-    svg: barChart({ title: suite.title, subtitle: `${told}: median and range`, bars, ...(line && { line }) }),
+    svg: barChart({ title: suite.title, subtitle: `${told}: ${shown}`, bars, ...(line && { line }) }),
     told: `${suite.title}: ${told}`,
   };
 }
+
+/** A figure of one round is a plain number in the report, which says so below the table. */
+const withoutMark = (cell: string): string => cell.replace(` (${SINGLE})`, '');
 
 /** A number needs its column's name. */
 const labelled = (header: string, cell: string): string => (/^[\d.]+$/.test(cell) ? `${header} ${cell}` : cell);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { formatSpread } from '../statistics.ts';
+import { formatSpread, spread as spreadOf } from '../statistics.ts';
 import { changes, type Figure, figuresOf, noiseOf, spreadIn } from './results.ts';
 
 const TABLE = {
@@ -32,6 +32,28 @@ describe('results', () => {
         assert.deepEqual(spreadIn(formatSpread({ median, min, max })), { median, min, max });
       }),
     );
+  });
+
+  it('read a figure of one round, of which no change is known to be beyond noise', () => {
+    assert.deepEqual(spreadIn(formatSpread(spreadOf([1.5]))), { median: 1.5, min: 1.5, max: 1.5, isSingle: true });
+    const rows = (value: string) => [['loop', '1', value, '', '']];
+    const [single] = figuresOf({ ...TABLE, rows: rows('340 (n = 1)') });
+    const [ranged] = figuresOf({ ...TABLE, rows: rows('200 (190–210)') });
+    assert.ok(single && ranged);
+    for (const [now, before] of [
+      [single, ranged],
+      [ranged, single],
+      [single, single],
+    ] as const)
+      assert.equal(changes([now], [before])[0]?.beyondNoise, undefined);
+    // Versions before wrote one round as a range without a width.
+    const old = figuresOf({ ...TABLE, rows: [...rows('340 (340–340)'), ...rows('2 (2–2)')] });
+    assert.deepEqual(
+      old.map(({ spread }) => spread.isSingle),
+      [true, true],
+    );
+    const mixed = figuresOf({ ...TABLE, rows: [...rows('340 (340–340)'), ...rows('2 (1–2)')] });
+    assert.ok(mixed.every(({ spread }) => !spread.isSingle));
   });
 
   it('call a change beyond noise exactly when the ranges have nothing in common', () => {

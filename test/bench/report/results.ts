@@ -38,6 +38,8 @@ export interface SuiteRun {
   readonly header: readonly string[];
   readonly rows: readonly (readonly string[])[];
   readonly notes: readonly string[];
+  /** The cases of a quick run; runs of older versions have none. */
+  readonly quick?: string;
   /** Every round's numbers. */
   readonly data: unknown;
 }
@@ -57,24 +59,30 @@ export interface Figure {
   readonly spread: Spread;
 }
 
-const CELL = /^(-?[\d.]+) \((-?[\d.]+)–(-?[\d.]+)\)$/;
+const CELL = /^(-?[\d.]+) \((?:(-?[\d.]+)–(-?[\d.]+)|n = 1)\)$/;
 
 /** A cell that `formatSpread` wrote; undefined for any other. */
 export function spreadIn(cell: string): Spread | undefined {
-  const [, median, min, max] = (CELL.exec(cell) ?? []).map(Number);
-  return median === undefined || min === undefined || max === undefined ? undefined : { median, min, max };
+  const found = CELL.exec(cell);
+  if (found === null) return undefined;
+  const median = Number(found[1]);
+  if (found[2] === undefined) return { median, min: median, max: median, isSingle: true };
+  return { median, min: Number(found[2]), max: Number(found[3]) };
 }
 
 /** All figures of a suite's table. */
 export function figuresOf({ name, header, rows }: Pick<SuiteRun, 'name' | 'header' | 'rows'>): Figure[] {
   const labels = labelColumns(rows);
-  return rows.flatMap((cells) => {
+  const figures = rows.flatMap((cells) => {
     const row = labels.map((column) => `${header[column]} ${cells[column]}`).join(', ');
     return cells.flatMap((cell, column) => {
       const spread = spreadIn(cell);
       return spread === undefined ? [] : [{ suite: name, row, column: header[column] ?? '', spread }];
     });
   });
+  // Older versions wrote the one value of a round as a range, too.
+  if (figures.some(({ spread: { min, max } }) => min !== max)) return figures;
+  return figures.map((figure) => ({ ...figure, spread: { ...figure.spread, isSingle: true } }));
 }
 
 /** The columns before the first one with a figure: they name the rows. */
@@ -92,8 +100,8 @@ export interface Change {
   readonly before: Spread;
   /** Median now over the median before. */
   readonly ratio: number;
-  /** True when the ranges of the two runs have nothing in common. */
-  readonly beyondNoise: boolean;
+  /** True when the ranges of the two runs have nothing in common; undefined when a run has one value, whose noise is unknown. */
+  readonly beyondNoise: boolean | undefined;
 }
 
 /** Figures that both runs have, in the order of the later one. */
@@ -103,7 +111,8 @@ export function changes(now: readonly Figure[], before: readonly Figure[]): Chan
   return now.flatMap((figure) => {
     const old = known.get(key(figure));
     if (old === undefined) return [];
-    const { min, max, median } = figure.spread;
-    return [{ figure, before: old, ratio: median / old.median, beyondNoise: min > old.max || max < old.min }];
+    const { min, max, median, isSingle } = figure.spread;
+    const beyondNoise = isSingle || old.isSingle ? undefined : min > old.max || max < old.min;
+    return [{ figure, before: old, ratio: median / old.median, beyondNoise }];
   });
 }
