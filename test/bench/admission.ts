@@ -11,15 +11,19 @@ import { type Drained, drainBareQueue, redisCpuUs } from './bare-queue.ts';
 import type { Bench } from './bench.ts';
 import { outcomeMs, tell } from './clients.ts';
 import { probeSteadily, type Sending } from './load.ts';
-import { inTurn } from './rounds.ts';
+import { inTurn, warmUp } from './rounds.ts';
 import { format, formatSpread, median, quantile, spread } from './statistics.ts';
 
 const SLOTS = 32;
-const QUEUED = [100, 1000, 10_000] as const;
+const QUEUED = [100, 1000, 10_000];
+const QUICK_QUEUED = [1000];
 /** Interval of the other tenant's invocations, with and without the queue. */
 const PROBE_EVERY_MS = 200;
 /** Time without a queue, half of it before the queue and half after it. */
 const UNLOADED_MS = 8000;
+const QUICK_UNLOADED_MS = 4000;
+/** Length of the queue that warms both sides. */
+const WARM_QUEUED = 100;
 const SUBMITTING = 64;
 const JOB = { ticks: 0 };
 const POLL_MS = 10;
@@ -47,8 +51,9 @@ export const admission: Bench = {
 tenant invokes every ${PROBE_EVERY_MS} ms meanwhile, and for ${UNLOADED_MS / 2000} s before and after. The baseline is a plain BullMQ queue on the same Redis, filled and
 drained in the same way by a worker that does nothing. Jobs a second and the CPU of Redis count from before the first submission on both
 sides. A round measures every length; platform and baseline take turns in going first.`,
+  quick: `${QUICK_QUEUED.join(' and ')} queued (of ${QUEUED.join(', ')}), and ${QUICK_UNLOADED_MS / 1000} s without a queue instead of ${UNLOADED_MS / 1000}.`,
   async run({ repetitions, quick, progress }) {
-    const sizes = quick ? QUEUED.slice(0, 2) : QUEUED;
+    const [sizes, unloadedMs] = quick ? [QUICK_QUEUED, QUICK_UNLOADED_MS] : [QUEUED, UNLOADED_MS];
     const samples: Sample[] = [];
     await using platform = await Platform.start({
       functions: false,
@@ -60,10 +65,10 @@ sides. A round measures every length; platform and baseline take turns in going 
     const config = loadConfig(platform.environment);
     const scheduler = openScheduler({ connect: () => connectRedis(config, connectionOptions()) });
     try {
-      await measure(platform, scheduler, other, 100, 0); // Warm-up.
-      for (let round = 0; round < (quick ? 1 : repetitions); round++) {
+      await warmUp(sidesOf(platform, scheduler, other, WARM_QUEUED));
+      for (let round = 0; round < repetitions; round++) {
         for (const queued of sizes) {
-          const sample = await measure(platform, scheduler, other, queued, round);
+          const sample = await measure({ platform, scheduler, other, queued, round, unloadedMs });
           samples.push(sample);
           progress(
             `round ${round + 1}, ${queued} queued: ${format(perSecond(sample.own), 0)} jobs/s, the other takes ${format(median(sample.loaded), 1)} ms`,
@@ -120,26 +125,31 @@ const redisUsOf = ({ jobs, redisUs }: Cost): number => redisUs / jobs;
 const probe = (other: TenantClient): Sending<number> =>
   probeSteadily(PROBE_EVERY_MS, () => outcomeMs(other, 'ticker', JOB));
 
-async function unloadedMs(other: TenantClient): Promise<number[]> {
+async function timesWithout(other: TenantClient, ms: number): Promise<number[]> {
   const probing = probe(other);
-  await sleep(UNLOADED_MS / 2);
+  await sleep(ms);
   return probing.stop();
 }
 
-async function measure(
-  platform: Platform,
-  scheduler: Scheduler,
-  other: TenantClient,
-  queued: number,
-  round: number,
-): Promise<Sample> {
-  const before = await unloadedMs(other);
-  const options = { slots: SLOTS, queued, submitting: SUBMITTING };
-  const [{ loaded, ...own }, bare] = await inTurn(round, [
+interface Measuring {
+  readonly platform: Platform;
+  readonly scheduler: Scheduler;
+  readonly other: TenantClient;
+  readonly queued: number;
+  readonly round: number;
+  readonly unloadedMs: number;
+}
+
+const sidesOf = (platform: Platform, scheduler: Scheduler, other: TenantClient, queued: number) =>
+  [
     () => drainPlatform(platform, scheduler, other, queued),
-    () => drainBareQueue(scheduler.store.redis, options),
-  ]);
-  const after = await unloadedMs(other);
+    () => drainBareQueue(scheduler.store.redis, { slots: SLOTS, queued, submitting: SUBMITTING }),
+  ] as const;
+
+async function measure({ platform, scheduler, other, queued, round, unloadedMs }: Measuring): Promise<Sample> {
+  const before = await timesWithout(other, unloadedMs / 2);
+  const [{ loaded, ...own }, bare] = await inTurn(round, sidesOf(platform, scheduler, other, queued));
+  const after = await timesWithout(other, unloadedMs / 2);
   return { queued, own, bare: { ...bare, jobs: SLOTS + queued }, unloaded: [...before, ...after], loaded };
 }
 

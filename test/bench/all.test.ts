@@ -3,7 +3,8 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { all, readResults } from './all.ts';
+import { all, readResults, SUITES } from './all.ts';
+import { BENCHES } from './benches.ts';
 
 describe('pie bench all', () => {
   let directory = '';
@@ -24,6 +25,33 @@ describe('pie bench all', () => {
         ...more,
       },
     });
+
+  it('runs every benchmark of `pie bench`, each once and under its own name', async () => {
+    assert.deepEqual(SUITES.map(({ name }) => name).sort(), [...BENCHES.keys()].sort());
+    for (const [name, load] of BENCHES) assert.equal((await load()).name, name);
+  });
+
+  it('knows how long a quick run takes: less than its limit', () => {
+    const seconds = SUITES.reduce((sum, suite) => sum + (suite.seconds ?? Number.NaN), 0);
+    assert.ok(seconds < 15 * 60, `${seconds} s`);
+  });
+
+  it('goes on after a suite that fails, and tells its place and the time left', async () => {
+    const lines: string[] = [];
+    const out = path.join(directory, 'failing');
+    const options = { repetitions: 1, quick: true, only: [], out, resume: false };
+    const unknown = ['no-such-bench', 'nor-this'].map((name) => ({ name, seconds: 30 }));
+    assert.equal(await all({ ...options, progress: (line) => lines.push(line) }, unknown), 2);
+    assert.match(lines[0] ?? '', /^\[1\/2\] no-such-bench: about 1 min left$/);
+    assert.match(lines[1] ?? '', /^\[1\/2\] no-such-bench: failed, \d+ s$/);
+    assert.match(lines[2] ?? '', /^\[2\/2\] nor-this: about \d min left$/);
+    const { suites } = await readResults(path.join(out, 'results.json'));
+    assert.deepEqual(
+      suites.map(({ name, outcome }) => [name, outcome]),
+      unknown.map(({ name }) => [name, 'failed']),
+    );
+    await rm(out, { recursive: true });
+  });
 
   it('refuses an unknown suite and a wrong earlier run before it measures anything', async () => {
     await assert.rejects(run({ only: ['agents', 'nothing'] }), /There is no suite "nothing"/);

@@ -6,48 +6,50 @@ import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { ROOT } from '#test/harness/platform.ts';
 import { readStolenTime } from './proc.ts';
+import { type Expected, secondsLeft, type Took } from './progress.ts';
 import { reportOf } from './report/markdown.ts';
 import type { Machine, Results, Suite } from './report/results.ts';
 
-/** Suites in the order in which they run; a quick run takes those marked. The first ones are those of the papers. */
-const SUITES: readonly { readonly name: string; readonly quick: boolean }[] = [
-  { name: 'agents', quick: true },
-  { name: 'stacked', quick: true },
-  { name: 'techniques', quick: true },
-  { name: 'serve', quick: true },
-  { name: 'fairness', quick: true },
-  { name: 'http', quick: true },
-  { name: 'launch', quick: true },
-  { name: 'generate', quick: true },
-  { name: 'calls', quick: true },
-  { name: 'tax', quick: true },
-  { name: 'prefix', quick: true },
-  { name: 'batching', quick: true },
-  { name: 'constrained', quick: true },
-  { name: 'forks', quick: true },
-  { name: 'concurrency', quick: true },
-  { name: 'idle', quick: true },
-  { name: 'placement', quick: true },
-  ...[
-    'isolation',
-    'flood',
-    'classes',
-    'admission',
-    'fleet',
-    'pressure',
-    'scaling',
-    'index',
-    'workflow',
-    'plans',
-    'engine',
-    'tenants',
-    'soak',
-  ].map((name) => ({ name, quick: false })),
+/**
+ * Suites in the order in which they run, with the seconds of each in a quick run of one round on two cores: they tell the time left. The first
+ * suites are those of the papers.
+ */
+export const SUITES: readonly Expected[] = [
+  { name: 'agents', seconds: 25 },
+  { name: 'stacked', seconds: 25 },
+  { name: 'techniques', seconds: 25 },
+  { name: 'serve', seconds: 25 },
+  { name: 'fairness', seconds: 25 },
+  { name: 'http', seconds: 25 },
+  { name: 'launch', seconds: 25 },
+  { name: 'generate', seconds: 25 },
+  { name: 'calls', seconds: 25 },
+  { name: 'tax', seconds: 25 },
+  { name: 'prefix', seconds: 25 },
+  { name: 'batching', seconds: 25 },
+  { name: 'constrained', seconds: 25 },
+  { name: 'forks', seconds: 25 },
+  { name: 'concurrency', seconds: 25 },
+  { name: 'idle', seconds: 25 },
+  { name: 'placement', seconds: 25 },
+  { name: 'isolation', seconds: 25 },
+  { name: 'flood', seconds: 25 },
+  { name: 'classes', seconds: 25 },
+  { name: 'admission', seconds: 25 },
+  { name: 'fleet', seconds: 25 },
+  { name: 'pressure', seconds: 25 },
+  { name: 'scaling', seconds: 25 },
+  { name: 'index', seconds: 25 },
+  { name: 'workflow', seconds: 25 },
+  { name: 'plans', seconds: 25 },
+  { name: 'engine', seconds: 25 },
+  { name: 'tenants', seconds: 25 },
+  { name: 'soak', seconds: 25 },
 ];
 
-/** A quick run without named suites begins none after this time, and ends one that runs then. */
+/** A quick run of one round without named suites begins none after this time, and ends one that runs then. */
 const QUICK_MS = 15 * 60_000;
-/** Longest time of one suite of a whole run. */
+/** Longest time of one suite of any other run. */
 const SUITE_MS = 3_600_000;
 
 export interface AllOptions {
@@ -67,11 +69,12 @@ export interface AllOptions {
 /**
  * Runs the suites one after another, each in a process of its own, and writes `results.json`, `report.md` and pictures. A suite that fails
  * or does not run is part of the report.
+ * @param list the suites that there are
  * @returns the number of suites that failed
  */
-export async function all(options: AllOptions): Promise<number> {
+export async function all(options: AllOptions, list = SUITES): Promise<number> {
   const { quick, repetitions, out, progress } = options;
-  const unknown = options.only.find((name) => !SUITES.some((suite) => suite.name === name));
+  const unknown = options.only.find((name) => !list.some((suite) => suite.name === name));
   if (unknown !== undefined) throw new Error(`There is no suite "${unknown}".`);
   // Read before hours of work: a wrong file must not cost them.
   const before = options.against === undefined ? undefined : await readResults(options.against);
@@ -92,21 +95,37 @@ export async function all(options: AllOptions): Promise<number> {
     await writeFile(file, `${JSON.stringify(results)}\n`);
     return results;
   };
-  for (const { name, quick: inQuick } of SUITES) {
-    const leftMs = quick && options.only.length === 0 ? QUICK_MS - (performance.now() - startMs) : SUITE_MS;
+  const isBounded = quick && repetitions === 1 && options.only.length === 0;
+  const isNamed = (name: string) => options.only.length === 0 || options.only.includes(name);
+  const keptOf = (name: string) => {
     const kept = earlier?.suites.find((suite) => suite.name === name);
-    const named = options.only.length === 0 || options.only.includes(name);
-    if (kept !== undefined && (kept.outcome === 'ran' || !named)) {
+    return kept !== undefined && (kept.outcome === 'ran' || !isNamed(name)) ? kept : undefined;
+  };
+  const toRun = expectedOf(list, options, before).filter(({ name }) => isNamed(name) && keptOf(name) === undefined);
+  const done: Took[] = [];
+  for (const { name } of list) {
+    // A time limit of a process is a whole number.
+    const leftMs = isBounded ? Math.ceil(QUICK_MS - (performance.now() - startMs)) : SUITE_MS;
+    const kept = keptOf(name);
+    if (kept !== undefined) {
       suites.push(kept);
-    } else if (!named) {
+    } else if (!isNamed(name)) {
       if (earlier !== undefined) suites.push({ name, outcome: 'not run', reason: 'it was not named' });
-    } else if (quick && !inQuick && options.only.length === 0) {
-      suites.push({ name, outcome: 'not run', reason: 'a quick run leaves it out' });
     } else if (leftMs <= 0) {
-      suites.push({ name, outcome: 'not run', reason: 'the fifteen minutes of a quick run were over' });
+      const reason = 'the fifteen minutes of a quick run were over; `--resume` runs the rest';
+      suites.push({ name, outcome: 'not run', reason });
     } else {
-      progress(`${name} …`);
-      suites.push(await runSuite(name, options, leftMs));
+      const place = `[${done.length + 1}/${toRun.length}] ${name}`;
+      const seconds = secondsLeft(done, toRun.slice(done.length));
+      progress(
+        `${place}: ${seconds === undefined ? `${minutes(performance.now() - startMs)} min so far` : `about ${Math.ceil(seconds / 60)} min left`}`,
+      );
+      const suiteMs = performance.now();
+      const suite = await runSuite(name, options, leftMs);
+      suites.push(suite);
+      const took = (performance.now() - suiteMs) / 1000;
+      done.push({ expected: toRun[done.length]?.seconds, seconds: took });
+      progress(`${place}: ${suite.outcome}, ${took.toFixed(0)} s`);
       // A run takes hours: what ends it must not take the suites before with it.
       await writeResults();
     }
@@ -117,6 +136,20 @@ export async function all(options: AllOptions): Promise<number> {
   for (const [name, svg] of pictures) await writeFile(path.join(out, name), svg);
   progress(`wrote ${path.join(out, 'report.md')}, results.json and ${pictures.size} pictures`);
   return suites.filter(({ outcome }) => outcome === 'failed').length;
+}
+
+/** The suites with the seconds that each takes in such a run, where they are known. */
+function expectedOf(
+  list: readonly Expected[],
+  { quick, repetitions }: AllOptions,
+  before: Results | undefined,
+): readonly Expected[] {
+  const isAlike = before?.quick === quick && before.repetitions === repetitions;
+  return list.map(({ name, seconds }) => {
+    const suite = isAlike ? before.suites.find((each) => each.name === name) : undefined;
+    if (suite?.outcome === 'ran') return { name, seconds: suite.seconds };
+    return quick && seconds !== undefined ? { name, seconds: seconds * repetitions } : { name };
+  });
 }
 
 /** @throws Error when the file holds no results of this format */
@@ -164,12 +197,12 @@ async function runSuite(name: string, { quick, repetitions }: AllOptions, limitM
   const elapsedMs = performance.now() - startMs;
   if (elapsedMs >= limitMs) return { name, outcome: 'not run', reason: `not done after ${minutes(limitMs)} minutes` };
   if (end !== 'exit code 0') return { name, outcome: 'failed', reason: `${end}; its error is on the terminal` };
-  const { title, header, rows, notes, data } = JSON.parse(output);
+  const { title, header, rows, notes, quick: cases, data } = JSON.parse(output);
   const stolenAfter = readStolenTime();
   const stolen = (stolenAfter.stolen - stolenBefore.stolen) / Math.max(1, stolenAfter.all - stolenBefore.all);
   return {
     ...{ name, outcome: 'ran', commit: commitOfClone(), seconds: elapsedMs / 1000, loadBefore, stolen },
-    ...{ title, header, rows, notes, data },
+    ...{ title, header, rows, notes, data, ...(cases !== undefined && { quick: cases }) },
   };
 }
 

@@ -7,6 +7,7 @@ import { rotated } from './rounds.ts';
 import { format, formatSpread, type Spread, spread } from './statistics.ts';
 
 const CLIENTS = 128;
+const QUICK_CLIENTS = 16;
 const CONTEXT = 16;
 const STEPS = 64;
 const WAYS = ['split', 'fused'] as const;
@@ -19,6 +20,7 @@ const POLICIES = [
   { name: 't-only', config: 'batch_policy = "t-only"\nbatch_policy_ms = 16' },
   { name: 'rate', config: 'batch_policy = "rate"\nbatch_policy_ms = 5' },
 ] as const;
+const QUICK: readonly string[] = ['adaptive', 'k-only'];
 
 interface Sample {
   readonly tokensPerSecond: number;
@@ -31,14 +33,15 @@ export const batching: Bench = {
   help: `${CLIENTS} inferlets decode ${STEPS} tokens side by side, with three calls a token and with one, under each batching policy (Pie, SOSP '25, Table 5). A
 round measures every policy, each on a platform of its own after one unmeasured run; every round begins with another policy. The report gives
 the adaptive policy's tokens a second over each other one's of the same round.`,
+  quick: `${QUICK.length} of ${POLICIES.length} policies (${QUICK.join(' and ')}), and ${QUICK_CLIENTS} inferlets instead of ${CLIENTS}.`,
   summary: `${CLIENTS} inferlets under the batching policies adaptive, eager, k-only, t-only and rate`,
   async run({ repetitions, quick, progress }) {
-    const rounds = quick ? 1 : repetitions;
-    const clients = quick ? 16 : CLIENTS;
+    const policies = POLICIES.filter(({ name }) => !quick || QUICK.includes(name));
+    const clients = quick ? QUICK_CLIENTS : CLIENTS;
     const samples = new Map<string, Sample[]>();
-    for (let round = 0; round < rounds; round++) {
-      for (const i of rotated(POLICIES.length, round)) {
-        const { name, config } = POLICIES[i] ?? POLICIES[0];
+    for (let round = 0; round < repetitions; round++) {
+      for (const i of rotated(policies.length, round)) {
+        const { name, config } = policies[i] ?? POLICIES[0];
         for (const [way, sample] of await measure(config, clients, round)) {
           const key = `${way}, ${name}`;
           samples.set(key, [...(samples.get(key) ?? []), sample]);
@@ -47,7 +50,7 @@ the adaptive policy's tokens a second over each other one's of the same round.`,
       }
     }
     const rows = WAYS.flatMap((way) =>
-      POLICIES.map(({ name }) => {
+      policies.map(({ name }) => {
         const own = samples.get(`${way}, ${name}`) ?? [];
         const adaptive = samples.get(`${way}, adaptive`) ?? [];
         return {

@@ -6,13 +6,15 @@ export interface Bench {
   readonly summary: string;
   /** Sentences for `--help`: the measured times, their baseline, and what a round is. */
   readonly help: string;
+  /** Sentences for `--help` and the report: the cases of a quick run, of those of a whole one. */
+  readonly quick: string;
   run(options: BenchOptions): Promise<BenchReport>;
 }
 
 export interface BenchOptions {
   /** Rounds; the report shows their median, least and largest value. */
   readonly repetitions: number;
-  /** Runs fewer and smaller cases, as a check that the benchmark works. */
+  /** Runs the few cases of `Bench.quick`, each with all sides. */
   readonly quick: boolean;
   readonly progress: (line: string) => void;
 }

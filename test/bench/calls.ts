@@ -6,7 +6,7 @@ import { newHome, Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
 import { startTogether } from './clients.ts';
 import { BareBackend } from './over-bare.ts';
-import { inTurn } from './rounds.ts';
+import { inTurn, warmUp } from './rounds.ts';
 import { formatSpread, median, spread } from './statistics.ts';
 
 /** Handler calls, with the layer and the process that answer them. */
@@ -20,6 +20,11 @@ const CALLS = [
   { name: 'split', layer: 'inference, GPU host', title: 'embed-text, forward, distribution', calls: 2000, least: 20 },
 ] as const;
 
+/** Inferlets at once. */
+const COUNTS = [1, 8, 32, 128, 512];
+const QUICK_COUNTS = [1, 32];
+/** Part of the calls that a quick run makes. */
+const QUICK_PART = 1 / 4;
 /** Steps of the bare loop. */
 const BARE_STEPS = 64;
 /** Hold the bare loop's contexts at the most inferlets. */
@@ -43,9 +48,9 @@ calls of the control layer (random, tokenize, allocate and free an embed, store.
 and the same token by three calls). The clocks are the inferlets' own. The baseline of the calls that compute is a bare step of the same backend
 with as many sequences, in the benchmark's own process. A round measures every call and the bare step, in turns, at each number of inferlets; one
 more round before warms all. The growth is taken over one inferlet in the same round.`,
+  quick: `${QUICK_COUNTS.join(' and ')} inferlets (of ${COUNTS.join(', ')}), with a quarter of the calls.`,
   async run({ repetitions, quick, progress }) {
-    const counts = quick ? [1, 32] : [1, 8, 32, 128, 512];
-    const rounds = quick ? 1 : repetitions;
+    const [counts, part] = quick ? [QUICK_COUNTS, QUICK_PART] : [COUNTS, 1];
     const samples = new Map<string, Sample[]>();
     const home = await newHome();
     const { directory } = await randomModel(path.join(home, 'model'), {}, 1);
@@ -53,18 +58,21 @@ more round before warms all. The growth is taken over one inferlet in the same r
     await using platform = await Platform.start({ home, functions: false, config });
     await deployWith(platform, 'calls.ts', { name: 'calls', grants: { store: true } });
     await using bare = await BareBackend.open(platform);
-    for (let round = 0; round <= rounds; round++) {
+    for (let round = 0; round <= repetitions; round++) {
       for (const inferlets of counts) {
-        const [step, ...measured] = await inTurn(round, [
-          async () => (await bareLoop(bare.backend, { batch: inferlets, context: 1, steps: BARE_STEPS })).msPerStep,
-          ...CALLS.map((call) => () => callTogether(platform, call, inferlets)),
-        ]);
-        if (round === 0) continue; // Warm-up.
+        const bareMs = async () =>
+          (await bareLoop(bare.backend, { batch: inferlets, context: 1, steps: BARE_STEPS })).msPerStep;
+        const sides = CALLS.map((call) => () => callTogether(platform, { ...call, part, inferlets }));
+        if (round === 0) {
+          await warmUp([bareMs, ...sides]);
+          continue;
+        }
+        const [step, ...measured] = await inTurn(round, [bareMs, ...sides]);
         measured.forEach((sample, i) => {
           const key = `${CALLS[i]?.name} ${inferlets}`;
           samples.set(key, [...(samples.get(key) ?? []), { ...sample, bareUs: 1000 * step }]);
         });
-        progress(`round ${round} of ${rounds}, ${inferlets} inferlets`);
+        progress(`round ${round} of ${repetitions}, ${inferlets} inferlets`);
       }
     }
     const rows = CALLS.flatMap(({ name, layer, title }) => {
@@ -116,10 +124,9 @@ more round before warms all. The growth is taken over one inferlet in the same r
 /** Lets `inferlets` inferlets make one call over and over, side by side. */
 async function callTogether(
   platform: Platform,
-  { name, calls: total, least }: (typeof CALLS)[number],
-  inferlets: number,
+  { name, calls: total, least, part, inferlets }: (typeof CALLS)[number] & { part: number; inferlets: number },
 ): Promise<Omit<Sample, 'bareUs'>> {
-  const times = Math.max(least, Math.round(total / inferlets));
+  const times = Math.max(least, Math.round((part * total) / inferlets));
   const inputs = Array.from({ length: inferlets }, () => ({ call: name, times }));
   const outputs = await startTogether<{ startedAt: number; elapsedMs: number }>(
     platform,

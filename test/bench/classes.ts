@@ -9,7 +9,7 @@ import type { Bench, BenchReport } from './bench.ts';
 import { timeFirstMessage } from './clients.ts';
 import { probeSteadily } from './load.ts';
 import { inTurn } from './rounds.ts';
-import { format, formatSpread, quantile, spread } from './statistics.ts';
+import { format, formatSpread, isEnoughFor, quantile, spread, spreadOver } from './statistics.ts';
 
 const MODEL = 'stories15m';
 const BATCH = 'text-completion';
@@ -24,10 +24,13 @@ const BATCH_TOKENS = 4;
 /** More than the probes that are open at once. */
 const GRANTED = 64;
 const EVERY_MS = 1000;
+const QUICK_EVERY_MS = 250;
 const PHASE_MS = 120_000;
-const QUICK_PHASE_MS = 30_000;
+const QUICK_PHASE_MS = 6000;
 const WARM_REQUESTS = 10;
 const SETTLE_MS = 3000;
+const QUICK_SETTLE_MS = 1500;
+const MOST_ROUNDS = 3;
 const LIVE_INPUT = { prompt: 'The dragon lived on a hill and every morning it flew', maxTokens: 8, temperature: 0 };
 
 /** Measurements of one phase, at the probes and at the batch clients. */
@@ -42,10 +45,21 @@ interface Phase {
   readonly stepMs: number;
 }
 
+/** Times of a phase, ms. */
+interface Times {
+  readonly settleMs: number;
+  readonly phaseMs: number;
+  readonly everyMs: number;
+}
+
+const WHOLE: Times = { settleMs: SETTLE_MS, phaseMs: PHASE_MS, everyMs: EVERY_MS };
+const QUICK: Times = { settleMs: QUICK_SETTLE_MS, phaseMs: QUICK_PHASE_MS, everyMs: QUICK_EVERY_MS };
+
 interface Round {
   readonly unloaded: Phase;
   readonly ordinary: Phase;
-  readonly prompt: Phase;
+  /** Undefined in a quick run. */
+  readonly prompt: Phase | undefined;
   readonly paced: Phase;
 }
 
@@ -57,8 +71,9 @@ export const classes: Bench = {
 targets every ${EVERY_MS} ms and measures the time to its first message. A round measures the function without the flood, then beside it: with the
 quota latency-invocations at 0 (the targets have no effect), at ${GRANTED} with a target for the first token only, and at ${GRANTED} with one for each token. The
 last three take turns in which goes first. The baseline of both the times and the flood's throughput is the phase with the quota at 0.`,
+  quick: `Without the target for the first token only; phases of ${QUICK_PHASE_MS / 1000} s instead of ${PHASE_MS / 1000} with a probe every ${QUICK_EVERY_MS} ms, which have no 99th percentile.`,
   async run({ repetitions, quick, progress }) {
-    const phaseMs = quick ? QUICK_PHASE_MS : PHASE_MS;
+    const times = quick ? QUICK : WHOLE;
     const config = `[[model]]\nname = "${MODEL}"\npages = 4096\n`;
     await using platform = await Platform.start({ functions: [BATCH], config });
     for (const one of [PACED, PROMPT]) await deployLive(platform, one);
@@ -67,30 +82,30 @@ last three take turns in which goes first. The baseline of both the times and th
       await timeFirstMessage(platform, BATCH, batchInput());
     }
     const rounds: Round[] = [];
-    for (let i = 0; i < (quick ? 1 : Math.min(3, repetitions)); i++) {
-      const unloaded = await phase(platform, phaseMs, { live: PACED.name, streams: 0, granted: 0 });
-      const side = (live: string, granted: number) => () =>
-        phase(platform, phaseMs, { live, streams: STREAMS, granted });
-      const sides = [side(PACED.name, 0), side(PROMPT.name, GRANTED), side(PACED.name, GRANTED)] as const;
-      const [ordinary, prompt, paced] = await inTurn(i, sides);
-      rounds.push({ unloaded, ordinary, prompt, paced });
-      const [a, b, c, d] = [unloaded, ordinary, prompt, paced].map(({ firstMs }) => format(quantile(firstMs, 0.5), 0));
-      progress(
-        `round ${i + 1}: first message p50 ${a} ms alone, ${b} ms beside the flood, ${c} and ${d} ms with targets`,
-      );
+    for (let i = 0; i < Math.min(MOST_ROUNDS, repetitions); i++) {
+      const unloaded = await phase(platform, times, { live: PACED.name, streams: 0, granted: 0 });
+      const side = (live: string, granted: number) => () => phase(platform, times, { live, streams: STREAMS, granted });
+      const beside = [side(PACED.name, 0), ...(quick ? [] : [side(PROMPT.name, GRANTED)]), side(PACED.name, GRANTED)];
+      const phases = await inTurn<Phase[]>(i, beside);
+      const [ordinary, paced] = [phases[0], phases.at(-1)] as [Phase, Phase];
+      rounds.push({ unloaded, ordinary, prompt: quick ? undefined : phases[1], paced });
+      const [a, b, c] = [unloaded, ordinary, paced].map(({ firstMs }) => format(quantile(firstMs, 0.5), 0));
+      progress(`round ${i + 1}: first message p50 ${a} ms alone, ${b} ms beside the flood, ${c} ms with targets`);
     }
     return report(rounds);
   },
 };
 
 function report(rounds: readonly Round[]): BenchReport {
-  const of = (value: (round: Round) => number, digits: number) => formatSpread(spread(rounds.map(value)), digits);
-  const sides = [
-    ['without the flood', ({ unloaded }: Round) => unloaded],
-    ['beside it, quota 0', ({ ordinary }: Round) => ordinary],
-    ['a target for the first token', ({ prompt }: Round) => prompt],
-    ['targets for all tokens', ({ paced }: Round) => paced],
-  ] as const;
+  const all: readonly (readonly [string, (round: Round) => Phase | undefined])[] = [
+    ['without the flood', ({ unloaded }) => unloaded],
+    ['beside it, quota 0', ({ ordinary }) => ordinary],
+    ['a target for the first token', ({ prompt }) => prompt],
+    ['targets for all tokens', ({ paced }) => paced],
+  ];
+  const sides = all
+    .map(([name, side]) => [name, rounds.flatMap((round) => side(round) ?? [])] as const)
+    .filter(([, own]) => own.length > 0);
   return {
     title: `a function with latency targets beside ${STREAMS} streams of prompts`,
     header: [
@@ -106,23 +121,46 @@ function report(rounds: readonly Round[]): BenchReport {
       'over quota 0',
       'step, ms',
     ],
-    rows: sides.map(([name, side]) => [
-      name,
-      ...[0.5, 0.95, 0.99].map((q) => of((round) => quantile(side(round).firstMs, q), 0)),
-      ...[0.95, 0.99].map((q) => of((round) => stepsAbove(round, side(round), q), 1)),
-      ...[0.5, 0.95].map((q) => of((round) => quantile(side(round).tokenMs, q), 1)),
-      of((round) => side(round).batchPerSecond, 2),
-      of((round) => side(round).batchPerSecond / round.ordinary.batchPerSecond, 2),
-      of((round) => side(round).stepMs, 1),
-    ]),
+    rows: sides.map(([name, phases]) => {
+      const of = (value: (phase: Phase, round: Round) => number, digits: number) =>
+        formatSpread(spread(rounds.map((round, i) => value(phases[i] as Phase, round))), digits);
+      const at = (q: number, cell: string) => (rounds.every((round) => hasQuantile(round, q)) ? cell : '');
+      return [
+        name,
+        ...[0.5, 0.95, 0.99].map((q) =>
+          at(
+            q,
+            of(({ firstMs }) => quantile(firstMs, q), 0),
+          ),
+        ),
+        ...[0.95, 0.99].map((q) =>
+          at(
+            q,
+            of((phase, round) => stepsAbove(round, phase, q), 1),
+          ),
+        ),
+        ...[0.5, 0.95].map((q) =>
+          at(
+            q,
+            of(({ tokenMs }) => quantile(tokenMs, q), 1),
+          ),
+        ),
+        of(({ batchPerSecond }) => batchPerSecond, 2),
+        of(({ batchPerSecond }, { ordinary }) => batchPerSecond / ordinary.batchPerSecond, 2),
+        of(({ stepMs }) => stepMs, 1),
+      ];
+    }),
     notes: [
-      `Median (min–max) over ${rounds.length} rounds; probes in each: ${rounds.map((round) => sides.map(([, side]) => side(round).firstMs.length).join(', ')).join('; ')}.`,
+      `Cells: ${spreadOver(rounds.length)}; probes in each: ${rounds.map((_, i) => sides.map(([, phases]) => phases[i]?.firstMs.length).join(', ')).join('; ')}.`,
       'Steps above alone: the quantile of the first message, less that without the flood, in mean steps of the flood at quota 0.',
       `Targets: ${[PROMPT, PACED].map(({ latency }) => `${latency.firstTokenMs} ms to the first token and ${latency.perTokenMs} ms for each later one`).join('; ')}, on the GPU host.`,
     ],
     data: rounds,
   };
 }
+
+const hasQuantile = ({ unloaded, ordinary, paced }: Round, q: number): boolean =>
+  [unloaded, ordinary, paced].every(({ firstMs }) => isEnoughFor(q, firstMs.length));
 
 const stepsAbove = ({ unloaded, ordinary }: Round, side: Phase, q: number): number =>
   (quantile(side.firstMs, q) - quantile(unloaded.firstMs, q)) / ordinary.stepMs;
@@ -135,7 +173,11 @@ interface Setup {
   readonly granted: number;
 }
 
-async function phase(platform: Platform, ms: number, { live, streams, granted }: Setup): Promise<Phase> {
+async function phase(
+  platform: Platform,
+  { settleMs, phaseMs, everyMs }: Times,
+  { live, streams, granted }: Setup,
+): Promise<Phase> {
   await grant(platform, granted);
   const stop = new AbortController();
   let ended = 0;
@@ -149,11 +191,11 @@ async function phase(platform: Platform, ms: number, { live, streams, granted }:
   const flood = Promise.all(Array.from({ length: streams }, stream));
   flood.catch(() => stop.abort());
   try {
-    await sleep(SETTLE_MS);
+    await sleep(settleMs);
     await modelStats(platform, { reset: true });
     const from = { ended, at: performance.now() };
-    const probing = probeSteadily(EVERY_MS, () => probe(platform, live));
-    await sleep(ms, undefined, { signal: stop.signal }).catch(() => undefined);
+    const probing = probeSteadily(everyMs, () => probe(platform, live));
+    await sleep(phaseMs, undefined, { signal: stop.signal }).catch(() => undefined);
     const batchPerSecond = ((ended - from.ended) * 1000) / (performance.now() - from.at);
     const { meanStepMs } = await modelStats(platform);
     const probes = await probing.stop();

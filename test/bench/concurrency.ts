@@ -7,6 +7,7 @@ import { type ReceivedStream, receive } from './streams.ts';
 
 const CLIENTS = 32;
 const MAX_TOKENS = 96;
+const QUICK_TOKENS = 48;
 
 /** Texts and tokens that the clients of one side received. */
 interface Side {
@@ -27,18 +28,20 @@ export const concurrency: Bench = {
   summary: `${CLIENTS} invocations at once against the same ${CLIENTS} one after another`,
   help: `${CLIENTS} HTTP clients stream ${MAX_TOKENS} tokens each at temperature 0, all at once. The baseline is the same ${CLIENTS} streams one after another. A
 round runs both, which take turns in going first, and compares the tokens a second that the clients received, and the texts.`,
+  quick: `At most ${QUICK_TOKENS} tokens instead of ${MAX_TOKENS}.`,
   async run({ repetitions, quick, progress }) {
+    const maxTokens = quick ? QUICK_TOKENS : MAX_TOKENS;
     await using platform = await Platform.start({ functions: ['text-completion'] });
     const stats = await connectStats(platform);
     const inputs = Array.from({ length: CLIENTS }, (_, i) => ({
       prompt: `Once upon a time, number ${i}`,
-      maxTokens: MAX_TOKENS,
+      maxTokens,
       temperature: 0,
     }));
     const rounds: Round[] = [];
     try {
       await Promise.all(inputs.map((input) => receive(platform, input))); // Warm-up.
-      for (let i = 0; i < (quick ? 1 : repetitions); i++) {
+      for (let i = 0; i < repetitions; i++) {
         const [alone, [together, meanBatch]] = await inTurn(i, [
           () => oneByOne(platform, inputs),
           async () => {
@@ -55,7 +58,7 @@ round runs both, which take turns in going first, and compares the tokens a seco
     }
     const of = (pick: (round: Round) => number) => spread(rounds.map(pick));
     return {
-      title: `${CLIENTS} × at most ${MAX_TOKENS} tokens, at once and one after another`,
+      title: `${CLIENTS} × at most ${maxTokens} tokens, at once and one after another`,
       header: ['figure', 'median (min–max)', 'aim'],
       rows: [
         [

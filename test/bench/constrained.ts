@@ -3,12 +3,13 @@ import { invoke } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
 import { outputOf } from './clients.ts';
-import { inTurn } from './rounds.ts';
+import { inTurn, warmUp } from './rounds.ts';
 import { format, formatSpread, type Spread, spread } from './statistics.ts';
 
 const WAYS = ['run', 'jump', 'oracle', 'step'] as const;
 /** Texts of one way in a round, one after the other. */
 const TEXTS = 10;
+const QUICK_TEXTS = 3;
 /** JSON of a fixed schema: long names, few free values. */
 const FIXED = object({
   customer_identifier: { type: 'integer', minimum: 1, maximum: 99_999 },
@@ -35,6 +36,14 @@ const FREE = object({
 
 const PERSON = { name: 'Tim', hair: 'brown', age: 5 };
 
+const CASES = {
+  fixed: { schema: FIXED, prompt: JSON.stringify(RECORD) },
+  'on lines': { schema: FIXED, prompt: ON_LINES },
+  'on lines, compact': { schema: { ...FIXED, ...COMPACT }, prompt: ON_LINES },
+  free: { schema: FREE, prompt: JSON.stringify(PERSON) },
+};
+const QUICK: readonly string[] = ['fixed', 'free'];
+
 interface Output {
   readonly texts: readonly { readonly text: string; readonly tokens: readonly number[] }[];
   readonly elapsedMs: number;
@@ -54,6 +63,7 @@ export const constrained: Bench = {
   help: `One inferlet generates ${TEXTS} greedy texts under a JSON schema, one after the other, in four ways: in runs and step by step with jumps over forced tokens, step by step
 with a mask that allows the next forced token only, and step by step with the grammar's mask. The baseline is the second. All ways run in each
 round and take turns in going first; one more round before warms all. Time is by the inferlet's clock.`,
+  quick: `${QUICK.length} of ${Object.keys(CASES).length} schemas (${QUICK.join(' and ')}), and ${QUICK_TEXTS} texts instead of ${TEXTS}.`,
   async run({ repetitions, quick, progress }) {
     await using platform = await Platform.start({ functions: false });
     await deploy(platform, 'constrained');
@@ -67,21 +77,14 @@ round and take turns in going first; one more round before warms all. Time is by
       faster: Spread;
       same: string;
     }[] = [];
-    const cases = {
-      fixed: { schema: FIXED, prompt: JSON.stringify(RECORD) },
-      'on lines': { schema: FIXED, prompt: ON_LINES },
-      'on lines, compact': { schema: { ...FIXED, ...COMPACT }, prompt: ON_LINES },
-      free: { schema: FREE, prompt: JSON.stringify(PERSON) },
-    };
-    for (const [schema, value] of Object.entries(cases)) {
+    const cases = Object.entries(CASES).filter(([name]) => !quick || QUICK.includes(name));
+    const texts = quick ? QUICK_TEXTS : TEXTS;
+    for (const [schema, value] of cases) {
       const rounds: Record<(typeof WAYS)[number], Sample>[] = [];
-      for (let i = 0; i <= (quick ? 1 : repetitions); i++) {
-        const [run, jump, oracle, step] = await inTurn(i, [
-          () => measure(platform, 'run', value),
-          () => measure(platform, 'jump', value),
-          () => measure(platform, 'oracle', value),
-          () => measure(platform, 'step', value),
-        ]);
+      const side = (way: (typeof WAYS)[number]) => () => measure(platform, way, value, texts);
+      for (let i = 0; i <= repetitions; i++) {
+        const sides = [side('run'), side('jump'), side('oracle'), side('step')] as const;
+        const [run, jump, oracle, step] = await (i === 0 ? warmUp(sides) : inTurn(i, sides));
         for (const { text } of [run, jump])
           if (text !== oracle.text) throw new Error(`${schema}: ${text} instead of ${oracle.text}`);
         if (i > 0) rounds.push({ run, jump, oracle, step }); // Round 0 warms.
@@ -114,7 +117,7 @@ round and take turns in going first; one more round before warms all. Time is by
       notes: [
         'on lines: the example in the prompt is printed on lines. compact: the grammar allows no whitespace.',
         'jump: forced tokens are appended and computed with the next sampled token. run: the same, and the runtime decodes ahead of the inferlet. oracle: a step a token, with a mask that allows the forced token only. step: a step a token, with the mask of the grammar.',
-        `tokens, steps: of one text of ${TEXTS}. Steps are the batches of the GPU host. fewer, faster: the oracle's over this way's, within the round.`,
+        `tokens, steps: of one text of ${texts}. Steps are the batches of the GPU host. fewer, faster: the oracle's over this way's, within the round.`,
         "The grammar's mask allows several spellings of a forced text, so `step` may write other tokens, and with them another text.",
       ],
       data: rows,
@@ -132,13 +135,13 @@ interface Case {
   readonly prompt: string;
 }
 
-async function measure(platform: Platform, way: string, { schema, prompt }: Case): Promise<Sample> {
+async function measure(platform: Platform, way: string, { schema, prompt }: Case, times: number): Promise<Sample> {
   await modelStats(platform, { reset: true });
-  const input = { way, schema, prompt: `${prompt}\n`, times: TEXTS };
+  const input = { way, schema, prompt: `${prompt}\n`, times };
   const { texts, elapsedMs } = outputOf<Output>(await invoke(platform, 'constrained', input));
   const { batches } = await modelStats(platform);
   const [first] = texts;
   if (!first || texts.some(({ text }) => text !== first.text))
     throw new Error(`${way}: equal prompts, different texts`);
-  return { text: first.text, tokens: first.tokens.length, steps: batches / TEXTS, msPerText: elapsedMs / TEXTS };
+  return { text: first.text, tokens: first.tokens.length, steps: batches / times, msPerText: elapsedMs / times };
 }

@@ -1,21 +1,24 @@
 import { once } from 'node:events';
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
-import { deployWith } from '#test/harness/deploy.ts';
-import { Platform, until } from '#test/harness/platform.ts';
+import { deploySource, deployWith } from '#test/harness/deploy.ts';
+import { Platform, ROOT, until } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
 import type { Bench, BenchReport } from './bench.ts';
 import { timeFirstMessage } from './clients.ts';
 import type { Flood } from './flood-client.ts';
 import { probeSteadily } from './load.ts';
-import { format, formatSpread, median, quantile, spread } from './statistics.ts';
+import { format, formatSpread, isEnoughFor, median, quantile, spread } from './statistics.ts';
 
 const FLOOD = 2000;
+const QUICK_FLOOD = 300;
 const FUNCTION = 'text-completion';
 /** Interval of the second tenant's requests of each kind, with and without the flood. */
 const EVERY_MS = 500;
 /** Time without a flood, half of it before the flood and half after it. */
 const UNLOADED_MS = 20_000;
+const QUICK_UNLOADED_MS = 6000;
 const SUBMITTING = 64;
 const WARM_REQUESTS = 20;
 const FLOOD_TIMEOUT_MS = 600_000;
@@ -44,18 +47,17 @@ export const flood: Bench = {
   help: `A second tenant invokes an inferlet without a model and a short text completion, each every ${EVERY_MS} ms, and measures at its HTTP client
 how long the first message takes. It does so before, during and after a flood: ${FLOOD} text completions that another tenant submits at once,
 from a thread of its own. A round is one flood; each round has its own baseline, half of it measured before the flood and half after it.`,
+  quick: `${QUICK_FLOOD} invocations instead of ${FLOOD}, and ${QUICK_UNLOADED_MS / 1000} s without them instead of ${UNLOADED_MS / 1000}. So few requests of the other tenant have no 95th percentile.`,
   async run({ repetitions, quick, progress }) {
-    const invocations = quick ? 300 : FLOOD;
+    const [invocations, unloadedMs] = quick ? [QUICK_FLOOD, QUICK_UNLOADED_MS] : [FLOOD, UNLOADED_MS];
     const rounds: Round[] = [];
     await using platform = await Platform.start({ functions: [FUNCTION] });
     const other = await createTenant(platform, 'other');
     await deployWith(platform, 'ticker', {}, other.apiKey);
-    const { code, stderr } = await platform.pie(['deploy', `functions/${FUNCTION}`], { apiKey: other.apiKey });
-    if (code !== 0) throw new Error(stderr);
+    await deploySource(platform, path.join(ROOT, 'functions', FUNCTION), { apiKey: other.apiKey });
     for (let i = 0; i < WARM_REQUESTS; i++)
       for (const kind of KINDS) await timeFirstMessage(other, kind.function, kind.input);
-    const unloadedMs = (quick ? 0.4 : 1) * UNLOADED_MS;
-    for (let i = 0; i < (quick ? 1 : repetitions); i++) {
+    for (let i = 0; i < repetitions; i++) {
       const before = await timesDuring(other, () => sleep(unloadedMs / 2));
       const startMs = performance.now();
       const loaded = await timesDuring(other, () => floodWith(platform, invocations));
@@ -88,7 +90,7 @@ function report(rounds: readonly Round[], invocations: number): BenchReport {
       'aim',
     ],
     rows: KINDS.flatMap(({ name, aim }, kind) =>
-      [0.5, 0.95].map((q) => {
+      quantilesOf(rounds, kind).map((q) => {
         const of = (value: (round: Round) => number, digits: number) => formatSpread(spread(rounds.map(value)), digits);
         const at = (times: Times) => quantile(times[kind] ?? [], q);
         return [
@@ -109,6 +111,14 @@ function report(rounds: readonly Round[], invocations: number): BenchReport {
     data: rounds,
   };
 }
+
+/** The quantiles for which every round has enough requests of a kind. */
+const quantilesOf = (rounds: readonly Round[], kind: number): number[] =>
+  [0.5, 0.95].filter((q) =>
+    rounds.every(({ unloaded, loaded }) =>
+      [unloaded, loaded].every((times) => isEnoughFor(q, times[kind]?.length ?? 0)),
+    ),
+  );
 
 /** Requests at the steady rate, of each kind in turn, until `meanwhile` has ended. */
 async function timesDuring(tenant: TenantClient, meanwhile: () => Promise<unknown>): Promise<Times> {

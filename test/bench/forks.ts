@@ -28,13 +28,14 @@ export const forks: Bench = {
   help: `One inferlet forks a context ${FORKS} times and generates up to ${MAX_TOKENS} tokens in each fork under Promise.all. The baseline is the same inferlet with
 one fork. Times are from the request to the outcome at the HTTP client, over the tokens of the longest fork. A round runs both, which take
 turns in going first.`,
-  async run({ repetitions, quick, progress }) {
+  quick: 'All cases. Each repetition has two rounds.',
+  async run({ repetitions, progress }) {
     await using platform = await Platform.start({ functions: ['parallel-generation'] });
     const stats = await connectStats(platform);
     const rounds: Round[] = [];
     try {
       for (const branches of [1, FORKS]) await generateIn(platform, branches); // Warm-up.
-      for (let i = 0; i < (quick ? 2 : repetitions * 2); i++) {
+      for (let i = 0; i < repetitions * 2; i++) {
         const [one, [forked, meanBatch]] = await inTurn(i, [
           () => generateIn(platform, 1),
           async () => {

@@ -7,6 +7,9 @@ import { format, formatSpread } from './statistics.ts';
 const WAYS = ['split', 'fused', 'run-ahead'] as const;
 const CONTEXT = 32;
 const STEPS = 192;
+const QUICK_STEPS = 64;
+const CLIENTS = [1, 8, 32];
+const QUICK_CLIENTS = [1, 8];
 
 const AIMS: Readonly<Record<string, string>> = { 'fused 1': '≤ 1.05', 'fused 32': '≤ 1.10' };
 
@@ -17,21 +20,21 @@ export const generate: Bench = {
   help: `1, 8 and 32 inferlets decode ${STEPS} tokens side by side in three ways: three calls a token, one step a token, and a run on the device.
 The baseline is the same backend called back to back in the benchmark's own process, at the same batch and context. Both run in each round
 and take turns in going first; one more round before warms both.`,
+  quick: `${QUICK_CLIENTS.join(' and ')} inferlets (of ${CLIENTS.join(', ')}), and ${QUICK_STEPS} tokens instead of ${STEPS}.`,
   async run({ repetitions, quick, progress }) {
+    const [clients, steps] = quick ? [QUICK_CLIENTS, QUICK_STEPS] : [CLIENTS, STEPS];
     await using platform = await Platform.start({ functions: false });
     await deploy(platform, 'decode');
     await using bare = await BareBackend.open(platform);
     const { entry } = bare;
     const rows = await measureOverBare(platform, bare, {
       ways: WAYS,
-      clients: quick ? [1, 8] : [1, 8, 32],
       context: CONTEXT,
-      steps: STEPS,
-      rounds: quick ? 1 : repetitions,
-      progress,
+      rounds: repetitions,
+      ...{ clients, steps, progress },
     });
     return {
-      title: `Time per output token, ${entry.name} (${entry.backend}, ${entry.bits} bits), context ${CONTEXT} to ${CONTEXT + STEPS}`,
+      title: `Time per output token, ${entry.name} (${entry.backend}, ${entry.bits} bits), context ${CONTEXT} to ${CONTEXT + steps}`,
       header: [
         'way',
         'clients',
@@ -58,7 +61,7 @@ and take turns in going first; one more round before warms both.`,
         'split: embed, forward, next-distribution. fused: one step a token. run-ahead: decoded on the device.',
         'The bare loop calls the backend back to back at the same batch, context and threads; in each round one follows the other, in turns, and the ratio is taken within the round.',
         'Steps ahead were handed to the device while the one before was computed, where the backend can (cuda).',
-        `ms a token: from the first inferlet's go to the last inferlet's last token by their clocks, over ${STEPS} steps. The go reaches them one after another, which counts.`,
+        `ms a token: from the first inferlet's go to the last inferlet's last token by their clocks, over ${steps} steps. The go reaches them one after another, which counts.`,
       ],
       data: rows,
     };

@@ -23,6 +23,7 @@ const TOKENS = 120;
 const CONTEXT = 8;
 /** Unmeasured rounds per client count: V8 compiles the engine's module in the first seconds. */
 const WARM_ROUNDS = 2;
+const QUICK_WARM_ROUNDS = 1;
 /** Least one-token invocations per round; subtracting their cost gives the cost of the tokens after the first. */
 const LAUNCHES = 32;
 
@@ -32,8 +33,8 @@ interface Crowd {
   readonly name: 'text-completion' | 'loop';
 }
 
-const SMALL: readonly Crowd[] = [1, 8].map((clients) => ({ clients, name: 'text-completion' }));
-const ALL: readonly Crowd[] = [...SMALL, { clients: 32, name: 'text-completion' }, { clients: 32, name: 'loop' }];
+const QUICK: readonly Crowd[] = [1, 8].map((clients) => ({ clients, name: 'text-completion' }));
+const ALL: readonly Crowd[] = [...QUICK, { clients: 32, name: 'text-completion' }, { clients: 32, name: 'loop' }];
 
 /** Streams and costs of one round of clients. */
 interface Round {
@@ -71,8 +72,9 @@ interface Row extends Crowd {
 export const http: Bench = {
   name: 'http',
   help: `1, 8 and 32 HTTP clients stream ${TOKENS} tokens each and count those that arrive: of a text completion, which the platform sends, and at 32
-of a loop that reads and sends each piece itself. Two baselines run in every round: the backend's bare step in a process of its own, and node-llama-cpp on the same weights (left out by --quick; the first run installs it outside of the clone, 1.2 GB).
+of a loop that reads and sends each piece itself. Two baselines run in every round: the backend's bare step in a process of its own, and node-llama-cpp on the same weights (the first run installs it outside of the clone, 1.2 GB).
 The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all. Reports the CPU of every process, per token and from the first message on.`,
+  quick: `1 and 8 clients of the text completion, ${QUICK_WARM_ROUNDS} round instead of ${WARM_ROUNDS} to warm both sides, and no node-llama-cpp, which \`engine\` has.`,
   summary: 'tokens that HTTP clients receive, over the bare step and node-llama-cpp; CPU of every process',
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-http-'));
@@ -88,23 +90,28 @@ The three take turns in going first; ${WARM_ROUNDS} rounds before warm them all.
       const commands = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.info('stats'))?.[1]);
 
       const rows: Row[] = [];
-      for (const crowd of quick ? SMALL : ALL) {
+      for (const crowd of quick ? QUICK : ALL) {
         const { clients, name } = crowd;
         const task: Task = { kind: 'decode', batch: clients, context: CONTEXT, steps: TOKENS };
         const rate = ({ ms }: { ms: number }) => (clients * 1000) / ms;
         const rounds: Round[] = [];
         const bare: number[] = [];
         const peer: number[] = [];
-        for (let i = -WARM_ROUNDS; i < (quick ? 2 : repetitions); i++) {
-          const [round, bareRate, peerRates] = await inTurn(i + WARM_ROUNDS, [
-            () => measureRound(platform, crowd, commands),
-            async () => rate(await floor.measure(task)),
-            async () => {
-              const rates: number[] = [];
-              for (const each of peers) rates.push(rate(await each.measure(task)));
-              return rates;
-            },
-          ]);
+        const warmRounds = quick ? QUICK_WARM_ROUNDS : WARM_ROUNDS;
+        for (let i = -warmRounds; i < repetitions; i++) {
+          const [round, bareRate, peerRates] = await inTurn(
+            i + warmRounds,
+            [
+              () => measureRound(platform, crowd, commands),
+              async () => rate(await floor.measure(task)),
+              async () => {
+                const rates: number[] = [];
+                for (const each of peers) rates.push(rate(await each.measure(task)));
+                return rates;
+              },
+            ],
+            i < 0 ? 0 : undefined,
+          );
           if (i < 0) continue;
           rounds.push(round);
           bare.push(bareRate);

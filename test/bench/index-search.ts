@@ -13,6 +13,11 @@ import { nearest, vectorSource } from './vectors.ts';
 
 const DIMENSIONS = 384;
 const LIMIT = 10;
+const COUNT = 100_000;
+const QUICK_COUNT = 10_000;
+/** Queries for each repetition. */
+const QUERIES = 40;
+const QUICK_QUERIES = 50;
 const BATCH = 256;
 const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
 /** Tenant of the platform's own key, whose functions the guest's queries come from. */
@@ -35,13 +40,14 @@ interface Measured {
 export const indexSearch: Bench = {
   name: 'index',
   summary: 'nearest vectors of an index: recall, time at the index host and in a guest, against a search of all',
-  help: `Fills an index with 100,000 vectors of ${DIMENSIONS} values (10,000 with --quick) and asks for the ${LIMIT} nearest of others, one query at a time. The
+  help: `Fills an index with ${COUNT} vectors of ${DIMENSIONS} values and asks for the ${LIMIT} nearest of others, one query at a time. The
 baseline compares all vectors in plain JavaScript: it is the truth of the recall, and its time the denominator of the ratio. Times are those at the
 socket of the index host, the same while another tenant fills an index, the same after the process was killed and started again, and those of a guest,
 with its call's way through sandbox and runtime. Vectors like those of encoders lie about a space of 32 dimensions; vectors of independent values are
 the worst case.`,
+  quick: `${QUICK_COUNT} vectors instead of ${COUNT}: with fewer, the index gains less over a search of all.`,
   async run({ repetitions, quick, progress }) {
-    const [count, queries] = quick ? [10_000, 50] : [100_000, 40 * repetitions];
+    const [count, queries] = quick ? [QUICK_COUNT, QUICK_QUERIES * repetitions] : [COUNT, QUERIES * repetitions];
     const measured: Measured[] = [];
     const fills: string[] = [];
     await using platform = await Platform.start({ functions: false });

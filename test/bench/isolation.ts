@@ -64,6 +64,15 @@ const DISTURBANCES: readonly Disturbance[] = [
   },
 ];
 
+const QUICK: readonly string[] = ['spin', 'flood'];
+
+/** Functions of the other tenant, one for each kind of disturbance. */
+const FUNCTIONS = [
+  ['hostile', { cpuMs: 1000, memoryMb: 32 }],
+  ['spinner', { cpuMs: 30_000, memoryMb: 32 }],
+  ['gigabyte', { cpuMs: 30_000, memoryMb: 1024 }],
+] as const;
+
 /** Streams of one tenant at HTTP clients, in turn alone and beside another tenant's misbehaving inferlets. */
 export const isolation: Bench = {
   name: 'isolation',
@@ -71,16 +80,13 @@ export const isolation: Bench = {
   help: `${STREAMS} HTTP clients of one tenant stream ${TOKENS} tokens each, ${ROUNDS} times, while another tenant's inferlets throw, spin, recurse, allocate or
 flood. The baseline is the mean of two such rounds right before a disturbance and two right after it, when everything that it left behind has
 ended. Each repetition has its own ratio.`,
+  quick: `${QUICK.length} of ${DISTURBANCES.length} disturbances: inferlets that ${QUICK.join(' and ')}.`,
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-isolation-'));
     try {
       await using platform = await Platform.start({ functions: ['text-completion'] });
       const stranger = await createTenant(platform, 'stranger');
-      for (const [name, limits] of [
-        ['hostile', { cpuMs: 1000, memoryMb: 32 }],
-        ['spinner', { cpuMs: 30_000, memoryMb: 32 }],
-        ['gigabyte', { cpuMs: 30_000, memoryMb: 1024 }],
-      ] as const) {
+      for (const [name, limits] of quick ? FUNCTIONS.slice(0, 1) : FUNCTIONS) {
         const folder = path.join(directory, name);
         await cp(path.join(ROOT, 'test/inferlets/hostile'), folder, { recursive: true });
         const manifest = JSON.parse(await readFile(path.join(folder, 'pie.json'), 'utf8')) as object;
@@ -91,11 +97,11 @@ ended. Each repetition has its own ratio.`,
       for (let i = 0; i < 2; i++) await round(platform); // Warm-up.
       const results: { name: string; first: number[]; later: number[] }[] = [];
       let before = await alone(platform);
-      for (const disturbance of DISTURBANCES) {
+      for (const disturbance of DISTURBANCES.filter(({ name }) => !quick || QUICK.includes(name))) {
         const { name } = disturbance;
         const first: number[] = [];
         const later: number[] = [];
-        for (let i = 0; i < (quick ? 1 : repetitions); i++) {
+        for (let i = 0; i < repetitions; i++) {
           const [begin = Number.NaN, ...rest] = await beside(platform, stranger, disturbance);
           await cancelAll(stranger, 'queued,running');
           await sleep(PAUSE_MS);

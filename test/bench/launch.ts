@@ -3,6 +3,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RUNTIME } from '#infra/runtimes.ts';
+import { deploySource } from '#test/harness/deploy.ts';
 import type { Client } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { createTenant } from '#test/harness/tenants.ts';
@@ -57,6 +58,8 @@ async function launchOnce(client: Client, name: string, input: object = {}): Pro
 const SPARE_MS = 1500;
 /** Launches of a case with one invocation at a time. */
 const ONE_BY_ONE = 20;
+const AT_ONCE = [1, 256, 896];
+const QUICK_AT_ONCE = [1, 32];
 
 /** Time to first message: warm at 1, 256 and 896 at once, without a model and with one; a tenant's first; cold with and without an artifact. */
 export const launch: Bench = {
@@ -65,6 +68,7 @@ export const launch: Bench = {
 first one of a tenant, a new component from its upload on, and one whose artifact is on disk right after the runtime was killed. The warm
 cases repeat with text completions of one token. A round of a warm case is one burst (${ONE_BY_ONE} single launches); the spread is that of the
 rounds' quantiles. There is no baseline.`,
+  quick: `${QUICK_AT_ONCE.join(' and ')} warm launches at once instead of ${AT_ONCE.join(', ')}; one first launch of a tenant for each round instead of more.`,
   summary: "request to first message, warm at 1, 256 and 896 at once, a tenant's first, and cold",
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-launch-'));
@@ -74,13 +78,12 @@ rounds' quantiles. There is no baseline.`,
       const deploy = async (name: string) => {
         const file = path.join(directory, `${name}.ts`);
         await writeFile(file, source(`${name} ${Math.random()}`));
-        const run = await platform.pie(['deploy', file, '--name', name, '--json']);
-        if (run.code !== 0) throw new Error(run.stderr);
+        await deploySource(platform, file, { name });
       };
       await deploy('warm');
       for (const { name, input, title } of WARM) {
         for (let i = 0; i < 20; i++) await launchOnce(platform, name, input);
-        for (const atOnce of quick ? [1, 32] : [1, 256, 896]) {
+        for (const atOnce of quick ? QUICK_AT_ONCE : AT_ONCE) {
           const rounds: Round[] = [];
           for (let i = 0; i < repetitions; i++) {
             const before = cpuOfTrees(platform.processes);
@@ -100,12 +103,11 @@ rounds' quantiles. There is no baseline.`,
         }
       }
       const firsts: Launch[] = [];
-      for (let i = 0; i < (quick ? 4 : 4 * repetitions); i++) {
+      for (let i = 0; i < (quick ? 2 + repetitions : 4 * repetitions); i++) {
         const tenant = await createTenant(platform, `tenant-${i}`);
         const file = path.join(directory, `first-${i}.ts`);
         await writeFile(file, source(`first ${i} ${Math.random()}`));
-        const run = await platform.pie(['deploy', file, '--name', 'first', '--json'], { apiKey: tenant.apiKey });
-        if (run.code !== 0) throw new Error(run.stderr);
+        await deploySource(platform, file, { name: 'first', apiKey: tenant.apiKey });
         await sleep(SPARE_MS);
         const launched = await launchOnce(tenant, 'first');
         // The runtime counts a component as shared only after two tenants have run it.

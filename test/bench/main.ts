@@ -1,89 +1,30 @@
 /** `pie bench NAME`: starts a platform, measures it, and compares with a baseline of the same run where there is one. */
 import { parseArgs } from 'node:util';
-import { admission } from './admission.ts';
-import { agents } from './agents/agents.ts';
-import { stacked } from './agents/stacked.ts';
 import { all } from './all.ts';
-import { batching } from './batching.ts';
-import { type Bench, machine } from './bench.ts';
-import { calls } from './calls.ts';
-import { classes } from './classes.ts';
-import { concurrency } from './concurrency.ts';
-import { constrained } from './constrained.ts';
-import { engine } from './engine/engine.ts';
-import { fairness } from './fairness.ts';
-import { fleet } from './fleet/bench.ts';
-import { flood } from './flood.ts';
-import { forks } from './forks.ts';
-import { generate } from './generate.ts';
-import { http } from './http.ts';
-import { idle } from './idle.ts';
-import { indexSearch } from './index-search.ts';
-import { isolation } from './isolation.ts';
-import { launch } from './launch.ts';
-import { placement } from './placement/bench.ts';
-import { plans } from './plans.ts';
-import { prefix } from './prefix.ts';
-import { pressure } from './pressure.ts';
-import { scaling } from './scaling.ts';
-import { serve } from './serve.ts';
-import { soak } from './soak.ts';
+import { machine } from './bench.ts';
+import { BENCHES } from './benches.ts';
 import { table } from './statistics.ts';
-import { tax } from './tax.ts';
-import { techniques } from './techniques/techniques.ts';
-import { tenants } from './tenants.ts';
-import { workflow } from './workflow.ts';
-
-const BENCHES: readonly Bench[] = [
-  http,
-  generate,
-  calls,
-  tax,
-  constrained,
-  launch,
-  concurrency,
-  forks,
-  isolation,
-  indexSearch,
-  engine,
-  batching,
-  prefix,
-  pressure,
-  scaling,
-  soak,
-  admission,
-  fleet,
-  placement,
-  flood,
-  classes,
-  tenants,
-  idle,
-  workflow,
-  agents,
-  stacked,
-  techniques,
-  serve,
-  fairness,
-  plans,
-];
 
 const USAGE = 'Usage: pie bench NAME [--repetitions N] [--quick] [--json]';
 
 const ALL_HELP = `Usage: pie bench all [SUITE…] [--repetitions N] [--quick] [--out FOLDER] [--against FILE] [--resume]
 
-Runs the suites one after another (in less than 15 minutes with --quick) and writes results.json with every sample and the machine's facts,
-report.md with tables, and pictures.
+Runs the suites one after another and writes results.json with every sample and the machine's facts, report.md with tables, and pictures.
 
+  -n, --repetitions N  rounds, 5 by default and 1 with --quick
+  --quick         all suites in less than 15 minutes (about 12 on two cores): of each the few cases that its table needs, with all sides, in
+                  one round. One round has no spread, so no aim counts as met. The first run also installs the peers and fetches the models.
+                  With one round and no named suite, it begins none after 15 minutes; --resume then runs the rest
   --out FOLDER    where to write them, bench-results by default
   --against FILE  results.json of an earlier run to compare with: lists the figures whose ranges have nothing in common
   --resume        keep the suites that ran in FOLDER's results.json (same machine and options), and run the others or the named ones`;
 
-const HELP = `${USAGE}
+const help = async (): Promise<string> => `${USAGE}
 
-${BENCHES.map((bench) => `  ${bench.name.padEnd(12)} ${bench.summary}`).join('\n')}
+${(await Promise.all([...BENCHES.values()].map((load) => load()))).map((bench) => `  ${bench.name.padEnd(12)} ${bench.summary}`).join('\n')}
 
-  -n, --repetitions N  rounds, 5 by default; the report shows their median, least and largest value
-  --quick              fewer and smaller cases, as a check that the benchmark works
+  -n, --repetitions N  rounds, 5 by default and 1 with --quick; the report shows their median, least and largest value
+  --quick              few cases, each with all sides, in some 25 s
   --json               one JSON object with every round's numbers
   -h, --help           with a NAME: its baseline and its rounds
 
@@ -95,7 +36,7 @@ async function main(): Promise<number> {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
     options: {
-      repetitions: { type: 'string', short: 'n', default: '5' },
+      repetitions: { type: 'string', short: 'n' },
       quick: { type: 'boolean', default: false },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', short: 'h', default: false },
@@ -105,27 +46,39 @@ async function main(): Promise<number> {
     },
   });
   if (positionals[0] === 'all') return runAll(values, positionals.slice(1));
-  const bench = BENCHES.find((each) => each.name === positionals[0]);
-  const repetitions = Number(values.repetitions);
+  const bench = await BENCHES.get(positionals[0] ?? '')?.();
+  const repetitions = roundsOf(values);
   if (values.help) {
-    console.log(bench ? `${USAGE.replace('NAME', bench.name)}\n\n${bench.help}` : HELP);
+    console.log(
+      bench ? `${USAGE.replace('NAME', bench.name)}\n\n${bench.help}\n\nWith --quick: ${bench.quick}` : await help(),
+    );
     return 0;
   }
+  if (bench === undefined && positionals[0] !== undefined) {
+    console.error(`There is no benchmark "${positionals[0]}"; \`pie bench --help\` lists them.`);
+    return 1;
+  }
   if (bench === undefined || positionals.length !== 1 || !Number.isInteger(repetitions) || repetitions < 1) {
-    console.error(HELP);
+    console.error(await help());
     return 1;
   }
   const report = await bench.run({ repetitions, quick: values.quick, progress: (line) => console.error(line) });
-  if (values.json) console.log(JSON.stringify({ bench: bench.name, machine: machine(), ...report }));
+  const cases = values.quick && { quick: bench.quick };
+  if (values.json) console.log(JSON.stringify({ bench: bench.name, machine: machine(), ...cases, ...report }));
   else
     console.log(
-      `\n${report.title}\n${machine()}\n\n${table(report.header, report.rows)}\n\n${report.notes.join('\n')}`,
+      `\n${report.title}\n${machine()}\n${values.quick ? `\nQuick run: ${bench.quick}\n` : ''}\n${table(report.header, report.rows)}\n\n${report.notes.join('\n')}`,
     );
   return 0;
 }
 
+const ROUNDS = 5;
+
+const roundsOf = ({ repetitions, quick }: Pick<AllFlags, 'repetitions' | 'quick'>): number =>
+  repetitions === undefined ? (quick ? 1 : ROUNDS) : Number(repetitions);
+
 interface AllFlags {
-  readonly repetitions: string;
+  readonly repetitions?: string | undefined;
   readonly quick: boolean;
   readonly help: boolean;
   readonly out: string;
@@ -134,7 +87,7 @@ interface AllFlags {
 }
 
 async function runAll({ repetitions, help, ...flags }: AllFlags, only: readonly string[]): Promise<number> {
-  const rounds = Number(repetitions);
+  const rounds = roundsOf({ repetitions, quick: flags.quick });
   if (help || !Number.isInteger(rounds) || rounds < 1) {
     (help ? console.log : console.error)(ALL_HELP);
     return help ? 0 : 1;

@@ -9,7 +9,7 @@ import { loadConfig } from '#infra/config.ts';
 import type { ModelEntry } from '#infra/model-entry.ts';
 import type { Platform } from '#test/harness/platform.ts';
 import { connectStats, startTogether } from './clients.ts';
-import { inTurn } from './rounds.ts';
+import { inTurn, warmUp } from './rounds.ts';
 import { format, type Spread, spread } from './statistics.ts';
 
 export type Way = 'split' | 'fused' | 'run-ahead';
@@ -91,11 +91,15 @@ export async function measureOverBare(
     const samples = new Map(ways.map((way) => [way, [] as Sample[]]));
     for (let round = 0; round <= rounds; round++) {
       for (const way of ways) {
-        const [bare, { spanMs, after }] = await inTurn(round, [
+        const sides = [
           () => bareLoop(backend, { batch: clients, context, steps }),
           () => decodeTogether(platform, stats, { way, clients, context, steps }),
-        ]);
-        if (round === 0) continue; // Warm-up.
+        ] as const;
+        if (round === 0) {
+          await warmUp(sides);
+          continue;
+        }
+        const [bare, { spanMs, after }] = await inTurn(round, sides);
         samples.get(way)?.push({
           perToken: spanMs / steps,
           bare: bare.msPerStep,

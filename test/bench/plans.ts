@@ -8,8 +8,14 @@ import { inTurn } from './rounds.ts';
 import { format, formatSpread, median, spread } from './statistics.ts';
 
 const QUERIES = 5;
+/** Times that a guest makes a graph. */
+const TIMES = 100;
+const QUICK_TIMES = 10;
 const PROGRAMS = ['judge', 'multi-turn', 'tree-search'];
 const APPLICATIONS = ['document-qa', 'advanced-rag', 'contextual-retrieval', ...PROGRAMS];
+
+const QUICK_PROGRAMS = ['judge'];
+const QUICK_APPLICATIONS = ['document-qa', ...QUICK_PROGRAMS];
 
 /** Measurements of one application by `test/inferlets/plans.ts`. */
 interface Costs {
@@ -39,13 +45,17 @@ export const plans: Bench = {
   help: `A guest with all applications in it runs ${QUERIES} queries of each on inputs of their own, then makes the graph of a query, applies all passes and finds its plan
 many times, and divides by the number: its clock counts in milliseconds. Shares are of the median query. Each program then runs traced and
 interpreted as a function; a round runs both on one input, whose prefix the second finds computed, and they take turns in going first. CPU is the
-guest's own, as it is metered.`,
+guest's own, as it is metered. Each repetition has two rounds.`,
+  quick: `${QUICK_APPLICATIONS.length} of ${APPLICATIONS.length} applications (${QUICK_APPLICATIONS.join(', ')}), whose graphs the guest makes ${QUICK_TIMES} times instead of ${TIMES}.`,
   async run({ repetitions, quick, progress }) {
+    const [applications, programs, times] = quick
+      ? [QUICK_APPLICATIONS, QUICK_PROGRAMS, QUICK_TIMES]
+      : [APPLICATIONS, PROGRAMS, TIMES];
     const home = await newHome();
     const encoders = path.join(home, 'tiny');
     await randomEncoder(`${encoders}-encoder`, { kind: 'embedding' }, 7);
     await randomEncoder(`${encoders}-ranker`, { kind: 'reranker' }, 7);
-    await using platform = await Platform.start({ home, functions: PROGRAMS, config: configuration(encoders) });
+    await using platform = await Platform.start({ home, functions: programs, config: configuration(encoders) });
     await deploy(platform, 'plans');
     const rows: string[][] = [];
     const data: Record<string, unknown> = {};
@@ -53,14 +63,14 @@ guest's own, as it is metered.`,
     const shares: number[] = [];
     const planShares: number[] = [];
     const compared = { rounds: 0, others: 0, moreCalls: 0, moreSteps: 0 };
-    for (const name of APPLICATIONS) {
+    for (const name of applications) {
       const inputs = Array.from({ length: QUERIES }, () => inputOf(name, query++));
-      const costs = (await call(platform, 'plans', { name, inputs, times: quick ? 10 : 100 })) as Costs;
+      const costs = (await call(platform, 'plans', { name, inputs, times })) as Costs;
       const queryMs = median(costs.queriesMs);
       const share = (ms: number | undefined) => (ms === undefined ? '' : percent(ms / queryMs));
       const micros = (ms: number | undefined) => (ms === undefined ? '' : format(ms * 1000, 0));
       const isProgram = PROGRAMS.includes(name);
-      const rounds = isProgram ? await programRounds(platform, name, quick ? 2 : repetitions * 2, () => query++) : [];
+      const rounds = isProgram ? await programRounds(platform, name, repetitions * 2, () => query++) : [];
       const ratio = (pick: (invoked: Invoked) => number) =>
         rounds.length === 0 ? '' : formatSpread(spread(rounds.map(([one, other]) => pick(one) / pick(other))));
       const perNode = (side: 0 | 1) =>

@@ -2,8 +2,8 @@ import { deploy, modelStats } from '#test/harness/deploy.ts';
 import { invoke } from '#test/harness/events.ts';
 import { newHome, Platform } from '#test/harness/platform.ts';
 import { outputOf } from './clients.ts';
-import { ANSWER, partsOf, VOCABULARY, WORKLOADS } from './prefix-workloads.ts';
-import { inTurn } from './rounds.ts';
+import { ANSWER, partsOf, VOCABULARY, type Workload } from './prefix-workloads.ts';
+import { inTurn, warmUp } from './rounds.ts';
 import { randomShape, type Shape } from './shapes.ts';
 import { formatSpread, spread } from './statistics.ts';
 
@@ -35,10 +35,15 @@ export interface ShapeRow {
   readonly samples: Readonly<Record<Mode['name'], readonly Sample[]>>;
 }
 
+export interface ShapesOptions {
+  readonly shape: Shape;
+  readonly workloads: readonly Workload[];
+  readonly rounds: number;
+}
+
 /** Runs SGLang's workloads with the prefix cache off, with the automatic one, and with prefixes that the program saves. */
 export async function measureShapes(
-  shape: Shape,
-  rounds: number,
+  { shape, workloads, rounds }: ShapesOptions,
   progress: (line: string) => void,
 ): Promise<ShapeRow[]> {
   const home = await newHome();
@@ -51,21 +56,22 @@ export async function measureShapes(
     .join('\n');
   await using platform = await Platform.start({ home, functions: false, config });
   await deploy(platform, 'reuse');
-  const samples: Sample[][][] = WORKLOADS.map(() => MODES.map(() => []));
+  const samples: Sample[][][] = workloads.map(() => MODES.map(() => []));
   for (let round = 0; round <= rounds; round++) {
-    for (const [at, { name }] of WORKLOADS.entries()) {
-      const measured = await inTurn<Sample[]>(
-        round,
-        MODES.map((mode) => () => measure(platform, at, mode, round)),
-      );
-      if (round === 0) continue; // Warm-up.
+    for (const [at, workload] of workloads.entries()) {
+      const sides = MODES.map((mode) => () => measure(platform, workload, mode, `${round}/${at}`));
+      if (round === 0) {
+        await warmUp<Sample[]>(sides);
+        continue;
+      }
+      const measured = await inTurn<Sample[]>(round, sides);
       measured.forEach((sample, mode) => {
         samples[at]?.[mode]?.push(sample);
       });
-      progress(`round ${round} of ${rounds}, ${name}`);
+      progress(`round ${round} of ${rounds}, ${workload.name}`);
     }
   }
-  return WORKLOADS.map(({ name }, at) => {
+  return workloads.map(({ name }, at) => {
     const [off = [], automatic = [], program = []] = samples[at] ?? [];
     return { workload: name, samples: { off, automatic, program } };
   });
@@ -106,31 +112,28 @@ export function differingAnswers(rows: readonly ShapeRow[]): { readonly differ: 
   return { differ: isEqual.filter((equal) => !equal).length, of: isEqual.length };
 }
 
-async function measure(platform: Platform, at: number, { model, saves }: Mode, round: number): Promise<Sample> {
+async function measure(platform: Platform, workload: Workload, { model, saves }: Mode, part: string): Promise<Sample> {
   const answers: Record<string, string> = {};
   const names = new Set<string>();
   const call = async (input: object) =>
     outputOf<{ tokens: number[] }>(await invoke(platform, 'reuse', { model, maxTokens: ANSWER, ...input })).tokens;
   const nameOf = (key: string) => {
-    const name = `bench/${at}/${round}/${key}`;
+    const name = `bench/${part}/${key}`;
     names.add(name);
     return name;
   };
   await modelStats(platform, { model, reset: true });
   const startMs = performance.now();
   // The modes of a round have equal prompts.
-  await WORKLOADS[at]?.run(
-    async (parts, keep) => {
-      const tokens = await call({
-        parts: parts.map(({ tokens, key, isSaved }) => (saves && isSaved ? { tokens, name: nameOf(key) } : { tokens })),
-        ...(saves && keep !== undefined && { keep: nameOf(keep) }),
-      });
-      if (tokens.length !== ANSWER) throw new Error(`${tokens.length} tokens instead of ${ANSWER}`);
-      answers[parts.at(-1)?.key ?? ''] = tokens.join();
-      return tokens;
-    },
-    partsOf(`${round}/${at}`),
-  );
+  await workload.run(async (parts, keep) => {
+    const tokens = await call({
+      parts: parts.map(({ tokens, key, isSaved }) => (saves && isSaved ? { tokens, name: nameOf(key) } : { tokens })),
+      ...(saves && keep !== undefined && { keep: nameOf(keep) }),
+    });
+    if (tokens.length !== ANSWER) throw new Error(`${tokens.length} tokens instead of ${ANSWER}`);
+    answers[parts.at(-1)?.key ?? ''] = tokens.join();
+    return tokens;
+  }, partsOf(part));
   const elapsedMs = performance.now() - startMs;
   const { tokens, decodeTokens } = await modelStats(platform, { model });
   if (names.size > 0) await call({ parts: [], forget: [...names] });

@@ -93,6 +93,9 @@ export const WORKLOADS: readonly Workload[] = [
   },
 ];
 
+/** Those of a quick run: one whose requests come at once, and one that grows. */
+export const QUICK_WORKLOADS = WORKLOADS.filter(({ name }) => /^(few-shot|multi-turn chat)/.test(name));
+
 /** Makes the parts of a workload in one round. No two rounds have equal parts. */
 export const partsOf =
   (round: string): MakePart =>

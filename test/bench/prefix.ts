@@ -4,11 +4,16 @@ import { modelStats } from '#test/harness/deploy.ts';
 import { Platform } from '#test/harness/platform.ts';
 import type { Bench } from './bench.ts';
 import { differingAnswers, measureShapes, type ShapeRow, shapeRows } from './prefix-shapes.ts';
+import { QUICK_WORKLOADS, WORKLOADS } from './prefix-workloads.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, median, spread } from './statistics.ts';
 import { receive } from './streams.ts';
 
 const REQUESTS = 32;
+const QUICK_REQUESTS = 4;
+const MOST_ROUNDS = 3;
+const SHAPE = '135M';
+const QUICK_SHAPE = '15M';
 const WARM_REQUESTS = 10;
 const MAX_TOKENS = 2;
 /**
@@ -39,23 +44,22 @@ export const prefix: Bench = {
 cache off. Then as many requests at once, with one prompt of some 200 tokens. A round runs both platforms, which take turns in going first, each
 after ${WARM_REQUESTS} requests that warm it. Three rounds at most.
 Then the workloads of SGLang's section 6.2 (few-shot, tree search, multi-turn chat, agents, a long document) on random weights in the layers of a
-model of 135M parameters (15M with --quick), with 2,048 tokens of context: without cache, with the automatic one, and without it but with a program
+model of ${SHAPE} parameters, with 2,048 tokens of context: without cache, with the automatic one, and without it but with a program
 that saves and opens its prefixes by name (Symphony, Figure 3). A round runs each workload in the three modes, in turns, with prompts of its own;
 one more round before warms all. The baseline is the mode without cache.`,
+  quick: `${QUICK_REQUESTS} requests instead of ${REQUESTS}, and ${QUICK_WORKLOADS.length} of ${WORKLOADS.length} workloads, on ${QUICK_SHAPE} parameters instead of ${SHAPE}.`,
   async run({ repetitions, quick, progress }) {
-    const rounds = quick ? 1 : Math.min(3, repetitions);
+    const rounds = Math.min(MOST_ROUNDS, repetitions);
+    const requests = quick ? QUICK_REQUESTS : REQUESTS;
+    const [shape, workloads] = quick ? ([QUICK_SHAPE, QUICK_WORKLOADS] as const) : ([SHAPE, WORKLOADS] as const);
     const samples: Record<'with' | 'without', Sample[]> = { with: [], without: [] };
     for (let round = 0; round < rounds; round++) {
-      const [cached, uncached] = await inTurn(round, [
-        () => measure(true, quick ? 4 : REQUESTS),
-        () => measure(false, quick ? 4 : REQUESTS),
-      ]);
+      const [cached, uncached] = await inTurn(round, [() => measure(true, requests), () => measure(false, requests)]);
       samples.with.push(cached);
       samples.without.push(uncached);
       progress(`round ${round + 1} of ${rounds}`);
     }
-    const shape = quick ? '15M' : '135M';
-    const shapes = await measureShapes(shape, rounds, progress);
+    const shapes = await measureShapes({ shape, workloads, rounds }, progress);
     const over = (of: (sample: Sample) => number) =>
       spread(samples.without.map((sample, i) => of(sample) / of(samples.with[i] as Sample)));
     const firstMs = ({ firstMessageMs }: Sample) => median(firstMessageMs);

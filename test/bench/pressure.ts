@@ -6,12 +6,15 @@ import { rotated } from './rounds.ts';
 import { format, formatSpread, spread } from './statistics.ts';
 
 const INFERLETS = 128;
+const QUICK_INFERLETS = 16;
 const TOKENS = 96;
 /** Pages that an inferlet holds at its end, for its prompt and its generated tokens. */
 const PAGES_EACH = Math.ceil((TOKENS * 2 + 8) / 16);
 /** Runs before the clock starts, one after another. */
 const WARM_RUNS = 3;
-const FACTORS = [1, 2, 4, 8] as const;
+const FACTORS = [1, 2, 4, 8];
+const QUICK_FACTORS = [1, 4];
+const MOST_ROUNDS = 3;
 
 interface Sample {
   /** Tokens a second of the inferlets that finished. */
@@ -28,15 +31,16 @@ export const pressure: Bench = {
   help: `${INFERLETS} inferlets generate ${TOKENS * 2} tokens each on a pool of pages that fits all of them, half, a quarter and an eighth. The baseline is the pool
 that fits all, on a platform of its own like the others. A round runs the four platforms, beginning with another one each time. Three rounds at
 most. Throughput counts the tokens of results, over the time until every inferlet has ended.`,
+  quick: `${QUICK_FACTORS.join(' and ')} times the memory (of ${FACTORS.join(', ')}), and ${QUICK_INFERLETS} inferlets instead of ${INFERLETS}.`,
   summary: `${INFERLETS} inferlets at 1, 2, 4 and 8 times the memory: who finishes, and throughput over the uncontended`,
   async run({ repetitions, quick, progress }) {
-    const rounds = quick ? 1 : Math.min(3, repetitions);
-    const inferlets = quick ? 32 : INFERLETS;
-    const samples = new Map<number, Sample[]>(FACTORS.map((factor) => [factor, []]));
-    const admitted = new Map<number, Sample[]>(FACTORS.map((factor) => [factor, []]));
+    const rounds = Math.min(MOST_ROUNDS, repetitions);
+    const [factors, inferlets] = quick ? [QUICK_FACTORS, QUICK_INFERLETS] : [FACTORS, INFERLETS];
+    const samples = new Map<number, Sample[]>(factors.map((factor) => [factor, []]));
+    const admitted = new Map<number, Sample[]>(factors.map((factor) => [factor, []]));
     for (let round = 0; round < rounds; round++) {
-      for (const i of rotated(FACTORS.length, round)) {
-        const factor = FACTORS[i] ?? 1;
+      for (const i of rotated(factors.length, round)) {
+        const factor = factors[i] ?? 1;
         const sample = await measure(factor, inferlets);
         samples.get(factor)?.push(sample);
         const inTurn = factor === 1 ? sample : await measure(factor, inferlets, Math.floor(inferlets / factor));
@@ -58,7 +62,7 @@ most. Throughput counts the tokens of results, over the time until every inferle
         'over uncontended',
         'over admitted in turn',
       ],
-      rows: FACTORS.map((factor) => {
+      rows: factors.map((factor) => {
         const own = samples.get(factor) ?? [];
         const of = (pick: (sample: Sample) => number) => formatSpread(spread(own.map(pick)), 0);
         return [

@@ -10,14 +10,21 @@ const SETTLE_MS = 500;
 export async function inTurn<T extends readonly unknown[]>(
   round: number,
   sides: { readonly [K in keyof T]: () => Promise<T[K]> },
+  settleMs = SETTLE_MS,
 ): Promise<T> {
   const results: unknown[] = new Array(sides.length);
   for (const i of rotated(sides.length, round)) {
-    await sleep(SETTLE_MS);
+    await sleep(settleMs);
     results[i] = await sides[i]?.();
   }
   return results as unknown as T;
 }
+
+/** Runs the sides as {@link inTurn} does, for no measurement but to warm them: without the pauses. */
+export const warmUp = <T extends readonly unknown[]>(
+  sides: { readonly [K in keyof T]: () => Promise<T[K]> },
+  round = 0,
+): Promise<T> => inTurn(round, sides, 0);
 
 /**
  * Like {@link inTurn}, with the sides in the order given in even rounds and backwards in odd ones: in an even number of rounds each of two sides

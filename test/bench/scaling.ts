@@ -17,11 +17,33 @@ const BATCH = 2;
 /** Streams open at any time: enough for each host to have a full batch, however they fall. */
 const STREAMS = 18;
 const MAX_TOKENS = 24;
+const QUICK_TOKENS = 12;
 /** Longer than a stream takes, so that streams begin and end evenly in the measured time that follows. */
 const RAMP_MS = 5000;
+const QUICK_RAMP_MS = 2500;
 const MEASURED_MS = 15_000;
+const QUICK_MEASURED_MS = 4000;
+const MOST_ROUNDS = 3;
 const PREFIXES = 4;
 const REQUESTS_PER_PREFIX = 8;
+const QUICK_REQUESTS_PER_PREFIX = 4;
+
+/** Load and lengths of a round. */
+interface Load {
+  readonly maxTokens: number;
+  readonly rampMs: number;
+  readonly measuredMs: number;
+  readonly requestsPerPrefix: number;
+}
+
+const WHOLE: Load = {
+  ...{ maxTokens: MAX_TOKENS, rampMs: RAMP_MS, measuredMs: MEASURED_MS },
+  requestsPerPrefix: REQUESTS_PER_PREFIX,
+};
+const QUICK: Load = {
+  ...{ maxTokens: QUICK_TOKENS, rampMs: QUICK_RAMP_MS, measuredMs: QUICK_MEASURED_MS },
+  requestsPerPrefix: QUICK_REQUESTS_PER_PREFIX,
+};
 
 interface Side {
   readonly tokensPerSecond: number;
@@ -37,11 +59,13 @@ export const scaling: Bench = {
   help: `${STREAMS} HTTP clients of one tenant stream ${MAX_TOKENS} tokens each, again and again, for ${(RAMP_MS + MEASURED_MS) / 1000} s, from ${HOSTS} GPU hosts that take ${STEP_MS} ms for a step of at
 most ${BATCH} streams. The baseline is one such host. Then ${PREFIXES} prefixes with ${REQUESTS_PER_PREFIX} requests each, in turns, one after another: with the prefix as X-Session-Affinity,
 and without. A round runs both sides, which take turns in going first, each on a platform of its own. Three rounds at most.`,
+  quick: `Streams of ${QUICK_TOKENS} tokens instead of ${MAX_TOKENS} for ${QUICK_MEASURED_MS / 1000} s instead of ${MEASURED_MS / 1000}, and ${QUICK_REQUESTS_PER_PREFIX} requests a prefix instead of ${REQUESTS_PER_PREFIX}, of which fewer find it.`,
   async run({ repetitions, quick, progress }) {
     const sides: Record<'one' | 'three', Side[]> = { one: [], three: [] };
-    const rounds = quick ? 1 : Math.min(3, repetitions);
+    const rounds = Math.min(MOST_ROUNDS, repetitions);
+    const load = quick ? QUICK : WHOLE;
     for (let round = 0; round < rounds; round++) {
-      const [one, three] = await inTurn(round, [() => measure(1, quick), () => measure(HOSTS, quick)]);
+      const [one, three] = await inTurn(round, [() => measure(1, load), () => measure(HOSTS, load)]);
       sides.one.push(one);
       sides.three.push(three);
       progress(`round ${round + 1} of ${rounds}: ${format(three.tokensPerSecond / one.tokensPerSecond)}×`);
@@ -62,15 +86,15 @@ and without. A round runs both sides, which take turns in going first, each on a
         row('hit rate, no affinity', (side) => side.hitRateWithout, 3, ''),
       ],
       notes: [
-        `A random model of two small layers; a step takes ${STEP_MS} ms (\`pace\`) and has at most ${BATCH} streams; the hosts' spread is "invocation". Streams that ended in the measured time count with all their tokens; it begins ${RAMP_MS / 1000} s after the first ones.`,
-        `Hit rate: tokens found in the caches of all hosts over those looked up, in ${PREFIXES * REQUESTS_PER_PREFIX} requests; without an affinity each host computes each prefix once.`,
+        `A random model of two small layers; a step takes ${STEP_MS} ms (\`pace\`) and has at most ${BATCH} streams; the hosts' spread is "invocation". Streams that ended in the measured time count with all their tokens; it begins ${load.rampMs / 1000} s after the first ones.`,
+        `Hit rate: tokens found in the caches of all hosts over those looked up, in ${PREFIXES * load.requestsPerPrefix} requests; without an affinity each host computes each prefix once.`,
       ],
       data: sides,
     };
   },
 };
 
-async function measure(hosts: number, quick: boolean): Promise<Side> {
+async function measure(hosts: number, load: Load): Promise<Side> {
   const home = await newHome();
   // So small that its own time is a small part of a step's: hosts of one machine share its processors.
   const { directory } = await randomModel(path.join(home, 'model'), { contextLength: 1024 }, 1);
@@ -87,22 +111,22 @@ max_batch_sequences = ${BATCH}
 pace = { step_ms = ${STEP_MS} }
 `;
   await using platform = await Platform.start({ home, functions: ['text-completion'], config });
-  const rate = await tokensPerSecond(platform, quick ? 5000 : MEASURED_MS);
+  const rate = await tokensPerSecond(platform, load);
   return {
     tokensPerSecond: rate,
-    hitRate: await hitRate(platform, 'with', (prefix) => ({ 'x-session-affinity': `prefix-${prefix}` })),
-    hitRateWithout: await hitRate(platform, 'without', () => ({})),
+    hitRate: await hitRate(platform, load, 'with', (prefix) => ({ 'x-session-affinity': `prefix-${prefix}` })),
+    hitRateWithout: await hitRate(platform, load, 'without', () => ({})),
   };
 }
 
 /** Streams of clients that each begin the next one when one has ended. */
-async function tokensPerSecond(platform: Platform, forMs: number): Promise<number> {
-  const startMs = performance.now() + RAMP_MS;
+async function tokensPerSecond(platform: Platform, { maxTokens, rampMs, measuredMs: forMs }: Load): Promise<number> {
+  const startMs = performance.now() + rampMs;
   let tokens = 0;
   const client = async (index: number) => {
     for (let i = 0; performance.now() < startMs + forMs; i++) {
       const prompt = `Once upon a time, number ${index} and ${i}`;
-      const stream = (await receive(platform, { prompt, maxTokens: MAX_TOKENS, temperature: 0 }))();
+      const stream = (await receive(platform, { prompt, maxTokens, temperature: 0 }))();
       const atMs = performance.now() - startMs;
       if (atMs >= 0 && atMs < forMs) tokens += stream.tokens;
     }
@@ -113,11 +137,12 @@ async function tokensPerSecond(platform: Platform, forMs: number): Promise<numbe
 
 async function hitRate(
   platform: Platform,
+  { requestsPerPrefix }: Load,
   name: string,
   headersOf: (prefix: number) => Record<string, string>,
 ): Promise<number> {
   const before = await prefixCounts(platform);
-  for (let i = 0; i < REQUESTS_PER_PREFIX; i++)
+  for (let i = 0; i < requestsPerPrefix; i++)
     for (let prefix = 0; prefix < PREFIXES; prefix++) {
       const begin = `${name} ${prefix}: ${`The bird number ${prefix} saw a tree. `.repeat(12)}`;
       const client: Client = {

@@ -4,7 +4,7 @@ import { World } from './agents/world.ts';
 import type { Bench, BenchReport } from './bench.ts';
 import { type Lengths, poisson, randomWords, sendAt, shareGptLengths } from './load.ts';
 import { inTurn } from './rounds.ts';
-import { ENOUGH_FOR_P99, format, formatSpread, mean, median, quantile, spread } from './statistics.ts';
+import { format, formatSpread, isEnoughFor, mean, median, quantile, spread } from './statistics.ts';
 import { receiveCompletion } from './streams.ts';
 
 const MODEL = 'stories15m';
@@ -13,13 +13,15 @@ const CONTEXT = 256;
 const SEQUENCES = 32;
 /** Requests a second. */
 const RATES = [4, 8, 16, 32, 48];
-const QUICK_RATES = [8, 24];
+const QUICK_RATES = [8];
 /** Requests at each rate: enough for a 99th percentile. */
 const REQUESTS = 240;
-const QUICK_REQUESTS = ENOUGH_FOR_P99;
+const QUICK_REQUESTS = 48;
 /** Requests one after another, whose times are those without load. */
 const ALONE = 16;
+const QUICK_ALONE = 8;
 const WARM_REQUESTS = 48;
+const QUICK_WARM_REQUESTS = 16;
 /** Times of the SLO over those of the faster side without load. */
 const SLO = { first: 10, token: 5 } as const;
 
@@ -71,8 +73,9 @@ the time of each later one. Lengths are log-normal with the means of ShareGPT (1
 context over theirs. Goodput: requests a second within the SLO, ${SLO.first} times the first token and ${SLO.token} times the token of the faster side without load. The baseline is node-llama-cpp
 behind HTTP with the faster number of threads and ${SEQUENCES} sequences. Both sides get the same prompts as token ids at the same times and have
 equally many tokens, which is checked. A round measures ${ALONE} requests one after another and then each rate; sides take turns in going first.`,
+  quick: `${QUICK_RATES.length} of ${RATES.length} rates, ${QUICK_REQUESTS} requests instead of ${REQUESTS}, ${QUICK_ALONE} without load instead of ${ALONE}, and ${QUICK_WARM_REQUESTS} that warm each side instead of ${WARM_REQUESTS}. So few requests have no 99th percentile.`,
   async run({ repetitions, quick, progress }) {
-    const rates = quick ? QUICK_RATES : RATES;
+    const [rates, count, alone] = quick ? [QUICK_RATES, QUICK_REQUESTS, QUICK_ALONE] : [RATES, REQUESTS, ALONE];
     await using world = await World.start({
       models: [MODEL],
       roundTripsMs: [],
@@ -83,7 +86,7 @@ equally many tokens, which is checked. A round measures ${ALONE} requests one af
     const { begin } = world.tokensOf(MODEL);
     const load = (count: number, seed: number) => requests(begin, count, seed);
     const at = (url: string): Serve => served(`${url}/v1/completions`, world.platform.apiKey);
-    const warm = load(WARM_REQUESTS, 1);
+    const warm = load(quick ? QUICK_WARM_REQUESTS : WARM_REQUESTS, 1);
     const together = (side: Serve) => Promise.all(warm.map(side));
     const peers = await fastestPeers(world.peers, ({ server }) => together(at(`http://127.0.0.1:${server.port}`)));
     const peer = peers.get(MODEL);
@@ -92,16 +95,16 @@ equally many tokens, which is checked. A round measures ${ALONE} requests one af
     for (let i = 0; i < 2; i++) await together(sides[0] as Serve);
     const runs: Run[] = [];
     const limits: Limits[] = [];
-    for (let round = 0; round < (quick ? 2 : repetitions); round++) {
-      const alone = await inTurn(
+    for (let round = 0; round < repetitions; round++) {
+      const withoutLoad = await inTurn(
         round,
-        sides.map((side) => () => oneByOne(side, load(ALONE, 2))),
+        sides.map((side) => () => oneByOne(side, load(alone, 2))),
       );
-      const limit = limitsOf(alone);
+      const limit = limitsOf(withoutLoad);
       limits.push(limit);
       for (const rate of rates) {
         const seed = 1000 * (round + 1) + rate;
-        const asked = load(quick ? QUICK_REQUESTS : REQUESTS, seed);
+        const asked = load(count, seed);
         const times = [...poisson(rate, randomFrom(seed)).take(asked.length)];
         const both = await inTurn(
           round,
@@ -147,7 +150,9 @@ function report(
         const others = runs.filter((run) => run.rate === rate && run.side === SIDES[1]);
         const of = (value: (run: Run) => number, digits: number) => formatSpread(spread(own.map(value)), digits);
         const quantiles = (times: (run: Run) => readonly number[], digits: number) =>
-          [0.5, 0.99].map((q) => of((run) => quantile(times(run), q), digits));
+          [0.5, 0.99].map((q) =>
+            own.every((run) => isEnoughFor(q, times(run).length)) ? of((run) => quantile(times(run), q), digits) : '',
+          );
         const ratios = own.map((run, i) => goodput(run) / goodput(others[i] as Run)).filter(Number.isFinite);
         return [
           String(rate),

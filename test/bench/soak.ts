@@ -7,26 +7,35 @@ import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { createKeys } from '#scheduler/keys.ts';
 import { Platform } from '#test/harness/platform.ts';
-import type { Bench } from './bench.ts';
+import type { Bench, BenchReport } from './bench.ts';
 import { format, formatSpread, spread } from './statistics.ts';
 
-/** The platform deletes all data of an invocation within six seconds of its end. */
-const RETENTION = `[retention]
-records = "6s"
-events = "3s"
-files = "3s"
-logs = "6s"
-idempotency = "3s"
-`;
-/** The longest retention: after it, a round has left nothing behind. */
-const FORGOTTEN_MS = 6000;
-const ROUND_MS = 2000;
+/** Work and times of a run. */
+interface Times {
+  /** The longest retention: after it, a round has left nothing behind. */
+  readonly forgottenMs: number;
+  readonly roundMs: number;
+  /** Redis scans for expired keys ten times a second and finds only some of them in each scan. */
+  readonly settleMs: number;
+  /** Invocations of a round. */
+  readonly invocations: number;
+}
+
+const WHOLE: Times = { forgottenMs: 6000, roundMs: 2000, settleMs: 5000, invocations: 400 };
+const QUICK: Times = { forgottenMs: 3000, roundMs: 1000, settleMs: 3000, invocations: 40 };
 const AT_ONCE = 16;
-/** Redis scans for expired keys ten times a second and finds only some of them in each scan. */
-const SETTLE_MS = 5000;
 const MESSAGES = 8;
 const LINES = 2;
 const MIB = 2 ** 20;
+
+/** The platform deletes all data of an invocation so long after its end. */
+const retention = ({ forgottenMs }: Times): string => `[retention]
+records = "${forgottenMs / 1000}s"
+events = "3s"
+files = "3s"
+logs = "${forgottenMs / 1000}s"
+idempotency = "3s"
+`;
 
 /** An inferlet that sends a few messages and logs a few lines. */
 const SOURCE = `import { send } from 'pie:inferlet/session@0.1.0';
@@ -51,14 +60,17 @@ interface Round {
 /** Redis memory while invocations start and expire: it must not grow once both rates are equal. */
 export const soak: Bench = {
   name: 'soak',
-  help: `Sends rounds of short invocations whose data the platform forgets within ${FORGOTTEN_MS / 1000} s, and reads the memory of Redis after each. The baseline of the
+  help: `Sends rounds of short invocations whose data the platform forgets within ${WHOLE.forgottenMs / 1000} s, and reads the memory of Redis after each. The baseline of the
 last third of the rounds is the middle third: both are full, so a ratio above 1 is growth. Another ratio compares Redis after all is forgotten
-with Redis before. Each repetition adds four rounds of ${ROUND_MS / 1000} s to the least number, 12.`,
+with Redis before. Each repetition adds four rounds of ${WHOLE.roundMs / 1000} s to the least number, 12.`,
+  quick: `The least number of rounds, of ${QUICK.invocations} invocations in ${QUICK.roundMs / 1000} s instead of ${WHOLE.invocations} in ${WHOLE.roundMs / 1000}, which are forgotten within ${QUICK.forgottenMs / 1000} s instead of ${WHOLE.forgottenMs / 1000}.`,
   summary: 'Redis memory under short invocations with a short retention, and what each of them costs',
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-soak-'));
     try {
-      await using platform = await Platform.start({ functions: false, config: RETENTION });
+      const times = quick ? QUICK : WHOLE;
+      const { forgottenMs, roundMs, settleMs, invocations } = times;
+      await using platform = await Platform.start({ functions: false, config: retention(times) });
       const config = loadConfig({ ...platform.environment });
       const redis = connectRedis(config);
       try {
@@ -67,21 +79,21 @@ with Redis before. Each repetition adds four rounds of ${ROUND_MS / 1000} s to t
         const deployed = await platform.pie(['deploy', file, '--name', 'soak', '--json']);
         if (deployed.code !== 0) throw new Error(deployed.stderr);
         await invokeMany(platform, 20, 0);
-        await sleep(FORGOTTEN_MS + SETTLE_MS);
+        await sleep(forgottenMs + settleMs);
         const base = await measure(redis, 0);
         const rounds: Round[] = [];
         let costs: Readonly<Record<string, number>> = {};
         // Half of the rounds fill the retention window; the rest show the plateau.
-        const count = Math.max(6, Math.ceil(FORGOTTEN_MS / ROUND_MS)) * 2 + (quick ? 0 : 4 * repetitions);
+        const count = Math.max(6, Math.ceil(forgottenMs / roundMs)) * 2 + 4 * (quick ? repetitions - 1 : repetitions);
         for (let i = 0; i < count; i++) {
-          const made = await invokeMany(platform, quick ? 40 : 400, ROUND_MS);
+          const made = await invokeMany(platform, invocations, roundMs);
           costs = await costsOf(redis, made.at(-1));
           rounds.push(await measure(redis, made.length));
           progress(`round ${i + 1} of ${count}: ${format((rounds.at(-1)?.usedBytes ?? 0) / MIB)} MiB`);
         }
-        await sleep(FORGOTTEN_MS + SETTLE_MS);
+        await sleep(forgottenMs + settleMs);
         const after = await measure(redis, 0);
-        return report(base, rounds, after, costs);
+        return report(times, { base, rounds, after, costs });
       } finally {
         redis.disconnect();
       }
@@ -91,7 +103,14 @@ with Redis before. Each repetition adds four rounds of ${ROUND_MS / 1000} s to t
   },
 };
 
-function report(base: Round, rounds: readonly Round[], after: Round, costs: Readonly<Record<string, number>>) {
+interface Measured {
+  readonly base: Round;
+  readonly rounds: readonly Round[];
+  readonly after: Round;
+  readonly costs: Readonly<Record<string, number>>;
+}
+
+function report({ forgottenMs }: Times, { base, rounds, after, costs }: Measured): BenchReport {
   const third = Math.floor(rounds.length / 3);
   const used = (part: readonly Round[]) => spread(part.map(({ usedBytes }) => usedBytes / MIB));
   const plateau = used(rounds.slice(third, 2 * third));
@@ -104,7 +123,7 @@ function report(base: Round, rounds: readonly Round[], after: Round, costs: Read
     String(keys),
   ];
   return {
-    title: `Redis memory over ${total} invocations that are forgotten within ${FORGOTTEN_MS / 1000} s`,
+    title: `Redis memory over ${total} invocations that are forgotten within ${forgottenMs / 1000} s`,
     header: ['round', 'invocations', 'used, MiB', 'keys'],
     rows: [row('before', base), ...rounds.map((round, i) => row(String(i + 1), round)), row('all forgotten', after)],
     notes: [

@@ -8,6 +8,8 @@ import { format, formatSpread } from './statistics.ts';
 const CONTEXT = 32;
 const STEPS = 64;
 const QUICK_STEPS = 24;
+const SIZES: readonly Shape[] = ['15M', '135M', '360M'];
+const QUICK_SIZES: readonly Shape[] = ['135M'];
 /** Hold eight contexts beside some cached prefixes. */
 const PAGES = 96;
 
@@ -15,15 +17,15 @@ const PAGES = 96;
 export const tax: Bench = {
   name: 'tax',
   summary: 'time per output token over the bare loop for models of 15M, 135M and 360M parameters',
-  help: `1 and 8 inferlets decode ${STEPS} tokens (${QUICK_STEPS} with --quick) on models of 15M, 135M and 360M parameters with random weights (Pie, SOSP '25, Tables 3
+  help: `1 and 8 inferlets decode ${STEPS} tokens on models of 15M, 135M and 360M parameters with random weights (Pie, SOSP '25, Tables 3
 and 4), by one step a token and by a run on the device. The baseline is the same backend called back to back in the benchmark's own process, at
-the same batch and context. Both run in each round and take turns in going first; one more round before warms both. --quick leaves out 360M.`,
+the same batch and context. Both run in each round and take turns in going first; one more round before warms both.`,
+  quick: `${QUICK_SIZES.length} of ${SIZES.length} models, ${QUICK_SIZES.join(' and ')} parameters, and ${QUICK_STEPS} tokens instead of ${STEPS}. \`generate\` has one of 15M.`,
   async run({ repetitions, quick, progress }) {
-    const sizes: readonly Shape[] = quick ? ['15M', '135M'] : ['15M', '135M', '360M'];
-    const steps = quick ? QUICK_STEPS : STEPS;
+    const [sizes, steps] = quick ? [QUICK_SIZES, QUICK_STEPS] : [SIZES, STEPS];
     const models: { readonly shape: Shape; readonly rows: readonly OverBare[] }[] = [];
     for (const shape of sizes) {
-      const rows = await measure(shape, steps, quick ? 1 : repetitions, (line) => progress(`${shape}, ${line}`));
+      const rows = await measure(shape, steps, repetitions, (line) => progress(`${shape}, ${line}`));
       models.push({ shape, rows });
     }
     return {

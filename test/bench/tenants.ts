@@ -11,6 +11,11 @@ import { memoryOfTrees, sandboxesOf } from './process-usage.ts';
 import { format, formatTail } from './statistics.ts';
 
 const IDLE_S = 5;
+const TURN = 100;
+const QUICK_TURN = 14;
+const IDLE = 1000;
+const QUICK_IDLE = 20;
+const MOST_ROUNDS = 3;
 const MOST_SANDBOXES = 16;
 const CONFIG = `[runtime]\nmax_sandboxes = ${MOST_SANDBOXES}\nsandbox_idle_s = ${IDLE_S}\n`;
 const SOURCE = `export async function run() { return '"here"'; }\n`;
@@ -19,8 +24,9 @@ const SAMPLE_MS = 200;
 /** Memory of the runtime and its sandboxes while many tenants invoke in turn, and while all are idle. */
 export const tenants: Bench = {
   name: 'tenants',
-  help: `Reads the proportional memory of the runtime with its sandboxes while 100 tenants call in turn, each up to three times, and after 1,000 tenants
+  help: `Reads the proportional memory of the runtime with its sandboxes while ${TURN} tenants call in turn, each up to ${MOST_ROUNDS} times, and after ${IDLE} tenants
 have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. The baseline is the same runtime before any tenant has called.`,
+  quick: `${QUICK_TURN} tenants in turn instead of ${TURN}, and ${QUICK_IDLE} that call once instead of ${IDLE}.`,
   summary: 'memory of the runtime and its sandboxes: many tenants in turn, and many that are idle',
   async run({ repetitions, quick, progress }) {
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-tenants-'));
@@ -61,14 +67,14 @@ have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. 
       await sleep(2000);
       row('no tenant has called', [], memoryMb(), sandboxesOf(platform.processes));
 
-      const many = quick ? 20 : 100;
+      const many = quick ? QUICK_TURN : TURN;
       const turn: TenantClient[] = [];
       for (let i = 0; i < many; i++) turn.push(await newTenant(`turn-${i}`));
       let peakMb = 0;
       let peakSandboxes = 0;
       const calls: number[] = [];
       let sampledMs = 0;
-      for (let round = 0; round < (quick ? 1 : Math.min(3, repetitions)); round++) {
+      for (let round = 0; round < Math.min(MOST_ROUNDS, repetitions); round++) {
         for (const tenant of turn) {
           calls.push(await callOf(tenant));
           // Between two calls, since a reading takes the clock's thread.
@@ -81,7 +87,7 @@ have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. 
       }
       row(`${many} tenants in turn, at the peak`, calls, peakMb, peakSandboxes);
 
-      const idle = quick ? 50 : 1000;
+      const idle = quick ? QUICK_IDLE : IDLE;
       const idleCalls: number[] = [];
       for (let i = 0; i < idle; i++) {
         idleCalls.push(await callOf(await newTenant(`idle-${i}`)));

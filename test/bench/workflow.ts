@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import cliProgress from 'cli-progress';
 import { call, modelStats } from '#test/harness/deploy.ts';
-import type { Bench, BenchOptions } from './bench.ts';
+import type { Bench, BenchReport } from './bench.ts';
 import { backAndForth } from './rounds.ts';
-import { format, formatSpread, formatTail, mean, quantile, spread } from './statistics.ts';
+import { format, formatSpread, formatTail, mean, quantile, spread, spreadOver } from './statistics.ts';
 import {
   ALL,
   ALONE,
@@ -18,8 +18,13 @@ import {
 import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from './workflow/engines.ts';
 
 const AT_ONCE = [1, 16];
-/** A quick run on paced engines, and any run on the cores of this machine, which compute one query for long. */
-const FEWER_AT_ONCE = [1, 4];
+/** On the cores of this machine, which compute one query for long. */
+const AT_ONCE_ON_CORES = [1, 4];
+/** Cases of a quick run, on paced engines: one whose components wait, and one whose queries are batched. */
+const QUICK = [
+  { application: 'search-generation', atOnce: 1 },
+  { application: 'document-qa/tree', atOnce: 4 },
+] as const;
 /** Queries at once of each application that come first. */
 const WARM_UP = 2;
 /** Rounds for each of so many repetitions: even, so that no way goes first more often than another one. A round takes about eight minutes. */
@@ -55,7 +60,8 @@ outcome at the HTTP client, the mean of the queries. First on engines paced by l
 real ones (${CORES.description}). A search of the search engine takes ${SEARCH_MS} ms. All ways answer the
 same queries; the prefix cache is off, so that none finds the work of another. ${MIXED} mixed queries, ${APART_MS} ms apart, compare batching by topology with first come, both with all other passes, on engines
 (${CROWDED.description}) whose model takes ${CROWDED.sequences} sequences a batch: without a bound no call waits for a place. There are ${ROUNDS} rounds
-for every ${REPETITIONS_OF_ROUNDS} repetitions; a round runs all ways, every other one backwards. A quick run leaves out the passes alone.`,
+for every ${REPETITIONS_OF_ROUNDS} repetitions; a round runs all ways, every other one backwards.`,
+  quick: `${QUICK.map(({ application, atOnce }) => `${application} at ${atOnce} at once`).join(' and ')}, on paced engines, with all passes: without the passes alone, the cores, the mixed queries and the cost of the optimiser, which \`plans\` has.`,
   async run(options) {
     // A bar in a terminal, lines elsewhere.
     const bar = new cliProgress.SingleBar({
@@ -64,23 +70,25 @@ for every ${REPETITIONS_OF_ROUNDS} repetitions; a round runs all ways, every oth
     });
     const progress = process.stderr.isTTY ? () => undefined : options.progress;
     bar.start(1, 0, { what: 'starting' });
-    const rounds = options.quick ? ROUNDS : ROUNDS * Math.ceil(options.repetitions / REPETITIONS_OF_ROUNDS);
+    const { quick, repetitions } = options;
+    const rounds = quick ? repetitions : ROUNDS * Math.ceil(repetitions / REPETITIONS_OF_ROUNDS);
     const rows: Row[] = [];
     const mixed: Mixed[] = [];
     const answers = new Answers();
     let costs: Costs | undefined;
     try {
       const roundsOn = (engines: Engines) => rounds * (engines === CORES ? ROUNDS_ON_CORES : 1);
-      const mixedRounds = options.quick ? ROUNDS : MIXED_ROUNDS;
-      const all = [PACED, CORES].reduce((sum, each) => sum + stepsOf(each, options).length * roundsOn(each), 0);
+      const mixedRounds = quick ? 0 : MIXED_ROUNDS;
+      const all = [PACED, CORES].reduce((sum, each) => sum + stepsOf(each, quick).length * roundsOn(each), 0);
       bar.setTotal(all + mixedRounds);
       const measureOn = async (
         engines: Engines,
         first: (started: WorkflowPlatform) => Promise<void>,
       ): Promise<void> => {
-        await using started = await WorkflowPlatform.start(engines);
+        const own = stepsOf(engines, quick);
+        const needed = quick ? own.map(({ application }) => application) : APPLICATIONS;
+        await using started = await WorkflowPlatform.start(engines, needed);
         await first(started);
-        const own = stepsOf(engines, options);
         for (const application of new Set(own.map((step) => step.application))) await warmUp(started, application);
         for (const step of own) {
           bar.update({ what: `${engines.name}: ${step.application}, ${step.atOnce} at once` });
@@ -91,8 +99,9 @@ for every ${REPETITIONS_OF_ROUNDS} repetitions; a round runs all ways, every oth
         answers.add(started.queries);
       };
       await measureOn(PACED, async (started) => {
-        costs = await costsOf(started);
+        if (!quick) costs = await costsOf(started);
       });
+      if (quick) return report(rows, mixed, costs, rounds, answers);
       await measureOn(CROWDED, async (started) => {
         await mixedTimes(started, ALL, 0);
         for (let round = 0; round < mixedRounds; round++) {
@@ -131,23 +140,16 @@ interface Step {
   readonly ways: readonly Way[];
 }
 
-/**
- * The share of each pass is that on paced engines, where each engine has its own time. A quick run leaves it out, has fewer queries at once, and
- * sends one at a time on real cores.
- */
-function stepsOf(engines: Engines, { quick }: BenchOptions): Step[] {
+/** The share of each pass is that on paced engines, where each engine has its own time. */
+function stepsOf(engines: Engines, quick: boolean): Step[] {
   if (engines === CROWDED) return [];
+  if (quick) return engines === PACED ? QUICK.map((one) => ({ ...one, ways: [MODULES, PARALLEL, ALL] })) : [];
   return APPLICATIONS.flatMap((application) =>
-    atOnceOn(engines, quick).map((atOnce) => {
-      const isSplit = engines === PACED && !quick && (atOnce === 1 || application === UNDER_LOAD);
+    (engines === PACED ? AT_ONCE : AT_ONCE_ON_CORES).map((atOnce) => {
+      const isSplit = engines === PACED && (atOnce === 1 || application === UNDER_LOAD);
       return { application, atOnce, ways: [MODULES, PARALLEL, ALL, ...(isSplit ? ALONE : [])] };
     }),
   );
-}
-
-function atOnceOn(engines: Engines, quick: boolean): readonly number[] {
-  if (engines === PACED) return quick ? FEWER_AT_ONCE : AT_ONCE;
-  return quick ? [1] : FEWER_AT_ONCE;
 }
 
 async function measure(
@@ -239,7 +241,7 @@ function report(
   costs: Costs | undefined,
   rounds: number,
   { queries, others }: Answers,
-) {
+): BenchReport {
   const gain = ({ times }: Row, base: Way, way: Way) =>
     spread((times[base.name] ?? []).map((ms, i) => ms / (times[way.name]?.[i] ?? Number.NaN)));
   const cell = (row: Row, way: Way) => (row.times[way.name] ? formatSpread(gain(row, MODULES, way)) : '');
@@ -250,7 +252,7 @@ function report(
     const byFunction = Map.groupBy(all, ({ row }) => functionOf(row.application));
     const average = mean([...byFunction.values()].map((own) => mean(own.map(({ gain }) => gain))));
     const least = Math.min(...all.map(({ gain }) => gain));
-    return `${engines.name}, all passes over ${base.name}: ${format(average)} on average of the four applications, ${format(least)} at least`;
+    return `${engines.name}, all passes over ${base.name}: ${format(average)} on average of ${byFunction.size} applications, ${format(least)} at least`;
   };
   const stepsOfQuery = rows
     .filter((row) => row.engines === PACED.name && row.atOnce === 1)
@@ -258,44 +260,61 @@ function report(
       const counts = [MODULES, PARALLEL, ALL].map(({ name }) => format(mean(steps[name] ?? []), 1));
       return `${application} ${counts.join(', ')}`;
     });
-  const both = (pick: (round: Mixed) => readonly number[]) => mixed.flatMap(pick);
-  const [first, deep] = [both(({ firstCome }) => firstCome), both(({ topology }) => topology)];
+  const isSplit = rows.some(({ times }) => ALONE.some(({ name }) => times[name] !== undefined));
+  const compared = [PARALLEL, ALL, ...(isSplit ? ALONE : [])];
+  return {
+    title: 'Workflows over the same component by component: latency of these over that of the passes',
+    header: ['engines', 'application', 'at once', 'modules, ms', ...compared.map(({ name }) => name)],
+    rows: rows.map((row) => [
+      row.engines,
+      row.application,
+      String(row.atOnce),
+      formatSpread(spread(row.times[MODULES.name] ?? []), 0),
+      ...compared.map((way) => cell(row, way)),
+    ]),
+    notes: [
+      'Median (min–max) of the ratios within a round.',
+      ...(costs === undefined
+        ? []
+        : [
+            `${summary(PACED, MODULES)} (aim 1.4, 0.98).`,
+            `${summary(PACED, PARALLEL)} (aim 1.15).`,
+            `${summary(CORES, MODULES)} (aim 1.1, 0.98).`,
+          ]),
+      `Steps of the paced model for a query, ${[MODULES, PARALLEL, ALL].map(({ name }) => name).join(', ')}: ${stepsOfQuery.join('; ')}.`,
+      ...(mixed.length > 0 ? [mixedNote(mixed)] : []),
+      ...(costs === undefined ? [] : costNotes(costs, rows)),
+      `${others} of ${queries} queries had another result in one way than in the first one (aim 0).`,
+      `${spreadOver(rounds)} on paced engines: ${PACED.description}. ${SEARCH_MS} ms for a search.`,
+      ...(costs === undefined
+        ? []
+        : [
+            `${rounds * ROUNDS_ON_CORES} rounds on cores: ${CORES.description}. ${mixed.length} of mixed queries, crowded: ${CROWDED.description}.`,
+          ]),
+    ],
+    data: { rows, mixed, costs },
+  };
+}
+
+function mixedNote(mixed: readonly Mixed[]): string {
+  const first = mixed.flatMap(({ firstCome }) => firstCome);
+  const deep = mixed.flatMap(({ topology }) => topology);
   const means = spread(mixed.map(({ firstCome, topology }) => mean(firstCome) / mean(topology)));
-  const share = Object.entries(costs?.applications ?? {}).map(([application, { nodes, makeMs, optimiseMs }]) => {
+  return `${MIXED} mixed queries ${APART_MS} ms apart, crowded, ${CROWDED.sequences} sequences a batch: mean latency first come over topology ${formatSpread(means)} (aim 1.15); ms ${formatTail(first, 0)} over ${formatTail(deep, 0)}, of the 99th percentiles ${format(quantile(deep, 0.99) / quantile(first, 0.99))} (aim at most 1.05).`;
+}
+
+function costNotes({ applications, empty }: Costs, rows: readonly Row[]): string[] {
+  const share = Object.entries(applications).map(([application, { nodes, makeMs, optimiseMs }]) => {
     const row = rows.find(
       (each) => each.application === application && each.atOnce === 1 && each.engines === PACED.name,
     );
     const queryMs = spread(row?.times[ALL.name] ?? []).median;
     return `${application} ${format(optimiseMs, 1)} ms for ${nodes} nodes (${format((100 * optimiseMs) / queryMs)} %), made in ${format(makeMs, 1)} ms`;
   });
-  const micros = (ms = Number.NaN) => `${format((ms * 1000) / NODES, 0)} µs`;
-  const { make, optimise, makeAndRun } = costs?.empty ?? {
-    make: Number.NaN,
-    optimise: Number.NaN,
-    makeAndRun: Number.NaN,
-  };
-  return {
-    title: 'Workflows over the same component by component: latency of these over that of the passes',
-    header: ['engines', 'application', 'at once', 'modules, ms', ...[PARALLEL, ALL, ...ALONE].map(({ name }) => name)],
-    rows: rows.map((row) => [
-      row.engines,
-      row.application,
-      String(row.atOnce),
-      formatSpread(spread(row.times[MODULES.name] ?? []), 0),
-      ...[PARALLEL, ALL, ...ALONE].map((way) => cell(row, way)),
-    ]),
-    notes: [
-      'Median (min–max) of the ratios within a round.',
-      `${summary(PACED, MODULES)} (aim 1.4, 0.98).`,
-      `${summary(PACED, PARALLEL)} (aim 1.15).`,
-      `${summary(CORES, MODULES)} (aim 1.1, 0.98).`,
-      `Steps of the paced model for a query, ${[MODULES, PARALLEL, ALL].map(({ name }) => name).join(', ')}: ${stepsOfQuery.join('; ')}.`,
-      `${MIXED} mixed queries ${APART_MS} ms apart, crowded, ${CROWDED.sequences} sequences a batch: mean latency first come over topology ${formatSpread(means)} (aim 1.15); ms ${formatTail(first, 0)} over ${formatTail(deep, 0)}, of the 99th percentiles ${format(quantile(deep, 0.99) / quantile(first, 0.99))} (aim at most 1.05).`,
-      `All passes, and their share of a query on paced engines (aim 3 %): ${share.join('; ')}.`,
-      `A node without work costs the guest ${micros(make)} to make and check, ${micros(optimise)} for all passes, ${micros(makeAndRun - make)} to run.`,
-      `${others} of ${queries} queries had another result in one way than in the first one (aim 0).`,
-      `${rounds} rounds, ${rounds * ROUNDS_ON_CORES} on cores, ${mixed.length} of mixed queries. paced: ${PACED.description}. crowded: ${CROWDED.description}. cores: ${CORES.description}. ${SEARCH_MS} ms for a search.`,
-    ],
-    data: { rows, mixed, costs },
-  };
+  const micros = (ms: number) => `${format((ms * 1000) / NODES, 0)} µs`;
+  const { make, optimise, makeAndRun } = empty;
+  return [
+    `All passes, and their share of a query on paced engines (aim 3 %): ${share.join('; ')}.`,
+    `A node without work costs the guest ${micros(make)} to make and check, ${micros(optimise)} for all passes, ${micros(makeAndRun - make)} to run.`,
+  ];
 }

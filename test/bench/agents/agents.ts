@@ -1,6 +1,6 @@
 import type { Bench } from '../bench.ts';
 import { firstDifference, inTurn } from '../rounds.ts';
-import { format, formatSpread, mean, type Spread, spread } from '../statistics.ts';
+import { format, formatSpread, mean, type Spread, spread, spreadOver } from '../statistics.ts';
 import { type Complete, type Conversation, codeactLoop, type LoopTask, reactLoop, swarmLoop } from './client-loop.ts';
 import { fastestPeers, type Peer } from './peers.ts';
 import { questions } from './questions.ts';
@@ -21,13 +21,8 @@ const ALL: readonly Case[] = [
   ...[1, 8, 32].map((agents) => ({ ...base, toolMs: 50, agents })),
   ...[0, 2, 8, 16, 32].map((ios) => ({ ...base, model: LONG, ios })),
 ];
-const SMALL: readonly Case[] = [
-  ...[0, 20, 80].map((roundTripMs) => ({ ...base, roundTripMs })),
-  ...[20, 80].map((roundTripMs) => ({ ...base, roundTripMs, agents: 32 })),
-  { ...base, pattern: 'codeact' },
-  { ...base, pattern: 'swarm' },
-  ...[0, 8].map((ios) => ({ ...base, model: LONG, ios })),
-];
+const QUICK_IOS = 4;
+const QUICK: readonly Case[] = PATTERNS.map((pattern) => ({ ...base, pattern, ios: QUICK_IOS }));
 
 /** The agents of one case, all at once, on one side. */
 interface SideRun {
@@ -57,21 +52,22 @@ without it, and over node-llama-cpp behind HTTP, which keeps each conversation's
 proxy that passes bytes on after half of the round trip. Prompts are token ids, so that no side tokenizes a text in another way. In the
 round that warms up, all sides have the same questions, and the report tells whose tokens are equal; in the others, questions are new, and equal numbers of
 tokens are checked. Sides take turns in going first.`,
+  quick: `${QUICK.length} of ${ALL.length} cases: each kind of agent, ${base.agents} at once with ${QUICK_IOS} I/Os, at a round trip of ${base.roundTripMs} ms, on ${STORIES}.`,
   async run({ repetitions, quick, progress }) {
-    const cases = quick ? SMALL : ALL;
+    const cases = quick ? QUICK : ALL;
     await using world = await World.start({
       models: [...new Set(cases.map(({ model }) => model))],
       roundTripsMs: [...new Set(cases.map(({ roundTripMs }) => roundTripMs))],
       programs: ['agent'],
       functions: ['agent-swarm'],
-      peer: { sequences: Math.max(...ALL.map(({ agents: count }) => count)) },
+      peer: { sequences: Math.max(...cases.map(({ agents: count }) => count)) },
       progress,
     });
     const roundTrips = await world.roundTrips();
     const peers = await fastest(world);
     const rows: Row[] = [];
     for (const one of cases) {
-      const row = await measureCase(world, one, peers.get(one.model), quick ? 2 : repetitions);
+      const row = await measureCase(world, one, peers.get(one.model), repetitions);
       rows.push(row);
       progress(`${labelOf(one)}: ${format(over(row, 'loop').median)} over the client loop`);
     }
@@ -106,7 +102,7 @@ tokens are checked. Sides take turns in going first.`,
         ['loop', 'refill', 'peer'].map((side) => row.equal[side] ?? '').join(', '),
       ]),
       notes: [
-        `"Over": time of an agent on the other side over that of the program in the same round, the mean of the agents; median (min–max) of ${quick ? 2 : repetitions} rounds. Throughput: agents a second, program over loop.`,
+        `"Over": time of an agent on the other side over that of the program in the same round, the mean of the agents; ${spreadOver(repetitions)}. Throughput: agents a second, program over loop.`,
         'Aims over the client loop: 1.3 at 8 agents and 1.15 at 32 for a round trip of 20 ms; 2 and 1.5 for 80 ms.',
         'All sides compute equally many tokens; every round checks that, for swarms by the number of messages. Equal tokens: for the same questions in the round before; other sums of floats may choose another token where two are nearly as probable.',
         'A swarm has four agents, and its I/Os are their messages; it calls no tool.',

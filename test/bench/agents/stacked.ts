@@ -1,6 +1,6 @@
 import type { Bench } from '../bench.ts';
-import { firstDifference, inTurn } from '../rounds.ts';
-import { format, formatSpread, mean, spread } from '../statistics.ts';
+import { firstDifference, inTurn, warmUp } from '../rounds.ts';
+import { format, formatSpread, mean, spread, spreadOver } from '../statistics.ts';
 import { questions } from './questions.ts';
 import { CALLS, CLOSE, OPEN, STEPS, type Step, SYSTEM, THOUGHT_TOKENS, turnOf } from './stacked-task.ts';
 import { observed } from './task.ts';
@@ -10,6 +10,7 @@ import { uncached, World } from './world.ts';
 const MODEL = 'minimind2-small';
 const PROGRAM = 'stacked-agent';
 const TURNS = 3;
+const QUICK_TURNS = 1;
 const TOOL_MS = 50;
 
 interface Crowd {
@@ -17,8 +18,11 @@ interface Crowd {
   readonly roundTripMs: number;
 }
 
-const SMALL: readonly Crowd[] = [1, 8].map((agents) => ({ agents, roundTripMs: 20 }));
-const ALL: readonly Crowd[] = [...SMALL, { agents: 32, roundTripMs: 20 }, { agents: 8, roundTripMs: 80 }];
+const QUICK: readonly Crowd[] = [{ agents: 1, roundTripMs: 20 }];
+const ALL: readonly Crowd[] = [
+  ...[1, 8, 32].map((agents) => ({ agents, roundTripMs: 20 })),
+  { agents: 8, roundTripMs: 80 },
+];
 
 /** The text that each step adds to the one before. */
 const NAMES: Readonly<Record<Step, string>> = {
@@ -36,10 +40,15 @@ interface Row extends Crowd {
   readonly equal: string;
 }
 
+interface Task {
+  readonly question: string;
+  readonly turns: number;
+}
+
 /** One way to run the agent; returns its tokens. */
 interface Way {
   readonly name: string;
-  readonly run: (world: World, crowd: Crowd, question: string) => Promise<readonly number[]>;
+  readonly run: (world: World, crowd: Crowd, task: Task) => Promise<readonly number[]>;
 }
 
 const WAYS: readonly Way[] = [
@@ -58,9 +67,9 @@ export const stacked: Bench = {
 agent as its client's loop over /v1/completions with the prefix cache, one call after another. The program runs on a model without the automatic
 prefix cache, so that it has only what it keeps itself. Each row adds one optimisation. The texts of the last row differ: there the format of the
 calls is filled in, while the model of a test cannot write it. All ways have equally many tokens, which is checked. A round runs all ways, which take turns in going first, after one that warms them.`,
+  quick: `${QUICK.length} of ${ALL.length} crowds: one agent, with ${QUICK_TURNS} turn instead of ${TURNS}, in all ways. With fewer turns it gains less by what it keeps across calls.`,
   async run({ repetitions, quick, progress }) {
-    const rounds = quick ? 2 : repetitions;
-    const crowds = quick ? SMALL : ALL;
+    const [crowds, turns] = quick ? [QUICK, QUICK_TURNS] : [ALL, TURNS];
     await using world = await World.start({
       models: [MODEL],
       roundTripsMs: [...new Set(crowds.map(({ roundTripMs }) => roundTripMs))],
@@ -70,7 +79,7 @@ calls is filled in, while the model of a test cannot write it. All ways have equ
     });
     const data: Row[] = [];
     for (const crowd of crowds) {
-      const rows = await measureCrowd(world, crowd, rounds);
+      const rows = await measureCrowd(world, crowd, turns, repetitions);
       data.push(...rows);
       const gain = gainOf(rows[0]?.latencyMs ?? [], rows.at(-1)?.latencyMs ?? []);
       progress(
@@ -98,8 +107,8 @@ calls is filled in, while the model of a test cannot write it. All ways have equ
         row.equal,
       ]),
       notes: [
-        `"Over": time of an agent of the client loop over that of this way in the same round, the mean of the agents; median (min–max) of ${rounds} rounds. Aim of the last row: 3.`,
-        `${TURNS} turns of ${CALLS} calls; the tool takes ${TOOL_MS} ms; a system prompt of ${tokensOf(world).begin(SYSTEM).length} tokens; ${turnOf(formatTokens(world)).whole} tokens a turn, ${CALLS * formatTokens(world)} of them the format of the calls.`,
+        `"Over": time of an agent of the client loop over that of this way in the same round, the mean of the agents; ${spreadOver(repetitions)}. Aim of the last row: 3.`,
+        `${turns === 1 ? '1 turn' : `${turns} turns`} of ${CALLS} calls; the tool takes ${TOOL_MS} ms; a system prompt of ${tokensOf(world).begin(SYSTEM).length} tokens; ${turnOf(formatTokens(world)).whole} tokens a turn, ${CALLS * formatTokens(world)} of them the format of the calls.`,
         'All ways have equally many tokens. The last row fills in the format, so its texts differ from what the model writes freely.',
       ],
       data,
@@ -107,15 +116,16 @@ calls is filled in, while the model of a test cannot write it. All ways have equ
   },
 };
 
-async function measureCrowd(world: World, crowd: Crowd, rounds: number): Promise<Row[]> {
+async function measureCrowd(world: World, crowd: Crowd, turns: number, rounds: number): Promise<Row[]> {
   const asked = questions(tokensOf(world), 'react', crowd.agents);
-  const runAll = (ask: () => readonly string[]) => WAYS.map((way) => () => runAgents(world, crowd, way, ask()));
+  const runAll = (ask: () => readonly string[]) =>
+    WAYS.map((way) => () => {
+      const tasks = ask().map((question) => ({ question, turns }));
+      return runAgents(world, crowd, way, tasks);
+    });
   // The round that warms up asks all ways the same and compares their tokens.
   const same = asked();
-  const warm = await inTurn(
-    0,
-    runAll(() => same),
-  );
+  const warm = await warmUp(runAll(() => same));
   const samples: (typeof warm)[] = [];
   for (let round = 0; round < rounds; round++) samples.push(await inTurn(round, runAll(asked)));
   const lengths = new Set([warm, ...samples].flat().flatMap(({ tokens }) => tokens.map(({ length }) => length)));
@@ -131,11 +141,11 @@ async function measureCrowd(world: World, crowd: Crowd, rounds: number): Promise
 const gainOf = (base: readonly number[], own: readonly number[]) =>
   spread(own.map((latencyMs, i) => (base[i] ?? Number.NaN) / latencyMs));
 
-async function runAgents(world: World, crowd: Crowd, way: Way, asked: readonly string[]) {
+async function runAgents(world: World, crowd: Crowd, way: Way, tasks: readonly Task[]) {
   const startMs = performance.now();
   const ended = await Promise.all(
-    asked.map(async (question) => {
-      const tokens = await way.run(world, crowd, question);
+    tasks.map(async (task) => {
+      const tokens = await way.run(world, crowd, task);
       return { tokens, latencyMs: performance.now() - startMs };
     }),
   );
@@ -143,21 +153,21 @@ async function runAgents(world: World, crowd: Crowd, way: Way, asked: readonly s
 }
 
 function program(on: readonly Step[]): Way['run'] {
-  return async (world, { roundTripMs }, question) => {
-    const input = { question, turns: TURNS, model: uncached(MODEL), tool: world.toolUrl(TOOL_MS), on };
+  return async (world, { roundTripMs }, task) => {
+    const input = { ...task, model: uncached(MODEL), tool: world.toolUrl(TOOL_MS), on };
     return (await world.invoke<{ tokens: readonly number[] }>(roundTripMs, PROGRAM, input)).tokens;
   };
 }
 
 function loop(model: string, concurrent: boolean): Way['run'] {
-  return async (world, { roundTripMs }, question) => {
+  return async (world, { roundTripMs }, { question, turns }) => {
     const tokens = tokensOf(world);
     const { whole } = turnOf(formatTokens(world));
     const all = [...tokens.begin(SYSTEM), ...tokens.more(question)];
     const write = async (most: number) => {
       all.push(...(await world.complete(roundTripMs, model, all, most)).tokens);
     };
-    for (let turn = 0; turn < TURNS; turn++) {
+    for (let turn = 0; turn < turns; turn++) {
       await write(whole);
       const calls: Promise<string>[] = [];
       for (let call = 0; call < CALLS; call++) {

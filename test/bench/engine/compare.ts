@@ -1,4 +1,4 @@
-import { firstDifference, inTurn } from '../rounds.ts';
+import { firstDifference, inTurn, warmUp } from '../rounds.ts';
 import { type Spread, spread } from '../statistics.ts';
 import type { EngineProcess } from './engine-process.ts';
 import type { Measured, Task } from './engines.ts';
@@ -36,10 +36,8 @@ export async function compare(
 ): Promise<Comparison> {
   const rounds: { readonly own: Measured; readonly peers: readonly Measured[] }[] = [];
   for (let round = -1; round < repetitions; round++) {
-    const [own, ...peers] = await inTurn<Measured[]>(
-      round + 1,
-      [ours, ...theirs].map((engine) => () => engine.measure(task)),
-    );
+    const sides = [ours, ...theirs].map((engine) => () => engine.measure(task));
+    const [own, ...peers] = await (round < 0 ? warmUp<Measured[]>(sides) : inTurn<Measured[]>(round + 1, sides));
     if (own !== undefined && round >= 0) rounds.push({ own, peers });
   }
   const best = (peers: readonly Measured[]) => Math.min(...peers.map(({ ms }) => ms));

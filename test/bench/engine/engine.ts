@@ -15,6 +15,9 @@ import { installPeers } from './install-peers.ts';
 import { throughThePlatform } from './platform-rounds.ts';
 
 const BITS: readonly GgufBits[] = [32, 8, 4];
+const QUICK_BITS: readonly GgufBits[] = [32];
+const BATCHES = [1, 8, 32, 128];
+const QUICK_BATCHES = [1, 32];
 const THREADS = os.availableParallelism();
 const CLIENTS = 32;
 const CLIENT_TOKENS = 96;
@@ -28,13 +31,14 @@ as GGUF at 32, 8 and 4 bits, and transformers.js with its published 8-bit export
 which must be equal at 32 bits. The floor is the machine's measured bandwidth and matrix peak. Last, ${CLIENTS} streams through the whole
 platform against node-llama-cpp. In a round every side runs once, and the sides take turns in going first; one more round before warms all.
 The first run installs both peers outside of the clone (1.2 GB).`,
+  quick: `node-llama-cpp at ${QUICK_BITS.join(' and ')} bits (of ${BITS.join(', ')}), transformers.js at 8; batches of ${QUICK_BATCHES.join(' and ')} (of ${BATCHES.join(', ')}) with the shortest of their contexts and prompts; no streams through the platform.`,
   async run(options) {
     await installPeers(options.progress);
     const machine = await measureMachine(THREADS);
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-bench-'));
     try {
       const rows: Row[] = [];
-      for (const bits of options.quick ? ([32] as const) : BITS) {
+      for (const bits of options.quick ? QUICK_BITS : BITS) {
         rows.push(...(await againstLlamaCpp(bits, machine, directory, options)));
       }
       rows.push(...(await againstTransformers(machine, directory, options)));
@@ -68,16 +72,16 @@ interface Case {
 
 function cases(contextLength: number, quick: boolean): Case[] {
   const list: Case[] = [];
-  for (const batch of quick ? [1, 32] : [1, 8, 32, 128]) {
+  for (const batch of quick ? QUICK_BATCHES : BATCHES) {
     // A step of many sequences takes the peers most of a second.
     const steps = quick || batch > 8 ? 8 : 32;
     const full = contextLength - steps - 1;
-    for (const context of quick ? [16, full] : [16, 128, full]) {
+    for (const context of quick ? [16] : [16, 128, full]) {
       const task: Task = { kind: 'decode', batch, context, steps };
       list.push({ what: `decode, batch ${batch}, context ${context}`, task, tokens: batch });
     }
   }
-  for (const tokens of [64, Math.min(240, contextLength - 1)]) {
+  for (const tokens of quick ? [64] : [64, Math.min(240, contextLength - 1)]) {
     list.push({ what: `prefill of ${tokens}`, task: { kind: 'prefill', tokens, times: quick ? 2 : 6 }, tokens });
   }
   return list;
@@ -106,10 +110,11 @@ async function againstLlamaCpp(
     rows.push({ what, peer: 'node-llama-cpp', ...compared, floor, mustAgree: bits === 32 });
     progress(describe(rows.at(-1) as Row));
   }
-  const platform = await throughThePlatform(
-    { bits, clients: CLIENTS, tokens: CLIENT_TOKENS, rounds: quick ? 1 : repetitions },
-    [alone, all],
-  );
+  if (quick) return rows;
+  const platform = await throughThePlatform({ bits, clients: CLIENTS, tokens: CLIENT_TOKENS, rounds: repetitions }, [
+    alone,
+    all,
+  ]);
   rows.push({
     what: `stories15m ${bits} bit, ${CLIENTS} clients through the platform`,
     peer: 'node-llama-cpp, no server around it',
@@ -199,7 +204,11 @@ function report(rows: readonly Row[], machines: readonly Machine[]): BenchReport
       'Floor: weights and cache read once at the bandwidth measured for that many bytes, or all multiplications at the float32 matrix peak.',
       'node-llama-cpp: the same weights as GGUF (F32, Q8_0, Q4_0), one context, one thread or all, whichever is faster in the round.',
       'Same greedy tokens: those of the first sequence in every round, beside every peer process. At 32 bits a row with other tokens is marked "DIFFERS": its two sides did not compute the same. At 8 and 4 bits the two quantize in different blocks.',
-      `Through the platform: tokens that ${CLIENTS} HTTP clients received, while the peer's sequences decode without a server and beside the idle platform.`,
+      ...(rows.every(({ floor }) => floor)
+        ? []
+        : [
+            `Through the platform: tokens that ${CLIENTS} HTTP clients received, while the peer's sequences decode without a server and beside the idle platform.`,
+          ]),
       ...memoryNotes(rows),
       'transformers.js: the 8-bit ONNX export as published, one call of `generate` for the batch. Medians (min–max); ratios within a round.',
     ],

@@ -11,11 +11,18 @@ const GATEWAYS = 2;
 const SLOTS = 2;
 const SMALL: FleetSize = { runtimes: 100, tenants: 1000, gateways: GATEWAYS, slots: SLOTS };
 const LARGE: FleetSize = { runtimes: 1000, tenants: 10_000, gateways: GATEWAYS, slots: SLOTS };
+/** Baseline and fleet. */
+const SIZES = [SMALL, LARGE] as const;
+const QUICK_SIZES: readonly [FleetSize, FleetSize] = [
+  { ...SMALL, runtimes: 30, tenants: 300 },
+  { ...LARGE, runtimes: 300, tenants: 3000 },
+];
 /** Time over which each load is measured. */
 const WINDOW_MS = 15_000;
-const QUICK_WINDOW_MS = 4000;
+const QUICK_WINDOW_MS = 3000;
 /** Time after a fleet's start and after its queues have filled, in which the last runtimes settle. */
 const SETTLE_MS = 2000;
+const QUICK_SETTLE_MS = 1000;
 /** Interval of the ends of invocations; with each, another one is submitted. */
 const END_EVERY_MS = 10;
 /** Invocations that arrive while slots are free, each of another tenant. */
@@ -58,12 +65,16 @@ its own) and ${GATEWAYS} gateways on a Redis of its own. Measures the CPU of Red
 for free slots have begun (the decision: creation, admission, fetch and begin), of ${ARRIVALS} tenants' first invocations and of their second ones; then
 with all slots taken and a queue of each of ${LARGE.tenants} tenants; then while every ${END_EVERY_MS} ms an invocation ends, the next one is admitted and begins,
 and another is submitted. The baseline is a fleet of a tenth. A round measures both, in turns.`,
+  quick: `${QUICK_SIZES.map(({ runtimes, tenants }) => `${runtimes} runtimes and ${tenants} tenants`).join(', and ')}, each load for ${QUICK_WINDOW_MS / 1000} s instead of ${WINDOW_MS / 1000}.`,
   async run({ repetitions, quick, progress }) {
-    const windowMs = quick ? QUICK_WINDOW_MS : WINDOW_MS;
+    const sizes = quick ? QUICK_SIZES : SIZES;
+    const times = quick
+      ? { windowMs: QUICK_WINDOW_MS, settleMs: QUICK_SETTLE_MS }
+      : { windowMs: WINDOW_MS, settleMs: SETTLE_MS };
     const samples: Sample[] = [];
-    for (let round = 0; round < (quick ? 1 : repetitions); round++) {
-      const sides = [SMALL, LARGE].map((size) => async () => {
-        const sample = await measure(size, windowMs);
+    for (let round = 0; round < repetitions; round++) {
+      const sides = sizes.map((size) => async () => {
+        const sample = await measure(size, times);
         progress(
           `round ${round + 1}, ${size.runtimes} runtimes: ${format(sample.startMs / 1000, 1)} s to start, idle ${percent(sample.idle.core)}, ` +
             `waiting ${percent(sample.waiting.core)}, turnover ${percent(sample.turnover.core)} of a core, ${format(sample.laterMs, 3)} ms a decision, ${format(sample.lifeMs, 3)} ms a life`,
@@ -72,20 +83,25 @@ and another is submitted. The baseline is a fleet of a tenth. A round measures b
       });
       samples.push(...(await inTurn(round, sides)));
     }
-    return report(samples);
+    return report(sizes, samples);
   },
 };
 
+interface Times {
+  readonly windowMs: number;
+  readonly settleMs: number;
+}
+
 const percent = (share: number): string => `${format(100 * share, 1)} %`;
 
-async function measure(size: FleetSize, windowMs: number): Promise<Sample> {
+async function measure(size: FleetSize, { windowMs, settleMs }: Times): Promise<Sample> {
   const server = await TestRedis.start({ appendOnly: true });
   try {
     const startMs = performance.now();
     await using fleet = await Fleet.start(server, size);
     const startedMs = performance.now() - startMs;
     const redis = server.connect();
-    await sleep(SETTLE_MS);
+    await sleep(settleMs);
     const reading = every(READ_EVERY_MS, () => fleet.readRegistry());
     try {
       const idle = await workOver(redis, () => sleep(windowMs));
@@ -96,7 +112,7 @@ async function measure(size: FleetSize, windowMs: number): Promise<Sample> {
       };
       const [firstMs, laterMs] = [await arrivals(), await arrivals()];
       await fleet.fill();
-      await sleep(SETTLE_MS);
+      await sleep(settleMs);
       const waiting = await workOver(redis, () => sleep(windowMs));
       const [begunBefore, endedBefore] = [fleet.begun, fleet.ended];
       const work = await workOver(redis, async () => {
@@ -163,8 +179,8 @@ async function workOver(redis: Redis, during: () => Promise<unknown>): Promise<W
   };
 }
 
-function report(samples: readonly Sample[]): BenchReport {
-  const rows = [SMALL, LARGE].map((size) => {
+function report([baseline, whole]: readonly [FleetSize, FleetSize], samples: readonly Sample[]): BenchReport {
+  const rows = [baseline, whole].map((size) => {
     const own = samples.filter((sample) => sample.size === size);
     const of = (pick: (sample: Sample) => number, digits: number) => formatSpread(spread(own.map(pick)), digits);
     return [
@@ -180,8 +196,8 @@ function report(samples: readonly Sample[]): BenchReport {
       String(own.reduce((sum, { lost }) => sum + lost, 0)),
     ];
   });
-  const pairs = samples.filter(({ size }) => size === LARGE);
-  const small = samples.filter(({ size }) => size === SMALL);
+  const pairs = samples.filter(({ size }) => size === whole);
+  const small = samples.filter(({ size }) => size === baseline);
   const over = (pick: (sample: Sample) => number) =>
     formatSpread(spread(pairs.map((large, i) => pick(large) / pick(small[i] ?? large))), 1);
   return {

@@ -5,7 +5,7 @@ import { fastestPeers } from '../agents/peers.ts';
 import { World } from '../agents/world.ts';
 import type { Bench, BenchReport } from '../bench.ts';
 import { inTurn } from '../rounds.ts';
-import { format, formatSpread, mean, spread } from '../statistics.ts';
+import { format, formatSpread, mean, spread, spreadOver } from '../statistics.ts';
 import { MODEL, type Place, TECHNIQUES, type Technique } from './table.ts';
 
 /** Programs one after another, whose times are the latency. */
@@ -14,6 +14,8 @@ const ALONE = 2;
 const AT_ONCE = 8;
 /** All branches of all programs at once fit. */
 const SEQUENCES = 64;
+/** The techniques of a quick run: one for each kind of baseline, and each of the longer ones for what it does. */
+const QUICK = ['text-completion', 'prefix-caching', 'skeleton-of-thought', 'beam-search', 'watermarking'];
 /** A function whose tool listens at an address of the benchmark's. */
 const CALLING = 'agent-react';
 
@@ -45,13 +47,15 @@ keeps what it computed, a request takes the one that has the longest beginning o
 Beam search is a client loop over /v1/completions of the platform, and techniques that neither offers are compared with a plain completion of as many tokens there. Models of a test cannot
 reason, so scripts give the words of thoughts, plans and agents, and the baseline generates as many tokens. Sides take turns in going first, after
 one round that warms both.`,
+  quick: `${QUICK.length} of ${TECHNIQUES.length} techniques: ${QUICK.join(', ')}.`,
   async run({ repetitions, quick, progress }) {
     await using world = await World.start({
       ...{ models: [MODEL], roundTripsMs: [0], programs: [], progress },
       peer: { sequences: SEQUENCES, guessing: AT_ONCE },
     });
     const grants = { hosts: [`127.0.0.1:${world.tool.port}`] };
-    for (const { name } of TECHNIQUES) {
+    const chosen = TECHNIQUES.filter(({ name }) => !quick || QUICK.includes(name));
+    for (const { name } of chosen) {
       progress(`deploying ${name}`);
       const changes = name === CALLING ? { manifest: { grants } } : {};
       await deploySource(world.platform, path.join(ROOT, 'functions', name), changes);
@@ -61,16 +65,15 @@ one round that warms both.`,
     const peer = peers.get(MODEL);
     if (completion === undefined || peer === undefined) throw new Error('node-llama-cpp does not run');
     const place: Place = { world, peer };
-    const rounds = quick ? 1 : repetitions;
     const rows: Row[] = [];
-    for (const [i, technique] of TECHNIQUES.entries()) {
+    for (const [i, technique] of chosen.entries()) {
       const sides = [
         () => measure((number) => ownOf(technique, number, place)),
         () => measure((number) => technique.run(number, place)),
       ] as const;
       for (const side of sides) await side();
       const both: (readonly [Side, Side])[] = [];
-      for (let round = 0; round < rounds; round++) both.push(await inTurn(round + i, sides));
+      for (let round = 0; round < repetitions; round++) both.push(await inTurn(round + i, sides));
       const row: Row = {
         technique: technique.name,
         baseline: technique.baseline,
@@ -80,7 +83,7 @@ one round that warms both.`,
       rows.push(row);
       progress(`${row.technique}: ${format(latencyOver(row).median)} over ${row.baseline}`);
     }
-    return report(rows, peer.threads, rounds);
+    return report(rows, peer.threads, repetitions);
   },
 };
 
@@ -106,7 +109,7 @@ function report(rows: readonly Row[], threads: number, rounds: number): BenchRep
       [row.own, row.other].map(tokensOf).join(', '),
     ]),
     notes: [
-      `"Over the baseline": time of the baseline over that of the function; throughput: programs a second of the function over those of the baseline; median (min–max) of ${rounds} rounds, ratios within a round.`,
+      `"Over the baseline": time of the baseline over that of the function; throughput: programs a second of the function over those of the baseline; ${spreadOver(rounds)}, ratios within a round.`,
       'Compared with node-llama-cpp behind HTTP, one request or the loop of a client; with a loop of a client over /v1/completions of the platform; or with a plain completion there of as many tokens, which shows what the technique costs or saves.',
       'Tokens: generated ones, the mean of the programs; of functions as the platform counts them (with the end of a scripted reply), of swarms and grammars those of the output; of baselines those that arrived.',
       `node-llama-cpp: ${threads} threads, the faster number, and ${SEQUENCES} sequences. Both sides are reached over the same proxy.`,

@@ -3,7 +3,7 @@ import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { deploySource } from '#test/harness/deploy.ts';
 import { newHome, Platform, ROOT } from '#test/harness/platform.ts';
 import { SearchEngine } from '../../../functions/search-generation/testing/search-engine.ts';
-import { APPLICATIONS, functionOf, Queries, type Shape } from './applications.ts';
+import { functionOf, Queries, type Shape } from './applications.ts';
 import { writingModel } from './writing-model.ts';
 
 /** The port that functions/search-generation/pie.json grants, and the time of a search. */
@@ -115,7 +115,8 @@ export class WorkflowPlatform implements AsyncDisposable {
     this.#search = search;
   }
 
-  static async start(engines: Engines): Promise<WorkflowPlatform> {
+  /** @param applications those to deploy */
+  static async start(engines: Engines, applications: readonly string[]): Promise<WorkflowPlatform> {
     const home = await newHome();
     const weights = path.join(home, 'mini');
     // Paced engines need the time of their profile only, so they compute little.
@@ -127,7 +128,7 @@ export class WorkflowPlatform implements AsyncDisposable {
     try {
       const platform = await Platform.start({ home, functions: false, config: configuration(weights, engines) });
       // Not by the platform's start: these builds are kept from one platform to the next.
-      for (const name of new Set(APPLICATIONS.map(functionOf)))
+      for (const name of new Set(applications.map(functionOf)))
         await deploySource(platform, path.join(ROOT, 'functions', name), { manifest: { limits: LIMITS } });
       return new WorkflowPlatform(platform, new Queries(platform, engines.shape, search.url), search);
     } catch (error) {
