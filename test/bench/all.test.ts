@@ -41,7 +41,10 @@ describe('pie bench all', () => {
     const out = path.join(directory, 'failing');
     const options = { repetitions: 1, quick: true, only: [], out, resume: false };
     const unknown = ['no-such-bench', 'nor-this'].map((name) => ({ name, seconds: 30 }));
-    assert.equal(await all({ ...options, progress: (line) => lines.push(line) }, unknown), 2);
+    const progress = (line: string) => lines.push(line);
+    const prepare = async () => void progress('prepared');
+    assert.equal(await all({ ...options, progress, prepare }, unknown), 2);
+    assert.equal(lines.shift(), 'prepared');
     assert.match(lines[0] ?? '', /^\[1\/2\] no-such-bench: about 1 min left$/);
     assert.match(lines[1] ?? '', /^\[1\/2\] no-such-bench: failed, \d+ s$/);
     assert.match(lines[2] ?? '', /^\[2\/2\] nor-this: about \d min left$/);

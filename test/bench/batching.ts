@@ -20,7 +20,7 @@ const POLICIES = [
   { name: 't-only', config: 'batch_policy = "t-only"\nbatch_policy_ms = 16' },
   { name: 'rate', config: 'batch_policy = "rate"\nbatch_policy_ms = 5' },
 ] as const;
-const QUICK: readonly string[] = ['adaptive', 'k-only'];
+const QUICK: readonly string[] = ['adaptive', 't-only'];
 
 interface Sample {
   readonly tokensPerSecond: number;

@@ -24,9 +24,9 @@ const BATCH_TOKENS = 4;
 /** More than the probes that are open at once. */
 const GRANTED = 64;
 const EVERY_MS = 1000;
-const QUICK_EVERY_MS = 250;
+const QUICK_EVERY_MS = 200;
 const PHASE_MS = 120_000;
-const QUICK_PHASE_MS = 6000;
+const QUICK_PHASE_MS = 5000;
 const WARM_REQUESTS = 10;
 const SETTLE_MS = 3000;
 const QUICK_SETTLE_MS = 1500;

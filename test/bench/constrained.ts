@@ -9,7 +9,7 @@ import { format, formatSpread, type Spread, spread } from './statistics.ts';
 const WAYS = ['run', 'jump', 'oracle', 'step'] as const;
 /** Texts of one way in a round, one after the other. */
 const TEXTS = 10;
-const QUICK_TEXTS = 3;
+const QUICK_TEXTS = 2;
 /** JSON of a fixed schema: long names, few free values. */
 const FIXED = object({
   customer_identifier: { type: 'integer', minimum: 1, maximum: 99_999 },

@@ -9,7 +9,7 @@ import type { Bench, BenchReport } from './bench.ts';
 import { timeFirstMessage } from './clients.ts';
 import type { Flood } from './flood-client.ts';
 import { probeSteadily } from './load.ts';
-import { format, formatSpread, isEnoughFor, median, quantile, spread } from './statistics.ts';
+import { format, formatSpread, isEnoughFor, median, quantile, spread, spreadOver } from './statistics.ts';
 
 const FLOOD = 2000;
 const QUICK_FLOOD = 300;
@@ -104,7 +104,7 @@ function report(rounds: readonly Round[], invocations: number): BenchReport {
       }),
     ),
     notes: [
-      `Median (min–max) over ${rounds.length} floods, of ${formatSpread(spread(rounds.map(({ floodMs }) => floodMs / 1000)), 1)} s. Requests of the other tenant beside each: ${requests.join('; ')}.`,
+      `A flood a round, ${spreadOver(rounds.length)}; it took ${formatSpread(spread(rounds.map(({ floodMs }) => floodMs / 1000)), 1)} s. Requests of the other tenant beside each: ${requests.join('; ')}.`,
       'The time is from the request to the first message at the HTTP client: admission, launch and, for the text completion, its prefill on a device that it shares with the flood.',
       'The other tenant sends its requests at fixed times, also while earlier ones wait.',
     ],

@@ -12,7 +12,7 @@ const SETTLE_MS = 30_000;
 const QUICK_SETTLE_MS = 5000;
 /** Time over which the work of the idle platform is counted. */
 const WINDOW_MS = 30_000;
-const QUICK_WINDOW_MS = 8000;
+const QUICK_WINDOW_MS = 6000;
 const GB = 1e9;
 const AIM_GB = 0.95;
 const TOP_COMMANDS = 6;

@@ -12,9 +12,9 @@ const ALL_HELP = `Usage: pie bench all [SUITE…] [--repetitions N] [--quick] [-
 Runs the suites one after another and writes results.json with every sample and the machine's facts, report.md with tables, and pictures.
 
   -n, --repetitions N  rounds, 5 by default and 1 with --quick
-  --quick         all suites in less than 15 minutes (about 12 on two cores): of each the few cases that its table needs, with all sides, in
-                  one round. One round has no spread, so no aim counts as met. The first run also installs the peers and fetches the models.
-                  With one round and no named suite, it begins none after 15 minutes; --resume then runs the rest
+  --quick         all suites in less than 15 minutes, on two cores that compute nothing else: of each the few cases that its table needs, with
+                  all sides, in one round, which has no spread and shows no aim as met. What a machine fetches before its first run does not count.
+                  Without named suites or more rounds, it ends after 15 minutes: --resume runs the rest
   --out FOLDER    where to write them, bench-results by default
   --against FILE  results.json of an earlier run to compare with: lists the figures whose ranges have nothing in common
   --resume        keep the suites that ran in FOLDER's results.json (same machine and options), and run the others or the named ones`;
@@ -92,7 +92,14 @@ async function runAll({ repetitions, help, ...flags }: AllFlags, only: readonly 
     (help ? console.log : console.error)(ALL_HELP);
     return help ? 0 : 1;
   }
-  const failed = await all({ ...flags, only, repetitions: rounds, progress: (line) => console.error(line) });
+  const progress = (line: string) => console.error(line);
+  const failed = await all({
+    ...flags,
+    only,
+    repetitions: rounds,
+    progress,
+    prepare: async () => (await import('./prepare.ts')).prepare(progress),
+  });
   return failed === 0 ? 0 : 1;
 }
 

@@ -47,7 +47,7 @@ Then the workloads of SGLang's section 6.2 (few-shot, tree search, multi-turn ch
 model of ${SHAPE} parameters, with 2,048 tokens of context: without cache, with the automatic one, and without it but with a program
 that saves and opens its prefixes by name (Symphony, Figure 3). A round runs each workload in the three modes, in turns, with prompts of its own;
 one more round before warms all. The baseline is the mode without cache.`,
-  quick: `${QUICK_REQUESTS} requests instead of ${REQUESTS}, and ${QUICK_WORKLOADS.length} of ${WORKLOADS.length} workloads, on ${QUICK_SHAPE} parameters instead of ${SHAPE}.`,
+  quick: `${QUICK_REQUESTS} requests instead of ${REQUESTS}, and ${QUICK_WORKLOADS.length} of ${WORKLOADS.length} workloads (chats), on ${QUICK_SHAPE} parameters instead of ${SHAPE}.`,
   async run({ repetitions, quick, progress }) {
     const rounds = Math.min(MOST_ROUNDS, repetitions);
     const requests = quick ? QUICK_REQUESTS : REQUESTS;

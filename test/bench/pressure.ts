@@ -31,7 +31,7 @@ export const pressure: Bench = {
   help: `${INFERLETS} inferlets generate ${TOKENS * 2} tokens each on a pool of pages that fits all of them, half, a quarter and an eighth. The baseline is the pool
 that fits all, on a platform of its own like the others. A round runs the four platforms, beginning with another one each time. Three rounds at
 most. Throughput counts the tokens of results, over the time until every inferlet has ended.`,
-  quick: `${QUICK_FACTORS.join(' and ')} times the memory (of ${FACTORS.join(', ')}), and ${QUICK_INFERLETS} inferlets instead of ${INFERLETS}.`,
+  quick: `${QUICK_FACTORS.join(' and ')} times the memory (of ${FACTORS.join(', ')}), and ${QUICK_INFERLETS} inferlets instead of ${INFERLETS}, none of them admitted in turn.`,
   summary: `${INFERLETS} inferlets at 1, 2, 4 and 8 times the memory: who finishes, and throughput over the uncontended`,
   async run({ repetitions, quick, progress }) {
     const rounds = Math.min(MOST_ROUNDS, repetitions);
@@ -43,11 +43,11 @@ most. Throughput counts the tokens of results, over the time until every inferle
         const factor = factors[i] ?? 1;
         const sample = await measure(factor, inferlets);
         samples.get(factor)?.push(sample);
+        progress(`round ${round + 1}, ${factor}×: ${sample.finished} finished, ${format(sample.goodput, 0)} tokens/s`);
+        if (quick) continue;
         const inTurn = factor === 1 ? sample : await measure(factor, inferlets, Math.floor(inferlets / factor));
         admitted.get(factor)?.push(inTurn);
-        progress(
-          `round ${round + 1}, ${factor}×: ${sample.finished} finished, ${format(sample.goodput, 0)} tokens/s; admitted in turn ${format(inTurn.goodput, 0)}`,
-        );
+        progress(`round ${round + 1}, ${factor}×, admitted in turn: ${format(inTurn.goodput, 0)} tokens/s`);
       }
     }
     const alone = samples.get(1) ?? [];
@@ -72,9 +72,11 @@ most. Throughput counts the tokens of results, over the time until every inferle
           of((sample) => sample.other),
           of((sample) => sample.goodput),
           formatSpread(spread(own.map((sample, i) => sample.goodput / (alone[i]?.goodput ?? Number.NaN)))),
-          formatSpread(
-            spread(own.map((sample, i) => sample.goodput / (admitted.get(factor)?.[i]?.goodput ?? Number.NaN))),
-          ),
+          quick
+            ? ''
+            : formatSpread(
+                spread(own.map((sample, i) => sample.goodput / (admitted.get(factor)?.[i]?.goodput ?? Number.NaN))),
+              ),
         ];
       }),
       notes: [

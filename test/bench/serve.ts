@@ -16,7 +16,7 @@ const RATES = [4, 8, 16, 32, 48];
 const QUICK_RATES = [8];
 /** Requests at each rate: enough for a 99th percentile. */
 const REQUESTS = 240;
-const QUICK_REQUESTS = 48;
+const QUICK_REQUESTS = 40;
 /** Requests one after another, whose times are those without load. */
 const ALONE = 16;
 const QUICK_ALONE = 8;

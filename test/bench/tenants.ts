@@ -14,7 +14,7 @@ const IDLE_S = 5;
 const TURN = 100;
 const QUICK_TURN = 14;
 const IDLE = 1000;
-const QUICK_IDLE = 20;
+const QUICK_IDLE = 12;
 const MOST_ROUNDS = 3;
 const MOST_SANDBOXES = 16;
 const CONFIG = `[runtime]\nmax_sandboxes = ${MOST_SANDBOXES}\nsandbox_idle_s = ${IDLE_S}\n`;

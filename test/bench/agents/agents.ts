@@ -21,8 +21,9 @@ const ALL: readonly Case[] = [
   ...[1, 8, 32].map((agents) => ({ ...base, toolMs: 50, agents })),
   ...[0, 2, 8, 16, 32].map((ios) => ({ ...base, model: LONG, ios })),
 ];
-const QUICK_IOS = 4;
-const QUICK: readonly Case[] = PATTERNS.map((pattern) => ({ ...base, pattern, ios: QUICK_IOS }));
+/** As many messages as a swarm has agents. */
+const QUICK_IOS = { react: 2, codeact: 2, swarm: SWARM_AGENTS };
+const QUICK: readonly Case[] = PATTERNS.map((pattern) => ({ ...base, pattern, ios: QUICK_IOS[pattern] }));
 
 /** The agents of one case, all at once, on one side. */
 interface SideRun {
@@ -52,7 +53,7 @@ without it, and over node-llama-cpp behind HTTP, which keeps each conversation's
 proxy that passes bytes on after half of the round trip. Prompts are token ids, so that no side tokenizes a text in another way. In the
 round that warms up, all sides have the same questions, and the report tells whose tokens are equal; in the others, questions are new, and equal numbers of
 tokens are checked. Sides take turns in going first.`,
-  quick: `${QUICK.length} of ${ALL.length} cases: each kind of agent, ${base.agents} at once with ${QUICK_IOS} I/Os, at a round trip of ${base.roundTripMs} ms, on ${STORIES}.`,
+  quick: `${QUICK.length} of ${ALL.length} cases: each kind of agent, ${base.agents} at once with ${PATTERNS.map((pattern) => QUICK_IOS[pattern]).join(', ')} I/Os, at a round trip of ${base.roundTripMs} ms, on ${STORIES}.`,
   async run({ repetitions, quick, progress }) {
     const cases = quick ? QUICK : ALL;
     await using world = await World.start({

@@ -25,8 +25,9 @@ const SETTLE_MS = 2000;
 const QUICK_SETTLE_MS = 1000;
 /** Interval of the ends of invocations; with each, another one is submitted. */
 const END_EVERY_MS = 10;
-/** Invocations that arrive while slots are free, each of another tenant. */
+/** Invocations that arrive while slots are free, each of another tenant: fewer than the small fleet has slots. */
 const ARRIVALS = 100;
+const QUICK_ARRIVALS = 40;
 /** Interval of reads of the registry, as by dashboards and scrapes. */
 const READ_EVERY_MS = 1000;
 const AIM_CORE = 0.05;
@@ -65,12 +66,12 @@ its own) and ${GATEWAYS} gateways on a Redis of its own. Measures the CPU of Red
 for free slots have begun (the decision: creation, admission, fetch and begin), of ${ARRIVALS} tenants' first invocations and of their second ones; then
 with all slots taken and a queue of each of ${LARGE.tenants} tenants; then while every ${END_EVERY_MS} ms an invocation ends, the next one is admitted and begins,
 and another is submitted. The baseline is a fleet of a tenth. A round measures both, in turns.`,
-  quick: `${QUICK_SIZES.map(({ runtimes, tenants }) => `${runtimes} runtimes and ${tenants} tenants`).join(', and ')}, each load for ${QUICK_WINDOW_MS / 1000} s instead of ${WINDOW_MS / 1000}.`,
+  quick: `${QUICK_SIZES.map(({ runtimes, tenants }) => `${runtimes} runtimes and ${tenants} tenants`).join(', and ')}, each load for ${QUICK_WINDOW_MS / 1000} s instead of ${WINDOW_MS / 1000}, and ${QUICK_ARRIVALS} arrivals instead of ${ARRIVALS}.`,
   async run({ repetitions, quick, progress }) {
     const sizes = quick ? QUICK_SIZES : SIZES;
     const times = quick
-      ? { windowMs: QUICK_WINDOW_MS, settleMs: QUICK_SETTLE_MS }
-      : { windowMs: WINDOW_MS, settleMs: SETTLE_MS };
+      ? { windowMs: QUICK_WINDOW_MS, settleMs: QUICK_SETTLE_MS, arrivalCount: QUICK_ARRIVALS }
+      : { windowMs: WINDOW_MS, settleMs: SETTLE_MS, arrivalCount: ARRIVALS };
     const samples: Sample[] = [];
     for (let round = 0; round < repetitions; round++) {
       const sides = sizes.map((size) => async () => {
@@ -90,11 +91,12 @@ and another is submitted. The baseline is a fleet of a tenth. A round measures b
 interface Times {
   readonly windowMs: number;
   readonly settleMs: number;
+  readonly arrivalCount: number;
 }
 
 const percent = (share: number): string => `${format(100 * share, 1)} %`;
 
-async function measure(size: FleetSize, { windowMs, settleMs }: Times): Promise<Sample> {
+async function measure(size: FleetSize, { windowMs, settleMs, arrivalCount }: Times): Promise<Sample> {
   const server = await TestRedis.start({ appendOnly: true });
   try {
     const startMs = performance.now();
@@ -106,9 +108,9 @@ async function measure(size: FleetSize, { windowMs, settleMs }: Times): Promise<
     try {
       const idle = await workOver(redis, () => sleep(windowMs));
       const arrivals = async () => {
-        const work = await workOver(redis, () => fleet.arrive(ARRIVALS, END_EVERY_MS));
+        const work = await workOver(redis, () => fleet.arrive(arrivalCount, END_EVERY_MS));
         await fleet.endAll();
-        return ((work.core - idle.core) * work.elapsedMs) / ARRIVALS;
+        return ((work.core - idle.core) * work.elapsedMs) / arrivalCount;
       };
       const [firstMs, laterMs] = [await arrivals(), await arrivals()];
       await fleet.fill();

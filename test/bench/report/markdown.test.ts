@@ -60,6 +60,7 @@ describe('report', () => {
         {
           ...suite('1.50 (n = 1)'),
           quick: '2 of 9 cases.',
+          notes: ['In all 3 (n = 1) and 4 (n = 1).'],
           rows: [
             ['react', 'tiny', '8', '300 (n = 1)', '1.50 (n = 1)'],
             ['react', 'tiny', '32', '900 (n = 1)', '1.20 (n = 1)'],

@@ -49,7 +49,7 @@ export function reportOf(results: Results, folder: string, before?: Results): Re
           suite.header,
           suite.rows.map((cells) => cells.map(withoutMark)),
         ),
-        suite.notes.map((note) => `- ${note}`).join('\n'),
+        suite.notes.map((note) => `- ${withoutMark(note)}`).join('\n'),
         conditions(suite, results),
       ].join('\n\n'),
     );
@@ -171,7 +171,7 @@ function pictureOf(suite: SuiteRun): { svg: string; told: string } | undefined {
 }
 
 /** A figure of one round is a plain number in the report, which says so below the table. */
-const withoutMark = (cell: string): string => cell.replace(` (${SINGLE})`, '');
+const withoutMark = (cell: string): string => cell.replaceAll(` (${SINGLE})`, '');
 
 /** A number needs its column's name. */
 const labelled = (header: string, cell: string): string => (/^[\d.]+$/.test(cell) ? `${header} ${cell}` : cell);
