@@ -63,7 +63,7 @@ export interface SchedulerOptions extends StoreOptions {
   readonly retention?: Partial<Retention>;
   /** Longest wait of a follower of events for Redis to reconnect; 4,500 ms by default. */
   readonly outageMs?: number;
-  /** Length of a runtime's lease without renewal, the same in every process; 2,000 ms by default. */
+  /** Length of a runtime's lease without renewal, the same in every process; 3,000 ms by default. */
   readonly leaseMs?: number;
   /** Name of the machine of this process, which alone reaches the sockets of its runtimes; see `machines/`. */
   readonly machine?: string;

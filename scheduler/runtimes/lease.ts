@@ -5,9 +5,9 @@ import type { RuntimeDescription, RuntimeLoad } from './types.ts';
 
 /**
  * Length of a lease without renewal. Runtimes renew four times per lease and reapers check five times, so the death of a runtime is
- * detected within 2.4 s. A runtime whose event loop stands still for longer than the lease loses its invocations.
+ * detected within 3.6 s. A runtime whose event loop stands still for longer than the lease loses its invocations.
  */
-export const LEASE_MS = 2000;
+export const LEASE_MS = 3000;
 const RENEWALS_PER_LEASE = 4;
 
 const RENEW = loadScript(new URL('./scripts/renew.lua', import.meta.url));

@@ -43,7 +43,7 @@ export interface ReaperOptions {
   readonly keyValues: KeyValues;
   readonly removals: Removals;
   readonly quotas: Quotas;
-  /** Length of a lease; 2,000 ms by default. */
+  /** Length of a lease; 3,000 ms by default. */
   readonly leaseMs?: number;
   /** Hears the time of Redis in every round. */
   readonly clock?: PlatformClock;
