@@ -71,6 +71,10 @@ export interface Keys {
   logsChannel(tenant: string, name: string): string;
   /** Hash: owners of a tenant's exports and KV files of a model, `<kind>/<name>` to JSON. */
   nameOwners(tenant: string, model: string): string;
+  /** Hash: copies of a tenant's exports and KV files in the shared directory, and names that a GPU host must still forget, to JSON. */
+  durableNames(tenant: string): string;
+  /** String: the platform's folder in the shared directory. */
+  readonly sharedFolder: string;
   /** Hash: drained GPU hosts, which take no new invocations, name to JSON. */
   readonly drained: string;
   /** Channel: the set of drained GPU hosts has changed. */
@@ -261,6 +265,8 @@ export function createKeys(prefix = 'pie'): Keys {
     logs: (tenant, name) => at('logs', tenant, name),
     logsChannel: (tenant, name) => at('logs', tenant, name, 'live'),
     nameOwners: (tenant, model) => at('name-owners', tenant, model),
+    durableNames: (tenant) => at('durable-names', tenant),
+    sharedFolder: at('shared-folder'),
     drained: at('drained'),
     drainedChannel: at('drained', 'channel'),
     machines: at('machines'),

@@ -7,6 +7,7 @@ import { AdmissionWorker, type AdmissionWorkerOptions } from './admission/worker
 import { Builds } from './builds/builds.ts';
 import { Deployments } from './builds/deployments.ts';
 import { BuildWorker, type BuildWorkerOptions } from './builds/worker.ts';
+import { DurableNames } from './exports/durable.ts';
 import { NameOwners } from './exports/owners.ts';
 import { Blobs } from './functions/blobs.ts';
 import { Functions } from './functions/functions.ts';
@@ -105,6 +106,7 @@ export class Scheduler {
   readonly runtimes: Runtimes;
   readonly drains: Drains;
   readonly nameOwners: NameOwners;
+  readonly durableNames: DurableNames;
   readonly machines: Machines;
   readonly joinTokens: JoinTokens;
   readonly redisUsers: RedisUsers;
@@ -171,6 +173,7 @@ export class Scheduler {
     this.runtimes = new Runtimes(store, this.active, this.invocations, this.#vital, options.leaseMs);
     this.drains = new Drains(store, channels);
     this.nameOwners = new NameOwners(store);
+    this.durableNames = new DurableNames(store);
     this.machines = new Machines(store, channels);
     this.joinTokens = new JoinTokens(store);
     this.redisUsers = new RedisUsers(store, channels);

@@ -78,12 +78,13 @@ export class NameOwners {
   }
 }
 
-function fieldOf({ kind, name }: Pick<OwnedName, 'kind' | 'name'>): string {
+/** Field of a name in the hash of owners. */
+export function fieldOf({ kind, name }: Pick<OwnedName, 'kind' | 'name'>): string {
   return `${kind}/${name}`;
 }
 
-/** The scripts compare the text, so the order of the fields is fixed. */
-function format({ host, hostId, persistent, claim }: NameOwner): string {
+/** The text of an entry. Scripts compare it, so the order of the fields is fixed. */
+export function format({ host, hostId, persistent, claim }: NameOwner): string {
   return JSON.stringify({ host, hostId, persistent, claim });
 }
 

@@ -139,7 +139,7 @@ describe('the file of a backup', () => {
 
 /** Every kind of key, with whether a backup has it. A new one must be decided on here. */
 const KINDS: { readonly [Kind in keyof Keys]: boolean } = {
-  nameOwners: true,
+  ...{ nameOwners: true, durableNames: true, sharedFolder: true },
   ...{ prefix: false, bull: false, jobs: false, admission: false, learnedPages: false, invocation: false },
   ...{ events: false, live: false, submitter: false, inbox: false, inboxChannel: false, files: false },
   ...{ fileContents: false, fileUsage: false, fileExpiries: false, children: false, arrivals: false, waiting: false },

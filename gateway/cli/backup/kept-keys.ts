@@ -5,7 +5,7 @@
 const KEPT = [
   /^(functions|tenant|tenant-keys|schedules|webhook-secret):[^:]+$/,
   /^function:[^:]+:[^:]+(:removed|:history:[^:]+|:conduct:[^:]+)?$/,
-  /^(deployed|removals|tenants|store-sweeps|scheduled-tenants|master-key|drained|audit|guarded-audit)$/,
+  /^(deployed|removals|tenants|store-sweeps|scheduled-tenants|master-key|drained|shared-folder|audit|guarded-audit)$/,
   /^blob:[0-9a-f]{64}(:users)?$/,
   /^key:[0-9a-f]{64}$/,
   /^(audit|guarded-audit):[^:]+$/,
@@ -17,6 +17,7 @@ const KEPT = [
   /^lines:[^:]+:(usage|expiries)$/,
   /^machines:(removed|joined)$/,
   /^name-owners:[^:]+:.+$/s,
+  /^durable-names:[^:]+$/,
 ];
 
 /** True for a record that a backup has. Pure. */

@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { Scheduler } from '../scheduler.ts';
+import { openTestScheduler } from '../testing/fixture.ts';
+import { TestRedis } from '../testing/redis.ts';
+import type { DurableCopy } from './durable.ts';
+import type { NameOwner, OwnedName } from './owners.ts';
+
+describe('durable names', () => {
+  let redis: TestRedis;
+  let scheduler: Scheduler;
+  before(async () => {
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
+  });
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+  });
+
+  const named = (tenant: string, name: string, rest: Partial<OwnedName> = {}): OwnedName => ({
+    ...{ tenant, model: 'story', kind: 'export', name },
+    ...rest,
+  });
+  const owner = (claim: string): NameOwner => ({ host: 'east', hostId: 'east 1', persistent: true, claim });
+  const copy = (claim: string, bytes = 100, digit = claim): DurableCopy => ({
+    ...{ claim, file: digit.padStart(32, '0'), bytes, checksum: 'c', fingerprint: 'f', pageSize: 16, pageBytes: 64 },
+    ...{ pages: 1, tokens: 2, nextPosition: 3, access: { owner: 'maker', rights: 'private' } },
+  });
+  const bounds = { copies: 2, bytes: 1000 };
+
+  test('a copy is kept only for the entry of the owner that was read', async () => {
+    const { durableNames: durable, nameOwners: owners } = scheduler;
+    const name = named('a', 'n');
+    assert.deepEqual(await durable.keep(name, owner('1'), copy('1'), bounds), { is: 'changed' });
+    await owners.claim(name, owner('1'), null);
+    assert.deepEqual(await durable.keep(name, owner('1'), copy('1'), bounds), { is: 'kept', replaced: null });
+    const again = copy('1', 200, '2');
+    assert.deepEqual(await durable.keep(name, owner('1'), again, bounds), { is: 'kept', replaced: copy('1') });
+    await owners.claim(name, owner('2'), owner('1'));
+    assert.deepEqual(await durable.keep(name, owner('1'), copy('1'), bounds), { is: 'changed' });
+    assert.deepEqual(await durable.look(name, 'east'), { copy: again, removal: null });
+    assert.equal(await durable.drop(name, copy('1')), false);
+    assert.equal(await durable.drop(name, again), true);
+    assert.deepEqual(await durable.look(name, 'east'), { copy: null, removal: null });
+  });
+
+  test('the bounds count the copies of all models and kinds of one tenant', async () => {
+    const { durableNames: durable, nameOwners: owners } = scheduler;
+    const keep = async (name: OwnedName, bytes: number) => {
+      await owners.claim(name, owner('1'), null);
+      return durable.keep(name, owner('1'), copy('1', bytes), bounds);
+    };
+    assert.equal((await keep(named('b', 'n'), 600)).is, 'kept');
+    assert.deepEqual(await keep(named('b', 'n', { model: 'large' }), 401), { is: 'full', copies: 1, bytes: 600 });
+    assert.equal((await keep(named('b', 'n', { model: 'large' }), 400)).is, 'kept');
+    assert.deepEqual(await keep(named('b', 'n', { kind: 'file' }), 0), { is: 'full', copies: 2, bytes: 1000 });
+    assert.equal((await keep(named('b', 'n'), 600)).is, 'kept', 'a copy gives its own room to the next one');
+    assert.equal((await keep(named('c', 'n'), 1000)).is, 'kept');
+    assert.equal((await durable.list('b', 'east')).copies.length, 2);
+  });
+
+  test('a removal takes owner and copy in one step, and is noted for a host that is away', async () => {
+    const { durableNames: durable, nameOwners: owners } = scheduler;
+    const names = ['n', 'm'].map((name) => named('d', name));
+    for (const name of names) {
+      await owners.claim(name, owner('1'), null);
+      await durable.keep(name, owner('1'), copy('1'), bounds);
+      assert.equal(await durable.remove(name, owner('2'), copy('1'), true), false);
+      assert.equal(await durable.remove(name, owner('1'), copy('2'), true), false);
+      assert.equal((await owners.of(name))?.claim, '1');
+      assert.equal(await durable.remove(name, owner('1'), copy('1'), name === names[0]), true);
+      assert.equal(await owners.of(name), null);
+    }
+    const removal = { claim: '1', owner: 'maker' };
+    assert.deepEqual(await durable.list('d', 'east'), { copies: [], removals: [{ name: names[0], removal }] });
+    assert.deepEqual((await durable.list('d', 'west')).removals, []);
+    await durable.forgotten(names[0]!, 'east', { ...removal, claim: '2' });
+    assert.deepEqual(await durable.look(names[0]!, 'east'), { copy: null, removal });
+    await durable.forgotten(names[0]!, 'east', removal);
+    assert.deepEqual(await durable.look(names[0]!, 'east'), { copy: null, removal: null });
+  });
+
+  test('the platform has one folder for all processes', async () => {
+    const opened = ['one', 'one', 'two'].map((prefix) => openTestScheduler(redis, { prefix }));
+    const folders = await Promise.all(opened.map(({ durableNames }) => durableNames.folder()));
+    assert.match(folders[0]!, /^[0-9a-f]{32}$/);
+    assert.equal(folders[1], folders[0]);
+    assert.notEqual(folders[2], folders[0], 'platforms that share a directory have a folder each');
+    await Promise.all(opened.map((each) => each.close()));
+  });
+});

@@ -1,0 +1,188 @@
+import { randomBytes } from 'node:crypto';
+import { z } from 'zod';
+import { StoreError } from '../store/errors.ts';
+import { loadScript } from '../store/lua-script.ts';
+import type { Store } from '../store/store.ts';
+import { fieldOf, format, type NamedKind, type NameOwner, type OwnedName } from './owners.ts';
+
+const SCRIPTS = {
+  keep: loadScript(new URL('./scripts/keep-copy.lua', import.meta.url)),
+  remove: loadScript(new URL('./scripts/remove-copy.lua', import.meta.url)),
+  drop: loadScript(new URL('./scripts/drop-field.lua', import.meta.url)),
+};
+
+const copySchema = z.object({
+  claim: z.string(),
+  file: z.string().regex(/^[0-9a-f]{32}$/),
+  bytes: z.int().min(0),
+  checksum: z.string(),
+  fingerprint: z.string(),
+  pageSize: z.int().min(1),
+  pageBytes: z.int().min(1),
+  pages: z.int().min(0),
+  tokens: z.int().min(0),
+  nextPosition: z.int().min(0),
+  access: z.object({ owner: z.string(), rights: z.enum(['private', 'readable', 'writable']) }).nullable(),
+});
+
+/** A copy of the content of a name in the shared directory. */
+export type DurableCopy = Readonly<z.infer<typeof copySchema>>;
+
+const removalSchema = z.object({ claim: z.string(), owner: z.string().nullable() });
+
+/** A name that was removed while the GPU host that has its content was away. The host's content of this claim does not count. */
+export interface Removal {
+  /** Claim of the entry that was removed. */
+  readonly claim: string;
+  /** The function that owned the KV file; null for an export. */
+  readonly owner: string | null;
+}
+
+/** Bounds of one tenant's copies together. */
+export interface CopyBounds {
+  readonly copies: number;
+  readonly bytes: number;
+}
+
+export type Kept =
+  | { readonly is: 'kept'; readonly replaced: DurableCopy | null }
+  /** The name was saved anew or removed since its owner was read. */
+  | { readonly is: 'changed' }
+  /** Nothing was noted: the tenant's other copies take so much. */
+  | { readonly is: 'full'; readonly copies: number; readonly bytes: number };
+
+/** The tenants' names whose content is also in the shared directory. Every method throws `StoreError`. */
+export class DurableNames {
+  readonly #store: Store;
+  #folder: string | undefined;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  /** The platform's folder in the shared directory: random text, so that several platforms may share one. */
+  async folder(): Promise<string> {
+    if (this.#folder !== undefined) return this.#folder;
+    const { sharedFolder } = this.#store.keys;
+    await this.#store.call((redis) => redis.set(sharedFolder, randomBytes(16).toString('hex'), 'NX'));
+    const folder = await this.#store.call((redis) => redis.get(sharedFolder));
+    if (folder === null || !/^[0-9a-f]{32}$/.test(folder)) {
+      throw new StoreError('store-corrupt', 'The name of the folder in the shared directory cannot be read.');
+    }
+    this.#folder = folder;
+    return folder;
+  }
+
+  /** The copy of a name, whatever the name's content is now, and the removal that a host must still make; null when there is none. */
+  async look(
+    name: OwnedName,
+    host: string,
+  ): Promise<{ readonly copy: DurableCopy | null; readonly removal: Removal | null }> {
+    const fields = [copyField(name), removalField(name, host)];
+    const [copy = null, removal = null] = await this.#store.call((redis) => redis.hmget(this.#key(name), ...fields));
+    return {
+      copy: copy === null ? null : parse(copySchema, copy),
+      removal: removal === null ? null : parse(removalSchema, removal),
+    };
+  }
+
+  /** A tenant's copies of all models, and the names that a host must still forget. */
+  async list(
+    tenant: string,
+    host: string,
+  ): Promise<{
+    readonly copies: readonly { readonly name: OwnedName; readonly copy: DurableCopy }[];
+    readonly removals: readonly { readonly name: OwnedName; readonly removal: Removal }[];
+  }> {
+    const entries = Object.entries(await this.#store.call((redis) => redis.hgetall(this.#key({ tenant }))));
+    const nameOf = (model: string, kind: NamedKind, name: string): OwnedName => ({ tenant, model, kind, name });
+    return {
+      copies: entries.flatMap(([field, text]) => {
+        if (!field.startsWith(COPY)) return [];
+        const [model, kind, name] = parse(copyFieldSchema, field.slice(COPY.length));
+        return [{ name: nameOf(model, kind, name), copy: parse(copySchema, text) }];
+      }),
+      removals: entries.flatMap(([field, text]) => {
+        if (!field.startsWith(REMOVED)) return [];
+        const [model, kind, name, at] = parse(removalFieldSchema, field.slice(REMOVED.length));
+        return at === host ? [{ name: nameOf(model, kind, name), removal: parse(removalSchema, text) }] : [];
+      }),
+    };
+  }
+
+  /** Notes a copy, if the owner of the name is still the given one. */
+  async keep(name: OwnedName, owner: NameOwner, copy: DurableCopy, bounds: CopyBounds): Promise<Kept> {
+    const text = formatCopy(copy);
+    const args = [fieldOf(name), format(owner), copyField(name), text, copy.bytes, bounds.copies, bounds.bytes];
+    const reply = await this.#store.script(SCRIPTS.keep, this.#keys(name), args);
+    const [is, first, second] = Array.isArray(reply) ? reply : [];
+    if (is === 'changed') return { is };
+    if (is === 'full') return { is, copies: Number(first), bytes: Number(second) };
+    if (is !== 'kept') throw new StoreError('store-corrupt', 'A script gave no answer about a durable name.');
+    return { is, replaced: first === '' ? null : parse(copySchema, String(first)) };
+  }
+
+  /**
+   * Forgets a name and its copy, if both are still the given ones.
+   * @param isAway true when the owner cannot be asked and may have the content: it must forget the name when it is back
+   * @returns false when one of them has changed
+   */
+  async remove(name: OwnedName, owner: NameOwner, copy: DurableCopy, isAway: boolean): Promise<boolean> {
+    const removal: Removal = { claim: owner.claim, owner: copy.access?.owner ?? null };
+    const mark = isAway ? [removalField(name, owner.host), formatRemoval(removal)] : ['', ''];
+    const args = [fieldOf(name), format(owner), copyField(name), formatCopy(copy), ...mark];
+    return (await this.#store.script(SCRIPTS.remove, this.#keys(name), args)) === 1;
+  }
+
+  /** Forgets a copy whose name has other content, or none; false when it is another copy now. */
+  async drop(name: OwnedName, copy: DurableCopy): Promise<boolean> {
+    return (await this.#store.script(SCRIPTS.drop, [this.#key(name)], [copyField(name), formatCopy(copy)])) === 1;
+  }
+
+  /** Notes that a host has forgotten a name. */
+  async forgotten(name: OwnedName, host: string, removal: Removal): Promise<void> {
+    await this.#store.script(SCRIPTS.drop, [this.#key(name)], [removalField(name, host), formatRemoval(removal)]);
+  }
+
+  #keys(name: OwnedName): string[] {
+    return [this.#store.keys.nameOwners(name.tenant, name.model), this.#key(name)];
+  }
+
+  #key({ tenant }: Pick<OwnedName, 'tenant'>): string {
+    return this.#store.keys.durableNames(tenant);
+  }
+}
+
+const COPY = 'copy/';
+const REMOVED = 'removed/';
+const kindSchema = z.enum(['export', 'file']);
+const copyFieldSchema = z.tuple([z.string(), kindSchema, z.string()]);
+const removalFieldSchema = z.tuple([z.string(), kindSchema, z.string(), z.string()]);
+
+function copyField({ model, kind, name }: OwnedName): string {
+  return COPY + JSON.stringify([model, kind, name]);
+}
+
+function removalField({ model, kind, name }: OwnedName, host: string): string {
+  return REMOVED + JSON.stringify([model, kind, name, host]);
+}
+
+/** The scripts compare the texts, so the order of the fields is fixed. */
+function formatCopy(copy: DurableCopy): string {
+  const { claim, file, bytes, checksum, fingerprint, pageSize, pageBytes, pages, tokens, nextPosition } = copy;
+  const access = copy.access && { owner: copy.access.owner, rights: copy.access.rights };
+  const content = { bytes, checksum, fingerprint, pageSize, pageBytes, pages, tokens, nextPosition };
+  return JSON.stringify({ claim, file, ...content, access });
+}
+
+function formatRemoval({ claim, owner }: Removal): string {
+  return JSON.stringify({ claim, owner });
+}
+
+function parse<T>(schema: z.ZodType<T>, text: string): T {
+  try {
+    return schema.parse(JSON.parse(text));
+  } catch (cause) {
+    throw new StoreError('store-corrupt', 'The entry of a durable name cannot be read.', { cause });
+  }
+}

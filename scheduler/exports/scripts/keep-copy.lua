@@ -1,0 +1,34 @@
+--[[
+  Notes a copy of a name's content in the shared directory, if the name still has the owner's entry that the caller read, and the tenant's
+  copies stay within their bounds.
+
+  KEYS[1] the tenant's names of a model (hash)
+  KEYS[2] the tenant's durable names (hash)
+
+  ARGV[1] kind and name
+  ARGV[2] the owner
+  ARGV[3] field of the copy
+  ARGV[4] the copy (JSON)
+  ARGV[5] its bytes
+  ARGV[6] most copies of the tenant
+  ARGV[7] most bytes of them together
+
+  Returns {'changed'}, {'full', copies, bytes} with what the tenant's other copies take, or {'kept', the replaced copy or ''}.
+]]
+
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'changed'} end
+local copies, bytes, replaced = 0, 0, ''
+local all = redis.call('HGETALL', KEYS[2])
+for i = 1, #all, 2 do
+  if all[i] == ARGV[3] then
+    replaced = all[i + 1]
+  elseif string.sub(all[i], 1, 5) == 'copy/' then
+    copies = copies + 1
+    bytes = bytes + cjson.decode(all[i + 1]).bytes
+  end
+end
+if copies + 1 > tonumber(ARGV[6]) or bytes + tonumber(ARGV[5]) > tonumber(ARGV[7]) then
+  return {'full', copies, tostring(bytes)}
+end
+redis.call('HSET', KEYS[2], ARGV[3], ARGV[4])
+return {'kept', replaced}

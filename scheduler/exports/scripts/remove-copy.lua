@@ -1,0 +1,22 @@
+--[[
+  Forgets a name and its copy in the shared directory, if both are still the given ones.
+
+  KEYS[1] the tenant's names of a model (hash)
+  KEYS[2] the tenant's durable names (hash)
+
+  ARGV[1] kind and name
+  ARGV[2] the owner
+  ARGV[3] field of the copy
+  ARGV[4] the copy (JSON)
+  ARGV[5] field of the mark that the owner must forget the name, too; empty for none
+  ARGV[6] the mark (JSON)
+
+  Returns 1 when they were.
+]]
+--- @include "../../store/scripts/even-when-full.lua"
+
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] or redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
+redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[2], ARGV[3])
+if ARGV[5] ~= '' then redis.call('HSET', KEYS[2], ARGV[5], ARGV[6]) end
+return 1
