@@ -173,6 +173,18 @@ test('the gateway bounds body memory, body time and streams', () => {
   assert.throws(() => withToml('[gateway]\nbody_memory_mb = 64'), /gateway\.body_memory_mb/);
 });
 
+test('the shared directory is an absolute path outside of the home', () => {
+  assert.deepEqual(withToml('').storage, { tenantNames: 256, tenantMb: 4096 });
+  const text = '[storage]\nshared_directory = "/mnt/pie/"\ntenant_names = 8\ntenant_mb = 64\n';
+  assert.deepEqual(withToml(text).storage, { sharedDirectory: '/mnt/pie', tenantNames: 8, tenantMb: 64 });
+  assert.throws(
+    () => withToml('[storage]\nshared_directory = "pie"'),
+    /storage\.shared_directory: must be an absolute path/,
+  );
+  for (const inside of [home, path.join(home, 'kv', 'shared')])
+    assert.throws(() => withToml(`[storage]\nshared_directory = "${inside}"`), /belongs to one machine/);
+});
+
 test('telemetry is off without an endpoint, and the OpenTelemetry variables win over the file', () => {
   const off = { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false };
   assert.deepEqual(withToml('').telemetry, off);

@@ -15,6 +15,7 @@ import { BACKENDS, type EncoderEntry, type ModelEntry, modelSchema } from './mod
 import { type PrivateHostConfig, privateHostsSchema } from './private-hosts.ts';
 import { type RedisSettings, redisSchema, redisSettings, redisUrl } from './redis-settings.ts';
 import { type RetentionConfig, retentionSchema } from './retention.ts';
+import { type StorageSettings, storageSchema, storageSettings } from './storage-settings.ts';
 import type { TelemetrySettings } from './telemetry/settings.ts';
 
 export interface GpuHostConfig {
@@ -89,6 +90,7 @@ export interface Config {
   readonly spread: 'tenant' | 'invocation';
   readonly runtime: RuntimeConfig;
   readonly index: IndexSettings;
+  readonly storage: StorageSettings;
   readonly admission: {
     /** Ratio of admitted pages to existing pages; 1 admits only what is sure to fit. */
     readonly overcommit: number;
@@ -199,6 +201,7 @@ const fileSchema = z.strictObject({
     })
     .prefault({}),
   index: indexSchema,
+  storage: storageSchema,
   admission: z
     .strictObject({
       overcommit: z.number().min(1).max(64).default(1),
@@ -333,6 +336,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
       },
     },
     index: indexSettings(file.index, home, runDirectory),
+    storage: storageSettings(file.storage, home),
     admission: {
       ...{ overcommit: file.admission.overcommit, reserve: file.admission.reserve },
       maxWaiting: file.admission.max_waiting,

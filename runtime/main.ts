@@ -6,8 +6,9 @@ const { runProcess } = await import('./process.ts');
 try {
   await runProcess();
 } catch (error) {
-  // An `IsolationError` is for the operator, who needs no stack trace.
-  const said = error instanceof Error ? (error.name === 'IsolationError' ? error.message : error.stack) : error;
+  // These are for the operator, who needs no stack trace.
+  const isSaid = error instanceof Error && ['IsolationError', 'SharedDirectoryError'].includes(error.name);
+  const said = error instanceof Error ? (isSaid ? error.message : error.stack) : error;
   console.error('runtime:', said);
   process.exit(1);
 }

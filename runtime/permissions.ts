@@ -11,8 +11,8 @@ const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
 const COMPILE_CACHE = 'NODE_COMPILE_CACHE';
 
 /**
- * Puts this process under Node's permission model. The process may read files (models may be anywhere), write artifacts, its compile cache, its
- * socket and its control group, connect, and start children (builds and examinations, confined by `runtime/sandboxes`) and worker threads
+ * Puts this process under Node's permission model. The process may read files (models may be anywhere), write artifacts, the directory
+ * that machines share, its compile cache, its socket and its control group, connect, and start children (builds and examinations, confined by `runtime/sandboxes`) and worker threads
  * (grammars, images and texts, which may only read their own code and tokenizers). It may use no addons or inspector.
  * Node reads flags at the start, so this replaces the process image once (same pid, arguments, streams). Call it before opening anything.
  */
@@ -28,6 +28,8 @@ export function enterPermissions(): void {
     `--allow-fs-write=${openArtifactsDirectory(config.artifactsDirectory)}`,
     // An earlier process may have left its socket behind.
     `--allow-fs-write=${liveSocket(config, runtimeName())}`,
+    // Copies of durable names.
+    ...(config.storage.sharedDirectory === undefined ? [] : [`--allow-fs-write=${config.storage.sharedDirectory}`]),
     // The control groups of sandboxes.
     ...('directory' in group ? [`--allow-fs-write=${group.directory}`] : []),
     ...(compileCache === null ? [] : [`--allow-fs-write=${compileCache}`]),

@@ -6,15 +6,18 @@ import { openLinkSecurity } from '#infra/links/security.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { liveSocket, runtimeName } from '#infra/runtimes.ts';
+import type { StorageSettings } from '#infra/storage-settings.ts';
 import type { ProcessFamilies } from '#infra/telemetry/prometheus.ts';
 import { publishMetrics } from '#infra/telemetry/publisher.ts';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
 import { vitalFamilies } from '#infra/telemetry/vitals.ts';
-import { openScheduler } from '#scheduler/scheduler.ts';
+import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { assertMasterKey } from '#scheduler/secrets/shared-key.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { GpuHostRegistry } from './gpu-host-registry.ts';
+import { DurableCopies } from './host/names/durable-copies.ts';
+import { SharedDirectory } from './host/names/shared-directory.ts';
 import { startRuntime } from './runtime.ts';
 
 /** Interval of pings at the start, until Redis answers. */
@@ -40,6 +43,7 @@ export async function runProcess(): Promise<void> {
   if (!machine.roles.includes('gateway')) await assertMasterKey(scheduler, masterKeys, machine.name);
   const name = runtimeName();
   const { concurrency, sandboxes } = config.runtime;
+  const durable = await openDurable(config.storage, scheduler);
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
   const registry = new GpuHostRegistry(scheduler.machines, config, security);
   const runtime = await startRuntime({
@@ -53,6 +57,7 @@ export async function runProcess(): Promise<void> {
     artifactsDirectory: config.artifactsDirectory,
     liveSocket: liveSocket(config, name),
     indexSocket: config.index.socket,
+    durable,
     liveAt: config.runtime.address === undefined ? undefined : { address: config.runtime.address, security },
     concurrency,
     isolation: config.runtime.isolation,
@@ -103,6 +108,16 @@ export async function runProcess(): Promise<void> {
     },
     ...(runtime.layers.notice !== null && { notice: runtime.layers.notice }),
   });
+}
+
+/** Copies of names in the directory that machines share; undefined without one. @throws SharedDirectoryError */
+async function openDurable(
+  { sharedDirectory, tenantNames, tenantMb }: StorageSettings,
+  { durableNames: records, nameOwners: owners }: Scheduler,
+): Promise<DurableCopies | undefined> {
+  if (sharedDirectory === undefined) return undefined;
+  const directory = await SharedDirectory.open(sharedDirectory, await records.folder());
+  return new DurableCopies({ records, owners, directory, bounds: { copies: tenantNames, bytes: tenantMb * 2 ** 20 } });
 }
 
 async function answers(ping: Promise<void>): Promise<boolean> {

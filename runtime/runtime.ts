@@ -32,6 +32,7 @@ import { Indexes } from './host/indexes.ts';
 import { inferletBytes } from './host/inferlet-bytes.ts';
 import { ModelLoads } from './host/model-loads.ts';
 import { Models } from './host/models.ts';
+import type { DurableCopies } from './host/names/durable-copies.ts';
 import { SharedNames } from './host/names/shared-names.ts';
 import { StoreQueues } from './host/store-queues.ts';
 import { hostTable } from './host/table.ts';
@@ -64,6 +65,8 @@ export interface RuntimeOptions {
   readonly liveSocket?: string;
   /** Socket of the machine's index host; without it, calls of indexes fail. */
   readonly indexSocket?: string;
+  /** Copies of names in the directory that machines share; without it, no name can be made durable. */
+  readonly durable?: DurableCopies | undefined;
   /** `host:port` on which it shows them to gateways of other machines, with the machine's part in connections to those. */
   readonly liveAt?: { readonly address: string; readonly security: LinkSecurity | undefined } | undefined;
   /** Most invocations at once; fewer while their work fills the thread. */
@@ -238,7 +241,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       storeQueues: new StoreQueues(),
       bytes: inferletBytes(),
       indexes,
-      names: new SharedNames(scheduler.nameOwners, hosts),
+      names: new SharedNames(scheduler.nameOwners, hosts, options.durable),
       http: new HttpClient({ version: world.version, privateHosts: options.privateHosts ?? [] }),
       images,
       texts,

@@ -2,6 +2,7 @@ import type { ExportInfo, Imported, Residency, Tier } from '#gpu-host/protocol/c
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { ExportControl } from '#gpu-host/protocol/operations.ts';
 import type { Inferlet } from './inferlet.ts';
+import { makeDurable } from './names/durable-names.ts';
 import { atOwner, bring, listNames, noteSave, removeName } from './names/named-pages.ts';
 import type { Side } from './names/other-hosts.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -71,8 +72,15 @@ export const allocate = {
   unexport: (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> =>
     removeName({ inferlet, queue, kind: 'export', name }, unexport(name)),
 
+  'make-durable': (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> =>
+    makeDurable({ inferlet, queue, kind: 'export', name }, (side) => side.device.importPages(side.queue, name)),
+
   'list-exports': (inferlet: Inferlet, queue: DeviceQueue): Promise<Outcome<readonly ExportInfo[]>> =>
-    listNames({ inferlet, queue, kind: 'export' }, (side) => side.device.ask(side.queue, { op: 'list-exports' })),
+    listNames(
+      { inferlet, queue, kind: 'export' },
+      (side) => side.device.ask(side.queue, { op: 'list-exports' }),
+      (name, { pages, tokens, nextPosition }) => ({ name, pages, tokens, nextPosition, persistent: true }),
+    ),
 
   'export-residency': (inferlet: Inferlet, queue: DeviceQueue, name: string) =>
     control(inferlet, queue, { op: 'export-residency', name }),

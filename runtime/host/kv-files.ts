@@ -3,6 +3,7 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Access, Rights } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 import { KvFile } from './kv-file.ts';
+import { makeDurable } from './names/durable-names.ts';
 import { listNames, removeName } from './names/named-pages.ts';
 import type { DeviceQueue } from './queue.ts';
 
@@ -55,11 +56,26 @@ export const kvFiles = {
     const call = { op: 'file-remove', name, functionName } as const;
     return removeName({ inferlet, queue, kind: 'file', name }, (side) => side.device.ask(side.queue, call));
   },
+  'make-durable': (inferlet: Inferlet, queue: DeviceQueue, name: string): Promise<Outcome<undefined>> => {
+    const offered = queue.offering('kv-files');
+    if (offered.tag === 'err') return Promise.resolve(offered);
+    const { functionName } = inferlet.description;
+    return makeDurable({ inferlet, queue, kind: 'file', name }, (side) =>
+      side.device.openFile(side.queue, name, false, functionName),
+    );
+  },
   files: (inferlet: Inferlet, queue: DeviceQueue, prefix: string): Promise<Outcome<readonly FileInfo[]>> => {
     const offered = queue.offering('kv-files');
     if (offered.tag === 'err') return Promise.resolve(offered);
     const { functionName } = inferlet.description;
     const call = { op: 'file-list', prefix, functionName } as const;
-    return listNames({ inferlet, queue, kind: 'file' }, (side) => side.device.ask(side.queue, call));
+    return listNames(
+      { inferlet, queue, kind: 'file' },
+      (side) => side.device.ask(side.queue, call),
+      (name, { tokens, nextPosition, access }) =>
+        access && name.startsWith(prefix)
+          ? { name, tokens, nextPosition, persistent: true, rights: access.rights, owner: access.owner, locked: false }
+          : null,
+    );
   },
 };

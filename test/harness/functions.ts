@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import os from 'node:os';
 import path from 'node:path';
 import { after } from 'node:test';
 import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
@@ -28,7 +29,10 @@ const TINY_VISION = 'tiny-vision';
 export const ENCODER = 'tiny-encoder';
 export const RANKER = 'tiny-ranker';
 
-const configuration = (tiny: string, here = '127.0.0.1'): string => `
+const configuration = (tiny: string, shared: string, here = '127.0.0.1'): string => `
+[storage]
+shared_directory = "${shared}"
+
 [http]
 private_hosts = ["${here}", "localhost"]
 
@@ -78,6 +82,8 @@ const SHAPE: Shape = {
 
 let starting: Promise<Platform> | undefined;
 let machines: Machines | undefined;
+/** The directory that the platform's machines share. */
+let shared = '';
 const deploying = new Map<string, Promise<void>>();
 
 /**
@@ -97,8 +103,9 @@ async function start(): Promise<Platform> {
   await randomVisionModel(`${tiny}-vision`, { text: { vocabularySize: 320 } }, 7);
   await randomEncoder(`${tiny}-encoder`, { kind: 'embedding' }, 7);
   await randomEncoder(`${tiny}-ranker`, { kind: 'reranker' }, 7);
-  if (!ON_MACHINES) return Platform.start({ home, functions: false, config: configuration(tiny) });
-  const config = (outside: string) => configuration(tiny, outside);
+  shared = await mkdtemp(path.join(os.tmpdir(), 'pie-shared-'));
+  if (!ON_MACHINES) return Platform.start({ home, functions: false, config: configuration(tiny, shared) });
+  const config = (outside: string) => configuration(tiny, shared, outside);
   machines = await Machines.start({ shape: SHAPE, home, functions: false, config });
   await machines.joinAll();
   return machines.front;
@@ -110,6 +117,7 @@ export const ownAddress = (): string => machines?.network.outside ?? '127.0.0.1'
 after(async () => {
   const platform = await starting?.catch(() => undefined);
   await (machines ?? platform)?.[Symbol.asyncDispose]();
+  if (shared !== '') await rm(shared, { recursive: true, force: true });
 });
 
 /** Results of one invocation of a function. */

@@ -1122,6 +1122,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readResult(r): Outcome<Imported, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: readAllocateImported(r) } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
+    interface: 'allocate', name: 'make-durable', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1]: readonly [unknown, string]) { w.handle(0, a0); w.string(a1); },
+    readArguments(r) { return [r.handle(0), r.string()]; },
+    writeResult(w, v: Outcome<undefined, HandlerError>) { if (v.tag === 'ok') { w.case(0);  } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<undefined, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: undefined } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
     interface: 'allocate', name: 'unexport', answering: 'future', resource: -1, fallible: true,
     writeArguments(w, [a0, a1]: readonly [unknown, string]) { w.handle(0, a0); w.string(a1); },
     readArguments(r) { return [r.handle(0), r.string()]; },
@@ -1393,6 +1400,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readArguments(r) { return [r.handle(0), r.u32List(), r.u32List(), r.u32List(), r.u32List(), (r.case(2) === 0 ? undefined : readForwardMask(r))]; },
     writeResult(w, v: Outcome<Float32Array, HandlerError>) { if (v.tag === 'ok') { w.case(0); w.numbers(v.val); } else { w.case(1); writeTypesError(w, v.val); } },
     readResult(r): Outcome<Float32Array, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: r.f32List() } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
+    interface: 'kv-files', name: 'make-durable', answering: 'future', resource: -1, fallible: true,
+    writeArguments(w, [a0, a1]: readonly [unknown, string]) { w.handle(0, a0); w.string(a1); },
+    readArguments(r) { return [r.handle(0), r.string()]; },
+    writeResult(w, v: Outcome<undefined, HandlerError>) { if (v.tag === 'ok') { w.case(0);  } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<undefined, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: undefined } : { tag: 'err', val: readTypesError(r) }); },
   },
   {
     interface: 'kv-files', name: 'remove', answering: 'future', resource: -1, fallible: true,

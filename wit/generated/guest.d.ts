@@ -284,6 +284,14 @@ declare module 'pie:inferlet/allocate@0.1.0' {
    * export of another model or build.
    */
   export function importPages(queue: Queue, name: string): Future<Outcome<Imported>>;
+  /**
+   * Writes the pages of an export to the storage that the platform's machines share: other hosts then find the name also while the GPU host
+   * that keeps it is away, and after its loss. Holds for the content that the name has now: make a new export durable, too. `unexport` removes
+   * the copy as well. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared
+   * storage, or for a name of operators; `limit-exceeded` beyond the tenant's share of it; `unavailable` when the content changes meanwhile,
+   * or its host or the storage does not answer.
+   */
+  export function makeDurable(queue: Queue, name: string): Future<Outcome<undefined>>;
   /** Removes a name. Inferlets that have imported it keep its pages. */
   export function unexport(queue: Queue, name: string): Future<Outcome<undefined>>;
   /** The tenant's exports of the queue's model, ordered by name. */
@@ -726,6 +734,12 @@ declare module 'pie:inferlet/kv-files@0.1.0' {
     drop(): void;
     [Symbol.dispose](): void;
   }
+  /**
+   * Writes the content that was saved last under a name to the storage that the platform's machines share: other hosts then find the name also
+   * while the GPU host that keeps it is away, and after its loss, though for reading only, since the lock is with that host. A later save and
+   * `remove` end the copy. Needs the right to write the file. Fails as `make-durable` of `allocate` does.
+   */
+  export function makeDurable(queue: Queue, name: string): Future<Outcome<undefined>>;
   /** Removes a name. Inferlets that have opened it keep their content. */
   export function remove(queue: Queue, name: string): Future<Outcome<undefined>>;
   /** Files of the queue's model whose names begin with `prefix`, ordered by name. */

@@ -696,6 +696,14 @@ export interface AllocateHost {
    * export of another model or build.
    */
   importPages(queue: Queue, name: string): Promise<Outcome<Imported, HandlerError>>;
+  /**
+   * Writes the pages of an export to the storage that the platform's machines share: other hosts then find the name also while the GPU host
+   * that keeps it is away, and after its loss. Holds for the content that the name has now: make a new export durable, too. `unexport` removes
+   * the copy as well. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared
+   * storage, or for a name of operators; `limit-exceeded` beyond the tenant's share of it; `unavailable` when the content changes meanwhile,
+   * or its host or the storage does not answer.
+   */
+  makeDurable(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
   /** Removes a name. Inferlets that have imported it keep its pages. */
   unexport(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
   /** The tenant's exports of the queue's model, ordered by name. */
@@ -852,6 +860,12 @@ export interface KvFilesHost {
    * Calls made before the file is ready wait until it is.
    */
   readonly File: new (queue: Queue, name: string | undefined, access: Access) => File;
+  /**
+   * Writes the content that was saved last under a name to the storage that the platform's machines share: other hosts then find the name also
+   * while the GPU host that keeps it is away, and after its loss, though for reading only, since the lock is with that host. A later save and
+   * `remove` end the copy. Needs the right to write the file. Fails as `make-durable` of `allocate` does.
+   */
+  makeDurable(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
   /** Removes a name. Inferlets that have opened it keep their content. */
   remove(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
   /** Files of the queue's model whose names begin with `prefix`, ordered by name. */

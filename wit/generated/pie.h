@@ -551,6 +551,26 @@ static inline pie_allocate_import_pages_future pie_allocate_import_pages(pie_que
   return (pie_allocate_import_pages_future){pie_raw_allocate_import_pages(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
 
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "make-durable") int32_t pie_raw_allocate_make_durable(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]make-durable") int32_t pie_raw_allocate_make_durable_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]make-durable") void pie_raw_allocate_make_durable_forget(int32_t);
+typedef struct { int32_t handle; } pie_allocate_make_durable_future;
+static inline pie_result pie_allocate_make_durable_wait(pie_allocate_make_durable_future future) {
+  pie_result result;
+  pie_raw_allocate_make_durable_read(future.handle, &result);
+  pie_raw_allocate_make_durable_forget(future.handle);
+  return result;
+}
+static inline void pie_allocate_make_durable_forget(pie_allocate_make_durable_future future) { pie_raw_allocate_make_durable_forget(future.handle); }
+/* Writes the pages of an export to the storage that the platform's machines share: other hosts then find the name also while the GPU host
+ * that keeps it is away, and after its loss. Holds for the content that the name has now: make a new export durable, too. `unexport` removes
+ * the copy as well. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared
+ * storage, or for a name of operators; `limit-exceeded` beyond the tenant's share of it; `unavailable` when the content changes meanwhile,
+ * or its host or the storage does not answer. */
+static inline pie_allocate_make_durable_future pie_allocate_make_durable(pie_queue queue, pie_string name) {
+  return (pie_allocate_make_durable_future){pie_raw_allocate_make_durable(queue.handle, (int32_t)name.data, (int32_t)name.length)};
+}
+
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "unexport") int32_t pie_raw_allocate_unexport(int32_t, int32_t, int32_t);
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-read-0]unexport") int32_t pie_raw_allocate_unexport_read(int32_t, void *);
 PIE_IMPORT("pie:inferlet/allocate@0.1.0", "[future-drop-readable-0]unexport") void pie_raw_allocate_unexport_forget(int32_t);
@@ -1463,6 +1483,24 @@ PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.unlock") void pie_raw_kv
 /* Releases the lock. Dropping the file does the same. */
 static inline void pie_kv_files_file_unlock(pie_kv_files_file self) {
   pie_raw_kv_files_file_unlock(self.handle);
+}
+
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "make-durable") int32_t pie_raw_kv_files_make_durable(int32_t, int32_t, int32_t);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-read-0]make-durable") int32_t pie_raw_kv_files_make_durable_read(int32_t, void *);
+PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[future-drop-readable-0]make-durable") void pie_raw_kv_files_make_durable_forget(int32_t);
+typedef struct { int32_t handle; } pie_kv_files_make_durable_future;
+static inline pie_result pie_kv_files_make_durable_wait(pie_kv_files_make_durable_future future) {
+  pie_result result;
+  pie_raw_kv_files_make_durable_read(future.handle, &result);
+  pie_raw_kv_files_make_durable_forget(future.handle);
+  return result;
+}
+static inline void pie_kv_files_make_durable_forget(pie_kv_files_make_durable_future future) { pie_raw_kv_files_make_durable_forget(future.handle); }
+/* Writes the content that was saved last under a name to the storage that the platform's machines share: other hosts then find the name also
+ * while the GPU host that keeps it is away, and after its loss, though for reading only, since the lock is with that host. A later save and
+ * `remove` end the copy. Needs the right to write the file. Fails as `make-durable` of `allocate` does. */
+static inline pie_kv_files_make_durable_future pie_kv_files_make_durable(pie_queue queue, pie_string name) {
+  return (pie_kv_files_make_durable_future){pie_raw_kv_files_make_durable(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "remove") int32_t pie_raw_kv_files_remove(int32_t, int32_t, int32_t);

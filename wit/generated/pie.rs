@@ -1232,6 +1232,28 @@ pub mod allocate {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2)), read, forget) }
     }
 
+    /// Writes the pages of an export to the storage that the platform's machines share: other hosts then find the name also while the GPU host
+    /// that keeps it is away, and after its loss. Holds for the content that the name has now: make a new export durable, too. `unexport` removes
+    /// the copy as well. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared
+    /// storage, or for a name of operators; `limit-exceeded` beyond the tenant's share of it; `unavailable` when the content changes meanwhile,
+    /// or its host or the storage does not answer.
+    #[inline]
+    pub fn make_durable(queue: &crate::queue::Queue, name: &str) -> crate::Pending<Result<(), crate::types::Error>> {
+        #[link(wasm_import_module = "pie:inferlet/allocate@0.1.0")]
+        extern "C" {
+            #[link_name = "make-durable"]
+            fn call(a0: i32, a1: i32, a2: i32) -> i32;
+            #[link_name = "[future-read-0]make-durable"]
+            fn read(future: i32, result: *mut u8) -> i32;
+            #[link_name = "[future-drop-readable-0]make-durable"]
+            fn forget(future: i32);
+        }
+        let mut arguments = abi::Arguments::new();
+        abi::Lower::flat(&queue, &mut arguments);
+        abi::Lower::flat(&name, &mut arguments);
+        unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2)), read, forget) }
+    }
+
     /// Removes a name. Inferlets that have imported it keep its pages.
     #[inline]
     pub fn unexport(queue: &crate::queue::Queue, name: &str) -> crate::Pending<Result<(), crate::types::Error>> {
@@ -2971,6 +2993,26 @@ pub mod kv_files {
         fn flat(&self, to: &mut abi::Arguments) {
             to.push(self.0 as u32 as u64);
         }
+    }
+
+    /// Writes the content that was saved last under a name to the storage that the platform's machines share: other hosts then find the name also
+    /// while the GPU host that keeps it is away, and after its loss, though for reading only, since the lock is with that host. A later save and
+    /// `remove` end the copy. Needs the right to write the file. Fails as `make-durable` of `allocate` does.
+    #[inline]
+    pub fn make_durable(queue: &crate::queue::Queue, name: &str) -> crate::Pending<Result<(), crate::types::Error>> {
+        #[link(wasm_import_module = "pie:inferlet/kv-files@0.1.0")]
+        extern "C" {
+            #[link_name = "make-durable"]
+            fn call(a0: i32, a1: i32, a2: i32) -> i32;
+            #[link_name = "[future-read-0]make-durable"]
+            fn read(future: i32, result: *mut u8) -> i32;
+            #[link_name = "[future-drop-readable-0]make-durable"]
+            fn forget(future: i32);
+        }
+        let mut arguments = abi::Arguments::new();
+        abi::Lower::flat(&queue, &mut arguments);
+        abi::Lower::flat(&name, &mut arguments);
+        unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1), arguments.i32(2)), read, forget) }
     }
 
     /// Removes a name. Inferlets that have opened it keep their content.

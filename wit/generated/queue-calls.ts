@@ -14,6 +14,7 @@ export type QueueCall =
   | { readonly op: 'copy-embeds'; readonly sources: Uint32Array; readonly destinations: Uint32Array }
   | { readonly op: 'export-pages'; readonly pages: Uint32Array; readonly name: string; readonly persistent: boolean }
   | { readonly op: 'import-pages'; readonly name: string }
+  | { readonly op: 'make-durable'; readonly name: string }
   | { readonly op: 'unexport'; readonly name: string }
   | { readonly op: 'list-exports' }
   | { readonly op: 'export-residency'; readonly name: string }
@@ -31,6 +32,7 @@ export type QueueCall =
   | { readonly op: 'read-embed'; readonly embed: number }
   | { readonly op: 'step'; readonly request: StepRequest }
   | { readonly op: 'forward-scores'; readonly inPages: Uint32Array; readonly inEmbeds: Uint32Array; readonly outPages: Uint32Array; readonly outEmbeds: Uint32Array; readonly mask: Mask | undefined }
+  | { readonly op: 'make-durable'; readonly name: string }
   | { readonly op: 'remove'; readonly name: string }
   | { readonly op: 'files'; readonly prefix: string }
   | { readonly op: 'image-embeds'; readonly size: Dimensions }
@@ -54,6 +56,7 @@ export const queueCalls = <Queue, Result>(pass: (queue: Queue, call: QueueCall) 
     'copy-embeds': (_: unknown, queue: Queue, sources: Uint32Array, destinations: Uint32Array) => pass(queue, { op: 'copy-embeds', sources, destinations }),
     'export-pages': (_: unknown, queue: Queue, pages: Uint32Array, name: string, persistent: boolean) => pass(queue, { op: 'export-pages', pages, name, persistent }),
     'import-pages': (_: unknown, queue: Queue, name: string) => pass(queue, { op: 'import-pages', name }),
+    'make-durable': (_: unknown, queue: Queue, name: string) => pass(queue, { op: 'make-durable', name }),
     'unexport': (_: unknown, queue: Queue, name: string) => pass(queue, { op: 'unexport', name }),
     'list-exports': (_: unknown, queue: Queue) => pass(queue, { op: 'list-exports' }),
     'export-residency': (_: unknown, queue: Queue, name: string) => pass(queue, { op: 'export-residency', name }),
@@ -83,6 +86,7 @@ export const queueCalls = <Queue, Result>(pass: (queue: Queue, call: QueueCall) 
     'forward-scores': (_: unknown, queue: Queue, inPages: Uint32Array, inEmbeds: Uint32Array, outPages: Uint32Array, outEmbeds: Uint32Array, mask: Mask | undefined) => pass(queue, { op: 'forward-scores', inPages, inEmbeds, outPages, outEmbeds, mask }),
   },
   'kv-files': {
+    'make-durable': (_: unknown, queue: Queue, name: string) => pass(queue, { op: 'make-durable', name }),
     'remove': (_: unknown, queue: Queue, name: string) => pass(queue, { op: 'remove', name }),
     'files': (_: unknown, queue: Queue, prefix: string) => pass(queue, { op: 'files', prefix }),
   },

@@ -695,6 +695,19 @@ export const reference: ContractReference = {
      "c": "pie_allocate_import_pages"
     },
     {
+     "name": "make-durable",
+     "signature": "make-durable: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
+     "docs": "Writes the pages of an export to the storage that the platform's machines share: other hosts then find the name also while the GPU host\nthat keeps it is away, and after its loss. Holds for the content that the name has now: make a new export durable, too. `unexport` removes\nthe copy as well. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared\nstorage, or for a name of operators; `limit-exceeded` beyond the tenant's share of it; `unavailable` when the content changes meanwhile,\nor its host or the storage does not answer.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [
+      "not-found",
+      "unsupported",
+      "limit-exceeded",
+      "unavailable"
+     ],
+     "c": "pie_allocate_make_durable"
+    },
+    {
      "name": "unexport",
      "signature": "unexport: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
      "docs": "Removes a name. Inferlets that have imported it keep its pages.",
@@ -1634,6 +1647,14 @@ export const reference: ContractReference = {
     }
    ],
    "calls": [
+    {
+     "name": "make-durable",
+     "signature": "make-durable: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
+     "docs": "Writes the content that was saved last under a name to the storage that the platform's machines share: other hosts then find the name also\nwhile the GPU host that keeps it is away, and after its loss, though for reading only, since the lock is with that host. A later save and\n`remove` end the copy. Needs the right to write the file. Fails as `make-durable` of `allocate` does.",
+     "cost": "Waits: completes later; several at once overlap.",
+     "errors": [],
+     "c": "pie_kv_files_make_durable"
+    },
     {
      "name": "remove",
      "signature": "remove: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",

@@ -54,7 +54,7 @@ export async function carry(
     const room = await answered(to.device.ask(to.queue, made));
     if (room.tag === 'err') return room;
     copy = room.val;
-    const failed = await sendPieces({ from, sending, to, copy, bytes }, stopped);
+    const failed = await movePieces({ next: nextFrom(from, sending), take: takeAt(to, copy), bytes }, stopped);
     if (failed) return err(failed);
     isSent = true;
     const checksum = await answered(from.device.ask(from.queue, { op: 'send-end', sending }));
@@ -68,16 +68,16 @@ export async function carry(
   }
 }
 
-interface Pieces {
-  readonly from: Side;
-  readonly sending: number;
-  readonly to: Side;
-  readonly copy: number;
+/** The two ends of a transfer, and the bytes that go from one to the other. */
+export interface Pieces {
+  readonly next: () => Promise<Outcome<Uint8Array>>;
+  readonly take: (piece: Uint8Array) => Promise<Outcome<undefined>>;
   readonly bytes: number;
 }
 
-async function sendPieces(
-  { from, sending, to, copy, bytes }: Pieces,
+/** Moves all pieces, one read while the one before is written. @returns why it stopped before the end, or null */
+export async function movePieces(
+  { next, take, bytes }: Pieces,
   stopped: () => HandlerError | null,
 ): Promise<HandlerError | null> {
   const endsMs = performance.now() + TRANSFER_MS;
@@ -85,14 +85,26 @@ async function sendPieces(
   for (let left = bytes; left > 0; ) {
     const why = stopped() ?? (performance.now() > endsMs ? SLOW : null);
     if (why) return why;
-    const piece = await answered(from.device.ask(from.queue, { op: 'send-piece', sending }));
-    const before = writing && (await answered(writing));
+    const piece = await next();
+    const before = writing && (await writing);
     if (before?.tag === 'err') return before.val;
     if (piece.tag === 'err') return piece.val;
     if (piece.val.length === 0 || piece.val.length > left) return NO_PIECE;
-    writing = to.device.ask(to.queue, { op: 'copy-piece', copy, bytes: piece.val });
+    writing = take(piece.val);
     left -= piece.val.length;
   }
-  const last = writing && (await answered(writing));
+  const last = writing && (await writing);
   return last?.tag === 'err' ? last.val : null;
 }
+
+/** The pieces of a sending. */
+export const nextFrom =
+  ({ device, queue }: Side, sending: number) =>
+  (): Promise<Outcome<Uint8Array>> =>
+    answered(device.ask(queue, { op: 'send-piece', sending }));
+
+/** The place of a copy's pieces. */
+export const takeAt =
+  ({ device, queue }: Side, copy: number) =>
+  (bytes: Uint8Array): Promise<Outcome<undefined>> =>
+    answered(device.ask(queue, { op: 'copy-piece', copy, bytes }));

@@ -2,38 +2,30 @@ import { randomUUID } from 'node:crypto';
 import type { Imported } from '#gpu-host/protocol/calls.ts';
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { NamedKind, NameOwner, OwnedName } from '#scheduler/exports/owners.ts';
+import type { DurableCopy } from '#scheduler/exports/durable.ts';
+import type { NameOwner } from '#scheduler/exports/owners.ts';
 import { ask, fromStore } from '../ask.ts';
-import type { Inferlet } from '../inferlet.ts';
-import type { DeviceQueue } from '../queue.ts';
 import { answered, carry, LATE } from './carry.ts';
+import { bringCopy, finishRemoval, GONE, listCopies, removeCopy } from './durable-names.ts';
 import type { OtherSide, Side } from './other-hosts.ts';
-import type { Place, SharedNames } from './shared-names.ts';
-
-/** Names under this prefix belong to this tenant, whichever tenant uses them. */
-const SYSTEM_PREFIX = 'system/';
-const SYSTEM_TENANT = 'system';
-
-/** A name as an inferlet uses it on one of its queues. */
-export interface UsedName {
-  readonly inferlet: Inferlet;
-  readonly queue: DeviceQueue;
-  readonly kind: NamedKind;
-  readonly name: string;
-}
+import type { Place } from './shared-names.ts';
+import {
+  findName,
+  isNotFound,
+  namesOf,
+  nothingNamed,
+  ownedName,
+  type Shared,
+  SYSTEM_TENANT,
+  sharedFor,
+  tenantOf,
+  type UsedName,
+} from './used-name.ts';
 
 /** The pages of a name, mapped at the queue's GPU host. */
 export interface Brought extends Imported {
   /** The other GPU host that owns the name, where its lock is held if the name was opened for writing. */
   readonly owner?: OtherSide;
-}
-
-/** The participants of a call about a name, where another GPU host may own it. */
-interface Shared {
-  readonly names: SharedNames;
-  readonly own: GpuHostConnection;
-  readonly here: Side;
-  readonly owned: OwnedName;
 }
 
 /**
@@ -55,20 +47,31 @@ export async function bring(
   if (!shared) return open(here);
   return ask(inferlet, async (): Promise<Outcome<Brought>> => {
     const { names, own, owned } = shared;
-    const found = await ownerOf(shared);
+    const found = await findName(shared);
     if (found.tag === 'err') {
       // The own host's names do not need the store.
       const outcome = await open(here);
       return isNotFound(outcome) ? found : outcome;
     }
-    const owner = found.val;
+    const { owner, copy, removal } = found.val;
     const place = names.placeOf(used.name, owner, own);
-    if (place.tag === 'err') return place;
-    if (place.val) return fetchPages(used, shared, place.val, write, open);
+    if (place.tag === 'err') return copy ? bringCopy(used, shared, copy, write) : place;
+    if (place.val) {
+      const fetched = await fetchPages(used, shared, place.val, copy, write, open);
+      const isAway = isNotFound(fetched) || (!write && fetched.tag === 'err' && fetched.val.tag === 'unavailable');
+      return isAway && copy ? bringCopy(used, shared, copy, write) : fetched;
+    }
+    if (removal) {
+      await finishRemoval(used, shared, removal);
+      return err(nothingNamed(used.name));
+    }
+    // Of a host that is gone, the copy counts, and not what the own host may have under the name from before.
+    if (copy && (owner?.host !== own.name || (await isLost(used, shared)))) return bringCopy(used, shared, copy, write);
     const outcome = await open(here);
     // Without the store, the next import brings the entry up to date.
     if (outcome.tag === 'ok' && !owner) void names.note(owned, own).catch(() => undefined);
-    if (isNotFound(outcome) && owner?.host === own.name) void names.owners.release(owned, owner).catch(() => undefined);
+    if (isNotFound(outcome) && !copy && owner?.host === own.name)
+      void names.owners.release(owned, owner).catch(() => undefined);
     return outcome;
   });
 }
@@ -118,13 +121,19 @@ export async function atOwner<T>(used: UsedName, call: (side: Side) => Promise<O
   if (!shared) return call(here);
   return ask(inferlet, async (): Promise<Outcome<T>> => {
     const { names, own } = shared;
-    const found = await ownerOf(shared);
-    // The own host's names do not need the store.
-    const place = found.tag === 'ok' ? names.placeOf(name, found.val, own) : ok(null);
+    const found = await findName(shared);
+    if (found.tag === 'err') {
+      // The own host's names do not need the store.
+      const outcome = await call(here);
+      return isNotFound(outcome) ? found : outcome;
+    }
+    const { owner, removal } = found.val;
+    const place = names.placeOf(name, owner, own);
     if (place.tag === 'err') return place;
     if (place.val) return callAt(used, place.val, call);
-    const outcome = await call(here);
-    return isNotFound(outcome) && found.tag === 'err' ? found : outcome;
+    if (!removal) return call(here);
+    await finishRemoval(used, shared, removal);
+    return err(nothingNamed(name));
   });
 }
 
@@ -151,29 +160,57 @@ export async function removeName(
       return outcome;
     }
     try {
-      const owner = await names.owners.of(owned);
-      if (!owner) return outcome;
-      if (owner.host === own.name) {
-        await names.owners.release(owned, owner);
-        return outcome;
-      }
-      const place = names.placeOf(used.name, owner, own);
-      if (place.tag === 'err') return outcome.tag === 'ok' ? outcome : place;
-      if (!place.val) return outcome;
-      const there = await callAt(used, place.val, remove);
-      if (there.tag === 'ok' || isNotFound(there)) await names.owners.release(owned, place.val.owner);
-      return isNotFound(there) ? outcome : there;
+      return await removeElsewhere(used, shared, outcome, remove);
     } catch (error) {
-      return outcome.tag === 'ok' ? outcome : err(fromStore(error));
+      // A copy that is left would still be found.
+      return outcome.tag === 'ok' && !names.durable ? outcome : err(fromStore(error));
     }
   });
   return inferlet.interruptions.until(work);
 }
 
-/** The tenant's entries on all GPU hosts that are there, by name. @param list lists those of one host */
+/** Removes a name at its owner and in the store, once the queue's own host has removed it. @throws StoreError */
+async function removeElsewhere(
+  used: UsedName,
+  shared: Shared,
+  removed: Outcome<undefined>,
+  remove: (side: Side) => Promise<Outcome<undefined>>,
+): Promise<Outcome<undefined>> {
+  const { names, own, owned } = shared;
+  const found = await findName(shared);
+  if (found.tag === 'err') return removed.tag === 'ok' && !names.durable ? removed : found;
+  const { owner, copy, removal } = found.val;
+  // It was removed before, and only the own host had not heard of it.
+  if (removal) await names.durable?.forgotten(owned, own.name, removal);
+  const outcome = removal ? err(nothingNamed(used.name)) : removed;
+  if (!owner) return outcome;
+  const place = names.placeOf(used.name, owner, own);
+  if (place.tag === 'err') {
+    if (copy) return removeCopy(used, shared, owner, copy, true);
+    return outcome.tag === 'ok' ? outcome : place;
+  }
+  if (!place.val) {
+    const isOwn = owner.host === own.name;
+    if (copy) return removeCopy(used, shared, owner, copy, !isOwn, isOwn && outcome.tag === 'ok');
+    if (isOwn) await names.owners.release(owned, owner);
+    return outcome;
+  }
+  const there = await callAt(used, place.val, remove);
+  if (there.tag === 'err' && !isNotFound(there)) return there;
+  if (copy) return removeCopy(used, shared, owner, copy, false, there.tag === 'ok');
+  await names.owners.release(owned, owner);
+  return isNotFound(there) ? outcome : there;
+}
+
+/**
+ * The tenant's entries on all GPU hosts that are there, and those of which a copy is left, by name.
+ * @param list lists those of one host
+ * @param ofCopy the entry of a copy; null when it is not asked for
+ */
 export async function listNames<T extends { readonly name: string }>(
   used: Omit<UsedName, 'name'>,
   list: (side: Side) => Promise<Outcome<readonly T[]>>,
+  ofCopy: (name: string, copy: DurableCopy) => T | null,
 ): Promise<Outcome<readonly T[]>> {
   const { inferlet, queue, kind } = used;
   const { device } = queue;
@@ -199,7 +236,12 @@ export async function listNames<T extends { readonly name: string }>(
     const mine = await own;
     if (mine.tag === 'err') return mine;
     const found = new Map<string, T>();
-    for (const entry of mine.val) found.set(entry.name, entry);
+    const { copies, removed } = await listCopies(used, shared, tenants, owners);
+    for (const [name, copy] of copies) {
+      const entry = ofCopy(name, copy);
+      if (entry) found.set(name, entry);
+    }
+    for (const entry of mine.val) if (!removed.has(entry.name)) found.set(entry.name, entry);
     for (const [i, listed] of theirs.entries()) {
       const connection = holders[i]?.[0];
       // A host that was lost in the meantime is not there.
@@ -264,6 +306,7 @@ async function fetchPages(
   used: UsedName,
   { names, here, owned }: Shared,
   { connection, owner }: Place,
+  copy: DurableCopy | null,
   write: boolean,
   open: (side: Side) => Promise<Outcome<Imported>>,
 ): Promise<Outcome<Brought>> {
@@ -314,9 +357,9 @@ async function fetchPages(
     }
   }
 
-  /** An error of the owner. An entry whose host does not know the name is stale. */
+  /** An error of the owner. An entry whose host does not know the name is stale, unless a copy is left. */
   async function checked<E extends Extract<Outcome<never>, { tag: 'err' }>>(outcome: E): Promise<E> {
-    if (isNotFound(outcome)) await names.owners.release(owned, owner);
+    if (isNotFound(outcome) && !copy) await names.owners.release(owned, owner);
     return outcome;
   }
 }
@@ -327,11 +370,6 @@ const STOOD_STILL = handlerError(
   'unavailable',
   'the transfer from another GPU host stood still for too long; try again',
 );
-const GONE = handlerError(
-  'unavailable',
-  'the pages gave way to others that were fetched at the same time; try again, or place the function where they are',
-);
-
 /** Makes a call at another host, which owns a name. */
 async function callAt<T>(
   { inferlet, queue, name }: UsedName,
@@ -341,6 +379,13 @@ async function callAt<T>(
   const side = inferlet.others.at(connection, queue.name);
   const outcome = await answered(call(side));
   return outcome.tag === 'ok' ? outcome : err(ownersError(outcome.val, name, side));
+}
+
+/** True when the queue's own host does not know the name. */
+async function isLost({ inferlet, kind, name }: UsedName, { here }: Shared): Promise<boolean> {
+  const { functionName } = inferlet.description;
+  const asked = { op: 'name-version', file: kind === 'file', name, functionName } as const;
+  return isNotFound(await answered(here.device.ask(here.queue, asked)));
 }
 
 /** The error with which a save of a name fails that a host has; null when it has none. */
@@ -368,36 +413,4 @@ function ownersError(error: HandlerError, name: string, { device }: Side): Handl
     'unavailable',
     `the GPU host that keeps "${name}" is out of memory now (${error.val}); try again`,
   );
-}
-
-/** The entry of a name, or the error when the store cannot be asked. */
-async function ownerOf({ names, owned }: Shared): Promise<Outcome<NameOwner | null>> {
-  try {
-    return ok(await names.owners.of(owned));
-  } catch (error) {
-    return err(fromStore(error));
-  }
-}
-
-function sharedFor(used: UsedName): Shared | undefined {
-  const names = namesOf(used.inferlet);
-  const { device, model, id } = used.queue;
-  if (!names || !device || !model || !names.isShared(model.connection)) return undefined;
-  return { names, own: model.connection, here: { device, queue: id }, owned: ownedName(used) };
-}
-
-function namesOf({ services }: Inferlet): SharedNames | undefined {
-  return services.names;
-}
-
-function ownedName({ inferlet, queue, kind, name }: UsedName): OwnedName {
-  return { tenant: tenantOf(inferlet.description.tenant, name), model: queue.name, kind, name };
-}
-
-function tenantOf(tenant: string, name: string): string {
-  return name.startsWith(SYSTEM_PREFIX) ? SYSTEM_TENANT : tenant;
-}
-
-function isNotFound(outcome: Outcome<unknown>): boolean {
-  return outcome.tag === 'err' && outcome.val.tag === 'not-found';
 }

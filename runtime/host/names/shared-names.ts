@@ -3,6 +3,7 @@ import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { COPIES_VERSION } from '#gpu-host/protocol/wire.ts';
 import type { NameOwner, NameOwners, OwnedName } from '#scheduler/exports/owners.ts';
+import type { DurableCopies } from './durable-copies.ts';
 import { TransferTurns } from './turns.ts';
 
 /** A GPU host that owns a name, and the entry that says so. */
@@ -18,16 +19,23 @@ const MAX_TRIES = 8;
 export class SharedNames {
   readonly turns = new TransferTurns();
   readonly owners: Pick<NameOwners, 'of' | 'list' | 'claim' | 'release'>;
+  /** Copies of names in storage that all machines share; without it, a name is as durable as its host. */
+  readonly durable: DurableCopies | undefined;
   readonly #hosts: { readonly list: readonly GpuHostConnection[] };
 
-  constructor(owners: SharedNames['owners'], hosts: { readonly list: readonly GpuHostConnection[] }) {
+  constructor(
+    owners: SharedNames['owners'],
+    hosts: { readonly list: readonly GpuHostConnection[] },
+    durable?: DurableCopies,
+  ) {
     this.owners = owners;
+    this.durable = durable;
     this.#hosts = hosts;
   }
 
-  /** True when names of another host may be used at this one. */
+  /** True when names of another host, or copies in shared storage, may be used at this one. */
   isShared(own: GpuHostConnection): boolean {
-    return this.#hosts.list.length > 1 && own.version >= COPIES_VERSION;
+    return (this.#hosts.list.length > 1 || this.durable !== undefined) && own.version >= COPIES_VERSION;
   }
 
   /** The GPU host of that name; undefined when the platform has none. */
@@ -60,8 +68,14 @@ export class SharedNames {
     await this.owners.claim(name, ownerOf(own, true), null);
   }
 
+  /** The entry of a name that a host has, noted in place of another one; null when a save came first. @throws StoreError */
+  async noted(name: OwnedName, host: GpuHostConnection, replaced: NameOwner | null): Promise<NameOwner | null> {
+    const owner = ownerOf(host, true);
+    return (await this.owners.claim(name, owner, replaced)) ? null : owner;
+  }
+
   /**
-   * Notes that a host has stored a name.
+   * Notes that a host has stored a name, and ends the copy of the content before.
    * @param has asks another host whether it has the name: the error with which a save of a name in use fails, or null
    * @returns the error when another host owns the name; the caller must then remove what it has stored
    * @throws StoreError
@@ -76,8 +90,16 @@ export class SharedNames {
     let replaced: NameOwner | null = null;
     for (let tries = 0; tries < MAX_TRIES; tries++) {
       const other: NameOwner | null = await this.owners.claim(name, mine, replaced);
-      if (!other) return null;
-      const refused = other.host === own.name ? null : await this.#refusal(name, other, has);
+      if (!other) {
+        // A copy of another claim does not count, whether or not its file is deleted now.
+        await this.durable?.end(name, mine.claim).catch(() => undefined);
+        return null;
+      }
+      const isOwn = other.host === own.name;
+      const refused =
+        (isOwn ? null : await this.#refusal(name, other, has)) ??
+        // The owner itself takes an export only when it has lost the one before; a KV file also from the holder of the lock.
+        (isOwn && name.kind === 'file' ? null : await this.#copyRefusal(name, other));
       if (refused) return refused;
       replaced = other;
     }
@@ -94,6 +116,14 @@ export class SharedNames {
       holders.set(connection, names.add(name));
     }
     return holders;
+  }
+
+  /** The error for a name of which a copy is left. */
+  async #copyRefusal(name: OwnedName, owner: NameOwner): Promise<HandlerError | null> {
+    const looked = await this.durable?.look(name, owner.host);
+    if (looked?.copy?.claim !== owner.claim) return null;
+    const text = `the name "${name.name}" is taken: its GPU host has lost it, and a durable copy is left. Remove it first`;
+    return handlerError('invalid-argument', text);
   }
 
   async #refusal(

@@ -171,6 +171,17 @@ export const allocateCases: Cases = {
     },
     fails: { 'not-found': () => asked((queue) => allocate.unexport(queue, 'contract/none')) },
   },
+  'allocate.make-durable': {
+    ok: () =>
+      exported('durable', async (name, queue) => {
+        await settle(allocate.makeDurable(queue, name));
+        return (await settle(allocate.importPages(queue, name))).tokens === PROMPT.length;
+      }),
+    fails: {
+      'not-found': () => asked((queue) => allocate.makeDurable(queue, 'contract/none')),
+      unsupported: () => asked((queue) => allocate.makeDurable(queue, 'system/none')),
+    },
+  },
   'allocate.list-exports': {
     ok: async () => {
       using queue = newQueue();
@@ -377,6 +388,17 @@ export const fileCases: Cases = {
         return (await settle(kvFiles.files(queue, name))).length === 0;
       }),
     fails: { 'not-found': () => asked((queue) => kvFiles.remove(queue, 'contract/none')) },
+  },
+  'kv-files.make-durable': {
+    ok: () =>
+      saved('durable', async (name, queue) => {
+        await settle(kvFiles.makeDurable(queue, name));
+        return (await settle(kvFiles.files(queue, name)))[0]?.tokens === PROMPT.length;
+      }),
+    fails: {
+      'not-found': () => asked((queue) => kvFiles.makeDurable(queue, 'contract/none')),
+      unsupported: () => asked((queue) => kvFiles.makeDurable(queue, 'system/none')),
+    },
   },
   'kv-files.files': {
     ok: () =>

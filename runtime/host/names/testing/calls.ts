@@ -41,5 +41,7 @@ export const load = (guest: TestInferlet, name: string) =>
   guest.call<Promise<Outcome<Imported>>>('allocate', 'import-pages', guest.queue, name);
 export const remove = (guest: TestInferlet, name: string) =>
   guest.call<Promise<Outcome<undefined>>>('allocate', 'unexport', guest.queue, name);
+export const makeDurable = (guest: TestInferlet, name: string, of: 'allocate' | 'kv-files' = 'allocate') =>
+  guest.call<Promise<Outcome<undefined>>>(of, 'make-durable', guest.queue, name);
 export const list = async (guest: TestInferlet) =>
   value(await guest.call<Promise<Outcome<readonly ExportInfo[]>>>('allocate', 'list-exports', guest.queue));

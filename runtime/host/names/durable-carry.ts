@@ -1,0 +1,74 @@
+import type { SentPages } from '#gpu-host/protocol/calls.ts';
+import { err, type HandlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { PIECE_BYTES } from '#gpu-host/protocol/wire.ts';
+import type { DurableCopy } from '#scheduler/exports/durable.ts';
+import { answered, movePieces, nextFrom, takeAt } from './carry.ts';
+import type { Side } from './other-hosts.ts';
+import type { CopyReader, CopyWriter } from './shared-directory.ts';
+
+/** What a GPU host has sent of pages. */
+export type Sent = Omit<SentPages, 'sending'> & { readonly checksum: string };
+
+/**
+ * Writes the content of pages to a file, as `carry` brings it to a host.
+ * @param refusal the error when the file may not have so many bytes
+ */
+export async function carryOut(
+  from: Side,
+  pages: Uint32Array,
+  to: CopyWriter,
+  refusal: (bytes: number) => HandlerError | null,
+  stopped: () => HandlerError | null,
+): Promise<Outcome<Sent>> {
+  const begun = await answered(from.device.ask(from.queue, { op: 'send-begin', pages }));
+  if (begun.tag === 'err') return begun;
+  const { sending, ...sent } = begun.val;
+  let isSent = false;
+  try {
+    const take = (piece: Uint8Array) => to.write(piece);
+    const failed =
+      refusal(sent.bytes) ?? (await movePieces({ next: nextFrom(from, sending), take, bytes: sent.bytes }, stopped));
+    if (failed) return err(failed);
+    isSent = true;
+    const checksum = await answered(from.device.ask(from.queue, { op: 'send-end', sending }));
+    return checksum.tag === 'ok' ? ok({ ...sent, checksum: checksum.val }) : checksum;
+  } finally {
+    if (!isSent) void from.device.ask(from.queue, { op: 'send-end', sending });
+  }
+}
+
+/**
+ * Brings a file to a GPU host, which keeps a copy under the name of the file once the checksum holds.
+ * @returns true when the host keeps it, false when the file has another checksum
+ */
+export async function carryIn(
+  from: CopyReader,
+  { file, pages, bytes, checksum, fingerprint, pageSize, pageBytes }: DurableCopy,
+  to: Side,
+  stopped: () => HandlerError | null,
+): Promise<Outcome<boolean>> {
+  const made = { op: 'copy-begin', version: file, pages, fingerprint, pageSize, pageBytes } as const;
+  const begun = await answered(to.device.ask(to.queue, made));
+  if (begun.tag === 'err') return begun;
+  let copy: number | undefined = begun.val;
+  try {
+    let left = bytes;
+    let isShort = false;
+    const next = async () => {
+      const length = Math.min(PIECE_BYTES, left);
+      left -= length;
+      const piece = await from.next(length);
+      isShort ||= piece.tag === 'ok' && piece.val.length < length;
+      return piece;
+    };
+    const failed = await movePieces({ next, take: takeAt(to, copy), bytes }, stopped);
+    if (failed) return isShort ? ok(false) : err(failed);
+    const kept = await answered(to.device.ask(to.queue, { op: 'copy-end', copy, checksum }));
+    if (kept.tag === 'err' && kept.val.tag !== 'invalid-argument') return kept;
+    // The host has dropped what it does not keep.
+    copy = undefined;
+    return ok(kept.tag === 'ok');
+  } finally {
+    if (copy !== undefined) to.device.send(to.queue, { op: 'copy-drop', copy });
+  }
+}

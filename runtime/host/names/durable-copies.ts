@@ -1,0 +1,185 @@
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { CopyBounds, DurableCopy, DurableNames, Kept, Removal } from '#scheduler/exports/durable.ts';
+import type { NameOwner, NameOwners, OwnedName } from '#scheduler/exports/owners.ts';
+import { fromStore } from '../ask.ts';
+import { carryIn, carryOut } from './durable-carry.ts';
+import type { Side } from './other-hosts.ts';
+import { type CopyWriter, damaged, type SharedDirectory } from './shared-directory.ts';
+
+type Records = Pick<DurableNames, 'look' | 'list' | 'keep' | 'remove' | 'drop' | 'forgotten'>;
+
+export interface DurableCopiesOptions {
+  readonly records: Records;
+  readonly owners: Pick<NameOwners, 'of'>;
+  readonly directory: SharedDirectory;
+  /** Bounds of one tenant's copies together. */
+  readonly bounds: CopyBounds;
+}
+
+/** Content to be copied: pages that are mapped at one side, and their owner's entry, which was read before that. */
+export interface Content {
+  readonly name: OwnedName;
+  readonly owner: NameOwner;
+  readonly side: Side;
+  readonly pages: Uint32Array;
+  readonly tokens: number;
+  readonly nextPosition: number;
+  readonly access: DurableCopy['access'];
+}
+
+/** Copies of names in the shared directory: their files, and the entries in Redis that make these count. */
+export class DurableCopies {
+  readonly #records: Records;
+  readonly #owners: Pick<NameOwners, 'of'>;
+  readonly #directory: SharedDirectory;
+  readonly #bounds: CopyBounds;
+
+  constructor({ records, owners, directory, bounds }: DurableCopiesOptions) {
+    this.#records = records;
+    this.#owners = owners;
+    this.#directory = directory;
+    this.#bounds = bounds;
+  }
+
+  /** The noted copy of a name, and the removal that a host must still make. @throws StoreError */
+  look(
+    name: OwnedName,
+    host: string,
+  ): Promise<{ readonly copy: DurableCopy | null; readonly removal: Removal | null }> {
+    return this.#records.look(name, host);
+  }
+
+  /** The noted copies of a tenant, and the removals that a host must still make. @throws StoreError */
+  list(tenant: string, host: string): ReturnType<DurableNames['list']> {
+    return this.#records.list(tenant, host);
+  }
+
+  /** Writes a copy. A failed call leaves nothing. @param stopped the reason to stop, asked before each piece */
+  async write(content: Content, stopped: () => HandlerError | null): Promise<Outcome<undefined>> {
+    const { name } = content;
+    try {
+      const copies = await this.#current(name.tenant);
+      const others = copies.filter((each) => !isSame(each.name, name)).map(({ copy }) => copy);
+      const used = { copies: others.length, bytes: others.reduce((sum, { bytes }) => sum + bytes, 0) };
+      const begun = await this.#directory.begin(name);
+      if (begun.tag === 'err') return begun.val.tag === 'not-found' ? err({ ...begun.val, tag: 'unavailable' }) : begun;
+      const writer = begun.val;
+      let isKept = false;
+      try {
+        await this.#directory.sweep(name.tenant, new Set(copies.map(({ copy }) => copy.file)), writer.now);
+        const refusal = (bytes: number) => this.#refusal(used, bytes);
+        const sent = await carryOut(content.side, content.pages, writer, refusal, stopped);
+        if (sent.tag === 'err') return sent;
+        const copy = copyOf(content, writer, sent.val);
+        const finished = await writer.finish(name, copy);
+        if (finished.tag === 'err') return finished;
+        const why = stopped();
+        if (why) return err(why);
+        // Until the store tells, the entry may name the file.
+        isKept = true;
+        const kept = await this.#keep(name, content.owner, copy);
+        isKept = kept.is === 'kept';
+        if (kept.is === 'changed') return err(CHANGED);
+        if (kept.is === 'full') return err(this.#refusal(kept, copy.bytes) ?? CHANGED);
+        // A script that the connection repeats replaces its own entry.
+        if (kept.replaced && kept.replaced.file !== copy.file) await this.#directory.remove(name, kept.replaced);
+        return ok(undefined);
+      } finally {
+        if (!isKept) await writer.discard();
+      }
+    } catch (error) {
+      return err(fromStore(error));
+    }
+  }
+
+  /** Brings a copy to a host, which keeps it under the name of its file. */
+  async bring(
+    name: OwnedName,
+    copy: DurableCopy,
+    to: Side,
+    stopped: () => HandlerError | null,
+  ): Promise<Outcome<undefined>> {
+    const opened = await this.#directory.read(name, copy);
+    if (opened.tag === 'err') return opened;
+    try {
+      const carried = await carryIn(opened.val, copy, to, stopped);
+      if (carried.tag === 'err') return carried;
+      return carried.val ? ok(undefined) : err(damaged(name.name, 'its file has changed'));
+    } finally {
+      await opened.val.close();
+    }
+  }
+
+  /** Removes a name with its copy. @param isAway true when the owner cannot be asked and may have the content @throws StoreError */
+  async remove(name: OwnedName, owner: NameOwner, copy: DurableCopy, isAway: boolean): Promise<Outcome<undefined>> {
+    if (!(await this.#records.remove(name, owner, copy, isAway))) return err(CHANGED);
+    await this.#directory.remove(name, copy);
+    return ok(undefined);
+  }
+
+  /** Ends the copy of content that a save has replaced. @throws StoreError */
+  async end(name: OwnedName, claim: string): Promise<void> {
+    const { copy } = await this.#records.look(name, '');
+    if (copy && copy.claim !== claim) await this.#drop(name, copy);
+  }
+
+  /** Notes that a host has made a removal. @throws StoreError */
+  forgotten(name: OwnedName, host: string, removal: Removal): Promise<void> {
+    return this.#records.forgotten(name, host, removal);
+  }
+
+  /** The tenant's copies that count. Ends others, of names that an older runtime has removed or saved anew. @throws StoreError */
+  async #current(tenant: string): Promise<readonly { readonly name: OwnedName; readonly copy: DurableCopy }[]> {
+    const { copies } = await this.#records.list(tenant, '');
+    const owners = await Promise.all(copies.map(({ name }) => this.#owners.of(name)));
+    const isCurrent = copies.map(({ copy }, i) => owners[i]?.claim === copy.claim);
+    await Promise.all(copies.map(({ name, copy }, i) => isCurrent[i] || this.#drop(name, copy)));
+    return copies.filter((_, i) => isCurrent[i]);
+  }
+
+  /** Notes a copy. When the answer is lost, the entry tells. @throws StoreError; `sweep` then finds a file that has no entry */
+  async #keep(name: OwnedName, owner: NameOwner, copy: DurableCopy): Promise<Kept> {
+    try {
+      return await this.#records.keep(name, owner, copy, this.#bounds);
+    } catch (error) {
+      const { copy: noted } = await this.#records.look(name, owner.host);
+      if (noted?.file === copy.file) return { is: 'kept', replaced: null };
+      await this.#directory.remove(name, copy);
+      throw error;
+    }
+  }
+
+  async #drop(name: OwnedName, copy: DurableCopy): Promise<void> {
+    if (await this.#records.drop(name, copy)) await this.#directory.remove(name, copy);
+  }
+
+  #refusal(used: CopyBounds, bytes: number): HandlerError | null {
+    const { copies: most, bytes: mostBytes } = this.#bounds;
+    if (used.copies + 1 <= most && used.bytes + bytes <= mostBytes) return null;
+    return handlerError(
+      'limit-exceeded',
+      `the tenant's durable names are ${used.copies} of ${most} with ${used.bytes} of ${mostBytes} bytes, so there is no room for ` +
+        `${bytes} bytes more. Remove names that are not needed`,
+    );
+  }
+}
+
+/** The error for a name that has other content than when its entry was read. */
+export const CHANGED = handlerError('unavailable', 'the name was saved anew or removed meanwhile; try again');
+
+function copyOf(
+  content: Content,
+  { file }: CopyWriter,
+  sent: Pick<DurableCopy, 'bytes' | 'checksum' | 'pages' | 'fingerprint' | 'pageSize' | 'pageBytes'>,
+): DurableCopy {
+  const { owner, tokens, nextPosition, access } = content;
+  const { bytes, checksum, pages, fingerprint, pageSize, pageBytes } = sent;
+  return {
+    claim: owner.claim,
+    ...{ file, bytes, checksum, fingerprint, pageSize, pageBytes, pages, tokens, nextPosition, access },
+  };
+}
+
+function isSame(a: OwnedName, b: OwnedName): boolean {
+  return a.model === b.model && a.kind === b.kind && a.name === b.name;
+}

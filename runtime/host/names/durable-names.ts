@@ -1,0 +1,216 @@
+import type { FileInfo, Imported } from '#gpu-host/protocol/calls.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { DurableCopy, Removal } from '#scheduler/exports/durable.ts';
+import type { NameOwner } from '#scheduler/exports/owners.ts';
+import { ask } from '../ask.ts';
+import { answered } from './carry.ts';
+import { CHANGED, type Content } from './durable-copies.ts';
+import type { Side } from './other-hosts.ts';
+import {
+  findName,
+  isNotFound,
+  namesOf,
+  nothingNamed,
+  type Shared,
+  SYSTEM_TENANT,
+  sharedFor,
+  tenantOf,
+  type UsedName,
+} from './used-name.ts';
+
+/** Transfers of one import: a copy may have to give way to others before it is mapped. */
+const MAX_FETCHES = 3;
+
+/** The error for a copy that had to give way before it was mapped. */
+export const GONE = handlerError(
+  'unavailable',
+  'the pages gave way to others that were fetched at the same time; try again, or place the function where they are',
+);
+const NO_STORAGE = handlerError(
+  'unsupported',
+  'this platform has no storage that its machines share: its operator sets shared_directory below [storage] in pie.toml',
+);
+const TOO_OLD = handlerError('unsupported', 'the GPU host is of an older release, which sends no pages');
+const OPERATORS = handlerError('unsupported', 'names under "system/" are written by operators only');
+
+/** Writes the content of a name to the shared directory. @param open maps the pages at a host, for reading */
+export async function makeDurable(
+  used: UsedName,
+  open: (side: Side) => Promise<Outcome<Imported>>,
+): Promise<Outcome<undefined>> {
+  const { inferlet, queue } = used;
+  if (!queue.device || !queue.model) return queue.refusal();
+  const durable = namesOf(inferlet)?.durable;
+  if (!durable) return err(NO_STORAGE);
+  const shared = sharedFor(used);
+  if (!shared) return err(TOO_OLD);
+  const { names, own, owned, here } = shared;
+  const { tenant } = inferlet.description;
+  if (owned.tenant === SYSTEM_TENANT && tenant !== SYSTEM_TENANT) return err(OPERATORS);
+  return ask(inferlet, async (): Promise<Outcome<undefined>> => {
+    const found = await findName(shared);
+    if (found.tag === 'err') return found;
+    const { owner, copy, removal } = found.val;
+    const place = names.placeOf(used.name, owner, own);
+    if (place.tag === 'err') return copy ? durableAlready(used, copy) : place;
+    if (copy && !place.val && owner?.host !== own.name) return durableAlready(used, copy);
+    if (!place.val && removal) return err(nothingNamed(used.name));
+    const side = place.val ? inferlet.others.at(place.val.connection, queue.name) : here;
+    // The own host may hold the call until it has memory for the pages.
+    const opened = await (place.val ? answered(open(side)) : open(side));
+    if (opened.tag === 'err') return isNotFound(opened) && copy ? durableAlready(used, copy) : opened;
+    const { pages, tokens, nextPosition } = opened.val;
+    try {
+      const access = await accessOf(used, side);
+      if (access.tag === 'err') return access;
+      const host = place.val?.connection ?? own;
+      const entry = owner?.host === host.name ? owner : await names.noted(owned, host, owner);
+      if (!entry) return err(CHANGED);
+      const content: Content = { name: owned, owner: entry, side, pages, tokens, nextPosition, access: access.val };
+      return await names.turns.during(tenant, inferlet.stopping, () => durable.write(content, () => inferlet.stopped));
+    } finally {
+      if (pages.length > 0) side.device.freePages(side.queue, pages);
+    }
+  });
+}
+
+/** Maps the pages of a copy at the queue's host, for reading. */
+export async function bringCopy(
+  used: UsedName,
+  shared: Shared,
+  copy: DurableCopy,
+  write: boolean,
+): Promise<Outcome<Imported>> {
+  const { names, here, owned } = shared;
+  const { inferlet, name } = used;
+  const { durable } = names;
+  if (!durable) return err(NO_STORAGE);
+  const refused = readRefusal(used, copy);
+  if (refused) return err(refused);
+  if (write) return err(readOnly(name));
+  for (let tries = 0; tries < MAX_FETCHES; tries++) {
+    const kept = await here.device.mapCopy(here.queue, copy.file);
+    if (!isNotFound(kept)) return kept;
+    if (tries === MAX_FETCHES - 1) break;
+    const { tenant } = inferlet.description;
+    const brought = await names.turns.during(tenant, inferlet.stopping, () =>
+      durable.bring(owned, copy, here, () => inferlet.stopped),
+    );
+    if (brought.tag === 'err') {
+      const again = await findName(shared);
+      return again.tag === 'ok' && again.val.copy?.file !== copy.file ? err(CHANGED) : brought;
+    }
+  }
+  return err(GONE);
+}
+
+/**
+ * Removes a name that has a copy.
+ * @param isAway true when the owner cannot be asked and may have the content
+ * @param isAllowed true when the owner has removed it: the inferlet had the right
+ * @throws StoreError
+ */
+export async function removeCopy(
+  used: UsedName,
+  { names, owned }: Shared,
+  owner: NameOwner,
+  copy: DurableCopy,
+  isAway: boolean,
+  isAllowed = false,
+): Promise<Outcome<undefined>> {
+  const { durable } = names;
+  const refused = isAllowed ? null : writeRefusal(used, copy.access);
+  if (refused || !durable) return err(refused ?? NO_STORAGE);
+  return durable.remove(owned, owner, copy, isAway);
+}
+
+/** Removes from the queue's own host what was removed while it was away. The name is free of it once the host has answered. */
+export async function finishRemoval(
+  { inferlet, kind, name }: UsedName,
+  { names, own, owned, here }: Shared,
+  removal: Removal,
+): Promise<void> {
+  // The function that removed the name had the right.
+  const functionName = removal.owner ?? inferlet.description.functionName;
+  const call =
+    kind === 'file' ? ({ op: 'file-remove', name, functionName } as const) : ({ op: 'unexport', name } as const);
+  const removed = await answered(here.device.ask(here.queue, call));
+  // Without the store, the next use tells it.
+  if (removed.tag === 'ok' || isNotFound(removed))
+    await names.durable?.forgotten(owned, own.name, removal).catch(() => undefined);
+}
+
+/** The names of which only a copy is there, and those that the queue's own host must still forget, by name. @throws StoreError */
+export async function listCopies(
+  used: Omit<UsedName, 'name'>,
+  { names, own }: Shared,
+  tenants: readonly string[],
+  owners: ReadonlyMap<string, NameOwner>,
+): Promise<{ readonly copies: ReadonlyMap<string, DurableCopy>; readonly removed: ReadonlySet<string> }> {
+  const copies = new Map<string, DurableCopy>();
+  const removed = new Set<string>();
+  const { durable } = names;
+  if (!durable) return { copies, removed };
+  for (const lists of await Promise.all(tenants.map((tenant) => durable.list(tenant, own.name)))) {
+    const isAsked = ({ name }: { readonly name: { readonly model: string; readonly kind: string } }) =>
+      name.model === used.queue.name && name.kind === used.kind;
+    for (const {
+      name: { name },
+      copy,
+    } of lists.copies.filter(isAsked)) {
+      const isRead = readRefusal({ ...used, name }, copy) === null;
+      if (owners.get(name)?.claim === copy.claim && isRead) copies.set(name, copy);
+    }
+    for (const {
+      name: { name },
+    } of lists.removals.filter(isAsked))
+      if (owners.get(name)?.host !== own.name) removed.add(name);
+  }
+  return { copies, removed };
+}
+
+function durableAlready(used: UsedName, { access }: DurableCopy): Outcome<undefined> {
+  const refused = writeRefusal(used, access);
+  return refused ? err(refused) : ok(undefined);
+}
+
+/** The rights on a name at a host; null for an export. The error when the inferlet may not write it. */
+async function accessOf(used: UsedName, { device, queue }: Side): Promise<Outcome<DurableCopy['access']>> {
+  if (used.kind === 'export') return ok(null);
+  const { functionName } = used.inferlet.description;
+  const call = { op: 'file-list', prefix: used.name, functionName } as const;
+  const listed: Outcome<readonly FileInfo[]> = await answered(device.ask(queue, call));
+  if (listed.tag === 'err') return listed;
+  const info = listed.val.find(({ name }) => name === used.name);
+  if (!info) return err(CHANGED);
+  const access = { owner: info.owner, rights: info.rights };
+  const refused = writeRefusal(used, access);
+  return refused ? err(refused) : ok(access);
+}
+
+function readRefusal({ inferlet, name }: UsedName, { access }: DurableCopy): HandlerError | null {
+  const isPrivate = access?.rights === 'private' && access.owner !== inferlet.description.functionName;
+  if (!isPrivate || isOfOperators(name)) return null;
+  return handlerError('unsupported', `"${name}" is private to the function "${access.owner}"`);
+}
+
+function writeRefusal({ inferlet, name }: UsedName, access: DurableCopy['access']): HandlerError | null {
+  const { tenant, functionName } = inferlet.description;
+  if (isOfOperators(name) && tenant !== SYSTEM_TENANT) return OPERATORS;
+  if (!access || access.owner === functionName || access.rights === 'writable') return null;
+  return handlerError(
+    'unsupported',
+    `only the function "${access.owner}" may write "${name}", which is ${access.rights}`,
+  );
+}
+
+function isOfOperators(name: string): boolean {
+  return tenantOf('', name) === SYSTEM_TENANT;
+}
+
+function readOnly(name: string): HandlerError {
+  return handlerError(
+    'unavailable',
+    `"${name}" can only be read now: its GPU host, which has its lock, is away or has lost it. Save it under another name, or remove it first`,
+  );
+}

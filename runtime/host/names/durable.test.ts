@@ -1,0 +1,402 @@
+import assert from 'node:assert/strict';
+import { appendFile, readFile, rm, stat, truncate, utimes, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { after, afterEach, before, describe, it } from 'node:test';
+import type { Distribution, FileInfo, Imported } from '#gpu-host/protocol/calls.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { TestInferlet } from '../../testing/inferlet.ts';
+import { value } from '../../testing/outcome.ts';
+import type { KvFile } from '../kv-file.ts';
+import {
+  count,
+  list,
+  load,
+  MODEL,
+  makeDurable,
+  none,
+  pages,
+  refused,
+  remove,
+  save,
+  step,
+  text,
+  until,
+} from './testing/calls.ts';
+import { DurableHosts } from './testing/durable-hosts.ts';
+
+describe('durable names', () => {
+  let hosts: DurableHosts;
+  before(async () => {
+    hosts = await DurableHosts.start('east', 'west');
+  });
+  after(() => hosts.stop());
+  afterEach(() => hosts.endTest());
+
+  /** Saves a text at a host. */
+  const saved = async (host: string, name: string, tokens = text(40), persistent = true): Promise<TestInferlet> => {
+    const maker = await hosts.at(host);
+    const held = pages(maker, Math.ceil(tokens.length / 16));
+    await step(maker, tokens, 0, none, held);
+    value(await save(maker, held, name, persistent));
+    return maker;
+  };
+  /** The distribution after one more token of the text. */
+  const after40 = async (guest: TestInferlet, { pages: held }: Imported): Promise<Distribution | undefined> =>
+    (await step(guest, text(41).slice(40), 40, held, none))[0];
+  const open = (guest: TestInferlet, name?: string, access = 'read') =>
+    guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, name, access);
+  const files = async (guest: TestInferlet) =>
+    value(await guest.call<Promise<Outcome<readonly FileInfo[]>>>('kv-files', 'files', guest.queue, ''));
+  const removeFile = (guest: TestInferlet, name: string) =>
+    guest.call<Promise<Outcome<undefined>>>('kv-files', 'remove', guest.queue, name);
+  const names = async (guest: TestInferlet) => (await list(guest)).map(({ name }) => name);
+  const free = async (host: string) => (await hosts.connection(host).stats()).models[0]!.pages.free;
+  /** Makes the guest's next call of an operation at a host wait for `work`. */
+  const beforeOp = (guest: TestInferlet, host: string, op: string, work: () => Promise<void>): void => {
+    const isOwn = guest.queue.model?.connection.name === host;
+    const device = isOwn ? guest.queue.device! : guest.inferlet.others.at(hosts.connection(host), MODEL).device;
+    const ask = device.ask.bind(device);
+    device.ask = (async (queue: number, operation: { op: string }) => {
+      if (operation.op === op) {
+        device.ask = ask;
+        await work();
+      }
+      return ask(queue, operation as never);
+    }) as typeof device.ask;
+  };
+
+  it('are found with equal results while their host is away, without it, and when it has lost its disk', async () => {
+    hosts.fresh();
+    const maker = await saved('east', 'a/b');
+    value(await makeDurable(maker, 'a/b'));
+    const expected = await after40(maker, value(await load(maker, 'a/b')));
+    await saved('east', 'plain');
+    await hosts.kill('east');
+    const guest = await hosts.at('west');
+    const imported = value(await load(guest, 'a/b'));
+    value(await guest.queue.synchronize());
+    assert.deepEqual([imported.pages.length, imported.tokens, imported.nextPosition], [3, 40, 40]);
+    assert.deepEqual(await after40(guest, imported), expected);
+    assert.match(await refused(load(guest, 'plain')), /^unavailable: .*kept by GPU host east/);
+    assert.deepEqual(await list(guest), [{ name: 'a/b', pages: 3, tokens: 40, nextPosition: 40, persistent: true }]);
+    // On a host that came later, for a platform that no longer has the owner.
+    await hosts.add('new');
+    const later = await hosts.at('new', { hosts: ['west', 'new'] });
+    assert.deepEqual(await after40(later, value(await load(later, 'a/b'))), expected);
+    assert.match(await refused(load(later, 'plain')), /^not-found/);
+    // The host's own content of the name, from before, does not count.
+    const stray = await hosts.at('new');
+    Object.assign(stray.inferlet.services, { names: undefined });
+    value(await save(stray, pages(stray, 1), 'a/b'));
+    assert.equal(value(await load(later, 'a/b')).tokens, 40);
+    await hosts.add('east');
+    for (const host of ['east', 'west', 'new']) {
+      const reader = await hosts.at(host);
+      assert.deepEqual(await after40(reader, value(await load(reader, 'a/b'))), expected, host);
+      value(await reader.queue.synchronize());
+      assert.deepEqual(await names(reader), ['a/b'], host);
+      // The name is still taken.
+      const held = pages(reader, 1);
+      assert.match(await refused(save(reader, held, 'a/b')), /^invalid-argument.*taken/, host);
+    }
+    value(await remove(await hosts.at('new'), 'a/b'));
+    assert.deepEqual(await hosts.files(), []);
+    assert.match(await refused(load(await hosts.at('east'), 'a/b')), /^not-found/);
+    assert.match(await refused(load(await hosts.at('west', { hosts: ['west'] }), 'a/b')), /^not-found/);
+  });
+
+  it('that were not persistent survive the process of their host', async () => {
+    hosts.fresh();
+    const maker = await saved('east', 'n', text(20), false);
+    value(await makeDurable(maker, 'n'));
+    await hosts.kill('east');
+    await hosts.restart('east');
+    for (const host of ['west', 'east']) assert.equal(value(await load(await hosts.at(host), 'n')).tokens, 20, host);
+    value(await remove(await hosts.at('east'), 'n'));
+    assert.match(await refused(load(await hosts.at('west'), 'n')), /^not-found/);
+  });
+
+  it('are made from another host than that of the inferlet, and a host that dies meanwhile takes nothing', async () => {
+    hosts.fresh();
+    await saved('east', 'n', text(200));
+    value(await makeDurable(await hosts.at('west'), 'n'));
+    const guest = await hosts.at('west');
+    beforeOp(guest, 'east', 'send-piece', () => hosts.kill('east'));
+    assert.equal(value(await load(guest, 'n')).tokens, 200, 'the copy takes the place of the transfer');
+    await hosts.restart('east');
+  });
+
+  it('that were removed while their host was away stay removed when it is back', async () => {
+    hosts.fresh();
+    for (const name of ['n', 'm']) value(await makeDurable(await saved('east', name), name));
+    await hosts.kill('east');
+    for (const name of ['n', 'm']) {
+      value(await remove(await hosts.at('west'), name));
+      assert.match(await refused(remove(await hosts.at('west'), name)), /^not-found/);
+    }
+    assert.deepEqual(await hosts.files(), []);
+    await hosts.restart('east');
+    const home = await hosts.at('east');
+    assert.deepEqual(await names(home), []);
+    assert.match(await refused(load(home, 'n')), /^not-found/);
+    assert.match(await refused(remove(home, 'm')), /^not-found/);
+    assert.match(await refused(makeDurable(home, 'n')), /^not-found/);
+    assert.match(await refused(load(await hosts.at('west'), 'n')), /^not-found/);
+    // A host that has lost its disk meanwhile takes new content, which the removal does not concern.
+    const entry = { tenant: hosts.tenant, model: MODEL, kind: 'export', name: 'k' } as const;
+    await hosts.add('east');
+    value(await makeDurable(await saved('east', 'k'), 'k'));
+    await hosts.kill('east');
+    value(await remove(await hosts.at('west'), 'k'));
+    await hosts.add('east');
+    await saved('east', 'k', text(7));
+    assert.ok((await hosts.scheduler.durableNames.look(entry, 'east')).removal);
+    for (const host of ['east', 'west']) assert.equal(value(await load(await hosts.at(host), 'k')).tokens, 7, host);
+    // Names of new content, at either host.
+    await saved('west', 'n', text(9));
+    await saved('east', 'm', text(8));
+    for (const host of ['east', 'west']) {
+      const reader = await hosts.at(host);
+      assert.deepEqual([value(await load(reader, 'n')).tokens, value(await load(reader, 'm')).tokens], [9, 8], host);
+    }
+  });
+
+  it('whose file is damaged are refused, and nothing is mapped', async () => {
+    hosts.fresh();
+    await saved('east', 'n');
+    const change = async (file: string, at: number) => {
+      const bytes = await readFile(file);
+      bytes[at]! ^= 1;
+      await writeFile(file, bytes);
+    };
+    const foreign = async (file: string) => {
+      value(await makeDurable(await saved('east', 'other', text(40, 2)), 'other'));
+      const other = (await hosts.files()).find((each) => each !== file)!;
+      await writeFile(file, await readFile(other));
+    };
+    for (const [damage, why] of [
+      [(file) => change(file, 5000), /changed/],
+      [(file) => change(file, 60), /another one/],
+      [(file) => truncate(file, 4200), /another length/],
+      [(file) => appendFile(file, 'x'), /another length/],
+      [(file) => rm(file), /missing/],
+      [foreign, /another one/],
+    ] as [(file: string) => Promise<void>, RegExp][]) {
+      value(await makeDurable(await hosts.at('east'), 'n'));
+      const [file] = await hosts.files();
+      await damage(file!);
+      await hosts.kill('east');
+      const guest = await hosts.at('west');
+      const before = await free('west');
+      assert.match(await refused(load(guest, 'n')), new RegExp(`^internal: the durable copy of "n".*${why.source}`));
+      assert.equal(guest.queue.device!.heldPages, 0);
+      assert.equal(await free('west'), before);
+      await guest.end();
+      await hosts.restart('east');
+    }
+  });
+
+  it('have bounds for each tenant, and a copy that replaces another takes no more', async () => {
+    hosts.fresh();
+    const bounds = { copies: 2, bytes: 2 ** 20 };
+    for (const name of ['a', 'b', 'c']) await saved('east', name, text(20));
+    const maker = await hosts.at('east', { bounds });
+    for (const name of ['a', 'b', 'a', 'b']) value(await makeDurable(maker, name));
+    assert.match(await refused(makeDurable(maker, 'c')), /^limit-exceeded: .*2 of 2/);
+    const all = await hosts.files();
+    assert.equal(all.length, 2);
+    const { size } = await stat(all[0]!);
+    const tight = await hosts.at('east', { bounds: { copies: 8, bytes: 3 * (size - 4096) - 1 } });
+    assert.match(await refused(makeDurable(tight, 'c')), /^limit-exceeded/);
+    // A runtime of the release before knows of no copies: the names that it removes are gone, and take no room.
+    const { nameOwners } = hosts.scheduler;
+    const owned = { tenant: hosts.tenant, model: MODEL, kind: 'export', name: 'a' } as const;
+    await nameOwners.release(owned, (await nameOwners.of(owned))!);
+    assert.match(await refused(load(await hosts.at('west'), 'a')), /^not-found/);
+    value(await makeDurable(maker, 'c'));
+    value(await remove(maker, 'c'));
+    // Of two calls at once, each of which found room, one has it.
+    value(await remove(maker, 'a'));
+    value(await remove(maker, 'b'));
+    for (const name of ['a', 'b']) await saved('east', name, text(20));
+    const one = { copies: 1, bytes: 2 ** 20 };
+    const makers = await Promise.all(['a', 'b'].map(() => hosts.at('east', { bounds: one })));
+    const ends = await Promise.all(makers.map((each, i) => refused(makeDurable(each, ['a', 'b'][i]!))));
+    assert.equal(ends.filter((end) => end === 'ok').length, 1, ends.join('; '));
+    assert.equal((await hosts.files()).length, 1);
+  });
+
+  it('of which the write fails leave no file, and no entry', async () => {
+    hosts.fresh();
+    await saved('east', 'n', text(200));
+    const failing = async (guest: TestInferlet, why: RegExp) => {
+      assert.match(await refused(makeDurable(guest, 'n')), why);
+      assert.deepEqual(await hosts.files(), []);
+      const look = await hosts.scheduler.durableNames.list(hosts.tenant, '');
+      assert.deepEqual(look.copies, []);
+      assert.equal(guest.queue.device!.heldPages, 0);
+    };
+    const keep = () => Promise.reject(new Error('the store is away'));
+    await failing(await hosts.at('east', { records: { keep } }), /the store is away/);
+    const lost = await hosts.at('east', {
+      records: { keep: async (...args) => hosts.scheduler.durableNames.keep(...args).then(keep) },
+    });
+    value(await makeDurable(lost, 'n'));
+    assert.equal((await hosts.files()).length, 1, 'the answer was lost, and the entry names the file');
+    value(await remove(lost, 'n'));
+    await saved('east', 'n', text(200));
+    const anew = await hosts.at('east');
+    beforeOp(anew, 'east', 'send-end', async () => {
+      value(await remove(await hosts.at('east'), 'n'));
+      await saved('east', 'n', text(200));
+    });
+    await failing(anew, /^unavailable: .*saved anew/);
+    for (const op of ['send-begin', 'send-piece', 'send-end']) {
+      const guest = await hosts.at('west');
+      beforeOp(guest, 'east', op, () => hosts.kill('east'));
+      await failing(guest, /^(unavailable|device-lost|terminated|closed)/);
+      await hosts.restart('east');
+    }
+  });
+
+  it('of an inferlet that ends meanwhile leave no file', async () => {
+    hosts.fresh();
+    await saved('east', 'n', text(200));
+    const guest = await hosts.at('east');
+    const [reached, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    beforeOp(guest, 'east', 'send-piece', () => {
+      reached.resolve();
+      return go.promise;
+    });
+    const making = makeDurable(guest, 'n');
+    await reached.promise;
+    assert.equal((await hosts.files()).length, 1);
+    const ended = guest.end();
+    assert.match(await refused(making), /^terminated/);
+    go.resolve();
+    await ended;
+    await until(() => guest.inferlet.services.names!.turns.size === 0);
+    assert.deepEqual(await hosts.files(), []);
+  });
+
+  it('sweep what a killed runtime has left, and nothing that is young or in use', async () => {
+    hosts.fresh();
+    const maker = await saved('east', 'n');
+    value(await makeDurable(maker, 'n'));
+    const [kept] = await hosts.files();
+    const folder = path.dirname(kept!);
+    const old = ['0', '1'].map((digit) => path.join(folder, `${'a'.repeat(40)}-${digit.repeat(32)}.kv`));
+    const young = path.join(folder, `${'a'.repeat(40)}-${'3'.repeat(32)}.kv`);
+    const strange = path.join(folder, 'notes.txt');
+    for (const file of [...old, young, strange]) await writeFile(file, '');
+    const then = Date.now() / 1000 - 7200;
+    for (const file of [...old, kept!, strange]) await utimes(file, then, then);
+    await saved('east', 'm');
+    value(await makeDurable(maker, 'm'));
+    const left = await hosts.files();
+    assert.ok(left.includes(kept!) && left.includes(young) && left.includes(strange));
+    assert.equal(left.length, 4);
+  });
+
+  describe('of KV files', () => {
+    const make = async (name: string, rights: string, tokens = 20) => {
+      const maker = await hosts.at('east');
+      const file = open(maker);
+      value(await file.pred(text(tokens), count(tokens), 1));
+      value(await file.save(name, true, rights as 'private'));
+      return maker;
+    };
+
+    it('have the rights of their owner while the owner is away', async () => {
+      hosts.fresh();
+      for (const rights of ['private', 'readable', 'writable']) {
+        await make(rights, rights);
+        const other = await hosts.at('west', { functionName: 'reader' });
+        if (rights !== 'writable') assert.match(await refused(makeDurable(other, rights, 'kv-files')), /^unsupported/);
+        value(await makeDurable(await hosts.at('west'), rights, 'kv-files'));
+      }
+      await hosts.kill('east');
+      const reader = await hosts.at('west', { functionName: 'reader' });
+      assert.match(await refused(open(reader, 'private').ready()), /^unsupported.*private to the function "maker"/);
+      for (const name of ['readable', 'writable']) {
+        value(await open(reader, name).ready());
+        assert.match(await refused(open(reader, name, 'write').ready()), /^unavailable: .*only be read now/);
+      }
+      assert.deepEqual(
+        (await files(reader)).map(({ name, rights, owner, tokens }) => [name, rights, owner, tokens]),
+        ['readable', 'writable'].map((rights) => [rights, rights, 'maker', 20]),
+      );
+      for (const name of ['private', 'readable']) assert.match(await refused(removeFile(reader, name)), /^unsupported/);
+      value(await removeFile(reader, 'writable'));
+      const maker = await hosts.at('west');
+      assert.equal((await files(maker)).length, 2);
+      value(await open(maker, 'private').ready());
+      const other = await hosts.at('west', { tenant: 'another' });
+      assert.match(await refused(open(other, 'readable').ready()), /^not-found/);
+      value(await removeFile(maker, 'private'));
+      await hosts.restart('east');
+      // The host forgets them when any function asks.
+      const third = await hosts.at('east', { functionName: 'third' });
+      for (const name of ['private', 'writable']) {
+        assert.match(await refused(open(third, name).ready()), /^not-found/);
+        value(await open(await hosts.at('east')).save(name, true, 'private'));
+      }
+    });
+
+    it('end with a later save, also one that comes through another host', async () => {
+      hosts.fresh();
+      for (const host of ['east', 'west']) {
+        value(await makeDurable(await make(host, 'writable'), host, 'kv-files'));
+        const writer = await hosts.at(host);
+        const held = open(writer, host, 'write');
+        value(await held.ready());
+        value(await held.pred(text(24).slice(20), count(4, 20), 1));
+        value(await held.save(host, true, 'writable'));
+        await writer.end();
+        assert.deepEqual(await hosts.files(), []);
+        await hosts.kill('east');
+        assert.match(
+          await refused(open(await hosts.at('west'), host).ready()),
+          /^unavailable: .*kept by GPU host east/,
+        );
+        await hosts.restart('east');
+        value(await makeDurable(await hosts.at('east'), host, 'kv-files'));
+        await hosts.kill('east');
+        const reader = open(await hosts.at('west'), host);
+        value(await reader.ready());
+        assert.equal(reader.tokens, 24);
+        await hosts.restart('east');
+        value(await removeFile(await hosts.at('east'), host));
+      }
+    });
+  });
+
+  it('that are made durable anew, or removed, while they are read give one error', async () => {
+    hosts.fresh();
+    for (const change of [makeDurable, remove]) {
+      const maker = await saved('east', 'n');
+      value(await makeDurable(maker, 'n'));
+      const guest = await hosts.at('west', { hosts: ['west'] });
+      const { durable } = guest.inferlet.services.names!;
+      const bring = durable!.bring.bind(durable);
+      durable!.bring = async (...args) => {
+        value(await change(maker, 'n'));
+        return bring(...args);
+      };
+      assert.match(await refused(load(guest, 'n')), /^unavailable: the name was saved anew or removed/);
+      durable!.bring = bring;
+      if (change === remove) assert.match(await refused(load(guest, 'n')), /^not-found/);
+      else assert.equal(value(await load(guest, 'n')).tokens, 40);
+      if (change === makeDurable) value(await remove(maker, 'n'));
+    }
+  });
+
+  it('need a shared directory, and are not for names of operators', async () => {
+    hosts.fresh();
+    const guest = await hosts.at('east');
+    assert.match(await refused(makeDurable(guest, 'system/n')), /^unsupported.*operators/);
+    assert.match(await refused(makeDurable(guest, 'absent')), /^not-found/);
+    Object.assign(guest.inferlet.services.names!, { durable: undefined });
+    assert.match(await refused(makeDurable(guest, 'n')), /^unsupported: .*shared_directory below \[storage\]/);
+  });
+});

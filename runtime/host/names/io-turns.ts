@@ -1,0 +1,56 @@
+/** File operations at once: one that hangs, as on a network file system whose server is away, keeps one of the process's few threads for files. */
+const MAX_RUNNING = 2;
+/** Longest file operation, its wait for a turn included. */
+const OPERATION_MS = 30_000;
+
+/** Bounds the file operations under way, and the wait for each. */
+export class IoTurns {
+  readonly #waitMs: number;
+  /** Begins of the operations that wait, in order. */
+  readonly #waiting = new Set<() => void>();
+  #running = 0;
+
+  constructor(waitMs = OPERATION_MS) {
+    this.#waitMs = waitMs;
+  }
+
+  /**
+   * Makes an operation when its turn comes.
+   * @param undo gives back what an operation made after its time
+   * @throws Error when that takes too long; what `work` throws
+   */
+  async during<T>(work: () => Promise<T>, undo: (made: T) => void = () => undefined): Promise<T> {
+    const turn = Promise.withResolvers<void>();
+    const late = Promise.withResolvers<never>();
+    // The race may be over when the time is.
+    late.promise.catch(() => undefined);
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      this.#waiting.delete(turn.resolve);
+      late.reject(new Error(`no answer within ${this.#waitMs / 1000} s`));
+    }, this.#waitMs);
+    try {
+      if (this.#running >= MAX_RUNNING) {
+        this.#waiting.add(turn.resolve);
+        await Promise.race([turn.promise, late.promise]);
+      } else this.#running++;
+      const working = work().finally(() => this.#leave());
+      working.then(
+        (made) => isLate && undo(made),
+        () => undefined,
+      );
+      return await Promise.race([working, late.promise]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  #leave(): void {
+    const [next] = this.#waiting;
+    if (next) {
+      this.#waiting.delete(next);
+      next();
+    } else this.#running--;
+  }
+}

@@ -1,0 +1,321 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { constants } from 'node:fs';
+import fs, { type FileHandle } from 'node:fs/promises';
+import path from 'node:path';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { DurableCopy } from '#scheduler/exports/durable.ts';
+import type { OwnedName } from '#scheduler/exports/owners.ts';
+import { IoTurns } from './io-turns.ts';
+
+/** The first bytes of a file: what the file is, as text, and zeros. The pieces follow. */
+const HEADER_BYTES = 4096;
+const FORMAT = 'pie durable copy 1';
+/**
+ * Each write is on the storage before it ends, as the new file's place in its folder is then: Node's permission model has no `fsync`. A file
+ * counts once an entry names it, so that it needs no temporary name.
+ */
+const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_SYNC;
+/** Age of a file that no entry names, after which no transfer can still be writing it. */
+const ABANDONED_MS = 60 * 60_000;
+
+/** A shared directory that cannot be used. The message is for the operator. */
+export class SharedDirectoryError extends Error {
+  override readonly name = 'SharedDirectoryError';
+}
+
+/**
+ * The directory in which the runtimes of all machines keep copies of durable names: a folder for each tenant, a file for each copy. No text
+ * of a tenant is part of a path. A file counts only while an entry in Redis names it.
+ */
+export class SharedDirectory {
+  readonly #folder: string;
+  readonly #turns: IoTurns;
+
+  private constructor(folder: string, turns: IoTurns) {
+    this.#folder = folder;
+    this.#turns = turns;
+  }
+
+  /**
+   * Checks that this process, and no other user, can write the directory.
+   * @param folder name of the platform's folder in it
+   * @throws SharedDirectoryError
+   */
+  static async open(directory: string, folder: string, turns = new IoTurns()): Promise<SharedDirectory> {
+    const at = path.join(directory, folder);
+    try {
+      await turns.during(async () => {
+        await checkPlace(directory);
+        await makeFolder(at);
+        const probe = path.join(at, randomBytes(16).toString('hex'));
+        try {
+          const handle = await fs.open(probe, CREATE, 0o600);
+          try {
+            await handle.write(FORMAT);
+          } finally {
+            await handle.close();
+          }
+        } finally {
+          await fs.rm(probe, { force: true });
+        }
+      });
+    } catch (cause) {
+      if (cause instanceof SharedDirectoryError) throw cause;
+      throw new SharedDirectoryError(
+        `Files cannot be written in the shared directory ${directory} ([storage] shared_directory): ${textOf(cause)}.`,
+        { cause },
+      );
+    }
+    return new SharedDirectory(at, turns);
+  }
+
+  /** Begins a file. The caller must `finish` or `discard` it. */
+  async begin(name: OwnedName): Promise<Outcome<CopyWriter>> {
+    const file = randomBytes(16).toString('hex');
+    const folder = this.#folderOf(name.tenant);
+    const at = this.#pathOf(name, file);
+    const begun = await this.#made(
+      async () => {
+        await makeFolder(folder);
+        const handle = await fs.open(at, CREATE, 0o600);
+        // The server's clock, which gave the other files their times, too.
+        return { handle, now: (await handle.stat()).mtimeMs };
+      },
+      ({ handle }) => void handle.close(),
+    );
+    if (begun.tag === 'err') return begun;
+    return ok(new CopyWriter(this.#turns, { ...begun.val, path: at, file }));
+  }
+
+  /** Opens the file of a copy, if it is whole. The caller must close it. */
+  async read(name: OwnedName, copy: DurableCopy): Promise<Outcome<CopyReader>> {
+    const opened = await this.#made(
+      () => fs.open(this.#pathOf(name, copy.file), constants.O_RDONLY | constants.O_NOFOLLOW),
+      (handle) => void handle.close(),
+    );
+    if (opened.tag === 'err')
+      return opened.val.tag === 'not-found' ? err(damaged(name.name, 'its file is missing')) : opened;
+    const reader = new CopyReader(this.#turns, opened.val);
+    const wrong = await this.#made(async () => {
+      const stat = await opened.val.stat();
+      if (!stat.isFile() || stat.size !== HEADER_BYTES + copy.bytes) return 'its file has another length';
+      const { buffer, bytesRead } = await opened.val.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0);
+      const isSame = bytesRead === HEADER_BYTES && buffer.equals(headerOf(name, copy));
+      return isSame ? null : 'its file is another one';
+    });
+    if (wrong.tag === 'ok' && wrong.val === null) return ok(reader);
+    await reader.close();
+    return wrong.tag === 'err' ? wrong : err(damaged(name.name, wrong.val ?? ''));
+  }
+
+  /** Deletes the file of a copy. One that stays, because the directory does not answer, is found by `sweep`. */
+  async remove(name: OwnedName, { file }: DurableCopy): Promise<void> {
+    await this.#made(() => fs.rm(this.#pathOf(name, file), { force: true }));
+  }
+
+  /**
+   * Deletes the tenant's files that no entry names and no transfer writes.
+   * @param files those that entries name
+   * @param now time of the directory's server
+   */
+  async sweep(tenant: string, files: ReadonlySet<string>, now: number): Promise<void> {
+    const folder = this.#folderOf(tenant);
+    const listed = await this.#made(() => fs.readdir(folder));
+    if (listed.tag === 'err') return;
+    for (const entry of listed.val) {
+      const file = /^[0-9a-f]{40}-([0-9a-f]{32})\.kv$/.exec(entry)?.[1];
+      if (file === undefined || files.has(file)) continue;
+      await this.#made(async () => {
+        const { mtimeMs } = await fs.lstat(path.join(folder, entry));
+        if (now - mtimeMs > ABANDONED_MS) await fs.rm(path.join(folder, entry), { force: true });
+      });
+    }
+  }
+
+  #made<T>(work: () => Promise<T>, undo?: (made: T) => void): Promise<Outcome<T>> {
+    return made(this.#turns, work, undo);
+  }
+
+  #folderOf(tenant: string): string {
+    return path.join(this.#folder, digest(tenant));
+  }
+
+  #pathOf({ tenant, model, kind, name }: OwnedName, file: string): string {
+    return path.join(this.#folderOf(tenant), `${digest(JSON.stringify([model, kind, name]))}-${file}.kv`);
+  }
+}
+
+interface Begun {
+  readonly handle: FileHandle;
+  /** Time of the directory's server at the begin. */
+  readonly now: number;
+  readonly path: string;
+  /** Random text, which names the copy. */
+  readonly file: string;
+}
+
+/** A file that is being written. */
+export class CopyWriter {
+  readonly now: number;
+  readonly file: string;
+  readonly #turns: IoTurns;
+  readonly #begun: Begun;
+  #written = 0;
+  #isClosed = false;
+
+  constructor(turns: IoTurns, begun: Begun) {
+    this.now = begun.now;
+    this.file = begun.file;
+    this.#turns = turns;
+    this.#begun = begun;
+  }
+
+  async write(bytes: Uint8Array): Promise<Outcome<undefined>> {
+    const at = HEADER_BYTES + this.#written;
+    this.#written += bytes.length;
+    return made(this.#turns, () => this.#writeAll(bytes, at));
+  }
+
+  /** Ends the file, which is whole then. */
+  finish(name: OwnedName, copy: DurableCopy): Promise<Outcome<undefined>> {
+    return made(this.#turns, async () => {
+      await this.#writeAll(headerOf(name, copy), 0);
+      await this.#close();
+      return undefined;
+    });
+  }
+
+  /** Deletes the file, finished or not. */
+  async discard(): Promise<void> {
+    await made(this.#turns, async () => {
+      await this.#close();
+      await fs.rm(this.#begun.path, { force: true });
+    });
+  }
+
+  async #writeAll(bytes: Uint8Array, at: number): Promise<undefined> {
+    for (let done = 0; done < bytes.length; ) {
+      const { bytesWritten } = await this.#begun.handle.write(bytes, done, bytes.length - done, at + done);
+      done += bytesWritten;
+    }
+    return undefined;
+  }
+
+  async #close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    await this.#begun.handle.close();
+  }
+}
+
+/** The pieces of a file, in order. */
+export class CopyReader {
+  readonly #turns: IoTurns;
+  readonly #handle: FileHandle;
+  #at = HEADER_BYTES;
+
+  constructor(turns: IoTurns, handle: FileHandle) {
+    this.#turns = turns;
+    this.#handle = handle;
+  }
+
+  /** The next bytes: `length` of them, or fewer at the end. */
+  async next(length: number): Promise<Outcome<Uint8Array>> {
+    const from = this.#at;
+    this.#at += length;
+    return made(this.#turns, async () => {
+      const bytes = Buffer.alloc(length);
+      let done = 0;
+      while (done < length) {
+        const { bytesRead } = await this.#handle.read(bytes, done, length - done, from + done);
+        if (bytesRead === 0) break;
+        done += bytesRead;
+      }
+      return bytes.subarray(0, done);
+    });
+  }
+
+  async close(): Promise<void> {
+    await made(this.#turns, () => this.#handle.close());
+  }
+}
+
+/** The error for a copy whose file is not the one that was written. */
+export function damaged(name: string, why: string): HandlerError {
+  const text = `the durable copy of "${name}" cannot be used: ${why}. Nothing of it was taken`;
+  return handlerError('internal', text);
+}
+
+async function made<T>(turns: IoTurns, work: () => Promise<T>, undo?: (made: T) => void): Promise<Outcome<T>> {
+  try {
+    return ok(await turns.during(work, undo));
+  } catch (cause) {
+    const code = codeOf(cause);
+    const text = `the shared directory failed (${code ?? textOf(cause)}); try again`;
+    // The paths of an error are the operator's.
+    return err(handlerError(code === 'ENOENT' ? 'not-found' : 'unavailable', text));
+  }
+}
+
+/** All that must be equal, so that no field of a file is believed. */
+function headerOf({ tenant, model, kind, name }: OwnedName, copy: DurableCopy): Buffer {
+  const { file, bytes, checksum, fingerprint, pageSize, pageBytes, pages, tokens, nextPosition, access } = copy;
+  const layout = { fingerprint, pageSize, pageBytes };
+  const content = { pages, tokens, nextPosition, bytes, checksum };
+  const text = `${FORMAT}\n${JSON.stringify({ tenant, model, kind, name, access, file, ...layout, ...content })}\n`;
+  const header = Buffer.alloc(HEADER_BYTES);
+  if (Buffer.byteLength(text) > HEADER_BYTES) throw new RangeError('the header of a durable copy is too long');
+  header.write(text);
+  return header;
+}
+
+/** @throws SharedDirectoryError when the directory is missing, or other users may change what is in it */
+async function checkPlace(directory: string): Promise<void> {
+  const setting = `${directory} ([storage] shared_directory)`;
+  const found = await fs.stat(directory).catch((cause: unknown) => {
+    throw new SharedDirectoryError(
+      `The shared directory ${setting} cannot be found: ${textOf(cause)}. Mount it on every machine with a runtime.`,
+    );
+  });
+  if (!found.isDirectory()) throw new SharedDirectoryError(`${setting} is no directory.`);
+  const own = process.getuid?.();
+  if (own !== undefined && found.uid !== own) {
+    throw new SharedDirectoryError(`The shared directory ${setting} must belong to the user ${own}, not ${found.uid}.`);
+  }
+  if ((found.mode & 0o022) !== 0) {
+    throw new SharedDirectoryError(
+      `Other users may write the shared directory ${setting}. Run: chmod 700 ${directory}`,
+    );
+  }
+  for (let at = path.dirname(await fs.realpath(directory)); ; at = path.dirname(at)) {
+    const { mode } = await fs.stat(at);
+    // In a directory with the sticky bit, such as /tmp, users replace only what is theirs.
+    if ((mode & 0o002) !== 0 && (mode & 0o1000) === 0) {
+      throw new SharedDirectoryError(
+        `Any user may replace the shared directory ${setting}, since any may write ${at}.`,
+      );
+    }
+    if (at === path.dirname(at)) return;
+  }
+}
+
+async function makeFolder(folder: string): Promise<void> {
+  try {
+    await fs.mkdir(folder, { mode: 0o700 });
+  } catch (cause) {
+    if (codeOf(cause) !== 'EEXIST') throw cause;
+  }
+}
+
+function digest(text: string): string {
+  // UTF-16, because UTF-8 would turn every lone surrogate into the same character.
+  return createHash('sha256').update(text, 'utf16le').digest('hex').slice(0, 40);
+}
+
+function codeOf(cause: unknown): string | undefined {
+  return cause instanceof Error && 'code' in cause && typeof cause.code === 'string' ? cause.code : undefined;
+}
+
+function textOf(cause: unknown): string {
+  return (cause instanceof Error ? cause.message : String(cause)).replace(/\.$/, '');
+}

@@ -1,0 +1,80 @@
+import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
+import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { DurableCopy, Removal } from '#scheduler/exports/durable.ts';
+import type { NamedKind, NameOwner, OwnedName } from '#scheduler/exports/owners.ts';
+import { fromStore } from '../ask.ts';
+import type { Inferlet } from '../inferlet.ts';
+import type { DeviceQueue } from '../queue.ts';
+import type { Side } from './other-hosts.ts';
+import type { SharedNames } from './shared-names.ts';
+
+/** Names under this prefix belong to this tenant, whichever tenant uses them. */
+const SYSTEM_PREFIX = 'system/';
+export const SYSTEM_TENANT = 'system';
+
+/** A name as an inferlet uses it on one of its queues. */
+export interface UsedName {
+  readonly inferlet: Inferlet;
+  readonly queue: DeviceQueue;
+  readonly kind: NamedKind;
+  readonly name: string;
+}
+
+/** The participants of a call about a name, where another GPU host may own it. */
+export interface Shared {
+  readonly names: SharedNames;
+  readonly own: GpuHostConnection;
+  readonly here: Side;
+  readonly owned: OwnedName;
+}
+
+/** The entries of a name. */
+export interface Found {
+  readonly owner: NameOwner | null;
+  /** The copy of the owner's content in the shared directory. */
+  readonly copy: DurableCopy | null;
+  /** The removal that the queue's own host must still make: its content does not count. */
+  readonly removal: Removal | null;
+}
+
+/** The entries of a name, or the error when the store cannot be asked. */
+export async function findName({ names, own, owned }: Shared): Promise<Outcome<Found>> {
+  try {
+    const looking = names.durable?.look(owned, own.name);
+    const [owner, looked] = await Promise.all([names.owners.of(owned), looking]);
+    // A copy of other content than the owner's ended with the save that replaced it.
+    const copy = looked?.copy && looked.copy.claim === owner?.claim ? looked.copy : null;
+    const isAnew = owner?.host === own.name && owner.claim !== looked?.removal?.claim;
+    return ok({ owner, copy, removal: isAnew ? null : (looked?.removal ?? null) });
+  } catch (error) {
+    return err(fromStore(error));
+  }
+}
+
+export function sharedFor(used: UsedName): Shared | undefined {
+  const names = namesOf(used.inferlet);
+  const { device, model, id } = used.queue;
+  if (!names || !device || !model || !names.isShared(model.connection)) return undefined;
+  return { names, own: model.connection, here: { device, queue: id }, owned: ownedName(used) };
+}
+
+export function namesOf({ services }: Inferlet): SharedNames | undefined {
+  return services.names;
+}
+
+export function ownedName({ inferlet, queue, kind, name }: UsedName): OwnedName {
+  return { tenant: tenantOf(inferlet.description.tenant, name), model: queue.name, kind, name };
+}
+
+export function tenantOf(tenant: string, name: string): string {
+  return name.startsWith(SYSTEM_PREFIX) ? SYSTEM_TENANT : tenant;
+}
+
+export function isNotFound(outcome: Outcome<unknown>): boolean {
+  return outcome.tag === 'err' && outcome.val.tag === 'not-found';
+}
+
+/** The error for a name that a host has and that was removed while the host was away. */
+export function nothingNamed(name: string): HandlerError {
+  return handlerError('not-found', `nothing has the name "${name}"; it was removed while its GPU host was away`);
+}
