@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { loadConfig } from '#infra/config.ts';
@@ -21,11 +24,17 @@ function affinityOf(host: number): string {
 
 describe('saved contexts and KV files of two GPU hosts', () => {
   let platform: Platform;
+  let shared: string;
   before(async () => {
-    platform = await Platform.start({ functions: [], config: '[gpu_host]\ncount = 2\nspread = "invocation"\n' });
+    shared = await mkdtemp(path.join(os.tmpdir(), 'pie-shared-'));
+    const config = `[gpu_host]\ncount = 2\nspread = "invocation"\n[storage]\nshared_directory = "${shared}"\n`;
+    platform = await Platform.start({ functions: [], config });
     await deploy(platform, 'cache', 'files');
   });
-  after(() => platform?.[Symbol.asyncDispose]());
+  after(async () => {
+    await platform?.[Symbol.asyncDispose]();
+    await rm(shared, { recursive: true, force: true });
+  });
 
   const ends = async (host: number, name: string, input: object): Promise<StreamEvent | undefined> => {
     const affinity = affinityOf(host);
@@ -119,6 +128,40 @@ describe('saved contexts and KV files of two GPU hosts', () => {
       return true;
     });
     await call(1, 'cache', { action: 'remove', name });
+  });
+
+  test('a durable context and a durable file are found while their GPU host is away, and after the loss of its disk', async () => {
+    const name = 'safe';
+    await call(0, 'cache', { action: 'save', name, prompt: PROMPT, durable: true });
+    await call(0, 'files', { action: 'create', name, prompt: PROMPT, durable: true });
+    const results = async (host: number) => [
+      await call(host, 'cache', { action: 'open', name, more: THEN }),
+      await call(host, 'files', { action: 'read', name, more: THEN }),
+    ];
+    const expected = await results(0);
+    const restarted = platform.restarted(HOSTS[0]);
+    process.kill(platform.supervisorPid, 'SIGSTOP');
+    process.kill(platform.pid(HOSTS[0]), 'SIGKILL');
+    try {
+      await rm(path.join(platform.home, 'kv', HOSTS[0]), { recursive: true });
+      assert.deepEqual(await results(1), expected);
+    } finally {
+      process.kill(platform.supervisorPid, 'SIGCONT');
+    }
+    await restarted;
+    await until('the host is back', async () => (await ends(0, 'cache', { action: 'list' }))?.event === 'result');
+    for (const host of [0, 1]) assert.deepEqual(await results(host), expected);
+    await call(0, 'cache', { action: 'remove', name });
+    await call(1, 'files', { action: 'remove', name });
+    for (const host of [0, 1]) {
+      assert.match(await failure(host, 'cache', { action: 'open', name }), /not-found/);
+      assert.match(await failure(host, 'files', { action: 'read', name, more: THEN }), /not-found/);
+    }
+    const left = await readdir(shared, { recursive: true, withFileTypes: true });
+    assert.deepEqual(
+      left.filter((entry) => entry.isFile()),
+      [],
+    );
     await until('no page is held', async () => (await models()).every(({ pages }) => pages.owned === 0));
   });
 });

@@ -4,7 +4,7 @@ import { allocate, Queue, settle } from '@pie/inferlet/raw';
 
 type Input =
   /** Saves `prompt` under a name and generates from it. */
-  | { action: 'save'; name: string; prompt: string; persistent?: boolean; maxTokens?: number }
+  | { action: 'save'; name: string; prompt: string; persistent?: boolean; durable?: boolean; maxTokens?: number }
   /** Opens a name (with its `tokens` when given), fills in `more`, and generates from there. */
   | { action: 'open'; name: string; tokens?: number[]; more?: string; maxTokens?: number }
   | { action: 'list' }
@@ -16,7 +16,8 @@ export const run = defineInferlet(async (input: Input) => {
       using context = new Context();
       context.fill(input.prompt);
       const saved = [...context.tokens];
-      await context.save(input.name, { persistent: input.persistent ?? false });
+      const { persistent = false, durable = false } = input;
+      await context.save(input.name, durable ? { durable } : { persistent });
       const { tokens } = await context.generate({ maxTokens: input.maxTokens ?? 8 }).collect();
       return { saved, tokens };
     }

@@ -3,7 +3,7 @@ import { type Distribution, defineInferlet, KvFile, type Rights, receive, send, 
 
 type Input =
   /** Computes `prompt` into a new file and saves it. */
-  | { action: 'create'; name: string; prompt: string; persistent?: boolean; rights?: Rights }
+  | { action: 'create'; name: string; prompt: string; persistent?: boolean; durable?: boolean; rights?: Rights }
   /** Returns the distributions after each token of `more`, which continues the file's content. */
   | { action: 'read'; name: string; more: string }
   /** Appends `more` under the lock and saves; with `hold`, reports that it has the lock and waits for a message before saving. */
@@ -20,7 +20,8 @@ export const run = defineInferlet(async (input: Input) => {
     case 'create': {
       using file = await KvFile.create();
       const rows = await file.predict(tokenize(input.prompt), { topK: TOP });
-      await file.save(input.name, { persistent: input.persistent ?? false, rights: input.rights ?? 'private' });
+      const { persistent = false, durable = false, rights = 'private' } = input;
+      await file.save(input.name, { ...(durable ? { durable } : { persistent }), rights });
       return { ...extent(file), next: plain(rows.at(-1)) };
     }
     case 'read': {

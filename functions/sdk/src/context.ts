@@ -30,6 +30,14 @@ export interface ContextOptions {
   readonly adapter?: string;
 }
 
+/** Options for saving a context. */
+export interface SaveOptions {
+  /** The name survives a restart of the model's GPU host; by default as `durable`. */
+  readonly persistent?: boolean;
+  /** The name is found also while the GPU host is away, and after its loss. Needs a platform with shared storage; false by default. */
+  readonly durable?: boolean;
+}
+
 /** Options for opening a saved context. */
 export interface OpenOptions extends ContextOptions {
   /**
@@ -246,12 +254,15 @@ export class Context implements Disposable {
 
   /**
    * Computes all tokens and stores their keys and values, without the text, under a name for all of the tenant's inferlets until the name
-   * is removed (by {@link remove}). A `persistent` one survives a restart of the model's GPU host. Throws `invalid-argument` when the name
-   * is taken or invalid (valid: 1 to 128 letters, digits, `.`, `_`, `-`, `/`).
+   * is removed (by {@link remove}). A `persistent` one survives a restart of the model's GPU host, a `durable` one also the loss of that host;
+   * see {@link SavedContext.makeDurable}, whose failure leaves the name saved. Throws `invalid-argument` when the name is taken or invalid
+   * (valid: 1 to 128 letters, digits, `.`, `_`, `-`, `/`).
    */
-  async save(name: string, options: { readonly persistent?: boolean } = {}): Promise<void> {
+  async save(name: string, options: SaveOptions = {}): Promise<void> {
     this.#check();
-    await this.#sequence.save(name, options.persistent ?? false);
+    const { queue } = this.#sequence;
+    await this.#sequence.save(name, options.persistent ?? options.durable ?? false);
+    if (options.durable) await settle(allocate.makeDurable(queue, name));
   }
 
   /**

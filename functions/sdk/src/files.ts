@@ -56,6 +56,16 @@ export class KvFile implements Disposable {
     await settle(kvFiles.remove(queue, name));
   }
 
+  /**
+   * Writes what was saved last under a name to the storage that the platform's machines share: the name can then be read also while its GPU
+   * host is away, and after that host's loss. A later save or {@link remove} ends the copy. Throws `unsupported` on a platform without shared
+   * storage, or without the right to write the file, and `limit-exceeded` beyond the tenant's share of the storage.
+   */
+  static async makeDurable(name: string, options: Pick<FileOptions, 'model'> = {}): Promise<void> {
+    using queue = new Queue(model(options.model).name);
+    await settle(kvFiles.makeDurable(queue, name));
+  }
+
   static async #make(name: string | undefined, options: FileOptions): Promise<KvFile> {
     const { name: modelName } = model(options.model);
     using queue = new Queue(modelName);
@@ -111,10 +121,18 @@ export class KvFile implements Disposable {
     return settle(this.raw.merge(other.raw, options.keepPositions ?? false));
   }
 
-  /** Saves the file under a name: its own name, if it was opened for writing, or a new one. */
-  save(name: string, options: { readonly persistent?: boolean; readonly rights?: Rights } = {}): Promise<void> {
+  /**
+   * Saves the file under a name: its own name, if it was opened for writing, or a new one.
+   * @param options.durable then calls {@link makeDurable}, whose failure leaves the file saved
+   */
+  save(
+    name: string,
+    options: { readonly persistent?: boolean; readonly durable?: boolean; readonly rights?: Rights } = {},
+  ): Promise<void> {
     if (name === '') throw new InferletError('invalid-argument', 'A file needs a name to be saved.');
-    return settle(this.raw.save(name, options.persistent ?? false, options.rights ?? 'private'));
+    const { durable = false, persistent = durable, rights = 'private' } = options;
+    const saved = settle(this.raw.save(name, persistent, rights));
+    return durable ? saved.then(() => KvFile.makeDurable(name, { model: this.#model })) : saved;
   }
 
   /** Releases the lock; the file stays open. */

@@ -23,6 +23,7 @@ export {
   Context,
   type ContextOptions,
   type OpenOptions,
+  type SaveOptions,
   type ToolCall,
 } from './context.ts';
 export type { Constraint, DecodeMode } from './decoders.ts';

@@ -80,6 +80,16 @@ export class SavedContext {
     return this.#ask((queue) => allocate.demoteExport(queue, this.name, tier));
   }
 
+  /**
+   * Writes the present content to the storage that the platform's machines share, so that the name is found also while its GPU host is away,
+   * and after that host's loss. Removing the name removes the copy. Throws `unsupported` on a platform without shared storage, and
+   * `limit-exceeded` beyond the tenant's share of it.
+   */
+  async makeDurable(): Promise<void> {
+    using queue = new Queue(this.#model);
+    await settle(allocate.makeDurable(queue, this.name));
+  }
+
   async #ask(call: (queue: Queue) => ReturnType<typeof allocate.exportResidency>): Promise<Residency> {
     using queue = new Queue(this.#model);
     const residency = await settle(call(queue));
