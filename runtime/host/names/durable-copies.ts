@@ -14,7 +14,12 @@ export interface DurableCopiesOptions {
   readonly directory: SharedDirectory;
   /** Bounds of one tenant's copies together. */
   readonly bounds: CopyBounds;
+  /** Most bytes of one copy. */
+  readonly largestBytes?: number;
 }
+
+/** A host takes no larger transfer, see `gpu-host/memory/copies.ts`: nothing could read more. */
+const LARGEST_BYTES = 512 * 2 ** 20;
 
 /** Content to be copied: pages that are mapped at one side, and their owner's entry, which was read before that. */
 export interface Content {
@@ -33,12 +38,14 @@ export class DurableCopies {
   readonly #owners: Pick<NameOwners, 'of'>;
   readonly #directory: SharedDirectory;
   readonly #bounds: CopyBounds;
+  readonly #largestBytes: number;
 
-  constructor({ records, owners, directory, bounds }: DurableCopiesOptions) {
+  constructor({ records, owners, directory, bounds, largestBytes = LARGEST_BYTES }: DurableCopiesOptions) {
     this.#records = records;
     this.#owners = owners;
     this.#directory = directory;
     this.#bounds = bounds;
+    this.#largestBytes = largestBytes;
   }
 
   /** The noted copy of a name, and the removal that a host must still make. @throws StoreError */
@@ -154,6 +161,10 @@ export class DurableCopies {
   }
 
   #refusal(used: CopyBounds, bytes: number): HandlerError | null {
+    const largest = this.#largestBytes;
+    if (bytes > largest) {
+      return handlerError('limit-exceeded', `the name has ${bytes} bytes; at most ${largest} can be made durable`);
+    }
     const { copies: most, bytes: mostBytes } = this.#bounds;
     if (used.copies + 1 <= most && used.bytes + bytes <= mostBytes) return null;
     return handlerError(

@@ -207,7 +207,9 @@ describe('durable names', () => {
     assert.equal(all.length, 2);
     const { size } = await stat(all[0]!);
     const tight = await hosts.at('east', { bounds: { copies: 8, bytes: 3 * (size - 4096) - 1 } });
-    assert.match(await refused(makeDurable(tight, 'c')), /^limit-exceeded/);
+    assert.match(await refused(makeDurable(tight, 'c')), /^limit-exceeded: .*no room/);
+    const small = await hosts.at('east', { largestBytes: size - 4097 });
+    assert.match(await refused(makeDurable(small, 'c')), /^limit-exceeded: .*can be made durable/);
     // A runtime of the release before knows of no copies: the names that it removes are gone, and take no room.
     const { nameOwners } = hosts.scheduler;
     const owned = { tenant: hosts.tenant, model: MODEL, kind: 'export', name: 'a' } as const;

@@ -19,6 +19,7 @@ export interface AtOptions {
   /** The hosts of the platform; all by default. */
   readonly hosts?: readonly string[];
   readonly bounds?: CopyBounds;
+  readonly largestBytes?: number;
   /** Replaces calls of the store. */
   readonly records?: Partial<DurableCopiesOptions['records']>;
 }
@@ -82,7 +83,7 @@ export class DurableHosts {
   /** An inferlet at a host, in a runtime of its own. */
   async at(host: string, options: AtOptions = {}): Promise<TestInferlet> {
     const { functionName = 'maker', tenant = this.tenant, hosts = [...this.#connections.keys()] } = options;
-    const { bounds = { copies: 8, bytes: 2 ** 20 }, records: replaced = {} } = options;
+    const { bounds = { copies: 8, bytes: 2 ** 20 }, largestBytes, records: replaced = {} } = options;
     const directory = await SharedDirectory.open(this.directory, await this.scheduler.durableNames.folder());
     const list = hosts.map((name) => this.connection(name));
     const { durableNames: store, nameOwners: owners } = this.scheduler;
@@ -95,7 +96,11 @@ export class DurableHosts {
       forgotten: (...args) => store.forgotten(...args),
       ...replaced,
     };
-    const names = new SharedNames(owners, { list }, new DurableCopies({ records, owners, directory, bounds }));
+    const names = new SharedNames(
+      owners,
+      { list },
+      new DurableCopies({ records, owners, directory, bounds, ...(largestBytes && { largestBytes }) }),
+    );
     const id = `inferlet-${this.#tests}-${this.#opened.length}`;
     const made = new TestInferlet(this.connection(host), { id, tenant, functionName, services: { names } });
     this.#opened.push(made);
