@@ -21,6 +21,7 @@ interface EventData {
   };
   readonly message: MessageData;
   readonly log: { readonly level: LogLevel; readonly message: string };
+  /** Times of the attempt in ms, and in `spans` the parts of its work that the inferlet recorded. */
   readonly metric: Readonly<Record<string, unknown>>;
   /** The runtime died, or the store lost writes. The client may have seen events after number `after` that the store lacks: they are void. */
   readonly gap: { readonly after: number };

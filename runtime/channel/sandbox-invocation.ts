@@ -10,6 +10,7 @@ import {
   readLifecycleTrap,
   writeLifecycleEnded,
 } from '#wit/generated/channel.ts';
+import { cutSpan } from '../host/spans.ts';
 import { withRelease } from '../lowering/future-release.ts';
 import type { Task } from '../lowering/intrinsics.ts';
 import { GuestTrap } from '../lowering/trap.ts';
@@ -69,6 +70,9 @@ export interface InvocationOwner {
 }
 
 const SENT: Outcome<undefined> = ok(undefined);
+
+/** A span may be lost: a program that records too many should not end for it. */
+const isSpan = (call: ChannelCall): boolean => call.name === 'record-span';
 
 /** Calls of a guest may use this half of the queue; the other half is for messages that cannot be refused. */
 const MAX_REFUSABLE_BYTES = MAX_QUEUED_BYTES / 2;
@@ -155,7 +159,7 @@ export class SandboxInvocation {
         this.#freeResources.push((args[0] as RemoteResource).number);
         return undefined;
       default:
-        this.#send(index, 0, call, args);
+        this.#send(index, 0, call, isSpan(call) ? cutSpan(args) : args);
         return undefined;
     }
   }
@@ -317,7 +321,7 @@ export class SandboxInvocation {
     }
     const payload = writer.take();
     const { queuedBytes } = this.#lane.outbound;
-    const refusable = call.fallible || call.answering === 'makes' || call.answering === 'outbox';
+    const refusable = call.fallible || call.answering === 'makes' || call.answering === 'outbox' || isSpan(call);
     if (refusable && queuedBytes > 0 && queuedBytes + payload.length > MAX_REFUSABLE_BYTES) {
       const text = `${queuedBytes} bytes of calls wait to be sent; await some of them and call again`;
       return handlerError('limit-exceeded', text);

@@ -33,6 +33,7 @@ import type { Services } from './services.ts';
 import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
 import { SourceReader } from './source-reader.ts';
+import { Spans } from './spans.ts';
 import { type CallTokens, Tokens } from './tokens.ts';
 import { UnreadResults } from './unread-results.ts';
 
@@ -169,6 +170,8 @@ export class Inferlet {
   readonly tokens: Tokens;
   #firstTokenAt = 0;
   #lastTokenAt = 0;
+  /** Parts of its work that the inferlet has recorded. */
+  readonly spans = new Spans();
   /** Name of the first model that the inferlet used; empty when it used none. */
   model = '';
   #stopped: HandlerError | null = null;

@@ -45,6 +45,11 @@ export const runtime = {
   },
 
   log: (inferlet: Inferlet, level: LogLevel, message: string): void => inferlet.session.log(level, message),
+  'record-span': (
+    inferlet: Inferlet,
+    ...[name, kind, began, ended, failed]: [string, string, bigint, bigint, boolean]
+  ): void => inferlet.spans.add(name, kind, Number(began), Number(ended), failed),
+
   'is-cancelled': (inferlet: Inferlet) => inferlet.stopped !== null,
   'time-left': (inferlet: Inferlet) => Math.floor(inferlet.description.deadline.leftMs),
   now: () => Date.now(),

@@ -143,10 +143,11 @@ export class AttemptRun {
     const released = this.#inferlet.release();
     const memoryBytes = family.memory.leave(run);
     run.dispose();
-    // Times of the steps before the inferlet's first host call; numbers only.
+    // Times of the steps before the inferlet's first host call; numbers, and what the inferlet recorded.
     const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
     const preempted = this.#used.preemptedMs > 0 ? { preemptedMs: this.#used.preemptedMs } : {};
-    const metric = { queuedMs: this.#queuedMs, ...preempted, ...roundedTimings(timings), ...firstCall };
+    const spans = this.#inferlet.spans.report(family.redactor.redact);
+    const metric = { queuedMs: this.#queuedMs, ...preempted, ...roundedTimings(timings), ...firstCall, ...spans };
     outbox.addLast('metric', JSON.stringify(metric));
     const [fault] = await Promise.all([
       resultFault(this.#shared.services.texts, end.ending, job.tenant, this.#cpu.charge),

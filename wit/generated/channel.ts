@@ -975,6 +975,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     readResult() { return undefined; },
   },
   {
+    interface: 'runtime', name: 'record-span', answering: 'nothing', resource: -1, fallible: false,
+    writeArguments(w, [a0, a1, a2, a3, a4]: readonly [string, string, bigint, bigint, boolean]) { w.string(a0); w.string(a1); w.u64(a2); w.u64(a3); w.bool(a4); },
+    readArguments(r) { return [r.string(), r.string(), r.u64(), r.u64(), r.bool()]; },
+    writeResult() {},
+    readResult() { return undefined; },
+  },
+  {
     interface: 'runtime', name: 'sleep', answering: 'future', resource: -1, fallible: true,
     writeArguments(w, [a0]: readonly [number]) { w.u32(a0); },
     readArguments(r) { return [r.u32()]; },

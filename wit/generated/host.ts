@@ -604,6 +604,12 @@ export interface RuntimeHost {
   debugQuery(query: string): Outcome<string, HandlerError>;
   /** Writes a line to the function's log and to the invocation's event stream. */
   log(level: LogLevel, message: string): void;
+  /**
+   * Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.
+   * `began` and `ended` are times of `now`, and are moved into the time of this run. Of more than 64 spans the platform keeps the longest and
+   * the failed ones, and counts the others. It shortens names to 80 characters and kinds to 32.
+   */
+  recordSpan(name: string, kind: string, began: bigint, ended: bigint, failed: boolean): void;
   /** True when the client, the parent or the platform has asked this inferlet to stop. */
   isCancelled(): boolean;
   /**

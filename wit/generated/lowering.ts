@@ -82,6 +82,7 @@ export interface HostFunctions {
     readonly 'metadata': (context: unknown, a0: string) => Outcome<ModelMetadata, HandlerError>;
     readonly 'debug-query': (context: unknown, a0: string) => Outcome<string, HandlerError>;
     readonly 'log': (context: unknown, a0: LogLevel, a1: string) => void;
+    readonly 'record-span': (context: unknown, a0: string, a1: string, a2: bigint, a3: bigint, a4: boolean) => void;
     readonly 'is-cancelled': (context: unknown) => boolean;
     readonly 'time-left': (context: unknown) => bigint;
     readonly 'now': (context: unknown) => bigint;
@@ -283,6 +284,7 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['runtime', 'metadata'],
   ['runtime', 'debug-query'],
   ['runtime', 'log'],
+  ['runtime', 'record-span'],
   ['runtime', 'is-cancelled'],
   ['runtime', 'time-left'],
   ['runtime', 'now'],
@@ -437,145 +439,146 @@ export function lower(host: HostFunctions): Lowering {
   const h8 = host['runtime']['metadata'];
   const h9 = host['runtime']['debug-query'];
   const h10 = host['runtime']['log'];
-  const h11 = host['runtime']['is-cancelled'];
-  const h12 = host['runtime']['time-left'];
-  const h13 = host['runtime']['now'];
-  const h14 = host['runtime']['random'];
-  const h15 = host['runtime']['sleep'];
-  const h16 = host['session']['send'];
-  const h17 = host['session']['flush'];
-  const h18 = host['session']['receive'];
-  const h19 = host['queue']['[constructor]queue'];
-  const h20 = host['queue']['[method]queue.set-priority'];
-  const h21 = host['queue']['[method]queue.set-depth'];
-  const h22 = host['queue']['[method]queue.stop'];
-  const h23 = host['queue']['[method]queue.synchronize'];
-  const h24 = host['queue']['[resource-drop]queue'];
-  const h25 = host['allocate']['page-size'];
-  const h26 = host['allocate']['allocate-pages'];
-  const h27 = host['allocate']['free-pages'];
-  const h28 = host['allocate']['allocate-embeds'];
-  const h29 = host['allocate']['free-embeds'];
-  const h30 = host['allocate']['share-pages'];
-  const h31 = host['allocate']['copy-slots'];
-  const h32 = host['allocate']['copy-tokens'];
-  const h33 = host['allocate']['copy-embeds'];
-  const h34 = host['allocate']['export-pages'];
-  const h35 = host['allocate']['import-pages'];
-  const h36 = host['allocate']['make-durable'];
-  const h37 = host['allocate']['unexport'];
-  const h38 = host['allocate']['list-exports'];
-  const h39 = host['allocate']['export-residency'];
-  const h40 = host['allocate']['pin-export'];
-  const h41 = host['allocate']['unpin-export'];
-  const h42 = host['allocate']['retain-export'];
-  const h43 = host['allocate']['prefetch-export'];
-  const h44 = host['allocate']['demote-export'];
-  const h45 = host['forward']['forward'];
-  const h46 = host['forward']['mask-page'];
-  const h47 = host['input-text']['embed-text'];
-  const h48 = host['output-text']['next-distribution'];
-  const h49 = host['output-text']['log-probabilities'];
-  const h50 = host['output-text']['entropy'];
-  const h51 = host['output-text']['read-embed'];
-  const h52 = host['fused']['step'];
-  const h53 = host['fused']['[constructor]run'];
-  const h54 = host['fused']['[method]run.next'];
-  const h55 = host['fused']['[method]run.pipe'];
-  const h56 = host['fused']['[method]run.stop'];
-  const h57 = host['fused']['[resource-drop]run'];
-  const h58 = host['tokenize']['tokenize'];
-  const h59 = host['tokenize']['detokenize'];
-  const h60 = host['tokenize']['special-tokens'];
-  const h61 = host['tokenize']['vocabulary'];
-  const h62 = host['tokenize']['chat-template'];
-  const h63 = host['tokenize']['render-chat'];
-  const h64 = host['tokenize']['[constructor]detokenizer'];
-  const h65 = host['tokenize']['[method]detokenizer.push'];
-  const h66 = host['tokenize']['[method]detokenizer.finish'];
-  const h67 = host['tokenize']['[resource-drop]detokenizer'];
-  const h68 = host['grammar']['step'];
-  const h69 = host['grammar']['verify'];
-  const h70 = host['grammar']['start-run'];
-  const h71 = host['grammar']['[constructor]compiled'];
-  const h72 = host['grammar']['[method]compiled.ready'];
-  const h73 = host['grammar']['[constructor]matcher'];
-  const h74 = host['grammar']['[method]matcher.accept'];
-  const h75 = host['grammar']['[method]matcher.mask'];
-  const h76 = host['grammar']['[method]matcher.status'];
-  const h77 = host['grammar']['[method]matcher.jump'];
-  const h78 = host['grammar']['[method]matcher.fork'];
-  const h79 = host['grammar']['[method]matcher.rollback'];
-  const h80 = host['grammar']['[resource-drop]compiled'];
-  const h81 = host['grammar']['[resource-drop]matcher'];
-  const h82 = host['introspect']['forward-scores'];
-  const h83 = host['kv-files']['make-durable'];
-  const h84 = host['kv-files']['remove'];
-  const h85 = host['kv-files']['files'];
-  const h86 = host['kv-files']['[constructor]file'];
-  const h87 = host['kv-files']['[method]file.ready'];
-  const h88 = host['kv-files']['[method]file.tokens'];
-  const h89 = host['kv-files']['[method]file.next-position'];
-  const h90 = host['kv-files']['[method]file.pages'];
-  const h91 = host['kv-files']['[method]file.reserve'];
-  const h92 = host['kv-files']['[method]file.filled'];
-  const h93 = host['kv-files']['[method]file.pred'];
-  const h94 = host['kv-files']['[method]file.fork'];
-  const h95 = host['kv-files']['[method]file.extract'];
-  const h96 = host['kv-files']['[method]file.merge'];
-  const h97 = host['kv-files']['[method]file.save'];
-  const h98 = host['kv-files']['[method]file.unlock'];
-  const h99 = host['kv-files']['[resource-drop]file'];
-  const h100 = host['input-image']['image-dimensions'];
-  const h101 = host['input-image']['image-embeds'];
-  const h102 = host['input-image']['embed-image'];
-  const h103 = host['adapter']['list-adapters'];
-  const h104 = host['adapter']['load-adapter'];
-  const h105 = host['adapter']['forward-with-adapter'];
-  const h106 = host['adapter']['step'];
-  const h107 = host['embedding']['encoders'];
-  const h108 = host['embedding']['embed'];
-  const h109 = host['rerank']['rerank'];
-  const h110 = host['index']['create'];
-  const h111 = host['index']['upsert'];
-  const h112 = host['index']['delete-entries'];
-  const h113 = host['index']['query'];
-  const h114 = host['index']['stats'];
-  const h115 = host['index']['list-indexes'];
-  const h116 = host['index']['drop-index'];
-  const h117 = host['store']['get'];
-  const h118 = host['store']['set'];
-  const h119 = host['store']['compare-and-set'];
-  const h120 = host['store']['delete-key'];
-  const h121 = host['store']['exists'];
-  const h122 = host['store']['list-keys'];
-  const h123 = host['messaging']['broadcast'];
-  const h124 = host['messaging']['push'];
-  const h125 = host['messaging']['pull'];
-  const h126 = host['messaging']['[constructor]subscription'];
-  const h127 = host['messaging']['[method]subscription.ready'];
-  const h128 = host['messaging']['[method]subscription.next'];
-  const h129 = host['messaging']['[method]subscription.unsubscribe'];
-  const h130 = host['messaging']['[resource-drop]subscription'];
-  const h131 = host['http']['[constructor]exchange'];
-  const h132 = host['http']['[method]exchange.head'];
-  const h133 = host['http']['[method]exchange.read'];
-  const h134 = host['http']['[resource-drop]exchange'];
-  const h135 = host['children']['[constructor]child'];
-  const h136 = host['children']['[method]child.started'];
-  const h137 = host['children']['[method]child.send'];
-  const h138 = host['children']['[method]child.close'];
-  const h139 = host['children']['[method]child.receive'];
-  const h140 = host['children']['[method]child.wait'];
-  const h141 = host['children']['[method]child.cancel'];
-  const h142 = host['children']['[resource-drop]child'];
-  const h143 = host['file-exchange']['send-file'];
-  const h144 = host['file-exchange']['receive-file'];
-  const h145 = host['file-exchange']['list-files'];
-  const h146 = host['environment']['get-variable'];
-  const h147 = host['environment']['list-variables'];
-  const h148 = host['person']['ask'];
-  const h149 = host['person']['resumed'];
+  const h11 = host['runtime']['record-span'];
+  const h12 = host['runtime']['is-cancelled'];
+  const h13 = host['runtime']['time-left'];
+  const h14 = host['runtime']['now'];
+  const h15 = host['runtime']['random'];
+  const h16 = host['runtime']['sleep'];
+  const h17 = host['session']['send'];
+  const h18 = host['session']['flush'];
+  const h19 = host['session']['receive'];
+  const h20 = host['queue']['[constructor]queue'];
+  const h21 = host['queue']['[method]queue.set-priority'];
+  const h22 = host['queue']['[method]queue.set-depth'];
+  const h23 = host['queue']['[method]queue.stop'];
+  const h24 = host['queue']['[method]queue.synchronize'];
+  const h25 = host['queue']['[resource-drop]queue'];
+  const h26 = host['allocate']['page-size'];
+  const h27 = host['allocate']['allocate-pages'];
+  const h28 = host['allocate']['free-pages'];
+  const h29 = host['allocate']['allocate-embeds'];
+  const h30 = host['allocate']['free-embeds'];
+  const h31 = host['allocate']['share-pages'];
+  const h32 = host['allocate']['copy-slots'];
+  const h33 = host['allocate']['copy-tokens'];
+  const h34 = host['allocate']['copy-embeds'];
+  const h35 = host['allocate']['export-pages'];
+  const h36 = host['allocate']['import-pages'];
+  const h37 = host['allocate']['make-durable'];
+  const h38 = host['allocate']['unexport'];
+  const h39 = host['allocate']['list-exports'];
+  const h40 = host['allocate']['export-residency'];
+  const h41 = host['allocate']['pin-export'];
+  const h42 = host['allocate']['unpin-export'];
+  const h43 = host['allocate']['retain-export'];
+  const h44 = host['allocate']['prefetch-export'];
+  const h45 = host['allocate']['demote-export'];
+  const h46 = host['forward']['forward'];
+  const h47 = host['forward']['mask-page'];
+  const h48 = host['input-text']['embed-text'];
+  const h49 = host['output-text']['next-distribution'];
+  const h50 = host['output-text']['log-probabilities'];
+  const h51 = host['output-text']['entropy'];
+  const h52 = host['output-text']['read-embed'];
+  const h53 = host['fused']['step'];
+  const h54 = host['fused']['[constructor]run'];
+  const h55 = host['fused']['[method]run.next'];
+  const h56 = host['fused']['[method]run.pipe'];
+  const h57 = host['fused']['[method]run.stop'];
+  const h58 = host['fused']['[resource-drop]run'];
+  const h59 = host['tokenize']['tokenize'];
+  const h60 = host['tokenize']['detokenize'];
+  const h61 = host['tokenize']['special-tokens'];
+  const h62 = host['tokenize']['vocabulary'];
+  const h63 = host['tokenize']['chat-template'];
+  const h64 = host['tokenize']['render-chat'];
+  const h65 = host['tokenize']['[constructor]detokenizer'];
+  const h66 = host['tokenize']['[method]detokenizer.push'];
+  const h67 = host['tokenize']['[method]detokenizer.finish'];
+  const h68 = host['tokenize']['[resource-drop]detokenizer'];
+  const h69 = host['grammar']['step'];
+  const h70 = host['grammar']['verify'];
+  const h71 = host['grammar']['start-run'];
+  const h72 = host['grammar']['[constructor]compiled'];
+  const h73 = host['grammar']['[method]compiled.ready'];
+  const h74 = host['grammar']['[constructor]matcher'];
+  const h75 = host['grammar']['[method]matcher.accept'];
+  const h76 = host['grammar']['[method]matcher.mask'];
+  const h77 = host['grammar']['[method]matcher.status'];
+  const h78 = host['grammar']['[method]matcher.jump'];
+  const h79 = host['grammar']['[method]matcher.fork'];
+  const h80 = host['grammar']['[method]matcher.rollback'];
+  const h81 = host['grammar']['[resource-drop]compiled'];
+  const h82 = host['grammar']['[resource-drop]matcher'];
+  const h83 = host['introspect']['forward-scores'];
+  const h84 = host['kv-files']['make-durable'];
+  const h85 = host['kv-files']['remove'];
+  const h86 = host['kv-files']['files'];
+  const h87 = host['kv-files']['[constructor]file'];
+  const h88 = host['kv-files']['[method]file.ready'];
+  const h89 = host['kv-files']['[method]file.tokens'];
+  const h90 = host['kv-files']['[method]file.next-position'];
+  const h91 = host['kv-files']['[method]file.pages'];
+  const h92 = host['kv-files']['[method]file.reserve'];
+  const h93 = host['kv-files']['[method]file.filled'];
+  const h94 = host['kv-files']['[method]file.pred'];
+  const h95 = host['kv-files']['[method]file.fork'];
+  const h96 = host['kv-files']['[method]file.extract'];
+  const h97 = host['kv-files']['[method]file.merge'];
+  const h98 = host['kv-files']['[method]file.save'];
+  const h99 = host['kv-files']['[method]file.unlock'];
+  const h100 = host['kv-files']['[resource-drop]file'];
+  const h101 = host['input-image']['image-dimensions'];
+  const h102 = host['input-image']['image-embeds'];
+  const h103 = host['input-image']['embed-image'];
+  const h104 = host['adapter']['list-adapters'];
+  const h105 = host['adapter']['load-adapter'];
+  const h106 = host['adapter']['forward-with-adapter'];
+  const h107 = host['adapter']['step'];
+  const h108 = host['embedding']['encoders'];
+  const h109 = host['embedding']['embed'];
+  const h110 = host['rerank']['rerank'];
+  const h111 = host['index']['create'];
+  const h112 = host['index']['upsert'];
+  const h113 = host['index']['delete-entries'];
+  const h114 = host['index']['query'];
+  const h115 = host['index']['stats'];
+  const h116 = host['index']['list-indexes'];
+  const h117 = host['index']['drop-index'];
+  const h118 = host['store']['get'];
+  const h119 = host['store']['set'];
+  const h120 = host['store']['compare-and-set'];
+  const h121 = host['store']['delete-key'];
+  const h122 = host['store']['exists'];
+  const h123 = host['store']['list-keys'];
+  const h124 = host['messaging']['broadcast'];
+  const h125 = host['messaging']['push'];
+  const h126 = host['messaging']['pull'];
+  const h127 = host['messaging']['[constructor]subscription'];
+  const h128 = host['messaging']['[method]subscription.ready'];
+  const h129 = host['messaging']['[method]subscription.next'];
+  const h130 = host['messaging']['[method]subscription.unsubscribe'];
+  const h131 = host['messaging']['[resource-drop]subscription'];
+  const h132 = host['http']['[constructor]exchange'];
+  const h133 = host['http']['[method]exchange.head'];
+  const h134 = host['http']['[method]exchange.read'];
+  const h135 = host['http']['[resource-drop]exchange'];
+  const h136 = host['children']['[constructor]child'];
+  const h137 = host['children']['[method]child.started'];
+  const h138 = host['children']['[method]child.send'];
+  const h139 = host['children']['[method]child.close'];
+  const h140 = host['children']['[method]child.receive'];
+  const h141 = host['children']['[method]child.wait'];
+  const h142 = host['children']['[method]child.cancel'];
+  const h143 = host['children']['[resource-drop]child'];
+  const h144 = host['file-exchange']['send-file'];
+  const h145 = host['file-exchange']['receive-file'];
+  const h146 = host['file-exchange']['list-files'];
+  const h147 = host['environment']['get-variable'];
+  const h148 = host['environment']['list-variables'];
+  const h149 = host['person']['ask'];
+  const h150 = host['person']['resumed'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -2072,47 +2075,57 @@ export function lower(host: HostFunctions): Lowering {
       h10(g.context, v0, v1);
       g.leave();
     }],
+    ['pie:inferlet/runtime@0.1#record-span', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: bigint, a3_0: bigint, a4_0: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      const v1 = g.string(a1_0, a1_1);
+      const v2 = BigInt.asUintN(64, a2_0);
+      const v3 = BigInt.asUintN(64, a3_0);
+      const v4 = (a4_0 !== 0);
+      h11(g.context, v0, v1, v2, v3, v4);
+      g.leave();
+    }],
     ['pie:inferlet/runtime@0.1#is-cancelled', (g) => () => {
       g.enter();
-      return (h11(g.context) ? 1 : 0);
+      return (h12(g.context) ? 1 : 0);
     }],
     ['pie:inferlet/runtime@0.1#time-left', (g) => () => {
       g.enter();
-      return BigInt.asIntN(64, BigInt(h12(g.context)));
+      return BigInt.asIntN(64, BigInt(h13(g.context)));
     }],
     ['pie:inferlet/runtime@0.1#now', (g) => () => {
       g.enter();
-      return BigInt.asIntN(64, BigInt(h13(g.context)));
+      return BigInt.asIntN(64, BigInt(h14(g.context)));
     }],
     ['pie:inferlet/runtime@0.1#random', (g) => () => {
       g.enter();
-      return h14(g.context);
+      return h15(g.context);
     }],
     ['pie:inferlet/runtime@0.1#sleep', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (a0_0 >>> 0);
-      return g.addFuture(h15(g.context, v0), F[0]);
+      return g.addFuture(h16(g.context, v0), F[0]);
     }],
     ['pie:inferlet/session@0.1#send', (g) => (a0_0: number, a0_1: number, a0_2: number, r: number) => {
       g.enter();
       const v0 = lift10(g, a0_0, a0_1, a0_2);
       r = g.range(r, 16, 4);
-      const v = h16(g.context, v0);
+      const v = h17(g.context, v0);
       store11(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/session@0.1#flush', (g) => () => {
       g.enter();
-      return g.addFuture(h17(g.context), F[0]);
+      return g.addFuture(h18(g.context), F[0]);
     }],
     ['pie:inferlet/session@0.1#receive', (g) => () => {
       g.enter();
-      return g.addFuture(h18(g.context), F[1]);
+      return g.addFuture(h19(g.context), F[1]);
     }],
     ['pie:inferlet/queue@0.1#[constructor]queue', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(0, h19(g.context, v0));
+      const v = g.addResource(0, h20(g.context, v0));
       g.leave();
       return v;
     }],
@@ -2120,39 +2133,39 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = a1_0;
-      h20(g.context, v0, v1);
+      h21(g.context, v0, v1);
     }],
     ['pie:inferlet/queue@0.1#[method]queue.set-depth', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
-      h21(g.context, v0, v1);
+      h22(g.context, v0, v1);
     }],
     ['pie:inferlet/queue@0.1#[method]queue.stop', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      h22(g.context, v0);
+      h23(g.context, v0);
     }],
     ['pie:inferlet/queue@0.1#[method]queue.synchronize', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h23(g.context, v0), F[0]);
+      return g.addFuture(h24(g.context, v0), F[0]);
     }],
     ['pie:inferlet/queue@0.1#[resource-drop]queue', (g) => (h: number) => {
       g.enter();
-      h24(g.context, g.takeResource(h, 0) as Queue);
+      h25(g.context, g.takeResource(h, 0) as Queue);
     }],
     ['pie:inferlet/allocate@0.1#page-size', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return h25(g.context, v0);
+      return h26(g.context, v0);
     }],
     ['pie:inferlet/allocate@0.1#allocate-pages', (g) => (a0_0: number, a1_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h26(g.context, v0, v1);
+      const v = h27(g.context, v0, v1);
       store12(g, r, v);
       g.leave();
     }],
@@ -2160,7 +2173,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
-      h27(g.context, v0, v1);
+      h28(g.context, v0, v1);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#allocate-embeds', (g) => (a0_0: number, a1_0: number, r: number) => {
@@ -2168,7 +2181,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h28(g.context, v0, v1);
+      const v = h29(g.context, v0, v1);
       store13(g, r, v);
       g.leave();
     }],
@@ -2176,7 +2189,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
-      h29(g.context, v0, v1);
+      h30(g.context, v0, v1);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#share-pages', (g) => (a0_0: number, a1_0: number, a1_1: number, r: number) => {
@@ -2184,7 +2197,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h30(g.context, v0, v1);
+      const v = h31(g.context, v0, v1);
       store14(g, r, v);
       g.leave();
     }],
@@ -2197,7 +2210,7 @@ export function lower(host: HostFunctions): Lowering {
       const v4 = (a4_0 >>> 0);
       const v5 = (a5_0 >>> 0);
       const v6 = a6_0;
-      h31(g.context, v0, v1, v2, v3, v4, v5, v6);
+      h32(g.context, v0, v1, v2, v3, v4, v5, v6);
     }],
     ['pie:inferlet/allocate@0.1#copy-tokens', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number) => {
       g.enter();
@@ -2206,7 +2219,7 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      h32(g.context, v0, v1, v2, v3, v4);
+      h33(g.context, v0, v1, v2, v3, v4);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#copy-embeds', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
@@ -2214,7 +2227,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
-      h33(g.context, v0, v1, v2);
+      h34(g.context, v0, v1, v2);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#export-pages', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
@@ -2223,7 +2236,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.string(a2_0, a2_1);
       const v3 = (a3_0 !== 0);
-      const v = g.addFuture(h34(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h35(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
@@ -2231,7 +2244,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h35(g.context, v0, v1), F[2]);
+      const v = g.addFuture(h36(g.context, v0, v1), F[2]);
       g.leave();
       return v;
     }],
@@ -2239,7 +2252,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h36(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h37(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2247,20 +2260,20 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h37(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h38(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/allocate@0.1#list-exports', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h38(g.context, v0), F[3]);
+      return g.addFuture(h39(g.context, v0), F[3]);
     }],
     ['pie:inferlet/allocate@0.1#export-residency', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h39(g.context, v0, v1), F[4]);
+      const v = g.addFuture(h40(g.context, v0, v1), F[4]);
       g.leave();
       return v;
     }],
@@ -2269,7 +2282,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h40(g.context, v0, v1, v2), F[4]);
+      const v = g.addFuture(h41(g.context, v0, v1, v2), F[4]);
       g.leave();
       return v;
     }],
@@ -2277,7 +2290,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h41(g.context, v0, v1), F[4]);
+      const v = g.addFuture(h42(g.context, v0, v1), F[4]);
       g.leave();
       return v;
     }],
@@ -2286,7 +2299,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h42(g.context, v0, v1, v2), F[4]);
+      const v = g.addFuture(h43(g.context, v0, v1, v2), F[4]);
       g.leave();
       return v;
     }],
@@ -2294,7 +2307,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h43(g.context, v0, v1), F[4]);
+      const v = g.addFuture(h44(g.context, v0, v1), F[4]);
       g.leave();
       return v;
     }],
@@ -2303,7 +2316,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
       const v2 = lift15(g, a2_0);
-      const v = g.addFuture(h44(g.context, v0, v1, v2), F[4]);
+      const v = g.addFuture(h45(g.context, v0, v1, v2), F[4]);
       g.leave();
       return v;
     }],
@@ -2315,7 +2328,7 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = lift16(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      h45(g.context, v0, v1, v2, v3, v4, v5);
+      h46(g.context, v0, v1, v2, v3, v4, v5);
       g.leave();
     }],
     ['pie:inferlet/forward@0.1#mask-page', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2323,7 +2336,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h46(g.context, v0, v1, v2);
+      h47(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/input-text@0.1#embed-text', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
       g.enter();
@@ -2331,7 +2344,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      h47(g.context, v0, v1, v2, v3);
+      h48(g.context, v0, v1, v2, v3);
       g.leave();
     }],
     ['pie:inferlet/output-text@0.1#next-distribution', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2339,14 +2352,14 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      return g.addFuture(h48(g.context, v0, v1, v2), F[5]);
+      return g.addFuture(h49(g.context, v0, v1, v2), F[5]);
     }],
     ['pie:inferlet/output-text@0.1#log-probabilities', (g) => (a0_0: number, a1_0: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = g.listU32(a2_0, a2_1);
-      const v = g.addFuture(h49(g.context, v0, v1, v2), F[6]);
+      const v = g.addFuture(h50(g.context, v0, v1, v2), F[6]);
       g.leave();
       return v;
     }],
@@ -2354,19 +2367,19 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h50(g.context, v0, v1), F[7]);
+      return g.addFuture(h51(g.context, v0, v1), F[7]);
     }],
     ['pie:inferlet/output-text@0.1#read-embed', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h51(g.context, v0, v1), F[6]);
+      return g.addFuture(h52(g.context, v0, v1), F[6]);
     }],
     ['pie:inferlet/fused@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 84, 4);
       const t = load18(g, p);
-      const v = g.addFuture(h52(g.context, t[0], t[1]), F[8]);
+      const v = g.addFuture(h53(g.context, t[0], t[1]), F[8]);
       g.leave();
       return v;
     }],
@@ -2374,31 +2387,31 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = lift24(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11);
-      const v = g.addResource(1, h53(g.context, v0, v1));
+      const v = g.addResource(1, h54(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/fused@0.1#[method]run.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      return g.addFuture(h54(g.context, v0), F[9]);
+      return g.addFuture(h55(g.context, v0), F[9]);
     }],
     ['pie:inferlet/fused@0.1#[method]run.pipe', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a1_3: number, a1_4: number, a1_5: number, a1_6: number, a1_7: number, a1_8: number, a1_9: number, a1_10: number, a1_11: number, a1_12: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
       const v1 = lift26(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11, a1_12);
-      const v = g.addFuture(h55(g.context, v0, v1), F[10]);
+      const v = g.addFuture(h56(g.context, v0, v1), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/fused@0.1#[method]run.stop', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      h56(g.context, v0);
+      h57(g.context, v0);
     }],
     ['pie:inferlet/fused@0.1#[resource-drop]run', (g) => (h: number) => {
       g.enter();
-      h57(g.context, g.takeResource(h, 1) as Run);
+      h58(g.context, g.takeResource(h, 1) as Run);
     }],
     ['pie:inferlet/tokenize@0.1#tokenize', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
       g.enter();
@@ -2406,7 +2419,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h58(g.context, v0, v1, v2);
+      const v = h59(g.context, v0, v1, v2);
       store30(g, r, v);
       g.leave();
     }],
@@ -2416,7 +2429,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h59(g.context, v0, v1, v2);
+      const v = h60(g.context, v0, v1, v2);
       store31(g, r, v);
       g.leave();
     }],
@@ -2424,7 +2437,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 36, 4);
-      const v = h60(g.context, v0);
+      const v = h61(g.context, v0);
       store32(g, r, v);
       g.leave();
     }],
@@ -2432,7 +2445,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h61(g.context, v0);
+      const v = h62(g.context, v0);
       store37(g, r, v);
       g.leave();
     }],
@@ -2442,7 +2455,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = list39(g, a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h62(g.context, v0, v1, v2);
+      const v = h63(g.context, v0, v1, v2);
       store41(g, r, v);
       g.leave();
     }],
@@ -2451,14 +2464,14 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h63(g.context, v0, v1);
+      const v = h64(g.context, v0, v1);
       store42(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[constructor]detokenizer', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(2, h64(g.context, v0));
+      const v = g.addResource(2, h65(g.context, v0));
       g.leave();
       return v;
     }],
@@ -2467,7 +2480,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       const v1 = g.listU32(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h65(g.context, v0, v1);
+      const v = h66(g.context, v0, v1);
       store43(g, r, v);
       g.leave();
     }],
@@ -2475,19 +2488,19 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       r = g.range(r, 8, 4);
-      const v = h66(g.context, v0);
+      const v = h67(g.context, v0);
       g.putString(r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[resource-drop]detokenizer', (g) => (h: number) => {
       g.enter();
-      h67(g.context, g.takeResource(h, 2) as Detokenizer);
+      h68(g.context, g.takeResource(h, 2) as Detokenizer);
     }],
     ['pie:inferlet/grammar@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 88, 4);
       const t = load44(g, p);
-      const v = g.addFuture(h68(g.context, t[0], t[1], t[2]), F[8]);
+      const v = g.addFuture(h69(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
@@ -2495,7 +2508,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       p = g.range(p, 100, 4);
       const t = load45(g, p);
-      const v = g.addFuture(h69(g.context, t[0], t[1], t[2], t[3]), F[8]);
+      const v = g.addFuture(h70(g.context, t[0], t[1], t[2], t[3]), F[8]);
       g.leave();
       return v;
     }],
@@ -2504,7 +2517,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (g.resource(a1_0, 3) as Matcher);
       const v2 = lift24(g, a2_0, a2_1, a2_2, a2_3, a2_4, a2_5, a2_6, a2_7, a2_8, a2_9, a2_10, a2_11);
-      const v = g.addResource(1, h70(g.context, v0, v1, v2));
+      const v = g.addResource(1, h71(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2512,62 +2525,62 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift47(g, a1_0, a1_1, a1_2);
-      const v = g.addResource(4, h71(g.context, v0, v1));
+      const v = g.addResource(4, h72(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addFuture(h72(g.context, v0), F[0]);
+      return g.addFuture(h73(g.context, v0), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[constructor]matcher', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addResource(3, h73(g.context, v0));
+      return g.addResource(3, h74(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.accept', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = g.listU32(a1_0, a1_1);
-      const v = g.addFuture(h74(g.context, v0, v1), F[11]);
+      const v = g.addFuture(h75(g.context, v0, v1), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.mask', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h75(g.context, v0), F[12]);
+      return g.addFuture(h76(g.context, v0), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.status', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h76(g.context, v0), F[13]);
+      return g.addFuture(h77(g.context, v0), F[13]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.jump', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h77(g.context, v0, v1), F[12]);
+      return g.addFuture(h78(g.context, v0, v1), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addResource(3, h78(g.context, v0));
+      return g.addResource(3, h79(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h79(g.context, v0, v1), F[0]);
+      return g.addFuture(h80(g.context, v0, v1), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]compiled', (g) => (h: number) => {
       g.enter();
-      h80(g.context, g.takeResource(h, 4) as Compiled);
+      h81(g.context, g.takeResource(h, 4) as Compiled);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]matcher', (g) => (h: number) => {
       g.enter();
-      h81(g.context, g.takeResource(h, 3) as Matcher);
+      h82(g.context, g.takeResource(h, 3) as Matcher);
     }],
     ['pie:inferlet/introspect@0.1#forward-scores', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number, a5_0: number, a5_1: number, a5_2: number, a5_3: number, a5_4: number) => {
       g.enter();
@@ -2577,7 +2590,7 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = lift48(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      const v = g.addFuture(h82(g.context, v0, v1, v2, v3, v4, v5), F[6]);
+      const v = g.addFuture(h83(g.context, v0, v1, v2, v3, v4, v5), F[6]);
       g.leave();
       return v;
     }],
@@ -2585,7 +2598,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h83(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h84(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2593,7 +2606,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h84(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h85(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2601,7 +2614,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h85(g.context, v0, v1), F[14]);
+      const v = g.addFuture(h86(g.context, v0, v1), F[14]);
       g.leave();
       return v;
     }],
@@ -2610,30 +2623,30 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = lift49(g, a1_0, a1_1, a1_2);
       const v2 = lift50(g, a2_0);
-      const v = g.addResource(5, h86(g.context, v0, v1, v2));
+      const v = g.addResource(5, h87(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addFuture(h87(g.context, v0), F[0]);
+      return g.addFuture(h88(g.context, v0), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.tokens', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h88(g.context, v0);
+      return h89(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.next-position', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h89(g.context, v0);
+      return h90(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pages', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       r = g.range(r, 8, 4);
-      const v = h90(g.context, v0);
+      const v = h91(g.context, v0);
       g.putU32(r, v);
       g.leave();
     }],
@@ -2642,7 +2655,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h91(g.context, v0, v1);
+      const v = h92(g.context, v0, v1);
       store51(g, r, v);
       g.leave();
     }],
@@ -2651,7 +2664,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h92(g.context, v0, v1, v2);
+      h93(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pred', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
       g.enter();
@@ -2659,21 +2672,21 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = (a3_0 >>> 0);
-      const v = g.addFuture(h93(g.context, v0, v1, v2, v3), F[15]);
+      const v = g.addFuture(h94(g.context, v0, v1, v2, v3), F[15]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addResource(5, h94(g.context, v0));
+      return g.addResource(5, h95(g.context, v0));
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.extract', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = lift52(g, a2_0, a2_1);
-      const v = g.addResource(5, h95(g.context, v0, v1, v2));
+      const v = g.addResource(5, h96(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2682,7 +2695,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (g.resource(a1_0, 5) as File);
       const v2 = (a2_0 !== 0);
-      return g.addFuture(h96(g.context, v0, v1, v2), F[0]);
+      return g.addFuture(h97(g.context, v0, v1, v2), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.save', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a3_0: number) => {
       g.enter();
@@ -2690,24 +2703,24 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       const v3 = lift53(g, a3_0);
-      const v = g.addFuture(h97(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h98(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.unlock', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      h98(g.context, v0);
+      h99(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[resource-drop]file', (g) => (h: number) => {
       g.enter();
-      h99(g.context, g.takeResource(h, 5) as File);
+      h100(g.context, g.takeResource(h, 5) as File);
     }],
     ['pie:inferlet/input-image@0.1#image-dimensions', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.listU8(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h100(g.context, v0);
+      const v = h101(g.context, v0);
       store54(g, r, v);
       g.leave();
     }],
@@ -2716,7 +2729,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = lift56(g, a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h101(g.context, v0, v1);
+      const v = h102(g.context, v0, v1);
       store57(g, r, v);
       g.leave();
     }],
@@ -2726,20 +2739,20 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      const v = g.addFuture(h102(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h103(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/adapter@0.1#list-adapters', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h103(g.context, v0), F[16]);
+      return g.addFuture(h104(g.context, v0), F[16]);
     }],
     ['pie:inferlet/adapter@0.1#load-adapter', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h104(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h105(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2752,21 +2765,21 @@ export function lower(host: HostFunctions): Lowering {
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
       const v6 = lift58(g, a6_0, a6_1, a6_2, a6_3, a6_4);
-      h105(g.context, v0, v1, v2, v3, v4, v5, v6);
+      h106(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
       const t = load59(g, p);
-      const v = g.addFuture(h106(g.context, t[0], t[1], t[2]), F[8]);
+      const v = g.addFuture(h107(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/embedding@0.1#encoders', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h107(g.context);
+      const v = h108(g.context);
       store60(g, r, v);
       g.leave();
     }],
@@ -2774,7 +2787,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = list64(g, a1_0, a1_1);
-      const v = g.addFuture(h108(g.context, v0, v1), F[17]);
+      const v = g.addFuture(h109(g.context, v0, v1), F[17]);
       g.leave();
       return v;
     }],
@@ -2783,7 +2796,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = list65(g, a2_0, a2_1);
-      const v = g.addFuture(h109(g.context, v0, v1, v2), F[18]);
+      const v = g.addFuture(h110(g.context, v0, v1, v2), F[18]);
       g.leave();
       return v;
     }],
@@ -2792,7 +2805,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = (a1_0 >>> 0);
       const v2 = lift66(g, a2_0);
-      const v = g.addFuture(h110(g.context, v0, v1, v2), F[19]);
+      const v = g.addFuture(h111(g.context, v0, v1, v2), F[19]);
       g.leave();
       return v;
     }],
@@ -2801,7 +2814,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = list67(g, a1_0, a1_1);
       const v2 = g.listF32(a2_0, a2_1);
-      const v = g.addFuture(h111(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h112(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
@@ -2809,7 +2822,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = list73(g, a1_0, a1_1);
-      const v = g.addFuture(h112(g.context, v0, v1), F[20]);
+      const v = g.addFuture(h113(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
@@ -2820,32 +2833,32 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = lift75(g, a2_0, a2_1, a2_2);
       const v3 = list76(g, a3_0, a3_1);
       const v4 = (a4_0 >>> 0);
-      const v = g.addFuture(h113(g.context, v0, v1, v2, v3, v4), F[21]);
+      const v = g.addFuture(h114(g.context, v0, v1, v2, v3, v4), F[21]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#stats', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h114(g.context, v0), F[19]);
+      const v = g.addFuture(h115(g.context, v0), F[19]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#list-indexes', (g) => () => {
       g.enter();
-      return g.addFuture(h115(g.context), F[22]);
+      return g.addFuture(h116(g.context), F[22]);
     }],
     ['pie:inferlet/index@0.1#drop-index', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h116(g.context, v0), F[11]);
+      const v = g.addFuture(h117(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h117(g.context, v0), F[23]);
+      const v = g.addFuture(h118(g.context, v0), F[23]);
       g.leave();
       return v;
     }],
@@ -2854,7 +2867,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = lift80(g, a2_0, a2_1);
-      const v = g.addFuture(h118(g.context, v0, v1, v2), F[24]);
+      const v = g.addFuture(h119(g.context, v0, v1, v2), F[24]);
       g.leave();
       return v;
     }],
@@ -2863,21 +2876,21 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift81(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h119(g.context, v0, v1, v2), F[25]);
+      const v = g.addFuture(h120(g.context, v0, v1, v2), F[25]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h120(g.context, v0), F[11]);
+      const v = g.addFuture(h121(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h121(g.context, v0), F[11]);
+      const v = g.addFuture(h122(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
@@ -2886,7 +2899,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift82(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h122(g.context, v0, v1, v2), F[26]);
+      const v = g.addFuture(h123(g.context, v0, v1, v2), F[26]);
       g.leave();
       return v;
     }],
@@ -2894,7 +2907,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h123(g.context, v0, v1), F[20]);
+      const v = g.addFuture(h124(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
@@ -2902,141 +2915,141 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h124(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h125(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h125(g.context, v0), F[27]);
+      const v = g.addFuture(h126(g.context, v0), F[27]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h126(g.context, v0));
+      const v = g.addResource(6, h127(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h127(g.context, v0), F[0]);
+      return g.addFuture(h128(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h128(g.context, v0), F[27]);
+      return g.addFuture(h129(g.context, v0), F[27]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h129(g.context, v0);
+      h130(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h130(g.context, g.takeResource(h, 6) as Subscription);
+      h131(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
       const v0 = lift83(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h131(g.context, v0));
+      const v = g.addResource(7, h132(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h132(g.context, v0), F[28]);
+      return g.addFuture(h133(g.context, v0), F[28]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h133(g.context, v0), F[29]);
+      return g.addFuture(h134(g.context, v0), F[29]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h134(g.context, g.takeResource(h, 7) as Exchange);
+      h135(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h135(g.context, v0, v1));
+      const v = g.addResource(8, h136(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h136(g.context, v0), F[30]);
+      return g.addFuture(h137(g.context, v0), F[30]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
       const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h137(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h138(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h138(g.context, v0);
+      h139(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h139(g.context, v0), F[1]);
+      return g.addFuture(h140(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h140(g.context, v0), F[31]);
+      return g.addFuture(h141(g.context, v0), F[31]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h141(g.context, v0);
+      h142(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h142(g.context, g.takeResource(h, 8) as Child);
+      h143(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h143(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h144(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h144(g.context, v0), F[32]);
+      const v = g.addFuture(h145(g.context, v0), F[32]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h145(g.context), F[33]);
+      return g.addFuture(h146(g.context), F[33]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h146(g.context, v0);
+      const v = h147(g.context, v0);
       store88(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h147(g.context);
+      const v = h148(g.context);
       store89(g, r, v);
       g.leave();
     }],
@@ -3044,14 +3057,14 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = lift90(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6);
       r = g.range(r, 16, 4);
-      const v = h148(g.context, v0);
+      const v = h149(g.context, v0);
       store91(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/person@0.1#resumed', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 24, 4);
-      const v = h149(g.context);
+      const v = h150(g.context);
       store92(g, r, v);
       g.leave();
     }],

@@ -243,6 +243,14 @@ static inline void pie_runtime_log(pie_runtime_log_level level, pie_string messa
   pie_raw_runtime_log(level, (int32_t)message.data, (int32_t)message.length);
 }
 
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "record-span") void pie_raw_runtime_record_span(int32_t, int32_t, int32_t, int32_t, int64_t, int64_t, int32_t);
+/* Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.
+ * `began` and `ended` are times of `now`, and are moved into the time of this run. Of more than 64 spans the platform keeps the longest and
+ * the failed ones, and counts the others. It shortens names to 80 characters and kinds to 32. */
+static inline void pie_runtime_record_span(pie_string name, pie_string kind, uint64_t began, uint64_t ended, bool failed) {
+  pie_raw_runtime_record_span((int32_t)name.data, (int32_t)name.length, (int32_t)kind.data, (int32_t)kind.length, began, ended, failed);
+}
+
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "is-cancelled") int32_t pie_raw_runtime_is_cancelled(void);
 /* True when the client, the parent or the platform has asked this inferlet to stop. */
 static inline bool pie_runtime_is_cancelled(void) {

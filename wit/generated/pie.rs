@@ -620,6 +620,25 @@ pub mod runtime {
         unsafe { call(arguments.i32(0), arguments.i32(1), arguments.i32(2)) }
     }
 
+    /// Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.
+    /// `began` and `ended` are times of `now`, and are moved into the time of this run. Of more than 64 spans the platform keeps the longest and
+    /// the failed ones, and counts the others. It shortens names to 80 characters and kinds to 32.
+    #[inline]
+    pub fn record_span(name: &str, kind: &str, began: u64, ended: u64, failed: bool) {
+        #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
+        extern "C" {
+            #[link_name = "record-span"]
+            fn call(a0: i32, a1: i32, a2: i32, a3: i32, a4: i64, a5: i64, a6: i32);
+        }
+        let mut arguments = abi::Arguments::new();
+        abi::Lower::flat(&name, &mut arguments);
+        abi::Lower::flat(&kind, &mut arguments);
+        abi::Lower::flat(&began, &mut arguments);
+        abi::Lower::flat(&ended, &mut arguments);
+        abi::Lower::flat(&failed, &mut arguments);
+        unsafe { call(arguments.i32(0), arguments.i32(1), arguments.i32(2), arguments.i32(3), arguments.i64(4), arguments.i64(5), arguments.i32(6)) }
+    }
+
     /// True when the client, the parent or the platform has asked this inferlet to stop.
     #[must_use]
     #[inline]

@@ -295,6 +295,14 @@ export const reference: ContractReference = {
      "c": "pie_runtime_log"
     },
     {
+     "name": "record-span",
+     "signature": "record-span: func(name: string, kind: string, began: u64, ended: u64, failed: bool)",
+     "docs": "Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.\n`began` and `ended` are times of `now`, and are moved into the time of this run. Of more than 64 spans the platform keeps the longest and\nthe failed ones, and counts the others. It shortens names to 80 characters and kinds to 32.",
+     "cost": "Issued without waiting; errors show at what depends on it.",
+     "errors": [],
+     "c": "pie_runtime_record_span"
+    },
+    {
      "name": "is-cancelled",
      "signature": "is-cancelled: func() -> bool",
      "docs": "True when the client, the parent or the platform has asked this inferlet to stop.",

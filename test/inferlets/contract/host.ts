@@ -37,6 +37,9 @@ export const runtimeCases = (input: string): Cases => ({
     fails: { 'invalid-argument': () => runtime.debugQuery('the weather') },
   },
   'runtime.log': { ok: () => runtime.log('info', 'a line of the contract test') },
+  'runtime.record-span': {
+    ok: () => runtime.recordSpan('a span of the contract test', 'test', runtime.now(), runtime.now(), false),
+  },
   'runtime.is-cancelled': { ok: () => runtime.isCancelled() === false },
   'runtime.time-left': { ok: () => runtime.timeLeft() > 0 && runtime.timeLeft() <= 3_600_000 },
   'runtime.now': { ok: () => runtime.now() > Date.UTC(2025, 0) },

@@ -1,0 +1,86 @@
+import { type Redact, redactNothing } from './environment/redact.ts';
+
+/** A part of an inferlet's work, in the event `metric` of its attempt. */
+export interface Span {
+  readonly name: string;
+  readonly kind: string;
+  /** Milliseconds after the start of the inferlet. */
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly failed?: true;
+}
+
+/** The spans that were kept, in the order of their beginnings, and the number of the others. */
+export interface SpanReport {
+  readonly spans?: readonly Span[];
+  readonly moreSpans?: number;
+}
+
+const MAX_SPANS = 64;
+const MAX_NAME_CHARACTERS = 80;
+const MAX_KIND_CHARACTERS = 32;
+
+/** The spans that an inferlet has recorded. Keeps the failed and the longest ones: a node that fails or takes time is worth a bar. */
+export class Spans {
+  readonly #now: () => number;
+  readonly #startedAt: number;
+  readonly #kept: Span[] = [];
+  #more = 0;
+
+  /** @param now the clock of the inferlet's `runtime.now` */
+  constructor(now: () => number = Date.now) {
+    this.#now = now;
+    this.#startedAt = now();
+  }
+
+  /** Records a span. Its times are on the clock, and are moved into the time from the start until now. */
+  add(name: string, kind: string, began: number, ended: number, failed: boolean): void {
+    const sinceMs = Math.max(0, this.#now() - this.#startedAt);
+    const within = (at: number, fromMs: number) => Math.min(sinceMs, Math.max(fromMs, at - this.#startedAt));
+    const fromMs = within(began, 0);
+    const toMs = within(ended, fromMs);
+    const span: Span = { name: start(name), kind: start(kind), fromMs, toMs, ...(failed && { failed }) };
+    if (this.#kept.length < MAX_SPANS) {
+      this.#kept.push(span);
+      return;
+    }
+    this.#more++;
+    let least = 0;
+    for (let i = 1; i < MAX_SPANS; i++) if (worth(this.#kept[i]) < worth(this.#kept[least])) least = i;
+    if (worth(span) > worth(this.#kept[least])) this.#kept[least] = span;
+  }
+
+  /** @param redact removes secrets from names and kinds */
+  report(redact: Redact = redactNothing): SpanReport {
+    const shown = (text: string, characters: number) => {
+      const cut = text.length > characters;
+      return shortened(redact(cut ? text.slice(0, characters) : text, cut), cut, characters);
+    };
+    const spans = this.#kept
+      .toSorted((a, b) => a.fromMs - b.fromMs || b.toMs - a.toMs)
+      .map((span) => ({
+        ...span,
+        name: shown(span.name, MAX_NAME_CHARACTERS),
+        kind: shown(span.kind, MAX_KIND_CHARACTERS),
+      }));
+    return { ...(spans.length > 0 && { spans }), ...(this.#more > 0 && { moreSpans: this.#more }) };
+  }
+}
+
+/** The arguments of `record-span` with texts as long as a report can need them. */
+export const cutSpan = (args: readonly unknown[]): readonly unknown[] =>
+  args.map((value) => (typeof value === 'string' ? start(value) : value));
+
+const worth = (span: Span | undefined): number =>
+  span ? span.toMs - span.fromMs + (span.failed ? Number.MAX_SAFE_INTEGER : 0) : 0;
+
+/** One character more than is shown, so that a cut can be seen. A copy, which does not keep the whole text in memory. */
+const start = (text: string): string =>
+  text.length > MAX_NAME_CHARACTERS ? Buffer.from(text.slice(0, MAX_NAME_CHARACTERS + 1)).toString() : text;
+
+/** A text of a stranger for one line: without control characters and marks that turn the direction of what follows. */
+function shortened(text: string, cut: boolean, characters: number): string {
+  const clean = text.replace(/\p{Cc}|\p{Bidi_Control}|[\u2028\u2029]/gu, '\ufffd');
+  if (!cut && clean.length <= characters) return clean;
+  return `${clean.slice(0, characters - 1).replace(/[\ud800-\udbff]$/, '')}…`;
+}
