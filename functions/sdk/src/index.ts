@@ -54,7 +54,17 @@ export type {
 } from './generation-options.ts';
 export { fillImage } from './image.ts';
 export type { ReceiveOptions } from './inbox.ts';
-export { defineInferlet, type Invocation, invocation, isCancelled, log, sleep, timeLeftMs } from './inferlet.ts';
+export {
+  defineInferlet,
+  type Invocation,
+  invocation,
+  isCancelled,
+  log,
+  recordSpan,
+  type SpanOptions,
+  sleep,
+  timeLeftMs,
+} from './inferlet.ts';
 export { entropy, logProbabilities, scores, state } from './inspect.ts';
 export { broadcast, type Envelope, pull, push, Subscription, subscribe } from './messaging.ts';
 export {

@@ -21,6 +21,8 @@ export class TextEngine implements Engine {
   readonly ran: string[] = [];
   /** Pauses before nodes ran again, in milliseconds; none takes any time. */
   readonly pauses: number[] = [];
+  /** Ids of the nodes that were reported as ended; those that failed end with "!". */
+  readonly reported: string[] = [];
   readonly #random: (below: number) => number;
 
   constructor(seed = 1) {
@@ -93,6 +95,10 @@ export class TextEngine implements Engine {
   async pause(milliseconds: number, _signal?: NodeRun['signal']): Promise<void> {
     this.pauses.push(milliseconds);
     await this.#wait();
+  }
+
+  report({ id }: Node, _began: number, failed: boolean): void {
+    this.reported.push(failed ? `${id}!` : id);
   }
 
   release(context: object): void {

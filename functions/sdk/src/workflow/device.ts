@@ -3,6 +3,7 @@ import { Context, halt, sequenceOf } from '../context.ts';
 import { embed, rerank } from '../encoders.ts';
 import { InferletError } from '../errors.ts';
 import { fillImage } from '../image.ts';
+import { recordSpan } from '../inferlet.ts';
 import { models } from '../models.ts';
 import { Queue, runtime, settle } from '../raw.ts';
 import { SavedContext } from '../saved.ts';
@@ -55,6 +56,10 @@ export const deviceEngine: Engine = {
   },
   fork: (context, signal) => ownedUntil((context as Context).fork(), signal, context as Context),
   release: (context) => (context as Context).release(),
+  report({ id, operation: { kind } }, began, failed) {
+    // An argument is there already.
+    if (kind !== 'argument') recordSpan(id, { began, kind, failed });
+  },
   pause: (milliseconds, signal) => settle(runtime.sleep(milliseconds), signal),
 };
 

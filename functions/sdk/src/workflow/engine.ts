@@ -23,6 +23,8 @@ export interface Engine {
   /** A context of the same text. After an abort of the signal it fails, and keeps none. */
   fork(context: object, signal: AbortSignalLike): Promise<object>;
   release(context: object): void;
+  /** Called once for each node that ran from `began`, a time of `Date.now`, until now. One that was cut off has failed, too. */
+  report(node: Node, began: number, failed: boolean): void;
   /** Waits for a time, in milliseconds. Throws the signal's error as soon as it is aborted. */
   pause(milliseconds: number, signal: AbortSignalLike): Promise<void>;
 }

@@ -281,6 +281,41 @@ describe('execute', () => {
     }
   });
 
+  it('reports each node that ran to the engine, once, also those of loops and those that a failure cut off', async () => {
+    for (const fails of [false, true]) {
+      const engine = new TextEngine();
+      const g = new Builder('reported');
+      const skipped = g.condition(
+        g.call('test', {}, 'flag', () => false),
+        () => g.call('skipped', {}, 'text', () => ''),
+        () => g.call('taken', {}, 'text', () => ''),
+      );
+      const begun = Promise.withResolvers<void>();
+      const endless = g.call('endless', {}, 'text', () => {
+        begun.resolve();
+        return fails ? new Promise<string>(() => undefined) : 'ended';
+      });
+      const start = g.call('start', {}, 'number', () => 0);
+      const { round } = g.loop({ round: start }, 2, (inner, state) => {
+        const next = inner.call('add', { ...state, skipped }, 'number', async (given) => {
+          await begun.promise;
+          if (fails && given.round === 1) throw new InferletError('internal', 'second round');
+          return given.round + 1;
+        });
+        return { round: next, done: inner.call('done', { next }, 'flag', () => false) };
+      });
+      const running = run(g.graph({ round: { from: round }, endless: { from: endless } }), { engine });
+      if (fails) await assert.rejects(running, /second round/);
+      else await running;
+      const names = engine.reported.map((id) => id.slice(id.lastIndexOf('/') + 1));
+      const given = ['round', 'condition.value', 'round', 'condition.value'];
+      const rounds = fails
+        ? ['add', 'done', 'add!', 'loop!', 'endless!']
+        : ['add', 'done', 'add', 'done', 'loop', 'endless'];
+      assert.deepEqual(names.sort(), ['test', 'taken', 'condition', 'start', ...given, ...rounds].sort());
+    }
+  });
+
   it('repeats a loop until it is done, and no more often than allowed', async () => {
     for (const [most, expected] of [
       [10, 'xoooo'],

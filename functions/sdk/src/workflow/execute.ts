@@ -65,11 +65,12 @@ class Execution {
   readonly #depths: ReadonlyMap<string, number>;
   readonly #ready: Node[] = [];
   readonly #begun = new Set<Node>();
+  /** Nodes that run, with the times at which they began. */
+  readonly #runs = new Map<Node, number>();
   readonly #skipping: Node[] = [];
   readonly #published = new Set<string>();
   #finish: () => void = () => undefined;
   #fail: (error: unknown) => void = () => undefined;
-  #running = 0;
   #left: number;
   #over = false;
 
@@ -114,9 +115,10 @@ class Execution {
     return results;
   }
 
-  /** Gives back the memory of all contexts in the store. Later ones are given back as they come. */
+  /** Reports the nodes that still run, and gives back the memory of all contexts in the store. Later ones are given back as they come. */
   release(): void {
     this.#over = true;
+    for (const node of this.#runs.keys()) this.#report(node, true);
     for (const node of this.#graph.nodes) {
       for (const [port, type] of Object.entries(node.outputs)) {
         const context = this.#values.get(keyOf({ node: node.id, port }));
@@ -139,21 +141,30 @@ class Execution {
   }
 
   #pump(): void {
-    while (!this.#over && this.#running < this.#concurrency) {
+    while (!this.#over && this.#runs.size < this.#concurrency) {
       const node = this.#ready.shift();
       if (!node) return;
       if (this.#begun.has(node)) continue;
       this.#begun.add(node);
-      this.#running++;
+      this.#runs.set(node, Date.now());
       this.#options.onNode?.({ node, what: 'started' });
       this.#run(node)
         .then(() => this.#ended(node, 'ended'))
         .catch((error: unknown) => {
           this.#over = true;
+          this.#report(node, true);
           this.#fail(error);
           this.#options.onNode?.({ node, what: 'failed' });
         });
     }
+  }
+
+  /** Takes a node from those that run, and tells the engine, once. */
+  #report(node: Node, failed: boolean): void {
+    const began = this.#runs.get(node);
+    if (began === undefined) return;
+    this.#runs.delete(node);
+    this.#options.engine.report(node, began, failed);
   }
 
   async #run(node: Node): Promise<void> {
@@ -269,7 +280,7 @@ class Execution {
   }
 
   #ended(node: Node, what: 'ended' | 'skipped'): void {
-    if (what === 'ended') this.#running--;
+    if (what === 'ended') this.#report(node, false);
     this.#options.onNode?.({ node, what });
     const members = (this.#members.get(node.module) ?? 1) - 1;
     this.#members.set(node.module, members);

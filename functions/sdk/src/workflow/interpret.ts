@@ -49,6 +49,17 @@ export class Interpreter {
   async #run(node: Node): Promise<void> {
     throwIfAborted(this.#signal);
     if (node.when.some(({ test, is }) => this.#values.get(keyOf(test)) !== is)) return;
+    const began = Date.now();
+    let failed = true;
+    try {
+      await this.#operate(node);
+      failed = false;
+    } finally {
+      this.#engine.report(node, began, failed);
+    }
+  }
+
+  async #operate(node: Node): Promise<void> {
     const { inputs } = inputsOf(node, (ref) => this.#values.get(keyOf(ref)));
     const values: Record<string, unknown> = {};
     for (const [name, input] of Object.entries(inputs)) values[name] = this.#read(input);

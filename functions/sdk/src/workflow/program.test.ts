@@ -75,6 +75,28 @@ describe('program', () => {
     }
   });
 
+  it('reports its nodes to the engine when it is interpreted, too', async () => {
+    const reported = async (body: ProgramBody<string>) => {
+      const engine = new TextEngine();
+      await on(body, [], engine)
+        .run('A cat', { interpret: true })
+        .catch(() => undefined);
+      return engine;
+    };
+    const ended = await reported(turns);
+    assert.ok(ended.ran.length > 0);
+    for (const id of ended.ran) assert.ok(ended.reported.includes(id), id);
+    const failing = await reported((session) => {
+      const text = gen({ maxTokens: 2 });
+      session.state().add`Once${text}`;
+      return { made: session.call('fails', [text], 'text', () => Promise.reject(new Error('on purpose'))) };
+    });
+    assert.deepEqual(
+      failing.reported.filter((id) => id.endsWith('!')),
+      ['program/fails!'],
+    );
+  });
+
   it('asks the engine no more often traced than interpreted', async () => {
     const judged: ProgramBody<{ essay: string; dimensions: readonly string[] }> = (session) => {
       const text = session.state().add`Judge this essay. ${session.argument('essay')}\n`;

@@ -1,0 +1,43 @@
+/** A workflow whose nodes the waterfall shows, and spans of its own; for the end-to-end test of the waterfall. */
+import { defineInferlet, recordSpan } from '@pie/inferlet';
+import { program, workflow } from '@pie/inferlet/workflow';
+
+interface Input {
+  /** `spans` records without a workflow. */
+  readonly what: 'workflow' | 'fail' | 'program' | 'spans';
+}
+
+/** A name with markup; builders take any. */
+const MARKED = '<b>"tool"&';
+
+const app = workflow('story', (g, { what }: Input) => {
+  const told = g.generate('Once upon a time', { maxTokens: 4 });
+  const tool = g.call(MARKED, { told }, 'text', async ({ told: text }) => {
+    if (what === 'fail') throw new Error('on purpose');
+    return text;
+  });
+  const round = g.call('zero', {}, 'number', () => 0);
+  const ended = g.loop({ round }, 2, (inner, state) => {
+    const next = inner.call('next', state, 'number', (given) => given.round + 1);
+    return { round: next, done: inner.call('done', { next }, 'flag', () => false) };
+  });
+  return { tool, round: ended.round };
+});
+
+/** It reads a value, and is interpreted. */
+const read = program<Input>('read', async (session) => {
+  const state = session.state().add`Once upon`;
+  const seen = session.call('seen', [], 'text', () => 'a time');
+  state.add`${await session.read(seen)}`;
+  return { seen };
+});
+
+export const run = defineInferlet(async (input: Input) => {
+  if (input.what === 'program') return read.run(input);
+  if (input.what !== 'spans') return app.run(input);
+  const began = Date.now();
+  for (const time of [Number.NaN, -1, Number.POSITIVE_INFINITY, 1.5, began])
+    recordSpan(`at ${time}`, { began: time, ended: time });
+  for (let i = 0; i < 100; i++) recordSpan(`${MARKED}${i}`, { began, kind: 'own', failed: i === 0 });
+  return null;
+});
