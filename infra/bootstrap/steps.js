@@ -71,7 +71,7 @@ const SHARED = [...tests(1), '--test-isolation=none'];
 const HURRIED = 'flood|pressure|releases';
 /** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
 export const PLAIN =
-  'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|worker';
+  'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|waterfall|worker';
 /** Files of `test/e2e` that wait for processes and machines most of the time. */
 const WAITING = 'chaos|joined-machines|lifecycle';
 /** Folders of `test` with tests of whole platforms. */

@@ -61,7 +61,10 @@ function said(event: InvocationEvent['event'], data: Members, raw: string): stri
   if (event === 'start' || event === 'metric')
     return Object.entries(data)
       .filter(([name]) => name !== 'invocation' && name !== 'function' && name !== 'version')
-      .map(([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`)
+      .map(
+        ([name, value]) =>
+          `${name} ${typeof value === 'string' ? value : JSON.stringify(Array.isArray(value) ? value.length : value)}`,
+      )
       .join('  ');
   return raw;
 }

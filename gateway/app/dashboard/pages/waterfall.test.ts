@@ -49,13 +49,48 @@ test('the waits for a person are no part of the queue, and sums are those of all
   );
 });
 
+test('the parts that a program recorded lie in its step, as strangers named them, and the failed ones say so', async () => {
+  const spans = [
+    { name: 'search', kind: 'searching', fromMs: 0, toMs: 20 },
+    { name: '<b>"answer"</b>', kind: 'decoding', fromMs: 20, toMs: 1000, failed: true },
+    { name: ' ', kind: '', fromMs: 20, toMs: 21 },
+  ];
+  const steps = stepsOf(state(), [event(1, 'start', {}), event(2, 'metric', { compileMs: 5, spans, moreSpans: 1012 })]);
+  assert.deepEqual(
+    steps.map(({ name, fromMs, toMs, note, part }) => [name, fromMs, toMs, note, part]),
+    [
+      ['Queue', 0, 10, '', undefined],
+      ['Instance', 10, 15, 'warm, compile 5 ms', undefined],
+      ['Program', 15, 100, '0 calls', undefined],
+      ['search', 15, 35, 'searching', 'ended'],
+      ['<b>"answer"</b>', 35, 100, 'decoding, failed', 'failed'],
+      ['unnamed', 35, 36, '', 'ended'],
+      ['and 1,012 more', 15, 100, '', 'not shown'],
+    ],
+  );
+  const shown = await textOf(waterfall(steps));
+  assert.match(
+    shown,
+    /<li class="part"><span class="step"><span><strong>&lt;b&gt;&quot;answer&quot;&lt;\/b&gt;<\/strong>/,
+  );
+  assert.match(shown, /class="bar bad" role="img" aria-label="[^"]*: 65 ms, from 35 ms on, failed"/);
+  assert.match(shown, /class="bar busy" role="img" aria-label="search: 20 ms, from 15 ms on"/);
+  assert.match(shown, /<li class="part"><small>and 1,012 more<\/small><\/li>/);
+  assert.equal(shown.match(/<svg/g)?.length, 6, 'the row of those that are not shown has no bar');
+  assert.doesNotMatch(shown, /<b>/);
+});
+
 test('whatever the clocks of gateway and runtime say, no bar leaves the axis', async () => {
   const ms = fc.integer({ min: -1000, max: 100_000 });
+  const span = fc
+    .record({ name: fc.string(), kind: fc.string(), fromMs: fc.nat(1e5), lastedMs: fc.nat(1e5) })
+    .map(({ lastedMs, ...begun }) => ({ ...begun, toMs: begun.fromMs + lastedMs }));
   const times = fc.record({
     queuedMs: fc.nat(1e5),
     buildMs: fc.nat(1e5),
     compileMs: fc.nat(1e5),
     instantiateMs: fc.nat(1e5),
+    spans: fc.array(span, { maxLength: 3 }),
   });
   await fc.assert(
     fc.asyncProperty(ms, fc.nat(100_000), times, fc.nat(1e6), async (started, ended, metric, gpuMs) => {

@@ -9,6 +9,8 @@ export interface Step {
   /** Milliseconds after the submission. */
   readonly fromMs: number;
   readonly toMs: number;
+  /** A part of the program's work, which the program recorded. */
+  readonly part?: 'ended' | 'failed' | 'not shown';
   /** True for a sum of times, which is drawn from the beginning of its step although it happened in parts. */
   readonly isSum?: true;
 }
@@ -21,11 +23,23 @@ interface Metric {
   readonly compileMs?: number;
   readonly instantiateMs?: number;
   readonly firstCallMs?: number;
+  readonly spans?: readonly Span[];
+  /** Number of spans that were not kept. */
+  readonly moreSpans?: number;
+}
+
+/** A part of the program's work, such as a node of a workflow. Times are those since the program's start. */
+interface Span {
+  readonly name: string;
+  readonly kind: string;
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly failed?: boolean;
 }
 
 /**
- * The steps of an ended invocation: the wait in the queue, the instance, the program and what it used. Empty while it runs, and for one that
- * never began. The steps of an invocation with several attempts are those of the last, after the time of all earlier ones and of the waits for a person.
+ * The steps of an ended invocation: the wait in the queue, the instance, the program with the parts that it recorded, and what it used. Empty
+ * while it runs, and for one that never began. The steps of an invocation with several attempts are those of the last, after the time of all earlier ones and of the waits for a person.
  */
 export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[]): readonly Step[] {
   const { createdAt, startedAt, endedAt } = state;
@@ -66,22 +80,40 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
       fromMs: readyMs,
       toMs: endMs,
     },
+    ...partsOf(metric, readyMs, endMs),
     ...sum('Preempted', preemptedMs, 'other invocations needed the memory', readyMs),
     ...sum('Device', usage('gpuMs'), 'its share of the batches, in all', usedFromMs),
     ...sum('CPU', usage('cpuMs'), 'its own code, in all', usedFromMs),
   ];
 }
 
+/** The spans of the program, moved into its step, and a row for the number of those that were not kept. */
+function partsOf({ spans = [], moreSpans = 0 }: Metric, fromMs: number, endMs: number): readonly Step[] {
+  const within = (ms: number) => Math.min(endMs, fromMs + ms);
+  const parts = spans.map(({ name, kind, failed, ...span }): Step => {
+    const note = [...(kind === '' ? [] : [kind]), ...(failed ? ['failed'] : [])].join(', ');
+    const part = failed ? 'failed' : 'ended';
+    return { name: name.trim() || 'unnamed', note, fromMs: within(span.fromMs), toMs: within(span.toMs), part };
+  });
+  if (moreSpans === 0) return parts;
+  return [...parts, { name: `and ${number(moreSpans)} more`, note: '', fromMs, toMs: endMs, part: 'not shown' }];
+}
+
 /** The steps as bars on one time axis. */
 export function waterfall(steps: readonly Step[]): Html {
   if (steps.length === 0) return NONE;
   const wholeMs = Math.max(...steps.map(({ toMs }) => toMs), 0.001);
-  const rows = steps.map(({ name, note, fromMs, toMs, isSum }) => {
+  const rows = steps.map(({ name, note, fromMs, toMs, part, isSum }) => {
+    if (part === 'not shown') return html`<li class="part"><small>${name}</small></li>`;
     const left = (fromMs / wholeMs) * 100;
     const width = Math.max(0.4, ((toMs - fromMs) / wholeMs) * 100);
     const took = duration(toMs - fromMs);
-    return html`<li><span class="step"><strong>${name}</strong> <span>${took}</span></span>
-<svg class="bar ${isSum ? 'sum' : 'busy'}" role="img" aria-label="${name}: ${took}${isSum ? ' in all' : `, from ${duration(fromMs)} on`}" width="100%" height="8"><rect class="track" width="100%" height="8" rx="2"/><rect class="fill" x="${Math.min(left, 99.6).toFixed(2)}%" width="${Math.min(width, 100).toFixed(2)}%" height="8" rx="2"/></svg>${note === '' ? NONE : html`<small>${note}</small>`}</li>`;
+    const look = isSum ? 'sum' : part === 'failed' ? 'bad' : 'busy';
+    const told = `${took}${isSum ? ' in all' : `, from ${duration(fromMs)} on`}${part === 'failed' ? ', failed' : ''}`;
+    const small = note === '' ? NONE : html`<small>${note}</small>`;
+    const [beside, below] = part === undefined ? [NONE, small] : [small, NONE];
+    return html`<li class="${part === undefined ? 'whole' : 'part'}"><span class="step"><span><strong>${name}</strong> ${beside}</span> <span>${took}</span></span>
+<svg class="bar ${look}" role="img" aria-label="${name}: ${told}" width="100%" height="8"><rect class="track" width="100%" height="8" rx="2"/><rect class="fill" x="${Math.min(left, 99.6).toFixed(2)}%" width="${Math.min(width, 100).toFixed(2)}%" height="8" rx="2"/></svg>${below}</li>`;
   });
   return html`<h2>Where the time went</h2><ol class="waterfall">${rows}</ol>`;
 }

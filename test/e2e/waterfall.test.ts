@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict';
+import { before, describe, test } from 'node:test';
+import { Browser } from '#gateway/testing/browser.ts';
+import { deploy } from '#test/harness/deploy.ts';
+import { invoke, terminal } from '#test/harness/events.ts';
+import { functionsPlatform } from '#test/harness/functions.ts';
+
+interface Span {
+  readonly name: string;
+  readonly kind: string;
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly failed?: true;
+}
+
+/** The spans of one invocation, and the waterfall of its page. */
+async function shown(what: string) {
+  const platform = await functionsPlatform();
+  const events = await invoke(platform, 'nodes', { what });
+  const id = events.find(({ event }) => event === 'start')?.data.invocation;
+  const metric = events.find(({ event }) => event === 'metric');
+  assert.ok(metric);
+  const { spans = [], moreSpans = 0 } = metric.data as { spans?: readonly Span[]; moreSpans?: number };
+  const browser = await new Browser(platform.url).signIn(platform.apiKey);
+  const page = await browser.page(`/dashboard/invocations/${id}`);
+  const [, list = ''] = /<ol class="waterfall">(.*?)<\/ol>/s.exec(page) ?? [];
+  const rows = [...list.matchAll(/<li class="part">(.*?)<\/li>/gs)].flatMap(([, row = '']) => {
+    const [, name, label = ''] = /<strong>(.*?)<\/strong>.*?aria-label="(.*?)"/s.exec(row) ?? [];
+    return name === undefined ? [] : [{ name, label }];
+  });
+  return { spans, moreSpans, rows, page, list, end: terminal(events) };
+}
+
+const kinds = (spans: readonly Span[]) => spans.map(({ name, kind }) => `${name} ${kind}`).sort();
+
+describe('the waterfall of an invocation', () => {
+  before(async () => deploy(await functionsPlatform(), 'nodes'));
+
+  test('has the nodes of a workflow below its program, in the order of their beginnings', async () => {
+    const { spans, rows, list, end, moreSpans } = await shown('workflow');
+    assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+    assert.deepEqual(
+      kinds(spans),
+      [
+        ...['story/prefilling prefilling', 'story/decoding decoding', 'story/<b>"tool"& user-defined'],
+        ...['story/zero user-defined', 'story/loop loop'],
+        ...['story/loop/next user-defined', 'story/loop/done user-defined'],
+        ...['story/loop/next user-defined', 'story/loop/done user-defined'],
+      ].sort(),
+    );
+    const told = spans.find(({ kind }) => kind === 'decoding');
+    const tool = spans.find(({ name }) => name.includes('tool'));
+    assert.ok(told && tool && told.fromMs <= tool.fromMs);
+    assert.equal(moreSpans, 0);
+    assert.equal(rows.length, spans.length);
+    assert.deepEqual(
+      rows.map(({ name }) => name),
+      spans.map(({ name }) => name.replace('<b>"tool"&', '&lt;b&gt;&quot;tool&quot;&amp;')),
+    );
+    assert.doesNotMatch(list, /failed/);
+    assert.ok(list.indexOf('Program') < list.indexOf('story/') && list.lastIndexOf('story/') < list.indexOf('CPU'));
+  });
+
+  test('marks the nodes that failed, for the eye and in words', async () => {
+    const { spans, rows, list, end } = await shown('fail');
+    assert.equal(end?.event, 'error');
+    assert.deepEqual(
+      spans.filter(({ failed }) => failed).map(({ name }) => name),
+      ['story/<b>"tool"&'],
+    );
+    assert.equal(rows.filter(({ label }) => label.endsWith(', failed')).length, 1);
+    assert.equal(list.match(/<svg class="bar bad"/g)?.length, 1);
+    assert.match(list, /<small>user-defined, failed<\/small>/);
+  });
+
+  test('has the operations of a program that is interpreted', async () => {
+    const { spans, end } = await shown('program');
+    assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+    assert.ok(spans.some(({ name, kind }) => name === 'read/seen' && kind === 'user-defined'));
+  });
+
+  test('has the spans of any function, bounded, with names as text', async () => {
+    const { spans, moreSpans, rows, page, list, end } = await shown('spans');
+    assert.equal(end?.event, 'result', JSON.stringify(end?.data));
+    assert.deepEqual([spans.length, moreSpans, rows.length], [64, 41, 64]);
+    assert.equal(spans.filter(({ failed }) => failed).length, 1);
+    for (const { fromMs, toMs } of spans) assert.ok(0 <= fromMs && fromMs <= toMs);
+    assert.match(list, /<small>and 41 more<\/small><\/li>/);
+    assert.match(list, /&lt;b&gt;&quot;tool&quot;&amp;0/);
+    assert.doesNotMatch(page, /<b>"tool"/);
+  });
+});
