@@ -16,8 +16,18 @@ interface Span {
 /** The spans of one invocation, and the waterfall of its page. */
 async function shown(what: string) {
   const platform = await functionsPlatform();
-  const events = await invoke(platform, 'nodes', { what });
-  const id = events.find(({ event }) => event === 'start')?.data.invocation;
+  let id = '';
+  const events = await invoke(
+    platform,
+    'nodes',
+    { what },
+    {
+      onEvent: ({ event, data }) => {
+        if (event === 'start') id = data.invocation;
+        if (event === 'message') void platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE' });
+      },
+    },
+  );
   const metric = events.find(({ event }) => event === 'metric');
   assert.ok(metric);
   const { spans = [], moreSpans = 0 } = metric.data as { spans?: readonly Span[]; moreSpans?: number };
@@ -71,6 +81,15 @@ describe('the waterfall of an invocation', () => {
     assert.equal(rows.filter(({ label }) => label.endsWith(', failed')).length, 1);
     assert.equal(list.match(/<svg class="bar bad"/g)?.length, 1);
     assert.match(list, /<small>user-defined, failed<\/small>/);
+  });
+
+  test('has the node that ran when the invocation was cancelled, as failed', async () => {
+    const { spans, end } = await shown('wait');
+    assert.equal(end?.data.code, 'cancelled', JSON.stringify(end?.data));
+    assert.deepEqual(
+      spans.filter(({ failed }) => failed).map(({ name }) => name),
+      ['story/<b>"tool"&'],
+    );
   });
 
   test('has the operations of a program that is interpreted', async () => {

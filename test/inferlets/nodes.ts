@@ -1,10 +1,10 @@
 /** A workflow whose nodes the waterfall shows, and spans of its own; for the end-to-end test of the waterfall. */
-import { defineInferlet, recordSpan } from '@pie/inferlet';
+import { defineInferlet, recordSpan, send, sleep } from '@pie/inferlet';
 import { program, workflow } from '@pie/inferlet/workflow';
 
 interface Input {
   /** `spans` records without a workflow. */
-  readonly what: 'workflow' | 'fail' | 'program' | 'spans';
+  readonly what: 'workflow' | 'fail' | 'wait' | 'program' | 'spans';
 }
 
 /** A name with markup; builders take any. */
@@ -14,6 +14,10 @@ const app = workflow('story', (g, { what }: Input) => {
   const told = g.generate('Once upon a time', { maxTokens: 4 });
   const tool = g.call(MARKED, { told }, 'text', async ({ told: text }) => {
     if (what === 'fail') throw new Error('on purpose');
+    if (what === 'wait') {
+      await send('waits');
+      await sleep(60_000);
+    }
     return text;
   });
   const round = g.call('zero', {}, 'number', () => 0);
