@@ -4,6 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import type { Browser } from 'playwright-core';
+import { deploy } from '#test/harness/deploy.ts';
 import { json } from '#test/harness/events.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
 import { testAnswers } from './answers.ts';
@@ -267,6 +268,27 @@ test('the playground runs a function by keyboard alone, streams its text, and sh
     await page.getByRole('heading', { name: 'Input of story' }).waitFor();
     assert.equal(await page.getByLabel('maxTokens').inputValue(), '400');
   }));
+
+test('the nodes and spans of an invocation fit a phone, and are no barrier', async () => {
+  await deploy(platform, 'nodes');
+  const ids = await Promise.all(['workflow', 'spans'].map((what) => start('nodes', { what })));
+  // A mobile browser would zoom out until a row that is too wide fits.
+  await open({ viewport: PHONE }, async (page) => {
+    for (const [id, rows, failed] of [
+      [ids[0], 9, 0],
+      [ids[1], 65, 2],
+    ] as const) {
+      await page.goto(`${platform.url}/dashboard/invocations/${id}`);
+      await page.getByRole('heading', { name: 'Where the time went' }).waitFor();
+      assert.equal(await page.locator('.waterfall .part').count(), rows);
+      assert.equal(await page.getByRole('img', { name: /, failed$/ }).count(), failed);
+      assert.deepEqual(await barriers(page), []);
+      assert.deepEqual(await faintTexts(page), []);
+      assert.ok((await excessWidth(page)) <= 0, 'it scrolls sideways');
+      await shoot(page, `invocation-${rows}-parts`);
+    }
+  });
+});
 
 test('the playground names the field of a wrong input and keeps what was entered', () =>
   open({ mayComplain: true, viewport: PHONE, isMobile: true, hasTouch: true }, async (page) => {

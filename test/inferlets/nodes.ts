@@ -43,5 +43,6 @@ export const run = defineInferlet(async (input: Input) => {
   for (const time of [Number.NaN, -1, Number.POSITIVE_INFINITY, 1.5, began])
     recordSpan(`at ${time}`, { began: time, ended: time });
   for (let i = 0; i < 100; i++) recordSpan(`${MARKED}${i}`, { began, kind: 'own', failed: i === 0 });
+  recordSpan('n'.repeat(200), { began, failed: true });
   return null;
 });

@@ -77,7 +77,7 @@ th:last-child, td:last-child { padding-right: 0; }
 .bar { display: block; min-width: 5rem; margin: .3rem 0; border-radius: 4px; overflow: hidden; }
 .track { fill: var(--track); } .bar .fill { fill: var(--busy); } .bar.wait .fill { fill: var(--wait); } .bar.bad .fill { fill: var(--bad); }
 .bar.sum .fill { fill: var(--accent); }
-.waterfall { list-style: none; margin: 0; padding: 0; display: grid; gap: .7rem; } .waterfall .step { display: flex; justify-content: space-between; gap: 1rem; font-variant-numeric: tabular-nums; } .waterfall strong { font-weight: 550; } .waterfall .step > :first-child { min-width: 0; overflow-wrap: anywhere; } .waterfall .step > :last-child { flex: none; }
+.waterfall { list-style: none; margin: 0; padding: 0; display: grid; gap: .7rem; } .waterfall .step { display: flex; justify-content: space-between; gap: 1rem; font-variant-numeric: tabular-nums; } .waterfall strong { font-weight: 550; } .waterfall .step > :first-child { overflow-wrap: anywhere; } .waterfall .step > :last-child { flex: none; }
 .waterfall .part > :not(svg) { padding-left: 1.2rem; } .waterfall .part strong { font-weight: 450; }
 .quota { display: grid; gap: 1.1rem 2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19.5rem), 1fr)); list-style: none; margin: 0; padding: 0; }
 .quota .line { display: flex; justify-content: space-between; gap: 1rem; font-variant-numeric: tabular-nums; }
