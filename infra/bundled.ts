@@ -8,6 +8,9 @@ import { runProgram } from './programs.ts';
 /** Interval at which a gateway without a runtime asks whether another machine has one. */
 const READY_EVERY_MS = 2000;
 
+/** Exit code of `pie deploy --upgrading skip` that has deployed nothing. */
+const UPGRADING_EXIT = 6;
+
 /** Functions deployed before the platform serves: the proof story, and those that routes and first examples need. The rest follow later. */
 export const FIRST_FUNCTIONS: readonly string[] = [
   'text-completion',
@@ -40,21 +43,26 @@ export function bundledFunctions({ root }: Pick<Config, 'root'>): string[] {
   ];
 }
 
-/** Deploys bundled functions in one process, a few at a time, and shows progress. Throws {@link ConfigError} when one fails. */
-export async function deployBundled(config: Config, names: readonly string[], signal: AbortSignal): Promise<void> {
-  if (names.length === 0) return;
+/**
+ * Deploys bundled functions in one process, a few at a time, and shows progress. Deploys none while runtimes of another release take
+ * invocations: they may not be able to run these versions.
+ * @returns false when it deployed none
+ * @throws {@link ConfigError} when one fails
+ */
+export async function deployBundled(config: Config, names: readonly string[], signal: AbortSignal): Promise<boolean> {
+  if (names.length === 0) return true;
   const known = bundledFunctions(config);
   const unknown = names.find((name) => !known.includes(name));
   if (unknown !== undefined) throw new ConfigError(`There is no bundled function "${unknown}".`);
-  const code = await runProgram(config, ['gateway/cli/bin.js', 'deploy', ...BUNDLED, ...sourcesOf(names)], {
-    output: 'progress',
-    signal,
-  });
+  const args = ['gateway/cli/bin.js', 'deploy', ...BUNDLED, '--upgrading', 'skip', ...sourcesOf(names)];
+  const code = await runProgram(config, args, { output: 'progress', signal });
+  if (code === UPGRADING_EXIT) return false;
   if (code !== 0 && !signal.aborted) throw new ConfigError('Not every bundled function could be deployed.');
+  return true;
 }
 
 /**
- * Deploys bundled functions one after the other, at low priority. Reports the beginning, the end and a failure through `say`, and never
+ * Deploys bundled functions one after the other, at low priority, once all runtimes that take invocations are of this release. Reports the beginning, the end and a failure through `say`, and never
  * throws for a failed deployment. On a machine without a runtime, it first waits for one of another machine. Returns early and silently
  * when the signal aborts.
  */
@@ -67,7 +75,17 @@ export async function deployRest(
   if (names.length === 0 || signal.aborted) return;
   if (!config.machine.roles.includes('runtime') && !(await readiness(config, signal))) return;
   say(`\nDeploying ${names.length} more functions in the background; \`pie list\` shows them as they come.`);
-  const args = ['gateway/cli/bin.js', 'deploy', ...BUNDLED, '--jobs', '1', '--json', ...sourcesOf(names)];
+  const args = [
+    'gateway/cli/bin.js',
+    'deploy',
+    ...BUNDLED,
+    '--upgrading',
+    'wait',
+    '--jobs',
+    '1',
+    '--json',
+    ...sourcesOf(names),
+  ];
   const code = await runProgram(config, args, { output: 'progress', signal, background: true });
   if (signal.aborted) return;
   say(code === 0 ? `Deployed ${names.length} more functions.` : 'Some functions could not be deployed; see above.');

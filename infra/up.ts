@@ -110,7 +110,7 @@ async function main(): Promise<number> {
     const first = isWhole ? (wanted ?? firstFunctions(config)) : [];
     const areDeployed = noteAwaited(config, first);
     if (!(await start(machineProcesses(config)))) return early();
-    await deployBundled(config, first, stopping.signal);
+    const isUpgraded = await deployBundled(config, first, stopping.signal);
     if (!stopping.signal.aborted) areDeployed();
     const story = isWhole && !flags['no-story'] && !flags.json && !stopping.signal.aborted;
     if (story) await streamStory(config, stopping.signal, say);
@@ -127,7 +127,7 @@ async function main(): Promise<number> {
     const tookMs = performance.now() - startedAt;
     if (!stopping.signal.aborted) say(serves('gateway') ? welcome(config, url, tookMs) : joined(config, tookMs));
     const all = serves('gateway') ? (wanted ?? bundledFunctions(config)) : [];
-    const rest = all.filter((name) => !first.includes(name));
+    const rest = all.filter((name) => !isUpgraded || !first.includes(name));
     const deploying = deployRest(config, rest, stopping.signal, say);
     await stopped;
     await deploying;

@@ -13,6 +13,7 @@ import { LiveServer } from '#scheduler/live/server.ts';
 import { MACHINE_LEASE_MS } from '#scheduler/machines/lease.ts';
 import { placementKey, type Spread } from '#scheduler/policies/placement.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import { CONTRACT } from '#wit/contract.ts';
 import { world } from '#wit/generated/world.ts';
 import { ArtifactCollector } from './artifact-files/collector.ts';
 import { artifactWanted } from './artifact-files/wanted.ts';
@@ -136,7 +137,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   if (options.liveAt) await live?.listen(options.liveAt.address, options.liveAt.security);
   // Register first, so that a predecessor's unfinished invocations fail at once, however long a GPU host takes to load.
   const lease = await scheduler.runtimes.acquire({
-    ...{ name: options.name, slots: options.concurrency, pid: process.pid },
+    ...{ name: options.name, contract: CONTRACT, slots: options.concurrency, pid: process.pid },
     ...(options.machine !== undefined && { machine: options.machine }),
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
     ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),

@@ -13,6 +13,8 @@ export const EXIT = {
   unreachable: 4,
   /** `pie doctor` found a fault. */
   unhealthy: 5,
+  /** Runtimes of another release still take invocations. */
+  upgrading: 6,
   /** A fault of the command itself. */
   internal: 70,
   /** Ended by Ctrl-C. */

@@ -58,6 +58,22 @@ describe('releases on the command line:', () => {
     return folder;
   }
 
+  it('deploy leaves a platform alone, or waits, while a runtime of another release takes invocations', async () => {
+    const runtime = { name: 'earlier', slots: 1 };
+    const lease = await platform.scheduler.runtimes.acquire(runtime);
+    const target = source('0', {});
+    const skipped = await pie('deploy', target, '--upgrading', 'skip');
+    assert.equal(skipped.code, EXIT.upgrading, skipped.stderr);
+    assert.match(skipped.stderr, /another release .*: earlier\. Nothing was deployed/);
+    assert.equal((await platform.client().functions()).length, 0);
+    const waiting = pie('deploy', target, '--upgrading', 'wait', '--dry-run');
+    await lease.release();
+    assert.match((await waiting).stdout, /version +would be a new one/);
+    const draining = await platform.scheduler.runtimes.acquire({ ...runtime, accepting: false });
+    assert.equal((await pie('deploy', target, '--upgrading', 'skip', '--dry-run')).code, EXIT.ok);
+    await draining.release();
+  });
+
   it('deploy stores a message and a tag and shows measurements, and --dry-run stores nothing', async () => {
     const planned = await pie('deploy', source('1', { limits: { pages: 4 } }), '--dry-run');
     assert.equal(planned.code, EXIT.ok, planned.stderr);

@@ -8,6 +8,7 @@ import { LEASE_MS } from '#scheduler/runtimes/lease.ts';
 import type { EncoderLoad as HostEncoderLoad, ModelLoad as HostLoad, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
+import { CONTRACT } from '#wit/contract.ts';
 import type { Call } from '../app/control.ts';
 import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
 import { requireScope } from '../app/require-scope.ts';
@@ -85,6 +86,9 @@ export class NodeOperations implements Operations {
           limits: limits ? { ...limits, notice: limits.notice ?? null } : null,
           running: load?.running ?? 0,
         })),
+        otherContracts: all
+          .filter(({ alive, accepting, contract }) => alive && accepting !== false && contract !== CONTRACT)
+          .map(({ name }) => name),
         gpuHosts: gpuHostsOf(all),
         ...loadsOf(all),
         waiting: sum('waiting'),

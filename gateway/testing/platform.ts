@@ -10,6 +10,7 @@ import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { beginAttempt } from '#scheduler/testing/fixture.ts';
 import { TestRedis, type TestRedisOptions } from '#scheduler/testing/redis.ts';
+import { CONTRACT } from '#wit/contract.ts';
 import { type Principal, SCOPES, type Scope } from '../app/control.ts';
 import { PieClient } from '../client/client.ts';
 import { NodeControlPlane, type NodeControlPlaneOptions } from '../node/control-plane.ts';
@@ -75,7 +76,7 @@ export class TestPlatform {
     const scheduler = openScheduler({ connect: redis.connect, leaseMs: LEASE_MS, masterKeys });
     await scheduler.tenants.ensure('default');
     const apiKey = await newKey(scheduler, 'default', SCOPES);
-    const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', slots: 100 });
+    const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', contract: CONTRACT, slots: 100 });
     await lease.describe({ models: [TINY] });
     const control = new NodeControlPlane(scheduler, { limits: DEFAULT_LIMITS, ...options.control });
     const server = await serve(control, { host: '127.0.0.1', port: 0, version: 'test', ...options.serve });

@@ -75,6 +75,8 @@ export interface RuntimeDescription {
   readonly name: string;
   /** The machine that it runs on. */
   readonly machine?: string;
+  /** Names the calls that it offers to components, see `wit/contract.ts`; absent in earlier releases. */
+  readonly contract?: string;
   /** Most invocations that the runtime runs at once. */
   readonly slots: number;
   /** Number of invocations that the runtime's thread keeps up with now; all slots by default. Tenants that hold few may exceed it. */

@@ -170,6 +170,10 @@ export const LoadSchema = z
       .readonly()
       .openapi({ description: 'Those that share the Redis, and those that have joined with a token and do not run' }),
     runtimes: z.array(RuntimeSchema).readonly(),
+    otherContracts: z.array(z.string()).readonly().openapi({
+      description:
+        'Runtimes of other releases that take invocations and may lack calls that functions of this release import',
+    }),
     gpuHosts: z.array(GpuHostSchema).readonly(),
     models: z.array(ModelLoadSchema).readonly(),
     encoders: z.array(EncoderLoadSchema).readonly(),

@@ -1,4 +1,5 @@
 import os from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { DeployTarget } from '../../app/resources/releases.ts';
 import type { PieClient } from '../../client/client.ts';
 import { type Call, type Command, text } from '../command.ts';
@@ -13,6 +14,9 @@ import { latency, type Targets } from '../latency.ts';
 const NO_ALIAS = 'none';
 /** Concurrent builds: each takes a core and up to half a GiB. */
 const AT_ONCE = Math.min(4, os.availableParallelism());
+
+const UPGRADING = ['wait', 'skip'] as const;
+const UPGRADE_POLL_MS = 2000;
 
 export const deploy: Command = {
   name: 'deploy',
@@ -40,6 +44,11 @@ export const deploy: Command = {
     { flags: '--dry-run', help: 'check, and show what would change; store nothing' },
     { flags: '--if-new', help: 'change no alias if this content was deployed before' },
     {
+      flags: '--upgrading <what>',
+      help: `while runtimes of another release take invocations, which may lack calls of this one: wait, or skip the deploy (exit code ${EXIT.upgrading})`,
+      choices: UPGRADING,
+    },
+    {
       flags: '-j, --jobs <count>',
       help: `number of functions to deploy at once (default: ${AT_ONCE})`,
       parse: jobCount,
@@ -59,12 +68,28 @@ export const deploy: Command = {
     const { args, options } = call;
     const name = text(options, 'name');
     const sourceOf = (target: string) => stating(findFunction(target, name), options.latency as Targets | undefined);
+    if (options.upgrading !== undefined && !(await isUpgraded(call, options.upgrading === 'wait')))
+      return EXIT.upgrading;
     if (args.length <= 1) return deployOne(call, sourceOf(args[0] ?? '.'));
     if (name !== undefined)
       throw new Failure('Several functions cannot have one name.', { advice: 'Leave --name out.' });
     return deployAll(call, args.map(sourceOf));
   },
 };
+
+/** True once all runtimes that take invocations are of this release. @param waits until then; otherwise false at once */
+async function isUpgraded({ connect, terminal, signal }: Call, waits: boolean): Promise<boolean> {
+  const { client } = await connect();
+  for (let told = ''; ; await sleep(UPGRADE_POLL_MS, undefined, { signal })) {
+    const { otherContracts = [] } = await client.operations.load({ signal });
+    if (otherContracts.length === 0) return true;
+    const names = otherContracts.join(', ');
+    const why = `Runtimes of another release take invocations and may lack calls of this one: ${names}.`;
+    if (names !== told) terminal.note(`${why} ${waits ? 'Waiting until they are upgraded.' : 'Nothing was deployed.'}`);
+    if (!waits) return false;
+    told = names;
+  }
+}
 
 /** The function with other latency targets than its manifest's, if there are any. */
 function stating(source: FunctionSource, targets: Targets | undefined): FunctionSource {
