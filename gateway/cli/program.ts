@@ -26,8 +26,8 @@ const GROUPS: Readonly<Record<string, string>> = {
 
 const FOOTER = `
 Exit codes: 0 ok, 1 wrong usage, 2 refused, 3 the invocation failed, 4 the platform cannot be reached, 5 doctor found something,
-6 an upgrade is under way, 70 a fault of the command itself, 130 interrupted. Environment: PIE_URL and PIE_API_KEY (else credentials.json of PIE_HOME: .pie in the clone,
-~/.pie of an installed Pie).`;
+6 an upgrade is under way, 70 a fault of the command itself, 130 interrupted. Environment: PIE_URL and PIE_API_KEY (else credentials.json of
+PIE_HOME: .pie in the clone, ~/.pie of an installed Pie).`;
 
 /**
  * Parses the command line. Returns null after it has shown help or the version. Throws {@link Failure} for
