@@ -49,10 +49,9 @@ export async function runLanes(root, node, step) {
  * @param {number | 'inherit'} [output]
  * @returns {Promise<Result>}
  */
-async function runOne(root, node, { minutes, args, files = [], background }, output) {
+async function runOne(root, node, { minutes, args, files = [] }, output) {
   const from = performance.now();
-  const deadline = AbortSignal.timeout(minutes * 60_000);
-  const result = await runStep(root, node, [...args, ...files], deadline, { output, background });
+  const result = await runStep(root, node, [...args, ...files], AbortSignal.timeout(minutes * 60_000), output);
   return { ...result, seconds: Math.round((performance.now() - from) / 1000) };
 }
 

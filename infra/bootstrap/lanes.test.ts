@@ -5,7 +5,6 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
-import type { Step } from './steps.js';
 
 const LANES = new URL('lanes.js', import.meta.url);
 
@@ -13,22 +12,15 @@ const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-lanes-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 const SOCKET = JSON.stringify(path.join(folder, 'socket'));
 
-/**
- * Runs programs as a step, one beside it, and one that follows each. Returns what `runLanes` printed and returned.
- * @param besides members of the step beside
- */
-async function lanes(
-  first: string,
-  second: string,
-  besides: Partial<Step> = {},
-): Promise<{ stdout: string; passed: boolean }> {
+/** Runs programs as a step, one beside it, and one that follows each. Returns what `runLanes` printed and returned. */
+async function lanes(first: string, second: string): Promise<{ stdout: string; passed: boolean }> {
   const step = (title: string, program: string) => ({
     title,
     minutes: 1,
     args: ['--input-type=module', '-e', program],
   });
   const follows = (title: string, other: string) => step(title, `console.log(${JSON.stringify(`after the ${other}`)})`);
-  const beside = { ...step('Second', second), ...besides, next: follows('Fourth', 'second') };
+  const beside = { ...step('Second', second), next: follows('Fourth', 'second') };
   const program = `
     import { runLanes } from ${JSON.stringify(LANES)};
     const step = ${JSON.stringify({ ...step('First', first), next: follows('Third', 'first'), beside: [beside] })};
@@ -72,15 +64,4 @@ test('a step that fails ends its lane and fails all, and the other lane goes on'
     assert.match(stdout, /first met second[\s\S]*second met first/);
     assert.ok(stdout.includes(`after the ${after}`) && !stdout.includes(`after the ${not}`), stdout);
   }
-});
-
-test('a step in the background yields the cores to those beside it', async () => {
-  const yields = `
-    import os from 'node:os';
-    import { setTimeout as sleep } from 'node:timers/promises';
-    while (os.getPriority() < 19) await sleep(5);
-    console.log('yields');`;
-  const { stdout, passed } = await lanes('', yields, { background: true });
-  assert.ok(passed);
-  assert.match(stdout, /== Second\nyields\n/);
 });

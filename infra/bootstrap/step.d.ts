@@ -3,10 +3,6 @@ export function runStep(
   node: string,
   args: string[],
   deadline: AbortSignal,
-  options?: {
-    /** File that takes its output, by default this process's own. */
-    readonly output?: number | 'inherit';
-    /** Whether it yields the cores to other steps. */
-    readonly background?: boolean;
-  },
+  /** File that takes its output, by default this process's own. */
+  output?: number | 'inherit',
 ): Promise<{ code: number; unfinished: string[] | null; cpuSeconds: number }>;

@@ -1,14 +1,11 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer).
 import { spawn } from 'node:child_process';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import os from 'node:os';
+import { readdirSync, readFileSync } from 'node:fs';
 import { endedCpuSeconds } from './cpu-time.js';
 import { environment } from './run.js';
 
 /** Matches test files, and patterns for test files, on a command line. */
 const TEST_FILE = /\.test\.[cm]?[jt]s$/;
-/** Nice of a step in the background: a fiftieth of a core that others want, too, and less than sandboxes that yield their cores. */
-const BACKGROUND_NICE = 19;
 
 /**
  * Runs one step of the tests under the pinned Node, in a process group of its own, and kills the group when `deadline` aborts. The
@@ -17,16 +14,14 @@ const BACKGROUND_NICE = 19;
  * @param {string} node the pinned Node
  * @param {string[]} args
  * @param {AbortSignal} deadline
- * @param {{ output?: number | 'inherit', background?: boolean }} [options] the file that takes its output, by default this process's own;
- *   and whether it yields the cores to other steps
+ * @param {number | 'inherit'} [output] file that takes its output, by default this process's own
  * @returns {Promise<{ code: number, unfinished: string[] | null, cpuSeconds: number }>} exit code, and the test files that still ran at the kill
  */
-export async function runStep(root, node, args, deadline, { output = 'inherit', background = false } = {}) {
+export async function runStep(root, node, args, deadline, output = 'inherit') {
   const child = spawn(node, args, {
     ...{ cwd: root, detached: true, env: environment(root) },
     stdio: ['inherit', output, output],
   });
-  if (background && child.pid !== undefined) yieldCores(child.pid);
   const group = child.pid === undefined ? null : -child.pid;
   /** @type {string[] | null} */
   let unfinished = null;
@@ -57,23 +52,6 @@ export async function runStep(root, node, args, deadline, { output = 'inherit', 
   } finally {
     deadline.removeEventListener('abort', late);
     for (const off of handlers) off();
-  }
-}
-
-/**
- * Lets other processes go first. Kernels that group processes by session compare the nice of sessions, others that of processes.
- * @param {number} pid the first process of a session
- */
-function yieldCores(pid) {
-  for (const lower of [
-    () => os.setPriority(pid, BACKGROUND_NICE),
-    () => writeFileSync(`/proc/${pid}/autogroup`, `${BACKGROUND_NICE}`),
-  ]) {
-    try {
-      lower();
-    } catch {
-      // The process has ended, or this kernel groups no sessions.
-    }
   }
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
@@ -44,26 +44,3 @@ test('a step that ends returns its exit code, no unfinished files, and the proce
   assert.deepEqual(ending, { code: 3, unfinished: null });
   assert.ok(cpuSeconds >= 0.6, `${cpuSeconds} s`);
 });
-
-for (const background of [true, false]) {
-  test(`a step in the ${background ? 'background yields' : 'foreground keeps'} the cores`, async () => {
-    const socket = path.join(directory, `nice-${background}`);
-    const server = net.createServer().listen(socket);
-    const connected = once(server, 'connection') as Promise<[net.Socket]>;
-    const program = `require('node:net').connect(${JSON.stringify(socket)}).resume().write(String(process.pid));`;
-    const step = runStep(directory, process.execPath, ['-e', program], new AbortController().signal, { background });
-    const [connection] = await connected;
-    const [told] = (await once(connection.setEncoding('utf8'), 'data')) as [string];
-    const pid = Number(told);
-    const file = `/proc/${pid}/autogroup`;
-    const session = existsSync(file) ? readFileSync(file, 'utf8').trim().split(' ').at(-1) : '';
-    const nice = os.getPriority(pid);
-    connection.end();
-    assert.equal((await step).code, 0);
-    server.close();
-    const expected = background ? 19 : os.getPriority();
-    assert.equal(nice, expected);
-    // A kernel that groups no sessions has no such file, or an empty one.
-    if (session !== '') assert.equal(session, background ? '19' : '0');
-  });
-}

@@ -7,8 +7,6 @@ export interface Step {
   readonly args: readonly string[];
   /** Patterns of test files. */
   readonly files?: readonly string[];
-  /** True for a step without deadlines that yields the cores to those beside it. */
-  readonly background?: boolean;
   /** First steps of the lanes that run at the same time; their output follows that of this one. */
   readonly beside?: readonly Step[];
   /** The step that follows this one in its lane if this one passes. */

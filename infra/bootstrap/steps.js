@@ -7,7 +7,6 @@
  * @property {number} minutes deadline, about three times its duration on two cores
  * @property {readonly string[]} args arguments of Node; for tests without the patterns
  * @property {readonly string[]} [files] patterns of test files
- * @property {boolean} [background] true for a step without deadlines that yields the cores to those beside it
  * @property {readonly Step[]} [beside] first steps of the lanes that run at the same time; their output follows that of this one
  * @property {Step} [next] the step that follows this one in its lane if this one passes
  */
@@ -25,19 +24,13 @@ const LONGER = process.env.PIE_TEST_ALL ? 10 : 1;
  * Limits for one file: the runner reports a test that hangs, and a file whose tests are over but whose process does not end fails. A file
  * that takes 40 s of processor time takes minutes on a slow machine beside others.
  */
-const FILE_MS = 480_000;
-/** The limit for one file in the background, which may wait for the cores until the lanes beside it end. */
-const BACKGROUND_FILE_MS = 1_200_000;
+const FILE_LIMITS = [`--test-timeout=${LONGER * 480_000}`, '--import=./infra/bootstrap/end-hanging.ts'];
 
 /**
  * @param {number} concurrency files at a time
- * @param {number} [fileMs]
  * @returns {readonly string[]}
  */
-const tests = (concurrency, fileMs = FILE_MS) => [
-  ...['--test', `--test-concurrency=${concurrency}`, `--test-timeout=${LONGER * fileMs}`],
-  ...['--import=./infra/bootstrap/end-hanging.ts', ...REPORTERS],
-];
+const tests = (concurrency) => ['--test', `--test-concurrency=${concurrency}`, ...FILE_LIMITS, ...REPORTERS];
 
 /**
  * @param {string} model
@@ -51,19 +44,6 @@ const pulled = (model, next) => ({
   ...(next && { next }),
 });
 
-/**
- * A product of the emulation, which tests of later steps would otherwise compile, and others wait for.
- * @param {'addon' | 'harness'} target
- * @param {Step} [next]
- * @returns {Step}
- */
-const emulated = (target, next) => ({
-  title: `Emulated ${target}`,
-  minutes: 5,
-  args: ['gpu-host/backends/cuda/build.ts', '--emulate', '--quiet', ...(target === 'addon' ? [] : [`--${target}`])],
-  ...(next && { next }),
-});
-
 /** Arguments for tests that share one platform in one process. */
 const SHARED = [...tests(1), '--test-isolation=none'];
 
@@ -72,8 +52,6 @@ const HURRIED = 'flood|pressure|releases';
 /** Files of `test/e2e` that need no platform of their own: they use that of the functions' tests. */
 export const PLAIN =
   'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|waterfall|worker';
-/** Files of `test/e2e` that wait for processes and machines most of the time. */
-const WAITING = 'chaos|joined-machines|lifecycle';
 /** Folders of `test` with tests of whole platforms. */
 const FOLDERS = ['bench', 'browser', 'documents', 'fuzz', 'oracles', 'stored-state', 'telemetry'];
 
@@ -85,9 +63,6 @@ const TIMED = 'run-slices';
  * cores takes a minute to hang beside other tests.
  */
 const HANGING = 'fleet|quarantine|reads-nothing';
-
-/** Files of `gpu-host/backends` that compute for long and have no deadlines. */
-const COMPUTING = 'adapter|golden';
 
 /**
  * Test files, by folder, that change or measure their own process, keep something open, or wait for other processes most of the time: each of
@@ -127,7 +102,7 @@ const LIGHT = [
 ];
 /** Tests of backends and of the runtime that share another process. Together they take about as long as those above. */
 const LIGHT_RUNTIME = [
-  `gpu-host/backends/!(${COMPUTING}).test.ts`,
+  'gpu-host/backends/*.test.ts',
   'runtime/build/*.test.ts',
   'runtime/build/wasm/*.test.ts',
   `runtime/build/graph/!(${OWN_PROCESS.graph}).test.ts`,
@@ -176,29 +151,8 @@ const ATTACKS_AND_FAULTS = {
   },
 };
 
-/** @type {Step} */
-const FOLDERS_OF_THE_WHOLE = {
-  title: 'Tests of the whole, by folder',
-  minutes: LONGER * 18,
-  args: tests(1),
-  files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/@(${WAITING}).test.ts`],
-};
-
 /**
- * Tests that only compute and compile take what the lanes beside them leave of the cores.
- * @param {string} title
- * @param {readonly string[]} files
- * @returns {Step}
- */
-const inBackground = (title, files) => ({
-  ...{ title, files, background: true },
-  minutes: LONGER * 25,
-  args: tests(1, BACKGROUND_FILE_MS),
-});
-
-/**
- * All steps, in their order. Those beside each other are at most four processes with tests, and one in the
- * background, and about as long.
+ * All steps, in their order. Those beside each other are at most four processes with tests, and about as long.
  * @type {readonly Step[]}
  */
 export const STEPS = [
@@ -209,8 +163,13 @@ export const STEPS = [
     beside: [
       { title: 'Lint', minutes: 5, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
       pulled('stories15m', pulled('minimind2-small')),
-      // These compile on all cores for a minute where the cache has nothing, so no test runs beside them.
-      emulated('addon', emulated('harness')),
+      {
+        // These tests compile on all cores for a minute, so no test with a short deadline runs beside them.
+        title: 'Native code',
+        minutes: LONGER * 8,
+        args: tests(1),
+        files: ['gpu-host/backends/cuda/native*.test.ts'],
+      },
     ],
   },
   {
@@ -226,8 +185,7 @@ export const STEPS = [
       'gateway/cli/dev/*.test.ts',
       'gateway/local/*.test.ts',
       'gpu-host/*.test.ts',
-      'gpu-host/backends/cuda/!(native|native-card|parity).test.ts',
-      'gpu-host/backends/cuda/native/**/*.test.ts',
+      'gpu-host/backends/cuda/**/!(native*).test.ts',
       `gpu-host/backends/onnx/@(${OWN_PROCESS.onnx}).test.ts`,
       `gpu-host/models/@(${OWN_PROCESS.models}).test.ts`,
       'gpu-host/models/sources/*.test.ts',
@@ -257,11 +215,6 @@ export const STEPS = [
         args: SHARED,
         files: LIGHT_RUNTIME,
       },
-      inBackground('Tests of the kernels of each backend', [
-        `gpu-host/backends/@(${COMPUTING}).test.ts`,
-        'gpu-host/backends/cuda/native-card.test.ts',
-        'gpu-host/backends/cuda/card/*.test.ts',
-      ]),
     ],
   },
   {
@@ -269,22 +222,20 @@ export const STEPS = [
     minutes: LONGER * 5,
     args: tests(1),
     files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
-    beside: [inBackground('Native code', ['gpu-host/backends/cuda/native.test.ts'])],
   },
-  // Three of these lanes leave a quarter of two cores idle: each waits for its platform, leases or a browser in turn.
-  { ...FUNCTIONS_A_TO_K, beside: [FUNCTIONS_L_TO_Z, ATTACKS_AND_FAULTS, FOLDERS_OF_THE_WHOLE] },
+  // In lanes behind the rooms these took longer: four busy processes share two cores no better than three.
+  { ...FUNCTIONS_A_TO_K, beside: [FUNCTIONS_L_TO_Z, ATTACKS_AND_FAULTS] },
   {
     title: 'Tests of the whole',
     minutes: LONGER * 18,
-    args: tests(4),
-    files: [`test/e2e/!(${HURRIED}|${PLAIN}|${WAITING}).test.ts`],
+    args: tests(3),
+    files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${HURRIED}|${PLAIN}).test.ts`],
   },
   {
     title: 'Tests of the whole, one at a time',
     minutes: LONGER * 18,
     args: tests(1),
     files: [`test/e2e/@(${HURRIED}).test.ts`],
-    beside: [inBackground('Tests of CUDA against the reference', ['gpu-host/backends/cuda/parity.test.ts'])],
   },
 ];
 

@@ -8,11 +8,7 @@ export async function testAddon(): Promise<string> {
   return process.env.PIE_CUDA_ADDON || (await ensureEmulatedAddon());
 }
 
-/** Far beyond the time of a step while other tests have the cores. */
-const STEP_DEADLINE_MS = 480_000;
-
 /** A CUDA backend for tests, in float32 by default. */
 export async function createTestCudaBackend(model: LoadedModel, options: CudaBackendOptions): Promise<Backend> {
-  const usual = { precision: 'float32', threads: 1, stepDeadlineMs: STEP_DEADLINE_MS } as const;
-  return createCudaBackend(model, { ...usual, ...options, addon: await testAddon() });
+  return createCudaBackend(model, { precision: 'float32', threads: 1, ...options, addon: await testAddon() });
 }
