@@ -33,7 +33,14 @@ describe('releases on the command line:', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  function pie(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  interface Ended {
+    readonly code: number | null;
+    readonly stdout: string;
+    readonly stderr: string;
+  }
+  const pie = (...args: string[]) => run(args);
+  /** @param heard called with what the command has written to its standard error, each time that it writes */
+  function run(args: readonly string[], heard: (text: string) => void = () => undefined): Promise<Ended> {
     const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
     const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'], timeout: 60_000 });
     let stdout = '';
@@ -43,6 +50,7 @@ describe('releases on the command line:', () => {
     });
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
       stderr += text;
+      heard(stderr);
     });
     return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })));
   }
@@ -66,7 +74,11 @@ describe('releases on the command line:', () => {
     assert.equal(skipped.code, EXIT.upgrading, skipped.stderr);
     assert.match(skipped.stderr, /another release .*: earlier\. Nothing was deployed/);
     assert.equal((await platform.client().functions()).length, 0);
-    const waiting = pie('deploy', target, '--upgrading', 'wait', '--dry-run');
+    const { promise: told, resolve: tell } = Promise.withResolvers<void>();
+    const waiting = run(['deploy', target, '--upgrading', 'wait', '--dry-run'], (text) => {
+      if (text.includes('Waiting until they are upgraded.')) tell();
+    });
+    await Promise.race([told, waiting.then(({ stderr }) => assert.fail(`it did not wait: ${stderr}`))]);
     await lease.release();
     assert.match((await waiting).stdout, /version +would be a new one/);
     const draining = await platform.scheduler.runtimes.acquire({ ...runtime, accepting: false });

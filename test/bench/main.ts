@@ -13,7 +13,7 @@ Runs the suites one after another and writes results.json with every sample and 
 
   -n, --repetitions N  rounds, 5 by default and 1 with --quick
   --quick         all suites in less than 15 minutes, on two cores that compute nothing else: of each the few cases that its table needs, with
-                  all sides, in one round, which has no spread and shows no aim as met. What a machine fetches before its first run does not count.
+                  all sides, in one round, which has no spread and shows no aim as met. Downloads before a machine’s first run do not count.
                   Without named suites or more rounds, it ends after 15 minutes: --resume runs the rest
   --out FOLDER    where to write them, bench-results by default
   --against FILE  results.json of an earlier run to compare with: lists the figures whose ranges have nothing in common

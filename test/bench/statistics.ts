@@ -46,7 +46,7 @@ export const formatSpread = ({ median, min, max, isSingle = false }: Spread, dig
 /** In place of a range. */
 export const SINGLE = 'n = 1';
 
-/** What the cells of a table show of so many rounds. */
+/** Words for the cells of a table of so many rounds. */
 export const spreadOver = (rounds: number): string =>
   rounds === 1 ? 'one round, no spread' : `median (min–max) of ${rounds} rounds`;
 

@@ -6,7 +6,7 @@ import { answered, movePieces, nextFrom, takeAt } from './carry.ts';
 import type { Side } from './other-hosts.ts';
 import type { CopyReader, CopyWriter } from './shared-directory.ts';
 
-/** What a GPU host has sent of pages. */
+/** The pages that a GPU host has sent, as the copy's entry tells them. */
 export type Sent = Omit<SentPages, 'sending'> & { readonly checksum: string };
 
 /**
