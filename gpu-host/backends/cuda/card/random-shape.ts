@@ -31,7 +31,7 @@ export const SHAPES: Readonly<Record<string, ModelConfig>> = {
   toy: tinyConfig({
     ...{ hiddenSize: 128, intermediateSize: 256, layers: 2, heads: 4, kvHeads: 2, headDim: 64 },
     // A larger vocabulary than the harness's, because the decoding inferlet uses such token ids.
-    ...{ vocabularySize: 20_480, contextLength: 1024, tiedEmbeddings: true },
+    ...{ vocabularySize: 20_480, contextLength: 4096, tiedEmbeddings: true },
   }),
 };
 

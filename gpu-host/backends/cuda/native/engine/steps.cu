@@ -72,6 +72,7 @@ void Steps<T>::checkPicked(const Batch& batch, size_t parts) const {
 template <typename T>
 void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part, const DeviceAdapter<T>* adapter) {
   const StepPlan plan = planner_.plan(batch, part, ticket.upload.get());
+  ticket.rows = plan.shape.padded ? plan.shape.rows : 0;
   enqueue(plan, ticket.upload.get(), adapter, timing_ ? &ticket.started : nullptr);
   const ResultLayout& at = plan.results;
   uint8_t* results = ticket.results.get();

@@ -1,6 +1,8 @@
 // Owning wrappers of CUDA streams and events.
 #pragma once
+#include <algorithm>
 #include <chrono>
+#include <thread>
 #include "errors.h"
 
 namespace pie {
@@ -32,16 +34,19 @@ class Event {
   operator cudaEvent_t() const { return event_; }
   void record(const Stream& stream) const { CUDA_CALL(cudaEventRecord(event_, stream)); }
   void synchronize() const { CUDA_CALL(cudaEventSynchronize(event_)); }
-  // The same, but polls for `spin` first, which notices the end without delay.
-  void synchronize(std::chrono::microseconds spin) const {
-    const auto end = std::chrono::steady_clock::now() + spin;
-    do {
+  // The same, but looks from time to time until `near`, then polls until `late`, which notices the end without delay.
+  void synchronize(std::chrono::steady_clock::time_point near, std::chrono::steady_clock::time_point late) const {
+    constexpr std::chrono::microseconds NAP(250);
+    for (;;) {
       const cudaError_t error = cudaEventQuery(event_);
       if (error == cudaSuccess) return;
       if (error != cudaErrorNotReady) checkCuda(error, "cudaEventQuery");
       // cudaErrorNotReady is kept as the thread's last error; clear it.
       (void)cudaGetLastError();
-    } while (std::chrono::steady_clock::now() < end);
+      const auto now = std::chrono::steady_clock::now();
+      if (now >= late) break;
+      if (now < near) std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(NAP, near - now));
+    }
     synchronize();
   }
 

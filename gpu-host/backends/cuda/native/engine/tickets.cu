@@ -1,7 +1,19 @@
 #include "tickets.h"
+#include <algorithm>
 #include <string>
 
 namespace pie {
+
+namespace {
+
+using std::chrono::steady_clock;
+
+// Time before the expected end at which polling begins: timers fire up to 60 µs late, and steps of one size differ by some hundredths.
+steady_clock::duration early(StepPace::Time expected) {
+  return std::chrono::duration_cast<steady_clock::duration>(StepPace::Time(100) + expected / 50);
+}
+
+}  // namespace
 
 Ticket& Tickets::begin() {
   Ticket& ticket = tickets_[next_ & 1];
@@ -9,6 +21,7 @@ Ticket& Tickets::begin() {
   ticket.done.synchronize();
   const std::lock_guard<std::mutex> lock(mutex_);
   ticket.id = 0;
+  ticket.rows = 0;
   ticket.finished = false;
   ticket.found = {};
   ticket.sums.clear();
@@ -18,6 +31,7 @@ Ticket& Tickets::begin() {
 uint64_t Tickets::commit(Ticket& ticket) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ticket.id = next_;
+  ticket.submitted = steady_clock::now();
   return next_++;
 }
 
@@ -26,20 +40,28 @@ Results Tickets::wait(uint64_t id) {
   const auto check = [&] {
     if (id == 0 || ticket.id != id) refuse("Step " + std::to_string(id) + " was never submitted, or its results are gone.");
   };
+  steady_clock::time_point began, near, late;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     check();
     if (ticket.finished) return ticket.found;
+    began = std::max(ticket.submitted, lastEnd_);
+    const StepPace::Time expected = pace_.expected(ticket.rows);
+    const auto due = began + std::chrono::duration_cast<steady_clock::duration>(expected);
+    near = due - early(expected);
+    late = std::max(steady_clock::now(), due + std::chrono::duration_cast<steady_clock::duration>(expected / 20)) + spin_;
   }
-  ticket.done.synchronize(spin_);
+  ticket.done.synchronize(near, late);
   const std::lock_guard<std::mutex> lock(mutex_);
   check();
-  if (!ticket.finished) finish(ticket);
+  if (!ticket.finished) finish(ticket, began);
   return ticket.found;
 }
 
-void Tickets::finish(Ticket& ticket) {
+void Tickets::finish(Ticket& ticket, steady_clock::time_point began) {
   ticket.finished = true;
+  lastEnd_ = steady_clock::now();
+  pace_.observe(ticket.rows, lastEnd_ - began);
   for (const Ticket::Sum& sum : ticket.sums)
     for (size_t i = 0; i < sum.count; i++) ticket.attention[sum.to + i] += sum.from[i];
   if (timing_) CUDA_CALL(cudaEventElapsedTime(&ticket.found.deviceMs, ticket.started, ticket.done));

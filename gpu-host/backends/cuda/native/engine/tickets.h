@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 #include "memory.h"
+#include "pace.h"
 #include "plan.h"
 #include "streams.h"
 
@@ -14,6 +15,8 @@ struct Ticket {
   explicit Ticket(bool timing) : started(timing), done(timing, true) {}
 
   uint64_t id = 0;      // 0: none, or being filled.
+  int rows = 0;         // Padded rows of a step that can be paced; else 0.
+  std::chrono::steady_clock::time_point submitted;
   PinnedBlock upload;   // For a step that is not split; allocated at start.
   PinnedBlock results;
   PinnedBlock split;    // For a split step: the blocks of all its parts. Grows as needed.
@@ -34,8 +37,8 @@ struct Ticket {
 // under the mutex. Waiters wait for `done` without the mutex, so that they never block a submit, and then check the id again.
 class Tickets {
  public:
-  // `wait` spins for `spin`, then sleeps: an interrupt reports the end some ten microseconds late, but spinning for a whole step would occupy a
-  // processor that the handlers need.
+  // `wait` sleeps until shortly before the expected end, polls until `spin` after it, then waits for an interrupt. An interrupt reports the end some
+  // 70 to 100 microseconds late, but polling for a whole step would occupy a processor that the handlers need.
   Tickets(bool timing, std::chrono::microseconds spin) : timing_(timing), spin_(spin), tickets_{Ticket(timing), Ticket(timing)} {}
   // The ticket of the next step; waits until the step that used it before is done.
   Ticket& begin();
@@ -46,12 +49,15 @@ class Tickets {
   Ticket& at(int index) { return tickets_[index]; }
 
  private:
-  void finish(Ticket& ticket);
+  void finish(Ticket& ticket, std::chrono::steady_clock::time_point began);
   bool timing_;
   std::chrono::microseconds spin_;
   std::mutex mutex_;
   Ticket tickets_[2];
   uint64_t next_ = 1;
+  // Of the steps that were waited for.
+  StepPace pace_;
+  std::chrono::steady_clock::time_point lastEnd_;
 };
 
 }  // namespace pie
