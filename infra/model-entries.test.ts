@@ -96,9 +96,8 @@ test('a CUDA model has a device, memory, precision, pages and a step deadline', 
   for (const narrow of ['int8', 'fp8', 'int4']) assert.equal(modelOf(`precision = "${narrow}"`)?.precision, narrow);
   assert.equal(set.kv, undefined);
   assert.equal(modelOf('kv = "fp8"')?.kv, 'fp8');
-  assert.deepEqual([set.dependentLaunch, set.fuseNorm], [undefined, undefined]);
-  const { dependentLaunch, fuseNorm } = modelOf('dependent_launch = false\nfuse_norm = false')!;
-  assert.deepEqual([dependentLaunch, fuseNorm], [false, false]);
+  assert.equal(set.dependentLaunch, undefined);
+  assert.equal(modelOf('dependent_launch = false')?.dependentLaunch, false);
   const elsewhere = modelOf('pages = 0', { PIE_BACKEND: 'onnx' })!;
   assert.deepEqual([elsewhere.backend, elsewhere.bits, elsewhere.pages], ['onnx', 32, 1024]);
   assert.equal(withToml('', { PIE_BACKEND: 'cuda' }).gpuHosts[0]?.models[0]?.backend, 'cuda');

@@ -80,7 +80,6 @@ export function modelEntries(written: readonly Written[] | undefined, env: Model
       ...(entry.memory_mb !== undefined && { memoryMb: entry.memory_mb }),
       ...(entry.step_deadline_s !== undefined && { stepDeadlineS: entry.step_deadline_s }),
       ...(entry.dependent_launch !== undefined && { dependentLaunch: entry.dependent_launch }),
-      ...(entry.fuse_norm !== undefined && { fuseNorm: entry.fuse_norm }),
       // The environment may have replaced `cuda`, the only backend that computes how many pages fit.
       pages: backend === 'cuda' ? (entry.pages ?? 0) : entry.pages || DEFAULT_PAGES,
       pageSize: entry.page_size,

@@ -22,8 +22,6 @@ export interface ModelEntry {
   readonly stepDeadlineS?: number;
   /** `cuda` only: true (the default) when a kernel may begin while the kernel before it ends. */
   readonly dependentLaunch?: boolean;
-  /** `cuda` only: true (the default) when matrix products of one or two rows normalise their input themselves. */
-  readonly fuseNorm?: boolean;
   /** KV pages of the pool, fixed at start; 0 means as many as fit (`cuda` only, and its default). */
   readonly pages: number;
   /** Slots of a page. */
@@ -104,8 +102,7 @@ const BACKEND_SETTINGS: Readonly<
     | 'device'
     | 'memory_mb'
     | 'step_deadline_s'
-    | 'dependent_launch'
-    | 'fuse_norm',
+    | 'dependent_launch',
     readonly BackendName[]
   >
 > = {
@@ -119,7 +116,6 @@ const BACKEND_SETTINGS: Readonly<
   memory_mb: ['cuda'],
   step_deadline_s: ['cuda'],
   dependent_launch: ['cuda'],
-  fuse_norm: ['cuda'],
 };
 
 /** The settings of batching policies, with the policies that use each. */
@@ -164,7 +160,6 @@ export const causalSchema = z
     memory_mb: z.int().min(0).max(16_777_216).optional(),
     step_deadline_s: z.number().min(0.1).max(3600).optional(),
     dependent_launch: z.boolean().optional(),
-    fuse_norm: z.boolean().optional(),
     pages: z.int().min(0).max(1_000_000).optional(),
     page_size: z.int().min(8).max(32).default(16),
     max_batch_tokens: z.int().min(1).max(65_536).default(512),

@@ -57,7 +57,6 @@ const optionsOf = ({ config }: LoadedModel): EngineOptions => ({
   kv: 'as computed',
   graphs: true,
   dependentLaunch: true,
-  fuseNorm: true,
   cublas: true,
 });
 
@@ -95,7 +94,6 @@ describe('the addon', () => {
       wrong({ heads: 'four' }, /heads is not a number/);
       wrong({ graphs: undefined }, /graphs is neither/);
       wrong({ dependentLaunch: undefined }, /dependentLaunch is neither/);
-      wrong({ fuseNorm: undefined }, /fuseNorm is neither/);
       wrong({ precision: 'int3' }, /precision is "int3"/);
       wrong({ kv: 'int3' }, /kv is "int3"/);
       wrong({ kv: 'fp8' }, /require bf16 activations/);

@@ -66,7 +66,6 @@ export interface EngineOptions {
   readonly kv: KvPrecision | 'as computed';
   readonly graphs: boolean;
   readonly dependentLaunch: boolean;
-  readonly fuseNorm: boolean;
   readonly cublas: boolean;
 }
 

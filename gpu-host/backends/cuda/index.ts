@@ -60,9 +60,8 @@ export interface CudaBackendOptions {
   readonly maxUnkeptRows?: number;
   /** Threads of the image encoder, which runs on the CPU; ONNX Runtime chooses by default. */
   readonly threads?: number;
-  /** True to let a step's kernels begin while the previous kernel ends, and to let products normalise their own input; both by default. */
+  /** True, the default, to let a step's kernels begin while the previous kernel ends. */
   readonly dependentLaunch?: boolean;
-  readonly fuseNorm?: boolean;
   /** Bytes left free on the card for adapters that load later. */
   readonly reserveBytes?: number;
   /** The backend takes a step that runs longer than this as hung, and the card as failed; a minute by default. */
@@ -148,7 +147,6 @@ function openEngine(addon: CudaAddon, card: CudaDevice, model: LoadedModel, opti
         kv: options.kv ?? 'as computed',
         graphs: true,
         dependentLaunch: options.dependentLaunch ?? true,
-        fuseNorm: options.fuseNorm ?? true,
         cublas: true,
       },
       tensorPlaces(model),

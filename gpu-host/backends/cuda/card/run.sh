@@ -77,7 +77,7 @@ export native work
 # unpack ARCHIVE FOLDER: also works on machines without xz.
 unpack() {
   mkdir -p "$2" &&
-    "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter="fully_trusted")' "$1" "$2"
+    "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], **({"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}))' "$1" "$2"
 }
 export -f unpack
 export python

@@ -38,7 +38,6 @@ EngineOptions readOptions(napi_env env, napi_value options) {
   else if (kv != "as computed") refuse("kv is \"" + kv + "\"; fp8 is expected, or \"as computed\"");
   read.graphs = getBoolean(env, options, "graphs");
   read.dependentLaunch = getBoolean(env, options, "dependentLaunch");
-  read.fuseNorm = getBoolean(env, options, "fuseNorm");
   read.cublas = getBoolean(env, options, "cublas");
   return read;
 }

@@ -3,9 +3,10 @@
 // most of the device idle; a kernel that streams weights, which no kernel writes, issues its first loads while the previous kernel still computes.
 //
 // Every kernel launched with LAUNCH_CHAINED calls
-//   letNextBegin()    once in every block. Small kernels call it at once, because the next kernel can use the multiprocessors that they leave idle.
-//                     Kernels that fill the device call it after waitForEarlier, so that the next kernel's blocks do not crowd some
-//                     multiprocessors. It orders no memory accesses.
+//   letNextBegin()    in at least one thread of every block. Small kernels call it at once, because the next kernel can use the multiprocessors that
+//                     they leave idle. Kernels that fill the device call it when only results are left to be written: blocks of the next kernel that
+//                     come earlier crowd the multiprocessors that are free first. Measured on an H100, that costs a step of an 8B model 6 % at
+//                     batch 32 and 1 % at batch 1. It orders no memory accesses.
 //   waitForEarlier()  in every thread, before the thread reads or writes memory that another kernel of the chain writes or reads. When it
 //                     returns, the previous kernel has ended and all its writes are visible.
 // The previous kernel ended only after its own wait, so by induction all earlier kernels have ended too, and a kernel may overwrite what any of them

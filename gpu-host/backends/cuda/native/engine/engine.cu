@@ -192,8 +192,8 @@ class EngineOf final : public Engine {
     model_.linear.workspace = model_.scratch.workspaceBytes > 0 ? model_.scratch.workspace : nullptr;
     model_.linear.workspaceBytes = model_.scratch.workspaceBytes;
     model_.linear.multiprocessors = multiprocessors_;
+    model_.linear.memoryRate = deviceMemoryRate(options_.device);
     model_.linear.cublas = cublas_.get();
-    model_.fuseNorm = options_.fuseNorm;
     model_.attentionBlocks = attentionBlocks(options_.shape, multiprocessors_, context.fastAttention);
   }
 

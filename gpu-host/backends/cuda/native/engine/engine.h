@@ -48,7 +48,6 @@ struct EngineOptions {
   KvPrecision kv = KvPrecision::AsComputed;
   bool graphs = true;
   bool dependentLaunch = true;  // A step's kernels may begin before the previous kernel has ended (../device/launch.h).
-  bool fuseNorm = true;         // Products of steps with few rows normalise their own input (../kernels/linear-normed.h); identical results.
   bool cublas = true;
   int spinUs = 100;        // How long `wait` polls after a step's expected end before it sleeps.
   bool timing = false;     // Measure `Results::deviceMs`.

@@ -1,6 +1,5 @@
 #include "layers.h"
 #include <algorithm>
-#include <utility>
 #include "../device/chain.h"
 #include "../kernels/rows.h"
 #include "small.h"
@@ -14,7 +13,7 @@ class StepLaunch {
  public:
   StepLaunch(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, const DeviceAdapter<T>* adapter, cudaStream_t stream)
       : model_(model), shape_(model.shape()), at_(model.scratch), plan_(plan), memory_(memory), adapter_(adapter),
-        rows_(plan.shape.rows), residual_(at_.residual), other_(at_.residualOther), attended_(at_.attended), stream_(stream) {
+        rows_(plan.shape.rows), residual_(at_.residual), attended_(at_.attended), stream_(stream) {
     tables_.items = table<AttentionItem>(plan.upload.items);
     tables_.itemCount = table<int>(plan.upload.counts);
     tables_.slots = table<int>(0);
@@ -68,13 +67,6 @@ class StepLaunch {
 
   // y = matrix · norm(residual + delta), where the sum becomes the new residual. `delta` may be null.
   void normedProduct(const Product<T>& matrix, const T* delta, const T* norm, T* y, int yWidth, Epilogue epilogue, const LowRank<T>* change) {
-    // The low-rank product reads the normalised rows too, so it needs the separate norm.
-    if (model_.fuseNorm && !(change && change->changes()) &&
-        launchNormedProduct<T>(matrix, {delta ? other_ : nullptr, residual_, delta, nullptr, norm, model_.epsilon}, y, yWidth, rows_, epilogue, model_.linear,
-                               stream_)) {
-      if (delta) std::swap(residual_, other_);
-      return;
-    }
     launchAddNorm<T>(at_.normed, residual_, delta, norm, rows_, shape_.hidden, model_.epsilon, stream_);
     product(matrix, at_.normed, y, yWidth, epilogue, change);
   }
@@ -132,17 +124,12 @@ class StepLaunch {
   void heads() {
     if (plan_.shape.heads == 0) return;
     const int* pick = table<int>(plan_.upload.headPick);
-    const Product<T>& head = model_.weights.head;
-    const NormedInput<T> input{nullptr, residual_, at_.delta, pick, model_.weights.norm, model_.epsilon};
-    const bool normed = model_.fuseNorm && launchNormedProduct<T>(head, input, at_.logits(), head.outputs(), plan_.shape.heads, Epilogue::Wide,
-                                                                  model_.linear, stream_);
-    if (!normed)
-      launchPickNorm<T>(nullptr, at_.states, residual_, at_.delta, pick, model_.weights.norm, plan_.shape.heads, shape_.hidden, model_.epsilon, stream_);
+    launchPickNorm<T>(nullptr, at_.states, residual_, at_.delta, pick, model_.weights.norm, plan_.shape.heads, shape_.hidden, model_.epsilon, stream_);
     HeadResults to{result<uint32_t>(plan_.results.tokens), result<float>(plan_.results.logProbabilities), result<uint32_t>(plan_.results.drawn)};
     for (int first = 0; first < plan_.shape.heads; first += HEAD_ROWS) {
       const int count = std::min(HEAD_ROWS, plan_.shape.heads - first);
       to.picked = memory_.picked + first;
-      if (!normed) launchLogits(model_, at_.states + static_cast<size_t>(first) * shape_.hidden, count, stream_);
+      launchLogits(model_, at_.states + static_cast<size_t>(first) * shape_.hidden, count, stream_);
       launchTop(to, at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<uint32_t>(0), table<Draw>(plan_.upload.draws), count, shape_.vocabulary,
                 plan_.shape.topK, at_.headWorkspace, stream_);
     }
@@ -169,7 +156,6 @@ class StepLaunch {
   const DeviceAdapter<T>* adapter_;
   int rows_;
   float* residual_;
-  float* other_;  // Receives the next residual when normalising products are used.
   const T* attended_;
   cudaStream_t stream_;
   AttentionTables tables_;

@@ -18,7 +18,6 @@ struct DeviceModel {
   void* pool = nullptr;
   KvPrecision kv = KvPrecision::AsComputed;
   LinearContext linear;
-  bool fuseNorm = true;
   int attentionBlocks = 0;
 
   const ModelShape& shape() const { return context.limits.shape; }

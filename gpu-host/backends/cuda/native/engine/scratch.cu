@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <type_traits>
 #include "../kernels/head.h"
-#include "../kernels/linear-normed.h"
 #include "weights.h"
 
 namespace pie {
@@ -14,7 +13,6 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   const size_t rows = limits.paddedRows, hidden = shape.hidden;
   Scratch<T> scratch;
   scratch.residual = carver.take<float>(rows * hidden);
-  scratch.residualOther = carver.take<float>(std::min<size_t>(rows, LINEAR_NORMED_ROWS) * hidden);
   scratch.normed = carver.take<T>(rows * hidden);
   scratch.delta = carver.take<T>(rows * hidden);
   scratch.qkv = carver.take<T>(rows * shape.qkvWidth());

@@ -10,7 +10,6 @@ namespace pie {
 template <typename T>
 struct Scratch {
   float* residual = nullptr;    // rows × hidden
-  float* residualOther = nullptr;  // For few rows: normalising products read one and write the other.
   T* normed = nullptr;          // rows × hidden
   T* delta = nullptr;           // rows × hidden: a block's addition to the residual stream.
   T* qkv = nullptr;             // rows × qkvWidth

@@ -190,17 +190,6 @@ void launchProduct(const Product<T>& product, const T* x, void* y, size_t yStrid
   launchLinear<T>(product.plain, x, product.inputs(), y, yStride, rows, epilogue, context, stream);
 }
 
-template <typename T>
-bool launchNormedProduct(const Product<T>& product, const NormedInput<T>& x, void* y, size_t yStride, int rows, Epilogue epilogue,
-                         const LinearContext& context, cudaStream_t stream) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    if (product.isNarrow) return launchNormedLinear(product.narrow, x, y, yStride, rows, epilogue, context, stream);
-    return launchNormedLinear(product.plain, x, y, yStride, rows, epilogue, context, stream);
-  } else {
-    return false;
-  }
-}
-
 size_t widestRowBytes(const ModelShape& shape, size_t valueBytes) {
   return static_cast<size_t>(std::max({shape.hidden, shape.queryWidth(), shape.intermediate})) * valueBytes;
 }
@@ -267,8 +256,6 @@ template Weights<bf16> layWeights<bf16>(Carver&, const EngineOptions&);
 template Weights<float> layWeights<float>(Carver&, const EngineOptions&);
 template void launchProduct<bf16>(const Product<bf16>&, const bf16*, void*, size_t, int, Epilogue, const LinearContext&, cudaStream_t);
 template void launchProduct<float>(const Product<float>&, const float*, void*, size_t, int, Epilogue, const LinearContext&, cudaStream_t);
-template bool launchNormedProduct<bf16>(const Product<bf16>&, const NormedInput<bf16>&, void*, size_t, int, Epilogue, const LinearContext&, cudaStream_t);
-template bool launchNormedProduct<float>(const Product<float>&, const NormedInput<float>&, void*, size_t, int, Epilogue, const LinearContext&, cudaStream_t);
 template void loadWeights<bf16>(const Weights<bf16>&, const EngineOptions&, const WeightSource&, void*, size_t, const Stream&);
 template void loadWeights<float>(const Weights<float>&, const EngineOptions&, const WeightSource&, void*, size_t, const Stream&);
 

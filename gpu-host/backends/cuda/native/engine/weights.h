@@ -1,7 +1,7 @@
 // A model's weights on the device, under their Hugging Face names.
 #pragma once
 #include <vector>
-#include "../kernels/linear-normed.h"
+#include "../kernels/linear-narrow.h"
 #include "engine.h"
 #include "memory.h"
 #include "streams.h"
@@ -21,11 +21,6 @@ struct Product {
 template <typename T>
 void launchProduct(const Product<T>& product, const T* x, void* y, size_t yStride, int rows, Epilogue epilogue, const LinearContext& context,
                    cudaStream_t stream);
-
-// See ../kernels/linear-normed.h: returns false without launching anything if the norm must be a separate kernel.
-template <typename T>
-bool launchNormedProduct(const Product<T>& product, const NormedInput<T>& x, void* y, size_t yStride, int rows, Epilogue epilogue,
-                         const LinearContext& context, cudaStream_t stream);
 
 template <typename T>
 struct LayerWeights {

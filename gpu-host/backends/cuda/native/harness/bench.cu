@@ -13,7 +13,7 @@ const char* const BENCH_HELP =
     "  device\n"
     "  copy megabytes=4096 times=10             bytes per second within the device\n"
     "  matmul size=8192 times=10                dense bf16 rate\n"
-    "  load shape=8B graphs=1 dependent=1 fuse=1 spin=100 cublas=1 precision=bf16 kv=bf16 sequences=128 context=1024 room=128 rows=8192\n"
+    "  load shape=8B graphs=1 dependent=1 spin=100 cublas=1 precision=bf16 kv=bf16 sequences=128 context=1024 room=128 rows=8192\n"
     "      precision: of weights, bf16, int8, fp8 or int4\n"
     "  decode batch=32 context=1024 steps=64\n"
     "  prefill tokens=8192 times=5\n"
@@ -111,7 +111,6 @@ class Bench {
     const NamedShape& shape = shapeNamed(command.text("shape", "8B"));
     options.graphs = command.flag("graphs", true);
     options.dependent = command.flag("dependent", true);
-    options.fuseNorm = command.flag("fuse", true);
     options.spinUs = command.number("spin", options.spinUs);
     options.cublas = command.flag("cublas", true);
     options.precision = command.text("precision", options.precision);

@@ -74,7 +74,6 @@ int check(const CheckOptions& options) {
       engine.kv = options.float8Kv ? KvPrecision::Fp8 : KvPrecision::AsComputed;
       engine.graphs = options.graphs;
       engine.dependentLaunch = options.dependent;
-      engine.fuseNorm = options.fuse;
       engine.cublas = options.cublas;
       std::string failure;
       ErrorTable errors;

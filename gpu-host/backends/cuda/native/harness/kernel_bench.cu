@@ -227,6 +227,7 @@ JsonArray measureLinears(const NamedShape& named, int least, int most, Precision
       problem.weightBits = matrix.bits();
       problem.group = matrix.bits() == 4 ? narrowGroup(matrix.inputs) : 0;
       problem.multiprocessors = context.multiprocessors;
+      problem.memoryRate = context.memoryRate;
       problem.workspaceBytes = context.workspaceBytes;
       // `predicted`: the microseconds that linear-choice.cu predicts.
       const auto measure = [&](const std::string& name, const LinearTuning& tuning, double predicted = NAN) {
@@ -252,7 +253,7 @@ JsonArray measureLinears(const NamedShape& named, int least, int most, Precision
       }
       tuning = LinearTuning();
       tuning.kernel = LinearKernel::Skinny;
-      for (const int columns : {2, 3, 4, 6}) {
+      for (const int columns : LINEAR_SKINNY_COLUMNS) {
         tuning.columns = columns;
         if (rows <= 32) measure("skinny/" + std::to_string(columns), tuning, skinnyCost(problem, columns));
       }

@@ -12,7 +12,7 @@ namespace {
 using namespace pie::harness;
 
 constexpr char HELP[] =
-    "cuda-harness check FIXTURES [--only NAME] [--precision bf16|float32] [--kv fp8] [--no-graphs] [--no-dependent] [--no-fuse] [--no-cublas] [--json FILE]\n"
+    "cuda-harness check FIXTURES [--only NAME] [--precision bf16|float32] [--kv fp8] [--no-graphs] [--no-dependent] [--no-cublas] [--json FILE]\n"
     "  replays the fixtures of ../card/fixtures.ts on the engine; exits with 0 if all errors are within the aims\n"
     "cuda-harness bench\n"
     "  answers commands on standard input, one per line, with JSON:\n";
@@ -41,8 +41,6 @@ CheckOptions checkOptions(int count, char** words) {
       options.graphs = false;
     } else if (word == "--no-dependent") {
       options.dependent = false;
-    } else if (word == "--no-fuse") {
-      options.fuse = false;
     } else if (word == "--no-cublas") {
       options.cublas = false;
     } else if (options.folder.empty() && word[0] != '-') {

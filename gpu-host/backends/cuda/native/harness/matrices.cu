@@ -79,6 +79,7 @@ LinearContext MatrixBench::context() const {
   context.workspace = workspace.as<float>();
   context.workspaceBytes = workspace.bytes;
   context.multiprocessors = multiprocessors;
+  context.memoryRate = deviceMemoryRate(0);
   context.cublas = cublas.get();
   return context;
 }

@@ -50,7 +50,6 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
   engineOptions.scratchSlots = PAGE_SIZE;
   engineOptions.graphs = options.graphs;
   engineOptions.dependentLaunch = options.dependent;
-  engineOptions.fuseNorm = options.fuseNorm;
   engineOptions.spinUs = options.spinUs;
   engineOptions.cublas = options.cublas;
   engineOptions.timing = true;
@@ -273,7 +272,6 @@ JsonObject Session::describe() const {
       .set("kv", options.narrowKv ? "fp8" : "bf16")
       .set("graphs", options.graphs)
       .set("dependent", options.dependent)
-      .set("fuse", options.fuseNorm)
       .set("spinUs", options.spinUs)
       .set("cublas", options.cublas)
       .set("rows", options.rows)

@@ -11,7 +11,6 @@ namespace pie::harness {
 struct SessionOptions {
   bool graphs = true, cublas = true;
   bool dependent = true;  // See EngineOptions::dependentLaunch.
-  bool fuseNorm = true;   // See EngineOptions::fuseNorm.
   int spinUs = 100;
   std::string precision = "bf16";  // Precision of the weights: bf16, int8, fp8 or int4.
   bool narrowKv = false;  // Keys and values in float8.

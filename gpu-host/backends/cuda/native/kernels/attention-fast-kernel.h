@@ -159,11 +159,13 @@ __device__ __forceinline__ void writeMany(const WarpRows<V>& rows, bf16* shared,
   }
 }
 
-template <typename V, typename Claim>
-__device__ __forceinline__ void attend(bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a, Claim claim) {
+template <typename V, typename Claim, typename Computed>
+__device__ __forceinline__ void attend(bf16* shared, const Pointers<typename V::Kv>& p, const AttentionItem& item, const Arguments& a, Claim claim,
+                                       Computed computed) {
   WarpRows<V> rows;
   clear<V>(rows);
   attendTiles<V>(rows, shared, p, item, a, claim);
+  computed();
   if constexpr (V::FEW) writeFew<V>(rows, shared, p, item, a);
   else writeMany<V>(rows, shared, p, item, a);
 }
@@ -177,11 +179,11 @@ constexpr size_t sharedBytes() {
 template <typename K, int HEAD_DIM>
 __global__ void __launch_bounds__(THREADS, fastBlocks(HEAD_DIM)) fastAttention(Pointers<K> p, Arguments a) {
   DYNAMIC_SHARED(bf16, shared);
-  takeItems(a.tables, [&](const AttentionItem& item, auto claim) {
-    if (item.rows <= 16) attend<Variant<K, HEAD_DIM, 1, true>>(shared, p, item, a, claim);
-    else if (item.rows <= 32) attend<Variant<K, HEAD_DIM, 2, true>>(shared, p, item, a, claim);
-    else if (item.rows <= 64) attend<Variant<K, HEAD_DIM, 1, false>>(shared, p, item, a, claim);
-    else attend<Variant<K, HEAD_DIM, 2, false>>(shared, p, item, a, claim);
+  takeItems(a.tables, [&](const AttentionItem& item, auto claim, auto computed) {
+    if (item.rows <= 16) attend<Variant<K, HEAD_DIM, 1, true>>(shared, p, item, a, claim, computed);
+    else if (item.rows <= 32) attend<Variant<K, HEAD_DIM, 2, true>>(shared, p, item, a, claim, computed);
+    else if (item.rows <= 64) attend<Variant<K, HEAD_DIM, 1, false>>(shared, p, item, a, claim, computed);
+    else attend<Variant<K, HEAD_DIM, 2, false>>(shared, p, item, a, claim, computed);
     if (item.parts > 1) finishPart<bf16, 4>(p.out, item, a);
   });
 }

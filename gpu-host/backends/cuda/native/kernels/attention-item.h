@@ -25,7 +25,8 @@ struct Arguments {
 // counters for the next launch; a step with no more items than blocks does not touch them.
 // The tables are complete before the chain of launches begins, so a block fetches its first item while the previous kernel still runs. That fetch
 // bypasses L1 (__ldcg): L1 may hold lines of an earlier step's tables until the grid dependency wait.
-// `run(item, claim)`: all threads call `claim()` once, after they have issued the item's first loads, so that the counter's latency is hidden.
+// `run(item, claim, computed)`: all threads call `claim()` once, after they have issued the item's first loads, so that the counter's latency is
+// hidden, and then `computed()`, when only results are left to be written: after the block's last item the next kernel may begin.
 template <typename Run>
 __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run) {
   __shared__ AttentionItem item;
@@ -37,19 +38,23 @@ __device__ __forceinline__ void takeItems(const AttentionTables& tables, Run run
   };
   fetch(__ldcg(tables.itemCount));
   waitForEarlier();
-  letNextBegin();
+  bool ends = false;  // Thread 0: no item is left for this block.
   while (index < __ldg(tables.itemCount)) {
     __syncthreads();
     run(item, [&] {
       if (threadIdx.x > 0) return;
       const int count = __ldg(tables.itemCount), blocks = static_cast<int>(gridDim.x);
       next = count > blocks ? blocks + atomicAdd(&tables.counters[0], 1) : count;
+      ends = next >= count;
+    }, [&] {
+      if (ends) letNextBegin();
     });
     __syncthreads();
     index = next;
     // No race on `next`: it is written again only after the barrier that follows the load of the item.
     fetch(__ldg(tables.itemCount));
   }
+  letNextBegin();
   const int blocks = static_cast<int>(gridDim.x);
   if (threadIdx.x == 0 && __ldg(tables.itemCount) > blocks && atomicAdd(&tables.counters[1], 1) == blocks - 1)
     tables.counters[0] = tables.counters[1] = 0;

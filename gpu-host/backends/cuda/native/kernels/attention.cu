@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queri
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   float* mine = shared + warp * (2 * a.headDim + 64);
   WarpRow row = {mine, mine + a.headDim, mine + 2 * a.headDim, reinterpret_cast<int*>(mine + 2 * a.headDim + 32), 0, 0};
-  takeItems(a.tables, [&](const AttentionItem& item, auto claim) {
+  takeItems(a.tables, [&](const AttentionItem& item, auto claim, auto) {
     claim();
     for (int r = warp; r < item.rows; r += WARPS) {
       const size_t target = headRow(item, a, r);

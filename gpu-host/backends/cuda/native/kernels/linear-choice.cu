@@ -1,13 +1,16 @@
 #include "linear-choice.h"
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace pie {
 namespace {
 
-// Rates of one H200, in bytes, operations and seconds. They guide the choice among layouts and are estimates: measure and correct them.
-constexpr double MEMORY_RATE = 4.3e12;        // Device memory.
-constexpr double CACHE_RATE = 6.5e12;         // L2 to all multiprocessors together.
+// Rates of one Hopper card, in bytes, operations and seconds, fitted to the times of an H100 (`linear` of ../harness). The layouts chosen for the
+// products of one step take at most 1.02 times the fastest ones' time for an 8B model in bf16 or fp8, 1.04 in int4, and 1.09 for a 1B model.
+constexpr double SKINNY_MEMORY_SHARE = 0.965;  // Of the device's memory rate.
+constexpr double TILE_MEMORY_SHARE = 0.9;
+constexpr double CACHE_RATE = 5.6e12;         // L2 to all multiprocessors together.
 constexpr double CACHE_RATE_OF_ONE = 6e10;    // L2 to one multiprocessor, with the loads in flight that these kernels have.
 constexpr double MATRIX_RATE = 6.0e14;        // mma.sync with warp tiles of 64 × 64; smaller ones are limited by shared memory.
 constexpr double SMALL_TILE_RATE = 4.0e14;
@@ -22,12 +25,8 @@ constexpr int VECTOR_STEP = 256;
 
 constexpr int ceilDiv(int a, int b) { return (a + b - 1) / b; }
 
-// Instructions per lane and weight, counted in nvcc 13.0's output. At 4.3 TB/s there is time for 13 instructions per weight of 16 bits, 6.8 of 8 bits
-// and 3.5 of 4 bits: the narrow formats are bound by the instructions that widen them.
-double vectorInstructions(const LinearProblem& problem) {
-  const double first = problem.weightBits == 16 ? 4.7 : problem.weightBits == 8 ? 5.6 : 4.9;
-  return first + (problem.rows - 1) * (problem.weightBits == 16 ? 2.4 : 1.9);
-}
+// Instructions per lane and weight, counted in nvcc 13.0's output. At 3.0 TB/s there is time for 19 instructions per weight of 16 bits, 10 of 8 bits
+// and 5 of 4 bits.
 double skinnyInstructions(const LinearProblem& problem) { return problem.weightBits == 16 ? 2.5 : 3.5; }
 double tileInstructions(const LinearProblem& problem, const LinearTile& size) {
   const bool few = size.warpsDown == 1;
@@ -102,7 +101,7 @@ double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) 
                             static_cast<double>(ceilDiv(schedule.splitTiles * schedule.depth, schedule.blocks));
   const double ofOneProcessor = ofOneBlock * ceilDiv(schedule.blocks, problem.multiprocessors);
   const double underWay = static_cast<double>(schedule.blocks) * (size.stages - 1) * size.outputs * LINEAR_DEPTH * bytesPerWeight(problem);
-  const double memory = weightBytes / std::min(MEMORY_RATE, underWay / MEMORY_LATENCY);
+  const double memory = weightBytes / std::min(TILE_MEMORY_SHARE * problem.memoryRate, underWay / MEMORY_LATENCY);
   const double stageBytes = size.stageBytes(problem.weightBits);
   const double cache = std::max(iterations * stageBytes / CACHE_RATE, ofOneProcessor * stageBytes / CACHE_RATE_OF_ONE);
   const double rate = (size.rows * size.outputs >= 128 * 128 ? MATRIX_RATE : SMALL_TILE_RATE) / problem.multiprocessors;
@@ -121,15 +120,10 @@ double skinnyCost(const LinearProblem& problem, int columns) {
   const int blocks = ceilDiv(problem.outputs, 8 * columns), rows = ceilDiv(problem.rows, 8) * 8;
   const double blockBytes = (8.0 * columns * bytesPerWeight(problem) + rows * 2) * problem.inputs;
   const double cache = std::max(blocks * blockBytes / CACHE_RATE, ceilDiv(blocks, problem.multiprocessors) * blockBytes / CACHE_RATE_OF_ONE);
-  const double memory = static_cast<double>(problem.outputs) * problem.inputs * bytesPerWeight(problem) / MEMORY_RATE;
+  const double memory = static_cast<double>(problem.outputs) * problem.inputs * bytesPerWeight(problem) / (SKINNY_MEMORY_SHARE * problem.memoryRate);
   const double issue = ceilDiv(blocks, problem.multiprocessors) * 8.0 * columns * problem.inputs * skinnyInstructions(problem) /
                        (ISSUE_RATE / problem.multiprocessors);
-  return (std::max({memory, cache, issue}) + MEMORY_LATENCY + ceilDiv(blocks, problem.multiprocessors) * BLOCK_LATENCY) * 1e6;
-}
-
-double vectorCost(const LinearProblem& problem) {
-  const double weights = static_cast<double>(problem.outputs) * problem.inputs;
-  return (std::max(weights * bytesPerWeight(problem) / MEMORY_RATE, weights * vectorInstructions(problem) / ISSUE_RATE) + MEMORY_LATENCY) * 1e6;
+  return (std::max({memory, cache, issue}) + MEMORY_LATENCY + BLOCK_LATENCY) * 1e6;
 }
 
 LinearSchedule scheduleTiles(const LinearProblem& problem, int tile, int blocks) {
@@ -174,18 +168,18 @@ LinearChoice chooseLinear(const LinearProblem& problem, const LinearTuning& tuni
   const auto allowed = [&](LinearKernel kernel) {
     return (tuning.kernel == LinearKernel::Auto || tuning.kernel == kernel) && linearSupports(kernel, problem);
   };
-  // Above two rows, widening and multiplying on CUDA cores barely keeps up with memory; where it does not, the tensor-core kernels may be faster.
-  const bool vectors = allowed(LinearKernel::Vector) && (problem.rows <= 2 || tuning.kernel == LinearKernel::Vector);
-  if (vectors) {
+  // With more rows, or two rows of narrow weights, multiplying on CUDA cores does not keep up with memory.
+  const bool vectors = problem.rows <= (problem.weightBits == 16 ? 2 : 1) || tuning.kernel == LinearKernel::Vector;
+  if (vectors && allowed(LinearKernel::Vector)) {
     choice.kernel = LinearKernel::Vector;
     choice.splits = tuning.splits > 0 ? tuning.splits : vectorSplits(problem);
-    if (tuning.kernel == LinearKernel::Vector || vectorInstructions(problem) / ISSUE_RATE <= bytesPerWeight(problem) / MEMORY_RATE) return choice;
+    return choice;
   }
   if (allowed(LinearKernel::Cublas) && (problem.rows > LINEAR_OWN_ROWS || tuning.kernel == LinearKernel::Cublas)) {
     choice.kernel = LinearKernel::Cublas;
     return choice;
   }
-  double least = vectors ? vectorCost(problem) : std::numeric_limits<double>::infinity();
+  double least = std::numeric_limits<double>::infinity();
   const auto consider = [&](LinearKernel kernel, double cost) {
     if (cost >= least) return false;
     choice.kernel = kernel, least = cost;
@@ -203,9 +197,14 @@ LinearChoice chooseLinear(const LinearProblem& problem, const LinearTuning& tuni
     }
   }
   if (allowed(LinearKernel::Skinny)) {
-    for (const int columns : LINEAR_SKINNY_COLUMNS)
+    // Where memory bounds all columns alike, few rows of bf16 take the fewest, whose many blocks end together; otherwise the most, which start fewest
+    // blocks and read x least often.
+    constexpr int COUNT = std::size(LINEAR_SKINNY_COLUMNS);
+    for (int i = 0; i < COUNT; i++) {
+      const int columns = LINEAR_SKINNY_COLUMNS[problem.rows <= 8 && problem.weightBits == 16 ? i : COUNT - 1 - i];
       if (linearSkinnyFits(problem.weightBits, problem.rows, columns) && (tuning.columns == 0 || tuning.columns == columns) &&
           consider(LinearKernel::Skinny, skinnyCost(problem, columns))) choice.columns = columns;
+    }
   }
   return choice;
 }

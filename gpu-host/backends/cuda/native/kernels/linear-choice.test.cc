@@ -13,6 +13,7 @@ LinearProblem problem(int rows, int outputs, int inputs) {
   p.aligned = p.narrow = true;
   p.weightBits = 16;
   p.multiprocessors = 132;
+  p.memoryRate = 3.0e12;
   p.workspaceBytes = linearWorkspaceBytes(512, outputs, 132);
   return p;
 }
@@ -65,12 +66,10 @@ TEST("linear choice: by rows, by availability, by tuning") {
   LinearProblem p = problem(1, 4096, 4096);
   CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Vector);
   for (const int rows : {5, 16, 17, 32}) {
-    // With few outputs the skinny kernel fills the device without exchanging sums between blocks. With many outputs the tiles fill it.
     p.rows = rows;
     CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Skinny);
-    LinearProblem many = p;
-    many.outputs = 128256;
-    CHECK_EQUAL(chooseLinear(many, {}).kernel, LinearKernel::Tiles);
+    // Few rows take the fewest columns, more rows the most.
+    CHECK_EQUAL(chooseLinear(p, {}).columns, rows <= 8 ? 2 : 6);
   }
   for (const int rows : {33, 64, 65, 128}) {
     p.rows = rows;
@@ -82,7 +81,10 @@ TEST("linear choice: by rows, by availability, by tuning") {
   p.rows = 129;
   CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Tiles);
   p.cublas = true;
-  CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Cublas);
+  for (const int rows : {32, 33, 129}) {
+    p.rows = rows;
+    CHECK_EQUAL(chooseLinear(p, {}).kernel, rows > 32 ? LinearKernel::Cublas : LinearKernel::Skinny);
+  }
   CHECK_EQUAL(chooseLinear(p, {LinearKernel::Tiles, 4, 0, 0, 0}).kernel, LinearKernel::Tiles);
   CHECK_EQUAL(chooseLinear(p, {LinearKernel::Tiles, 4, 0, 0, 0}).schedule.tile, 4);
   CHECK_EQUAL(chooseLinear(p, {LinearKernel::Vector, -1, 0, 0, 0}).kernel, LinearKernel::Plain);
@@ -125,22 +127,22 @@ TEST("linear choice: a small product still fills the device") {
   CHECK_EQUAL(chooseLinear(problem(1, 128256, 2048), {}).splits, 1);
 }
 
-TEST("linear choice: weights of fewer bits cost less, until widening dominates") {
-  // 4,096 × 28,672: bound by bytes of device memory, or by instructions.
+TEST("linear choice: weights of fewer bits cost less, and take vectors for one row alone") {
   const auto of = [](int bits, int rows) {
     LinearProblem p = problem(rows, 28672, 4096);
     p.weightBits = bits;
     p.group = bits == 4 ? 128 : 0;
     return p;
   };
-  const double bytes = 28672.0 * 4096 * 1e6 / 4.3e12;
-  CHECK_CLOSE(vectorCost(of(16, 1)), bytes * 2 + 0.8, 1e-6);
-  CHECK_CLOSE(vectorCost(of(8, 1)), bytes + 0.8, 1e-6);
-  CHECK_CLOSE(vectorCost(of(4, 1)), 28672.0 * 4096 * 4.9 * 1e6 / 2.9e13 + 0.8, 1e-6);
   for (const int columns : LINEAR_SKINNY_COLUMNS) CHECK(skinnyCost(of(4, 8), columns) < skinnyCost(of(8, 8), columns));
-  for (const int bits : {16, 8}) CHECK_EQUAL(chooseLinear(of(bits, 1), {}).kernel, LinearKernel::Vector);
-  // A vector product of 4-bit weights would be bound by widening.
-  CHECK_EQUAL(chooseLinear(of(4, 1), {}).kernel, LinearKernel::Skinny);
+  for (const int bits : {16, 8, 4}) {
+    CHECK_EQUAL(chooseLinear(of(bits, 1), {}).kernel, LinearKernel::Vector);
+    CHECK_EQUAL(chooseLinear(of(bits, 2), {}).kernel, bits == 16 ? LinearKernel::Vector : LinearKernel::Skinny);
+  }
+  // A faster memory lowers the cost of what it bounds.
+  LinearProblem quick = of(8, 2);
+  quick.memoryRate = 4.3e12;
+  CHECK(skinnyCost(quick, 6) < skinnyCost(of(8, 2), 6));
   LinearProblem few = of(4, 30);
   few.outputs = 4096;
   const LinearChoice choice = chooseLinear(few, {LinearKernel::Skinny, -1, 0, 0, 0});

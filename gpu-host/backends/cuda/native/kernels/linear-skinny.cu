@@ -44,7 +44,6 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
     }
   }
   waitForEarlier();
-  letNextBegin();
   // The loop bound is uniform in the warp, because all lanes take part in every mma.
   for (unsigned slice = 0; warp * SLICE + slice < inputs; slice += UNROLL * WARPS * SLICE) {
     uint4 w[UNROLL][COLUMNS], xs[UNROLL][HALVES][X_LOADS];
@@ -90,6 +89,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
       }
     }
   }
+  letNextBegin();
 #pragma unroll
   for (int r = 0; r < ROW_TILES; r++) {
 #pragma unroll

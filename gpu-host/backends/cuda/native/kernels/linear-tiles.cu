@@ -209,7 +209,6 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
     }
   }
   waitForEarlier();
-  letNextBegin();
 #pragma unroll 1
   for (int s = 0; s < STAGES - 1; s++) {
 #pragma unroll
@@ -263,6 +262,7 @@ __global__ void __launch_bounds__(LINEAR_TILES[TILE].threads(), LINEAR_TILES[TIL
         if (slice % 2 == 1) takeScales(stage, (slice + 1) % SLICES / 2);
       }
     }
+    if (linearPiece(schedule, blockIdx.x, index + 1).tile >= schedule.tiles) letNextBegin();
     finish(linearPiece(schedule, blockIdx.x, index));
   }
   waitForCopies<0>();

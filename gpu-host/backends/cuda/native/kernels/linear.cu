@@ -6,11 +6,9 @@
 #include "linear-epilogue.h"
 #include "linear-finish.h"
 #include "linear-narrow.h"
-#include "linear-normed.h"
 #include "linear-plain.h"
 #include "linear-skinny.h"
 #include "linear-tiles.h"
-#include "linear-vector-normed.h"
 #include "linear-vector.h"
 
 namespace pie {
@@ -73,6 +71,7 @@ LinearProblem problemOf(const Call<T, W>& call, const LinearContext& context) {
   problem.aligned = lines && isAligned(call.x) && isAligned(call.lines.values);
   problem.cublas = context.cublas != nullptr;
   problem.multiprocessors = context.multiprocessors;
+  problem.memoryRate = context.memoryRate;
   problem.workspaceBytes = context.workspace ? context.workspaceBytes : 0;
   return problem;
 }
@@ -133,17 +132,6 @@ void launchChosen(const Call<bf16, W>& call, const LinearChoice& choice, const L
   }
 }
 
-// `call.x` is null, which counts as aligned and contiguous.
-template <typename W>
-bool launchNormed(const Call<bf16, W>& call, const NormedInput<bf16>& x, const LinearContext& context, cudaStream_t stream) {
-  const bool aligned = areAligned(x.sum, x.residual, x.delta, x.weight);
-  if (call.rows <= 0 || call.outputs <= 0 || call.rows > LINEAR_NORMED_ROWS || call.inputs > LINEAR_NORMED_INPUTS || !aligned) return false;
-  const LinearChoice choice = chooseLinear(problemOf(call, context), context.tuning);
-  if (choice.kernel != LinearKernel::Vector) return false;
-  launchLinearVectorNormed(call.output(2), call.lines, x, call.inputs, choice.splits, context.multiprocessors, stream);
-  return true;
-}
-
 }  // namespace
 
 template <typename T>
@@ -174,15 +162,14 @@ void launchLinear(const LinearNarrow& linear, const bf16* x, size_t xStride, voi
   });
 }
 
-bool launchNormedLinear(const Linear<bf16>& linear, const NormedInput<bf16>& x, void* y, size_t yStride, int rows, Epilogue epilogue,
-                        const LinearContext& context, cudaStream_t stream) {
-  return launchNormed(callOf<bf16>(linear, nullptr, linear.inputs, y, yStride, rows, epilogue), x, context, stream);
-}
-bool launchNormedLinear(const LinearNarrow& linear, const NormedInput<bf16>& x, void* y, size_t yStride, int rows, Epilogue epilogue,
-                        const LinearContext& context, cudaStream_t stream) {
-  return withLines(linear, [&](const auto& lines, const float* scales, int group) {
-    return launchNormed(narrowCallOf(linear, lines, scales, group, nullptr, linear.inputs, y, yStride, rows, epilogue), x, context, stream);
-  });
+double deviceMemoryRate(int device) {
+  int kilohertz = 0, bits = 0;
+  const bool known = cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device) == cudaSuccess;
+  (void)cudaGetLastError();
+  // Two transfers a cycle.
+  const double peak = known ? 2e3 * kilohertz * bits / 8 : 0;
+  return peak > 0 ? 0.9 * peak : LinearContext().memoryRate;
 }
 
 template <typename T>

@@ -45,9 +45,14 @@ struct LinearContext {
                                // product leaves them at zero.
   size_t workspaceBytes = 0;
   int multiprocessors = 132;
+  double memoryRate = 3.0e12;  // Of device memory, in bytes per second; an H100's unless set (deviceMemoryRate).
   struct CublasLt* cublas = nullptr;  // Null if the library is not found or not wanted.
   LinearTuning tuning;
 };
+
+// What a large copy reaches in a device's memory, in bytes per second: nine tenths of its clock times its width, or an H100's rate if the driver does
+// not know them.
+double deviceMemoryRate(int device);
 
 // Bytes of workspace that suffice for the fastest layout of every product of up to `maxRows` rows.
 size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors);
@@ -56,8 +61,8 @@ size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors);
 template <typename T>
 bool linearSupports(LinearKernel kernel, const Linear<T>& linear, const T* x, size_t xStride, int rows, const LinearContext& context);
 
-// Chooses the kernel by rows: vector products for one or two rows, tensor cores with small tiles up to 128 (both bound by reading W once), and with
-// large tiles above (cuBLASLt if available). `xStride` and `yStride` are row strides in values; x and y must not overlap. The fast kernels require W
+// Chooses the kernel by rows: vector products for one or two rows, tensor cores up to 32 (both bound by reading W once), and cuBLASLt above, or tiles
+// if it is not available. `xStride` and `yStride` are row strides in values; x and y must not overlap. The fast kernels require W
 // and x 16-byte aligned and `inputs` and `xStride` multiples of 8; anything else runs on the slow, correct kernel. May be captured into a graph: the
 // launches depend on the arguments alone.
 template <typename T>
