@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { ADDON_FILE } from './addon.ts';
 import { compileAll, forgetOld, Includes, link, SourceChangedError } from './build-cache.ts';
-import { type Compiler, cardCompiler, emulationCompiler } from './build-tools.ts';
+import { type Compiler, cardCompiler, DEFAULT_ARCH, emulationCompiler } from './build-tools.ts';
 
 /** A build product: the addon that Node loads, the C++ tests, or the harness that checks and measures on a card. */
 export type Target = 'addon' | 'tests' | 'harness';
@@ -26,8 +26,6 @@ export interface BuildOptions {
   readonly background?: boolean;
 }
 
-export const DEFAULT_ARCH = 'sm_90a';
-
 const HERE = import.meta.dirname;
 const ROOT = path.resolve(HERE, '../../..');
 const NATIVE = path.join(HERE, 'native');
@@ -48,7 +46,9 @@ export async function build(target: Target, options: BuildOptions): Promise<stri
 }
 
 async function buildOnce(target: Target, options: BuildOptions): Promise<string> {
-  const compiler = options.emulated ? emulationCompiler(options.sanitize) : cardCompiler(options.arch ?? DEFAULT_ARCH);
+  const compiler = options.emulated
+    ? emulationCompiler(options.sanitize, options.arch)
+    : cardCompiler(options.arch ?? DEFAULT_ARCH);
   const includes = new Includes(options.emulated ? undefined : path.join(NATIVE, 'emulation'));
   const sources = sourcesOf(target, options.emulated, includes);
   const objects = await compileAll(sources, {

@@ -24,6 +24,7 @@ export class MissingCompilerError extends Error {
 }
 
 const OLDEST_CUDA = 12;
+export const DEFAULT_ARCH = 'sm_90a';
 
 /** Path of nvcc: on PATH, under CUDA_HOME or CUDA_PATH, or in the folder of NVIDIA's packages. */
 export function findNvcc(env: NodeJS.ProcessEnv = process.env): string | undefined {
@@ -34,9 +35,25 @@ export function findNvcc(env: NodeJS.ProcessEnv = process.env): string | undefin
     .find((file) => existsSync(file));
 }
 
-/** @param arch such as `sm_90a` */
+/** Architectures that a build may be for, with a card of each. */
+export const ARCHITECTURES: Readonly<Record<string, string>> = {
+  sm_80: 'A100',
+  sm_86: 'A10, RTX 30',
+  sm_89: 'L4, L40, RTX 40',
+  sm_90a: 'H100, H200',
+  sm_100: 'B200',
+  sm_120: 'RTX 50',
+};
+
+/** 10 × major + minor of an architecture's compute capability. */
+function capabilityOf(arch: string): number {
+  if (arch in ARCHITECTURES) return Number.parseInt(arch.slice('sm_'.length), 10);
+  const known = Object.entries(ARCHITECTURES).map(([name, cards]) => `${name} (${cards})`);
+  throw new MissingCompilerError(`"${arch}" is not an architecture of this backend. These are: ${known.join(', ')}.`);
+}
+
+/** @param arch one of {@link ARCHITECTURES} */
 export function cardCompiler(arch: string): Compiler {
-  if (!/^sm_\d+[af]?$/.test(arch)) throw new MissingCompilerError(`"${arch}" is not an architecture such as sm_90a.`);
   const program = findNvcc();
   if (program === undefined) throw new MissingCompilerError(HOW_TO_GET_NVCC);
   const version = says(program, ['--version']);
@@ -48,8 +65,9 @@ export function cardCompiler(arch: string): Compiler {
     );
   }
   const target = `-gencode=arch=${arch.replace('sm_', 'compute_')},code=${arch}`;
+  const capability = `-DPIE_CAPABILITY=${capabilityOf(arch)}`;
   // The level applies to host code; nvcc optimises card code fully.
-  const common = ['-O2', '-std=c++17', '-Xcompiler', '-fPIC,-Wall,-Wno-stringop-overflow'];
+  const common = ['-O2', '-std=c++17', capability, '-Xcompiler', '-fPIC,-Wall,-Wno-stringop-overflow'];
   return {
     program,
     version,
@@ -66,8 +84,12 @@ Install the toolkit (${OLDEST_CUDA} or newer; only the compiler and the runtime'
 https://developer.nvidia.com/cuda-downloads, or with the system's package manager ("apt-get install cuda-nvcc-13-0 cuda-cudart-dev-13-0"
 from NVIDIA's repository), then try again. CUDA_HOME names a toolkit elsewhere.`;
 
-/** CXX, g++ or clang++: the first that builds and runs a program. With `sanitize`, every wrong address ends the run, and runs are slow. */
-export function emulationCompiler(sanitize = false, env: NodeJS.ProcessEnv = process.env): Compiler {
+/**
+ * CXX, g++ or clang++: the first that builds and runs a program. With `sanitize`, every wrong address ends the run, and runs are slow. `arch`
+ * names the emulated card.
+ */
+export function emulationCompiler(sanitize = false, arch = DEFAULT_ARCH, env: NodeJS.ProcessEnv = process.env): Compiler {
+  const capability = `-DPIE_CAPABILITY=${capabilityOf(arch)}`;
   const named = env.CXX === undefined || env.CXX === '' ? [] : [env.CXX];
   for (const program of [...named, 'g++', 'clang++']) {
     const version = says(program, ['--version']);
@@ -77,7 +99,7 @@ export function emulationCompiler(sanitize = false, env: NodeJS.ProcessEnv = pro
       if (!builds(program, checks)) continue;
       const mac = process.platform === 'darwin';
       const warnings = ['-Wall', '-Wextra', '-Wno-unknown-pragmas', '-Wno-pass-failed'];
-      const compileHost = ['-x', 'c++', '-std=c++17', '-O1', '-fPIC', '-pthread', ...warnings];
+      const compileHost = ['-x', 'c++', '-std=c++17', '-O1', '-fPIC', '-pthread', capability, ...warnings];
       return {
         program,
         version,

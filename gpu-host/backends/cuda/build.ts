@@ -3,14 +3,16 @@ import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { ADDON_FILE } from './addon.ts';
 import { BuildError } from './build-cache.ts';
-import { build, DEFAULT_ARCH, type Target } from './build-targets.ts';
-import { cardCompiler, emulationCompiler, MissingCompilerError } from './build-tools.ts';
+import { build, type Target } from './build-targets.ts';
+import { ARCHITECTURES, cardCompiler, DEFAULT_ARCH, emulationCompiler, MissingCompilerError } from './build-tools.ts';
 
 const HELP = `Usage: npm run build:cuda -- [options]
 
 Compiles the CUDA backend with nvcc, for the platform to load. Objects are cached and compiled again only when their sources change.
 
-  --arch ARCH   the card's architecture (${DEFAULT_ARCH}: H100, H200)
+  --arch ARCH   the card's architecture, ${DEFAULT_ARCH} by default: ${Object.entries(ARCHITECTURES)
+  .map(([name, cards]) => `${name} (${cards})`)
+  .join(', ')}
   --emulate     build for this machine's CPU with the tests' CUDA emulation, instead of a card
   --sanitize    with --emulate: every wrong address and undefined operation ends the run; slow
   --tests       build the C++ tests instead of the addon
@@ -46,7 +48,7 @@ async function main(args: readonly string[]): Promise<number> {
   const say = (text: string) => {
     if (!values.quiet) console.log(text);
   };
-  const compiler = values.emulate ? emulationCompiler(values.sanitize) : cardCompiler(values.arch);
+  const compiler = values.emulate ? emulationCompiler(values.sanitize, values.arch) : cardCompiler(values.arch);
   const release = /release [\d.]+/.exec(compiler.version)?.[0] ?? compiler.version.split('\n')[0];
   say(`Building with ${compiler.program} (${release})${values.emulate ? ', emulated' : ` for ${values.arch}`} …`);
   const started = performance.now();

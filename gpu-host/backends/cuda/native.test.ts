@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { type TestContext, test } from 'node:test';
 import { build } from './build-targets.ts';
+import { ARCHITECTURES, findNvcc } from './build-tools.ts';
 
 /** All cases take half a minute. At the limit, the test reports the name of a case that hangs. */
 const TIME_LIMIT_MS = 200_000;
@@ -16,10 +17,28 @@ interface Run {
 }
 
 test('native: kernels and engine, on the CPU', async (t) => {
-  const program = await build('tests', { emulated: true });
+  await runAll(t, await build('tests', { emulated: true }));
+});
+
+/** Cards without chained launches: with less shared memory, and without an instruction for float8, too. */
+for (const arch of ['sm_89', 'sm_80']) {
+  const skip = !process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all';
+  test(`native: kernels and engine, on the CPU as on a card of ${arch}`, { skip }, async (t) => {
+    await runAll(t, await build('tests', { emulated: true, arch }));
+  });
+}
+
+for (const arch of Object.keys(ARCHITECTURES)) {
+  const skip = process.env.PIE_TEST_ALL ? !findNvcc() && 'nvcc is missing' : 'it takes minutes: npm run test:all';
+  test(`native: the addon compiles for ${arch} without a warning`, { skip }, async () => {
+    await build('addon', { emulated: false, arch, strict: true });
+  });
+}
+
+async function runAll(t: TestContext, program: string): Promise<void> {
   const runs = await Promise.all(Array.from({ length: PARTS }, (_, part) => runPart(program, part)));
   for (const run of runs) await tell(t, run);
-});
+}
 
 function runPart(program: string, part: number): Promise<Run> {
   const options = { timeout: TIME_LIMIT_MS, killSignal: 'SIGKILL', maxBuffer: 64 << 20 } as const;

@@ -2,7 +2,11 @@
 // represented by its bits. Every float8 is exact in float16, and so is its product with any power of two from 2^-15 to 2^7.
 #pragma once
 #include <cstdint>
+#include "capability.h"
 #include "device.h"
+#if defined(__CUDACC__) && PIE_CAPABILITY < 89
+#include <cuda_fp8.h>
+#endif
 
 namespace pie {
 
@@ -10,7 +14,10 @@ constexpr float FLOAT8_MOST = 448;
 
 // The code of a float, rounded to nearest even; larger magnitudes saturate at FLOAT8_MOST. NaN stays NaN.
 __device__ __forceinline__ uint8_t float8Of(float value) {
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && PIE_CAPABILITY < 89
+  // Cards before capability 8.9 have no instruction for it.
+  return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
+#elif defined(__CUDA_ARCH__)
   uint16_t two;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(value));
   return static_cast<uint8_t>(two);
@@ -29,7 +36,7 @@ __device__ __forceinline__ uint8_t float8Of(float value) {
 
 // Two codes; that of `low` is in the lower byte.
 __device__ __forceinline__ uint32_t float8Pair(float low, float high) {
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && PIE_CAPABILITY >= 89
   uint16_t two;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
   return two;
@@ -40,7 +47,7 @@ __device__ __forceinline__ uint32_t float8Pair(float low, float high) {
 
 // Exact.
 __device__ __forceinline__ float fromFloat8(uint8_t code) {
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && PIE_CAPABILITY >= 89
   uint32_t two;
   float value;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"(static_cast<uint16_t>(code)));
@@ -87,7 +94,7 @@ __device__ __forceinline__ uint32_t packedHalves(float low, float high) {
 }
 // The float16 values of two codes, exactly: lowHalves converts the lower half of `codes`, highHalves the upper half.
 __device__ __forceinline__ uint32_t lowHalves(uint32_t codes) {
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && PIE_CAPABILITY >= 89
   uint32_t bits;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(bits) : "h"(static_cast<uint16_t>(codes)));
   return bits;

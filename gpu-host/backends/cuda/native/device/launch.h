@@ -15,25 +15,26 @@
 // the lifetime of this kernel.
 //
 // Copies, events and launches without the attribute (LAUNCH, cuBLASLt) wait for all preceding work of the stream, as usual, and a chained kernel
-// after one of them begins when it ends.
+// after one of them begins when it ends. Cards before capability 9.0 have no such launches: there every kernel begins when the previous one has ended.
 #pragma once
+#include "capability.h"
 #include "chain.h"
 #include "device.h"
 
 namespace pie {
 
 __device__ __forceinline__ void waitForEarlier() {
-#ifdef __CUDACC__
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#else
+#ifndef __CUDACC__
   emulation::waitForGridBefore();
+#elif PIE_CAPABILITY >= 90
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void letNextBegin() {
-#ifdef __CUDACC__
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#else
+#ifndef __CUDACC__
   emulation::letNextGridBegin();
+#elif PIE_CAPABILITY >= 90
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

@@ -39,13 +39,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int number) {
     std::snprintf(properties->name, sizeof properties->name, "Emulated device");
     properties->totalGlobalMem = device().memoryBytes;
     properties->sharedMemPerBlock = 48 << 10;
-    properties->sharedMemPerBlockOptin = 227 << 10;
-    properties->sharedMemPerMultiprocessor = 228 << 10;
+    properties->sharedMemPerBlockOptin = pie::SHARED_BYTES;
+    properties->sharedMemPerMultiprocessor = pie::MULTIPROCESSOR_SHARED_BYTES;
     properties->regsPerBlock = 65536;
     properties->warpSize = 32;
     properties->maxThreadsPerBlock = 1024;
     properties->maxThreadsPerMultiProcessor = 2048;
-    properties->major = 9;
+    properties->major = PIE_CAPABILITY / 10;
+    properties->minor = PIE_CAPABILITY % 10;
     properties->multiProcessorCount = device().multiprocessors;
     properties->l2CacheSize = 50 << 20;
     properties->memoryBusWidth = 5120;
@@ -64,10 +65,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
       case cudaDevAttrMemoryClockRate: *value = 1000000; return cudaSuccess;
       case cudaDevAttrGlobalMemoryBusWidth: *value = 5120; return cudaSuccess;
       case cudaDevAttrL2CacheSize: *value = 50 << 20; return cudaSuccess;
-      case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
-      case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
-      case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 << 10; return cudaSuccess;
-      case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; return cudaSuccess;
+      case cudaDevAttrComputeCapabilityMajor: *value = PIE_CAPABILITY / 10; return cudaSuccess;
+      case cudaDevAttrComputeCapabilityMinor: *value = PIE_CAPABILITY % 10; return cudaSuccess;
+      case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = pie::MULTIPROCESSOR_SHARED_BYTES; return cudaSuccess;
+      case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = pie::SHARED_BYTES; return cudaSuccess;
     }
     return cudaErrorInvalidValue;
   });

@@ -1,5 +1,6 @@
 // Shared by the files of the emulated runtime.
 #pragma once
+#include "../device/capability.h"
 #include <cstdint>
 #include <functional>
 #include <memory>

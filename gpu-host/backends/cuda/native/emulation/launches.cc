@@ -1,5 +1,6 @@
 // Launches, and the attributes of kernels.
 #include <algorithm>
+#include "../device/capability.h"
 #include "launch.h"
 #include "stream.h"
 
@@ -35,7 +36,7 @@ using namespace emulation;
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   return api("cudaFuncSetAttribute", [&] {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-    if (value < 0 || value > 227 << 10) return cudaErrorInvalidValue;
+    if (value < 0 || value > pie::SHARED_BYTES) return cudaErrorInvalidValue;
     Lock lock(registry().mutex);
     registry().dynamicShared[kernel] = value;
     return cudaSuccess;

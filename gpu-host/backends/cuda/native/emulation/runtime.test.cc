@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 #include <vector>
+#include "../device/capability.h"
 #include "../testing/device.h"
 #include "../testing/test.h"
 
@@ -210,7 +211,7 @@ TEST("launches that a GPU refuses are refused") {
   cudaOk(cudaFuncSetAttribute(addOne, cudaFuncAttributeMaxDynamicSharedMemorySize, 50 << 10));
   LAUNCH(addOne, 1, 1, 50 << 10, 0, value.get());
   CHECK_EQUAL(cudaGetLastError(), cudaSuccess);
-  CHECK_EQUAL(cudaFuncSetAttribute(addOne, cudaFuncAttributeMaxDynamicSharedMemorySize, 228 << 10), cudaErrorInvalidValue);
+  CHECK_EQUAL(cudaFuncSetAttribute(addOne, cudaFuncAttributeMaxDynamicSharedMemorySize, pie::SHARED_BYTES + 1024), cudaErrorInvalidValue);
   CHECK_EQUAL(cudaGetLastError(), cudaErrorInvalidValue);
   CHECK_EQUAL(value.host()[0], 2);
 }

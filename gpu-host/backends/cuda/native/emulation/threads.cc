@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 #include <vector>
+#include "../device/capability.h"
 #include "block.h"
 #include "faults.h"
 #include "intrinsics.h"
@@ -24,7 +25,7 @@ thread_local Thread* current = nullptr;
 namespace {
 
 constexpr size_t STACK_BYTES = 128 << 10;
-constexpr size_t MAX_SHARED = 227 << 10;
+constexpr size_t MAX_SHARED = pie::SHARED_BYTES;
 
 size_t pageBytes() {
   static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <mutex>
 #include <type_traits>
+#include "../device/capability.h"
 #include "budget.h"
 #include "pages.h"
 #include "side.h"
@@ -237,7 +238,7 @@ class EngineOf final : public Engine {
   std::unique_ptr<PageMover> pages_;
 };
 
-// The kernels are compiled for compute capability 9.0 only.
+// Kernels run on cards of their capability, and on later ones of the same generation that have as much shared memory.
 void checkDevice(int device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -250,9 +251,12 @@ void checkDevice(int device) {
   int major = 0, minor = 0;
   CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  if (major != 9 || minor != 0)
-    throw EngineError("no-device", "CUDA device " + std::to_string(device) + " has compute capability " + std::to_string(major) + "." + std::to_string(minor) +
-                                       "; kernels are built for 9.0.");
+  int shared = 0;
+  CUDA_CALL(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  if (major == PIE_CAPABILITY / 10 && minor >= PIE_CAPABILITY % 10 && shared >= SHARED_BYTES) return;
+  const std::string has = std::to_string(major) + "." + std::to_string(minor), is = std::to_string(PIE_CAPABILITY / 10) + "." + std::to_string(PIE_CAPABILITY % 10);
+  throw EngineError("no-device", "CUDA device " + std::to_string(device) + " has compute capability " + has + "; kernels are built for " + is +
+                                     ". Build them for this card: npm run build:cuda -- --arch sm_" + std::to_string(10 * major + minor));
 }
 
 }  // namespace

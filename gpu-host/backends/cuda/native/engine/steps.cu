@@ -1,6 +1,7 @@
 #include "steps.h"
 #include <algorithm>
 #include <string>
+#include "../device/capability.h"
 #include "errors.h"
 
 namespace pie {
@@ -18,7 +19,7 @@ size_t Steps<T>::areaBytes(const PlanContext& context) {
 template <typename T>
 Steps<T>::Steps(const DeviceModel<T>& model, uint8_t* areas, const EngineOptions& options)
     : model_(model), planner_(model.context), timing_(options.timing), tickets_(options.timing, std::chrono::microseconds(options.spinUs)),
-      graphs_(options.dependentLaunch) {
+      graphs_(options.dependentLaunch && CHAINS_LAUNCHES) {
   const size_t upload = mostUploadBytes(model.context), results = mostResultBytes(model.context);
   for (int i = 0; i < 2; i++) {
     areas_[i].upload = areas;

@@ -174,6 +174,9 @@ TEST("attention plan: random steps are covered exactly once, within bounds and d
   CHECK(split > 1000 && whole > 1000 && skipping > 100);
 }
 
+// Multiprocessors that hold as many blocks as those of an H100, on any card.
+int multiprocessorsOf(const ModelShape& shape) { return 264 / attentionBlocks(shape, 1, true); }
+
 TEST("attention plan: the longest queue stays near an even share") {
   Random random(42);
   std::vector<double> ratios;
@@ -187,7 +190,7 @@ TEST("attention plan: the longest queue stays near an even share") {
       add(step, random, context, rows, 0);
     }
     const ModelShape shape = shapeOf(8, static_cast<int>(random.integer(1, 8)), 128);
-    const AttentionPlan planned = plan(step, shape, 132, true);
+    const AttentionPlan planned = plan(step, shape, multiprocessorsOf(shape), true);
     // An item is never split below the minimum part size, so small steps cannot reach an even share.
     ratios.push_back(static_cast<double>(planned.makespan) / static_cast<double>(std::max<int64_t>(planned.evenShare, 16)));
   }
@@ -205,7 +208,7 @@ TEST("attention plan: decoding splits over keys at batch 1 and not where the bat
   for (const int context : {1023, 8191, 32767, 131071}) {
     Step step;
     add(step, random, context, 1, 0);
-    const AttentionPlan planned = plan(step, shape, 132, true);
+    const AttentionPlan planned = plan(step, shape, multiprocessorsOf(shape), true);
     CHECK(planned.items.size() >= std::min<size_t>(context / 128, 200));
     CHECK(planned.items.size() <= 4 * 132);
     CHECK_EQUAL(planned.merges, 8);
@@ -213,7 +216,7 @@ TEST("attention plan: decoding splits over keys at batch 1 and not where the bat
   for (const int batch : {32, 64, 128}) {
     Step step;
     for (int i = 0; i < batch; i++) add(step, random, 1023, 1, 0);
-    const AttentionPlan planned = plan(step, shape, 132, true);
+    const AttentionPlan planned = plan(step, shape, multiprocessorsOf(shape), true);
     CHECK_EQUAL(planned.merges, 0);
     CHECK_EQUAL(static_cast<int>(planned.items.size()), 8 * batch);
   }

@@ -2,7 +2,7 @@
 #pragma once
 #include "../device/copy.h"
 #include "../device/mma.h"
-#include "attention-item.h"
+#include "attention-fast.h"
 
 namespace pie::attention {
 
@@ -56,13 +56,12 @@ struct Variant {
   static constexpr int WARP_ROWS = 16 * BANDS;
   static constexpr int ROWS = FEW ? WARP_ROWS : WARPS * WARP_ROWS;
   static constexpr int KEYS = FEW ? TILE / WARPS : TILE;  // Keys of a tile per warp.
-  // Few rows are bound by memory latency, so they get more stages; with many rows the queries need the shared memory. Codes are half as large, so
-  // twice as many tiles fit into the same bytes.
-  static constexpr int STAGES = ((FEW ? 3 : 2) + (HEAD_DIM == 64 ? 1 : 0)) * (NARROW ? 2 : 1);
+  static constexpr int STAGES = fastStages(HEAD_DIM, FEW) * (NARROW ? 2 : 1);
   // Size of one stage in bf16 units: the keys, then the values of one tile. For float8: the codes of both, then two scales per key.
   static constexpr int STAGE = NARROW ? TILE * HEAD_DIM + 2 * TILE : 2 * TILE * HEAD_DIM;
   static constexpr int SHARED = ROWS * HEAD_DIM + STAGES * STAGE;  // In bf16 units; the input index of each row follows.
   static constexpr size_t BYTES = SHARED * sizeof(bf16) + ROWS * sizeof(int);
+  static_assert(BYTES <= SHARED_BYTES && ROWS <= fastRows(FEW));
 };
 
 // A warp's running state per row, as mma fragments: a lane has columns lane % 4 × 2 and the next of rows lane / 4 and lane / 4 + 8 of each band

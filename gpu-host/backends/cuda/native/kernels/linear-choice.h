@@ -1,6 +1,7 @@
 // Chooses the kernel of a product and its layout over the device. Pure functions of their arguments.
 #pragma once
 #include <cstddef>
+#include "../device/capability.h"
 #include "linear.h"
 
 namespace pie {
@@ -23,10 +24,22 @@ struct LinearTile {
   }
 };
 
-// The first three are for few rows, where reading W dominates; they keep many loads in flight. They split W over the inputs the same way, so that a
+// The first three are for few rows, where reading W dominates; they keep many loads in flight: as many stages as shared memory holds. They split W over the inputs the same way, so that a
 // row's result does not depend on which of them runs. A warp of the last two computes 64 × 64 values, which is what shared-memory bandwidth can feed.
+constexpr LinearTile linearTile(int rows, int outputs, int warpsDown, int warpsAcross, int mostStages, int mostBlocks) {
+  LinearTile tile{rows, outputs, warpsDown, warpsAcross, mostStages, 1};
+  while (tile.stages > 2 && tile.stages * tile.stageBytes(16) > SHARED_BYTES) tile.stages--;
+  // Two blocks share a multiprocessor only if each keeps all stages, or all but two.
+  for (int stages = tile.stages; mostBlocks > 1 && stages >= mostStages - 2 && stages > 2; stages--) {
+    if (blocksWithin(stages * tile.stageBytes(16), mostBlocks) < mostBlocks) continue;
+    tile.stages = stages, tile.blocksPerProcessor = mostBlocks;
+    break;
+  }
+  return tile;
+}
 constexpr LinearTile LINEAR_TILES[] = {
-    {16, 128, 1, 8, 6, 2}, {32, 128, 1, 8, 5, 2}, {64, 128, 2, 4, 4, 2}, {128, 128, 2, 2, 3, 2}, {128, 256, 2, 4, 4, 1},
+    linearTile(16, 128, 1, 8, 6, 2),  linearTile(32, 128, 1, 8, 5, 2),  linearTile(64, 128, 2, 4, 4, 2),
+    linearTile(128, 128, 2, 2, 3, 2), linearTile(128, 256, 2, 4, 4, 1),
 };
 constexpr int LINEAR_TILE_COUNT = sizeof(LINEAR_TILES) / sizeof(LINEAR_TILES[0]);
 
@@ -37,8 +50,16 @@ constexpr int LINEAR_SKINNY_ROWS = 32;
 constexpr int LINEAR_OWN_ROWS = 32;
 // Columns of 8 outputs per block of the skinny kernel: 128 blocks have 2,048, 3,072, 4,096, 5,120 or 6,144 outputs.
 constexpr int LINEAR_SKINNY_COLUMNS[] = {2, 3, 4, 5, 6};
-// True if a warp's loads fit its registers: for weights of 4 bits, each row of x takes four times the weights' bytes.
-constexpr bool linearSkinnyFits(int weightBits, int rows, int columns) { return weightBits > 4 || rows <= 16 || columns <= 3; }
+// Warps of the skinny kernel, the row stride of a warp's sums in floats (the lanes of one store hit different banks), and all sums' bytes.
+constexpr int LINEAR_SKINNY_WARPS = 16;
+__host__ __device__ constexpr int linearSkinnyLine(int outputs) { return outputs % 16 == 8 ? outputs : outputs + 8; }
+constexpr int linearSkinnyBytes(int rows, int columns) {
+  return LINEAR_SKINNY_WARPS * (rows <= 8 ? 8 : rows <= 16 ? 16 : 32) * linearSkinnyLine(8 * columns) * static_cast<int>(sizeof(float));
+}
+// True if a warp's loads fit its registers, and the sums shared memory: for weights of 4 bits, each row of x takes four times the weights' bytes.
+constexpr bool linearSkinnyFits(int weightBits, int rows, int columns) {
+  return (weightBits > 4 || rows <= 16 || columns <= 3) && linearSkinnyBytes(rows, columns) <= SHARED_BYTES;
+}
 
 // How tiles are distributed over blocks. The first `splitTiles` tiles are divided into `blocks` equal runs over their inputs (Stream-K: Osama et al.,
 // PPoPP '23); the remaining tiles are assigned whole, round-robin.

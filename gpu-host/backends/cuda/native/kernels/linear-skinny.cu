@@ -9,11 +9,8 @@
 namespace pie {
 namespace {
 
-constexpr int WARPS = 16;
+constexpr int WARPS = LINEAR_SKINNY_WARPS;
 constexpr int REGISTERS = 100;  // Per thread, for loads and sums together.
-
-// Row stride of a warp's sums in floats, chosen so that the lanes of one store hit different banks.
-__host__ __device__ constexpr int lineOf(int outputs) { return outputs % 16 == 8 ? outputs : outputs + 8; }
 
 // Each of a quad's four lanes loads 16 bytes of a line of W and the same inputs of x. The order of inputs along the inner dimension does not matter
 // as long as both operands agree, so fragments need no shuffles. HALVES: number of 8-row halves of the 16-row mma tiles.
@@ -22,7 +19,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
   using Loaded = LoadedWeights<W>;
   constexpr int VALUES = WEIGHTS_PER_LOAD<W>, X_LOADS = VALUES / 8;
   constexpr int SLICE = 4 * VALUES;  // Inputs that a warp takes per step.
-  constexpr int ROW_TILES = (HALVES + 1) / 2, OUTPUTS = COLUMNS * 8, ROWS = HALVES * 8, LINE = lineOf(OUTPUTS);
+  constexpr int ROW_TILES = (HALVES + 1) / 2, OUTPUTS = COLUMNS * 8, ROWS = HALVES * 8, LINE = linearSkinnyLine(OUTPUTS);
   constexpr int FITTING = (REGISTERS - ROW_TILES * COLUMNS * 4) / (4 * (COLUMNS + HALVES * X_LOADS));
   constexpr int UNROLL = FITTING < 1 ? 1 : FITTING > 4 ? 4 : FITTING;
   DYNAMIC_SHARED(float, partial);  // WARPS × ROWS × LINE
@@ -117,7 +114,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) skinnyProduct(LinearOutput<bf16
 
 template <typename W, int COLUMNS, int HALVES>
 void launch(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf16* x, size_t xStride, int inputs, cudaStream_t stream) {
-  constexpr int OUTPUTS = COLUMNS * 8, BYTES = WARPS * HALVES * 8 * lineOf(OUTPUTS) * static_cast<int>(sizeof(float));
+  constexpr int OUTPUTS = COLUMNS * 8, BYTES = linearSkinnyBytes(HALVES * 8, COLUMNS);
   const int blocks = (to.outputs + OUTPUTS - 1) / OUTPUTS;
   cudaFuncSetAttribute(skinnyProduct<W, COLUMNS, HALVES>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
   LAUNCH_CHAINED((skinnyProduct<W, COLUMNS, HALVES>), blocks, 32 * WARPS, BYTES, stream, to, lines, x, xStride, inputs);

@@ -273,6 +273,7 @@ void launch(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf1
             const LinearSchedule& schedule, float* workspace, cudaStream_t stream) {
   constexpr LinearTile SIZE = LINEAR_TILES[TILE];
   constexpr int BYTES = SIZE.stages * SIZE.stageBytes(WEIGHT_BITS<W>);
+  static_assert(BYTES <= SHARED_BYTES);
   // Set on every launch: the call is cheap and does not touch the stream.
   cudaFuncSetAttribute(tileProduct<W, TILE>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
   LAUNCH_CHAINED((tileProduct<W, TILE>), schedule.blocks, SIZE.threads(), BYTES, stream, to, lines, x, xStride, inputs, weightRows, schedule, workspace);

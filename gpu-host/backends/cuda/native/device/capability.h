@@ -1,0 +1,24 @@
+// What the cards of one compute capability have. A build is for one capability, which the build tool defines for the code of host and card
+// (CUDA C++ programming guide, "Compute Capabilities").
+#pragma once
+
+// 10 × major + minor.
+#ifndef PIE_CAPABILITY
+#define PIE_CAPABILITY 90
+#endif
+
+namespace pie {
+
+// Kernels may begin before the previous one has ended.
+constexpr bool CHAINS_LAUNCHES = PIE_CAPABILITY >= 90;
+// Bytes of shared memory that a block may have, and that the blocks of a multiprocessor share; each block takes 1 KB more than it asks for.
+constexpr int SHARED_BYTES = (PIE_CAPABILITY == 80 ? 163 : PIE_CAPABILITY == 90 || PIE_CAPABILITY / 10 == 10 ? 227 : 99) << 10;
+constexpr int MULTIPROCESSOR_SHARED_BYTES = SHARED_BYTES + 1024;
+
+// Blocks that fit a multiprocessor beside each other, at most `most` and at least one.
+constexpr int blocksWithin(int sharedBytes, int most) {
+  const int fitting = MULTIPROCESSOR_SHARED_BYTES / (sharedBytes + 1024);
+  return fitting < 1 ? 1 : fitting < most ? fitting : most;
+}
+
+}  // namespace pie
