@@ -67,7 +67,9 @@ export async function makeDurable(
       const entry = owner?.host === host.name ? owner : await names.noted(owned, host, owner);
       if (!entry) return err(CHANGED);
       const content: Content = { name: owned, owner: entry, side, pages, tokens, nextPosition, access: access.val };
-      return await names.turns.during(tenant, inferlet.stopping, () => durable.write(content, () => inferlet.stopped));
+      return await names.durableTurns.during(tenant, inferlet.stopping, () =>
+        durable.write(content, () => inferlet.stopped),
+      );
     } finally {
       if (pages.length > 0) side.device.freePages(side.queue, pages);
     }
@@ -93,7 +95,7 @@ export async function bringCopy(
     if (!isNotFound(kept)) return kept;
     if (tries === MAX_FETCHES - 1) break;
     const { tenant } = inferlet.description;
-    const brought = await names.turns.during(tenant, inferlet.stopping, () =>
+    const brought = await names.durableTurns.during(tenant, inferlet.stopping, () =>
       durable.bring(owned, copy, here, () => inferlet.stopped),
     );
     if (brought.tag === 'err') {

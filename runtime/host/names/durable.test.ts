@@ -7,6 +7,7 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { TestInferlet } from '../../testing/inferlet.ts';
 import { value } from '../../testing/outcome.ts';
 import type { KvFile } from '../kv-file.ts';
+import { IoTurns } from './io-turns.ts';
 import {
   count,
   list,
@@ -277,8 +278,23 @@ describe('durable names', () => {
     assert.match(await refused(making), /^terminated/);
     go.resolve();
     await ended;
-    await until(() => guest.inferlet.services.names!.turns.size === 0);
+    await until(() => guest.inferlet.services.names!.durableTurns.size === 0);
     assert.deepEqual(await hosts.files(), []);
+  });
+
+  it('keep no transfer between hosts waiting while the directory hangs', async () => {
+    hosts.fresh();
+    for (const name of ['a', 'b', 'plain']) await saved('east', name);
+    const turns = new IoTurns();
+    const guest = await hosts.at('west', { turns });
+    const hung = Promise.withResolvers<void>();
+    const hanging = [0, 1].map(() => turns.during(() => hung.promise));
+    const made = ['a', 'b'].map((name) => makeDurable(guest, name));
+    await until(() => guest.inferlet.services.names!.durableTurns.size === 2);
+    assert.equal(value(await load(guest, 'plain')).tokens, 40);
+    hung.resolve();
+    await Promise.all(hanging);
+    for (const each of made) value(await each);
   });
 
   it('sweep what a killed runtime has left, and nothing that is young or in use', async () => {

@@ -18,6 +18,8 @@ const MAX_TRIES = 8;
 /** The names that a runtime's GPU hosts share: which host owns an export or a KV file, and the turns of transfers between hosts. */
 export class SharedNames {
   readonly turns = new TransferTurns();
+  /** Those of transfers to and from the shared directory, which may hang: transfers between hosts do not wait for it. */
+  readonly durableTurns = new TransferTurns();
   readonly owners: Pick<NameOwners, 'of' | 'list' | 'claim' | 'release'>;
   /** Copies of names in storage that all machines share; without it, a name is as durable as its host. */
   readonly durable: DurableCopies | undefined;

@@ -9,6 +9,7 @@ import { TestRedis } from '#scheduler/testing/redis.ts';
 import { TestGpuHost } from '../../../testing/gpu-host.ts';
 import { TestInferlet } from '../../../testing/inferlet.ts';
 import { DurableCopies, type DurableCopiesOptions } from '../durable-copies.ts';
+import type { IoTurns } from '../io-turns.ts';
 import { SharedDirectory } from '../shared-directory.ts';
 import { SharedNames } from '../shared-names.ts';
 import { until } from './calls.ts';
@@ -20,6 +21,8 @@ export interface AtOptions {
   readonly hosts?: readonly string[];
   readonly bounds?: CopyBounds;
   readonly largestBytes?: number;
+  /** Makes the file operations. */
+  readonly turns?: IoTurns;
   /** Replaces calls of the store. */
   readonly records?: Partial<DurableCopiesOptions['records']>;
 }
@@ -83,8 +86,8 @@ export class DurableHosts {
   /** An inferlet at a host, in a runtime of its own. */
   async at(host: string, options: AtOptions = {}): Promise<TestInferlet> {
     const { functionName = 'maker', tenant = this.tenant, hosts = [...this.#connections.keys()] } = options;
-    const { bounds = { copies: 8, bytes: 2 ** 20 }, largestBytes, records: replaced = {} } = options;
-    const directory = await SharedDirectory.open(this.directory, await this.scheduler.durableNames.folder());
+    const { bounds = { copies: 8, bytes: 2 ** 20 }, largestBytes, turns, records: replaced = {} } = options;
+    const directory = await SharedDirectory.open(this.directory, this.scheduler.durableNames, turns);
     const list = hosts.map((name) => this.connection(name));
     const { durableNames: store, nameOwners: owners } = this.scheduler;
     const records: DurableCopiesOptions['records'] = {
