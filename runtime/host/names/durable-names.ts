@@ -148,9 +148,9 @@ export async function listCopies(
   { names, own }: Shared,
   tenants: readonly string[],
   owners: ReadonlyMap<string, NameOwner>,
-): Promise<{ readonly copies: ReadonlyMap<string, DurableCopy>; readonly removed: ReadonlySet<string> }> {
+): Promise<{ readonly copies: ReadonlyMap<string, DurableCopy>; readonly removed: ReadonlyMap<string, Removal> }> {
   const copies = new Map<string, DurableCopy>();
-  const removed = new Set<string>();
+  const removed = new Map<string, Removal>();
   const { durable } = names;
   if (!durable) return { copies, removed };
   for (const lists of await Promise.all(tenants.map((tenant) => durable.list(tenant, own.name)))) {
@@ -165,8 +165,9 @@ export async function listCopies(
     }
     for (const {
       name: { name },
+      removal,
     } of lists.removals.filter(isAsked))
-      if (owners.get(name)?.host !== own.name) removed.add(name);
+      if (owners.get(name)?.host !== own.name) removed.set(name, removal);
   }
   return { copies, removed };
 }

@@ -23,6 +23,8 @@ export class SharedNames {
   readonly owners: Pick<NameOwners, 'of' | 'list' | 'claim' | 'release'>;
   /** Copies of names in storage that all machines share; without it, a name is as durable as its host. */
   readonly durable: DurableCopies | undefined;
+  /** Removals under way, by name. */
+  readonly #removals = new Map<string, Promise<unknown>>();
   readonly #hosts: { readonly list: readonly GpuHostConnection[] };
 
   constructor(
@@ -33,6 +35,23 @@ export class SharedNames {
     this.owners = owners;
     this.durable = durable;
     this.#hosts = hosts;
+  }
+
+  /** The removal of a name that is under way: a save that its caller sends after it must be noted after it, too. */
+  removalOf(name: OwnedName): Promise<unknown> | undefined {
+    return this.#removals.get(keyOf(name));
+  }
+
+  /** Counts a removal as under way until it settles. */
+  removing<T>(name: OwnedName, removal: Promise<T>): Promise<T> {
+    const key = keyOf(name);
+    const settled = removal
+      .catch(() => undefined)
+      .finally(() => {
+        if (this.#removals.get(key) === settled) this.#removals.delete(key);
+      });
+    this.#removals.set(key, settled);
+    return removal;
   }
 
   /** True when names of another host, or copies in shared storage, may be used at this one. */
@@ -143,6 +162,10 @@ export class SharedNames {
     const refused = await has(connection);
     return refused?.tag === 'invalid-argument' ? handlerError('invalid-argument', taken) : refused;
   }
+}
+
+function keyOf({ tenant, model, kind, name }: OwnedName): string {
+  return JSON.stringify([tenant, model, kind, name]);
 }
 
 function ownerOf({ name, hostId = '' }: GpuHostConnection, persistent: boolean): NameOwner {

@@ -25,6 +25,7 @@ export interface AtOptions {
   readonly turns?: IoTurns;
   /** Replaces calls of the store. */
   readonly records?: Partial<DurableCopiesOptions['records']>;
+  readonly claim?: SharedNames['owners']['claim'];
 }
 
 /** GPU hosts with the same model, a Redis, and a directory that they share. */
@@ -89,7 +90,13 @@ export class DurableHosts {
     const { bounds = { copies: 8, bytes: 2 ** 20 }, largestBytes, turns, records: replaced = {} } = options;
     const directory = await SharedDirectory.open(this.directory, this.scheduler.durableNames, turns);
     const list = hosts.map((name) => this.connection(name));
-    const { durableNames: store, nameOwners: owners } = this.scheduler;
+    const { durableNames: store, nameOwners } = this.scheduler;
+    const owners: SharedNames['owners'] = {
+      of: (...args) => nameOwners.of(...args),
+      list: (...args) => nameOwners.list(...args),
+      claim: options.claim ?? ((...args) => nameOwners.claim(...args)),
+      release: (...args) => nameOwners.release(...args),
+    };
     const records: DurableCopiesOptions['records'] = {
       look: (...args) => store.look(...args),
       list: (...args) => store.list(...args),
