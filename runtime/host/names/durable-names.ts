@@ -31,6 +31,7 @@ const NO_STORAGE = handlerError(
   'this platform has no storage that its machines share: its operator sets shared_directory below [storage] in pie.toml',
 );
 const TOO_OLD = handlerError('unsupported', 'the GPU host is of an older release, which sends no pages');
+const UNREACHED = handlerError('unavailable', 'the GPU host cannot be reached now; try again when it is back');
 const OPERATORS = handlerError('unsupported', 'names under "system/" are written by operators only');
 
 /** Writes the content of a name to the shared directory. @param open maps the pages at a host, for reading */
@@ -43,7 +44,7 @@ export async function makeDurable(
   const durable = namesOf(inferlet)?.durable;
   if (!durable) return err(NO_STORAGE);
   const shared = sharedFor(used);
-  if (!shared) return err(TOO_OLD);
+  if (!shared) return err(queue.model.connection.connected ? TOO_OLD : UNREACHED);
   const { names, own, owned, here } = shared;
   const { tenant } = inferlet.description;
   if (owned.tenant === SYSTEM_TENANT && tenant !== SYSTEM_TENANT) return err(OPERATORS);

@@ -74,6 +74,34 @@ describe('saves beside durable names', () => {
     value(await load(await hosts.at('west'), 'n'));
   });
 
+  it('count although their content was made durable before they were noted', async () => {
+    hosts.fresh();
+    const maker = await hosts.at('east');
+    const held = pages(maker, 1);
+    const device = maker.queue.device!;
+    const [stored, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const ask = device.ask.bind(device);
+    device.ask = (async (queue: number, operation: { op: string }) => {
+      const outcome = await ask(queue, operation as never);
+      if (operation.op !== 'export-pages') return outcome;
+      stored.resolve();
+      await go.promise;
+      return outcome;
+    }) as typeof device.ask;
+    const saving = save(maker, held, 'n');
+    await stored.promise;
+    const other = await hosts.at('east');
+    value(await makeDurable(other, 'n'));
+    go.resolve();
+    value(await saving);
+    for (const host of ['east', 'west']) value(await load(await hosts.at(host), 'n'));
+    // The save is the later content.
+    assert.deepEqual(await hosts.files(), []);
+    value(await makeDurable(other, 'n'));
+    await hosts.kill('east');
+    value(await load(await hosts.at('west'), 'n'));
+  });
+
   it('that cannot be noted leave a file that they replaced', async () => {
     hosts.fresh();
     const maker = await hosts.at('east');

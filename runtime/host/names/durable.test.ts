@@ -414,6 +414,9 @@ describe('durable names', () => {
     const guest = await hosts.at('east');
     assert.match(await refused(makeDurable(guest, 'system/n')), /^unsupported.*operators/);
     assert.match(await refused(makeDurable(guest, 'absent')), /^not-found/);
+    await hosts.kill('east');
+    assert.match(await refused(makeDurable(guest, 'n')), /^unavailable/);
+    await hosts.restart('east');
     Object.assign(guest.inferlet.services.names!, { durable: undefined });
     assert.match(await refused(makeDurable(guest, 'n')), /^unsupported: .*shared_directory below \[storage\]/);
   });

@@ -119,8 +119,9 @@ export class SharedNames {
       const isOwn = other.host === own.name;
       const refused =
         (isOwn ? null : await this.#refusal(name, other, has)) ??
-        // The owner itself takes an export only when it has lost the one before; a KV file also from the holder of the lock.
-        (isOwn && name.kind === 'file' ? null : await this.#copyRefusal(name, other));
+        // The owner itself takes an export only when it has lost the one before, and it can only have lost what an earlier process stored: an entry
+        // of this process is of a removal or a save that is under way. It takes a KV file also from the holder of the lock.
+        (isOwn && (name.kind === 'file' || other.hostId === mine.hostId) ? null : await this.#copyRefusal(name, other));
       if (refused) return refused;
       replaced = other;
     }
