@@ -53,13 +53,13 @@ export async function makeDurable(
     if (found.tag === 'err') return found;
     const { owner, copy, removal } = found.val;
     const place = names.placeOf(used.name, owner, own);
-    if (place.tag === 'err') return copy ? durableAlready(used, copy) : place;
-    if (copy && !place.val && owner?.host !== own.name) return durableAlready(used, copy);
+    if (place.tag === 'err') return copy ? durableAlready(used, shared, copy) : place;
+    if (copy && !place.val && owner?.host !== own.name) return durableAlready(used, shared, copy);
     if (!place.val && removal) return err(nothingNamed(used.name));
     const side = place.val ? inferlet.others.at(place.val.connection, queue.name) : here;
     // The own host may hold the call until it has memory for the pages.
     const opened = await (place.val ? answered(open(side)) : open(side));
-    if (opened.tag === 'err') return isNotFound(opened) && copy ? durableAlready(used, copy) : opened;
+    if (opened.tag === 'err') return isNotFound(opened) && copy ? durableAlready(used, shared, copy) : opened;
     const { pages, tokens, nextPosition } = opened.val;
     try {
       const access = await accessOf(used, side);
@@ -99,10 +99,7 @@ export async function bringCopy(
     const brought = await names.durableTurns.during(tenant, inferlet.stopping, () =>
       durable.bring(owned, copy, here, () => inferlet.stopped),
     );
-    if (brought.tag === 'err') {
-      const again = await findName(shared);
-      return again.tag === 'ok' && again.val.copy?.file !== copy.file ? err(CHANGED) : brought;
-    }
+    if (brought.tag === 'err') return (await changedSince(shared, copy)) ?? brought;
   }
   return err(GONE);
 }
@@ -173,9 +170,19 @@ export async function listCopies(
   return { copies, removed };
 }
 
-function durableAlready(used: UsedName, { access }: DurableCopy): Outcome<undefined> {
-  const refused = writeRefusal(used, access);
-  return refused ? err(refused) : ok(undefined);
+/** The error for a copy that another has replaced, or a removal has ended; null while it counts. */
+async function changedSince(shared: Shared, copy: DurableCopy): Promise<Outcome<never> | null> {
+  const again = await findName(shared);
+  return again.tag === 'ok' && again.val.copy?.file !== copy.file ? err(CHANGED) : null;
+}
+
+/** The answer for content of which only the copy is left: its file must be there. */
+async function durableAlready(used: UsedName, shared: Shared, copy: DurableCopy): Promise<Outcome<undefined>> {
+  const { names, owned } = shared;
+  const refused = writeRefusal(used, copy.access);
+  if (refused || !names.durable) return err(refused ?? NO_STORAGE);
+  const checked = await names.durable.check(owned, copy);
+  return checked.tag === 'ok' ? checked : ((await changedSince(shared, copy)) ?? checked);
 }
 
 /** The rights on a name at a host; null for an export. The error when the inferlet may not write it. */

@@ -190,6 +190,7 @@ describe('durable names', () => {
       const guest = await hosts.at('west');
       const before = await free('west');
       assert.match(await refused(load(guest, 'n')), new RegExp(`^internal: the durable copy of "n".*${why.source}`));
+      if (why.source !== 'changed') assert.match(await refused(makeDurable(guest, 'n')), /^internal: the durable copy/);
       assert.equal(guest.queue.device!.heldPages, 0);
       assert.equal(await free('west'), before);
       await guest.end();
