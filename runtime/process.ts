@@ -17,6 +17,7 @@ import { assertMasterKey } from '#scheduler/secrets/shared-key.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
 import { GpuHostRegistry } from './gpu-host-registry.ts';
 import { DurableCopies } from './host/names/durable-copies.ts';
+import { endInSpiteOf, IoTurns } from './host/names/io-turns.ts';
 import { SharedDirectory } from './host/names/shared-directory.ts';
 import { startRuntime } from './runtime.ts';
 
@@ -110,13 +111,15 @@ export async function runProcess(): Promise<void> {
   });
 }
 
-/** Copies of names in the directory that machines share; undefined without one. @throws SharedDirectoryError */
+/** Copies of names in the directory that machines share; undefined without one. @throws SharedDirectoryError @throws StoreError */
 async function openDurable(
   { sharedDirectory, tenantNames, tenantMb }: StorageSettings,
   { durableNames: records, nameOwners: owners }: Scheduler,
 ): Promise<DurableCopies | undefined> {
   if (sharedDirectory === undefined) return undefined;
-  const directory = await SharedDirectory.open(sharedDirectory, await records.folder());
+  const turns = new IoTurns();
+  endInSpiteOf(turns);
+  const directory = await SharedDirectory.open(sharedDirectory, records, turns);
   return new DurableCopies({ records, owners, directory, bounds: { copies: tenantNames, bytes: tenantMb * 2 ** 20 } });
 }
 

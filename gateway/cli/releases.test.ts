@@ -1,10 +1,14 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { serve } from '../node/server.ts';
 import { componentBytes, TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
 
@@ -40,8 +44,12 @@ describe('releases on the command line:', () => {
   }
   const pie = (...args: string[]) => run(args);
   /** @param heard called with what the command has written to its standard error, each time that it writes */
-  function run(args: readonly string[], heard: (text: string) => void = () => undefined): Promise<Ended> {
-    const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
+  function run(
+    args: readonly string[],
+    heard: (text: string) => void = () => undefined,
+    url = platform.url,
+  ): Promise<Ended> {
+    const env = { ...process.env, PIE_URL: url, PIE_API_KEY: platform.apiKey };
     const child = spawn(process.execPath, [BIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'], timeout: 60_000 });
     let stdout = '';
     let stderr = '';
@@ -74,16 +82,36 @@ describe('releases on the command line:', () => {
     assert.equal(skipped.code, EXIT.upgrading, skipped.stderr);
     assert.match(skipped.stderr, /another release .*: earlier\. Nothing was deployed/);
     assert.equal((await platform.client().functions()).length, 0);
-    const { promise: told, resolve: tell } = Promise.withResolvers<void>();
-    const waiting = run(['deploy', target, '--upgrading', 'wait', '--dry-run'], (text) => {
-      if (text.includes('Waiting until they are upgraded.')) tell();
-    });
-    await Promise.race([told, waiting.then(({ stderr }) => assert.fail(`it did not wait: ${stderr}`))]);
+    // The gateway restarts while the command waits.
+    const first = await serve(platform.control, { host: '127.0.0.1', port: 0 });
+    const [told, away] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const hears = (text: string) => {
+      if (text.includes('Waiting until they are upgraded.')) told.resolve();
+      if (text.includes('cannot be listed now')) away.resolve();
+    };
+    const waiting = run(['deploy', target, '--upgrading', 'wait', '--dry-run'], hears, first.url);
+    const ends = waiting.then(({ stderr }) => assert.fail(`it did not wait: ${stderr}`));
+    ends.catch(() => undefined);
+    await Promise.race([told.promise, ends]);
+    await first.close(0);
+    await Promise.race([away.promise, ends]);
+    const second = await serve(platform.control, { host: '127.0.0.1', port: Number(new URL(first.url).port) });
     await lease.release();
     assert.match((await waiting).stdout, /version +would be a new one/);
+    await second.close(0);
     const draining = await platform.scheduler.runtimes.acquire({ ...runtime, accepting: false });
     assert.equal((await pie('deploy', target, '--upgrading', 'skip', '--dry-run')).code, EXIT.ok);
     await draining.release();
+  });
+
+  it('deploy takes a gateway that lists no contracts for one of an earlier release', async () => {
+    const earlier = createServer((_request, response) => response.end('{"machines":[],"runtimes":[]}'));
+    await once(earlier.listen(0, '127.0.0.1'), 'listening');
+    const url = `http://127.0.0.1:${(earlier.address() as AddressInfo).port}`;
+    const skipped = await run(['deploy', source('0', {}), '--upgrading', 'skip'], undefined, url);
+    assert.equal(skipped.code, EXIT.upgrading, skipped.stderr);
+    assert.match(skipped.stderr, /earlier release.*Nothing was deployed/);
+    earlier.close();
   });
 
   it('deploy stores a message and a tag and shows measurements, and --dry-run stores nothing', async () => {

@@ -225,9 +225,8 @@ export class KvFile implements Droppable {
       );
     }
     const saved = device.ask(id, { ...call, pages: this.#pages });
-    return noteSave(used, persistent, saved, (side) =>
-      side.device.ask(side.queue, { op: 'file-remove', name, functionName }),
-    );
+    const undo = (side: Side) => side.device.ask(side.queue, { op: 'file-remove', name, functionName } as const);
+    return noteSave(used, persistent, saved, undo, this.#locked?.name === name);
   }
 
   /** Gives the lock back: at once, or as soon as the file is open and has the lock. */

@@ -7,6 +7,8 @@ import { STEPPING } from '../testing/guests.ts';
 import { TestPlatform, type Transcript } from '../testing/platform.ts';
 
 const WALL_MS = 3000;
+/** The platform's clock: this machine's is an hour ahead of it, and none of the times below may depend on that. */
+const clock = () => Date.now() - 3_600_000;
 /** Two calls of the busy inferlet need two batches: the device is never idle, and a held call stays held. */
 const gpuModel = { swapMemoryMb: 16, prefixCache: false, maxBatchTokens: 128 };
 
@@ -15,7 +17,7 @@ describe('an inferlet that a GPU host has preempted', () => {
   let lasting: FunctionVersion;
   let brief: FunctionVersion;
   before(async () => {
-    platform = await TestPlatform.start({ pageCount: 16, gpuModel });
+    platform = await TestPlatform.start({ pageCount: 16, gpuModel, clock });
     const limits = { memoryMb: 16, cpuMs: 30_000, pages: 16 };
     lasting = await platform.deploy(STEPPING, {
       name: 'lasting',

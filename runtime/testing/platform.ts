@@ -33,6 +33,8 @@ export interface TestPlatformOptions {
   readonly retention?: Partial<Retention>;
   /** Time in ms that a lease of its runtimes lasts. */
   readonly leaseMs?: number;
+  /** The platform's clock, where it differs from that of this machine. */
+  readonly clock?: () => number;
 }
 
 /** The events of an invocation, from its start to its end. */
@@ -66,12 +68,12 @@ export class TestPlatform {
   #probe: GpuHostConnection | undefined;
 
   private constructor(redis: TestRedis, gpuHost: TestGpuHost, options: TestPlatformOptions) {
-    const { retention = {}, leaseMs = LEASE_MS } = options;
+    const { retention = {}, leaseMs = LEASE_MS, clock } = options;
     this.#leaseMs = leaseMs;
     this.redis = redis;
     const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
     const masterKeys = openMasterKeys('', { create: false, environment });
-    this.scheduler = openScheduler({ connect: redis.connect, retention, leaseMs, masterKeys });
+    this.scheduler = openScheduler({ connect: redis.connect, retention, leaseMs, masterKeys, ...(clock && { clock }) });
     this.#gpuHost = gpuHost;
     this.runtime = undefined as never;
   }
@@ -156,7 +158,7 @@ export class TestPlatform {
       tenant: version.tenant,
       function: version.name,
       version: version.version,
-      submittedAt: Date.now(),
+      submittedAt: this.scheduler.store.clock(),
       deadlineMs,
       restartable: version.manifest.restartable ?? false,
       input: JSON.stringify(input),

@@ -83,10 +83,13 @@ describe('durable names', () => {
 
   test('the platform has one folder for all processes', async () => {
     const opened = ['one', 'one', 'two'].map((prefix) => openTestScheduler(redis, { prefix }));
-    const folders = await Promise.all(opened.map(({ durableNames }) => durableNames.folder()));
-    assert.match(folders[0]!, /^[0-9a-f]{32}$/);
-    assert.equal(folders[1], folders[0]);
-    assert.notEqual(folders[2], folders[0], 'platforms that share a directory have a folder each');
+    const made = ['a', 'b', 'c'].map((digit) => digit.repeat(32));
+    assert.equal(await opened[0]!.durableNames.folder(), null);
+    const noted = await Promise.all(opened.map(({ durableNames }, i) => durableNames.nameFolder(made[i]!)));
+    assert.ok(made.includes(noted[0]!));
+    assert.equal(noted[1], noted[0]);
+    assert.equal(noted[2], made[2], 'platforms that share a directory have a folder each');
+    assert.deepEqual(await Promise.all(opened.map(({ durableNames }) => durableNames.folder())), noted);
     await Promise.all(opened.map((each) => each.close()));
   });
 });

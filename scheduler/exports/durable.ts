@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -54,23 +53,21 @@ export type Kept =
 /** The tenants' names whose content is also in the shared directory. Every method throws `StoreError`. */
 export class DurableNames {
   readonly #store: Store;
-  #folder: string | undefined;
 
   constructor(store: Store) {
     this.#store = store;
   }
 
-  /** The platform's folder in the shared directory: random text, so that several platforms may share one. */
-  async folder(): Promise<string> {
-    if (this.#folder !== undefined) return this.#folder;
+  /** The platform's folder in the shared directory: random text, so that several platforms may share one. Null before `nameFolder`. */
+  async folder(): Promise<string | null> {
+    return folderOf(await this.#store.call((redis) => redis.get(this.#store.keys.sharedFolder)));
+  }
+
+  /** Notes a folder that the caller has made, unless another is noted. @returns the noted one */
+  async nameFolder(folder: string): Promise<string> {
     const { sharedFolder } = this.#store.keys;
-    await this.#store.call((redis) => redis.set(sharedFolder, randomBytes(16).toString('hex'), 'NX'));
-    const folder = await this.#store.call((redis) => redis.get(sharedFolder));
-    if (folder === null || !/^[0-9a-f]{32}$/.test(folder)) {
-      throw new StoreError('store-corrupt', 'The name of the folder in the shared directory cannot be read.');
-    }
-    this.#folder = folder;
-    return folder;
+    await this.#store.call((redis) => redis.set(sharedFolder, folder, 'NX'));
+    return (await this.folder()) ?? folder;
   }
 
   /** The copy of a name, whatever the name's content is now, and the removal that a host must still make; null when there is none. */
@@ -165,6 +162,11 @@ function copyField({ model, kind, name }: OwnedName): string {
 
 function removalField({ model, kind, name }: OwnedName, host: string): string {
   return REMOVED + JSON.stringify([model, kind, name, host]);
+}
+
+function folderOf(text: string | null): string | null {
+  if (text === null || /^[0-9a-f]{32}$/.test(text)) return text;
+  throw new StoreError('store-corrupt', 'The name of the folder in the shared directory cannot be read.');
 }
 
 /** The scripts compare the texts, so the order of the fields is fixed. */

@@ -1,7 +1,9 @@
 import os from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { PlatformLoad } from '../../app/resources/operations.ts';
 import type { DeployTarget } from '../../app/resources/releases.ts';
 import type { PieClient } from '../../client/client.ts';
+import { PieError } from '../../client/errors.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { planLines, reportLines } from '../deploy-report.ts';
 import { type Deployment, deployFunction, planFunction } from '../deployment.ts';
@@ -77,17 +79,33 @@ export const deploy: Command = {
   },
 };
 
-/** True once all runtimes that take invocations are of this release. @param waits until then; otherwise false at once */
+/**
+ * True once all runtimes that take invocations are of this release. The wait outlasts gateways and stores that restart: an upgrade restarts them.
+ * @param waits until then; otherwise false at once
+ */
 async function isUpgraded({ connect, terminal, signal }: Call, waits: boolean): Promise<boolean> {
   const { client } = await connect();
   for (let told = ''; ; await sleep(UPGRADE_POLL_MS, undefined, { signal })) {
-    const { otherContracts = [] } = await client.operations.load({ signal });
-    if (otherContracts.length === 0) return true;
-    const names = otherContracts.join(', ');
-    const why = `Runtimes of another release take invocations and may lack calls of this one: ${names}.`;
-    if (names !== told) terminal.note(`${why} ${waits ? 'Waiting until they are upgraded.' : 'Nothing was deployed.'}`);
+    const why = await upgradeUnderWay(client, signal, waits);
+    if (why === null) return true;
+    if (why !== told) terminal.note(`${why} ${waits ? 'Waiting until they are upgraded.' : 'Nothing was deployed.'}`);
     if (!waits) return false;
-    told = names;
+    told = why;
+  }
+}
+
+/** The reason why runtimes may lack calls of this release; null when none does. @param waits a platform that cannot be asked is a reason, too */
+async function upgradeUnderWay(client: PieClient, signal: AbortSignal, waits: boolean): Promise<string | null> {
+  try {
+    const load: Partial<PlatformLoad> = await client.operations.load({ signal });
+    if (!load.otherContracts)
+      return 'The gateway and the runtimes may be of an earlier release and lack calls of this one.';
+    if (load.otherContracts.length === 0) return null;
+    return `Runtimes of another release take invocations and may lack calls of this one: ${load.otherContracts.join(', ')}.`;
+  } catch (error) {
+    if (waits && error instanceof PieError && error.retryable)
+      return `The runtimes cannot be listed now: ${error.message}`;
+    throw error;
   }
 }
 

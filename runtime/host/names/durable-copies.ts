@@ -117,6 +117,14 @@ export class DurableCopies {
     }
   }
 
+  /** Looks whether the file of a copy is there, with its length and header. */
+  async check(name: OwnedName, copy: DurableCopy): Promise<Outcome<undefined>> {
+    const opened = await this.#directory.read(name, copy);
+    if (opened.tag === 'err') return opened;
+    await opened.val.close();
+    return ok(undefined);
+  }
+
   /** Removes a name with its copy. @param isAway true when the owner cannot be asked and may have the content @throws StoreError */
   async remove(name: OwnedName, owner: NameOwner, copy: DurableCopy, isAway: boolean): Promise<Outcome<undefined>> {
     if (!(await this.#records.remove(name, owner, copy, isAway))) return err(CHANGED);

@@ -31,6 +31,7 @@ const NO_STORAGE = handlerError(
   'this platform has no storage that its machines share: its operator sets shared_directory below [storage] in pie.toml',
 );
 const TOO_OLD = handlerError('unsupported', 'the GPU host is of an older release, which sends no pages');
+const UNREACHED = handlerError('unavailable', 'the GPU host cannot be reached now; try again when it is back');
 const OPERATORS = handlerError('unsupported', 'names under "system/" are written by operators only');
 
 /** Writes the content of a name to the shared directory. @param open maps the pages at a host, for reading */
@@ -43,7 +44,7 @@ export async function makeDurable(
   const durable = namesOf(inferlet)?.durable;
   if (!durable) return err(NO_STORAGE);
   const shared = sharedFor(used);
-  if (!shared) return err(TOO_OLD);
+  if (!shared) return err(queue.model.connection.connected ? TOO_OLD : UNREACHED);
   const { names, own, owned, here } = shared;
   const { tenant } = inferlet.description;
   if (owned.tenant === SYSTEM_TENANT && tenant !== SYSTEM_TENANT) return err(OPERATORS);
@@ -52,13 +53,13 @@ export async function makeDurable(
     if (found.tag === 'err') return found;
     const { owner, copy, removal } = found.val;
     const place = names.placeOf(used.name, owner, own);
-    if (place.tag === 'err') return copy ? durableAlready(used, copy) : place;
-    if (copy && !place.val && owner?.host !== own.name) return durableAlready(used, copy);
+    if (place.tag === 'err') return copy ? durableAlready(used, shared, copy) : place;
+    if (copy && !place.val && owner?.host !== own.name) return durableAlready(used, shared, copy);
     if (!place.val && removal) return err(nothingNamed(used.name));
     const side = place.val ? inferlet.others.at(place.val.connection, queue.name) : here;
     // The own host may hold the call until it has memory for the pages.
     const opened = await (place.val ? answered(open(side)) : open(side));
-    if (opened.tag === 'err') return isNotFound(opened) && copy ? durableAlready(used, copy) : opened;
+    if (opened.tag === 'err') return isNotFound(opened) && copy ? durableAlready(used, shared, copy) : opened;
     const { pages, tokens, nextPosition } = opened.val;
     try {
       const access = await accessOf(used, side);
@@ -67,7 +68,9 @@ export async function makeDurable(
       const entry = owner?.host === host.name ? owner : await names.noted(owned, host, owner);
       if (!entry) return err(CHANGED);
       const content: Content = { name: owned, owner: entry, side, pages, tokens, nextPosition, access: access.val };
-      return await names.turns.during(tenant, inferlet.stopping, () => durable.write(content, () => inferlet.stopped));
+      return await names.durableTurns.during(tenant, inferlet.stopping, () =>
+        durable.write(content, () => inferlet.stopped),
+      );
     } finally {
       if (pages.length > 0) side.device.freePages(side.queue, pages);
     }
@@ -93,13 +96,10 @@ export async function bringCopy(
     if (!isNotFound(kept)) return kept;
     if (tries === MAX_FETCHES - 1) break;
     const { tenant } = inferlet.description;
-    const brought = await names.turns.during(tenant, inferlet.stopping, () =>
+    const brought = await names.durableTurns.during(tenant, inferlet.stopping, () =>
       durable.bring(owned, copy, here, () => inferlet.stopped),
     );
-    if (brought.tag === 'err') {
-      const again = await findName(shared);
-      return again.tag === 'ok' && again.val.copy?.file !== copy.file ? err(CHANGED) : brought;
-    }
+    if (brought.tag === 'err') return (await changedSince(shared, copy)) ?? brought;
   }
   return err(GONE);
 }
@@ -146,9 +146,9 @@ export async function listCopies(
   { names, own }: Shared,
   tenants: readonly string[],
   owners: ReadonlyMap<string, NameOwner>,
-): Promise<{ readonly copies: ReadonlyMap<string, DurableCopy>; readonly removed: ReadonlySet<string> }> {
+): Promise<{ readonly copies: ReadonlyMap<string, DurableCopy>; readonly removed: ReadonlyMap<string, Removal> }> {
   const copies = new Map<string, DurableCopy>();
-  const removed = new Set<string>();
+  const removed = new Map<string, Removal>();
   const { durable } = names;
   if (!durable) return { copies, removed };
   for (const lists of await Promise.all(tenants.map((tenant) => durable.list(tenant, own.name)))) {
@@ -163,15 +163,26 @@ export async function listCopies(
     }
     for (const {
       name: { name },
+      removal,
     } of lists.removals.filter(isAsked))
-      if (owners.get(name)?.host !== own.name) removed.add(name);
+      if (owners.get(name)?.host !== own.name) removed.set(name, removal);
   }
   return { copies, removed };
 }
 
-function durableAlready(used: UsedName, { access }: DurableCopy): Outcome<undefined> {
-  const refused = writeRefusal(used, access);
-  return refused ? err(refused) : ok(undefined);
+/** The error for a copy that another has replaced, or a removal has ended; null while it counts. */
+async function changedSince(shared: Shared, copy: DurableCopy): Promise<Outcome<never> | null> {
+  const again = await findName(shared);
+  return again.tag === 'ok' && again.val.copy?.file !== copy.file ? err(CHANGED) : null;
+}
+
+/** The answer for content of which only the copy is left: its file must be there. */
+async function durableAlready(used: UsedName, shared: Shared, copy: DurableCopy): Promise<Outcome<undefined>> {
+  const { names, owned } = shared;
+  const refused = writeRefusal(used, copy.access);
+  if (refused || !names.durable) return err(refused ?? NO_STORAGE);
+  const checked = await names.durable.check(owned, copy);
+  return checked.tag === 'ok' ? checked : ((await changedSince(shared, copy)) ?? checked);
 }
 
 /** The rights on a name at a host; null for an export. The error when the inferlet may not write it. */

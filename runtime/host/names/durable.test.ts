@@ -7,6 +7,7 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { TestInferlet } from '../../testing/inferlet.ts';
 import { value } from '../../testing/outcome.ts';
 import type { KvFile } from '../kv-file.ts';
+import { IoTurns } from './io-turns.ts';
 import {
   count,
   list,
@@ -189,6 +190,7 @@ describe('durable names', () => {
       const guest = await hosts.at('west');
       const before = await free('west');
       assert.match(await refused(load(guest, 'n')), new RegExp(`^internal: the durable copy of "n".*${why.source}`));
+      if (why.source !== 'changed') assert.match(await refused(makeDurable(guest, 'n')), /^internal: the durable copy/);
       assert.equal(guest.queue.device!.heldPages, 0);
       assert.equal(await free('west'), before);
       await guest.end();
@@ -277,8 +279,23 @@ describe('durable names', () => {
     assert.match(await refused(making), /^terminated/);
     go.resolve();
     await ended;
-    await until(() => guest.inferlet.services.names!.turns.size === 0);
+    await until(() => guest.inferlet.services.names!.durableTurns.size === 0);
     assert.deepEqual(await hosts.files(), []);
+  });
+
+  it('keep no transfer between hosts waiting while the directory hangs', async () => {
+    hosts.fresh();
+    for (const name of ['a', 'b', 'plain']) await saved('east', name);
+    const turns = new IoTurns();
+    const guest = await hosts.at('west', { turns });
+    const hung = Promise.withResolvers<void>();
+    const hanging = [0, 1].map(() => turns.during(() => hung.promise));
+    const made = ['a', 'b'].map((name) => makeDurable(guest, name));
+    await until(() => guest.inferlet.services.names!.durableTurns.size === 2);
+    assert.equal(value(await load(guest, 'plain')).tokens, 40);
+    hung.resolve();
+    await Promise.all(hanging);
+    for (const each of made) value(await each);
   });
 
   it('sweep what a killed runtime has left, and nothing that is young or in use', async () => {
@@ -398,6 +415,9 @@ describe('durable names', () => {
     const guest = await hosts.at('east');
     assert.match(await refused(makeDurable(guest, 'system/n')), /^unsupported.*operators/);
     assert.match(await refused(makeDurable(guest, 'absent')), /^not-found/);
+    await hosts.kill('east');
+    assert.match(await refused(makeDurable(guest, 'n')), /^unavailable/);
+    await hosts.restart('east');
     Object.assign(guest.inferlet.services.names!, { durable: undefined });
     assert.match(await refused(makeDurable(guest, 'n')), /^unsupported: .*shared_directory below \[storage\]/);
   });

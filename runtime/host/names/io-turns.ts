@@ -14,6 +14,11 @@ export class IoTurns {
     this.#waitMs = waitMs;
   }
 
+  /** Operations under way, those that take too long included. */
+  get running(): number {
+    return this.#running;
+  }
+
   /**
    * Makes an operation when its turn comes.
    * @param undo gives back what an operation made after its time
@@ -53,4 +58,9 @@ export class IoTurns {
       next();
     } else this.#running--;
   }
+}
+
+/** Lets this process end while operations hang: an exit waits for the threads that make them, as long as the directory does not answer. */
+export function endInSpiteOf(turns: IoTurns): void {
+  process.once('exit', () => turns.running > 0 && process.kill(process.pid, 'SIGKILL'));
 }

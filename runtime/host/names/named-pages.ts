@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { Imported } from '#gpu-host/protocol/calls.ts';
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { DurableCopy } from '#scheduler/exports/durable.ts';
+import type { DurableCopy, Removal } from '#scheduler/exports/durable.ts';
 import type { NameOwner } from '#scheduler/exports/owners.ts';
 import { ask, fromStore } from '../ask.ts';
 import { answered, carry, LATE } from './carry.ts';
@@ -80,12 +80,14 @@ export async function bring(
  * Notes a save at the queue's own GPU host, and takes it back when the name belongs to another.
  * @param saved the outcome of the save
  * @param undo removes the name from the host again
+ * @param replaces true when the save replaced content of this host, which `undo` would remove with it
  */
 export async function noteSave(
   used: UsedName,
   persistent: boolean,
   saved: Promise<Outcome<undefined>>,
   undo: (side: Side) => Promise<Outcome<undefined>>,
+  replaces = false,
 ): Promise<Outcome<undefined>> {
   const { inferlet } = used;
   const names = namesOf(inferlet);
@@ -93,22 +95,40 @@ export async function noteSave(
   if (!names || !device || !model) return saved;
   const { connection: own } = model;
   const owned = ownedName(used);
+  const removal = names.removalOf(owned);
   const work = saved.then(async (outcome): Promise<Outcome<undefined>> => {
-    if (outcome.tag === 'err') return outcome;
+    if (outcome.tag === 'err') return (await freed(used, outcome.val)) ?? outcome;
+    await removal;
+    let isUnknown = false;
     const claimed = names
       .claim(owned, own, persistent, (connection) => hasName(used, connection))
-      .catch((error: unknown) => fromStore(error));
+      .catch((error: unknown) => {
+        isUnknown = true;
+        return fromStore(error);
+      });
     // With one host there is no other to ask: a store that is away must not fail the save.
     if (!names.isShared(own)) return outcome;
     const noted = claimed.then(async (refused): Promise<Outcome<undefined>> => {
       if (!refused) return outcome;
-      await undo({ device, queue: used.queue.id });
+      // Without the store, the entry of the content before stands for what replaced it.
+      if (!(isUnknown && replaces)) await undo({ device, queue: used.queue.id });
       return err(refused);
     });
     inferlet.noting.add(noted);
     return noted.finally(() => inferlet.noting.delete(noted));
   });
   return inferlet.interruptions.until(work);
+}
+
+/** The error for a save under a name that was taken by content whose removal the host had not heard of; null when it was taken by other content. */
+async function freed(used: UsedName, error: HandlerError): Promise<Outcome<undefined> | null> {
+  const shared = sharedFor(used);
+  if (error.tag !== 'invalid-argument' || !shared?.names.durable) return null;
+  const found = await findName(shared);
+  if (found.tag === 'err' || !found.val.removal) return null;
+  await finishRemoval(used, shared, found.val.removal);
+  const text = `the name "${used.name}" was removed while its GPU host was away, and is free from now on; try again`;
+  return err(handlerError('unavailable', text));
 }
 
 /** Makes a call about a name at the GPU host that has its pages. */
@@ -166,7 +186,7 @@ export async function removeName(
       return outcome.tag === 'ok' && !names.durable ? outcome : err(fromStore(error));
     }
   });
-  return inferlet.interruptions.until(work);
+  return inferlet.interruptions.until(names.removing(owned, work));
 }
 
 /** Removes a name at its owner and in the store, once the queue's own host has removed it. @throws StoreError */
@@ -242,6 +262,9 @@ export async function listNames<T extends { readonly name: string }>(
       if (entry) found.set(name, entry);
     }
     for (const entry of mine.val) if (!removed.has(entry.name)) found.set(entry.name, entry);
+    // What is no name any more should take no room either.
+    const left = [...removed].slice(0, MAX_FINISHED);
+    await Promise.all(left.map(([name, removal]) => finishNamed({ ...used, name }, removal)));
     for (const [i, listed] of theirs.entries()) {
       const connection = holders[i]?.[0];
       // A host that was lost in the meantime is not there.
@@ -364,6 +387,13 @@ async function fetchPages(
   }
 }
 
+async function finishNamed(used: UsedName, removal: Removal): Promise<void> {
+  const shared = sharedFor(used);
+  if (shared) await finishRemoval(used, shared, removal);
+}
+
+/** Removals that one list of names finishes. */
+const MAX_FINISHED = 32;
 /** Transfers of one import: a copy may have to give way to others before it is mapped. */
 const MAX_FETCHES = 3;
 const STOOD_STILL = handlerError(

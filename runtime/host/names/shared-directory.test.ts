@@ -1,21 +1,45 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync } from 'node:fs';
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  open as openFile,
+  readdir,
+  readFile,
+  rm,
+  symlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import type { Scheduler } from '#scheduler/scheduler.ts';
+import { openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { TestRedis } from '#scheduler/testing/redis.ts';
 import { IoTurns } from './io-turns.ts';
-import { SharedDirectory, SharedDirectoryError } from './shared-directory.ts';
+import { CopyWriter, SharedDirectory, SharedDirectoryError } from './shared-directory.ts';
 
 describe('a shared directory', () => {
   let at: string;
+  let redis: TestRedis;
+  let scheduler: Scheduler;
   before(async () => {
     at = await mkdtemp(path.join(os.tmpdir(), 'pie-shared-'));
+    redis = await TestRedis.start();
+    scheduler = openTestScheduler(redis);
   });
-  after(() => rm(at, { recursive: true, force: true }));
+  after(async () => {
+    await scheduler.close();
+    await redis.stop();
+    await rm(at, { recursive: true, force: true });
+  });
 
-  const folder = '0'.repeat(32);
   const refused = (directory: string, why: RegExp) =>
-    assert.rejects(SharedDirectory.open(directory, folder), (error) => {
+    assert.rejects(SharedDirectory.open(directory, scheduler.durableNames), (error) => {
       assert.ok(error instanceof SharedDirectoryError);
       assert.match(error.message, why);
       return true;
@@ -35,9 +59,111 @@ describe('a shared directory', () => {
     await chmod(open, 0o777);
     await refused(path.join(open, 'inner'), /Any user may replace/);
     await chmod(open, 0o700);
-    await SharedDirectory.open(path.join(open, 'inner'), folder);
-    assert.deepEqual(await readdir(path.join(open, 'inner', folder)), [], 'nothing of the probe is left');
     await refused('/proc', /must belong|cannot be written|Files cannot/);
+    assert.equal(
+      await scheduler.durableNames.folder(),
+      null,
+      'a refused directory has no folder that others would miss',
+    );
+    await SharedDirectory.open(path.join(open, 'inner'), scheduler.durableNames);
+    const folder = await scheduler.durableNames.folder();
+    assert.ok(folder !== null);
+    assert.deepEqual(await readdir(path.join(open, 'inner'), { recursive: true }), [folder], 'no probe is left');
+  });
+
+  it('is refused where it is another one than that of the platform, as a missing mount is', async () => {
+    const platform = openTestScheduler(redis, { prefix: 'mounts' });
+    const { durableNames: names } = platform;
+    const mount = path.join(at, 'mount');
+    const bare = path.join(at, 'bare');
+    for (const directory of [mount, bare]) await mkdir(directory, { mode: 0o700 });
+    // Of several that begin at once with the same directory, one makes the folder.
+    await Promise.all([0, 1, 2].map(() => SharedDirectory.open(mount, names)));
+    const [folder = '', ...others] = await readdir(mount);
+    assert.deepEqual(others, []);
+    const isRefused = (error: unknown) =>
+      error instanceof SharedDirectoryError && error.message.includes(`mkdir -m 700 ${path.join(bare, folder)}`);
+    await assert.rejects(SharedDirectory.open(bare, names), isRefused);
+    assert.deepEqual(await readdir(bare), []);
+    await symlink(path.join(mount, folder), path.join(bare, folder));
+    await assert.rejects(SharedDirectory.open(bare, names), isRefused);
+    await rm(path.join(bare, folder));
+    await mkdir(path.join(bare, folder), { mode: 0o700 });
+    await SharedDirectory.open(bare, names);
+    // Of two that begin at once with different ones, one goes on.
+    const both = openTestScheduler(redis, { prefix: 'both' });
+    const begun = [mount, bare].map((directory) => SharedDirectory.open(directory, both.durableNames));
+    const ends = await Promise.allSettled(begun);
+    assert.equal(ends.filter(({ status }) => status === 'fulfilled').length, 1);
+    for (const each of [platform, both]) await each.close();
+  });
+
+  const tenant = { tenant: 't', model: 'm', kind: 'export', name: 'n' } as const;
+  /** The folder of a tenant with that many old files that no entry names. */
+  const abandoned = async (turns: IoTurns, count: number) => {
+    const mount = await mkdtemp(path.join(at, 'mount-'));
+    const platform = openTestScheduler(redis, { prefix: path.basename(mount) });
+    const directory = await SharedDirectory.open(mount, platform.durableNames, turns);
+    await platform.close();
+    const begun = await directory.begin(tenant);
+    assert.ok(begun.tag === 'ok');
+    await begun.val.discard();
+    const [own = ''] = (await readdir(mount, { recursive: true })).filter((name) => name.includes(path.sep));
+    const folder = path.join(mount, own);
+    for (let i = 0; i < count; i++) {
+      const file = path.join(folder, `${'a'.repeat(40)}-${i.toString(16).padStart(32, '0')}.kv`);
+      await writeFile(file, '');
+      await utimes(file, 0, 0);
+    }
+    return { directory, folder };
+  };
+
+  it('is swept in steps, of which a directory that hangs takes one', async () => {
+    class Turns extends IoTurns {
+      calls = 0;
+      last = Number.POSITIVE_INFINITY;
+      override during<T>(work: () => Promise<T>, undo?: (made: T) => void): Promise<T> {
+        return ++this.calls > this.last ? Promise.reject(new Error('no answer')) : super.during(work, undo);
+      }
+    }
+    const turns = new Turns();
+    const { directory, folder } = await abandoned(turns, 70);
+    [turns.calls, turns.last] = [0, 3];
+    await directory.sweep('t', new Set(), Date.now());
+    assert.equal(turns.calls, 4, 'the list, two files, and one that hangs');
+    turns.last = Number.POSITIVE_INFINITY;
+    await directory.sweep('t', new Set(), Date.now());
+    assert.equal((await readdir(folder)).length, 70 - 2 - 64);
+  });
+
+  it('that tells at the close what it could not write keeps no file', async () => {
+    const file = path.join(at, 'written');
+    const handle = await openFile(file, 'wx');
+    closeSync(handle.fd);
+    const writer = new CopyWriter(new IoTurns(), { handle, now: 0, path: file, file: 'f' });
+    assert.equal((await writer.write(Buffer.from('x'))).tag, 'err');
+    await writer.discard();
+    await assert.rejects(readFile(file), { code: 'ENOENT' });
+  });
+
+  it('that hangs keeps no process from its end', async () => {
+    const pipe = path.join(at, 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    const program = `
+      import { open } from 'node:fs/promises';
+      import { endInSpiteOf, IoTurns } from ${JSON.stringify(new URL('io-turns.ts', import.meta.url).href)};
+      const turns = new IoTurns();
+      endInSpiteOf(turns);
+      void turns.during(() => open(${JSON.stringify(pipe)}));
+      process.stdin.resume().once('end', () => process.exit(1));
+      console.log('hangs');
+    `;
+    const args = ['--permission', '--allow-fs-read=*', '--input-type=module', '--eval', program];
+    const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+    await once(child.stdout, 'data');
+    child.stdin.end();
+    const [, signal] = (await once(child, 'close')) as [number | null, string | null];
+    assert.equal(signal, 'SIGKILL');
   });
 
   it('that hangs keeps two threads, and gives errors in time', async () => {

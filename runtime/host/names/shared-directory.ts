@@ -3,7 +3,7 @@ import { constants } from 'node:fs';
 import fs, { type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
-import type { DurableCopy } from '#scheduler/exports/durable.ts';
+import type { DurableCopy, DurableNames } from '#scheduler/exports/durable.ts';
 import type { OwnedName } from '#scheduler/exports/owners.ts';
 import { IoTurns } from './io-turns.ts';
 
@@ -15,6 +15,8 @@ const FORMAT = 'pie durable copy 1';
  * counts once an entry names it, so that it needs no temporary name.
  */
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_SYNC;
+/** Most files that one sweep looks at, so that it takes no longer than the transfer that it comes with. */
+const SWEPT = 64;
 /** Age of a file that no entry names, after which no transfer can still be writing it. */
 const ABANDONED_MS = 60 * 60_000;
 
@@ -22,6 +24,9 @@ const ABANDONED_MS = 60 * 60_000;
 export class SharedDirectoryError extends Error {
   override readonly name = 'SharedDirectoryError';
 }
+
+/** The noted name of the platform's folder, see `DurableNames`. */
+export type FolderNames = Pick<DurableNames, 'folder' | 'nameFolder'>;
 
 /**
  * The directory in which the runtimes of all machines keep copies of durable names: a folder for each tenant, a file for each copy. No text
@@ -37,35 +42,42 @@ export class SharedDirectory {
   }
 
   /**
-   * Checks that this process, and no other user, can write the directory.
-   * @param folder name of the platform's folder in it
+   * Checks that this process, and no other user, can write the directory, and that it is the one that the platform's other machines use. The
+   * first process makes the platform's folder before it notes the folder's name, so where a noted folder is missing, another directory is:
+   * that of a mount that is not there, for example, whose copies would be on this machine alone.
    * @throws SharedDirectoryError
+   * @throws StoreError
    */
-  static async open(directory: string, folder: string, turns = new IoTurns()): Promise<SharedDirectory> {
+  static async open(directory: string, names: FolderNames, turns = new IoTurns()): Promise<SharedDirectory> {
+    const attempt = async <T>(work: () => Promise<T>): Promise<T> => {
+      try {
+        return await turns.during(work);
+      } catch (cause) {
+        if (cause instanceof SharedDirectoryError) throw cause;
+        throw new SharedDirectoryError(
+          `Files cannot be written in the shared directory ${directory} ([storage] shared_directory): ${textOf(cause)}.`,
+          { cause },
+        );
+      }
+    };
+    await attempt(() => checkPlace(directory));
+    const noted = await names.folder();
+    const folder = noted ?? (await nameFolder(directory, names, attempt));
     const at = path.join(directory, folder);
-    try {
-      await turns.during(async () => {
-        await checkPlace(directory);
-        await makeFolder(at);
-        const probe = path.join(at, randomBytes(16).toString('hex'));
+    await attempt(async () => {
+      await checkFolder(directory, at);
+      const probe = path.join(at, randomBytes(16).toString('hex'));
+      try {
+        const handle = await fs.open(probe, CREATE, 0o600);
         try {
-          const handle = await fs.open(probe, CREATE, 0o600);
-          try {
-            await handle.write(FORMAT);
-          } finally {
-            await handle.close();
-          }
+          await handle.write(FORMAT);
         } finally {
-          await fs.rm(probe, { force: true });
+          await handle.close();
         }
-      });
-    } catch (cause) {
-      if (cause instanceof SharedDirectoryError) throw cause;
-      throw new SharedDirectoryError(
-        `Files cannot be written in the shared directory ${directory} ([storage] shared_directory): ${textOf(cause)}.`,
-        { cause },
-      );
-    }
+      } finally {
+        await fs.rm(probe, { force: true });
+      }
+    });
     return new SharedDirectory(at, turns);
   }
 
@@ -122,13 +134,17 @@ export class SharedDirectory {
     const folder = this.#folderOf(tenant);
     const listed = await this.#made(() => fs.readdir(folder));
     if (listed.tag === 'err') return;
-    for (const entry of listed.val) {
+    const unnamed = listed.val.filter((entry) => {
       const file = /^[0-9a-f]{40}-([0-9a-f]{32})\.kv$/.exec(entry)?.[1];
-      if (file === undefined || files.has(file)) continue;
-      await this.#made(async () => {
+      return file !== undefined && !files.has(file);
+    });
+    for (const entry of unnamed.slice(0, SWEPT)) {
+      const swept = await this.#made(async () => {
         const { mtimeMs } = await fs.lstat(path.join(folder, entry));
         if (now - mtimeMs > ABANDONED_MS) await fs.rm(path.join(folder, entry), { force: true });
       });
+      // In a directory that hangs, each of them would take as long.
+      if (swept.tag === 'err' && swept.val.tag !== 'not-found') return;
     }
   }
 
@@ -188,8 +204,12 @@ export class CopyWriter {
   /** Deletes the file, finished or not. */
   async discard(): Promise<void> {
     await made(this.#turns, async () => {
-      await this.#close();
-      await fs.rm(this.#begun.path, { force: true });
+      try {
+        // A network file system may tell here what it could not write.
+        await this.#close();
+      } finally {
+        await fs.rm(this.#begun.path, { force: true });
+      }
     });
   }
 
@@ -297,6 +317,32 @@ async function checkPlace(directory: string): Promise<void> {
     }
     if (at === path.dirname(at)) return;
   }
+}
+
+/** Makes a folder for the platform, which has none, and notes it. @returns that of another process when it came first */
+async function nameFolder(
+  directory: string,
+  names: FolderNames,
+  attempt: <T>(work: () => Promise<T>) => Promise<T>,
+): Promise<string> {
+  const made = randomBytes(16).toString('hex');
+  await attempt(() => makeFolder(path.join(directory, made)));
+  const noted = await names.nameFolder(made);
+  if (noted !== made) await attempt(() => fs.rmdir(path.join(directory, made)));
+  return noted;
+}
+
+/** @throws SharedDirectoryError when the platform's folder is missing */
+async function checkFolder(directory: string, folder: string): Promise<void> {
+  const found = await fs.lstat(folder).catch((cause: unknown) => {
+    if (codeOf(cause) === 'ENOENT') return null;
+    throw cause;
+  });
+  if (found?.isDirectory()) return;
+  throw new SharedDirectoryError(
+    `The shared directory ${directory} ([storage] shared_directory) lacks this platform's folder of durable copies, so it is not the one that ` +
+      `other machines have, or that this machine had. Mount that one. If the copies are lost for good, run: mkdir -m 700 ${folder}`,
+  );
 }
 
 async function makeFolder(folder: string): Promise<void> {

@@ -18,9 +18,13 @@ const MAX_TRIES = 8;
 /** The names that a runtime's GPU hosts share: which host owns an export or a KV file, and the turns of transfers between hosts. */
 export class SharedNames {
   readonly turns = new TransferTurns();
+  /** Those of transfers to and from the shared directory, which may hang: transfers between hosts do not wait for it. */
+  readonly durableTurns = new TransferTurns();
   readonly owners: Pick<NameOwners, 'of' | 'list' | 'claim' | 'release'>;
   /** Copies of names in storage that all machines share; without it, a name is as durable as its host. */
   readonly durable: DurableCopies | undefined;
+  /** Removals under way, by name. */
+  readonly #removals = new Map<string, Promise<unknown>>();
   readonly #hosts: { readonly list: readonly GpuHostConnection[] };
 
   constructor(
@@ -31,6 +35,23 @@ export class SharedNames {
     this.owners = owners;
     this.durable = durable;
     this.#hosts = hosts;
+  }
+
+  /** The removal of a name that is under way: a save that its caller sends after it must be noted after it, too. */
+  removalOf(name: OwnedName): Promise<unknown> | undefined {
+    return this.#removals.get(keyOf(name));
+  }
+
+  /** Counts a removal as under way until it settles. */
+  removing<T>(name: OwnedName, removal: Promise<T>): Promise<T> {
+    const key = keyOf(name);
+    const settled = removal
+      .catch(() => undefined)
+      .finally(() => {
+        if (this.#removals.get(key) === settled) this.#removals.delete(key);
+      });
+    this.#removals.set(key, settled);
+    return removal;
   }
 
   /** True when names of another host, or copies in shared storage, may be used at this one. */
@@ -98,8 +119,9 @@ export class SharedNames {
       const isOwn = other.host === own.name;
       const refused =
         (isOwn ? null : await this.#refusal(name, other, has)) ??
-        // The owner itself takes an export only when it has lost the one before; a KV file also from the holder of the lock.
-        (isOwn && name.kind === 'file' ? null : await this.#copyRefusal(name, other));
+        // The owner itself takes an export only when it has lost the one before, and it can only have lost what an earlier process stored: an entry
+        // of this process is of a removal or a save that is under way. It takes a KV file also from the holder of the lock.
+        (isOwn && (name.kind === 'file' || other.hostId === mine.hostId) ? null : await this.#copyRefusal(name, other));
       if (refused) return refused;
       replaced = other;
     }
@@ -141,6 +163,10 @@ export class SharedNames {
     const refused = await has(connection);
     return refused?.tag === 'invalid-argument' ? handlerError('invalid-argument', taken) : refused;
   }
+}
+
+function keyOf({ tenant, model, kind, name }: OwnedName): string {
+  return JSON.stringify([tenant, model, kind, name]);
 }
 
 function ownerOf({ name, hostId = '' }: GpuHostConnection, persistent: boolean): NameOwner {

@@ -9,6 +9,7 @@ import { TestRedis } from '#scheduler/testing/redis.ts';
 import { TestGpuHost } from '../../../testing/gpu-host.ts';
 import { TestInferlet } from '../../../testing/inferlet.ts';
 import { DurableCopies, type DurableCopiesOptions } from '../durable-copies.ts';
+import type { IoTurns } from '../io-turns.ts';
 import { SharedDirectory } from '../shared-directory.ts';
 import { SharedNames } from '../shared-names.ts';
 import { until } from './calls.ts';
@@ -20,8 +21,11 @@ export interface AtOptions {
   readonly hosts?: readonly string[];
   readonly bounds?: CopyBounds;
   readonly largestBytes?: number;
+  /** Makes the file operations. */
+  readonly turns?: IoTurns;
   /** Replaces calls of the store. */
   readonly records?: Partial<DurableCopiesOptions['records']>;
+  readonly claim?: SharedNames['owners']['claim'];
 }
 
 /** GPU hosts with the same model, a Redis, and a directory that they share. */
@@ -83,10 +87,16 @@ export class DurableHosts {
   /** An inferlet at a host, in a runtime of its own. */
   async at(host: string, options: AtOptions = {}): Promise<TestInferlet> {
     const { functionName = 'maker', tenant = this.tenant, hosts = [...this.#connections.keys()] } = options;
-    const { bounds = { copies: 8, bytes: 2 ** 20 }, largestBytes, records: replaced = {} } = options;
-    const directory = await SharedDirectory.open(this.directory, await this.scheduler.durableNames.folder());
+    const { bounds = { copies: 8, bytes: 2 ** 20 }, largestBytes, turns, records: replaced = {} } = options;
+    const directory = await SharedDirectory.open(this.directory, this.scheduler.durableNames, turns);
     const list = hosts.map((name) => this.connection(name));
-    const { durableNames: store, nameOwners: owners } = this.scheduler;
+    const { durableNames: store, nameOwners } = this.scheduler;
+    const owners: SharedNames['owners'] = {
+      of: (...args) => nameOwners.of(...args),
+      list: (...args) => nameOwners.list(...args),
+      claim: options.claim ?? ((...args) => nameOwners.claim(...args)),
+      release: (...args) => nameOwners.release(...args),
+    };
     const records: DurableCopiesOptions['records'] = {
       look: (...args) => store.look(...args),
       list: (...args) => store.list(...args),

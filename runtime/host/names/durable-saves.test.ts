@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { FileInfo } from '#gpu-host/protocol/calls.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { TestInferlet } from '../../testing/inferlet.ts';
+import { value } from '../../testing/outcome.ts';
+import type { KvFile } from '../kv-file.ts';
+import { list, load, makeDurable, pages, refused, remove, save } from './testing/calls.ts';
+import { DurableHosts } from './testing/durable-hosts.ts';
+
+describe('saves beside durable names', () => {
+  let hosts: DurableHosts;
+  before(async () => {
+    hosts = await DurableHosts.start('east', 'west');
+  });
+  after(() => hosts.stop());
+  afterEach(() => hosts.endTest());
+
+  const open = (guest: TestInferlet, name?: string, access = 'read') =>
+    guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, name, access);
+  const files = async (guest: TestInferlet) =>
+    value(await guest.call<Promise<Outcome<readonly FileInfo[]>>>('kv-files', 'files', guest.queue, ''));
+  const names = async (guest: TestInferlet) => (await list(guest)).map(({ name }) => name);
+
+  it('find names free that were removed while their host was away, as lists do', async () => {
+    hosts.fresh();
+    for (const name of ['n', 'm']) {
+      const first = await hosts.at('east');
+      value(await save(first, pages(first, 1), name));
+      value(await makeDurable(first, name));
+    }
+    await hosts.kill('east');
+    for (const name of ['n', 'm']) value(await remove(await hosts.at('west'), name));
+    await hosts.restart('east');
+    const alone = await hosts.at('east');
+    Object.assign(alone.inferlet.services, { names: undefined });
+    const maker = await hosts.at('east');
+    const held = pages(maker, 1);
+    assert.match(
+      await refused(save(maker, held, 'n')),
+      /^unavailable: .*removed while its GPU host was away.*try again/,
+    );
+    value(await save(maker, held, 'n'));
+    assert.deepEqual(await names(alone), ['m', 'n'], 'the host still has what was removed');
+    assert.deepEqual(await names(await hosts.at('east')), ['n']);
+    assert.deepEqual(await names(alone), ['n']);
+    const { removals } = await hosts.scheduler.durableNames.list(hosts.tenant, 'east');
+    assert.deepEqual(removals, []);
+  });
+
+  it('may follow a removal at once', async () => {
+    hosts.fresh();
+    const saving = Promise.withResolvers<{ readonly pending: Promise<Outcome<undefined>> }>();
+    const maker = await hosts.at('east', {
+      records: {
+        // Unless the save waits, it finds the copy.
+        remove: async (...args) => {
+          const { pending } = await saving.promise;
+          await Promise.race([pending, sleep(200)]);
+          return hosts.scheduler.durableNames.remove(...args);
+        },
+      },
+    });
+    const held = pages(maker, 1);
+    value(await save(maker, held, 'n'));
+    value(await makeDurable(maker, 'n'));
+    const removing = remove(maker, 'n');
+    const anew = save(maker, held, 'n');
+    saving.resolve({ pending: anew });
+    value(await removing);
+    value(await anew);
+    assert.deepEqual(await hosts.files(), []);
+    value(await load(await hosts.at('west'), 'n'));
+  });
+
+  it('count although their content was made durable before they were noted', async () => {
+    hosts.fresh();
+    const maker = await hosts.at('east');
+    const held = pages(maker, 1);
+    const device = maker.queue.device!;
+    const [stored, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const ask = device.ask.bind(device);
+    device.ask = (async (queue: number, operation: { op: string }) => {
+      const outcome = await ask(queue, operation as never);
+      if (operation.op !== 'export-pages') return outcome;
+      stored.resolve();
+      await go.promise;
+      return outcome;
+    }) as typeof device.ask;
+    const saving = save(maker, held, 'n');
+    await stored.promise;
+    const other = await hosts.at('east');
+    value(await makeDurable(other, 'n'));
+    go.resolve();
+    value(await saving);
+    for (const host of ['east', 'west']) value(await load(await hosts.at(host), 'n'));
+    // The save is the later content.
+    assert.deepEqual(await hosts.files(), []);
+    value(await makeDurable(other, 'n'));
+    await hosts.kill('east');
+    value(await load(await hosts.at('west'), 'n'));
+  });
+
+  it('that cannot be noted leave a file that they replaced', async () => {
+    hosts.fresh();
+    const maker = await hosts.at('east');
+    value(await open(maker).save('f', true, 'writable'));
+    const claim = () => Promise.reject(new Error('the store is away'));
+    const writer = await hosts.at('east', { claim });
+    const held = open(writer, 'f', 'write');
+    value(await held.ready());
+    assert.match(await refused(held.save('f', true, 'writable')), /the store is away/);
+    // Of a new name, nothing is left.
+    assert.match(await refused(held.save('g', true, 'writable')), /the store is away/);
+    assert.match(await refused(held.save('f', true, 'writable')), /the store is away/);
+    for (const host of ['east', 'west']) {
+      const reader = await hosts.at(host);
+      value(await open(reader, 'f').ready());
+      assert.deepEqual(
+        (await files(reader)).map(({ name }) => name),
+        ['f'],
+      );
+    }
+  });
+});

@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { TestPlatform } from '../testing/platform.ts';
+
+const HOUR_MS = 3_600_000;
+const WALL_MS = 60_000;
+
+/** Answers the time that it has left, and that of a child. */
+const LEFT = `
+  import { Child } from 'pie:inferlet/children@0.1.0';
+  import { timeLeft } from 'pie:inferlet/runtime@0.1.0';
+
+  export async function run(input) {
+    const left = Number(timeLeft());
+    if (JSON.parse(input).alone) return JSON.stringify([left]);
+    const child = new Child('left', '{"alone":true}');
+    const ending = await child.wait().read();
+    return JSON.stringify([left, ...JSON.parse(ending.val.val)]);
+  }
+`;
+
+describe('a machine whose clock is not that of the platform', () => {
+  for (const offMs of [-HOUR_MS, HOUR_MS]) {
+    it(`counts times by the platform's clock, ${offMs > 0 ? 'ahead' : 'behind'}`, async () => {
+      const clock = () => Date.now() + offMs;
+      const platform = await TestPlatform.start({ clock });
+      try {
+        const limits = { memoryMb: 16, cpuMs: 30_000, pages: 16, wallMs: WALL_MS };
+        const version = await platform.deploy(LEFT, { name: 'left', limits, grants: { launch: ['left'] } });
+        const { end } = await platform.transcript(await platform.submit(version, {}));
+        assert.equal(end.event, 'result', JSON.stringify(end.data));
+        const left = end.data.output as number[];
+        assert.equal(left.length, 2);
+        for (const ms of left) assert.ok(ms > 0 && ms <= WALL_MS, `${JSON.stringify(left)} ms are left`);
+        // Admission compares the time of a reading with those of its claims.
+        const load = async () => (await platform.scheduler.runtimes.list())[0]?.load?.models?.[0];
+        await eventually(async () => (await load()) !== undefined, 'the load of the GPU host is reported');
+        const { readAt = Number.NaN } = (await load()) ?? {};
+        assert.ok(Math.abs(readAt - clock()) < HOUR_MS / 2, `read ${readAt - clock()} ms after the platform's time`);
+      } finally {
+        await platform.stop();
+      }
+    });
+  }
+});
