@@ -88,7 +88,11 @@ from NVIDIA's repository), then try again. CUDA_HOME names a toolkit elsewhere.`
  * CXX, g++ or clang++: the first that builds and runs a program. With `sanitize`, every wrong address ends the run, and runs are slow. `arch`
  * names the emulated card.
  */
-export function emulationCompiler(sanitize = false, arch = DEFAULT_ARCH, env: NodeJS.ProcessEnv = process.env): Compiler {
+export function emulationCompiler(
+  sanitize = false,
+  arch = DEFAULT_ARCH,
+  env: NodeJS.ProcessEnv = process.env,
+): Compiler {
   const capability = `-DPIE_CAPABILITY=${capabilityOf(arch)}`;
   const named = env.CXX === undefined || env.CXX === '' ? [] : [env.CXX];
   for (const program of [...named, 'g++', 'clang++']) {

@@ -11,8 +11,8 @@ const HELP = `Usage: npm run build:cuda -- [options]
 Compiles the CUDA backend with nvcc, for the platform to load. Objects are cached and compiled again only when their sources change.
 
   --arch ARCH   the card's architecture, ${DEFAULT_ARCH} by default: ${Object.entries(ARCHITECTURES)
-  .map(([name, cards]) => `${name} (${cards})`)
-  .join(', ')}
+    .map(([name, cards]) => `${name} (${cards})`)
+    .join(', ')}
   --emulate     build for this machine's CPU with the tests' CUDA emulation, instead of a card
   --sanitize    with --emulate: every wrong address and undefined operation ends the run; slow
   --tests       build the C++ tests instead of the addon
