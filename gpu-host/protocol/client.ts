@@ -42,6 +42,7 @@ export type {
   PageStats,
   PrefixStats,
   StatsOptions,
+  StepTimes,
 } from './host.ts';
 export type { InferletOptions } from './inferlet-options.ts';
 export { SharedPages } from './page-budget.ts';
