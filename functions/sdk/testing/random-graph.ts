@@ -60,14 +60,14 @@ function step(g: Builder, made: Made, below: Below, depth: number): void {
     case 5: {
       const items = g.items(context(), { by: 'sentence', count: 1 + below(4) }, { maxTokens: 20 });
       made.texts.push(...items);
-      made.vectors.push(g.embed(items, { batch: 1 + below(3) }));
+      made.vectors.push(g.embed(items, below(4) === 0 ? {} : { batch: 1 + below(3) }));
       return;
     }
     case 6:
-      made.vectors.push(g.embed(list(), { batch: 1 + below(16) }));
+      made.vectors.push(g.embed(list(), below(2) === 0 ? {} : { batch: 1 + below(16) }));
       return;
     case 7:
-      made.numbers.push(g.rerank(text(), list(), { batch: 1 + below(16) }));
+      made.numbers.push(g.rerank(text(), list(), below(2) === 0 ? {} : { batch: 1 + below(16) }));
       return;
     case 8: {
       const each = { port: 'texts', batch: 1 + below(8) };

@@ -1,6 +1,7 @@
 import { type AbortSignalLike, abortable } from '../abort.ts';
 import { InferletError, type InferletErrorCode } from '../errors.ts';
 import { type Graph, type Input, type Node, needsOf, type Ref } from './graph.ts';
+import type { EngineName } from './sizes.ts';
 import { checkArgument, checkValue } from './validate.ts';
 
 /** The values of a node's inputs or outputs, by name. */
@@ -25,6 +26,8 @@ export interface Engine {
   release(context: object): void;
   /** Called once for each node that ran from `began`, a time of `Date.now`, until now. One that was cut off has failed, too. */
   report(node: Node, began: number, failed: boolean): void;
+  /** Tokens up to which a larger batch of a model or encoder takes little more time; undefined before it was measured. */
+  efficientTokens(engine: EngineName): number | undefined;
   /** Waits for a time, in milliseconds. Throws the signal's error as soon as it is aborted. */
   pause(milliseconds: number, signal: AbortSignalLike): Promise<void>;
 }

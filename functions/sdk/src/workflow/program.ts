@@ -8,6 +8,7 @@ import type { CallContext, DecodeOptions, Ref, Type, Values } from './graph.ts';
 import { Interpreter } from './interpret.ts';
 import { PASSES } from './passes.ts';
 import { givenBy, InputReads, type Made, type PlanOptions, Plans } from './plan.ts';
+import { askedOnce, Sizes } from './sizes.ts';
 import { validate } from './validate.ts';
 import { BodyRun, inputsOfResults, isVariable, outputOf, Untraceable, Variable } from './variable.ts';
 import { planned, type Results, type RunOptions, type Workflow } from './workflow.ts';
@@ -261,7 +262,8 @@ export function programOn<I>(
     graph: async (input) => (await trace(input)).graph,
     async run(input, { interpret: isInterpreted, passes = PASSES, ...rest } = {}) {
       if (isInterpreted) return interpret(input, rest.signal);
-      let graph = plans?.find(input, passes);
+      const tokensOf = askedOnce((of) => engine.efficientTokens(of));
+      let graph = plans?.find(input, passes, tokensOf);
       if (!graph) {
         let traced: Made;
         try {
@@ -271,7 +273,7 @@ export function programOn<I>(
           tell(`The program "${name}" is interpreted: ${thrown.message}`);
           return interpret(input, rest.signal);
         }
-        graph = planned(traced, passes, plans);
+        graph = planned(traced, passes, new Sizes(tokensOf), plans);
       }
       return execute(graph, { ...rest, engine, given: givenBy(input) });
     },
