@@ -38,7 +38,7 @@ function step(g: Builder, made: Made, below: Below, depth: number): void {
   const slow = (of: Ref<'text'> | string) =>
     g.call('fetch', { of }, 'text', (given) => `${given.of}.`, { kind: 'tool-call' });
   const list = () => pick(made.lists) ?? Array.from({ length: 1 + below(40) }, (_, i) => `${word()}${i}`);
-  switch (below(14)) {
+  switch (below(15)) {
     case 0:
     case 1: {
       const from = below(2) === 0 ? pick(made.contexts) : undefined;
@@ -96,6 +96,13 @@ function step(g: Builder, made: Made, below: Below, depth: number): void {
         return g.generate(prompt`${LONG}${inner.texts.at(-1) ?? 'none'}`, { maxTokens: 4 });
       };
       made.texts.push(g.condition(test, branch, branch));
+      return;
+    }
+    case 13: {
+      const contexts = [context(), context(), context()];
+      const by = below(3);
+      const places = g.call('places', { of: text() }, 'numbers', ({ of }) => [of.length % 3, (of.length + by) % 3]);
+      made.contexts.push(...g.pick(contexts, places, 1 + below(2)));
       return;
     }
     default: {

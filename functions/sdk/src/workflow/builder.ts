@@ -234,6 +234,21 @@ export class Builder {
     return outputRef(id, 'context', 'context');
   }
 
+  /**
+   * Goes on with `count` of several contexts, the others end: those at the first of `places`, in their order. A context that is picked twice is
+   * forked.
+   */
+  pick(contexts: readonly Ref<'context'>[], places: Ref<'numbers'>, count: number): Ref<'context'>[] {
+    if (!(Number.isInteger(count) && count >= 1)) {
+      throw new InferletError('invalid-argument', `count must be a whole number, 1 or more, not ${count}.`);
+    }
+    const ports = Array.from({ length: count }, (_, i) => `context${i}`);
+    const outputs = Object.fromEntries(ports.map((port) => [port, 'context' as const]));
+    const inputs = { contexts: { list: contexts.map((from) => ({ from })) }, places: { from: places } };
+    const id = this.#add({ kind: 'pick' }, inputs, outputs);
+    return ports.map((port) => outputRef(id, port, 'context'));
+  }
+
   /** Vectors of texts, by an encoder: in stages of `batch` texts, by default as many as it was measured to take efficiently. */
   embed(texts: Given<'texts'>, options: ModelOptions & { readonly batch?: number } = {}): Ref<'vectors'> {
     const { model, batch, retries } = options;

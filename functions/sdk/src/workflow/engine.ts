@@ -106,6 +106,8 @@ async function operate(node: Node, inputs: NodeValues, around: Surroundings & No
       return { context: inputs.context };
     case 'condition':
       return { value: inputs.value };
+    case 'pick':
+      return pick(node, inputs, around);
     case 'loop':
       return loop(node, operation, inputs, around);
     case 'ingestion':
@@ -135,6 +137,29 @@ async function call(
   const values: NodeValues = ports.length === 1 ? { [ports[0] as string]: value } : (value as NodeValues);
   for (const port of ports) checkValue(values?.[port], node.outputs[port] ?? 'json', node, port);
   return values;
+}
+
+/** The contexts at the places that were given. Their owner releases the others. */
+async function pick({ id, outputs }: Node, inputs: NodeValues, { engine, signal }: Surroundings): Promise<NodeValues> {
+  const { contexts, places } = inputs as { readonly contexts: readonly object[]; readonly places: readonly number[] };
+  const picked: Record<string, object> = {};
+  const forks: object[] = [];
+  try {
+    for (const [i, port] of Object.keys(outputs).entries()) {
+      const context = contexts[places[i] ?? -1];
+      if (!context) {
+        const text = `Node "${id}" must give a place below ${contexts.length} for "${port}", and gave ${places[i]}.`;
+        throw new InferletError('invalid-argument', text);
+      }
+      const isPicked = Object.values(picked).includes(context);
+      if (isPicked) forks.push(await engine.fork(context, signal));
+      picked[port] = isPicked ? (forks.at(-1) as object) : context;
+    }
+  } catch (error) {
+    for (const fork of forks) engine.release(fork);
+    throw error;
+  }
+  return picked;
 }
 
 /** Runs the body until its result `done` is true, at most `most` times. Its other results are the arguments of the next round. */

@@ -77,7 +77,7 @@ export type Operation =
       readonly pipe?: boolean | undefined;
     }
   | { readonly kind: 'select'; readonly choices: readonly string[]; readonly options: SelectOptions }
-  | { readonly kind: 'fork' | 'join' | 'condition' }
+  | { readonly kind: 'fork' | 'join' | 'condition' | 'pick' }
   | {
       readonly kind: 'cached-context';
       readonly name: string;

@@ -15,7 +15,7 @@ import { charactersOfStep, chooseByBatch, Sizes } from './sizes.ts';
 
 /** Nodes that take no time worth computing something beside them. A whole prompt is computed with the first token after it. */
 const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
-  ...(['argument', 'fork', 'condition', 'aggregate', 'prefetching', 'prefilling', 'searching'] as const),
+  ...(['argument', 'fork', 'pick', 'condition', 'aggregate', 'prefetching', 'prefilling', 'searching'] as const),
 ]);
 const NONE: ReadonlySet<string> = new Set();
 /** Nodes that keep their model busy. */
@@ -192,7 +192,7 @@ class Timeline {
   /** The model of a node's context; undefined for the function's own. */
   #modelOf({ operation, inputs }: Node): string | undefined {
     if ('model' in operation && operation.model !== undefined) return operation.model;
-    const [source] = refsIn(inputs.context ?? inputs.whenTrue ?? { list: [] });
+    const [source] = refsIn(inputs.context ?? inputs.contexts ?? inputs.whenTrue ?? { list: [] });
     return source && this.#models.get(source.node);
   }
 }
