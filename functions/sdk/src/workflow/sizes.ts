@@ -48,8 +48,8 @@ export function askedOnce(tokensOf: EfficientTokens): EfficientTokens {
   };
 }
 
-/** Texts in a batch from which on an encoder gains little by a larger one, before its time was measured. */
-const EFFICIENT_TEXTS = 16;
+/** Texts in a batch from which on an encoder gains little by a larger one, before its time was measured. They take about a step of a model. */
+export const EFFICIENT_TEXTS = 16;
 /** Characters of a token, and tokens of a text and of a query that are not known yet: a passage of some sentences, and a question. */
 const CHARACTERS_OF_TOKEN = 4;
 const TEXT_TOKENS = 64;

@@ -11,7 +11,7 @@ import {
   type Ref,
   refsIn,
 } from './graph.ts';
-import { charactersOfStep, chooseByBatch, Sizes } from './sizes.ts';
+import { charactersOfStep, EFFICIENT_TEXTS, Sizes } from './sizes.ts';
 
 /** Nodes that take no time worth computing something beside them. A whole prompt is computed with the first token after it. */
 const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
@@ -117,7 +117,7 @@ class Timeline {
     this.#sizes = sizes;
     for (const node of nodes) {
       this.#nodes.set(node.id, node);
-      this.#ends.set(node.id, this.#endOf(needsOf(node)) + stepsOf(node, sizes));
+      this.#ends.set(node.id, this.#endOf(needsOf(node)) + stepsOf(node));
       this.#models.set(node.id, this.#modelOf(node));
     }
   }
@@ -197,11 +197,11 @@ class Timeline {
   }
 }
 
-function stepsOf(node: Node, sizes: Sizes): number {
-  const { operation, inputs, each } = node;
-  if (INSTANT.has(operation.kind)) return 0;
+/** Batches of a fixed size count: one of the measured size takes as long as many steps of a model. */
+function stepsOf({ operation: { kind }, inputs, each }: Node): number {
+  if (INSTANT.has(kind)) return 0;
   const count = countOf(each && inputs[each.port]);
-  const batchesOf = (batch: number) => (count === undefined ? 1 : count * 2 <= batch ? 0.5 : Math.ceil(count / batch));
-  const batches = count === undefined || !each ? 1 : chooseByBatch(node, sizes, batchesOf);
-  return (STEPS[operation.kind] ?? 1) * batches;
+  const batch = each?.batch ?? EFFICIENT_TEXTS;
+  const batches = count === undefined ? 1 : count * 2 <= batch ? 0.5 : Math.ceil(count / batch);
+  return (STEPS[kind] ?? 1) * batches;
 }
