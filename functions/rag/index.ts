@@ -1,5 +1,6 @@
-import { Context, defineInferlet, type IndexMatch, InferletError, scripts, VectorIndex } from '@pie/inferlet';
+import { Context, defineInferlet, scripts } from '@pie/inferlet';
 import { embedder } from './embed.ts';
+import { StoredPassages } from './stored.ts';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {
@@ -18,19 +19,14 @@ export const run = defineInferlet(
   async ({ index: name = 'default', passages, question, topK = 2, ...input }: Input) => {
     const { maxTokens = 96, model, encoder } = input;
     const embed = embedder({ model, encoder });
-    const index = new VectorIndex(`rag-${name}`);
+    const stored = new StoredPassages(name);
     if (passages) {
       const vectors = await embed(passages);
-      await index.drop();
-      const [first] = vectors;
-      if (first) {
-        await VectorIndex.open(index.name, { dimensions: first.length });
-        await index.upsert(passages.map((text, i) => ({ id: `${i}`, vector: vectors[i] ?? [], text })));
-      }
+      await stored.replace(passages.map((text, i) => ({ id: `${i}`, vector: vectors[i] ?? [], text })));
     }
     if (question === undefined) return { indexed: passages?.length ?? 0 };
     const [vector] = await embed([question]);
-    const found = await find(index, { vector, text: question, limit: topK }, name);
+    const found = await stored.query({ vector, text: question, limit: topK });
     using ctx = new Context({ model });
     ctx.fill(`${found.map(({ text }) => text).join('\n')}\n\nQuestion: ${question}\nAnswer:`);
     const generation = ctx.generate({ maxTokens, stop: '\n\n', sampler: scripts(input.script)() });
@@ -42,16 +38,3 @@ export const run = defineInferlet(
     };
   },
 );
-
-async function find(
-  index: VectorIndex,
-  query: Parameters<VectorIndex['query']>[0],
-  name: string,
-): Promise<IndexMatch[]> {
-  try {
-    return await index.query(query);
-  } catch (error) {
-    if (InferletError.from(error).code !== 'not-found') throw error;
-    throw new InferletError('not-found', `The index "${name}" is empty: give it passages first.`);
-  }
-}

@@ -1,4 +1,5 @@
-import { Context, defineInferlet, regex, type Sampler, sampler, scripts, sendJson } from '@pie/inferlet';
+import { defineInferlet, regex, sampler, scripts, sendJson } from '@pie/inferlet';
+import { gen, program, type State, type Variable } from '@pie/inferlet/workflow';
 
 /** The input that the schema in pie.json accepts. */
 interface Input {
@@ -16,56 +17,84 @@ interface Input {
   readonly model?: string;
 }
 
-/** A partial solution: the context holds the problem and the thoughts so far. */
-interface State {
-  readonly ctx: Context;
+/** A partial solution: the thoughts so far, its value, and its place among those of its step. */
+interface Solution {
   readonly thoughts: readonly string[];
   readonly value: number;
+  readonly place: number;
 }
 
 /** Value of each verdict of the model on a state (the paper's weights for the Game of 24). */
 const VALUES: Readonly<Record<string, number>> = { sure: 20, likely: 1, impossible: 0.001 };
 const VERDICT = regex(/ (sure|likely|impossible)\n/);
 
-/** Breadth-first search over thoughts: each step proposes states, values them and keeps the best. Shared prefixes are computed once. */
-export const run = defineInferlet(async (input: Input) => {
-  const { problem, steps = 3, breadth = 3, keep = 2, maxTokens = 32, temperature = 0.8, seed, model } = input;
+/** Breadth-first search over thoughts: each step proposes states, values them and goes on from the best. Shared prefixes are computed once. */
+export const app = program('tree-of-thought', (session, input: Input) => {
+  const { steps = 3, breadth = 3, keep = 2, maxTokens = 32, temperature = 0.8, seed, script, model } = input;
   const { propose = 'Step:', judge = 'Can this be solved (sure, likely, impossible)?', answer = 'Answer:' } = input;
   let drawn = 0;
-  const seeded = () => sampler({ temperature, seed: seed === undefined ? seed : (seed + drawn++) >>> 0 });
-  const pick = scripts(
-    input.script?.map((reply) => ` ${reply}\n`),
-    seeded,
+  const picks = scripts(
+    script?.map((reply) => ` ${reply}\n`),
+    () => sampler({ temperature, seed: seed === undefined ? seed : (seed + drawn++) >>> 0 }),
   );
-
-  async function think({ ctx, thoughts }: State, picks: Sampler): Promise<State> {
-    const branch = await ctx.fork();
-    return { ctx: branch, thoughts: [...thoughts, await line(branch, propose, picks, maxTokens)], value: 0 };
-  }
-
-  async function valued(state: State, picks: Sampler): Promise<State> {
-    using fork = await state.ctx.fork();
-    const verdict = await fork.fill(judge).generate({ sampler: picks, constraint: VERDICT }).collect();
-    return { ...state, value: VALUES[verdict.text.trim()] ?? 0 };
-  }
-
-  const root = new Context({ model });
-  let states: State[] = [{ ctx: root.fill(`${problem}\n`), thoughts: [], value: 0 }];
+  /** Lets the model write one line after a label. The line stays in the state. */
+  const write = (state: State, label: string): Variable => {
+    const line = gen({ sampler: picks(), maxTokens, stop: '\n' });
+    state.add`${label}${line}\n`;
+    return line;
+  };
+  const judged = (state: State): Variable => {
+    const verdict = gen({ sampler: picks(), constraint: VERDICT });
+    state.fork().add`${judge}${verdict}`;
+    return verdict;
+  };
+  /** The thoughts of each step and then their verdicts: how the search went on follows from them. */
+  const said: Variable[] = [];
+  const search = { breadth, keep };
+  let states = [session.state({ model }).add`${session.argument('problem')}\n`];
   for (let step = 1; step <= steps; step++) {
-    const proposals = states.flatMap((state) => Array<State>(breadth).fill(state));
-    const next = await Promise.all(proposals.map((state) => think(state, pick())));
-    const ranked = (await Promise.all(next.map((state) => valued(state, pick())))).sort((a, b) => b.value - a.value);
-    for (const { thoughts, value } of ranked) await sendJson({ step, thoughts, value });
-    for (const { ctx } of [...states, ...ranked.slice(keep)]) ctx.release();
-    states = ranked.slice(0, keep);
+    const next = states.flatMap((state) => Array.from({ length: breadth }, () => state.fork()));
+    said.push(...next.map((state) => write(state, propose)));
+    said.push(...next.map(judged));
+    // Nothing goes on from the last step but its best state.
+    const kept = step === steps ? 1 : Math.min(keep, next.length);
+    states = session.pick('ranking', next, kept, said, async (texts) => {
+      const ranked = solutionsOf(texts, search);
+      for (const { thoughts, value } of ranked) await sendJson({ step, thoughts, value });
+      return ranked.map(({ place }) => place);
+    });
   }
-  const [best] = states as [State];
-  return { answer: await line(best.ctx, answer, pick(), maxTokens), thoughts: best.thoughts, value: best.value };
+  const written = write(states[0] as State, answer);
+  const best = (texts: readonly string[]) => solutionsOf(texts, search)[0];
+  return {
+    answer: session.call('answer', [written], 'text', ([text = '']) => text.trim()),
+    thoughts: session.call('thoughts', said, 'texts', (texts) => best(texts)?.thoughts ?? []),
+    value: session.call('value', said, 'json', (texts) => best(texts)?.value ?? 0),
+  };
 });
 
-/** Lets the model write one line after a label. The line stays in the context. */
-async function line(ctx: Context, label: string, picks: Sampler, maxTokens: number): Promise<string> {
-  const { text } = await ctx.fill(label).generate({ sampler: picks, maxTokens, stop: '\n' }).collect();
-  ctx.fill('\n');
-  return text.trim();
+/** The states of the last step that `said` has all of, the best first. */
+function solutionsOf(
+  said: readonly string[],
+  { breadth, keep }: { readonly breadth: number; readonly keep: number },
+): Solution[] {
+  let ranked: Solution[] = [{ thoughts: [], value: 0, place: 0 }];
+  for (let at = 0; at < said.length; ) {
+    const kept = at === 0 ? ranked : ranked.slice(0, keep);
+    const before = kept.flatMap((solution) => Array<Solution>(breadth).fill(solution));
+    const next = before.map(({ thoughts }, place): Solution => {
+      const [thought = '', verdict = ''] = [said[at + place], said[at + before.length + place]];
+      return { thoughts: [...thoughts, thought.trim()], value: VALUES[verdict.trim()] ?? 0, place };
+    });
+    ranked = next.sort((a, b) => b.value - a.value);
+    at += 2 * before.length;
+  }
+  return ranked;
 }
+
+/** All thoughts of a step are generated at once. */
+const CONCURRENCY = 256;
+
+export const run = defineInferlet(({ interpret = false, ...input }: Input & { readonly interpret?: boolean }) =>
+  app.run(input, { interpret, concurrency: CONCURRENCY }),
+);

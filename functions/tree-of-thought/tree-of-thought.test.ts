@@ -1,6 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { assertBatched, callFunction, countersOf, refusedInput, STORIES } from '#test/harness/functions.ts';
+import {
+  assertBatched,
+  callFunction,
+  countersOf,
+  refusedInput,
+  STORIES,
+  tracedAsInterpreted,
+} from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
 
 const PROBLEM = 'Use 4 9 10 13 to make 24.';
@@ -102,6 +109,21 @@ describe('tree-of-thought', () => {
     assert.ok(alone > 4 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with sharing`);
 
     assertBatched(stats);
+  });
+
+  it('finds the same traced as interpreted, with fewer steps of the device', async () => {
+    const input = { problem: 'The dog is sad.', steps: 2, breadth: 4, maxTokens: 8, temperature: 0 };
+    // Eight thoughts at once share enough steps even where a busy machine lets some share none.
+    const output = await tracedAsInterpreted('tree-of-thought', input, 0.7);
+    assert.equal(output.thoughts.length, 2);
+    const seeded = await tracedAsInterpreted('tree-of-thought', {
+      ...input,
+      temperature: 0.8,
+      seed: 5,
+      breadth: 2,
+      steps: 3,
+    });
+    assert.equal(seeded.thoughts.length, 3);
   });
 
   it("works with the model's own replies, and names the field of a bad input", async () => {

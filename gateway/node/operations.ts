@@ -247,10 +247,23 @@ function loadsOf(runtimes: readonly RuntimeInfo[]): Pick<PlatformLoad, 'models' 
   }
   return {
     models: [...models.values()].map(
-      ({ model, hostId, pages, freePages, cachedPages, batchSize, utilisation, hitRate, tokensPerSecond }) => ({
+      ({
+        model,
+        hostId,
+        pages,
+        freePages,
+        cachedPages,
+        batchSize,
+        utilisation,
+        hitRate,
+        tokensPerSecond,
+        ...measured
+      }) => ({
         ...{ model, gpuHost: names.get(hostId) ?? null, pages, freePages, cachedPages, utilisation },
         batchSize: batchSize > 0 ? batchSize : null,
         hitRate: tokensPerSecond > 0 ? hitRate : null,
+        efficientTokens: measured.efficientTokens ?? null,
+        stepTimes: measured.stepTimes ?? { tokens: [], sequences: [] },
       }),
     ),
     encoders: [...encoders.values()].map(({ hostId, device, batchSize, ...rest }) => ({

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { endsOfPrompts, latenciesOfMix } from './testing/workflows.ts';
+import { endsOfPrompts, latenciesOfMix, STEP_MS } from './testing/workflows.ts';
 
 const SEEDS = process.env.PIE_TEST_ALL ? 100 : 12;
 
@@ -35,5 +35,27 @@ test('of many workflows whose prompts wait for long, those that came first end f
     t.diagnostic(`prompts of ${prompt} tokens: mean ${gain.toFixed(2)}, last after ${Math.max(...(plain ?? []))} ms`);
     assert.ok(gain >= 1.4, `prompts of ${prompt} tokens: ${gain}`);
     assert.ok(Math.max(...(deep ?? [])) <= 1.05 * Math.max(...(plain ?? [])));
+  }
+});
+
+test('no bound of a batch at the efficient size lets workflows end earlier on average', (t) => {
+  for (const tokenMs of [0.2, 1]) {
+    // A step of so many inputs takes twice the time of an empty one.
+    const efficient = STEP_MS / tokenMs;
+    const latency = (limits: { readonly maxCalls?: number; readonly maxTokens?: number }) => {
+      const setup = { queries: 16, apartMs: 20, maxCalls: 256, tokenMs, deep: true, ...limits };
+      return mean(Array.from({ length: SEEDS / 2 }, (_, seed) => mean(latenciesOfMix({ ...setup, seed: seed + 1 }))));
+    };
+    const unbounded = latency({});
+    for (const times of [0.5, 1, 2]) {
+      const size = efficient * times;
+      const [calls, tokens] = [latency({ maxCalls: size }), latency({ maxTokens: size })];
+      t.diagnostic(
+        `${unbounded.toFixed(0)} ms; at most ${size} calls: ${calls.toFixed(0)}, inputs: ${tokens.toFixed(0)}`,
+      );
+      // Fewer inputs make more steps, each with its fixed time.
+      const least = times < 1 ? 1.2 : 0.99;
+      assert.ok(calls > 0.99 * unbounded && tokens > least * unbounded, `${size}: ${calls}, ${tokens}, ${unbounded}`);
+    }
   }
 });

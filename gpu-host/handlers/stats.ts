@@ -1,5 +1,6 @@
 import type { SequenceInput } from '../backends/backend.ts';
 import { BATCH_WAIT_BOUNDS_MS } from '../protocol/host.ts';
+import { StepProfile } from '../telemetry/step-profile.ts';
 import { DeviceTime } from './meter.ts';
 
 /** Largest batch with its own entry in the histogram. */
@@ -22,6 +23,8 @@ export class StepStats {
   /** Images that were not encoded, because their tenant had them encoded before. */
   imageHits = 0;
   readonly time = new DeviceTime();
+  /** Times of steps since the start, unaffected by a reset. */
+  readonly profile = new StepProfile();
   forwardMs = 0;
   graceMs = 0;
   failedCalls = 0;
@@ -43,10 +46,13 @@ export class StepStats {
     if (isAhead) this.stepsAhead++;
     this.sequences += sequences.length;
     this.forwardMs += ms;
+    let inputs = 0;
     for (const { positions } of sequences) {
-      this.tokens += positions.length;
+      inputs += positions.length;
       if (positions.length === 1) this.decodeTokens++;
     }
+    this.tokens += inputs;
+    this.profile.note(sequences.length, inputs, ms);
     const bucket = Math.min(sequences.length, HISTOGRAM_SIZES);
     while (this.batchSizes.length <= bucket) this.batchSizes.push(0);
     this.batchSizes[bucket] = (this.batchSizes[bucket] ?? 0) + 1;

@@ -42,6 +42,7 @@ export type {
   PageStats,
   PrefixStats,
   StatsOptions,
+  StepTimes,
 } from './host.ts';
 export type { InferletOptions } from './inferlet-options.ts';
 export { SharedPages } from './page-budget.ts';
@@ -117,6 +118,8 @@ export class GpuHostConnection {
   #lastInferlet = 0;
   #lastStats = 0;
   #stats = new Map<number, StatsWaiter>();
+  /** The counters that were read last. */
+  #latest: GpuHostStats | undefined;
 
   private constructor(address: string, options: ConnectOptions) {
     this.name = options.name ?? address;
@@ -228,6 +231,16 @@ export class GpuHostConnection {
     });
   }
 
+  /**
+   * Tokens up to which a larger step of a model, or batch of an encoder, takes little more time; undefined before the host knows. By the last
+   * `stats`, which the runtime reads every second for its load.
+   */
+  efficientTokens(name: string): number | undefined {
+    const { models = [], encoders = [] } = this.#latest ?? {};
+    const model = models.find((one) => one.name === name);
+    return model ? model.efficientTokens : encoders.find((one) => one.name === name)?.maxBatchTokens;
+  }
+
   /** Calls `listener` on each connection loss (not on `close`); returns a function that removes the listener. */
   onLost(listener: (cause: string) => void): () => void {
     this.#lostListeners.add(listener);
@@ -278,7 +291,8 @@ export class GpuHostConnection {
       },
       onStats: (id, json) => {
         const waiter = this.#takeStats(id);
-        waiter?.resolve(JSON.parse(json) as GpuHostStats);
+        this.#latest = JSON.parse(json) as GpuHostStats;
+        waiter?.resolve(this.#latest);
       },
       onLost: (cause) => {
         clearTimeout(late);
@@ -312,6 +326,7 @@ export class GpuHostConnection {
     this.#link = undefined;
     this.#tenants?.close(cause);
     this.#tenants = undefined;
+    this.#latest = undefined;
     if (wasUp) this.#lostAt = Date.now();
     for (const id of [...this.#stats.keys()]) this.#takeStats(id)?.reject(new Error(cause));
     if (wasUp) for (const listener of [...this.#lostListeners]) listener(cause);

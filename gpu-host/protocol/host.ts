@@ -139,6 +139,13 @@ export interface ModelStats extends ModelCompute {
   readonly deviceBusyMs: number;
   /** Milliseconds per batch on the device, mean. */
   readonly meanStepMs: number;
+  /**
+   * Maximum efficient size of a step, inputs: up to it, more inputs cost little time; beyond, time grows with them. Absent until the measured
+   * times tell it.
+   */
+  readonly efficientTokens?: number;
+  /** Measured times of steps; those of a size range are one point. Absent from hosts that do not measure them. */
+  readonly stepTimes?: StepTimes;
   /** Milliseconds that a free device waited for queues that had just got results. */
   readonly graceMs: number;
   /** Waits of calls for their batches: `waitCounts[i]` up to `BATCH_WAIT_BOUNDS_MS[i]`, the last longer; `waitMs` is their sum. */
@@ -148,6 +155,14 @@ export interface ModelStats extends ModelCompute {
   readonly paddingShare: number;
   /** Graphs of steps that the driver has refused since the start: such steps are slower. 0 for a backend without graphs. */
   readonly graphsRefused: number;
+}
+
+/** Mean times of a causal model's steps by their size, smallest first. */
+export interface StepTimes {
+  /** By the inputs of all sequences of a step. */
+  readonly tokens: readonly { readonly size: number; readonly ms: number }[];
+  /** By the sequences of a step that decodes only: each has one input. */
+  readonly sequences: readonly { readonly size: number; readonly ms: number }[];
 }
 
 /** One encoder's counters since the start or the last reset. */

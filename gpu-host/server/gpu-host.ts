@@ -243,6 +243,8 @@ function modelStats(engine: ModelEngine): ModelStats {
   const { stats, model, memory, registry, batcher, spaces } = engine;
   const { free, cached, owned, total, swappedOut, prefix, idle, ...relief } = memory.stats();
   const { exports, files } = registry.stats();
+  const { tokens, sequences } = stats.profile;
+  const efficientTokens = tokens.efficient(batcher.limits.maxTokens);
   return {
     name: model.name,
     ...computeOf(model.backend),
@@ -266,6 +268,8 @@ function modelStats(engine: ModelEngine): ModelStats {
     failedCalls: stats.failedCalls,
     deviceBusyMs: stats.deviceBusyMs,
     meanStepMs: stats.batches === 0 ? 0 : stats.forwardMs / stats.batches,
+    ...(efficientTokens !== undefined && { efficientTokens }),
+    stepTimes: { tokens: tokens.points, sequences: sequences.points },
     graceMs: stats.graceMs,
     waitCounts: [...stats.waitCounts],
     waitMs: stats.waitMs,

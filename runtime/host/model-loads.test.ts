@@ -42,6 +42,7 @@ describe('the recent load of GPU hosts', () => {
     assert.deepEqual([busy?.model, busy?.pages, busy?.batchSize], [TEST_MODEL, 32, 1]);
     assert.ok(busy && busy.utilisation > 0 && busy.utilisation <= 1 && busy.tokensPerSecond > 0);
     assert.equal(busy.freePages + busy.cachedPages, 32);
+    assert.deepEqual([busy.stepTimes?.tokens.map(({ size }) => size), busy.stepTimes?.sequences], [[20], []]);
     const idle = await read();
     assert.deepEqual([idle?.batchSize, idle?.utilisation, idle?.tokensPerSecond], [0, 0, 0]);
     await host.kill();
@@ -80,6 +81,18 @@ describe('the recent load of GPU hosts', () => {
         },
       },
     ]);
+  });
+
+  it('includes the measured times of steps, in few digits', async () => {
+    const stats = await connection.stats();
+    const stepTimes = { tokens: [{ size: 20.00049, ms: 1 / 3 }], sequences: [{ size: 1, ms: 2 }] };
+    const models = stats.models.map((model) => ({ ...model, efficientTokens: 90, stepTimes }));
+    const [load] = loadsOf('h', 1, { ...stats, models }).models;
+    assert.equal(load?.efficientTokens, 90);
+    assert.deepEqual(load.stepTimes, { tokens: [{ size: 20, ms: 0.333 }], sequences: [{ size: 1, ms: 2 }] });
+    const silent = stats.models.map(({ efficientTokens: _, stepTimes: __, ...model }) => model);
+    const [old] = loadsOf('h', 1, { ...stats, models: silent }).models;
+    assert.ok(old && !('efficientTokens' in old) && !('stepTimes' in old));
   });
 
   it('starts again when the counters were reset', async () => {

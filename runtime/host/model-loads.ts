@@ -1,4 +1,4 @@
-import type { GpuHostStats, StatsOptions } from '#gpu-host/protocol/client.ts';
+import type { GpuHostStats, StatsOptions, StepTimes } from '#gpu-host/protocol/client.ts';
 import type { EncoderLoad, ModelLoad } from '#scheduler/runtimes/types.ts';
 
 /** The part of a GPU host's connection that its load is read from. */
@@ -104,6 +104,8 @@ export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, bef
       ),
       hitRate: ratio(hitTokens, askedTokens),
       tokensPerSecond: ratio(change((one) => one.tokens) * 1000, elapsedMs),
+      ...(model.efficientTokens !== undefined && { efficientTokens: model.efficientTokens }),
+      ...(model.stepTimes && { stepTimes: rounded(model.stepTimes) }),
       waitingCalls: model.waitingCalls,
       terminations: model.terminations,
     };
@@ -131,6 +133,12 @@ export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, bef
     };
   });
   return { models, encoders };
+}
+
+/** Step times with three decimals: a runtime writes them every second. */
+function rounded({ tokens, sequences }: StepTimes): StepTimes {
+  const points = (of: StepTimes['tokens']) => of.map(({ size, ms }) => ({ size: ratio(size, 1), ms: ratio(ms, 1) }));
+  return { tokens: points(tokens), sequences: points(sequences) };
 }
 
 /** Reads how much a counter has grown since the earlier reading. */

@@ -8,11 +8,23 @@ import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { failureOf, value } from '../testing/outcome.ts';
 import { Models } from './models.ts';
 
+/** Computes a prompt of so many tokens. */
+async function step(connection: GpuHostConnection, size: number): Promise<void> {
+  const inferlet = connection.openInferlet({ id: 'i', maxPages: 16, arrival: 1 });
+  const queue = inferlet.createQueue(TEST_MODEL);
+  const tokens = Uint32Array.from({ length: size }, (_, i) => 3 + i);
+  const positions = tokens.map((_, i) => i);
+  const request = { tokens, positions, inPages: new Uint32Array(0), outPages: new Uint32Array(0), mask: undefined };
+  const output = { tag: 'none' as const };
+  value(await inferlet.ask(queue, { op: 'step', request: { ...request, rows: 0, output } }));
+  await inferlet.close();
+}
+
 describe('runtime', () => {
   let host: TestGpuHost;
   let connection: GpuHostConnection;
   before(async () => {
-    host = await TestGpuHost.start({ settings: { bits: 8 } });
+    host = await TestGpuHost.start({ settings: { bits: 8 }, encoder: 'small' });
     connection = await GpuHostConnection.connect(host.address);
   });
   after(async () => {
@@ -44,6 +56,27 @@ describe('runtime', () => {
     assert.equal(failureOf(metadata('another')), 'not-found');
     const unreadable = await inferlet({ model: { metadata: null } });
     assert.equal(failureOf(unreadable.call<Outcome<unknown>>('runtime', 'metadata', TEST_MODEL)), 'unavailable');
+  });
+
+  it('tells the efficient sizes that the GPU host has measured, until the host is lost', async (t) => {
+    const own = await GpuHostConnection.connect(host.address);
+    t.after(() => own.close());
+    const guest = new TestInferlet(own, { encoders: ['small'] });
+    const asked = (name: string) => guest.call<Outcome<number | undefined>>('runtime', 'efficient-tokens', name);
+    assert.equal(value(asked(TEST_MODEL)), undefined);
+    // Of each size, the first step counts no more after the second one.
+    for (const size of [1, 8, 64, 1, 8, 64]) await step(own, size);
+    const { models, encoders } = await own.stats();
+    assert.ok((models[0]?.efficientTokens ?? 0) >= 1);
+    assert.equal(value(asked(TEST_MODEL)), models[0]?.efficientTokens);
+    assert.equal(value(asked('small')), encoders[0]?.maxBatchTokens);
+    assert.equal(failureOf(asked('another')), 'not-found');
+    const ungranted = new TestInferlet(own);
+    assert.equal(failureOf(ungranted.call<Outcome<unknown>>('runtime', 'efficient-tokens', 'small')), 'not-found');
+    await ungranted.end();
+    await guest.end();
+    own.close();
+    assert.equal(own.efficientTokens(TEST_MODEL), undefined);
   });
 
   it('answers a closed set of diagnostic queries', async () => {

@@ -38,6 +38,12 @@ export const runtime = {
       : err(handlerError('unavailable', `the directory of ${name} cannot be read`));
   },
 
+  'efficient-tokens': ({ description }: Inferlet, name: string): Outcome<number | undefined> => {
+    const granted = description.models.get(name) ?? description.encoders?.get(name);
+    if (!granted) return err(handlerError('not-found', `no model or encoder named ${name}; ask runtime.models`));
+    return ok(granted.connection.efficientTokens(name));
+  },
+
   'debug-query': (inferlet: Inferlet, query: string): Outcome<string> => {
     const answer = debugQuery(inferlet, query);
     if (answer !== undefined) return ok(JSON.stringify(answer));

@@ -154,6 +154,12 @@ export interface ModelLoad {
   readonly hitRate: number;
   /** Computed tokens per second. */
   readonly tokensPerSecond: number;
+  /** Inputs up to which a larger device step costs little time, and the measured times of steps; of GPU hosts that measure them. */
+  readonly efficientTokens?: number;
+  readonly stepTimes?: {
+    readonly tokens: readonly { readonly size: number; readonly ms: number }[];
+    readonly sequences: readonly { readonly size: number; readonly ms: number }[];
+  };
   /** Calls that wait for the device. */
   readonly waitingCalls: number;
   /** Inferlets ended to free memory for others, since the GPU host's start. */

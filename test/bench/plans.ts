@@ -11,7 +11,7 @@ const QUERIES = 5;
 /** Times that a guest makes a graph. */
 const TIMES = 100;
 const QUICK_TIMES = 10;
-const PROGRAMS = ['judge', 'multi-turn', 'tree-search'];
+const PROGRAMS = ['judge', 'multi-turn', 'tree-search', 'tree-of-thought'];
 const APPLICATIONS = ['document-qa', 'advanced-rag', 'contextual-retrieval', ...PROGRAMS];
 
 const QUICK_PROGRAMS = ['judge'];
@@ -162,6 +162,8 @@ function inputOf(name: string, query: number): object {
       return { questions: [question, 'What did the dog do?', 'Where is the dog now?'], maxTokens: 24 };
     case 'tree-search':
       return { question, branches: 2, maxTokens: 24 };
+    case 'tree-of-thought':
+      return { problem: question, steps: 2, breadth: 2, maxTokens: 16, temperature: 0 };
     default:
       return { document: text(name === 'contextual-retrieval' ? 8 : 24), question };
   }

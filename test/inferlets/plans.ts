@@ -6,6 +6,7 @@ import { app as contextualRetrieval } from '../../functions/contextual-retrieval
 import { app as documentQa } from '../../functions/document-qa/index.ts';
 import { app as judge } from '../../functions/judge/index.ts';
 import { app as multiTurn } from '../../functions/multi-turn/index.ts';
+import { app as treeOfThought } from '../../functions/tree-of-thought/index.ts';
 import { app as treeSearch } from '../../functions/tree-search/index.ts';
 
 const APPS = {
@@ -15,6 +16,7 @@ const APPS = {
   judge,
   'multi-turn': multiTurn,
   'tree-search': treeSearch,
+  'tree-of-thought': treeOfThought,
 };
 
 interface Input {

@@ -961,6 +961,13 @@ export const CHANNEL_RESOURCES: readonly string[] = ['queue/queue', 'fused/run',
 /** Functions that the runtime answers, by their number. */
 export const CHANNEL_CALLS: readonly ChannelCall[] = [
   {
+    interface: 'runtime', name: 'efficient-tokens', answering: 'waits', resource: -1, fallible: true,
+    writeArguments(w, [a0]: readonly [string]) { w.string(a0); },
+    readArguments(r) { return [r.string()]; },
+    writeResult(w, v: Outcome<number | undefined, HandlerError>) { if (v.tag === 'ok') { w.case(0); if (v.val === undefined) w.case(0); else { w.case(1); w.u32(v.val); } } else { w.case(1); writeTypesError(w, v.val); } },
+    readResult(r): Outcome<number | undefined, HandlerError> { return (r.case(2) === 0 ? { tag: 'ok', val: (r.case(2) === 0 ? undefined : r.u32()) } : { tag: 'err', val: readTypesError(r) }); },
+  },
+  {
     interface: 'runtime', name: 'debug-query', answering: 'waits', resource: -1, fallible: true,
     writeArguments(w, [a0]: readonly [string]) { w.string(a0); },
     readArguments(r) { return [r.string()]; },

@@ -58,7 +58,7 @@ declare module 'pie:inferlet/types@0.1.0' {
   export {};
 }
 
-/** Information about the inferlet and the platform. Every call except `sleep` returns at once, after about a microsecond. */
+/** Information about the inferlet and the platform. Every call except `sleep` returns at once, most after about a microsecond. */
 declare module 'pie:inferlet/runtime@0.1.0' {
   import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
   export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
@@ -108,6 +108,13 @@ declare module 'pie:inferlet/runtime@0.1.0' {
    * @throws {Thrown} with the error as `payload`
    */
   export function metadata(model: string): ModelMetadata;
+  /**
+   * The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. Of an encoder, the tokens
+   * of its next batch. The GPU host measures both while it computes, so that they change; none before it knows. `not-found` for a model or encoder
+   * that was not granted. Costs a round trip to the runtime.
+   * @throws {Thrown} with the error as `payload`
+   */
+  export function efficientTokens(model: string): number | null;
   /**
    * The state of this inferlet as JSON text, for debugging. `query` is `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by model),
    * `grants`, `models` or `all`. `invalid-argument` for another query.

@@ -580,7 +580,7 @@ export interface Resumption {
 }
 
 
-/** Information about the inferlet and the platform. Every call except `sleep` returns at once, after about a microsecond. */
+/** Information about the inferlet and the platform. Every call except `sleep` returns at once, most after about a microsecond. */
 export interface RuntimeHost {
   /** The version of this contract that the host implements, such as `0.1.0`. */
   version(): string;
@@ -597,6 +597,12 @@ export interface RuntimeHost {
   modelTraits(model: string): Outcome<readonly string[], HandlerError>;
   /** Facts about a model. `not-found` for a model that was not granted. */
   metadata(model: string): Outcome<ModelMetadata, HandlerError>;
+  /**
+   * The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. Of an encoder, the tokens
+   * of its next batch. The GPU host measures both while it computes, so that they change; none before it knows. `not-found` for a model or encoder
+   * that was not granted. Costs a round trip to the runtime.
+   */
+  efficientTokens(model: string): Outcome<number | undefined, HandlerError>;
   /**
    * The state of this inferlet as JSON text, for debugging. `query` is `limits`, `usage` (CPU, tokens, calls), `pages` (held pages by model),
    * `grants`, `models` or `all`. `invalid-argument` for another query.

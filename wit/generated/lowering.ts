@@ -80,6 +80,7 @@ export interface HostFunctions {
     readonly 'models': (context: unknown) => readonly ModelInfo[];
     readonly 'model-traits': (context: unknown, a0: string) => Outcome<readonly string[], HandlerError>;
     readonly 'metadata': (context: unknown, a0: string) => Outcome<ModelMetadata, HandlerError>;
+    readonly 'efficient-tokens': (context: unknown, a0: string) => Outcome<number | undefined, HandlerError>;
     readonly 'debug-query': (context: unknown, a0: string) => Outcome<string, HandlerError>;
     readonly 'log': (context: unknown, a0: LogLevel, a1: string) => void;
     readonly 'record-span': (context: unknown, a0: string, a1: string, a2: bigint, a3: bigint, a4: boolean) => void;
@@ -282,6 +283,7 @@ export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [
   ['runtime', 'models'],
   ['runtime', 'model-traits'],
   ['runtime', 'metadata'],
+  ['runtime', 'efficient-tokens'],
   ['runtime', 'debug-query'],
   ['runtime', 'log'],
   ['runtime', 'record-span'],
@@ -437,148 +439,149 @@ export function lower(host: HostFunctions): Lowering {
   const h6 = host['runtime']['models'];
   const h7 = host['runtime']['model-traits'];
   const h8 = host['runtime']['metadata'];
-  const h9 = host['runtime']['debug-query'];
-  const h10 = host['runtime']['log'];
-  const h11 = host['runtime']['record-span'];
-  const h12 = host['runtime']['is-cancelled'];
-  const h13 = host['runtime']['time-left'];
-  const h14 = host['runtime']['now'];
-  const h15 = host['runtime']['random'];
-  const h16 = host['runtime']['sleep'];
-  const h17 = host['session']['send'];
-  const h18 = host['session']['flush'];
-  const h19 = host['session']['receive'];
-  const h20 = host['queue']['[constructor]queue'];
-  const h21 = host['queue']['[method]queue.set-priority'];
-  const h22 = host['queue']['[method]queue.set-depth'];
-  const h23 = host['queue']['[method]queue.stop'];
-  const h24 = host['queue']['[method]queue.synchronize'];
-  const h25 = host['queue']['[resource-drop]queue'];
-  const h26 = host['allocate']['page-size'];
-  const h27 = host['allocate']['allocate-pages'];
-  const h28 = host['allocate']['free-pages'];
-  const h29 = host['allocate']['allocate-embeds'];
-  const h30 = host['allocate']['free-embeds'];
-  const h31 = host['allocate']['share-pages'];
-  const h32 = host['allocate']['copy-slots'];
-  const h33 = host['allocate']['copy-tokens'];
-  const h34 = host['allocate']['copy-embeds'];
-  const h35 = host['allocate']['export-pages'];
-  const h36 = host['allocate']['import-pages'];
-  const h37 = host['allocate']['make-durable'];
-  const h38 = host['allocate']['unexport'];
-  const h39 = host['allocate']['list-exports'];
-  const h40 = host['allocate']['export-residency'];
-  const h41 = host['allocate']['pin-export'];
-  const h42 = host['allocate']['unpin-export'];
-  const h43 = host['allocate']['retain-export'];
-  const h44 = host['allocate']['prefetch-export'];
-  const h45 = host['allocate']['demote-export'];
-  const h46 = host['forward']['forward'];
-  const h47 = host['forward']['mask-page'];
-  const h48 = host['input-text']['embed-text'];
-  const h49 = host['output-text']['next-distribution'];
-  const h50 = host['output-text']['log-probabilities'];
-  const h51 = host['output-text']['entropy'];
-  const h52 = host['output-text']['read-embed'];
-  const h53 = host['fused']['step'];
-  const h54 = host['fused']['[constructor]run'];
-  const h55 = host['fused']['[method]run.next'];
-  const h56 = host['fused']['[method]run.pipe'];
-  const h57 = host['fused']['[method]run.stop'];
-  const h58 = host['fused']['[resource-drop]run'];
-  const h59 = host['tokenize']['tokenize'];
-  const h60 = host['tokenize']['detokenize'];
-  const h61 = host['tokenize']['special-tokens'];
-  const h62 = host['tokenize']['vocabulary'];
-  const h63 = host['tokenize']['chat-template'];
-  const h64 = host['tokenize']['render-chat'];
-  const h65 = host['tokenize']['[constructor]detokenizer'];
-  const h66 = host['tokenize']['[method]detokenizer.push'];
-  const h67 = host['tokenize']['[method]detokenizer.finish'];
-  const h68 = host['tokenize']['[resource-drop]detokenizer'];
-  const h69 = host['grammar']['step'];
-  const h70 = host['grammar']['verify'];
-  const h71 = host['grammar']['start-run'];
-  const h72 = host['grammar']['[constructor]compiled'];
-  const h73 = host['grammar']['[method]compiled.ready'];
-  const h74 = host['grammar']['[constructor]matcher'];
-  const h75 = host['grammar']['[method]matcher.accept'];
-  const h76 = host['grammar']['[method]matcher.mask'];
-  const h77 = host['grammar']['[method]matcher.status'];
-  const h78 = host['grammar']['[method]matcher.jump'];
-  const h79 = host['grammar']['[method]matcher.fork'];
-  const h80 = host['grammar']['[method]matcher.rollback'];
-  const h81 = host['grammar']['[resource-drop]compiled'];
-  const h82 = host['grammar']['[resource-drop]matcher'];
-  const h83 = host['introspect']['forward-scores'];
-  const h84 = host['kv-files']['make-durable'];
-  const h85 = host['kv-files']['remove'];
-  const h86 = host['kv-files']['files'];
-  const h87 = host['kv-files']['[constructor]file'];
-  const h88 = host['kv-files']['[method]file.ready'];
-  const h89 = host['kv-files']['[method]file.tokens'];
-  const h90 = host['kv-files']['[method]file.next-position'];
-  const h91 = host['kv-files']['[method]file.pages'];
-  const h92 = host['kv-files']['[method]file.reserve'];
-  const h93 = host['kv-files']['[method]file.filled'];
-  const h94 = host['kv-files']['[method]file.pred'];
-  const h95 = host['kv-files']['[method]file.fork'];
-  const h96 = host['kv-files']['[method]file.extract'];
-  const h97 = host['kv-files']['[method]file.merge'];
-  const h98 = host['kv-files']['[method]file.save'];
-  const h99 = host['kv-files']['[method]file.unlock'];
-  const h100 = host['kv-files']['[resource-drop]file'];
-  const h101 = host['input-image']['image-dimensions'];
-  const h102 = host['input-image']['image-embeds'];
-  const h103 = host['input-image']['embed-image'];
-  const h104 = host['adapter']['list-adapters'];
-  const h105 = host['adapter']['load-adapter'];
-  const h106 = host['adapter']['forward-with-adapter'];
-  const h107 = host['adapter']['step'];
-  const h108 = host['embedding']['encoders'];
-  const h109 = host['embedding']['embed'];
-  const h110 = host['rerank']['rerank'];
-  const h111 = host['index']['create'];
-  const h112 = host['index']['upsert'];
-  const h113 = host['index']['delete-entries'];
-  const h114 = host['index']['query'];
-  const h115 = host['index']['stats'];
-  const h116 = host['index']['list-indexes'];
-  const h117 = host['index']['drop-index'];
-  const h118 = host['store']['get'];
-  const h119 = host['store']['set'];
-  const h120 = host['store']['compare-and-set'];
-  const h121 = host['store']['delete-key'];
-  const h122 = host['store']['exists'];
-  const h123 = host['store']['list-keys'];
-  const h124 = host['messaging']['broadcast'];
-  const h125 = host['messaging']['push'];
-  const h126 = host['messaging']['pull'];
-  const h127 = host['messaging']['[constructor]subscription'];
-  const h128 = host['messaging']['[method]subscription.ready'];
-  const h129 = host['messaging']['[method]subscription.next'];
-  const h130 = host['messaging']['[method]subscription.unsubscribe'];
-  const h131 = host['messaging']['[resource-drop]subscription'];
-  const h132 = host['http']['[constructor]exchange'];
-  const h133 = host['http']['[method]exchange.head'];
-  const h134 = host['http']['[method]exchange.read'];
-  const h135 = host['http']['[resource-drop]exchange'];
-  const h136 = host['children']['[constructor]child'];
-  const h137 = host['children']['[method]child.started'];
-  const h138 = host['children']['[method]child.send'];
-  const h139 = host['children']['[method]child.close'];
-  const h140 = host['children']['[method]child.receive'];
-  const h141 = host['children']['[method]child.wait'];
-  const h142 = host['children']['[method]child.cancel'];
-  const h143 = host['children']['[resource-drop]child'];
-  const h144 = host['file-exchange']['send-file'];
-  const h145 = host['file-exchange']['receive-file'];
-  const h146 = host['file-exchange']['list-files'];
-  const h147 = host['environment']['get-variable'];
-  const h148 = host['environment']['list-variables'];
-  const h149 = host['person']['ask'];
-  const h150 = host['person']['resumed'];
+  const h9 = host['runtime']['efficient-tokens'];
+  const h10 = host['runtime']['debug-query'];
+  const h11 = host['runtime']['log'];
+  const h12 = host['runtime']['record-span'];
+  const h13 = host['runtime']['is-cancelled'];
+  const h14 = host['runtime']['time-left'];
+  const h15 = host['runtime']['now'];
+  const h16 = host['runtime']['random'];
+  const h17 = host['runtime']['sleep'];
+  const h18 = host['session']['send'];
+  const h19 = host['session']['flush'];
+  const h20 = host['session']['receive'];
+  const h21 = host['queue']['[constructor]queue'];
+  const h22 = host['queue']['[method]queue.set-priority'];
+  const h23 = host['queue']['[method]queue.set-depth'];
+  const h24 = host['queue']['[method]queue.stop'];
+  const h25 = host['queue']['[method]queue.synchronize'];
+  const h26 = host['queue']['[resource-drop]queue'];
+  const h27 = host['allocate']['page-size'];
+  const h28 = host['allocate']['allocate-pages'];
+  const h29 = host['allocate']['free-pages'];
+  const h30 = host['allocate']['allocate-embeds'];
+  const h31 = host['allocate']['free-embeds'];
+  const h32 = host['allocate']['share-pages'];
+  const h33 = host['allocate']['copy-slots'];
+  const h34 = host['allocate']['copy-tokens'];
+  const h35 = host['allocate']['copy-embeds'];
+  const h36 = host['allocate']['export-pages'];
+  const h37 = host['allocate']['import-pages'];
+  const h38 = host['allocate']['make-durable'];
+  const h39 = host['allocate']['unexport'];
+  const h40 = host['allocate']['list-exports'];
+  const h41 = host['allocate']['export-residency'];
+  const h42 = host['allocate']['pin-export'];
+  const h43 = host['allocate']['unpin-export'];
+  const h44 = host['allocate']['retain-export'];
+  const h45 = host['allocate']['prefetch-export'];
+  const h46 = host['allocate']['demote-export'];
+  const h47 = host['forward']['forward'];
+  const h48 = host['forward']['mask-page'];
+  const h49 = host['input-text']['embed-text'];
+  const h50 = host['output-text']['next-distribution'];
+  const h51 = host['output-text']['log-probabilities'];
+  const h52 = host['output-text']['entropy'];
+  const h53 = host['output-text']['read-embed'];
+  const h54 = host['fused']['step'];
+  const h55 = host['fused']['[constructor]run'];
+  const h56 = host['fused']['[method]run.next'];
+  const h57 = host['fused']['[method]run.pipe'];
+  const h58 = host['fused']['[method]run.stop'];
+  const h59 = host['fused']['[resource-drop]run'];
+  const h60 = host['tokenize']['tokenize'];
+  const h61 = host['tokenize']['detokenize'];
+  const h62 = host['tokenize']['special-tokens'];
+  const h63 = host['tokenize']['vocabulary'];
+  const h64 = host['tokenize']['chat-template'];
+  const h65 = host['tokenize']['render-chat'];
+  const h66 = host['tokenize']['[constructor]detokenizer'];
+  const h67 = host['tokenize']['[method]detokenizer.push'];
+  const h68 = host['tokenize']['[method]detokenizer.finish'];
+  const h69 = host['tokenize']['[resource-drop]detokenizer'];
+  const h70 = host['grammar']['step'];
+  const h71 = host['grammar']['verify'];
+  const h72 = host['grammar']['start-run'];
+  const h73 = host['grammar']['[constructor]compiled'];
+  const h74 = host['grammar']['[method]compiled.ready'];
+  const h75 = host['grammar']['[constructor]matcher'];
+  const h76 = host['grammar']['[method]matcher.accept'];
+  const h77 = host['grammar']['[method]matcher.mask'];
+  const h78 = host['grammar']['[method]matcher.status'];
+  const h79 = host['grammar']['[method]matcher.jump'];
+  const h80 = host['grammar']['[method]matcher.fork'];
+  const h81 = host['grammar']['[method]matcher.rollback'];
+  const h82 = host['grammar']['[resource-drop]compiled'];
+  const h83 = host['grammar']['[resource-drop]matcher'];
+  const h84 = host['introspect']['forward-scores'];
+  const h85 = host['kv-files']['make-durable'];
+  const h86 = host['kv-files']['remove'];
+  const h87 = host['kv-files']['files'];
+  const h88 = host['kv-files']['[constructor]file'];
+  const h89 = host['kv-files']['[method]file.ready'];
+  const h90 = host['kv-files']['[method]file.tokens'];
+  const h91 = host['kv-files']['[method]file.next-position'];
+  const h92 = host['kv-files']['[method]file.pages'];
+  const h93 = host['kv-files']['[method]file.reserve'];
+  const h94 = host['kv-files']['[method]file.filled'];
+  const h95 = host['kv-files']['[method]file.pred'];
+  const h96 = host['kv-files']['[method]file.fork'];
+  const h97 = host['kv-files']['[method]file.extract'];
+  const h98 = host['kv-files']['[method]file.merge'];
+  const h99 = host['kv-files']['[method]file.save'];
+  const h100 = host['kv-files']['[method]file.unlock'];
+  const h101 = host['kv-files']['[resource-drop]file'];
+  const h102 = host['input-image']['image-dimensions'];
+  const h103 = host['input-image']['image-embeds'];
+  const h104 = host['input-image']['embed-image'];
+  const h105 = host['adapter']['list-adapters'];
+  const h106 = host['adapter']['load-adapter'];
+  const h107 = host['adapter']['forward-with-adapter'];
+  const h108 = host['adapter']['step'];
+  const h109 = host['embedding']['encoders'];
+  const h110 = host['embedding']['embed'];
+  const h111 = host['rerank']['rerank'];
+  const h112 = host['index']['create'];
+  const h113 = host['index']['upsert'];
+  const h114 = host['index']['delete-entries'];
+  const h115 = host['index']['query'];
+  const h116 = host['index']['stats'];
+  const h117 = host['index']['list-indexes'];
+  const h118 = host['index']['drop-index'];
+  const h119 = host['store']['get'];
+  const h120 = host['store']['set'];
+  const h121 = host['store']['compare-and-set'];
+  const h122 = host['store']['delete-key'];
+  const h123 = host['store']['exists'];
+  const h124 = host['store']['list-keys'];
+  const h125 = host['messaging']['broadcast'];
+  const h126 = host['messaging']['push'];
+  const h127 = host['messaging']['pull'];
+  const h128 = host['messaging']['[constructor]subscription'];
+  const h129 = host['messaging']['[method]subscription.ready'];
+  const h130 = host['messaging']['[method]subscription.next'];
+  const h131 = host['messaging']['[method]subscription.unsubscribe'];
+  const h132 = host['messaging']['[resource-drop]subscription'];
+  const h133 = host['http']['[constructor]exchange'];
+  const h134 = host['http']['[method]exchange.head'];
+  const h135 = host['http']['[method]exchange.read'];
+  const h136 = host['http']['[resource-drop]exchange'];
+  const h137 = host['children']['[constructor]child'];
+  const h138 = host['children']['[method]child.started'];
+  const h139 = host['children']['[method]child.send'];
+  const h140 = host['children']['[method]child.close'];
+  const h141 = host['children']['[method]child.receive'];
+  const h142 = host['children']['[method]child.wait'];
+  const h143 = host['children']['[method]child.cancel'];
+  const h144 = host['children']['[resource-drop]child'];
+  const h145 = host['file-exchange']['send-file'];
+  const h146 = host['file-exchange']['receive-file'];
+  const h147 = host['file-exchange']['list-files'];
+  const h148 = host['environment']['get-variable'];
+  const h149 = host['environment']['list-variables'];
+  const h150 = host['person']['ask'];
+  const h151 = host['person']['resumed'];
   function store0(g: LoweredGuest, p: number, v: readonly ModelInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 28, 4);
@@ -658,14 +661,28 @@ export function lower(host: HostFunctions): Lowering {
     g.u32[(p + 32) >>> 2] = v.headSize;
     g.u32[(p + 36) >>> 2] = v.bits;
   }
-  function store8(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store8(g: LoweredGuest, p: number, v: Outcome<number | undefined, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store9(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store9(g: LoweredGuest, p: number, v: number | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.u32[(p + 4) >>> 2] = v;
+    }
+  }
+  function store10(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift9(g: LoweredGuest, f0: number): LogLevel {
+  function lift11(g: LoweredGuest, f0: number): LogLevel {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'debug';
@@ -675,7 +692,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of log-level`);
     }
   }
-  function lift10(g: LoweredGuest, f0: number, f1: number, f2: number): Message {
+  function lift12(g: LoweredGuest, f0: number, f1: number, f2: number): Message {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'text', val: g.string(f1, f2) };
@@ -683,23 +700,9 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of message`);
     }
   }
-  function store11(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store13(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store12(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store13(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
@@ -711,7 +714,21 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift15(g: LoweredGuest, f0: number): Tier {
+  function store15(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store16(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function lift17(g: LoweredGuest, f0: number): Tier {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'device';
@@ -720,61 +737,61 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of tier`);
     }
   }
-  function lift16(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift18(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
-      case 1: return lift17(g, f1, f2, f3, f4);
+      case 1: return lift19(g, f1, f2, f3, f4);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift17(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number): Mask {
+  function lift19(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number): Mask {
     return {
       runs: g.listU32(f0, f1),
       rowLengths: g.listU32(f2, f3),
     };
   }
-  function load18(g: LoweredGuest, p: number): readonly [Queue, StepRequest] {
+  function load20(g: LoweredGuest, p: number): readonly [Queue, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
-      load19(g, p + 4),
+      load21(g, p + 4),
     ];
   }
-  function load19(g: LoweredGuest, p: number): StepRequest {
+  function load21(g: LoweredGuest, p: number): StepRequest {
     return {
       tokens: g.listU32(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       positions: g.listU32(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
       inPages: g.listU32(g.u32[(p + 16) >>> 2], g.u32[(p + 16 + 4) >>> 2]),
       outPages: g.listU32(g.u32[(p + 24) >>> 2], g.u32[(p + 24 + 4) >>> 2]),
-      mask: load20(g, p + 32),
+      mask: load22(g, p + 32),
       rows: g.u32[(p + 52) >>> 2],
-      output: load22(g, p + 56),
+      output: load24(g, p + 56),
     };
   }
-  function load20(g: LoweredGuest, p: number): Mask | undefined {
+  function load22(g: LoweredGuest, p: number): Mask | undefined {
     const d = g.u8[p];
     switch (d) {
       case 0: return undefined;
-      case 1: return load21(g, p + 4);
+      case 1: return load23(g, p + 4);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function load21(g: LoweredGuest, p: number): Mask {
+  function load23(g: LoweredGuest, p: number): Mask {
     return {
       runs: g.listU32(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       rowLengths: g.listU32(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
   }
-  function load22(g: LoweredGuest, p: number): Output {
+  function load24(g: LoweredGuest, p: number): Output {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'none' };
-      case 1: return { tag: 'sample', val: load23(g, p + 4) };
+      case 1: return { tag: 'sample', val: load25(g, p + 4) };
       case 2: return { tag: 'distributions', val: g.u32[(p + 4) >>> 2] };
       default: return g.trap(`${d} is no case of output`);
     }
   }
-  function load23(g: LoweredGuest, p: number): Sampler {
+  function load25(g: LoweredGuest, p: number): Sampler {
     return {
       temperature: g.f32[(p + 0) >>> 2],
       topK: g.u32[(p + 4) >>> 2],
@@ -783,17 +800,17 @@ export function lower(host: HostFunctions): Lowering {
       seed: g.u32[(p + 16) >>> 2],
     };
   }
-  function lift24(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): RunRequest {
+  function lift26(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): RunRequest {
     return {
       token: (f0 >>> 0),
       position: (f1 >>> 0),
       pages: g.listU32(f2, f3),
       maxTokens: (f4 >>> 0),
-      sampler: lift25(g, f5, f6, f7, f8, f9),
+      sampler: lift27(g, f5, f6, f7, f8, f9),
       stopTokens: g.listU32(f10, f11),
     };
   }
-  function lift25(_g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Sampler {
+  function lift27(_g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Sampler {
     return {
       temperature: f0,
       topK: (f1 >>> 0),
@@ -802,15 +819,15 @@ export function lower(host: HostFunctions): Lowering {
       seed: (f4 >>> 0),
     };
   }
-  function lift26(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number, f12: number): PipeRequest {
+  function lift28(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number, f12: number): PipeRequest {
     return {
       before: g.listU32(f0, f1),
       held: g.string(f2, f3),
-      stops: list27(g, f4, f5),
-      frame: lift28(g, f6, f7, f8, f9, f10, f11, f12),
+      stops: list29(g, f4, f5),
+      frame: lift30(g, f6, f7, f8, f9, f10, f11, f12),
     };
   }
-  function list27(g: LoweredGuest, p: number, n: number): readonly string[] {
+  function list29(g: LoweredGuest, p: number, n: number): readonly string[] {
     n >>>= 0;
     const a = g.items(p, n, 8, 4);
     const v: string[] = new Array(n);
@@ -820,61 +837,47 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function lift28(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Frame | undefined {
+  function lift30(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Frame | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
-      case 1: return lift29(g, f1, f2, f3, f4, f5, f6);
+      case 1: return lift31(g, f1, f2, f3, f4, f5, f6);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift29(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number): Frame {
+  function lift31(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number): Frame {
     return {
       opening: g.string(f0, f1),
       before: g.string(f2, f3),
       after: g.string(f4, f5),
     };
   }
-  function store30(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store32(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store31(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store33(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store32(g: LoweredGuest, p: number, v: Outcome<SpecialTokenIds, HandlerError>): void {
+  function store34(g: LoweredGuest, p: number, v: Outcome<SpecialTokenIds, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store33(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store35(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store33(g: LoweredGuest, p: number, v: SpecialTokenIds): void {
-    store34(g, p + 0, v.bos);
+  function store35(g: LoweredGuest, p: number, v: SpecialTokenIds): void {
+    store36(g, p + 0, v.bos);
     g.putU32(p + 8, v.eos);
-    store35(g, p + 16, v.pad);
-    store36(g, p + 24, v.unknown);
-  }
-  function store34(g: LoweredGuest, p: number, v: number | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.u32[(p + 4) >>> 2] = v;
-    }
-  }
-  function store35(g: LoweredGuest, p: number, v: number | undefined): void {
-    if (v === undefined) g.u8[p] = 0;
-    else {
-      g.u8[p] = 1;
-      g.u32[(p + 4) >>> 2] = v;
-    }
+    store37(g, p + 16, v.pad);
+    store38(g, p + 24, v.unknown);
   }
   function store36(g: LoweredGuest, p: number, v: number | undefined): void {
     if (v === undefined) g.u8[p] = 0;
@@ -883,14 +886,28 @@ export function lower(host: HostFunctions): Lowering {
       g.u32[(p + 4) >>> 2] = v;
     }
   }
-  function store37(g: LoweredGuest, p: number, v: Outcome<readonly Uint8Array[], HandlerError>): void {
+  function store37(g: LoweredGuest, p: number, v: number | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.u32[(p + 4) >>> 2] = v;
+    }
+  }
+  function store38(g: LoweredGuest, p: number, v: number | undefined): void {
+    if (v === undefined) g.u8[p] = 0;
+    else {
+      g.u8[p] = 1;
+      g.u32[(p + 4) >>> 2] = v;
+    }
+  }
+  function store39(g: LoweredGuest, p: number, v: Outcome<readonly Uint8Array[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store38(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store40(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store38(g: LoweredGuest, p: number, v: readonly Uint8Array[]): void {
+  function store40(g: LoweredGuest, p: number, v: readonly Uint8Array[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -900,35 +917,21 @@ export function lower(host: HostFunctions): Lowering {
       g.putU8(e, (v[i] as Uint8Array));
     }
   }
-  function list39(g: LoweredGuest, p: number, n: number): readonly ChatMessage[] {
+  function list41(g: LoweredGuest, p: number, n: number): readonly ChatMessage[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: ChatMessage[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load40(g, e);
+      v[i] = load42(g, e);
     }
     return v;
   }
-  function load40(g: LoweredGuest, p: number): ChatMessage {
+  function load42(g: LoweredGuest, p: number): ChatMessage {
     return {
       role: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       content: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
-  }
-  function store41(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store42(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
   }
   function store43(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
@@ -937,22 +940,36 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function load44(g: LoweredGuest, p: number): readonly [Queue, Matcher, StepRequest] {
+  function store44(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store45(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function load46(g: LoweredGuest, p: number): readonly [Queue, Matcher, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       (g.resource(g.u32[(p + 4) >>> 2], 3) as Matcher),
-      load19(g, p + 8),
+      load21(g, p + 8),
     ];
   }
-  function load45(g: LoweredGuest, p: number): readonly [Queue, Matcher, string | undefined, StepRequest] {
+  function load47(g: LoweredGuest, p: number): readonly [Queue, Matcher, string | undefined, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       (g.resource(g.u32[(p + 4) >>> 2], 3) as Matcher),
-      load46(g, p + 8),
-      load19(g, p + 20),
+      load48(g, p + 8),
+      load21(g, p + 20),
     ];
   }
-  function load46(g: LoweredGuest, p: number): string | undefined {
+  function load48(g: LoweredGuest, p: number): string | undefined {
     const d = g.u8[p];
     switch (d) {
       case 0: return undefined;
@@ -960,7 +977,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift47(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
+  function lift49(g: LoweredGuest, f0: number, f1: number, f2: number): Source {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'json-schema', val: g.string(f1, f2) };
@@ -970,15 +987,15 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of source`);
     }
   }
-  function lift48(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift50(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
-      case 1: return lift17(g, f1, f2, f3, f4);
+      case 1: return lift19(g, f1, f2, f3, f4);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift49(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift51(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -986,7 +1003,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift50(g: LoweredGuest, f0: number): Access {
+  function lift52(g: LoweredGuest, f0: number): Access {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'read';
@@ -994,14 +1011,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of access`);
     }
   }
-  function store51(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store53(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift52(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift54(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1009,7 +1026,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift53(g: LoweredGuest, f0: number): Rights {
+  function lift55(g: LoweredGuest, f0: number): Rights {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'private';
@@ -1018,72 +1035,72 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of rights`);
     }
   }
-  function store54(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
+  function store56(g: LoweredGuest, p: number, v: Outcome<Dimensions, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store55(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store57(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store55(g: LoweredGuest, p: number, v: Dimensions): void {
+  function store57(g: LoweredGuest, p: number, v: Dimensions): void {
     g.u32[(p + 0) >>> 2] = v.width;
     g.u32[(p + 4) >>> 2] = v.height;
   }
-  function lift56(_g: LoweredGuest, f0: number, f1: number): Dimensions {
+  function lift58(_g: LoweredGuest, f0: number, f1: number): Dimensions {
     return {
       width: (f0 >>> 0),
       height: (f1 >>> 0),
     };
   }
-  function store57(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store59(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift58(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
+  function lift60(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number): Mask | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
-      case 1: return lift17(g, f1, f2, f3, f4);
+      case 1: return lift19(g, f1, f2, f3, f4);
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function load59(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
+  function load61(g: LoweredGuest, p: number): readonly [Queue, string, StepRequest] {
     return [
       (g.resource(g.u32[(p + 0) >>> 2], 0) as Queue),
       g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]),
-      load19(g, p + 12),
+      load21(g, p + 12),
     ];
   }
-  function store60(g: LoweredGuest, p: number, v: readonly EncoderInfo[]): void {
+  function store62(g: LoweredGuest, p: number, v: readonly EncoderInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 20, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 20;
-      store61(g, e, (v[i] as EncoderInfo));
+      store63(g, e, (v[i] as EncoderInfo));
     }
   }
-  function store61(g: LoweredGuest, p: number, v: EncoderInfo): void {
+  function store63(g: LoweredGuest, p: number, v: EncoderInfo): void {
     g.putString(p + 0, v.name);
-    store62(g, p + 8, v.kind);
+    store64(g, p + 8, v.kind);
     g.u32[(p + 12) >>> 2] = v.size;
     g.u32[(p + 16) >>> 2] = v.contextLength;
   }
-  function store62(g: LoweredGuest, p: number, v: EncoderKind): void {
-    g.u8[p] = case63(v);
+  function store64(g: LoweredGuest, p: number, v: EncoderKind): void {
+    g.u8[p] = case65(v);
   }
-  function case63(v: EncoderKind): number {
+  function case65(v: EncoderKind): number {
     switch (v) {
       case 'embedding': return 0;
       case 'reranker': return 1;
       default: throw new TypeError('a value without a case');
     }
   }
-  function list64(g: LoweredGuest, p: number, n: number): readonly string[] {
+  function list66(g: LoweredGuest, p: number, n: number): readonly string[] {
     n >>>= 0;
     const a = g.items(p, n, 8, 4);
     const v: string[] = new Array(n);
@@ -1093,7 +1110,7 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function list65(g: LoweredGuest, p: number, n: number): readonly string[] {
+  function list67(g: LoweredGuest, p: number, n: number): readonly string[] {
     n >>>= 0;
     const a = g.items(p, n, 8, 4);
     const v: string[] = new Array(n);
@@ -1103,7 +1120,7 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function lift66(g: LoweredGuest, f0: number): Metric {
+  function lift68(g: LoweredGuest, f0: number): Metric {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return 'cosine';
@@ -1112,24 +1129,24 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of metric`);
     }
   }
-  function list67(g: LoweredGuest, p: number, n: number): readonly IndexEntry[] {
+  function list69(g: LoweredGuest, p: number, n: number): readonly IndexEntry[] {
     n >>>= 0;
     const a = g.items(p, n, 28, 4);
     const v: IndexEntry[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 28;
-      v[i] = load68(g, e);
+      v[i] = load70(g, e);
     }
     return v;
   }
-  function load68(g: LoweredGuest, p: number): IndexEntry {
+  function load70(g: LoweredGuest, p: number): IndexEntry {
     return {
       id: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
-      text: load69(g, p + 8),
-      fields: list70(g, g.u32[(p + 20) >>> 2], g.u32[(p + 20 + 4) >>> 2]),
+      text: load71(g, p + 8),
+      fields: list72(g, g.u32[(p + 20) >>> 2], g.u32[(p + 20 + 4) >>> 2]),
     };
   }
-  function load69(g: LoweredGuest, p: number): string | undefined {
+  function load71(g: LoweredGuest, p: number): string | undefined {
     const d = g.u8[p];
     switch (d) {
       case 0: return undefined;
@@ -1137,23 +1154,23 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function list70(g: LoweredGuest, p: number, n: number): readonly Field[] {
+  function list72(g: LoweredGuest, p: number, n: number): readonly Field[] {
     n >>>= 0;
     const a = g.items(p, n, 24, 8);
     const v: Field[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      v[i] = load71(g, e);
+      v[i] = load73(g, e);
     }
     return v;
   }
-  function load71(g: LoweredGuest, p: number): Field {
+  function load73(g: LoweredGuest, p: number): Field {
     return {
       name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
-      value: load72(g, p + 8),
+      value: load74(g, p + 8),
     };
   }
-  function load72(g: LoweredGuest, p: number): Value {
+  function load74(g: LoweredGuest, p: number): Value {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'text', val: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]) };
@@ -1162,7 +1179,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of value`);
     }
   }
-  function list73(g: LoweredGuest, p: number, n: number): readonly string[] {
+  function list75(g: LoweredGuest, p: number, n: number): readonly string[] {
     n >>>= 0;
     const a = g.items(p, n, 8, 4);
     const v: string[] = new Array(n);
@@ -1172,7 +1189,7 @@ export function lower(host: HostFunctions): Lowering {
     }
     return v;
   }
-  function lift74(g: LoweredGuest, f0: number, f1: number, f2: number): Float32Array | undefined {
+  function lift76(g: LoweredGuest, f0: number, f1: number, f2: number): Float32Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1180,7 +1197,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift75(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift77(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1188,24 +1205,24 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function list76(g: LoweredGuest, p: number, n: number): readonly Condition[] {
+  function list78(g: LoweredGuest, p: number, n: number): readonly Condition[] {
     n >>>= 0;
     const a = g.items(p, n, 20, 4);
     const v: Condition[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 20;
-      v[i] = load77(g, e);
+      v[i] = load79(g, e);
     }
     return v;
   }
-  function load77(g: LoweredGuest, p: number): Condition {
+  function load79(g: LoweredGuest, p: number): Condition {
     return {
       field: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
-      comparison: load78(g, p + 8),
-      values: list79(g, g.u32[(p + 12) >>> 2], g.u32[(p + 12 + 4) >>> 2]),
+      comparison: load80(g, p + 8),
+      values: list81(g, g.u32[(p + 12) >>> 2], g.u32[(p + 12 + 4) >>> 2]),
     };
   }
-  function load78(g: LoweredGuest, p: number): Comparison {
+  function load80(g: LoweredGuest, p: number): Comparison {
     const d = g.u8[p];
     switch (d) {
       case 0: return 'equal';
@@ -1217,17 +1234,17 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of comparison`);
     }
   }
-  function list79(g: LoweredGuest, p: number, n: number): readonly Value[] {
+  function list81(g: LoweredGuest, p: number, n: number): readonly Value[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 8);
     const v: Value[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load72(g, e);
+      v[i] = load74(g, e);
     }
     return v;
   }
-  function lift80(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift82(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1235,7 +1252,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift81(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
+  function lift83(g: LoweredGuest, f0: number, f1: bigint): bigint | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1243,7 +1260,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift82(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
+  function lift84(g: LoweredGuest, f0: number, f1: number, f2: number): string | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1251,33 +1268,33 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift83(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
+  function lift85(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number, f7: number, f8: number, f9: number, f10: number, f11: number): Request {
     return {
       method: g.string(f0, f1),
       url: g.string(f2, f3),
-      headers: list84(g, f4, f5),
-      body: lift86(g, f6, f7, f8),
-      timeoutMs: lift87(g, f9, f10),
+      headers: list86(g, f4, f5),
+      body: lift88(g, f6, f7, f8),
+      timeoutMs: lift89(g, f9, f10),
       redirects: (f11 >>> 0),
     };
   }
-  function list84(g: LoweredGuest, p: number, n: number): readonly Header[] {
+  function list86(g: LoweredGuest, p: number, n: number): readonly Header[] {
     n >>>= 0;
     const a = g.items(p, n, 16, 4);
     const v: Header[] = new Array(n);
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      v[i] = load85(g, e);
+      v[i] = load87(g, e);
     }
     return v;
   }
-  function load85(g: LoweredGuest, p: number): Header {
+  function load87(g: LoweredGuest, p: number): Header {
     return {
       name: g.string(g.u32[(p + 0) >>> 2], g.u32[(p + 0 + 4) >>> 2]),
       value: g.string(g.u32[(p + 8) >>> 2], g.u32[(p + 8 + 4) >>> 2]),
     };
   }
-  function lift86(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
+  function lift88(g: LoweredGuest, f0: number, f1: number, f2: number): Uint8Array | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1285,7 +1302,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function lift87(g: LoweredGuest, f0: number, f1: number): number | undefined {
+  function lift89(g: LoweredGuest, f0: number, f1: number): number | undefined {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return undefined;
@@ -1293,14 +1310,14 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of option`);
     }
   }
-  function store88(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store90(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store89(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store91(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1310,7 +1327,7 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function lift90(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Question {
+  function lift92(g: LoweredGuest, f0: number, f1: number, f2: number, f3: number, f4: number, f5: number, f6: number): Question {
     return {
       text: g.string(f0, f1),
       schema: g.string(f2, f3),
@@ -1318,32 +1335,32 @@ export function lower(host: HostFunctions): Lowering {
       state: g.string(f5, f6),
     };
   }
-  function store91(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store93(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store92(g: LoweredGuest, p: number, v: Resumption | undefined): void {
+  function store94(g: LoweredGuest, p: number, v: Resumption | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store93(g, p + 4, v);
+      store95(g, p + 4, v);
     }
   }
-  function store93(g: LoweredGuest, p: number, v: Resumption): void {
+  function store95(g: LoweredGuest, p: number, v: Resumption): void {
     g.putString(p + 0, v.state);
-    store94(g, p + 8, v.answer);
+    store96(g, p + 8, v.answer);
   }
-  function store94(g: LoweredGuest, p: number, v: Answer): void {
+  function store96(g: LoweredGuest, p: number, v: Answer): void {
     switch (v.tag) {
       case 'answered': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'expired': g.u8[p] = 1; return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function lift95(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
+  function lift97(g: LoweredGuest, f0: number, f1: number, f2: number): Outcome<string, string> {
     const d = f0 >>> 0;
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(f1, f2) };
@@ -1351,7 +1368,7 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function load96(g: LoweredGuest, p: number): Outcome<string, string> {
+  function load98(g: LoweredGuest, p: number): Outcome<string, string> {
     const d = g.u8[p];
     switch (d) {
       case 0: return { tag: 'ok', val: g.string(g.u32[(p + 4) >>> 2], g.u32[(p + 4 + 4) >>> 2]) };
@@ -1359,83 +1376,83 @@ export function lower(host: HostFunctions): Lowering {
       default: return g.trap(`${d} is no case of result`);
     }
   }
-  function store97(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
+  function store99(g: LoweredGuest, p: number, v: Outcome<undefined, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store98(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store99(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store99(g: LoweredGuest, p: number, v: Message): void {
-    switch (v.tag) {
-      case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store100(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
+  function store100(g: LoweredGuest, p: number, v: Outcome<Message, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store101(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store101(g: LoweredGuest, p: number, v: Imported): void {
-    g.putU32(p + 0, v.pages);
-    g.u32[(p + 8) >>> 2] = v.tokens;
-    g.u32[(p + 12) >>> 2] = v.nextPosition;
+  function store101(g: LoweredGuest, p: number, v: Message): void {
+    switch (v.tag) {
+      case 'text': g.u8[p] = 0; g.putString(p + 4, v.val); return;
+      case 'bytes': g.u8[p] = 1; g.putU8(p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
   }
-  function store102(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+  function store102(g: LoweredGuest, p: number, v: Outcome<Imported, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store103(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store103(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
+  function store103(g: LoweredGuest, p: number, v: Imported): void {
+    g.putU32(p + 0, v.pages);
+    g.u32[(p + 8) >>> 2] = v.tokens;
+    g.u32[(p + 12) >>> 2] = v.nextPosition;
+  }
+  function store104(g: LoweredGuest, p: number, v: Outcome<readonly ExportInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store105(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store105(g: LoweredGuest, p: number, v: readonly ExportInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store104(g, e, (v[i] as ExportInfo));
+      store106(g, e, (v[i] as ExportInfo));
     }
   }
-  function store104(g: LoweredGuest, p: number, v: ExportInfo): void {
+  function store106(g: LoweredGuest, p: number, v: ExportInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.pages;
     g.u32[(p + 12) >>> 2] = v.tokens;
     g.u32[(p + 16) >>> 2] = v.nextPosition;
     g.u8[p + 20] = v.persistent ? 1 : 0;
   }
-  function store105(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
+  function store107(g: LoweredGuest, p: number, v: Outcome<Residency, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store106(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store108(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store106(g: LoweredGuest, p: number, v: Residency): void {
-    store107(g, p + 0, v.tier);
+  function store108(g: LoweredGuest, p: number, v: Residency): void {
+    store109(g, p + 0, v.tier);
     g.u32[(p + 4) >>> 2] = v.devicePages;
     g.u32[(p + 8) >>> 2] = v.memoryPages;
     g.u32[(p + 12) >>> 2] = v.diskPages;
     g.u64[(p + 16) >>> 3] = BigInt(v.bytes);
     g.u32[(p + 24) >>> 2] = v.leaseMs;
-    store109(g, p + 28, v.leaseEnded);
+    store111(g, p + 28, v.leaseEnded);
   }
-  function store107(g: LoweredGuest, p: number, v: Tier): void {
-    g.u8[p] = case108(v);
+  function store109(g: LoweredGuest, p: number, v: Tier): void {
+    g.u8[p] = case110(v);
   }
-  function case108(v: Tier): number {
+  function case110(v: Tier): number {
     switch (v) {
       case 'device': return 0;
       case 'memory': return 1;
@@ -1443,91 +1460,91 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store109(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
+  function store111(g: LoweredGuest, p: number, v: LeaseEnd | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store110(g, p + 1, v);
+      store112(g, p + 1, v);
     }
   }
-  function store110(g: LoweredGuest, p: number, v: LeaseEnd): void {
-    g.u8[p] = case111(v);
+  function store112(g: LoweredGuest, p: number, v: LeaseEnd): void {
+    g.u8[p] = case113(v);
   }
-  function case111(v: LeaseEnd): number {
+  function case113(v: LeaseEnd): number {
     switch (v) {
       case 'expired': return 0;
       case 'pressure': return 1;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store112(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
+  function store114(g: LoweredGuest, p: number, v: Outcome<Distribution, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store113(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store115(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store113(g: LoweredGuest, p: number, v: Distribution): void {
+  function store115(g: LoweredGuest, p: number, v: Distribution): void {
     g.putU32(p + 0, v.tokens);
     g.putF32(p + 8, v.logProbabilities);
   }
-  function store114(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
+  function store116(g: LoweredGuest, p: number, v: Outcome<Float32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putF32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store115(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store117(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.f32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store116(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
+  function store118(g: LoweredGuest, p: number, v: Outcome<StepResult, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store117(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store119(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store117(g: LoweredGuest, p: number, v: StepResult): void {
+  function store119(g: LoweredGuest, p: number, v: StepResult): void {
     g.putU32(p + 0, v.tokens);
-    store118(g, p + 8, v.distributions);
+    store120(g, p + 8, v.distributions);
   }
-  function store118(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
+  function store120(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store113(g, e, (v[i] as Distribution));
+      store115(g, e, (v[i] as Distribution));
     }
   }
-  function store119(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
+  function store121(g: LoweredGuest, p: number, v: Outcome<RunChunk, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store120(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store122(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store120(g: LoweredGuest, p: number, v: RunChunk): void {
+  function store122(g: LoweredGuest, p: number, v: RunChunk): void {
     g.putU32(p + 0, v.tokens);
-    store121(g, p + 8, v.finished);
+    store123(g, p + 8, v.finished);
   }
-  function store121(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store123(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store122(g, p + 1, v);
+      store124(g, p + 1, v);
     }
   }
-  function store122(g: LoweredGuest, p: number, v: FinishReason): void {
-    g.u8[p] = case123(v);
+  function store124(g: LoweredGuest, p: number, v: FinishReason): void {
+    g.u8[p] = case125(v);
   }
-  function case123(v: FinishReason): number {
+  function case125(v: FinishReason): number {
     switch (v) {
       case 'stop-token': return 0;
       case 'max-tokens': return 1;
@@ -1535,89 +1552,89 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store124(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
+  function store126(g: LoweredGuest, p: number, v: Outcome<Piped, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store125(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store127(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store125(g: LoweredGuest, p: number, v: Piped): void {
+  function store127(g: LoweredGuest, p: number, v: Piped): void {
     g.putU32(p + 0, v.tokens);
     g.putString(p + 8, v.text);
     g.putString(p + 16, v.held);
-    store126(g, p + 24, v.stop);
-    store127(g, p + 36, v.finished);
+    store128(g, p + 24, v.stop);
+    store129(g, p + 36, v.finished);
   }
-  function store126(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store128(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store127(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
+  function store129(g: LoweredGuest, p: number, v: FinishReason | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store122(g, p + 1, v);
+      store124(g, p + 1, v);
     }
   }
-  function store128(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
+  function store130(g: LoweredGuest, p: number, v: Outcome<boolean, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u8[p + 4] = v.val ? 1 : 0; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store129(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
+  function store131(g: LoweredGuest, p: number, v: Outcome<Uint32Array, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putU32(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store130(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store131(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store131(g: LoweredGuest, p: number, v: MatchStatus): void {
-    g.u8[p + 0] = v.mayEnd ? 1 : 0;
-    g.u8[p + 1] = v.mustEnd ? 1 : 0;
-  }
-  function store132(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+  function store132(g: LoweredGuest, p: number, v: Outcome<MatchStatus, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store133(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store133(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
+  function store133(g: LoweredGuest, p: number, v: MatchStatus): void {
+    g.u8[p + 0] = v.mayEnd ? 1 : 0;
+    g.u8[p + 1] = v.mustEnd ? 1 : 0;
+  }
+  function store134(g: LoweredGuest, p: number, v: Outcome<readonly KvFilesFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store135(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store135(g: LoweredGuest, p: number, v: readonly KvFilesFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store134(g, e, (v[i] as KvFilesFileInfo));
+      store136(g, e, (v[i] as KvFilesFileInfo));
     }
   }
-  function store134(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
+  function store136(g: LoweredGuest, p: number, v: KvFilesFileInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.nextPosition;
     g.u8[p + 16] = v.persistent ? 1 : 0;
-    store135(g, p + 17, v.rights);
+    store137(g, p + 17, v.rights);
     g.putString(p + 20, v.owner);
     g.u8[p + 28] = v.locked ? 1 : 0;
   }
-  function store135(g: LoweredGuest, p: number, v: Rights): void {
-    g.u8[p] = case136(v);
+  function store137(g: LoweredGuest, p: number, v: Rights): void {
+    g.u8[p] = case138(v);
   }
-  function case136(v: Rights): number {
+  function case138(v: Rights): number {
     switch (v) {
       case 'private': return 0;
       case 'readable': return 1;
@@ -1625,88 +1642,88 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store137(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store138(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store138(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
-    const n = v.length;
-    const a = g.alloc(n * 16, 4);
-    g.u32[p >>> 2] = a;
-    g.u32[(p >>> 2) + 1] = n;
-    for (let i = 0; i < n; i++) {
-      const e = a + i * 16;
-      store113(g, e, (v[i] as Distribution));
-    }
-  }
-  function store139(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
+  function store139(g: LoweredGuest, p: number, v: Outcome<readonly Distribution[], HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store140(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store140(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+  function store140(g: LoweredGuest, p: number, v: readonly Distribution[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store141(g, e, (v[i] as AdapterInfo));
+      store115(g, e, (v[i] as Distribution));
     }
   }
-  function store141(g: LoweredGuest, p: number, v: AdapterInfo): void {
-    g.putString(p + 0, v.name);
-    g.u32[(p + 8) >>> 2] = v.rank;
-    g.u8[p + 12] = v.loaded ? 1 : 0;
-  }
-  function store142(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
+  function store141(g: LoweredGuest, p: number, v: Outcome<readonly AdapterInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store143(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store142(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store143(g: LoweredGuest, p: number, v: Vectors): void {
-    g.u32[(p + 0) >>> 2] = v.size;
-    g.putF32(p + 4, v.values);
-    g.u32[(p + 12) >>> 2] = v.tokens;
-    g.u32[(p + 16) >>> 2] = v.cut;
+  function store142(g: LoweredGuest, p: number, v: readonly AdapterInfo[]): void {
+    const n = v.length;
+    const a = g.alloc(n * 16, 4);
+    g.u32[p >>> 2] = a;
+    g.u32[(p >>> 2) + 1] = n;
+    for (let i = 0; i < n; i++) {
+      const e = a + i * 16;
+      store143(g, e, (v[i] as AdapterInfo));
+    }
   }
-  function store144(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
+  function store143(g: LoweredGuest, p: number, v: AdapterInfo): void {
+    g.putString(p + 0, v.name);
+    g.u32[(p + 8) >>> 2] = v.rank;
+    g.u8[p + 12] = v.loaded ? 1 : 0;
+  }
+  function store144(g: LoweredGuest, p: number, v: Outcome<Vectors, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store145(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store145(g: LoweredGuest, p: number, v: Scores): void {
+  function store145(g: LoweredGuest, p: number, v: Vectors): void {
+    g.u32[(p + 0) >>> 2] = v.size;
+    g.putF32(p + 4, v.values);
+    g.u32[(p + 12) >>> 2] = v.tokens;
+    g.u32[(p + 16) >>> 2] = v.cut;
+  }
+  function store146(g: LoweredGuest, p: number, v: Outcome<Scores, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store147(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store147(g: LoweredGuest, p: number, v: Scores): void {
     g.putF32(p + 0, v.values);
     g.u32[(p + 8) >>> 2] = v.tokens;
     g.u32[(p + 12) >>> 2] = v.cut;
   }
-  function store146(g: LoweredGuest, p: number, v: Outcome<IndexInfo, HandlerError>): void {
+  function store148(g: LoweredGuest, p: number, v: Outcome<IndexInfo, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store147(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store149(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store147(g: LoweredGuest, p: number, v: IndexInfo): void {
+  function store149(g: LoweredGuest, p: number, v: IndexInfo): void {
     g.putString(p + 0, v.name);
     g.u32[(p + 8) >>> 2] = v.dimensions;
-    store148(g, p + 12, v.metric);
+    store150(g, p + 12, v.metric);
     g.u64[(p + 16) >>> 3] = BigInt(v.entries);
     g.u64[(p + 24) >>> 3] = BigInt(v.bytes);
   }
-  function store148(g: LoweredGuest, p: number, v: Metric): void {
-    g.u8[p] = case149(v);
+  function store150(g: LoweredGuest, p: number, v: Metric): void {
+    g.u8[p] = case151(v);
   }
-  function case149(v: Metric): number {
+  function case151(v: Metric): number {
     switch (v) {
       case 'cosine': return 0;
       case 'dot-product': return 1;
@@ -1714,61 +1731,61 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store150(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
+  function store152(g: LoweredGuest, p: number, v: Outcome<number, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u32[(p + 4) >>> 2] = v.val; return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store151(g: LoweredGuest, p: number, v: Outcome<readonly Match[], HandlerError>): void {
+  function store153(g: LoweredGuest, p: number, v: Outcome<readonly Match[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store152(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store154(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store152(g: LoweredGuest, p: number, v: readonly Match[]): void {
+  function store154(g: LoweredGuest, p: number, v: readonly Match[]): void {
     const n = v.length;
     const a = g.alloc(n * 40, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 40;
-      store153(g, e, (v[i] as Match));
+      store155(g, e, (v[i] as Match));
     }
   }
-  function store153(g: LoweredGuest, p: number, v: Match): void {
-    store154(g, p + 0, v.entry);
+  function store155(g: LoweredGuest, p: number, v: Match): void {
+    store156(g, p + 0, v.entry);
     g.f64[(p + 32) >>> 3] = v.score;
   }
-  function store154(g: LoweredGuest, p: number, v: IndexEntry): void {
+  function store156(g: LoweredGuest, p: number, v: IndexEntry): void {
     g.putString(p + 0, v.id);
-    store155(g, p + 8, v.text);
-    store156(g, p + 20, v.fields);
+    store157(g, p + 8, v.text);
+    store158(g, p + 20, v.fields);
   }
-  function store155(g: LoweredGuest, p: number, v: string | undefined): void {
+  function store157(g: LoweredGuest, p: number, v: string | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putString(p + 4, v);
     }
   }
-  function store156(g: LoweredGuest, p: number, v: readonly Field[]): void {
+  function store158(g: LoweredGuest, p: number, v: readonly Field[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store157(g, e, (v[i] as Field));
+      store159(g, e, (v[i] as Field));
     }
   }
-  function store157(g: LoweredGuest, p: number, v: Field): void {
+  function store159(g: LoweredGuest, p: number, v: Field): void {
     g.putString(p + 0, v.name);
-    store158(g, p + 8, v.value);
+    store160(g, p + 8, v.value);
   }
-  function store158(g: LoweredGuest, p: number, v: Value): void {
+  function store160(g: LoweredGuest, p: number, v: Value): void {
     switch (v.tag) {
       case 'text': g.u8[p] = 0; g.putString(p + 8, v.val); return;
       case 'number': g.u8[p] = 1; g.f64[(p + 8) >>> 3] = v.val; return;
@@ -1776,70 +1793,70 @@ export function lower(host: HostFunctions): Lowering {
       default: throw new TypeError('a value without a case');
     }
   }
-  function store159(g: LoweredGuest, p: number, v: Outcome<readonly IndexInfo[], HandlerError>): void {
+  function store161(g: LoweredGuest, p: number, v: Outcome<readonly IndexInfo[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store160(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store162(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store160(g: LoweredGuest, p: number, v: readonly IndexInfo[]): void {
+  function store162(g: LoweredGuest, p: number, v: readonly IndexInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 32, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 32;
-      store147(g, e, (v[i] as IndexInfo));
+      store149(g, e, (v[i] as IndexInfo));
     }
   }
-  function store161(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
+  function store163(g: LoweredGuest, p: number, v: Outcome<Entry | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store162(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store164(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store162(g: LoweredGuest, p: number, v: Entry | undefined): void {
+  function store164(g: LoweredGuest, p: number, v: Entry | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
-      store163(g, p + 8, v);
+      store165(g, p + 8, v);
     }
   }
-  function store163(g: LoweredGuest, p: number, v: Entry): void {
+  function store165(g: LoweredGuest, p: number, v: Entry): void {
     g.putU8(p + 0, v.value);
     g.u64[(p + 8) >>> 3] = BigInt(v.version);
   }
-  function store164(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
+  function store166(g: LoweredGuest, p: number, v: Outcome<bigint, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.u64[(p + 8) >>> 3] = BigInt(v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store165(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
+  function store167(g: LoweredGuest, p: number, v: Outcome<bigint | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store166(g, p + 8, v.val); return;
+      case 'ok': g.u8[p] = 0; store168(g, p + 8, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 8, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store166(g: LoweredGuest, p: number, v: bigint | undefined): void {
+  function store168(g: LoweredGuest, p: number, v: bigint | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.u64[(p + 8) >>> 3] = BigInt(v);
     }
   }
-  function store167(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
+  function store169(g: LoweredGuest, p: number, v: Outcome<readonly string[], HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store168(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store170(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store168(g: LoweredGuest, p: number, v: readonly string[]): void {
+  function store170(g: LoweredGuest, p: number, v: readonly string[]): void {
     const n = v.length;
     const a = g.alloc(n * 8, 4);
     g.u32[p >>> 2] = a;
@@ -1849,150 +1866,150 @@ export function lower(host: HostFunctions): Lowering {
       g.putString(e, (v[i] as string));
     }
   }
-  function store169(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store170(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store170(g: LoweredGuest, p: number, v: Envelope): void {
-    g.putString(p + 0, v.sender);
-    store99(g, p + 8, v.message);
-  }
-  function store171(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
+  function store171(g: LoweredGuest, p: number, v: Outcome<Envelope, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store172(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store172(g: LoweredGuest, p: number, v: ResponseHead): void {
+  function store172(g: LoweredGuest, p: number, v: Envelope): void {
+    g.putString(p + 0, v.sender);
+    store101(g, p + 8, v.message);
+  }
+  function store173(g: LoweredGuest, p: number, v: Outcome<ResponseHead, HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store174(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store174(g: LoweredGuest, p: number, v: ResponseHead): void {
     g.u16[(p + 0) >>> 1] = v.status;
-    store173(g, p + 4, v.headers);
+    store175(g, p + 4, v.headers);
     g.putString(p + 12, v.url);
   }
-  function store173(g: LoweredGuest, p: number, v: readonly Header[]): void {
+  function store175(g: LoweredGuest, p: number, v: readonly Header[]): void {
     const n = v.length;
     const a = g.alloc(n * 16, 4);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 16;
-      store174(g, e, (v[i] as Header));
+      store176(g, e, (v[i] as Header));
     }
   }
-  function store174(g: LoweredGuest, p: number, v: Header): void {
+  function store176(g: LoweredGuest, p: number, v: Header): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.value);
   }
-  function store175(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
+  function store177(g: LoweredGuest, p: number, v: Outcome<Uint8Array | undefined, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store176(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store178(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store176(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
+  function store178(g: LoweredGuest, p: number, v: Uint8Array | undefined): void {
     if (v === undefined) g.u8[p] = 0;
     else {
       g.u8[p] = 1;
       g.putU8(p + 4, v);
     }
   }
-  function store177(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
+  function store179(g: LoweredGuest, p: number, v: Outcome<string, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; g.putString(p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store178(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
+  function store180(g: LoweredGuest, p: number, v: Outcome<Ending, HandlerError>): void {
     switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store179(g, p + 4, v.val); return;
+      case 'ok': g.u8[p] = 0; store181(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store179(g: LoweredGuest, p: number, v: Ending): void {
+  function store181(g: LoweredGuest, p: number, v: Ending): void {
     switch (v.tag) {
       case 'success': g.u8[p] = 0; g.putString(p + 4, v.val); return;
-      case 'failure': g.u8[p] = 1; store180(g, p + 4, v.val); return;
+      case 'failure': g.u8[p] = 1; store182(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store180(g: LoweredGuest, p: number, v: Failure): void {
+  function store182(g: LoweredGuest, p: number, v: Failure): void {
     g.putString(p + 0, v.code);
     g.putString(p + 8, v.message);
   }
-  function store181(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
-    switch (v.tag) {
-      case 'ok': g.u8[p] = 0; store182(g, p + 4, v.val); return;
-      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
-      default: throw new TypeError('a value without a case');
-    }
-  }
-  function store182(g: LoweredGuest, p: number, v: FileExchangeFile): void {
-    g.putString(p + 0, v.mediaType);
-    g.putU8(p + 8, v.content);
-  }
-  function store183(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+  function store183(g: LoweredGuest, p: number, v: Outcome<FileExchangeFile, HandlerError>): void {
     switch (v.tag) {
       case 'ok': g.u8[p] = 0; store184(g, p + 4, v.val); return;
       case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
       default: throw new TypeError('a value without a case');
     }
   }
-  function store184(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
+  function store184(g: LoweredGuest, p: number, v: FileExchangeFile): void {
+    g.putString(p + 0, v.mediaType);
+    g.putU8(p + 8, v.content);
+  }
+  function store185(g: LoweredGuest, p: number, v: Outcome<readonly FileExchangeFileInfo[], HandlerError>): void {
+    switch (v.tag) {
+      case 'ok': g.u8[p] = 0; store186(g, p + 4, v.val); return;
+      case 'err': g.u8[p] = 1; store5(g, p + 4, v.val); return;
+      default: throw new TypeError('a value without a case');
+    }
+  }
+  function store186(g: LoweredGuest, p: number, v: readonly FileExchangeFileInfo[]): void {
     const n = v.length;
     const a = g.alloc(n * 24, 8);
     g.u32[p >>> 2] = a;
     g.u32[(p >>> 2) + 1] = n;
     for (let i = 0; i < n; i++) {
       const e = a + i * 24;
-      store185(g, e, (v[i] as FileExchangeFileInfo));
+      store187(g, e, (v[i] as FileExchangeFileInfo));
     }
   }
-  function store185(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
+  function store187(g: LoweredGuest, p: number, v: FileExchangeFileInfo): void {
     g.putString(p + 0, v.name);
     g.putString(p + 8, v.mediaType);
     g.u64[(p + 16) >>> 3] = BigInt(v.size);
   }
   const F: LoweredFuture[] = [
-    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store97(g, p, v); } },
-    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store98(g, p, v); } },
-    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store100(g, p, v); } },
-    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store102(g, p, v); } },
-    { id: 4, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store105(g, p, v); } },
-    { id: 5, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store112(g, p, v); } },
-    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store114(g, p, v); } },
-    { id: 7, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store115(g, p, v); } },
-    { id: 8, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store116(g, p, v); } },
-    { id: 9, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store119(g, p, v); } },
-    { id: 10, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store124(g, p, v); } },
-    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store128(g, p, v); } },
-    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store129(g, p, v); } },
-    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store130(g, p, v); } },
-    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store132(g, p, v); } },
-    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store137(g, p, v); } },
-    { id: 16, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store139(g, p, v); } },
-    { id: 17, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store142(g, p, v); } },
-    { id: 18, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store144(g, p, v); } },
-    { id: 19, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<IndexInfo, HandlerError>; store146(g, p, v); } },
-    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store150(g, p, v); } },
-    { id: 21, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Match[], HandlerError>; store151(g, p, v); } },
-    { id: 22, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly IndexInfo[], HandlerError>; store159(g, p, v); } },
-    { id: 23, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store161(g, p, v); } },
-    { id: 24, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store164(g, p, v); } },
-    { id: 25, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store165(g, p, v); } },
-    { id: 26, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store167(g, p, v); } },
-    { id: 27, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store169(g, p, v); } },
-    { id: 28, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store171(g, p, v); } },
-    { id: 29, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store175(g, p, v); } },
-    { id: 30, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store177(g, p, v); } },
-    { id: 31, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store178(g, p, v); } },
-    { id: 32, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store181(g, p, v); } },
-    { id: 33, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store183(g, p, v); } },
+    { id: 0, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<undefined, HandlerError>; store99(g, p, v); } },
+    { id: 1, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Message, HandlerError>; store100(g, p, v); } },
+    { id: 2, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Imported, HandlerError>; store102(g, p, v); } },
+    { id: 3, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly ExportInfo[], HandlerError>; store104(g, p, v); } },
+    { id: 4, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Residency, HandlerError>; store107(g, p, v); } },
+    { id: 5, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Distribution, HandlerError>; store114(g, p, v); } },
+    { id: 6, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Float32Array, HandlerError>; store116(g, p, v); } },
+    { id: 7, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store117(g, p, v); } },
+    { id: 8, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<StepResult, HandlerError>; store118(g, p, v); } },
+    { id: 9, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<RunChunk, HandlerError>; store121(g, p, v); } },
+    { id: 10, size: 44, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Piped, HandlerError>; store126(g, p, v); } },
+    { id: 11, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<boolean, HandlerError>; store130(g, p, v); } },
+    { id: 12, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint32Array, HandlerError>; store131(g, p, v); } },
+    { id: 13, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<MatchStatus, HandlerError>; store132(g, p, v); } },
+    { id: 14, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly KvFilesFileInfo[], HandlerError>; store134(g, p, v); } },
+    { id: 15, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Distribution[], HandlerError>; store139(g, p, v); } },
+    { id: 16, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly AdapterInfo[], HandlerError>; store141(g, p, v); } },
+    { id: 17, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Vectors, HandlerError>; store144(g, p, v); } },
+    { id: 18, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Scores, HandlerError>; store146(g, p, v); } },
+    { id: 19, size: 40, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<IndexInfo, HandlerError>; store148(g, p, v); } },
+    { id: 20, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<number, HandlerError>; store152(g, p, v); } },
+    { id: 21, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly Match[], HandlerError>; store153(g, p, v); } },
+    { id: 22, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly IndexInfo[], HandlerError>; store161(g, p, v); } },
+    { id: 23, size: 32, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<Entry | undefined, HandlerError>; store163(g, p, v); } },
+    { id: 24, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint, HandlerError>; store166(g, p, v); } },
+    { id: 25, size: 24, align: 8, pending: 0, store: (g, p, value) => { const v = value as Outcome<bigint | undefined, HandlerError>; store167(g, p, v); } },
+    { id: 26, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly string[], HandlerError>; store169(g, p, v); } },
+    { id: 27, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Envelope, HandlerError>; store171(g, p, v); } },
+    { id: 28, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<ResponseHead, HandlerError>; store173(g, p, v); } },
+    { id: 29, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Uint8Array | undefined, HandlerError>; store177(g, p, v); } },
+    { id: 30, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<string, HandlerError>; store179(g, p, v); } },
+    { id: 31, size: 24, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<Ending, HandlerError>; store180(g, p, v); } },
+    { id: 32, size: 20, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<FileExchangeFile, HandlerError>; store183(g, p, v); } },
+    { id: 33, size: 16, align: 4, pending: 0, store: (g, p, value) => { const v = value as Outcome<readonly FileExchangeFileInfo[], HandlerError>; store185(g, p, v); } },
   ];
   const functions: readonly (readonly [string, Trampoline])[] = [
     ['pie:inferlet/runtime@0.1#version', (g) => (r: number) => {
@@ -2060,7 +2077,7 @@ export function lower(host: HostFunctions): Lowering {
       store6(g, r, v);
       g.leave();
     }],
-    ['pie:inferlet/runtime@0.1#debug-query', (g) => (a0_0: number, a0_1: number, r: number) => {
+    ['pie:inferlet/runtime@0.1#efficient-tokens', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 16, 4);
@@ -2068,11 +2085,19 @@ export function lower(host: HostFunctions): Lowering {
       store8(g, r, v);
       g.leave();
     }],
+    ['pie:inferlet/runtime@0.1#debug-query', (g) => (a0_0: number, a0_1: number, r: number) => {
+      g.enter();
+      const v0 = g.string(a0_0, a0_1);
+      r = g.range(r, 16, 4);
+      const v = h10(g.context, v0);
+      store10(g, r, v);
+      g.leave();
+    }],
     ['pie:inferlet/runtime@0.1#log', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
-      const v0 = lift9(g, a0_0);
+      const v0 = lift11(g, a0_0);
       const v1 = g.string(a1_0, a1_1);
-      h10(g.context, v0, v1);
+      h11(g.context, v0, v1);
       g.leave();
     }],
     ['pie:inferlet/runtime@0.1#record-span', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: bigint, a3_0: bigint, a4_0: number) => {
@@ -2082,50 +2107,50 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = BigInt.asUintN(64, a2_0);
       const v3 = BigInt.asUintN(64, a3_0);
       const v4 = (a4_0 !== 0);
-      h11(g.context, v0, v1, v2, v3, v4);
+      h12(g.context, v0, v1, v2, v3, v4);
       g.leave();
     }],
     ['pie:inferlet/runtime@0.1#is-cancelled', (g) => () => {
       g.enter();
-      return (h12(g.context) ? 1 : 0);
+      return (h13(g.context) ? 1 : 0);
     }],
     ['pie:inferlet/runtime@0.1#time-left', (g) => () => {
       g.enter();
-      return BigInt.asIntN(64, BigInt(h13(g.context)));
+      return BigInt.asIntN(64, BigInt(h14(g.context)));
     }],
     ['pie:inferlet/runtime@0.1#now', (g) => () => {
       g.enter();
-      return BigInt.asIntN(64, BigInt(h14(g.context)));
+      return BigInt.asIntN(64, BigInt(h15(g.context)));
     }],
     ['pie:inferlet/runtime@0.1#random', (g) => () => {
       g.enter();
-      return h15(g.context);
+      return h16(g.context);
     }],
     ['pie:inferlet/runtime@0.1#sleep', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (a0_0 >>> 0);
-      return g.addFuture(h16(g.context, v0), F[0]);
+      return g.addFuture(h17(g.context, v0), F[0]);
     }],
     ['pie:inferlet/session@0.1#send', (g) => (a0_0: number, a0_1: number, a0_2: number, r: number) => {
       g.enter();
-      const v0 = lift10(g, a0_0, a0_1, a0_2);
+      const v0 = lift12(g, a0_0, a0_1, a0_2);
       r = g.range(r, 16, 4);
-      const v = h17(g.context, v0);
-      store11(g, r, v);
+      const v = h18(g.context, v0);
+      store13(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/session@0.1#flush', (g) => () => {
       g.enter();
-      return g.addFuture(h18(g.context), F[0]);
+      return g.addFuture(h19(g.context), F[0]);
     }],
     ['pie:inferlet/session@0.1#receive', (g) => () => {
       g.enter();
-      return g.addFuture(h19(g.context), F[1]);
+      return g.addFuture(h20(g.context), F[1]);
     }],
     ['pie:inferlet/queue@0.1#[constructor]queue', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(0, h20(g.context, v0));
+      const v = g.addResource(0, h21(g.context, v0));
       g.leave();
       return v;
     }],
@@ -2133,47 +2158,47 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = a1_0;
-      h21(g.context, v0, v1);
+      h22(g.context, v0, v1);
     }],
     ['pie:inferlet/queue@0.1#[method]queue.set-depth', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
-      h22(g.context, v0, v1);
+      h23(g.context, v0, v1);
     }],
     ['pie:inferlet/queue@0.1#[method]queue.stop', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      h23(g.context, v0);
+      h24(g.context, v0);
     }],
     ['pie:inferlet/queue@0.1#[method]queue.synchronize', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h24(g.context, v0), F[0]);
+      return g.addFuture(h25(g.context, v0), F[0]);
     }],
     ['pie:inferlet/queue@0.1#[resource-drop]queue', (g) => (h: number) => {
       g.enter();
-      h25(g.context, g.takeResource(h, 0) as Queue);
+      h26(g.context, g.takeResource(h, 0) as Queue);
     }],
     ['pie:inferlet/allocate@0.1#page-size', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return h26(g.context, v0);
+      return h27(g.context, v0);
     }],
     ['pie:inferlet/allocate@0.1#allocate-pages', (g) => (a0_0: number, a1_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h27(g.context, v0, v1);
-      store12(g, r, v);
+      const v = h28(g.context, v0, v1);
+      store14(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#free-pages', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
-      h28(g.context, v0, v1);
+      h29(g.context, v0, v1);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#allocate-embeds', (g) => (a0_0: number, a1_0: number, r: number) => {
@@ -2181,15 +2206,15 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h29(g.context, v0, v1);
-      store13(g, r, v);
+      const v = h30(g.context, v0, v1);
+      store15(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#free-embeds', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
-      h30(g.context, v0, v1);
+      h31(g.context, v0, v1);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#share-pages', (g) => (a0_0: number, a1_0: number, a1_1: number, r: number) => {
@@ -2197,8 +2222,8 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h31(g.context, v0, v1);
-      store14(g, r, v);
+      const v = h32(g.context, v0, v1);
+      store16(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#copy-slots', (g) => (a0_0: number, a1_0: number, a2_0: number, a3_0: number, a4_0: number, a5_0: number, a6_0: number) => {
@@ -2210,7 +2235,7 @@ export function lower(host: HostFunctions): Lowering {
       const v4 = (a4_0 >>> 0);
       const v5 = (a5_0 >>> 0);
       const v6 = a6_0;
-      h32(g.context, v0, v1, v2, v3, v4, v5, v6);
+      h33(g.context, v0, v1, v2, v3, v4, v5, v6);
     }],
     ['pie:inferlet/allocate@0.1#copy-tokens', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number) => {
       g.enter();
@@ -2219,7 +2244,7 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      h33(g.context, v0, v1, v2, v3, v4);
+      h34(g.context, v0, v1, v2, v3, v4);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#copy-embeds', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
@@ -2227,7 +2252,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
-      h34(g.context, v0, v1, v2);
+      h35(g.context, v0, v1, v2);
       g.leave();
     }],
     ['pie:inferlet/allocate@0.1#export-pages', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
@@ -2236,7 +2261,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.string(a2_0, a2_1);
       const v3 = (a3_0 !== 0);
-      const v = g.addFuture(h35(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h36(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
@@ -2244,7 +2269,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h36(g.context, v0, v1), F[2]);
+      const v = g.addFuture(h37(g.context, v0, v1), F[2]);
       g.leave();
       return v;
     }],
@@ -2252,7 +2277,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h37(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h38(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2260,20 +2285,20 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h38(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h39(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/allocate@0.1#list-exports', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h39(g.context, v0), F[3]);
+      return g.addFuture(h40(g.context, v0), F[3]);
     }],
     ['pie:inferlet/allocate@0.1#export-residency', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h40(g.context, v0, v1), F[4]);
+      const v = g.addFuture(h41(g.context, v0, v1), F[4]);
       g.leave();
       return v;
     }],
@@ -2282,7 +2307,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h41(g.context, v0, v1, v2), F[4]);
+      const v = g.addFuture(h42(g.context, v0, v1, v2), F[4]);
       g.leave();
       return v;
     }],
@@ -2290,7 +2315,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h42(g.context, v0, v1), F[4]);
+      const v = g.addFuture(h43(g.context, v0, v1), F[4]);
       g.leave();
       return v;
     }],
@@ -2299,7 +2324,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h43(g.context, v0, v1, v2), F[4]);
+      const v = g.addFuture(h44(g.context, v0, v1, v2), F[4]);
       g.leave();
       return v;
     }],
@@ -2307,7 +2332,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h44(g.context, v0, v1), F[4]);
+      const v = g.addFuture(h45(g.context, v0, v1), F[4]);
       g.leave();
       return v;
     }],
@@ -2315,8 +2340,8 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v2 = lift15(g, a2_0);
-      const v = g.addFuture(h45(g.context, v0, v1, v2), F[4]);
+      const v2 = lift17(g, a2_0);
+      const v = g.addFuture(h46(g.context, v0, v1, v2), F[4]);
       g.leave();
       return v;
     }],
@@ -2327,8 +2352,8 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      const v5 = lift16(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      h46(g.context, v0, v1, v2, v3, v4, v5);
+      const v5 = lift18(g, a5_0, a5_1, a5_2, a5_3, a5_4);
+      h47(g.context, v0, v1, v2, v3, v4, v5);
       g.leave();
     }],
     ['pie:inferlet/forward@0.1#mask-page', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2336,7 +2361,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h47(g.context, v0, v1, v2);
+      h48(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/input-text@0.1#embed-text', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
       g.enter();
@@ -2344,7 +2369,7 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      h48(g.context, v0, v1, v2, v3);
+      h49(g.context, v0, v1, v2, v3);
       g.leave();
     }],
     ['pie:inferlet/output-text@0.1#next-distribution', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2352,14 +2377,14 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      return g.addFuture(h49(g.context, v0, v1, v2), F[5]);
+      return g.addFuture(h50(g.context, v0, v1, v2), F[5]);
     }],
     ['pie:inferlet/output-text@0.1#log-probabilities', (g) => (a0_0: number, a1_0: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
       const v2 = g.listU32(a2_0, a2_1);
-      const v = g.addFuture(h50(g.context, v0, v1, v2), F[6]);
+      const v = g.addFuture(h51(g.context, v0, v1, v2), F[6]);
       g.leave();
       return v;
     }],
@@ -2367,51 +2392,51 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h51(g.context, v0, v1), F[7]);
+      return g.addFuture(h52(g.context, v0, v1), F[7]);
     }],
     ['pie:inferlet/output-text@0.1#read-embed', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h52(g.context, v0, v1), F[6]);
+      return g.addFuture(h53(g.context, v0, v1), F[6]);
     }],
     ['pie:inferlet/fused@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 84, 4);
-      const t = load18(g, p);
-      const v = g.addFuture(h53(g.context, t[0], t[1]), F[8]);
+      const t = load20(g, p);
+      const v = g.addFuture(h54(g.context, t[0], t[1]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/fused@0.1#[constructor]run', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a1_3: number, a1_4: number, a1_5: number, a1_6: number, a1_7: number, a1_8: number, a1_9: number, a1_10: number, a1_11: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift24(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11);
-      const v = g.addResource(1, h54(g.context, v0, v1));
+      const v1 = lift26(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11);
+      const v = g.addResource(1, h55(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/fused@0.1#[method]run.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      return g.addFuture(h55(g.context, v0), F[9]);
+      return g.addFuture(h56(g.context, v0), F[9]);
     }],
     ['pie:inferlet/fused@0.1#[method]run.pipe', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a1_3: number, a1_4: number, a1_5: number, a1_6: number, a1_7: number, a1_8: number, a1_9: number, a1_10: number, a1_11: number, a1_12: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      const v1 = lift26(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11, a1_12);
-      const v = g.addFuture(h56(g.context, v0, v1), F[10]);
+      const v1 = lift28(g, a1_0, a1_1, a1_2, a1_3, a1_4, a1_5, a1_6, a1_7, a1_8, a1_9, a1_10, a1_11, a1_12);
+      const v = g.addFuture(h57(g.context, v0, v1), F[10]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/fused@0.1#[method]run.stop', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 1) as Run);
-      h57(g.context, v0);
+      h58(g.context, v0);
     }],
     ['pie:inferlet/fused@0.1#[resource-drop]run', (g) => (h: number) => {
       g.enter();
-      h58(g.context, g.takeResource(h, 1) as Run);
+      h59(g.context, g.takeResource(h, 1) as Run);
     }],
     ['pie:inferlet/tokenize@0.1#tokenize', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
       g.enter();
@@ -2419,8 +2444,8 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h59(g.context, v0, v1, v2);
-      store30(g, r, v);
+      const v = h60(g.context, v0, v1, v2);
+      store32(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#detokenize', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
@@ -2429,34 +2454,34 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h60(g.context, v0, v1, v2);
-      store31(g, r, v);
+      const v = h61(g.context, v0, v1, v2);
+      store33(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#special-tokens', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 36, 4);
-      const v = h61(g.context, v0);
-      store32(g, r, v);
+      const v = h62(g.context, v0);
+      store34(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#vocabulary', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h62(g.context, v0);
-      store37(g, r, v);
+      const v = h63(g.context, v0);
+      store39(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#chat-template', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list39(g, a1_0, a1_1);
+      const v1 = list41(g, a1_0, a1_1);
       const v2 = (a2_0 !== 0);
       r = g.range(r, 16, 4);
-      const v = h63(g.context, v0, v1, v2);
-      store41(g, r, v);
+      const v = h64(g.context, v0, v1, v2);
+      store43(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#render-chat', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, r: number) => {
@@ -2464,14 +2489,14 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h64(g.context, v0, v1);
-      store42(g, r, v);
+      const v = h65(g.context, v0, v1);
+      store44(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[constructor]detokenizer', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(2, h65(g.context, v0));
+      const v = g.addResource(2, h66(g.context, v0));
       g.leave();
       return v;
     }],
@@ -2480,35 +2505,35 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       const v1 = g.listU32(a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h66(g.context, v0, v1);
-      store43(g, r, v);
+      const v = h67(g.context, v0, v1);
+      store45(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[method]detokenizer.finish', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 2) as Detokenizer);
       r = g.range(r, 8, 4);
-      const v = h67(g.context, v0);
+      const v = h68(g.context, v0);
       g.putString(r, v);
       g.leave();
     }],
     ['pie:inferlet/tokenize@0.1#[resource-drop]detokenizer', (g) => (h: number) => {
       g.enter();
-      h68(g.context, g.takeResource(h, 2) as Detokenizer);
+      h69(g.context, g.takeResource(h, 2) as Detokenizer);
     }],
     ['pie:inferlet/grammar@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 88, 4);
-      const t = load44(g, p);
-      const v = g.addFuture(h69(g.context, t[0], t[1], t[2]), F[8]);
+      const t = load46(g, p);
+      const v = g.addFuture(h70(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#verify', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 100, 4);
-      const t = load45(g, p);
-      const v = g.addFuture(h70(g.context, t[0], t[1], t[2], t[3]), F[8]);
+      const t = load47(g, p);
+      const v = g.addFuture(h71(g.context, t[0], t[1], t[2], t[3]), F[8]);
       g.leave();
       return v;
     }],
@@ -2516,71 +2541,71 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = (g.resource(a1_0, 3) as Matcher);
-      const v2 = lift24(g, a2_0, a2_1, a2_2, a2_3, a2_4, a2_5, a2_6, a2_7, a2_8, a2_9, a2_10, a2_11);
-      const v = g.addResource(1, h71(g.context, v0, v1, v2));
+      const v2 = lift26(g, a2_0, a2_1, a2_2, a2_3, a2_4, a2_5, a2_6, a2_7, a2_8, a2_9, a2_10, a2_11);
+      const v = g.addResource(1, h72(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[constructor]compiled', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift47(g, a1_0, a1_1, a1_2);
-      const v = g.addResource(4, h72(g.context, v0, v1));
+      const v1 = lift49(g, a1_0, a1_1, a1_2);
+      const v = g.addResource(4, h73(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]compiled.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addFuture(h73(g.context, v0), F[0]);
+      return g.addFuture(h74(g.context, v0), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[constructor]matcher', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 4) as Compiled);
-      return g.addResource(3, h74(g.context, v0));
+      return g.addResource(3, h75(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.accept', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = g.listU32(a1_0, a1_1);
-      const v = g.addFuture(h75(g.context, v0, v1), F[11]);
+      const v = g.addFuture(h76(g.context, v0, v1), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.mask', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h76(g.context, v0), F[12]);
+      return g.addFuture(h77(g.context, v0), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.status', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addFuture(h77(g.context, v0), F[13]);
+      return g.addFuture(h78(g.context, v0), F[13]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.jump', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h78(g.context, v0, v1), F[12]);
+      return g.addFuture(h79(g.context, v0, v1), F[12]);
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
-      return g.addResource(3, h79(g.context, v0));
+      return g.addResource(3, h80(g.context, v0));
     }],
     ['pie:inferlet/grammar@0.1#[method]matcher.rollback', (g) => (a0_0: number, a1_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 3) as Matcher);
       const v1 = (a1_0 >>> 0);
-      return g.addFuture(h80(g.context, v0, v1), F[0]);
+      return g.addFuture(h81(g.context, v0, v1), F[0]);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]compiled', (g) => (h: number) => {
       g.enter();
-      h81(g.context, g.takeResource(h, 4) as Compiled);
+      h82(g.context, g.takeResource(h, 4) as Compiled);
     }],
     ['pie:inferlet/grammar@0.1#[resource-drop]matcher', (g) => (h: number) => {
       g.enter();
-      h82(g.context, g.takeResource(h, 3) as Matcher);
+      h83(g.context, g.takeResource(h, 3) as Matcher);
     }],
     ['pie:inferlet/introspect@0.1#forward-scores', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number, a4_0: number, a4_1: number, a5_0: number, a5_1: number, a5_2: number, a5_3: number, a5_4: number) => {
       g.enter();
@@ -2589,8 +2614,8 @@ export function lower(host: HostFunctions): Lowering {
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
-      const v5 = lift48(g, a5_0, a5_1, a5_2, a5_3, a5_4);
-      const v = g.addFuture(h83(g.context, v0, v1, v2, v3, v4, v5), F[6]);
+      const v5 = lift50(g, a5_0, a5_1, a5_2, a5_3, a5_4);
+      const v = g.addFuture(h84(g.context, v0, v1, v2, v3, v4, v5), F[6]);
       g.leave();
       return v;
     }],
@@ -2598,7 +2623,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h84(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h85(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2606,7 +2631,7 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h85(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h86(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2614,39 +2639,39 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h86(g.context, v0, v1), F[14]);
+      const v = g.addFuture(h87(g.context, v0, v1), F[14]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[constructor]file', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift49(g, a1_0, a1_1, a1_2);
-      const v2 = lift50(g, a2_0);
-      const v = g.addResource(5, h87(g.context, v0, v1, v2));
+      const v1 = lift51(g, a1_0, a1_1, a1_2);
+      const v2 = lift52(g, a2_0);
+      const v = g.addResource(5, h88(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addFuture(h88(g.context, v0), F[0]);
+      return g.addFuture(h89(g.context, v0), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.tokens', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h89(g.context, v0);
+      return h90(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.next-position', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return h90(g.context, v0);
+      return h91(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pages', (g) => (a0_0: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       r = g.range(r, 8, 4);
-      const v = h91(g.context, v0);
+      const v = h92(g.context, v0);
       g.putU32(r, v);
       g.leave();
     }],
@@ -2655,8 +2680,8 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       r = g.range(r, 16, 4);
-      const v = h92(g.context, v0, v1);
-      store51(g, r, v);
+      const v = h93(g.context, v0, v1);
+      store53(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.filled', (g) => (a0_0: number, a1_0: number, a2_0: number) => {
@@ -2664,7 +2689,7 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (a1_0 >>> 0);
       const v2 = (a2_0 >>> 0);
-      h93(g.context, v0, v1, v2);
+      h94(g.context, v0, v1, v2);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.pred', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number) => {
       g.enter();
@@ -2672,21 +2697,21 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU32(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = (a3_0 >>> 0);
-      const v = g.addFuture(h94(g.context, v0, v1, v2, v3), F[15]);
+      const v = g.addFuture(h95(g.context, v0, v1, v2, v3), F[15]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.fork', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      return g.addResource(5, h95(g.context, v0));
+      return g.addResource(5, h96(g.context, v0));
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.extract', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.listU32(a1_0, a1_1);
-      const v2 = lift52(g, a2_0, a2_1);
-      const v = g.addResource(5, h96(g.context, v0, v1, v2));
+      const v2 = lift54(g, a2_0, a2_1);
+      const v = g.addResource(5, h97(g.context, v0, v1, v2));
       g.leave();
       return v;
     }],
@@ -2695,42 +2720,42 @@ export function lower(host: HostFunctions): Lowering {
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = (g.resource(a1_0, 5) as File);
       const v2 = (a2_0 !== 0);
-      return g.addFuture(h97(g.context, v0, v1, v2), F[0]);
+      return g.addFuture(h98(g.context, v0, v1, v2), F[0]);
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.save', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a3_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
       const v1 = g.string(a1_0, a1_1);
       const v2 = (a2_0 !== 0);
-      const v3 = lift53(g, a3_0);
-      const v = g.addFuture(h98(g.context, v0, v1, v2, v3), F[0]);
+      const v3 = lift55(g, a3_0);
+      const v = g.addFuture(h99(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/kv-files@0.1#[method]file.unlock', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 5) as File);
-      h99(g.context, v0);
+      h100(g.context, v0);
     }],
     ['pie:inferlet/kv-files@0.1#[resource-drop]file', (g) => (h: number) => {
       g.enter();
-      h100(g.context, g.takeResource(h, 5) as File);
+      h101(g.context, g.takeResource(h, 5) as File);
     }],
     ['pie:inferlet/input-image@0.1#image-dimensions', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.listU8(a0_0, a0_1);
       r = g.range(r, 16, 4);
-      const v = h101(g.context, v0);
-      store54(g, r, v);
+      const v = h102(g.context, v0);
+      store56(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#image-embeds', (g) => (a0_0: number, a1_0: number, a1_1: number, r: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      const v1 = lift56(g, a1_0, a1_1);
+      const v1 = lift58(g, a1_0, a1_1);
       r = g.range(r, 16, 4);
-      const v = h102(g.context, v0, v1);
-      store57(g, r, v);
+      const v = h103(g.context, v0, v1);
+      store59(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/input-image@0.1#embed-image', (g) => (a0_0: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number, a3_0: number, a3_1: number) => {
@@ -2739,20 +2764,20 @@ export function lower(host: HostFunctions): Lowering {
       const v1 = g.listU8(a1_0, a1_1);
       const v2 = g.listU32(a2_0, a2_1);
       const v3 = g.listU32(a3_0, a3_1);
-      const v = g.addFuture(h103(g.context, v0, v1, v2, v3), F[0]);
+      const v = g.addFuture(h104(g.context, v0, v1, v2, v3), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/adapter@0.1#list-adapters', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
-      return g.addFuture(h104(g.context, v0), F[16]);
+      return g.addFuture(h105(g.context, v0), F[16]);
     }],
     ['pie:inferlet/adapter@0.1#load-adapter', (g) => (a0_0: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 0) as Queue);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addFuture(h105(g.context, v0, v1), F[0]);
+      const v = g.addFuture(h106(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
@@ -2764,30 +2789,30 @@ export function lower(host: HostFunctions): Lowering {
       const v3 = g.listU32(a3_0, a3_1);
       const v4 = g.listU32(a4_0, a4_1);
       const v5 = g.listU32(a5_0, a5_1);
-      const v6 = lift58(g, a6_0, a6_1, a6_2, a6_3, a6_4);
-      h106(g.context, v0, v1, v2, v3, v4, v5, v6);
+      const v6 = lift60(g, a6_0, a6_1, a6_2, a6_3, a6_4);
+      h107(g.context, v0, v1, v2, v3, v4, v5, v6);
       g.leave();
     }],
     ['pie:inferlet/adapter@0.1#step', (g) => (p: number) => {
       g.enter();
       p = g.range(p, 92, 4);
-      const t = load59(g, p);
-      const v = g.addFuture(h107(g.context, t[0], t[1], t[2]), F[8]);
+      const t = load61(g, p);
+      const v = g.addFuture(h108(g.context, t[0], t[1], t[2]), F[8]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/embedding@0.1#encoders', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h108(g.context);
-      store60(g, r, v);
+      const v = h109(g.context);
+      store62(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/embedding@0.1#embed', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list64(g, a1_0, a1_1);
-      const v = g.addFuture(h109(g.context, v0, v1), F[17]);
+      const v1 = list66(g, a1_0, a1_1);
+      const v = g.addFuture(h110(g.context, v0, v1), F[17]);
       g.leave();
       return v;
     }],
@@ -2795,8 +2820,8 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v2 = list65(g, a2_0, a2_1);
-      const v = g.addFuture(h110(g.context, v0, v1, v2), F[18]);
+      const v2 = list67(g, a2_0, a2_1);
+      const v = g.addFuture(h111(g.context, v0, v1, v2), F[18]);
       g.leave();
       return v;
     }],
@@ -2804,61 +2829,61 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = (a1_0 >>> 0);
-      const v2 = lift66(g, a2_0);
-      const v = g.addFuture(h111(g.context, v0, v1, v2), F[19]);
+      const v2 = lift68(g, a2_0);
+      const v = g.addFuture(h112(g.context, v0, v1, v2), F[19]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#upsert', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list67(g, a1_0, a1_1);
+      const v1 = list69(g, a1_0, a1_1);
       const v2 = g.listF32(a2_0, a2_1);
-      const v = g.addFuture(h112(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h113(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#delete-entries', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = list73(g, a1_0, a1_1);
-      const v = g.addFuture(h113(g.context, v0, v1), F[20]);
+      const v1 = list75(g, a1_0, a1_1);
+      const v = g.addFuture(h114(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#query', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number, a2_1: number, a2_2: number, a3_0: number, a3_1: number, a4_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift74(g, a1_0, a1_1, a1_2);
-      const v2 = lift75(g, a2_0, a2_1, a2_2);
-      const v3 = list76(g, a3_0, a3_1);
+      const v1 = lift76(g, a1_0, a1_1, a1_2);
+      const v2 = lift77(g, a2_0, a2_1, a2_2);
+      const v3 = list78(g, a3_0, a3_1);
       const v4 = (a4_0 >>> 0);
-      const v = g.addFuture(h114(g.context, v0, v1, v2, v3, v4), F[21]);
+      const v = g.addFuture(h115(g.context, v0, v1, v2, v3, v4), F[21]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#stats', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h115(g.context, v0), F[19]);
+      const v = g.addFuture(h116(g.context, v0), F[19]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/index@0.1#list-indexes', (g) => () => {
       g.enter();
-      return g.addFuture(h116(g.context), F[22]);
+      return g.addFuture(h117(g.context), F[22]);
     }],
     ['pie:inferlet/index@0.1#drop-index', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h117(g.context, v0), F[11]);
+      const v = g.addFuture(h118(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#get', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h118(g.context, v0), F[23]);
+      const v = g.addFuture(h119(g.context, v0), F[23]);
       g.leave();
       return v;
     }],
@@ -2866,206 +2891,206 @@ export function lower(host: HostFunctions): Lowering {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.listU8(a1_0, a1_1);
-      const v2 = lift80(g, a2_0, a2_1);
-      const v = g.addFuture(h119(g.context, v0, v1, v2), F[24]);
+      const v2 = lift82(g, a2_0, a2_1);
+      const v = g.addFuture(h120(g.context, v0, v1, v2), F[24]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#compare-and-set', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: bigint, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift81(g, a1_0, a1_1);
+      const v1 = lift83(g, a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h120(g.context, v0, v1, v2), F[25]);
+      const v = g.addFuture(h121(g.context, v0, v1, v2), F[25]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#delete-key', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h121(g.context, v0), F[11]);
+      const v = g.addFuture(h122(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#exists', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h122(g.context, v0), F[11]);
+      const v = g.addFuture(h123(g.context, v0), F[11]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/store@0.1#list-keys', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number, a2_0: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift82(g, a1_0, a1_1, a1_2);
+      const v1 = lift84(g, a1_0, a1_1, a1_2);
       const v2 = (a2_0 >>> 0);
-      const v = g.addFuture(h123(g.context, v0, v1, v2), F[26]);
+      const v = g.addFuture(h124(g.context, v0, v1, v2), F[26]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#broadcast', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h124(g.context, v0, v1), F[20]);
+      const v1 = lift12(g, a1_0, a1_1, a1_2);
+      const v = g.addFuture(h125(g.context, v0, v1), F[20]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#push', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h125(g.context, v0, v1), F[0]);
+      const v1 = lift12(g, a1_0, a1_1, a1_2);
+      const v = g.addFuture(h126(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#pull', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h126(g.context, v0), F[27]);
+      const v = g.addFuture(h127(g.context, v0), F[27]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[constructor]subscription', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addResource(6, h127(g.context, v0));
+      const v = g.addResource(6, h128(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.ready', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h128(g.context, v0), F[0]);
+      return g.addFuture(h129(g.context, v0), F[0]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.next', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      return g.addFuture(h129(g.context, v0), F[27]);
+      return g.addFuture(h130(g.context, v0), F[27]);
     }],
     ['pie:inferlet/messaging@0.1#[method]subscription.unsubscribe', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 6) as Subscription);
-      h130(g.context, v0);
+      h131(g.context, v0);
     }],
     ['pie:inferlet/messaging@0.1#[resource-drop]subscription', (g) => (h: number) => {
       g.enter();
-      h131(g.context, g.takeResource(h, 6) as Subscription);
+      h132(g.context, g.takeResource(h, 6) as Subscription);
     }],
     ['pie:inferlet/http@0.1#[constructor]exchange', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, a0_7: number, a0_8: number, a0_9: number, a0_10: number, a0_11: number) => {
       g.enter();
-      const v0 = lift83(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
-      const v = g.addResource(7, h132(g.context, v0));
+      const v0 = lift85(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6, a0_7, a0_8, a0_9, a0_10, a0_11);
+      const v = g.addResource(7, h133(g.context, v0));
       g.leave();
       return v;
     }],
     ['pie:inferlet/http@0.1#[method]exchange.head', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h133(g.context, v0), F[28]);
+      return g.addFuture(h134(g.context, v0), F[28]);
     }],
     ['pie:inferlet/http@0.1#[method]exchange.read', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 7) as Exchange);
-      return g.addFuture(h134(g.context, v0), F[29]);
+      return g.addFuture(h135(g.context, v0), F[29]);
     }],
     ['pie:inferlet/http@0.1#[resource-drop]exchange', (g) => (h: number) => {
       g.enter();
-      h135(g.context, g.takeResource(h, 7) as Exchange);
+      h136(g.context, g.takeResource(h, 7) as Exchange);
     }],
     ['pie:inferlet/children@0.1#[constructor]child', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
-      const v = g.addResource(8, h136(g.context, v0, v1));
+      const v = g.addResource(8, h137(g.context, v0, v1));
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.started', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h137(g.context, v0), F[30]);
+      return g.addFuture(h138(g.context, v0), F[30]);
     }],
     ['pie:inferlet/children@0.1#[method]child.send', (g) => (a0_0: number, a1_0: number, a1_1: number, a1_2: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      const v1 = lift10(g, a1_0, a1_1, a1_2);
-      const v = g.addFuture(h138(g.context, v0, v1), F[0]);
+      const v1 = lift12(g, a1_0, a1_1, a1_2);
+      const v = g.addFuture(h139(g.context, v0, v1), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/children@0.1#[method]child.close', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h139(g.context, v0);
+      h140(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[method]child.receive', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h140(g.context, v0), F[1]);
+      return g.addFuture(h141(g.context, v0), F[1]);
     }],
     ['pie:inferlet/children@0.1#[method]child.wait', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      return g.addFuture(h141(g.context, v0), F[31]);
+      return g.addFuture(h142(g.context, v0), F[31]);
     }],
     ['pie:inferlet/children@0.1#[method]child.cancel', (g) => (a0_0: number) => {
       g.enter();
       const v0 = (g.resource(a0_0, 8) as Child);
-      h142(g.context, v0);
+      h143(g.context, v0);
     }],
     ['pie:inferlet/children@0.1#[resource-drop]child', (g) => (h: number) => {
       g.enter();
-      h143(g.context, g.takeResource(h, 8) as Child);
+      h144(g.context, g.takeResource(h, 8) as Child);
     }],
     ['pie:inferlet/file-exchange@0.1#send-file', (g) => (a0_0: number, a0_1: number, a1_0: number, a1_1: number, a2_0: number, a2_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       const v1 = g.string(a1_0, a1_1);
       const v2 = g.listU8(a2_0, a2_1);
-      const v = g.addFuture(h144(g.context, v0, v1, v2), F[0]);
+      const v = g.addFuture(h145(g.context, v0, v1, v2), F[0]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#receive-file', (g) => (a0_0: number, a0_1: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
-      const v = g.addFuture(h145(g.context, v0), F[32]);
+      const v = g.addFuture(h146(g.context, v0), F[32]);
       g.leave();
       return v;
     }],
     ['pie:inferlet/file-exchange@0.1#list-files', (g) => () => {
       g.enter();
-      return g.addFuture(h146(g.context), F[33]);
+      return g.addFuture(h147(g.context), F[33]);
     }],
     ['pie:inferlet/environment@0.1#get-variable', (g) => (a0_0: number, a0_1: number, r: number) => {
       g.enter();
       const v0 = g.string(a0_0, a0_1);
       r = g.range(r, 12, 4);
-      const v = h147(g.context, v0);
-      store88(g, r, v);
+      const v = h148(g.context, v0);
+      store90(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/environment@0.1#list-variables', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 8, 4);
-      const v = h148(g.context);
-      store89(g, r, v);
+      const v = h149(g.context);
+      store91(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/person@0.1#ask', (g) => (a0_0: number, a0_1: number, a0_2: number, a0_3: number, a0_4: number, a0_5: number, a0_6: number, r: number) => {
       g.enter();
-      const v0 = lift90(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6);
+      const v0 = lift92(g, a0_0, a0_1, a0_2, a0_3, a0_4, a0_5, a0_6);
       r = g.range(r, 16, 4);
-      const v = h149(g.context, v0);
-      store91(g, r, v);
+      const v = h150(g.context, v0);
+      store93(g, r, v);
       g.leave();
     }],
     ['pie:inferlet/person@0.1#resumed', (g) => (r: number) => {
       g.enter();
       r = g.range(r, 24, 4);
-      const v = h150(g.context);
-      store92(g, r, v);
+      const v = h151(g.context);
+      store94(g, r, v);
       g.leave();
     }],
   ];
@@ -3146,8 +3171,8 @@ export function lower(host: HostFunctions): Lowering {
     functions: new Map(functions),
     futures: new Map(futures),
     deviceFutures: [F[2], F[3], F[4], F[5], F[6], F[7], F[8], F[9], F[10], F[14], F[15], F[16]],
-    liftResult: (g, f0, f1, f2) => lift95(g, f0, f1, f2),
-    loadResult: (g, p) => load96(g, p),
+    liftResult: (g, f0, f1, f2) => lift97(g, f0, f1, f2),
+    loadResult: (g, p) => load98(g, p),
     resultLayout: { size: 12, align: 4 },
   };
 }

@@ -118,7 +118,7 @@ enum {
 typedef struct { uint8_t tag; pie_string value; } pie_error;
 
 /* ---- runtime ------------------------------------------------------------------------------------------------------- */
-/* Information about the inferlet and the platform. Every call except `sleep` returns at once, after about a microsecond. */
+/* Information about the inferlet and the platform. Every call except `sleep` returns at once, most after about a microsecond. */
 
 enum {
   PIE_RUNTIME_LOG_LEVEL_DEBUG = 0,
@@ -156,6 +156,8 @@ typedef struct {
 typedef struct { const pie_runtime_model_info *data; uint32_t length; } pie_list_runtime_model_info;
 typedef struct { bool failed; union { pie_list_string ok; pie_error err; }; } pie_result_list_string;
 typedef struct { bool failed; union { pie_runtime_model_metadata ok; pie_error err; }; } pie_result_runtime_model_metadata;
+typedef struct { bool some; uint32_t value; } pie_option_u32;
+typedef struct { bool failed; union { pie_option_u32 ok; pie_error err; }; } pie_result_option_u32;
 typedef struct { bool failed; union { pie_string ok; pie_error err; }; } pie_result_string;
 typedef struct { bool failed; union { pie_error err; }; } pie_result;
 
@@ -225,6 +227,16 @@ PIE_IMPORT("pie:inferlet/runtime@0.1.0", "metadata") void pie_raw_runtime_metada
 static inline pie_result_runtime_model_metadata pie_runtime_metadata(pie_string model) {
   pie_result_runtime_model_metadata result;
   pie_raw_runtime_metadata((int32_t)model.data, (int32_t)model.length, &result);
+  return result;
+}
+
+PIE_IMPORT("pie:inferlet/runtime@0.1.0", "efficient-tokens") void pie_raw_runtime_efficient_tokens(int32_t, int32_t, void *);
+/* The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. Of an encoder, the tokens
+ * of its next batch. The GPU host measures both while it computes, so that they change; none before it knows. `not-found` for a model or encoder
+ * that was not granted. Costs a round trip to the runtime. */
+static inline pie_result_option_u32 pie_runtime_efficient_tokens(pie_string model) {
+  pie_result_option_u32 result;
+  pie_raw_runtime_efficient_tokens((int32_t)model.data, (int32_t)model.length, &result);
   return result;
 }
 
@@ -1009,7 +1021,6 @@ static inline void pie_fused_run_drop(pie_fused_run self) { pie_raw_fused_run_dr
 /* Converts text to tokens and back, without a device. A call takes about a microsecond per token; tenants take turns with long texts.
  * `limit-exceeded` when one call has more than 32,768 characters (split longer texts at ends of lines), 131,072 tokens, or 8,192 chat messages. */
 
-typedef struct { bool some; uint32_t value; } pie_option_u32;
 typedef struct {
   pie_option_u32 bos;
   pie_list_u32 eos;

@@ -377,7 +377,7 @@ pub mod types {
     }
 }
 
-/// Information about the inferlet and the platform. Every call except `sleep` returns at once, after about a microsecond.
+/// Information about the inferlet and the platform. Every call except `sleep` returns at once, most after about a microsecond.
 pub mod runtime {
     use crate::abi;
 
@@ -581,6 +581,23 @@ pub mod runtime {
         #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
         extern "C" {
             #[link_name = "metadata"]
+            fn call(a0: i32, a1: i32, result: *mut u8);
+        }
+        let mut arguments = abi::Arguments::new();
+        abi::Lower::flat(&model, &mut arguments);
+        let mut result = abi::Area::new();
+        unsafe { call(arguments.i32(0), arguments.i32(1), result.at()) };
+        unsafe { abi::Lift::lift(result.at()) }
+    }
+
+    /// The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. Of an encoder, the tokens
+    /// of its next batch. The GPU host measures both while it computes, so that they change; none before it knows. `not-found` for a model or encoder
+    /// that was not granted. Costs a round trip to the runtime.
+    #[inline]
+    pub fn efficient_tokens(model: &str) -> Result<Option<u32>, crate::types::Error> {
+        #[link(wasm_import_module = "pie:inferlet/runtime@0.1.0")]
+        extern "C" {
+            #[link_name = "efficient-tokens"]
             fn call(a0: i32, a1: i32, result: *mut u8);
         }
         let mut arguments = abi::Arguments::new();

@@ -91,7 +91,7 @@ export const reference: ContractReference = {
   {
    "name": "runtime",
    "id": "pie:inferlet/runtime@0.1.0",
-   "docs": "Information about the inferlet and the platform. Every call except `sleep` returns at once, after about a microsecond.",
+   "docs": "Information about the inferlet and the platform. Every call except `sleep` returns at once, most after about a microsecond.",
    "needs": "Always there.",
    "types": [
     {
@@ -275,6 +275,16 @@ export const reference: ContractReference = {
       "not-found"
      ],
      "c": "pie_runtime_metadata"
+    },
+    {
+     "name": "efficient-tokens",
+     "signature": "efficient-tokens: func(model: string) -> result<option<u32>, error>",
+     "docs": "The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. Of an encoder, the tokens\nof its next batch. The GPU host measures both while it computes, so that they change; none before it knows. `not-found` for a model or encoder\nthat was not granted. Costs a round trip to the runtime.",
+     "cost": "Answered at once.",
+     "errors": [
+      "not-found"
+     ],
+     "c": "pie_runtime_efficient_tokens"
     },
     {
      "name": "debug-query",

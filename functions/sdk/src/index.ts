@@ -69,6 +69,7 @@ export { entropy, logProbabilities, scores, state } from './inspect.ts';
 export { broadcast, type Envelope, pull, push, Subscription, subscribe } from './messaging.ts';
 export {
   detokenize,
+  efficientTokens,
   type ModelInfo,
   model,
   models,

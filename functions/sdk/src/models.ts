@@ -44,6 +44,15 @@ export const supports = (name: string | undefined, ...traits: readonly string[])
   return traits.every((trait) => offered.includes(trait));
 };
 
+/**
+ * Tokens up to which a larger step of a model takes little more time; of an encoder, the tokens of its next batch. Undefined before the GPU host has
+ * measured it.
+ *
+ * @throws InferletError `not-found` for a model or an encoder that the function was not granted
+ */
+export const efficientTokens = (name: string): number | undefined =>
+  attempt(() => runtime.efficientTokens(name)) ?? undefined;
+
 /** Ids of a model's special tokens. */
 export function specialTokens(name?: string): SpecialTokenIds {
   const key = model(name).name;

@@ -38,7 +38,7 @@ function step(g: Builder, made: Made, below: Below, depth: number): void {
   const slow = (of: Ref<'text'> | string) =>
     g.call('fetch', { of }, 'text', (given) => `${given.of}.`, { kind: 'tool-call' });
   const list = () => pick(made.lists) ?? Array.from({ length: 1 + below(40) }, (_, i) => `${word()}${i}`);
-  switch (below(14)) {
+  switch (below(15)) {
     case 0:
     case 1: {
       const from = below(2) === 0 ? pick(made.contexts) : undefined;
@@ -60,14 +60,14 @@ function step(g: Builder, made: Made, below: Below, depth: number): void {
     case 5: {
       const items = g.items(context(), { by: 'sentence', count: 1 + below(4) }, { maxTokens: 20 });
       made.texts.push(...items);
-      made.vectors.push(g.embed(items, { batch: 1 + below(3) }));
+      made.vectors.push(g.embed(items, below(4) === 0 ? {} : { batch: 1 + below(3) }));
       return;
     }
     case 6:
-      made.vectors.push(g.embed(list(), { batch: 1 + below(16) }));
+      made.vectors.push(g.embed(list(), below(2) === 0 ? {} : { batch: 1 + below(16) }));
       return;
     case 7:
-      made.numbers.push(g.rerank(text(), list(), { batch: 1 + below(16) }));
+      made.numbers.push(g.rerank(text(), list(), below(2) === 0 ? {} : { batch: 1 + below(16) }));
       return;
     case 8: {
       const each = { port: 'texts', batch: 1 + below(8) };
@@ -96,6 +96,13 @@ function step(g: Builder, made: Made, below: Below, depth: number): void {
         return g.generate(prompt`${LONG}${inner.texts.at(-1) ?? 'none'}`, { maxTokens: 4 });
       };
       made.texts.push(g.condition(test, branch, branch));
+      return;
+    }
+    case 13: {
+      const contexts = [context(), context(), context()];
+      const by = below(3);
+      const places = g.call('places', { of: text() }, 'numbers', ({ of }) => [of.length % 3, (of.length + by) % 3]);
+      made.contexts.push(...g.pick(contexts, places, 1 + below(2)));
       return;
     }
     default: {

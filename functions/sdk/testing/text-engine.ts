@@ -2,6 +2,7 @@ import { seeded } from '../../../gpu-host/memory/testing/random.ts';
 import type { Engine, NodeRun, NodeValues } from '../src/workflow/engine.ts';
 import type { Node } from '../src/workflow/graph.ts';
 import { ItemSplitter } from '../src/workflow/items.ts';
+import type { EngineName } from '../src/workflow/sizes.ts';
 
 interface TextContext {
   text: string;
@@ -90,6 +91,13 @@ export class TextEngine implements Engine {
     const { text } = this.#used(context);
     await this.#wait();
     return this.#make(text);
+  }
+
+  /** Efficient sizes by kind and name of an engine. */
+  readonly sizes = new Map<string, number>();
+
+  efficientTokens({ kind, model = '' }: EngineName): number | undefined {
+    return this.sizes.get(`${kind} ${model}`);
   }
 
   async pause(milliseconds: number, _signal?: NodeRun['signal']): Promise<void> {

@@ -41,6 +41,8 @@ export const ProblemSchema = z
   })
   .openapi('Problem', { description: 'RFC 9457, with the `error` object that OpenAI-style clients read.' });
 
+const StepTimesSchema = z.array(z.object({ size: z.number(), ms: z.number() })).readonly();
+
 const ModelLoadSchema = z.object({
   model: z.string(),
   gpuHost: z.string().nullable().openapi({ description: 'Name of its GPU host' }),
@@ -50,6 +52,14 @@ const ModelLoadSchema = z.object({
   batchSize: z.number().nullable().openapi({ description: 'Mean sequences of a batch; null when there was none' }),
   utilisation: z.number().openapi({ description: 'Share of time in which the device computed' }),
   hitRate: z.number().nullable().openapi({ description: 'Share of prompt tokens found in the prefix cache' }),
+  efficientTokens: z.number().nullable().openapi({
+    description:
+      'Tokens of a device step up to which a larger one costs little time; null before the measured times tell it',
+  }),
+  stepTimes: z.object({ tokens: StepTimesSchema, sequences: StepTimesSchema }).openapi({
+    description:
+      'Measured times of device steps: by the tokens of all sequences, and by the sequences of steps that decode only',
+  }),
 });
 
 const EncoderLoadSchema = z.object({

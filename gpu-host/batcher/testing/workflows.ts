@@ -30,18 +30,25 @@ export interface MixSetup {
   /** Time between two queries, milliseconds. */
   readonly apartMs: number;
   readonly maxCalls: number;
+  /** Most inputs of a batch; 512 by default. */
+  readonly maxTokens?: number;
+  /** Time of an input, ms; 0.2 by default. */
+  readonly tokenMs?: number;
   /** True when the calls carry the depth of their generation. */
   readonly deep: boolean;
 }
 
-/** Time of a step: an 8B model's on one card, by calculation. */
-const stepMs = (inputs: number): number => 20 + 0.2 * inputs;
+/** Time of an empty step and of an input: an 8B model's on one card, by calculation. */
+export const STEP_MS = 20;
+const TOKEN_MS = 0.2;
+const stepMs = (inputs: number, tokenMs = TOKEN_MS): number => STEP_MS + tokenMs * inputs;
 
 /** Plays random workflows of one tenant in virtual time. @returns the latency of each query, milliseconds */
-export function latenciesOfMix({ seed, queries: count, apartMs, maxCalls, deep }: MixSetup): number[] {
+export function latenciesOfMix(setup: MixSetup): number[] {
+  const { seed, queries: count, apartMs, maxCalls, maxTokens = 512, tokenMs, deep } = setup;
   const dice = new Dice(seed);
   const batcher = new Batcher({
-    limits: { maxCalls, maxTokens: 512, agingMs: 250 },
+    limits: { maxCalls, maxTokens, agingMs: 250 },
     grace: { maxMs: 0, stepShare: 0 },
   });
   const queries = Array.from(
@@ -72,7 +79,10 @@ export function latenciesOfMix({ seed, queries: count, apartMs, maxCalls, deep }
       nowMs = toCome[0]?.startMs ?? nowMs;
       continue;
     }
-    nowMs += stepMs(decision.batch.forwards.reduce((sum, { tokens }) => sum + tokens, 0));
+    nowMs += stepMs(
+      decision.batch.forwards.reduce((sum, { tokens }) => sum + tokens, 0),
+      tokenMs,
+    );
     for (const grant of decision.batch.forwards) {
       const call = computed(batcher, grant, nowMs);
       if (!call) continue;

@@ -31,6 +31,10 @@ export const runtimeCases = (input: string): Cases => ({
     },
     fails: { 'not-found': () => runtime.metadata(NO_MODEL) },
   },
+  'runtime.efficient-tokens': {
+    ok: () => (runtime.efficientTokens(name()) ?? 1) >= 1,
+    fails: { 'not-found': () => runtime.efficientTokens(NO_MODEL) },
+  },
   'runtime.debug-query': {
     ok: () =>
       ['limits', 'usage', 'pages', 'grants', 'models', 'all'].every((query) => JSON.parse(runtime.debugQuery(query))),

@@ -76,7 +76,7 @@ export interface NodeOptions {
 export interface CallOptions extends NodeOptions {
   readonly kind?: 'ingestion' | 'searching' | 'aggregate' | 'tool-call' | 'user-defined';
   /** A list input whose elements the function treats one by one, and the most that it should get at once. Its outputs are lists, too. */
-  readonly each?: Elementwise;
+  readonly each?: Required<Elementwise>;
 }
 
 export interface ModelOptions extends NodeOptions {
@@ -234,9 +234,24 @@ export class Builder {
     return outputRef(id, 'context', 'context');
   }
 
-  /** Vectors of texts, by an encoder. */
+  /**
+   * Goes on with `count` of several contexts, the others end: those at the first of `places`, in their order. A context that is picked twice is
+   * forked.
+   */
+  pick(contexts: readonly Ref<'context'>[], places: Ref<'numbers'>, count: number): Ref<'context'>[] {
+    if (!(Number.isInteger(count) && count >= 1)) {
+      throw new InferletError('invalid-argument', `count must be a whole number, 1 or more, not ${count}.`);
+    }
+    const ports = Array.from({ length: count }, (_, i) => `context${i}`);
+    const outputs = Object.fromEntries(ports.map((port) => [port, 'context' as const]));
+    const inputs = { contexts: { list: contexts.map((from) => ({ from })) }, places: { from: places } };
+    const id = this.#add({ kind: 'pick' }, inputs, outputs);
+    return ports.map((port) => outputRef(id, port, 'context'));
+  }
+
+  /** Vectors of texts, by an encoder: in stages of `batch` texts, by default as many as it was measured to take efficiently. */
   embed(texts: Given<'texts'>, options: ModelOptions & { readonly batch?: number } = {}): Ref<'vectors'> {
-    const { model, batch = EFFICIENT_BATCH, retries } = options;
+    const { model, batch, retries } = options;
     const each = { port: 'texts', batch };
     const inputs = { texts: inputOf(texts) };
     const id = this.#add({ kind: 'embedding', model }, inputs, { vectors: 'vectors' }, { retries, each });
@@ -249,7 +264,7 @@ export class Builder {
     documents: Given<'texts'>,
     options: ModelOptions & { readonly batch?: number } = {},
   ): Ref<'numbers'> {
-    const { model, batch = EFFICIENT_BATCH, retries } = options;
+    const { model, batch, retries } = options;
     const each = { port: 'documents', batch };
     const inputs = { query: inputOf(query), documents: inputOf(documents) };
     const id = this.#add({ kind: 'reranking', model }, inputs, { scores: 'numbers' }, { retries, each });
@@ -416,9 +431,6 @@ export class Builder {
     return { from: captured.inner };
   }
 }
-
-/** Texts in a batch from which on the encoders of this platform gain nothing by a larger one. */
-const EFFICIENT_BATCH = 16;
 
 /** Throws for the one name that cannot be a member of an ordinary object. */
 function checkNames(named: object): void {

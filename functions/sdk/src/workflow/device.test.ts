@@ -15,7 +15,7 @@ describe('workflows on real models', () => {
     const events = await invoke(await functionsPlatform(), 'sdk-workflow', models);
     const end = terminal(events);
     assert.ok(end?.event === 'result', JSON.stringify(end?.data));
-    const { results, programs, plans, read, failed, retried } = end.data.output;
+    const { results, programs, plans, read, failed, retried, sizes: seen } = end.data.output;
     const [plain, ...others] = Object.values(results);
     assert.equal(others.length, 7);
     for (const other of others) assert.deepEqual(other, plain);
@@ -28,6 +28,10 @@ describe('workflows on real models', () => {
     assert.deepEqual(programs[3], programs[0]);
     assert.equal(plans, 1, 'no plan of the build is in the artifact');
     assert.ok(read.word.length > 0 && read.rest.length > 0);
+    const [model, encoder, first, ranker, none] = seen;
+    // Encoders were measured at the start of their host; the model's steps tell nothing yet, or a size.
+    assert.ok(encoder >= 1 && ranker >= 1 && (model === null || model >= 1), `${seen}`);
+    assert.deepEqual([first, none], [encoder, null]);
     assert.deepEqual(failed, ['closed', 1]);
     assert.deepEqual(retried, [2, 'cancelled']);
     const logs = events.filter(({ event }) => event === 'log').map(({ data }) => JSON.stringify(data));

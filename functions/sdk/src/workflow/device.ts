@@ -1,15 +1,16 @@
 import { type AbortSignalLike, abortable } from '../abort.ts';
 import { Context, halt, sequenceOf } from '../context.ts';
-import { embed, rerank } from '../encoders.ts';
+import { embed, encoders, rerank } from '../encoders.ts';
 import { InferletError } from '../errors.ts';
 import { fillImage } from '../image.ts';
 import { recordSpan } from '../inferlet.ts';
-import { models } from '../models.ts';
+import { efficientTokens as measuredTokens, models } from '../models.ts';
 import { Queue, runtime, settle } from '../raw.ts';
 import { SavedContext } from '../saved.ts';
 import type { Engine, NodeRun, NodeValues } from './engine.ts';
 import type { Node, Operation } from './graph.ts';
 import { ItemSplitter } from './items.ts';
+import type { EngineName } from './sizes.ts';
 
 /** Runs nodes on the platform's models, by the contexts and encoders of this library. */
 export const deviceEngine: Engine = {
@@ -60,8 +61,21 @@ export const deviceEngine: Engine = {
     // An argument is there already.
     if (kind !== 'argument') recordSpan(id, { began, kind, failed });
   },
+  efficientTokens,
   pause: (milliseconds, signal) => settle(runtime.sleep(milliseconds), signal),
 };
+
+/** What the GPU host has measured. A model or encoder that is missing has no size: the node that needs it says so. */
+function efficientTokens({ kind, model }: EngineName): number | undefined {
+  const sought = kind === 'embedding' ? 'embedding' : 'reranker';
+  const name = model ?? (kind === 'model' ? models()[0] : encoders().find((each) => each.kind === sought))?.name;
+  try {
+    return name === undefined ? undefined : measuredTokens(name);
+  } catch (error) {
+    if (InferletError.from(error).code === 'not-found') return undefined;
+    throw error;
+  }
+}
 
 type Prefilling = Extract<Operation, { kind: 'prefilling' | 'partial-prefilling' }>;
 type Decoding = Extract<Operation, { kind: 'decoding' | 'partial-decoding' }>;

@@ -83,6 +83,13 @@ function withoutUnread(nodes: readonly Node[], joins: ReadonlySet<string>, graph
   return nodes.filter(({ id }) => !joins.has(id) || read.has(id));
 }
 
+/** Number of elements, where the graph tells. */
+export function countOf(elements: Input | undefined): number | undefined {
+  if (!elements || 'from' in elements) return undefined;
+  if ('list' in elements) return elements.list.length;
+  return Array.isArray(elements.value) ? elements.value.length : undefined;
+}
+
 /** A list of known length in parts of at most `size` elements; undefined for a list that a node gives. */
 export function partsOf(elements: Input, size: number): Input[] | undefined {
   const [all, wrap] =

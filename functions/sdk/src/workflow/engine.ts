@@ -1,6 +1,7 @@
 import { type AbortSignalLike, abortable } from '../abort.ts';
 import { InferletError, type InferletErrorCode } from '../errors.ts';
 import { type Graph, type Input, type Node, needsOf, type Ref } from './graph.ts';
+import type { EngineName } from './sizes.ts';
 import { checkArgument, checkValue } from './validate.ts';
 
 /** The values of a node's inputs or outputs, by name. */
@@ -25,6 +26,8 @@ export interface Engine {
   release(context: object): void;
   /** Called once for each node that ran from `began`, a time of `Date.now`, until now. One that was cut off has failed, too. */
   report(node: Node, began: number, failed: boolean): void;
+  /** Tokens up to which a larger batch of a model or encoder takes little more time; undefined before it was measured. */
+  efficientTokens(engine: EngineName): number | undefined;
   /** Waits for a time, in milliseconds. Throws the signal's error as soon as it is aborted. */
   pause(milliseconds: number, signal: AbortSignalLike): Promise<void>;
 }
@@ -103,6 +106,8 @@ async function operate(node: Node, inputs: NodeValues, around: Surroundings & No
       return { context: inputs.context };
     case 'condition':
       return { value: inputs.value };
+    case 'pick':
+      return pick(node, inputs, around);
     case 'loop':
       return loop(node, operation, inputs, around);
     case 'ingestion':
@@ -132,6 +137,29 @@ async function call(
   const values: NodeValues = ports.length === 1 ? { [ports[0] as string]: value } : (value as NodeValues);
   for (const port of ports) checkValue(values?.[port], node.outputs[port] ?? 'json', node, port);
   return values;
+}
+
+/** The contexts at the places that were given. Their owner releases the others. */
+async function pick({ id, outputs }: Node, inputs: NodeValues, { engine, signal }: Surroundings): Promise<NodeValues> {
+  const { contexts, places } = inputs as { readonly contexts: readonly object[]; readonly places: readonly number[] };
+  const picked: Record<string, object> = {};
+  const forks: object[] = [];
+  try {
+    for (const [i, port] of Object.keys(outputs).entries()) {
+      const context = contexts[places[i] ?? -1];
+      if (!context) {
+        const text = `Node "${id}" must give a place below ${contexts.length} for "${port}", and gave ${places[i]}.`;
+        throw new InferletError('invalid-argument', text);
+      }
+      const isPicked = Object.values(picked).includes(context);
+      if (isPicked) forks.push(await engine.fork(context, signal));
+      picked[port] = isPicked ? (forks.at(-1) as object) : context;
+    }
+  } catch (error) {
+    for (const fork of forks) engine.release(fork);
+    throw error;
+  }
+  return picked;
 }
 
 /** Runs the body until its result `done` is true, at most `most` times. Its other results are the arguments of the next round. */

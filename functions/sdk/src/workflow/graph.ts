@@ -77,7 +77,7 @@ export type Operation =
       readonly pipe?: boolean | undefined;
     }
   | { readonly kind: 'select'; readonly choices: readonly string[]; readonly options: SelectOptions }
-  | { readonly kind: 'fork' | 'join' | 'condition' }
+  | { readonly kind: 'fork' | 'join' | 'condition' | 'pick' }
   | {
       readonly kind: 'cached-context';
       readonly name: string;
@@ -104,8 +104,8 @@ export interface Guard {
 /** A list input whose elements the node treats one by one, so that it may run in stages of `batch` elements. */
 export interface Elementwise {
   readonly port: string;
-  /** Elements from which on a larger batch is no more efficient. */
-  readonly batch: number;
+  /** Elements from which on a larger batch is no more efficient; of an encoder, by default, as many as it was measured to take. */
+  readonly batch?: number | undefined;
 }
 
 export interface Node {

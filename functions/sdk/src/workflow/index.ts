@@ -39,6 +39,7 @@ export {
   type Session,
   type State,
 } from './program.ts';
+export type { EngineName, Sizes } from './sizes.ts';
 export { validate } from './validate.ts';
 export { compared, tested, Untraceable, undecided, type Variable } from './variable.ts';
 export type { Results, RunOptions, Workflow } from './workflow.ts';

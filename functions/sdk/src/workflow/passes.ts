@@ -1,6 +1,7 @@
 import { depthsOf } from './depths.ts';
-import { partsOf, splitNodes } from './elementwise.ts';
+import { countOf, partsOf, splitNodes } from './elementwise.ts';
 import { type Graph, type Input, keyOf, type Node, needsOf, newId, refsIn, sorted } from './graph.ts';
+import { chooseByBatch, Sizes } from './sizes.ts';
 import { splitPrefills } from './split-prefills.ts';
 import { checkGraph, validate } from './validate.ts';
 
@@ -10,7 +11,8 @@ import { checkGraph, validate } from './validate.ts';
  */
 export interface Pass {
   readonly name: string;
-  apply(graph: Graph): Graph;
+  /** @param sizes what engines take efficiently at once; without it, nothing was measured */
+  apply(graph: Graph, sizes?: Sizes): Graph;
 }
 
 /**
@@ -44,9 +46,9 @@ const pipes = ({ operation }: Node): boolean =>
  */
 export const decodingPipelining: Pass = {
   name: 'decoding-pipelining',
-  apply(graph) {
+  apply(graph, sizes = new Sizes()) {
     const early = new Set<string>();
-    const gaining = gainingFrom(graph);
+    const gaining = gainingFrom(graph, sizes);
     const nodes = graph.nodes.map((node): Node => {
       const { operation } = node;
       if (operation.kind !== 'decoding' || !gaining.has(node.id)) return node;
@@ -56,13 +58,13 @@ export const decodingPipelining: Pass = {
     if (early.size === 0) return graph;
     return splitNodes({ ...graph, nodes }, (node, elements) => {
       const isEarly = refsIn(elements).some((ref) => early.has(keyOf(ref)));
-      return isEarly ? stagesOf(node, elements)?.map((part) => ({ elements: part, early: true })) : undefined;
+      return isEarly ? stagesOf(node, elements, sizes)?.map((part) => ({ elements: part, early: true })) : undefined;
     });
   },
 };
 
 /** Ids of the generations of items that have a reader which can begin before the last item is there. */
-function gainingFrom({ nodes }: Graph): ReadonlySet<string> {
+function gainingFrom({ nodes }: Graph, sizes: Sizes): ReadonlySet<string> {
   const counts = new Map<string, number>();
   for (const { id, operation, outputs } of nodes) {
     if (operation.kind === 'decoding' && operation.items) counts.set(id, Object.keys(outputs).length);
@@ -76,19 +78,27 @@ function gainingFrom({ nodes }: Graph): ReadonlySet<string> {
     }
     if (read.size === 0) continue;
     const elements = reader.each && reader.inputs[reader.each.port];
-    const isStaged = elements !== undefined && (stagesOf(reader, elements)?.length ?? 0) > 1;
+    const isStaged = elements !== undefined && (stagesOf(reader, elements, sizes)?.length ?? 0) > 1;
     for (const [id, ports] of read) if (isStaged || ports.size < (counts.get(id) ?? 0)) gaining.add(id);
   }
   return gaining;
 }
 
 /** The elements of a node in parts of an efficient batch. */
-const stagesOf = ({ each }: Node, elements: Input): Input[] | undefined => partsOf(elements, each?.batch ?? 1);
+function stagesOf(node: Node, elements: Input, sizes: Sizes): Input[] | undefined {
+  const count = countOf(elements);
+  if (count === undefined) return undefined;
+  // A larger batch than there are elements chooses no other stages.
+  return partsOf(
+    elements,
+    chooseByBatch(node, sizes, (batch) => Math.min(batch, Math.max(1, count))),
+  );
+}
 
 /** Runs nodes over many elements in stages of an efficient batch, so that the next node begins with the first stage. */
 export const stageDecomposition: Pass = {
   name: 'stage-decomposition',
-  apply(graph) {
+  apply(graph, sizes = new Sizes()) {
     // Stages help a reader that takes stages, and elements that come one after another.
     const chained = new Set<string>();
     for (const { each, inputs } of graph.nodes) {
@@ -97,7 +107,7 @@ export const stageDecomposition: Pass = {
     }
     return splitNodes(graph, (node, elements) =>
       chained.has(node.id) || refsIn(elements).length > 1
-        ? stagesOf(node, elements)?.map((part) => ({ elements: part, early: false }))
+        ? stagesOf(node, elements, sizes)?.map((part) => ({ elements: part, early: false }))
         : undefined,
     );
   },
@@ -156,21 +166,21 @@ export const PASSES: readonly Pass[] = [
 ];
 
 /** Applies passes in turn, inside of loops, too. Checks the result, since users register passes of their own. */
-export function optimise(graph: Graph, passes: readonly Pass[] = PASSES): Graph {
+export function optimise(graph: Graph, passes: readonly Pass[] = PASSES, sizes: Sizes = new Sizes()): Graph {
   if (passes.length === 0) return graph;
   const inner = mapNodes(graph, (node) => {
     const { operation } = node;
     if (operation.kind !== 'loop') return node;
-    return { ...node, operation: { ...operation, body: optimise(operation.body, passes) } };
+    return { ...node, operation: { ...operation, body: optimise(operation.body, passes, sizes) } };
   });
-  const result = passes.reduce((before, pass) => applied(pass, before), inner);
+  const result = passes.reduce((before, pass) => applied(pass, before, sizes), inner);
   if (passes.every((pass) => PASSES.includes(pass))) return result;
   validate(result);
   return { ...result, nodes: sorted(result.nodes).nodes };
 }
 
-function applied(pass: Pass, graph: Graph): Graph {
-  const made = pass.apply(graph);
+function applied(pass: Pass, graph: Graph, sizes: Sizes): Graph {
+  const made = pass.apply(graph, sizes);
   if (!PASSES.includes(pass)) checkGraph(made, graph, pass.name);
   return made;
 }

@@ -2,6 +2,7 @@ import { InferletError } from '../errors.ts';
 import type { NodeValues } from './engine.ts';
 import type { Graph } from './graph.ts';
 import { optimise, PASSES, type Pass } from './passes.ts';
+import { type EfficientTokens, Sizes } from './sizes.ts';
 
 /** Options of a workflow or a program. */
 export interface PlanOptions<I> {
@@ -23,6 +24,7 @@ export interface Made {
 
 interface Plan extends Made {
   readonly passes: readonly Pass[];
+  readonly sizes: Sizes;
   readonly isOfBuild: boolean;
 }
 
@@ -50,30 +52,35 @@ export class Plans {
       this.#faults.push(`There are ${samples.length} plans, and ${MOST_PLANS} is the most.`);
     for (const sample of samples.slice(0, MOST_PLANS)) {
       try {
-        this.#add(make(sample as I), PASSES, true);
+        this.#add(make(sample as I), PASSES, new Sizes(), true);
       } catch (thrown) {
         this.#faults.push(InferletError.from(thrown).message);
       }
     }
   }
 
-  /** The optimised graph of a plan for the input. */
-  find(input: unknown, passes: readonly Pass[]): Graph | undefined {
-    return this.#plans.find((plan) => isSameList(plan.passes, passes) && plan.reads.fit(input))?.graph;
+  /**
+   * The optimised graph of a plan for the input. Its passes would choose the same by what `tokensOf` says now: a plan of the build was made before
+   * anything was measured.
+   */
+  find(input: unknown, passes: readonly Pass[], tokensOf: EfficientTokens = () => undefined): Graph | undefined {
+    const fits = ({ passes: own, reads, sizes }: Plan) =>
+      isSameList(own, passes) && reads.fit(input) && sizes.hold(tokensOf);
+    return this.#plans.find(fits)?.graph;
   }
 
   /** Optimises a graph, and keeps the plan. The oldest goes when there are {@link MOST_PLANS}, those of the build last. */
-  add(made: Made, passes: readonly Pass[]): Graph {
-    return this.#add(made, passes, false);
+  add(made: Made, passes: readonly Pass[], sizes: Sizes): Graph {
+    return this.#add(made, passes, sizes, false);
   }
 
-  #add({ graph, reads }: Made, passes: readonly Pass[], isOfBuild: boolean): Graph {
-    const optimised = optimise(graph, passes);
+  #add({ graph, reads }: Made, passes: readonly Pass[], sizes: Sizes, isOfBuild: boolean): Graph {
+    const optimised = optimise(graph, passes, sizes);
     if (this.#plans.length >= MOST_PLANS) {
       const oldest = this.#plans.findIndex((plan) => !plan.isOfBuild);
       this.#plans.splice(Math.max(0, oldest), 1);
     }
-    this.#plans.push({ graph: optimised, reads, passes, isOfBuild });
+    this.#plans.push({ graph: optimised, reads, passes, sizes, isOfBuild });
     return optimised;
   }
 }

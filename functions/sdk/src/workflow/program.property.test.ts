@@ -52,8 +52,17 @@ function randomProgram(seed: number): ProgramBody<{ topic: string }> {
     };
     const states = [session.state().add`Start ${session.argument('topic')}. `];
     const known: Variable[] = [];
+    /** Goes on with some of the states, one of them perhaps twice, by what was generated. */
+    const picked = (count: number, by: number) => {
+      const { length } = states;
+      const places = (texts: readonly string[]) =>
+        Array.from({ length: count }, (_, i) => (texts.join('').length + i * by) % length);
+      states.splice(0, length, ...session.pick('picked', states, count, known, places));
+    };
     for (let steps = 2 + below(6); steps > 0; steps--) {
-      if (below(5) === 0) states.push(pick(states).fork());
+      const way = below(8);
+      if (way < 2) states.push(pick(states).fork());
+      else if (way === 2) picked(1 + below(states.length + 1), below(5));
       else step(pick(states), known, 2);
     }
     const ends = states.map((state) => made(state, 'End:', gen({ maxTokens: 3 }), []));

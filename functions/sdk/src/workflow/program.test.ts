@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { TextEngine } from '../../testing/text-engine.ts';
 import { execute } from './execute.ts';
 import { optimise } from './passes.ts';
-import { choice, gen, type Program, type ProgramBody, programOn, type State } from './program.ts';
+import { choice, gen, type Program, type ProgramBody, programOn, type Session, type State } from './program.ts';
 import type { Variable } from './variable.ts';
 
 const DIMENSIONS = ['clear', 'exact', 'kind'];
@@ -59,9 +59,91 @@ const looks: ProgramBody<string> = async (session, start) => {
 const on = (body: ProgramBody<string>, told: string[] = [], engine = new TextEngine()): Program<string> =>
   programOn(engine, (text) => told.push(text), 'program', body);
 
+/** Three ways to go on, of which those with the longest texts do; the first one twice, to end in two ways. */
+const best: ProgramBody<string> = (session, start) => {
+  const root = session.state().add`${start}`;
+  const words = [3, 5, 2].map((maxTokens) => gen({ maxTokens }));
+  const ways = words.map((word) => root.fork().add`:${word}.`);
+  const places = (texts: readonly string[]) => {
+    const order = texts.map((_, i) => i).sort((a, b) => (texts[b]?.length ?? 0) - (texts[a]?.length ?? 0));
+    return [order[0] ?? 0, order[1] ?? 0, order[0] ?? 0, order[2] ?? 0];
+  };
+  const picked = session.pick('longest', ways, 3, words, places);
+  const ends = picked.map((state, i) => {
+    const end = gen({ maxTokens: 2 });
+    state.add` End ${i}:${end}`;
+    return end;
+  });
+  return { words, ends };
+};
+
 describe('program', () => {
+  it('goes on with states that are picked by what was generated, and forks one that is picked twice', async () => {
+    const engine = new TextEngine();
+    const graph = await on(best).graph('A cat');
+    const ended: string[] = [];
+    const fork = engine.fork.bind(engine);
+    let forks = 0;
+    engine.fork = (context, signal) => {
+      forks++;
+      return fork(context, signal);
+    };
+    const run = engine.run.bind(engine);
+    engine.run = async (node, inputs, around) => {
+      const made = await run(node, inputs, around);
+      const { context } = made as { readonly context?: { readonly text: string } };
+      if (context && node.operation.kind === 'decoding') ended.push(context.text);
+      return made;
+    };
+    const { words, ends } = (await execute(graph, { engine })) as { words: string[]; ends: string[] };
+    const [first, second] = words.toSorted((a, b) => b.length - a.length);
+    const wanted = [first, second, first].map((word, i) => `A cat:${word}. End ${i}:${ends[i]}`);
+    assert.deepEqual(ended.slice(3).sort(), wanted.sort());
+    // Two for the ways, and one for the state that is picked twice.
+    assert.equal(forks, 3);
+    assert.equal(engine.live.size, 0);
+  });
+
+  it('refuses places without a state, states that have ended, and a pick from none', async () => {
+    const picks =
+      (use: (session: Session, states: State[]) => void): ProgramBody<string> =>
+      (session) => {
+        const word = gen({ maxTokens: 1 });
+        const states = [session.state().add`a${word}`, session.state().add`b`];
+        use(session, states);
+        return { word };
+      };
+    const place = (at: number) =>
+      picks(
+        (session, states) => void session.pick('one', states, 3, [], () => [0, 0, at]).map((state) => state.add`c`),
+      );
+    for (const at of [2, -1, 0.5, Number.NaN]) {
+      for (const interpret of [false, true]) {
+        const engine = new TextEngine();
+        await assert.rejects(
+          on(place(at), [], engine).run('', { interpret }),
+          /"program\/pick" must give a place below 2 for "context2"/,
+        );
+        assert.equal(engine.live.size, 0);
+      }
+    }
+    const later = picks((session, states) => {
+      session.pick('one', states, 1, [], () => [0]);
+      for (const state of states) state.add`d`;
+    });
+    const forked = picks((session, states) => {
+      session.pick('one', states, 1, [], () => [0]);
+      states[0]?.fork();
+    });
+    for (const body of [later, forked]) await assert.rejects(on(body).run(''), /state that was picked from has ended/);
+    const none = picks((session) => void session.pick('one', [], 1, [], () => [0]));
+    await assert.rejects(on(none).run(''), /no state to pick from/);
+    const zero = picks((session, states) => void session.pick('one', states, 0, [], () => []));
+    await assert.rejects(on(zero).run(''), /count must be a whole number, 1 or more, not 0/);
+  });
+
   it('gives the same text traced, with and without passes, and interpreted', async () => {
-    for (const body of [judge, turns]) {
+    for (const body of [judge, turns, best]) {
       for (const input of ['Once upon a time.', 'The dog ran.', 'A cat', '', 'x', 'My essay']) {
         const told: string[] = [];
         const engine = new TextEngine(input.length);

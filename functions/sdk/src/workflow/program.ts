@@ -8,6 +8,7 @@ import type { CallContext, DecodeOptions, Ref, Type, Values } from './graph.ts';
 import { Interpreter } from './interpret.ts';
 import { PASSES } from './passes.ts';
 import { givenBy, InputReads, type Made, type PlanOptions, Plans } from './plan.ts';
+import { askedOnce, Sizes } from './sizes.ts';
 import { validate } from './validate.ts';
 import { BodyRun, inputsOfResults, isVariable, outputOf, Untraceable, Variable } from './variable.ts';
 import { planned, type Results, type RunOptions, type Workflow } from './workflow.ts';
@@ -30,6 +31,9 @@ export class State {
   #context: Ref<'context'> | undefined;
   #pending: (Ref<'text'> | Prompt | string | number | Uint8Array)[] = [];
 
+  /** True when another state goes on with its context. */
+  #hasEnded = false;
+
   /** @internal */
   constructor(run: BodyRun, builder: Builder, model: string | undefined, context?: Ref<'context'>) {
     this.#run = run;
@@ -46,6 +50,7 @@ export class State {
    * state.add`Question: ${question}\nAnswer:${answer}\n`;
    */
   add(strings: TemplateStringsArray, ...values: readonly StateValue[]): this {
+    this.#checkGoesOn();
     for (const [i, text] of strings.entries()) {
       this.#pending.push(text);
       const value = values[i];
@@ -89,6 +94,16 @@ export class State {
     return this;
   }
 
+  /** @internal New states that go on in the place of some of several, which end. `placesOf` makes the node that gives their places. */
+  static pick(states: readonly State[], count: number, placesOf: (builder: Builder) => Ref<'numbers'>): State[] {
+    const [first] = states;
+    if (!first) throw new InferletError('invalid-argument', 'There is no state to pick from.');
+    const contexts = states.map((state) => state.#begun());
+    const picked = first.#builder.pick(contexts, placesOf(first.#builder), count);
+    for (const state of states) state.#hasEnded = true;
+    return picked.map((context) => new State(first.#run, first.#builder, first.#model, context));
+  }
+
   /** Runs `body`, which returns a variable, until its value passes `done`, at most `most` times. */
   loop(most: number, body: (state: State) => Variable, done: (text: string) => boolean): this {
     const { context } = this.#builder.loop({ context: this.#begun() }, most, (builder, { context: start }) => {
@@ -112,8 +127,14 @@ export class State {
     this.#context = made.context;
   }
 
+  #checkGoesOn(): void {
+    if (!this.#hasEnded) return;
+    throw new InferletError('invalid-argument', 'A state that was picked from has ended: go on with the picked ones.');
+  }
+
   /** The context with all that was appended, if there is any. */
   #flush(): Ref<'context'> | undefined {
+    this.#checkGoesOn();
     const parts = this.#pending.flatMap((value) => prompt`${value}`.parts);
     this.#pending = [];
     if (parts.length === 0) return this.#context;
@@ -177,6 +198,28 @@ export class Session {
       call((given as { values: string[] }).values, context),
     );
     return new Variable(undefined, made as Ref<'text'>, this.#run);
+  }
+
+  /**
+   * Goes on with `count` of several states, which end. `choose` gets values that may not exist yet, and returns the places of the states to go on
+   * with: those of the first `count` come back, in this order.
+   *
+   * @example
+   * const [best] = session.pick('best', answers, 1, scores, (texts) => [indexOfMax(texts.map(Number))]);
+   */
+  pick(
+    name: string,
+    states: readonly State[],
+    count: number,
+    values: readonly Variable[],
+    choose: (values: readonly string[], context: CallContext) => readonly number[] | Promise<readonly number[]>,
+  ): State[] {
+    const inputs = { values: values.map((value) => outputOf(value, this.#run)) };
+    return State.pick(states, count, (builder) =>
+      builder.call(name, inputs, 'numbers', (given, context) =>
+        choose((given as unknown as { values: string[] }).values, context),
+      ),
+    );
   }
 
   /** Waits for a value and returns it. A traced program knows no values, so that a program with this call is interpreted. */
@@ -261,7 +304,8 @@ export function programOn<I>(
     graph: async (input) => (await trace(input)).graph,
     async run(input, { interpret: isInterpreted, passes = PASSES, ...rest } = {}) {
       if (isInterpreted) return interpret(input, rest.signal);
-      let graph = plans?.find(input, passes);
+      const tokensOf = askedOnce((of) => engine.efficientTokens(of));
+      let graph = plans?.find(input, passes, tokensOf);
       if (!graph) {
         let traced: Made;
         try {
@@ -271,7 +315,7 @@ export function programOn<I>(
           tell(`The program "${name}" is interpreted: ${thrown.message}`);
           return interpret(input, rest.signal);
         }
-        graph = planned(traced, passes, plans);
+        graph = planned(traced, passes, new Sizes(tokensOf), plans);
       }
       return execute(graph, { ...rest, engine, given: givenBy(input) });
     },

@@ -1,3 +1,4 @@
+import { countOf } from './elementwise.ts';
 import {
   type Graph,
   type Guard,
@@ -10,15 +11,16 @@ import {
   type Ref,
   refsIn,
 } from './graph.ts';
+import { charactersOfStep, EFFICIENT_TEXTS, Sizes } from './sizes.ts';
 
 /** Nodes that take no time worth computing something beside them. A whole prompt is computed with the first token after it. */
 const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
-  ...(['argument', 'fork', 'condition', 'aggregate', 'prefetching', 'prefilling', 'searching'] as const),
+  ...(['argument', 'fork', 'pick', 'condition', 'aggregate', 'prefetching', 'prefilling', 'searching'] as const),
 ]);
 const NONE: ReadonlySet<string> = new Set();
 /** Nodes that keep their model busy. */
 const GENERATING: ReadonlySet<Kind> = new Set<Kind>(['decoding', 'partial-decoding', 'select', 'loop']);
-/** Times in steps of a model, by the kind of node; 1 for the others. Guesses: a plan is made before anything is measured. */
+/** Times in steps of a model, by the kind of node; 1 for the others. Guesses: how much a node generates only its run tells. */
 const STEPS: Partial<Record<Kind, number>> = {
   decoding: 8,
   'partial-decoding': 8,
@@ -27,10 +29,9 @@ const STEPS: Partial<Record<Kind, number>> = {
 };
 /**
  * The early part of a prompt is a device step of its own, which must be over when the rest arrives: otherwise the rest waits for it. Prompts
- * that wait together take up to two steps, since their early parts come one after another. So long a text takes another step.
+ * that wait together take up to two steps, since their early parts come one after another. A long text takes further ones.
  */
 const EARLY_STEPS = 2.5;
-const CHARACTERS_OF_STEP = 400;
 /** A shorter known text is not worth a device call of its own. */
 const MIN_CHARACTERS = 32;
 
@@ -39,8 +40,8 @@ const MIN_CHARACTERS = 32;
  * before the later parts keep the model busy, so that the partial prefilling starts after them. A prompt stays whole where the rest of the
  * wait is no longer than the step that a split costs.
  */
-export function splitPrefills(graph: Graph): Graph {
-  const timeline = new Timeline(graph);
+export function splitPrefills(graph: Graph, sizes: Sizes = new Sizes()): Graph {
+  const timeline = new Timeline(graph, sizes);
   const used = new Set(graph.nodes.map(({ id }) => id));
   const nodes = graph.nodes.flatMap((node): Node[] => {
     const cuts = node.operation.kind === 'prefilling' && !node.ordered ? cutsOf(node, timeline) : [];
@@ -63,10 +64,7 @@ function cutsOf(node: Node, timeline: Timeline): Cut[] {
   let characters = 0;
   for (const [at, part] of partsIn(node).entries()) {
     const refs = refsIn(part);
-    const idle =
-      characters >= MIN_CHARACTERS
-        ? timeline.idleBefore(refs, known, node, EARLY_STEPS + characters / CHARACTERS_OF_STEP)
-        : undefined;
+    const idle = characters >= MIN_CHARACTERS ? timeline.idleBefore(refs, known, node, characters) : undefined;
     if (idle) {
       cuts.push({ at, idle });
       characters = 0;
@@ -113,8 +111,10 @@ class Timeline {
   readonly #nodes = new Map<string, Node>();
   readonly #ends = new Map<string, number>();
   readonly #models = new Map<string, string | undefined>();
+  readonly #sizes: Sizes;
 
-  constructor({ nodes }: Graph) {
+  constructor({ nodes }: Graph, sizes: Sizes) {
+    this.#sizes = sizes;
     for (const node of nodes) {
       this.#nodes.set(node.id, node);
       this.#ends.set(node.id, this.#endOf(needsOf(node)) + stepsOf(node));
@@ -123,15 +123,20 @@ class Timeline {
   }
 
   /**
-   * The generations after which `reader`'s model waits for `late` alone while the values `known` exist; undefined where it waits for less
-   * than `steps`.
+   * The generations after which `reader`'s model waits for `late` alone while the values `known` exist; undefined where it waits for less than an
+   * early part of so many characters takes.
    */
-  idleBefore(late: readonly Ref[], known: readonly Ref[], reader: Node, steps: number): readonly Ref[] | undefined {
+  idleBefore(
+    late: readonly Ref[],
+    known: readonly Ref[],
+    reader: Node,
+    characters: number,
+  ): readonly Ref[] | undefined {
     const end = this.#endOf(late);
-    // Most prompts stop here: looking for the generations takes longer.
-    if (end - this.#endOf(known) < steps) return undefined;
-    const before = this.#before(late, this.#before(known));
     const model = this.#models.get(reader.id);
+    // Most prompts stop here: looking for the generations takes longer.
+    if (!this.#isEnough(end - this.#endOf(known), characters, model)) return undefined;
+    const before = this.#before(late, this.#before(known));
     const refs: Ref[] = [];
     for (const [id, { operation }] of this.#nodes) {
       if (!before.has(id) || !GENERATING.has(operation.kind) || !this.#mayRunOn(id, model)) continue;
@@ -139,7 +144,17 @@ class Timeline {
       if (!ref) return undefined;
       refs.push(ref);
     }
-    return end - this.#endOf(refs) >= steps ? refs : undefined;
+    return this.#isEnough(end - this.#endOf(refs), characters, model) ? refs : undefined;
+  }
+
+  /** True when a model that waits for so many steps can compute so many characters before the wait ends. */
+  #isEnough(steps: number, characters: number, model: string | undefined): boolean {
+    // No size of an efficient step changes that.
+    if (steps <= EARLY_STEPS) return false;
+    return this.#sizes.choose(
+      { kind: 'model', model },
+      (tokens) => steps >= EARLY_STEPS + characters / charactersOfStep(tokens),
+    );
   }
 
   /** Ids of the nodes that the outputs wait for, their own included, without those of `passed`. */
@@ -177,21 +192,16 @@ class Timeline {
   /** The model of a node's context; undefined for the function's own. */
   #modelOf({ operation, inputs }: Node): string | undefined {
     if ('model' in operation && operation.model !== undefined) return operation.model;
-    const [source] = refsIn(inputs.context ?? inputs.whenTrue ?? { list: [] });
+    const [source] = refsIn(inputs.context ?? inputs.contexts ?? inputs.whenTrue ?? { list: [] });
     return source && this.#models.get(source.node);
   }
 }
 
+/** Batches of a fixed size count: one of the measured size takes as long as many steps of a model. */
 function stepsOf({ operation: { kind }, inputs, each }: Node): number {
   if (INSTANT.has(kind)) return 0;
   const count = countOf(each && inputs[each.port]);
-  const batches = count === undefined || !each ? 1 : count * 2 <= each.batch ? 0.5 : Math.ceil(count / each.batch);
+  const batch = each?.batch ?? EFFICIENT_TEXTS;
+  const batches = count === undefined ? 1 : count * 2 <= batch ? 0.5 : Math.ceil(count / batch);
   return (STEPS[kind] ?? 1) * batches;
-}
-
-/** Number of elements, where the graph tells. */
-function countOf(elements: Input | undefined): number | undefined {
-  if (!elements || 'from' in elements) return undefined;
-  if ('list' in elements) return elements.list.length;
-  return Array.isArray(elements.value) ? elements.value.length : undefined;
 }

@@ -40,7 +40,7 @@ export function validate(graph: Graph): void {
     if (node.each && !(node.each.port in node.inputs)) {
       fail(graph, `Node "${node.id}" has no input "${node.each.port}" to treat one by one.`);
     }
-    if (node.each && !(node.each.batch >= 1)) {
+    if (node.each?.batch !== undefined && !(node.each.batch >= 1)) {
       fail(graph, `Node "${node.id}" has batches of ${node.each.batch} elements: give 1 or more.`);
     }
     if (node.operation.kind === 'loop') validate(node.operation.body);

@@ -5,6 +5,7 @@ import { type ExecuteOptions, execute } from './execute.ts';
 import type { Graph, Input } from './graph.ts';
 import { optimise, PASSES, type Pass } from './passes.ts';
 import { givenBy, InputReads, type Made, type PlanOptions, Plans } from './plan.ts';
+import { askedOnce, Sizes } from './sizes.ts';
 import { validate } from './validate.ts';
 
 /** Options of a run. */
@@ -51,15 +52,16 @@ export function workflowOn<I>(
     plans,
     graph: async (input) => make(input).graph,
     async run(input, { passes = PASSES, ...rest } = {}) {
-      const graph = plans?.find(input, passes) ?? planned(make(input), passes, plans);
+      const tokensOf = askedOnce((of) => engine.efficientTokens(of));
+      const graph = plans?.find(input, passes, tokensOf) ?? planned(make(input), passes, new Sizes(tokensOf), plans);
       return execute(graph, { ...rest, engine, given: givenBy(input) });
     },
   };
 }
 
 /** Applies the passes to a graph, and keeps the plan where plans are kept. */
-export const planned = (made: Made, passes: readonly Pass[], plans: Plans | undefined): Graph =>
-  plans ? plans.add(made, passes) : optimise(made.graph, passes);
+export const planned = (made: Made, passes: readonly Pass[], sizes: Sizes, plans: Plans | undefined): Graph =>
+  plans ? plans.add(made, passes, sizes) : optimise(made.graph, passes, sizes);
 
 function inputsFor(results: Readonly<Record<string, unknown>>): Record<string, Input> {
   return Object.fromEntries(Object.entries(results).map(([name, value]) => [name, inputOf(value)]));

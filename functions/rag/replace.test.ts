@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { before, describe, it } from 'node:test';
+import { deploySource, deployWith } from '#test/harness/deploy.ts';
+import { invoke, json, type StreamEvent, terminal } from '#test/harness/events.ts';
+import { ENCODER, functionsPlatform } from '#test/harness/functions.ts';
+import { type Platform, ROOT } from '#test/harness/platform.ts';
+import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
+
+const OLD = ['The cat sleeps on the sofa.', 'It rained all night.', 'Mom baked a cake.'];
+
+describe('rag, when it replaces an index', () => {
+  let platform: Platform;
+  let tenant: TenantClient;
+  before(async () => {
+    platform = await functionsPlatform();
+    tenant = await createTenant(platform, 'rag-replaces');
+    await deploySource(platform, path.join(ROOT, 'functions/rag'), { apiKey: tenant.apiKey });
+    await deployWith(platform, 'indexes', {}, tenant.apiKey);
+  });
+
+  const end = async (input: object): Promise<StreamEvent | undefined> =>
+    terminal(await invoke(tenant, 'rag', { encoder: ENCODER, ...input }));
+  const write = async (passages: readonly string[]) => {
+    const ended = await end({ passages });
+    assert.equal(ended?.event, 'result', JSON.stringify(ended?.data));
+  };
+  /** All passages, sorted. */
+  const stored = async (): Promise<string[]> => {
+    const ended = await end({ question: 'cat', topK: 16, maxTokens: 1 });
+    assert.equal(ended?.event, 'result', JSON.stringify(ended?.data));
+    return ended?.data.output.found.map(({ text }: { text: string }) => text).sort();
+  };
+  const room = async (limit: number) => {
+    const body = JSON.stringify({ tenant: tenant.name, quota: 'storage-bytes', limit });
+    const headers = { 'content-type': 'application/json' };
+    assert.equal((await platform.fetch('/v1/quotas', { method: 'PUT', headers, body })).status, 200);
+  };
+  const used = async (): Promise<number> => {
+    const { quotas } = await json(await tenant.fetch('/v1/quotas'));
+    return quotas.find(({ quota }: { quota: string }) => quota === 'storage-bytes').used;
+  };
+
+  it('keeps the old passages when the new ones are refused, and nothing of these', async () => {
+    await room(2 ** 40);
+    await write(OLD);
+    const before = await used();
+    // Two calls of the platform, of which the first may have room.
+    const large = Array.from({ length: 300 }, (_, i) => `${i} ${'word '.repeat(400)}`);
+    await room(before + 620_000);
+    const refused = await end({ passages: large });
+    assert.equal(refused?.event, 'error');
+    assert.match(refused?.data.message, /limit-exceeded/);
+    assert.deepEqual(await stored(), OLD.toSorted());
+    assert.equal(await used(), before);
+    await room(2 ** 40);
+    await write(['Another cat.']);
+    assert.deepEqual(await stored(), ['Another cat.']);
+  });
+
+  it('keeps the passages of one of two that replace them at once', async () => {
+    await write(['Another cat.']);
+    const before = await used();
+    const both = ['one', 'two'].map((name) => Array.from({ length: 8 }, (_, i) => `The ${name} cat of ${i}.`));
+    await Promise.all(both.map(write));
+    const kept = await stored();
+    assert.ok(
+      both.some((passages) => passages.toSorted().join() === kept.join()),
+      `${kept}`,
+    );
+    await write(['Another cat.']);
+    assert.equal(await used(), before);
+  });
+
+  it('takes the place of an index without a pointer, and of those that lost invocations have left', async () => {
+    const indexes = async (make: readonly string[] = []): Promise<string[]> =>
+      terminal(await invoke(tenant, 'indexes', { make }))?.data.output.names;
+    const now = Date.now();
+    const written = (at: number, name: string) => `rag.${at.toString(36)}-x.${name}`;
+    const abandoned = written(now - 7_200_000, 'default');
+    const kept = [written(now, 'default'), written(now - 7_200_000, 'my.default'), 'rag-default', 'rag-other'];
+    await indexes(['rag-early', abandoned, ...kept]);
+    const early = await end({ index: 'early', question: 'cat', maxTokens: 1 });
+    assert.equal(early?.data.output?.found[0].text, 'cat rag-early', JSON.stringify(early?.data));
+    await end({ index: 'early', passages: OLD });
+    await write(OLD);
+    const names = await indexes();
+    for (const name of kept) assert.ok(names.includes(name), `${name} of ${names}`);
+    for (const name of ['rag-early', abandoned]) assert.ok(!names.includes(name), `${name} of ${names}`);
+  });
+
+  it('has nothing after an empty list, and takes vectors of another size', async () => {
+    await write(OLD);
+    await write([]);
+    const empty = await end({ question: 'cat' });
+    assert.match(empty?.data.message, /not-found: The index "default" is empty/);
+    const other = await end({ passages: OLD, encoder: 'none' });
+    assert.equal(other?.event, 'result', JSON.stringify(other?.data));
+  });
+});

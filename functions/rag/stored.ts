@@ -1,0 +1,85 @@
+import {
+  type IndexEntry,
+  type IndexMatch,
+  type IndexQuery,
+  InferletError,
+  log,
+  store,
+  VectorIndex,
+} from '@pie/inferlet';
+
+/** Age, ms, from which on an index that was never pointed to is no longer being written: its invocation was lost. */
+const ABANDONED_MS = 3_600_000;
+/** Times that a query follows the pointer, while others replace the passages. */
+const ATTEMPTS = 4;
+
+/**
+ * Passages of a name, replaced as a whole: a new index is written first, then a stored pointer moves to it, and the old index goes. A refused
+ * write leaves the old passages, and a question meanwhile is answered from those.
+ */
+export class StoredPassages {
+  readonly #name: string;
+  readonly #key: string;
+
+  constructor(name: string) {
+    this.#name = name;
+    this.#key = `rag-index/${name}`;
+  }
+
+  /** Replaces all passages. @throws InferletError `limit-exceeded` when the tenant has no room for the old and the new ones */
+  async replace(entries: readonly IndexEntry[]): Promise<void> {
+    const [first] = entries;
+    const next = first ? `rag.${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}.${this.#name}` : '';
+    let before: string | undefined;
+    try {
+      if (first) await (await VectorIndex.open(next, { dimensions: first.vector.length })).upsert(entries);
+      await store.update<string>(this.#key, (current) => {
+        before = current;
+        return next;
+      });
+    } catch (error) {
+      if (first) await dropped(next);
+      throw error;
+    }
+    await dropped(before ?? this.#early);
+    await this.#dropAbandoned();
+  }
+
+  /** @throws InferletError `not-found` when there are no passages */
+  async query(query: IndexQuery): Promise<IndexMatch[]> {
+    for (let attempt = 1; ; attempt++) {
+      const current = (await store.getJson<string>(this.#key)) ?? this.#early;
+      try {
+        if (current !== '') return await new VectorIndex(current).query(query);
+      } catch (error) {
+        if (InferletError.from(error).code !== 'not-found') throw error;
+        if (attempt < ATTEMPTS && (await store.getJson<string>(this.#key)) !== current) continue;
+      }
+      throw new InferletError('not-found', `The index "${this.#name}" is empty: give it passages first.`);
+    }
+  }
+
+  /** The index of earlier versions of this function, which had no pointer. */
+  get #early(): string {
+    return `rag-${this.#name}`;
+  }
+
+  async #dropAbandoned(): Promise<void> {
+    const current = await store.getJson<string>(this.#key);
+    for (const { name } of await VectorIndex.list()) {
+      const [, written, of] = /^rag\.([0-9a-z]+)-[0-9a-z]+\.(.+)$/.exec(name) ?? [];
+      const isOld = written !== undefined && Date.now() - Number.parseInt(written, 36) > ABANDONED_MS;
+      if (isOld && of === this.#name && name !== current) await dropped(name);
+    }
+  }
+}
+
+/** Drops an index that nothing points to. A failure costs room until a later replacement, and is no reason to fail. */
+async function dropped(name: string): Promise<void> {
+  if (name === '') return;
+  try {
+    await new VectorIndex(name).drop();
+  } catch (error) {
+    log(`The index "${name}" could not be dropped: ${InferletError.from(error).message}`, 'warn');
+  }
+}

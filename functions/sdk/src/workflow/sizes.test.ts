@@ -1,0 +1,174 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { seeded } from '../../../../gpu-host/memory/testing/random.ts';
+import { randomGraph } from '../../testing/random-graph.ts';
+import { TextEngine } from '../../testing/text-engine.ts';
+import { Builder, prompt } from './builder.ts';
+import { execute } from './execute.ts';
+import type { Graph, Node, Ref } from './graph.ts';
+import { optimise, PASSES, prefillingSplit, stageDecomposition } from './passes.ts';
+import { askedOnce, type EfficientTokens, Sizes } from './sizes.ts';
+import { workflowOn } from './workflow.ts';
+
+const GRAPHS = process.env.PIE_TEST_ALL ? 1000 : 60;
+
+/** Sizes by kind of engine. */
+const measured =
+  (sizes: Partial<Record<Parameters<EfficientTokens>[0]['kind'], number>>): EfficientTokens =>
+  ({ kind }) =>
+    sizes[kind];
+
+/** Numbers of elements of the stages of a node. */
+const stagesIn = (graph: Graph, id: string, port: string): number[] =>
+  graph.nodes.filter((node) => node.id.startsWith(`${id}[`)).map((node) => countIn(node, port));
+
+const countIn = ({ inputs }: Node, port: string): number => (inputs[port] as { value: string[] }).value.length;
+
+/** Vectors of texts that are stored stage by stage. */
+function stored(texts: readonly string[], batch?: number): Graph {
+  const g = new Builder('stored');
+  const vectors = g.embed(texts, { model: 'encoder', ...(batch !== undefined && { batch }) });
+  const each = { port: 'vectors', batch: 64 };
+  g.call('store', { vectors }, 'numbers', (given) => given.vectors.map(() => 0), { each });
+  return g.graph({});
+}
+
+/** A prompt of 400 known characters, and a value that comes later. */
+function asked(): Graph {
+  const g = new Builder('asked');
+  const found = g.call('fetch', {}, 'text', () => 'found', { kind: 'tool-call' });
+  return g.graph({ answer: { from: g.generate(prompt`${'x'.repeat(400)}${found}`) } });
+}
+
+describe('efficient sizes', () => {
+  it('make stages of as many texts as the encoder takes at once, 16 before it was measured', () => {
+    // Texts of ten tokens.
+    const texts = Array.from({ length: 40 }, () => 'x'.repeat(40));
+    const stages = (graph: Graph, embedding?: number) =>
+      stagesIn(
+        stageDecomposition.apply(graph, new Sizes(measured({ ...(embedding !== undefined && { embedding }) }))),
+        'stored/embedding',
+        'texts',
+      );
+    assert.deepEqual(stages(stored(texts)), [16, 16, 8]);
+    assert.deepEqual(stages(stored(texts), 150), [15, 15, 10]);
+    assert.deepEqual(stages(stored(texts), 1), new Array(40).fill(1));
+    assert.deepEqual(stages(stored(texts), 400), []);
+    assert.deepEqual(stages(stored(texts, 32), 150), [32, 8]);
+  });
+
+  it('count the query of a reranker with each document, and guess the length of texts that are not known', () => {
+    const g = new Builder('ranked');
+    const ask = g.argument('ask', 'text');
+    const documents = Array.from({ length: 30 }, () => 'x'.repeat(40));
+    const each = { port: 'scores', batch: 64 };
+    const read = (scores: Ref<'numbers'>) =>
+      g.call('read', { scores }, 'numbers', (given) => [...given.scores], { each });
+    read(g.rerank('q'.repeat(40), documents));
+    read(g.rerank(ask, documents));
+    read(g.rerank('', [ask, ...documents.slice(1).map(() => ask)]));
+    const graph = stageDecomposition.apply(g.graph({}), new Sizes(measured({ reranking: 260 })));
+    const sizes = (id: string) =>
+      graph.nodes.filter((node) => node.id.startsWith(`${id}[`)).map(({ inputs }) => inputs.documents);
+    const counts = (id: string) =>
+      sizes(id).map((input) => {
+        if (!input || 'from' in input) return 0;
+        return 'list' in input ? input.list.length : (input.value as string[]).length;
+      });
+    assert.deepEqual(counts('ranked/reranking'), [13, 13, 4]);
+    assert.deepEqual(counts('ranked/reranking-2'), [10, 10, 10]);
+    assert.deepEqual(counts('ranked/reranking-3'), [4, 4, 4, 4, 4, 4, 4, 2]);
+  });
+
+  it('split a prompt where the model computes its early part before the rest comes', () => {
+    const isSplit = (model?: number) =>
+      prefillingSplit
+        .apply(asked(), new Sizes(measured({ ...(model !== undefined && { model }) })))
+        .nodes.some(({ operation }) => operation.kind === 'partial-prefilling');
+    // 400 characters are 100 tokens. The call takes four steps, and two and a half are for the part itself.
+    assert.equal(isSplit(), true);
+    assert.equal(isSplit(67), true);
+    assert.equal(isSplit(66), false);
+    assert.equal(isSplit(10), false);
+    // A batch of the measured size is no step of the model: the wait for the vectors stays as long.
+    const g = new Builder('waits');
+    const vectors = g.embed(Array.from({ length: 160 }, () => 'x'.repeat(40)));
+    const found = g.call('find', { vectors }, 'text', () => 'found', { kind: 'searching' });
+    const graph = g.graph({ answer: { from: g.generate(prompt`${'x'.repeat(400)}${found}`) } });
+    const split = prefillingSplit.apply(graph, new Sizes(measured({ embedding: 100_000 })));
+    assert.ok(split.nodes.some(({ operation }) => operation.kind === 'partial-prefilling'));
+  });
+
+  it('replace a plan only while they lead to other choices', async () => {
+    const engine = new TextEngine();
+    let made = 0;
+    const app = workflowOn<{ texts: readonly string[] }>(
+      engine,
+      'planned',
+      (g, { texts }) => {
+        made++;
+        const vectors = g.embed(texts);
+        const each = { port: 'vectors', batch: 64 };
+        return { sizes: g.call('sizes', { vectors }, 'numbers', (given) => given.vectors.map(() => 1), { each }) };
+      },
+      { plans: [{ texts: Array.from({ length: 20 }, () => 'x'.repeat(40)) }] },
+    );
+    const input = { texts: Array.from({ length: 20 }, () => 'x'.repeat(40)) };
+    const stages = async () => {
+      engine.ran.length = 0;
+      await app.run(input);
+      return engine.ran.filter((id) => id.startsWith('planned/embedding')).length;
+    };
+    const seen: [number | undefined, number, number][] = [];
+    for (const size of [undefined, 161, 169, 200, 400, 161, 100]) {
+      if (size !== undefined) engine.sizes.set('embedding ', size);
+      seen.push([size, await stages(), made]);
+    }
+    assert.deepEqual(seen, [
+      [undefined, 2, 1],
+      // 16 texts are also what the build took for it.
+      [161, 2, 1],
+      [169, 2, 1],
+      [200, 1, 2],
+      // As many as there are, or more.
+      [400, 1, 2],
+      [161, 2, 2],
+      [100, 2, 3],
+    ]);
+    assert.equal(app.plans?.count, 3);
+  });
+
+  it('of random graphs: results stay, and a plan holds only while its graph would be the same', async () => {
+    let [held, changed] = [0, 0];
+    for (let seed = 0; seed < GRAPHS; seed++) {
+      const graph = randomGraph(seeded(seed));
+      const below = seeded(seed + 1000);
+      const random = () =>
+        measured({ model: 2 ** below(10), embedding: 1 + below(2 ** below(11)), reranking: 1 + below(2 ** below(11)) });
+      const expected = await execute(graph, { engine: new TextEngine(seed) });
+      const [first, second] = [random(), random()];
+      const sizes = new Sizes(first);
+      const plan = optimise(graph, PASSES, sizes);
+      assert.deepEqual(await execute(plan, { engine: new TextEngine(seed) }), expected, `seed ${seed}`);
+      assert.ok(sizes.hold(first), `seed ${seed}`);
+      const same = JSON.stringify(optimise(graph, PASSES, new Sizes(second))) === JSON.stringify(plan);
+      if (sizes.hold(second)) assert.ok(same, `seed ${seed}`);
+      if (sizes.hold(second)) held++;
+      if (!same) changed++;
+    }
+    assert.ok(held > GRAPHS / 10 && changed > GRAPHS / 10, `${held} held, ${changed} changed`);
+  });
+
+  it('are asked of the platform once', () => {
+    const asks: string[] = [];
+    const tokensOf = askedOnce(({ kind, model }) => {
+      asks.push(`${kind} ${model}`);
+      return kind === 'model' ? undefined : 8;
+    });
+    for (const model of [undefined, 'other', undefined]) {
+      for (const kind of ['model', 'embedding'] as const)
+        assert.equal(tokensOf({ kind, model }), kind === 'model' ? undefined : 8);
+    }
+    assert.deepEqual(asks, ['model undefined', 'embedding undefined', 'model other', 'embedding other']);
+  });
+});

@@ -1,0 +1,94 @@
+import type { Input, Node } from './graph.ts';
+
+/** An engine whose efficient size is measured: a causal model, or an encoder of a kind; without a name the function's first one. */
+export interface EngineName {
+  readonly kind: 'model' | 'embedding' | 'reranking';
+  readonly model: string | undefined;
+}
+
+/** Tokens up to which a larger batch of an engine takes little more time; undefined before it was measured. */
+export type EfficientTokens = (engine: EngineName) => number | undefined;
+
+interface Choice {
+  readonly engine: EngineName;
+  readonly choose: (tokens: number | undefined) => number | boolean;
+  readonly chosen: number | boolean;
+}
+
+/** What passes choose by the efficient sizes of engines. A plan holds while later measurements lead to the same choices. */
+export class Sizes {
+  readonly #tokensOf: EfficientTokens;
+  readonly #choices: Choice[] = [];
+
+  /** @param tokensOf by default, nothing was measured */
+  constructor(tokensOf: EfficientTokens = () => undefined) {
+    this.#tokensOf = tokensOf;
+  }
+
+  /** A choice by an engine's efficient size. `choose` depends on nothing that changes. */
+  choose<T extends number | boolean>(engine: EngineName, choose: (tokens: number | undefined) => T): T {
+    const chosen = choose(this.#tokensOf(engine));
+    this.#choices.push({ engine, choose, chosen });
+    return chosen;
+  }
+
+  /** True when other measurements lead to the same choices. */
+  hold(tokensOf: EfficientTokens): boolean {
+    return this.#choices.every(({ engine, choose, chosen }) => choose(tokensOf(engine)) === chosen);
+  }
+}
+
+/** What an engine was measured to take, asked once: a workflow keeps to it while it is planned. */
+export function askedOnce(tokensOf: EfficientTokens): EfficientTokens {
+  const asked = new Map<string, number | undefined>();
+  return (engine) => {
+    const key = `${engine.kind} ${engine.model ?? ''}`;
+    if (!asked.has(key)) asked.set(key, tokensOf(engine));
+    return asked.get(key);
+  };
+}
+
+/** Texts in a batch from which on an encoder gains little by a larger one, before its time was measured. They take about a step of a model. */
+export const EFFICIENT_TEXTS = 16;
+/** Characters of a token, and tokens of a text and of a query that are not known yet: a passage of some sentences, and a question. */
+const CHARACTERS_OF_TOKEN = 4;
+const TEXT_TOKENS = 64;
+const QUERY_TOKENS = 16;
+/** Characters of a prompt that take another step of a model, before its time was measured. */
+const CHARACTERS_OF_STEP = 400;
+
+/**
+ * What `choose` makes of the elements that a node takes efficiently at once: the batch that its program gives, else the texts that its encoder was
+ * measured to take.
+ */
+export function chooseByBatch(node: Node, sizes: Sizes, choose: (batch: number) => number): number {
+  const { each, operation } = node;
+  if (each?.batch !== undefined) return choose(each.batch);
+  if (operation.kind !== 'embedding' && operation.kind !== 'reranking') return choose(EFFICIENT_TEXTS);
+  const perText = tokensPerText(node);
+  return sizes.choose({ kind: operation.kind, model: operation.model }, (tokens) =>
+    choose(tokens === undefined ? EFFICIENT_TEXTS : Math.max(1, Math.floor(tokens / perText))),
+  );
+}
+
+/** Characters of a prompt that take another step of a model. */
+export const charactersOfStep = (tokens: number | undefined): number =>
+  tokens === undefined ? CHARACTERS_OF_STEP : tokens * CHARACTERS_OF_TOKEN;
+
+/** Estimated tokens of an element: of the known texts their mean, with the query of a reranker. */
+function tokensPerText({ each, inputs }: Node): number {
+  const lengths = lengthsIn(each && inputs[each.port]);
+  const mean = lengths.reduce((sum, length) => sum + length, 0) / lengths.length;
+  const text = lengths.length === 0 ? TEXT_TOKENS : mean / CHARACTERS_OF_TOKEN;
+  const { query } = inputs;
+  const [asked] = lengthsIn(query && { list: [query] });
+  return Math.max(1, text + (asked === undefined ? (query ? QUERY_TOKENS : 0) : asked / CHARACTERS_OF_TOKEN));
+}
+
+/** Characters of the texts that are known, without those that a node gives. */
+function lengthsIn(input: Input | undefined): number[] {
+  if (!input || 'from' in input) return [];
+  if ('list' in input) return input.list.flatMap((item) => lengthsIn(item));
+  const values: readonly unknown[] = Array.isArray(input.value) ? input.value : [input.value];
+  return values.flatMap((value) => (typeof value === 'string' ? [value.length] : []));
+}

@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { seeded } from '../memory/testing/random.ts';
+import { StepCurve, StepProfile } from './step-profile.ts';
+
+const SIZES = [1, 2, 3, 8, 20, 64, 130, 400, 512];
+
+/** The curve of a device, from steps of each size. */
+function measured(time: (size: number) => number, sizes: readonly number[] = SIZES, rounds = 20): StepCurve {
+  const curve = new StepCurve();
+  for (let round = 0; round < rounds; round++) for (const size of sizes) curve.note(size, time(size));
+  return curve;
+}
+
+test('the efficient size is that which doubles the time of an empty step', () => {
+  // Llama-2-7B on an RTX 3090, by the figures of Ayo: 21 ms and 0.23 ms a token.
+  assert.equal(measured((size) => 21 + 0.23 * size).efficient(512), Math.round(21 / 0.23));
+  assert.equal(measured((size) => 0.5 + 0.5 * size).efficient(512), 1);
+  // A device that computes beside its reading of weights, and takes the longer of both times: 20 ms at 400.
+  const roofline = measured((size) => Math.max(10, size * 0.05)).efficient(512) ?? 0;
+  assert.ok(roofline > 350 && roofline < 450, `${roofline}`);
+  // Long contexts slow the largest steps down, and say little about the others.
+  const slowed = measured((size) => (10 + 0.2 * size) * (size > 200 ? 2 : 1)).efficient(512) ?? 0;
+  assert.ok(slowed > 30 && slowed < 50, `${slowed}`);
+});
+
+test('the efficient size is found whatever sizes come, give or take a tenth of each time', () => {
+  for (let seed = 1; seed <= 200; seed++) {
+    const below = seeded(seed);
+    const [fixedMs, eachMs] = [1 + below(40), (1 + below(100)) / 200];
+    const curve = new StepCurve();
+    for (let step = 0; step < 600; step++) {
+      const size = 1 + below(2 ** (1 + below(9)));
+      curve.note(size, (fixedMs + eachMs * size) * (0.9 + below(200) / 1000));
+    }
+    const found = curve.efficient(512) ?? 0;
+    const wanted = Math.min(512, Math.max(1, fixedMs / eachMs));
+    assert.ok(found > 0.75 * wanted - 1 && found < 1.35 * wanted + 1, `seed ${seed}: ${found} of ${wanted}`);
+  }
+});
+
+test('a curve tells no size before the measured ones show it', () => {
+  const time = (size: number) => 20 + 0.2 * size;
+  assert.equal(new StepCurve().efficient(512), undefined);
+  assert.equal(measured(time, [1, 2, 4]).efficient(512), undefined);
+  // Sizes too close to each other: a disturbance would turn the line.
+  assert.equal(measured(time, [60, 100]).efficient(512), undefined);
+  // Steps of up to 8 all take about the same time: a larger one may, too.
+  assert.equal(measured(time, [1, 2, 4, 8]).efficient(512), undefined);
+  assert.equal(measured(time, [1, 8, 64]).efficient(512), 100);
+  // No step takes more.
+  assert.equal(measured(time, [1, 8, 64]).efficient(64), 64);
+  assert.equal(measured(() => 20, [1, 8, 64]).efficient(128), 128);
+  assert.equal(measured(() => 20, [1, 8, 64]).efficient(512), undefined);
+});
+
+test('the first step of a size counts no more once another has come, and later changes of the device count', () => {
+  const curve = measured((size) => 10 + 0.1 * size, SIZES, 1);
+  for (let round = 0; round < 40; round++) for (const size of SIZES) curve.note(size, 10 + 0.2 * size);
+  assert.equal(curve.efficient(512), 50);
+  const disturbed = new StepCurve();
+  for (const size of [1, 8, 64]) disturbed.note(size, 1000);
+  for (const size of [1, 8, 64]) disturbed.note(size, 10 + 0.2 * size);
+  assert.equal(disturbed.efficient(512), 50);
+});
+
+test('a profile keeps the inputs of all steps, and the sequences of those that decode only', () => {
+  const profile = new StepProfile();
+  profile.note(1, 1, 10);
+  profile.note(4, 4, 11);
+  profile.note(3, 90, 30);
+  assert.deepEqual(profile.tokens.points, [
+    { size: 1, ms: 10 },
+    { size: 4, ms: 11 },
+    { size: 90, ms: 30 },
+  ]);
+  assert.deepEqual(profile.sequences.points, [
+    { size: 1, ms: 10 },
+    { size: 4, ms: 11 },
+  ]);
+});

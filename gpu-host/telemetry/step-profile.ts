@@ -1,0 +1,84 @@
+/** The sizes of a curve are powers of two up to this exponent. */
+const LARGEST = 14;
+/** Weight of the latest step in the means of its size. */
+const WEIGHT = 0.2;
+/** A curve says nothing before its largest size is so many times its smallest. */
+const LEAST_SPREAD = 8;
+/** Largest size, in parts of the largest measured one, that a curve tells of. */
+const BEYOND = 2;
+/** Least time of a step, ms: what a coarse clock takes for none. */
+const LEAST_MS = 1e-3;
+
+/** Mean size and time of the steps of more than half of a power of two, and at most that. */
+export interface StepPoint {
+  readonly size: number;
+  readonly ms: number;
+}
+
+/** Times of steps by one measure of their size, measured on line. Pure. */
+export class StepCurve {
+  /** Means by exponent. A first step, which may allocate the memory of its size, counts only until the second one. */
+  readonly #means: ({ size: number; ms: number; steps: number } | undefined)[] = [];
+
+  /** The measured sizes, smallest first. */
+  get points(): readonly StepPoint[] {
+    return this.#means.flatMap((mean) => (mean ? [{ size: mean.size, ms: mean.ms }] : []));
+  }
+
+  note(size: number, ms: number): void {
+    const exponent = Math.min(LARGEST, 32 - Math.clz32(size - 1));
+    const mean = this.#means[exponent];
+    const time = Math.max(ms, LEAST_MS);
+    if (!mean) {
+      this.#means[exponent] = { size, ms: time, steps: 1 };
+      return;
+    }
+    const weight = mean.steps === 1 ? 1 : WEIGHT;
+    mean.size += weight * (size - mean.size);
+    mean.ms += weight * (time - mean.ms);
+    mean.steps++;
+  }
+
+  /**
+   * The maximum efficient size: what it adds takes as long as a step of nothing. Up to it, more work in a step costs little; beyond, time grows
+   * with the work. Undefined before the measured sizes tell it.
+   *
+   * @param most no step is larger
+   */
+  efficient(most: number): number | undefined {
+    const { points } = this;
+    const [smallest, largest] = [points[0], points.at(-1)];
+    if (!smallest || !largest || largest.size < LEAST_SPREAD * smallest.size) return undefined;
+    const { fixedMs, eachMs } = lineThrough(points);
+    const size = eachMs > 0 ? Math.max(1, Math.round(Math.max(0, fixedMs) / eachMs)) : Number.POSITIVE_INFINITY;
+    if (size <= BEYOND * largest.size) return Math.min(size, most);
+    return BEYOND * largest.size >= most ? most : undefined;
+  }
+}
+
+/** The line with the least sum of squared relative errors: small steps count as much as large ones. */
+function lineThrough(points: readonly StepPoint[]): { readonly fixedMs: number; readonly eachMs: number } {
+  let [weights, sizes, squares, times, products] = [0, 0, 0, 0, 0];
+  for (const { size, ms } of points) {
+    const weight = 1 / ms ** 2;
+    weights += weight;
+    sizes += weight * size;
+    squares += weight * size ** 2;
+    times += weight * ms;
+    products += weight * size * ms;
+  }
+  const eachMs = (weights * products - sizes * times) / (weights * squares - sizes ** 2);
+  return { fixedMs: (times - eachMs * sizes) / weights, eachMs };
+}
+
+/** A causal model's times of steps: by the inputs of any step (`tokens`), and by the sequences of steps that decode only. */
+export class StepProfile {
+  readonly tokens = new StepCurve();
+  readonly sequences = new StepCurve();
+
+  /** Notes a step of so many sequences with so many inputs in all. */
+  note(sequences: number, inputs: number, ms: number): void {
+    this.tokens.note(inputs, ms);
+    if (inputs === sequences) this.sequences.note(sequences, ms);
+  }
+}
