@@ -55,6 +55,20 @@ step() {
   return $code
 }
 
+# beside NAME SECONDS COMMAND…: like step, in the background; ends with `wait`. For checks, whose times do not matter.
+beside() {
+  local name=$1 seconds=$2
+  shift 2
+  (
+    text=$work/beside-${name//[^a-z0-9]/-}.txt
+    timeout --kill-after=5 "$seconds" "$@" >"$text" 2>&1
+    code=$?
+    { echo "=== $name: exit $code"; cat "$text"; } >>"$log"
+    echo "[$SECONDS s] $name: $([ $code -eq 0 ] && echo ok || echo "FAILED (exit $code)")"
+    [ $code -eq 0 ] || { tail -n 15 "$text" | sed 's/^/    /'; touch "$work/failed-beside"; }
+  ) &
+}
+
 # compile SOURCE: compiles to an object file, unless an earlier call did.
 compile() {
   local object=$work/objects/$(echo "${1#"$native"/}" | tr / _).o
@@ -133,10 +147,7 @@ elif [ -n "$pack" ] && [ -e "$pack/fixtures.tar.xz" ]; then
 fi
 if [ -d "$fixtures" ]; then
   step 'check against the reference' 90 "$harness" check "$fixtures" --json "$out/check.json"
-  checked=$?
   tail -n 40 "$work/step.txt" | grep -v ' s$'
-  # Repeats the check without early kernel launches, to find out whether they are the cause.
-  [ $checked -eq 0 ] || step 'check without dependent launches' 90 "$harness" check "$fixtures" --no-dependent
   step 'check with keys and values in fp8' 90 "$harness" check "$fixtures" --kv fp8
   tail -n 12 "$work/step.txt" | grep -v ' s$'
 fi
@@ -150,7 +161,20 @@ if [ -n "$tests" ]; then
     )
     step 'build of the tests' 240 bash -c 'build cuda-tests "$@"' bash "${files[@]}"
   fi
-  [ -x "$tests" ] && step 'C++ tests' 60 "$tests"
+  rm -f "$work/failed-beside"
+  # Each feature off, to find out which one is the cause of a fault; with --full the sanitizers, which need a minute.
+  if [ -d "$fixtures" ]; then
+    for feature in dependent graphs cublas; do beside "check without $feature" 90 "$harness" check "$fixtures" "--no-$feature"; done
+  fi
+  [ -x "$tests" ] && beside 'C++ tests' 90 "$tests"
+  if [ "$mode" = full ] && [ -x "$tests" ] && command -v compute-sanitizer >/dev/null; then
+    for part in 0 1; do beside "memcheck, part $part" 120 compute-sanitizer --error-exitcode 9 --tool memcheck "$tests" --announce --part=$part/2; done
+    for names in 'attention: bf16' linear.test.cc rows.test.cc; do
+      for tool in racecheck synccheck; do beside "$tool, $names" 90 compute-sanitizer --error-exitcode 9 --tool $tool "$tests" --announce "$names"; done
+    done
+  fi
+  wait
+  [ -e "$work/failed-beside" ] && failed=1
 fi
 
 # Links Node and its packages to the place where this tree looks for them; a tree that has its own keeps them.
