@@ -11,6 +11,7 @@ const cardSchema = z.object({
   name: z.string(),
   memoryBytes: z.number(),
   capability: z.string(),
+  usable: z.boolean(),
   driverVersion: z.number(),
   runtimeVersion: z.number(),
 });

@@ -6,10 +6,11 @@ import type { SmiCard } from './nvidia-smi.ts';
 
 const GIB = 2 ** 30;
 const H200: Card = {
-  ...{ name: 'NVIDIA H200', memoryBytes: 140 * GIB, capability: '9.0' },
+  ...{ name: 'NVIDIA H200', memoryBytes: 140 * GIB, capability: '9.0', usable: true },
   ...{ driverVersion: 13000, runtimeVersion: 13000 },
 };
-const A100: Card = { ...H200, name: 'NVIDIA A100', memoryBytes: 80 * GIB, capability: '8.0' };
+const A100: Card = { ...H200, name: 'NVIDIA A100', memoryBytes: 80 * GIB, capability: '8.0', usable: false };
+const T4: Card = { ...A100, name: 'NVIDIA T4', memoryBytes: 16 * GIB, capability: '7.5' };
 const smiOf = (cards: readonly Card[], freeMb = 140_000): SmiCard[] =>
   cards.map(({ name, capability }, index) => ({
     ...{ index, uuid: `GPU-${index}`, name, capability, totalMb: 143_360, freeMb },
@@ -36,10 +37,14 @@ test('a machine without a card or an addon is in order while no model computes o
   const none: CardsAnswer = { kind: 'no-addon', file: '/a', named: false };
   only({ hosts: ON_CPU, answer: none }, /^ok cards: none; models compute on the CPU$/);
   only({ hosts: ON_CPU, answer: cardsOf() }, /^ok cards: none/);
-  only({ hosts: ON_CPU, answer: none, smi: smiOf([A100]) }, /^ok cards: NVIDIA A100 has compute capability 8\.0/);
+  only({ hosts: ON_CPU, answer: none, smi: smiOf([T4]) }, /^ok cards: NVIDIA T4 has compute capability 7\.5, for/);
   only(
-    { hosts: ON_CPU, answer: none, smi: smiOf([A100, H200]) },
-    /^warning cards: NVIDIA H200 is here, and every model computes on the CPU \| Build .*npm run build:cuda/,
+    { hosts: ON_CPU, answer: none, smi: smiOf([T4, A100]) },
+    /^warning cards: NVIDIA A100 is here, .* \| Build .*\(`npm run build:cuda -- --arch sm_80`\)/,
+  );
+  only(
+    { hosts: ON_CPU, answer: none, smi: smiOf([T4, H200]) },
+    /^warning cards: NVIDIA H200 is here, and every model computes on the CPU \| Build .*\(`npm run build:cuda`\)/,
   );
 });
 
@@ -48,6 +53,8 @@ test('a card that no model uses gives a warning', () => {
   assert.match(lines[0]!, /^ok card 0: NVIDIA H200; 140\.0 GiB; compute capability 9\.0; driver for CUDA 13\.0/);
   assert.match(lines[1]!, /^warning devices: every model computes on the CPU, and NVIDIA H200 could \| Set backend/);
   assert.equal(said({ hosts: ON_CPU, answer: cardsOf(A100) }).length, 1);
+  const built = said({ hosts: ON_CPU, answer: cardsOf({ ...A100, usable: true }) });
+  assert.match(built[1]!, /^warning devices: every model computes on the CPU, and NVIDIA A100 could/);
 });
 
 test('the doctor names the obstacle when the configuration wants a card', () => {
@@ -75,7 +82,9 @@ test('an old card or driver is a failure only where a model computes on that car
     ['ok card 0', 'ok card 1', 'ok devices'],
   );
   const lines = said({ ...two, hosts: [{ name: 'gpu-host-1', models: [cuda(1)] }] });
-  assert.match(lines[1]!, /^failed card 1: NVIDIA A100; .* \| .*compiled for compute capability 9\.0/);
+  assert.match(lines[1]!, /^failed card 1: NVIDIA A100; .* \| .*built for other cards.*--arch sm_80/);
+  assert.match(said({ answer: cardsOf(T4) })[0]!, /^failed card 0: NVIDIA T4; .* \| .*cannot be built for this card/);
+  assert.match(said({ answer: cardsOf({ ...A100, usable: true }) })[0]!, /^ok card 0: NVIDIA A100/);
   const old = { ...H200, driverVersion: 12080 };
   assert.match(
     said({ answer: cardsOf(old) })[0]!,

@@ -26,8 +26,17 @@ export interface CardsSeen {
   readonly visible?: string | undefined;
 }
 
-/** The kernels are compiled for this compute capability only: H100, H200. */
-const CAPABILITY = '9.0';
+/** How to build the addon for cards of each compute capability. */
+const BUILDS: Readonly<Record<string, string>> = {
+  '8.0': 'npm run build:cuda -- --arch sm_80',
+  '8.6': 'npm run build:cuda -- --arch sm_86',
+  '8.9': 'npm run build:cuda -- --arch sm_89',
+  '9.0': 'npm run build:cuda',
+  '10.0': 'npm run build:cuda -- --arch sm_100',
+  '10.3': 'npm run build:cuda -- --arch sm_100',
+  '12.0': 'npm run build:cuda -- --arch sm_120',
+  '12.1': 'npm run build:cuda -- --arch sm_120',
+};
 const MIB = 2 ** 20;
 const ON_CPU = 'set backend = "onnx" in pie.toml to compute on the CPU';
 
@@ -79,23 +88,23 @@ function noCardFinding({ smi, visible }: CardsSeen): Finding {
 
 /** The finding without an addon when none is needed: mentions an unused card. */
 function unusedFinding(smi: readonly SmiCard[]): Finding {
-  const card = smi.find(({ capability }) => capability === CAPABILITY);
+  const card = smi.find(({ capability }) => BUILDS[capability]);
   if (card)
     return {
       name: 'cards',
       state: 'warning',
       detail: `${card.name} is here, and every model computes on the CPU`,
-      advice: 'Build the CUDA backend (`npm run build:cuda`), and set backend = "cuda" in pie.toml.',
+      advice: `Build the CUDA backend (\`${BUILDS[card.capability]}\`), and set backend = "cuda" in pie.toml.`,
     };
   const [other] = smi;
   const detail = other
-    ? `${other.name} has compute capability ${other.capability}, and the CUDA backend needs ${CAPABILITY}; models compute on the CPU`
+    ? `${other.name} has compute capability ${other.capability}, for which the CUDA backend cannot be built; models compute on the CPU`
     : 'none; models compute on the CPU';
   return { name: 'cards', state: 'ok', detail };
 }
 
 function hint(cards: readonly Card[], emulated: boolean): Finding[] {
-  const card = cards.find(({ capability }) => capability === CAPABILITY);
+  const card = cards.find(({ usable }) => usable);
   if (!card || emulated) return [];
   const detail = `every model computes on the CPU, and ${card.name} could`;
   return [{ name: 'devices', state: 'warning', detail, advice: 'Set backend = "cuda" in pie.toml.' }];
@@ -120,8 +129,9 @@ function cardFinding(name: string, card: Card, { free, used, emulated, running }
       advice: 'Unset PIE_CUDA_ADDON, unless this is a test.',
     };
   const bad = used ? 'failed' : 'ok';
-  if (capability !== CAPABILITY) {
-    const advice = `The CUDA backend is compiled for compute capability ${CAPABILITY} (H100, H200): use such a card; or ${ON_CPU}.`;
+  if (!card.usable) {
+    const build = BUILDS[capability];
+    const advice = `The CUDA backend ${build ? `was built for other cards: build it for this one (\`${build}\`)` : 'cannot be built for this card'}; or ${ON_CPU}.`;
     return { name, state: bad, detail, ...(used && { advice }) };
   }
   if (driverVersion > 0 && major(driverVersion) < major(runtimeVersion)) {

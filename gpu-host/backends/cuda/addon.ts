@@ -22,6 +22,8 @@ export interface CudaDevice {
   readonly multiprocessors: number;
   /** Such as `9.0`. */
   readonly capability: string;
+  /** True when the addon was built for such cards. */
+  readonly usable: boolean;
   /** CUDA's encoding: 13000 is 13.0; 0 when unknown. */
   readonly driverVersion: number;
   readonly runtimeVersion: number;

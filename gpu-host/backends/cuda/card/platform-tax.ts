@@ -82,7 +82,8 @@ async function main(): Promise<void> {
     const pages = Math.ceil(1.5 * clients * ((prompt + steps) / PAGE_SIZE + 2));
     await using platform = await Platform.start({
       functions: false,
-      config: `[[model]]\nname = "random"\nsource = "file:${model}"\nbackend = "cuda"\npages = ${pages}\nmax_batch_tokens = 2048\n`,
+      // All inferlets have the same prompt: with the prefix cache they would share its pages, and a step would read less than the harness's.
+      config: `[[model]]\nname = "random"\nsource = "file:${model}"\nbackend = "cuda"\npages = ${pages}\nmax_batch_tokens = 2048\nprefix_cache = false\n`,
     });
     process.stderr.write(`the platform serves: ${seconds(beganMs)}\n`);
     const deployed = await platform.pie(['deploy', component, '--name', 'decode', '--json']);
@@ -108,10 +109,11 @@ async function main(): Promise<void> {
             await stats.stats({ reset: true });
           });
           const [after] = (await stats.stats()).models;
+          if (after === undefined || after.prefix.hitTokens > 0) throw new Error('the inferlets share pages');
           if (round === 0) continue; // Warm.
           perToken[way]?.push(Math.max(...outputs.map(({ elapsedMs }) => elapsedMs)) / steps);
-          batch.push(after?.meanBatchSize ?? 0);
-          ahead[way]?.push(after ? aheadShare(after) : 0);
+          batch.push(after.meanBatchSize);
+          ahead[way]?.push(aheadShare(after));
         }
         process.stderr.write(`round ${round}: ${seconds(beganMs)}\n`);
       }

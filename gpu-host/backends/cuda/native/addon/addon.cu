@@ -16,6 +16,7 @@ napi_value listDevices(napi_env env, napi_callback_info) {
       set(env, said, "memoryBytes", number(env, double(device.memoryBytes)));
       set(env, said, "multiprocessors", number(env, device.multiprocessors));
       set(env, said, "capability", text(env, std::to_string(device.major) + "." + std::to_string(device.minor)));
+      set(env, said, "usable", boolean(env, device.usable));
       set(env, said, "driverVersion", number(env, device.driverVersion));
       set(env, said, "runtimeVersion", number(env, device.runtimeVersion));
       check(env, napi_set_element(env, list, index++, said));

@@ -1,6 +1,7 @@
 // What the cards of one compute capability have. A build is for one capability, which the build tool defines for the code of host and card
 // (CUDA C++ programming guide, "Compute Capabilities").
 #pragma once
+#include <cstddef>
 
 // 10 × major + minor.
 #ifndef PIE_CAPABILITY
@@ -19,6 +20,11 @@ constexpr int MULTIPROCESSOR_SHARED_BYTES = SHARED_BYTES + 1024;
 constexpr int blocksWithin(int sharedBytes, int most) {
   const int fitting = MULTIPROCESSOR_SHARED_BYTES / (sharedBytes + 1024);
   return fitting < 1 ? 1 : fitting < most ? fitting : most;
+}
+
+// True if kernels of this build run on such a card: one of their capability, or a later one of the same generation with as much shared memory.
+constexpr bool builtFor(int major, int minor, size_t sharedBytes) {
+  return major == PIE_CAPABILITY / 10 && minor >= PIE_CAPABILITY % 10 && sharedBytes >= SHARED_BYTES;
 }
 
 }  // namespace pie

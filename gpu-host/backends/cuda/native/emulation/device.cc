@@ -45,8 +45,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int number) {
     properties->warpSize = 32;
     properties->maxThreadsPerBlock = 1024;
     properties->maxThreadsPerMultiProcessor = 2048;
-    properties->major = PIE_CAPABILITY / 10;
-    properties->minor = PIE_CAPABILITY % 10;
+    properties->major = device().capability / 10;
+    properties->minor = device().capability % 10;
     properties->multiProcessorCount = device().multiprocessors;
     properties->l2CacheSize = 50 << 20;
     properties->memoryBusWidth = 5120;
@@ -65,8 +65,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
       case cudaDevAttrMemoryClockRate: *value = 1000000; return cudaSuccess;
       case cudaDevAttrGlobalMemoryBusWidth: *value = 5120; return cudaSuccess;
       case cudaDevAttrL2CacheSize: *value = 50 << 20; return cudaSuccess;
-      case cudaDevAttrComputeCapabilityMajor: *value = PIE_CAPABILITY / 10; return cudaSuccess;
-      case cudaDevAttrComputeCapabilityMinor: *value = PIE_CAPABILITY % 10; return cudaSuccess;
+      case cudaDevAttrComputeCapabilityMajor: *value = device().capability / 10; return cudaSuccess;
+      case cudaDevAttrComputeCapabilityMinor: *value = device().capability % 10; return cudaSuccess;
       case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = pie::MULTIPROCESSOR_SHARED_BYTES; return cudaSuccess;
       case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = pie::SHARED_BYTES; return cudaSuccess;
     }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <string>
+#include "../device/capability.h"
 #include "runtime.h"
 
 namespace emulation {
@@ -10,6 +11,7 @@ struct Device {
   int count = 1;
   size_t memoryBytes = size_t{1} << 30;
   int multiprocessors = 4;
+  int capability = PIE_CAPABILITY;
 };
 // Takes effect for all later calls.
 void setDevice(const Device& device);

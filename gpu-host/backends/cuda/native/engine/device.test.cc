@@ -156,6 +156,25 @@ TEST("any failing call at start leaves no memory behind") {
   CHECK(devices().empty());
 }
 
+TEST("only cards that the kernels are built for are usable: their capability, or a later one of the generation") {
+  const Restored restored;
+  const TinyModel model = tinyModel(37);
+  const auto errorFor = [&](int capability) {
+    emulation::Device other = emulation::device();
+    other.capability = capability;
+    emulation::setDevice(other);
+    std::string message;
+    const std::string code = codeOf([&] { make(model); }, &message);
+    CHECK_EQUAL(devices()[0].usable, code.empty());
+    CHECK(code.empty() || (code == "no-device" && message.find("npm run build:cuda -- --help") != std::string::npos));
+    return code;
+  };
+  CHECK_EQUAL(errorFor(PIE_CAPABILITY), "");
+  CHECK_EQUAL(errorFor(PIE_CAPABILITY + 1), PIE_CAPABILITY % 10 == 9 ? "no-device" : "");
+  CHECK_EQUAL(errorFor(PIE_CAPABILITY - 1), "no-device");
+  CHECK_EQUAL(errorFor(PIE_CAPABILITY + 10), "no-device");
+}
+
 TEST("a device that fails is lost: the error names the call and the step, later calls repeat it, and all memory is freed") {
   const Restored restored;
   const TinyModel model = tinyModel(34);

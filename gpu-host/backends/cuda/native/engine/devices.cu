@@ -1,3 +1,4 @@
+#include "../device/capability.h"
 #include "engine.h"
 #include "errors.h"
 
@@ -17,7 +18,8 @@ std::vector<DeviceInfo> devices() {
   for (int i = 0; i < count; i++) {
     cudaDeviceProp properties;
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    found.push_back({properties.name, properties.totalGlobalMem, properties.multiProcessorCount, properties.major, properties.minor, driver, runtime});
+    found.push_back({properties.name, properties.totalGlobalMem, properties.multiProcessorCount, properties.major, properties.minor,
+                     builtFor(properties.major, properties.minor, properties.sharedMemPerBlockOptin), driver, runtime});
   }
   (void)cudaGetLastError();
   return found;

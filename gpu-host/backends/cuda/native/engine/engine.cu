@@ -238,7 +238,6 @@ class EngineOf final : public Engine {
   std::unique_ptr<PageMover> pages_;
 };
 
-// Kernels run on cards of their capability, and on later ones of the same generation that have as much shared memory.
 void checkDevice(int device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -253,10 +252,10 @@ void checkDevice(int device) {
   CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
   int shared = 0;
   CUDA_CALL(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  if (major == PIE_CAPABILITY / 10 && minor >= PIE_CAPABILITY % 10 && shared >= SHARED_BYTES) return;
+  if (builtFor(major, minor, shared)) return;
   const std::string has = std::to_string(major) + "." + std::to_string(minor), is = std::to_string(PIE_CAPABILITY / 10) + "." + std::to_string(PIE_CAPABILITY % 10);
   throw EngineError("no-device", "CUDA device " + std::to_string(device) + " has compute capability " + has + "; kernels are built for " + is +
-                                     ". Build them for this card: npm run build:cuda -- --arch sm_" + std::to_string(10 * major + minor));
+                                     ". Build them for this card: npm run build:cuda -- --help lists the architectures.");
 }
 
 }  // namespace

@@ -156,7 +156,14 @@ void* allocatePinned(size_t bytes);
 void freePinned(void*);
 
 // The devices of this machine; empty without a driver.
-struct DeviceInfo { std::string name; size_t memoryBytes; int multiprocessors; int major, minor; int driverVersion, runtimeVersion; /* 0: unknown */ };
+struct DeviceInfo {
+  std::string name;
+  size_t memoryBytes;
+  int multiprocessors;
+  int major, minor;
+  bool usable;                        // This build has kernels for it.
+  int driverVersion, runtimeVersion;  // 0: unknown.
+};
 std::vector<DeviceInfo> devices();
 
 }  // namespace pie

@@ -34,12 +34,13 @@ class Event {
   operator cudaEvent_t() const { return event_; }
   void record(const Stream& stream) const { CUDA_CALL(cudaEventRecord(event_, stream)); }
   void synchronize() const { CUDA_CALL(cudaEventSynchronize(event_)); }
-  // The same, but looks from time to time until `near`, then polls until `late`, which notices the end without delay.
-  void synchronize(std::chrono::steady_clock::time_point near, std::chrono::steady_clock::time_point late) const {
+  // The same, but looks from time to time until `near`, then polls until `late`, which notices the end without delay. Returns false if the end was
+  // there at the first look.
+  bool synchronize(std::chrono::steady_clock::time_point near, std::chrono::steady_clock::time_point late) const {
     constexpr std::chrono::microseconds NAP(250);
-    for (;;) {
+    for (bool running = false;; running = true) {
       const cudaError_t error = cudaEventQuery(event_);
-      if (error == cudaSuccess) return;
+      if (error == cudaSuccess) return running;
       if (error != cudaErrorNotReady) checkCuda(error, "cudaEventQuery");
       // cudaErrorNotReady is kept as the thread's last error; clear it.
       (void)cudaGetLastError();
@@ -48,6 +49,7 @@ class Event {
       if (now < near) std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(NAP, near - now));
     }
     synchronize();
+    return true;
   }
 
  private:

@@ -40,28 +40,26 @@ Results Tickets::wait(uint64_t id) {
   const auto check = [&] {
     if (id == 0 || ticket.id != id) refuse("Step " + std::to_string(id) + " was never submitted, or its results are gone.");
   };
-  steady_clock::time_point began, near, late;
+  steady_clock::time_point near, late;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     check();
     if (ticket.finished) return ticket.found;
-    began = std::max(ticket.submitted, lastEnd_);
     const StepPace::Time expected = pace_.expected(ticket.rows);
-    const auto due = began + std::chrono::duration_cast<steady_clock::duration>(expected);
+    const auto due = pace_.beginOf(ticket.submitted) + std::chrono::duration_cast<steady_clock::duration>(expected);
     near = due - early(expected);
     late = std::max(steady_clock::now(), due + std::chrono::duration_cast<steady_clock::duration>(expected / 20)) + spin_;
   }
-  ticket.done.synchronize(near, late);
+  const bool seen = ticket.done.synchronize(near, late);
   const std::lock_guard<std::mutex> lock(mutex_);
   check();
-  if (!ticket.finished) finish(ticket, began);
+  if (!ticket.finished) finish(ticket, seen);
   return ticket.found;
 }
 
-void Tickets::finish(Ticket& ticket, steady_clock::time_point began) {
+void Tickets::finish(Ticket& ticket, bool seen) {
   ticket.finished = true;
-  lastEnd_ = steady_clock::now();
-  pace_.observe(ticket.rows, lastEnd_ - began);
+  pace_.ended(ticket.rows, ticket.submitted, steady_clock::now(), seen);
   for (const Ticket::Sum& sum : ticket.sums)
     for (size_t i = 0; i < sum.count; i++) ticket.attention[sum.to + i] += sum.from[i];
   if (timing_) CUDA_CALL(cudaEventElapsedTime(&ticket.found.deviceMs, ticket.started, ticket.done));

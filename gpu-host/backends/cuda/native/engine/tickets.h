@@ -49,7 +49,8 @@ class Tickets {
   Ticket& at(int index) { return tickets_[index]; }
 
  private:
-  void finish(Ticket& ticket, std::chrono::steady_clock::time_point began);
+  // `seen`: see StepPace.
+  void finish(Ticket& ticket, bool seen);
   bool timing_;
   std::chrono::microseconds spin_;
   std::mutex mutex_;
@@ -57,7 +58,6 @@ class Tickets {
   uint64_t next_ = 1;
   // Of the steps that were waited for.
   StepPace pace_;
-  std::chrono::steady_clock::time_point lastEnd_;
 };
 
 }  // namespace pie

@@ -255,7 +255,8 @@ JsonArray measureLinears(const NamedShape& named, int least, int most, Precision
       tuning.kernel = LinearKernel::Skinny;
       for (const int columns : LINEAR_SKINNY_COLUMNS) {
         tuning.columns = columns;
-        if (rows <= 32) measure("skinny/" + std::to_string(columns), tuning, skinnyCost(problem, columns));
+        if (rows <= LINEAR_SKINNY_ROWS && linearSkinnyFits(matrix.bits(), rows, columns))
+          measure("skinny/" + std::to_string(columns), tuning, skinnyCost(problem, columns));
       }
       tuning = LinearTuning();
       tuning.kernel = LinearKernel::Tiles;

@@ -24,8 +24,9 @@ struct LinearTile {
   }
 };
 
-// The first three are for few rows, where reading W dominates; they keep many loads in flight: as many stages as shared memory holds. They split W over the inputs the same way, so that a
-// row's result does not depend on which of them runs. A warp of the last two computes 64 × 64 values, which is what shared-memory bandwidth can feed.
+// The first three are for few rows, where reading W dominates; they keep many loads in flight: as many stages as shared memory holds. They split W
+// over the inputs the same way, so that a row's result does not depend on which of them runs. A warp of the last two computes 64 × 64 values, which is
+// what shared-memory bandwidth can feed.
 constexpr LinearTile linearTile(int rows, int outputs, int warpsDown, int warpsAcross, int mostStages, int mostBlocks) {
   LinearTile tile{rows, outputs, warpsDown, warpsAcross, mostStages, 1};
   while (tile.stages > 2 && tile.stages * tile.stageBytes(16) > SHARED_BYTES) tile.stages--;
