@@ -47,7 +47,7 @@ export const ARCHITECTURES: Readonly<Record<string, string>> = {
 
 /** 10 × major + minor of an architecture's compute capability. */
 function capabilityOf(arch: string): number {
-  if (arch in ARCHITECTURES) return Number.parseInt(arch.slice('sm_'.length), 10);
+  if (Object.hasOwn(ARCHITECTURES, arch)) return Number.parseInt(arch.slice('sm_'.length), 10);
   const known = Object.entries(ARCHITECTURES).map(([name, cards]) => `${name} (${cards})`);
   throw new MissingCompilerError(`"${arch}" is not an architecture of this backend. These are: ${known.join(', ')}.`);
 }

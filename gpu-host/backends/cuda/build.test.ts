@@ -123,5 +123,9 @@ test('build: nvcc is found on PATH and under CUDA_HOME', (t) => {
 });
 
 test('build: an invalid architecture is refused', () => {
-  assert.throws(() => cardCompiler('hopper'), MissingCompilerError);
+  for (const name of ['hopper', 'toString', 'sm_70'])
+    assert.throws(
+      () => cardCompiler(name),
+      (error) => error instanceof MissingCompilerError && /not an architecture/.test(error.message),
+    );
 });

@@ -262,7 +262,7 @@ export async function listNames<T extends { readonly name: string }>(
       if (entry) found.set(name, entry);
     }
     for (const entry of mine.val) if (!removed.has(entry.name)) found.set(entry.name, entry);
-    // What is no name any more should take no room either.
+    // The removals of names whose host was away end here, and free their room.
     const left = [...removed].slice(0, MAX_FINISHED);
     await Promise.all(left.map(([name, removal]) => finishNamed({ ...used, name }, removal)));
     for (const [i, listed] of theirs.entries()) {

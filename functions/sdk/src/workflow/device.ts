@@ -65,7 +65,7 @@ export const deviceEngine: Engine = {
   pause: (milliseconds, signal) => settle(runtime.sleep(milliseconds), signal),
 };
 
-/** What the GPU host has measured. A model or encoder that is missing has no size: the node that needs it says so. */
+/** The sizes that the GPU host has measured. A missing model or encoder has none; the node that needs it reports that it is missing. */
 function efficientTokens({ kind, model }: EngineName): number | undefined {
   const sought = kind === 'embedding' ? 'embedding' : 'reranker';
   const name = model ?? (kind === 'model' ? models()[0] : encoders().find((each) => each.kind === sought))?.name;

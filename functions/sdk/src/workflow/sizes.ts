@@ -15,7 +15,7 @@ interface Choice {
   readonly chosen: number | boolean;
 }
 
-/** What passes choose by the efficient sizes of engines. A plan holds while later measurements lead to the same choices. */
+/** Choices that passes make by the efficient sizes of engines. A plan holds while later measurements lead to the same choices. */
 export class Sizes {
   readonly #tokensOf: EfficientTokens;
   readonly #choices: Choice[] = [];
@@ -38,7 +38,7 @@ export class Sizes {
   }
 }
 
-/** What an engine was measured to take, asked once: a workflow keeps to it while it is planned. */
+/** Asks for the efficient size of each engine once, so that a workflow is planned by one measurement. */
 export function askedOnce(tokensOf: EfficientTokens): EfficientTokens {
   const asked = new Map<string, number | undefined>();
   return (engine) => {

@@ -1,5 +1,5 @@
-// What the cards of one compute capability have. A build is for one capability, which the build tool defines for the code of host and card
-// (CUDA C++ programming guide, "Compute Capabilities").
+// Properties of the cards of one compute capability (CUDA C++ programming guide, "Compute Capabilities"). A build is for one capability: build.ts
+// defines it for the code of host and card.
 #pragma once
 #include <cstddef>
 

@@ -50,8 +50,8 @@ struct LinearContext {
   LinearTuning tuning;
 };
 
-// What a large copy reaches in a device's memory, in bytes per second: nine tenths of its clock times its width, or an H100's rate if the driver does
-// not know them.
+// The rate of a large copy in a device's memory, in bytes per second: nine tenths of clock times width, or an H100's rate if the driver does not know
+// them.
 double deviceMemoryRate(int device);
 
 // Bytes of workspace that suffice for the fastest layout of every product of up to `maxRows` rows.
