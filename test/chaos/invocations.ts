@@ -33,6 +33,7 @@ export async function watch(
   const events: StreamEvent[] = [];
   const at: number[] = [];
   const take = (event: StreamEvent) => {
+    if (isInterruption(event)) return;
     events.push(event);
     at.push(Date.now());
     onEvent(event);
@@ -61,6 +62,10 @@ async function follow(
     }
   }
 }
+
+/** The gateway's own error, which asks the client to come back; the invocation goes on. */
+const isInterruption = ({ event, id, data }: StreamEvent): boolean =>
+  event === 'error' && id === '' && data.resumable === true;
 
 const isOver = (events: readonly StreamEvent[]): boolean => ['result', 'error'].includes(events.at(-1)?.event ?? '');
 

@@ -26,10 +26,18 @@ async function written(platform: Platform): Promise<void> {
   }
 }
 
-/** A sandbox dies with its runtime, and may be gone before this kill reaches it. */
-function kill(pid: number): void {
+/**
+ * Kills all processes at one time, as a loss of power does. They stop first, because a process that survives
+ * another by a moment says so to its clients.
+ */
+function killAtOnce(pids: readonly number[]): void {
+  for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const pid of pids) signal(pid, name);
+}
+
+/** A sandbox dies with its runtime, and may be gone before a signal reaches it. */
+function signal(pid: number, name: NodeJS.Signals): void {
   try {
-    process.kill(pid, 'SIGKILL');
+    process.kill(pid, name);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }
@@ -45,7 +53,7 @@ test('after a SIGKILL of every process and a restart, invocations end as runtime
     await until('all invocations run', () => running.every((each) => said(each) === 4));
     await written(first);
     const all = platformProcesses(first.supervisorPid);
-    for (const pid of all) kill(pid);
+    killAtOnce(all);
     await until('all processes have ended', () => !all.some(isAlive));
 
     await using second = await Platform.start({ home, keepHome: true, port: first.port, functions: false });
