@@ -86,6 +86,10 @@ test('says when it is ready, serves all its models alike, and ends on SIGTERM', 
     ],
   );
   assert.equal(connection.hostProcessId, child.pid);
+  for (const { name, batches, stepTimes } of (await connection.stats()).models) {
+    assert.equal(batches, 0, `${name} has computed for no inferlet`);
+    assert.equal(stepTimes?.tokens[0]?.size, 1, `${name} measured its steps at the start`);
+  }
   const refused = Promise.withResolvers<string>();
   const elsewhere = GpuHostConnection.open(address, { name: 'other', onRefused: refused.resolve });
   assert.match(await refused.promise, /is test, not other\./);

@@ -28,6 +28,7 @@ import { pullModel } from './models/pull.ts';
 import { parseSource } from './models/source.ts';
 import { hostFamilies } from './protocol/host-metrics.ts';
 import { GpuHost, type HostedModel } from './server/gpu-host.ts';
+import { measuredSteps } from './telemetry/measure-steps.ts';
 
 /** The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. */
 async function main(): Promise<void> {
@@ -93,15 +94,18 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined, los
   const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb, imageCacheMb } = entry;
   const adapters = await openAdapters(entry, model);
   const held = heldBits(entry);
-  const backend = await createBackend(entry, model, (failure) => lost.end(name, failure));
+  const created = await createBackend(entry, model, (failure) => lost.end(name, failure));
+  const backend = entry.pace ? pacedBackend(created, name, entry.pace) : created;
+  const { maxBatchTokens: maxTokens, maxBatchSequences: maxSequences } = entry;
   return {
     name,
-    backend: entry.pace ? pacedBackend(backend, name, entry.pace) : backend,
+    backend,
+    profile: await measuredSteps(backend, { maxTokens, maxSequences }),
     directory: model.directory,
     embeddings: () => model.tensors.read('model.embed_tokens.weight'),
     bits: backend.weightBits ?? held.bits,
-    maxBatchTokens: entry.maxBatchTokens,
-    maxBatchCalls: entry.maxBatchSequences,
+    maxBatchTokens: maxTokens,
+    maxBatchCalls: maxSequences,
     ...(batchPolicy && { batchPolicy }),
     ...(prefixCache !== undefined && { prefixCache }),
     swapMemoryBytes: swapMemoryMb * MIB,

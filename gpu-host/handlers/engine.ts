@@ -53,7 +53,7 @@ export class ModelEngine {
   readonly memory: DeviceMemory;
   /** Exports and KV files. */
   readonly registry: PageRegistry<PageSnapshot>;
-  readonly stats = new StepStats();
+  readonly stats: StepStats;
   readonly batcher: Batcher;
   /** Sends the written results. */
   #flush: () => void;
@@ -96,6 +96,7 @@ export class ModelEngine {
   ) {
     const { backend } = model;
     this.model = model;
+    this.stats = new StepStats(model.profile);
     this.#turns = share.join(
       () => this.batcher.tenants(),
       () => this.#pause.wake(),

@@ -3,6 +3,7 @@ import type { BatchPolicy } from '../batcher/batcher.ts';
 import type { LoadedAdapter } from '../models/adapter.ts';
 import type { Fingerprint } from '../models/fingerprint.ts';
 import { MAX_EMBEDS } from '../protocol/wire.ts';
+import type { StepProfile } from '../telemetry/step-profile.ts';
 
 /** One model that a host serves. */
 export interface HostedModel {
@@ -23,6 +24,8 @@ export interface HostedModel {
   readonly maxBatchTokens?: number;
   /** Maximum sequences of one batch. */
   readonly maxBatchCalls?: number;
+  /** Times of steps that were measured at the start; none by default. */
+  readonly profile?: StepProfile;
   /** Policy for when a batch leaves; adaptive by default. */
   readonly batchPolicy?: BatchPolicy;
   /** True (the default) to keep finished prefixes for later calls of the same tenant. */

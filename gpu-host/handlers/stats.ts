@@ -24,7 +24,7 @@ export class StepStats {
   imageHits = 0;
   readonly time = new DeviceTime();
   /** Times of steps since the start, unaffected by a reset. */
-  readonly profile = new StepProfile();
+  readonly profile: StepProfile;
   forwardMs = 0;
   graceMs = 0;
   failedCalls = 0;
@@ -34,6 +34,10 @@ export class StepStats {
   waitMs = 0;
   /** Part of `time` that was spent before the last reset. */
   #earlierNs = 0;
+
+  constructor(profile = new StepProfile()) {
+    this.profile = profile;
+  }
 
   /** Milliseconds that the device worked. */
   get deviceBusyMs(): number {

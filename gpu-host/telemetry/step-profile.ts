@@ -15,7 +15,7 @@ export interface StepPoint {
   readonly ms: number;
 }
 
-/** Times of steps by one measure of their size, measured on line. Pure. */
+/** Times of steps by one measure of their size, measured at the start and on line. Pure. */
 export class StepCurve {
   /** Means by exponent. A first step, which may allocate the memory of its size, counts only until the second one. */
   readonly #means: ({ size: number; ms: number; steps: number } | undefined)[] = [];

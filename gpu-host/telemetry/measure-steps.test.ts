@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { Backend } from '../backends/backend.ts';
+import { type Pace, pacedBackend } from '../backends/paced.ts';
+import { createReferenceBackend } from '../backends/reference/index.ts';
+import { randomModel } from '../models/random-model.ts';
+import { measuredSteps, type StepLimits } from './measure-steps.ts';
+import type { StepPoint } from './step-profile.ts';
+
+const LIMITS: StepLimits = { maxTokens: 512, maxSequences: 64 };
+const sizesOf = (points: readonly StepPoint[]) => points.map(({ size }) => size);
+
+describe('steps measured at the start', () => {
+  let folder: string;
+  let inner: Backend;
+
+  before(async () => {
+    folder = await mkdtemp(path.join(os.tmpdir(), 'pie-measure-'));
+    const model = await randomModel(folder, { contextLength: 300 }, 3);
+    inner = await createReferenceBackend(model, { pageSize: 16, pageCount: 4 });
+  });
+
+  after(async () => {
+    await inner.dispose();
+    await rm(folder, { recursive: true });
+  });
+
+  /** Measures a device that computes in no time and waits at its pace, on the clock of its waits. */
+  async function measure(pace: Pace, limits = LIMITS) {
+    let nowMs = 0;
+    const now = () => nowMs;
+    const device = pacedBackend(inner, 'tiny', pace, { now, wait: async (ms) => void (nowMs += ms) });
+    const { tokens, sequences } = await measuredSteps(device, limits, now);
+    return { tokens, sequences, tookMs: nowMs };
+  }
+
+  it('tell the efficient size of a device before it serves', async () => {
+    // Llama-2-7B on an RTX 3090, by the figures of Ayo (ASPLOS '25).
+    const { tokens, sequences } = await measure({ stepMs: 21, tokenMs: 0.23, sequenceMs: 0 });
+    assert.equal(tokens.efficient(512), Math.round(21 / 0.23));
+    assert.deepEqual(sizesOf(tokens.points), [1, 4, 16, 64, 256]);
+    assert.deepEqual(sizesOf(sequences.points), [1, 4, 16, 64]);
+    assert.ok(Math.abs((sequences.points.at(-1)?.ms ?? 0) - (21 + 64 * 0.23)) < 1e-6);
+  });
+
+  it('end beyond the efficient size, at the limits of a step, and after two seconds', async () => {
+    const steep = await measure({ stepMs: 4, tokenMs: 1, sequenceMs: 0 });
+    assert.deepEqual([sizesOf(steep.tokens.points), sizesOf(steep.sequences.points)], [[1, 4, 16], [1, 4, 16]]);
+    const small = await measure({ stepMs: 20, tokenMs: 0, sequenceMs: 0 }, { maxTokens: 64, maxSequences: 8 });
+    assert.deepEqual([sizesOf(small.tokens.points), sizesOf(small.sequences.points)], [[1, 4, 16, 64], [1, 4]]);
+    const slow = await measure({ stepMs: 1500, tokenMs: 0, sequenceMs: 0 });
+    assert.deepEqual([sizesOf(slow.tokens.points), slow.tookMs], [[1], 3000]);
+  });
+
+  it('leave keys and values alone', async () => {
+    const before = new Uint8Array(inner.pageBytes).fill(7);
+    inner.writePage(0, before);
+    await measure({ stepMs: 1, tokenMs: 0, sequenceMs: 0 });
+    const page = new Uint8Array(inner.pageBytes);
+    inner.readPage(0, page);
+    assert.deepEqual(page, before);
+  });
+});

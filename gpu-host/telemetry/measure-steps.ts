@@ -1,0 +1,61 @@
+import type { Backend, SequenceInput } from '../backends/backend.ts';
+import { StepProfile } from './step-profile.ts';
+
+/** Inputs of a measured prefill, and sequences of a measured decode step. */
+const PREFILLS = [4, 16, 64, 256];
+const DECODES = [4, 16, 64];
+/** Steps of each size. The first one may allocate the memory of its size, so the profile forgets it. */
+const STEPS = 2;
+/** A series ends with the first step beyond the efficient size: one that takes so many times a step of one input, and so long, ms. */
+const BEYOND = 3;
+const LEAST_MS = 10;
+/** Measuring ends once it has taken so long, ms: a slow device must serve soon, and serving measures the rest. */
+const BUDGET_MS = 2000;
+
+export interface StepLimits {
+  /** Maximum inputs of a step. */
+  readonly maxTokens: number;
+  /** Maximum sequences of a step. */
+  readonly maxSequences: number;
+}
+
+/**
+ * Measures steps of a causal model before it serves, so that its first workflows find its efficient size. The steps have no context and
+ * write no keys and values.
+ */
+export async function measuredSteps(
+  backend: Backend,
+  limits: StepLimits,
+  clock: () => number = () => performance.now(),
+): Promise<StepProfile> {
+  const profile = new StepProfile();
+  const untilMs = clock() + BUDGET_MS;
+  const measure = async (sequences: number, inputs: number): Promise<number> => {
+    const batch = new Array<SequenceInput>(sequences).fill(sequence(inputs));
+    let ms = 0;
+    for (let step = 0; step < STEPS && clock() < untilMs; step++) {
+      const startMs = clock();
+      await backend.forward(batch);
+      ms = clock() - startMs;
+      profile.note(sequences, sequences * inputs, ms);
+    }
+    return ms;
+  };
+  const enough = Math.max(LEAST_MS, BEYOND * (await measure(1, 1)));
+  const maxInputs = Math.min(limits.maxTokens, backend.config.contextLength);
+  for (const inputs of PREFILLS) if (inputs > maxInputs || (await measure(1, inputs)) > enough) break;
+  for (const sequences of DECODES) if (sequences > limits.maxSequences || (await measure(sequences, 1)) > enough) break;
+  return profile;
+}
+
+/** Asks for the most probable token after its last input. */
+function sequence(inputs: number): SequenceInput {
+  return {
+    inputs: { kind: 'tokens', tokens: new Uint32Array(inputs) },
+    positions: Uint32Array.from({ length: inputs }, (_, i) => i),
+    context: new Uint32Array(),
+    mask: 'causal',
+    writes: new Uint32Array(),
+    output: { kind: 'top', rows: 1, topK: 1, tokensOnly: true },
+  };
+}
