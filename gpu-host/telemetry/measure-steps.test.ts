@@ -32,7 +32,10 @@ describe('steps measured at the start', () => {
   async function measure(pace: Pace, limits = LIMITS) {
     let nowMs = 0;
     const now = () => nowMs;
-    const device = pacedBackend(inner, 'tiny', pace, { now, wait: async (ms) => void (nowMs += ms) });
+    const wait = async (ms: number) => {
+      nowMs += ms;
+    };
+    const device = pacedBackend(inner, 'tiny', pace, { now, wait });
     const { tokens, sequences } = await measuredSteps(device, limits, now);
     return { tokens, sequences, tookMs: nowMs };
   }
@@ -48,9 +51,21 @@ describe('steps measured at the start', () => {
 
   it('end beyond the efficient size, at the limits of a step, and after two seconds', async () => {
     const steep = await measure({ stepMs: 4, tokenMs: 1, sequenceMs: 0 });
-    assert.deepEqual([sizesOf(steep.tokens.points), sizesOf(steep.sequences.points)], [[1, 4, 16], [1, 4, 16]]);
+    assert.deepEqual(
+      [sizesOf(steep.tokens.points), sizesOf(steep.sequences.points)],
+      [
+        [1, 4, 16],
+        [1, 4, 16],
+      ],
+    );
     const small = await measure({ stepMs: 20, tokenMs: 0, sequenceMs: 0 }, { maxTokens: 64, maxSequences: 8 });
-    assert.deepEqual([sizesOf(small.tokens.points), sizesOf(small.sequences.points)], [[1, 4, 16, 64], [1, 4]]);
+    assert.deepEqual(
+      [sizesOf(small.tokens.points), sizesOf(small.sequences.points)],
+      [
+        [1, 4, 16, 64],
+        [1, 4],
+      ],
+    );
     const slow = await measure({ stepMs: 1500, tokenMs: 0, sequenceMs: 0 });
     assert.deepEqual([sizesOf(slow.tokens.points), slow.tookMs], [[1], 3000]);
   });
