@@ -4,7 +4,7 @@
  */
 import net from 'node:net';
 import path from 'node:path';
-import { parseArgs } from 'node:util';
+import { readArguments } from './arguments.ts';
 import { noteAwaited } from './awaited-functions.ts';
 import { missingRedisServer } from './bootstrap/redis-server.js';
 import { bundledFunctions, deployBundled, deployRest, firstFunctions } from './bundled.ts';
@@ -34,20 +34,15 @@ machine among those on one Redis; the host's name), PIE_ROLES (as --role), PIE_M
 PIE_BITS (32, 8, 4), PIE_CONFIG (a pie.toml; else the one in the home or the clone).`;
 
 async function main(): Promise<number> {
-  const { values: flags } = parseArgs({
+  const { values: flags } = readArguments(`${HELP}\n`, {
     options: {
       role: { type: 'string' },
       'no-story': { type: 'boolean', default: false },
       'no-functions': { type: 'boolean', default: false },
       functions: { type: 'string' },
       json: { type: 'boolean', default: false },
-      help: { type: 'boolean', short: 'h', default: false },
     },
   });
-  if (flags.help) {
-    console.log(HELP);
-    return 0;
-  }
   const say = flags.json ? () => undefined : (line: string) => console.log(line);
   const tell = flags.json ? (event: object) => console.log(JSON.stringify(event)) : () => undefined;
 

@@ -60,6 +60,11 @@ describe('the pie command', () => {
     ['a folder that is not empty', ['new', 'taken'], /taken is there already, and not empty/],
     ['an unknown template', ['new', 'x', '--template', 'poem'], /Allowed choices are completion, chat, agent/],
     ['nothing to develop', ['dev', 'none.ts'], /none\.ts does not exist/],
+    [
+      'an unknown flag of the supervisor',
+      ['up', '--port', '9000'],
+      /^error: Unknown option '--port'[^]*PIE_PORT \(8787\)/,
+    ],
     ['an unknown shell', ['completion', 'tcsh'], /no completion for "tcsh"/],
   ];
   for (const [name, args, expected] of wrong) {
