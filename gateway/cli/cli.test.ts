@@ -63,7 +63,7 @@ describe('the pie command', () => {
     [
       'an unknown flag of the supervisor',
       ['up', '--port', '9000'],
-      /^error: Unknown option '--port'[^]*PIE_PORT \(8787\)/,
+      /^error: Unknown option '--port'[\s\S]*PIE_PORT \(8787\)/,
     ],
     ['an unknown shell', ['completion', 'tcsh'], /no completion for "tcsh"/],
   ];

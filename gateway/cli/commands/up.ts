@@ -1,5 +1,9 @@
 import type { Command } from '../command.ts';
+import { EXIT } from '../failure.ts';
 import { runProgram } from '../programs.ts';
+
+/** The supervisor's exit code for a wrong command line. */
+const WRONG_USAGE = 2;
 
 /** The platform on this machine, under its supervisor. */
 export const up: Command = {
@@ -13,5 +17,8 @@ export const up: Command = {
     { line: 'pie up', does: 'starts it with the defaults' },
     { line: 'PIE_HOME=/srv/pie PIE_PORT=9000 pie up', does: 'starts a second one with its own home and port' },
   ],
-  run: async ({ args }) => (await runProgram('infra/up.ts', args, 'inherit')).code,
+  run: async ({ args }) => {
+    const { code } = await runProgram('infra/up.ts', args, 'inherit');
+    return code === WRONG_USAGE ? EXIT.usage : code;
+  },
 };
