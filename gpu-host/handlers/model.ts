@@ -59,6 +59,7 @@ export const TRAITS = [
   'input-text',
   'output-text',
   'fused',
+  'penalties',
   'tokenize',
   'introspect',
   'kv-files',
