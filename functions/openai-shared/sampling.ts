@@ -41,8 +41,8 @@ const VERY_UNLIKELY = -9999;
 const CANDIDATES = 256;
 
 /**
- * The sampler of one generation; a `reply` forces the text. The device samples, unless penalties, biases or log-probabilities need the
- * distributions; the draw is the same. `logs`, if given, gets an entry for each chosen token, a final stop token included.
+ * The sampler of one generation; a `reply` forces the text. The platform samples, unless a bias above 0 or log-probabilities need the
+ * distributions. `logs`, if given, gets an entry for each chosen token, a final stop token included.
  */
 export function samplerOf(
   input: SamplingInput,
@@ -71,7 +71,8 @@ export function samplerOf(
       // Forced tokens may be improbable, so ask for them explicitly.
       const told = reply !== undefined && logs ? tokenizeContinuation(reply, { model: model.name }) : [];
       const also = [...new Set([...(begun.also ?? []), ...told])];
-      return { ...begun, candidates, also, choose: recording(begun, logs, topLogprobs) };
+      const seen = { ...begun, candidates, also, choose: recording(begun, logs, topLogprobs) };
+      return logs ? { ...seen, ahead: undefined } : seen;
     },
   };
 }

@@ -54,6 +54,10 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
       return new ForwardScoresCall(queue, id, operation, context);
     case 'run':
       return new RunCall(queue, id, operation.request, context, (run) => maker.resume(run));
+    case 'start-run': {
+      const { request, changes } = operation;
+      return new RunCall(queue, id, { ...request, changes }, context, (run) => maker.resume(run));
+    }
     case 'embed-image':
       return new EmbedImageCall(queue, id, operation, context, (call, bytes) => maker.arrived(call, bytes));
     case 'next-distribution':

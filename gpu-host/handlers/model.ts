@@ -62,6 +62,7 @@ export const TRAITS = [
   'input-text',
   'output-text',
   'fused',
+  'penalties',
   'tokenize',
   'introspect',
   'kv-files',

@@ -8,11 +8,14 @@ import { encodeRunTokens } from '../protocol/results.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
+import { Penalties } from './penalties.ts';
 import { ForwardPlan } from './plan.ts';
 import type { RunUnderWay } from './run-ahead.ts';
 import type { RunSlices, SlicedRun } from './run-slices.ts';
 import { candidatesWanted, checkSampler, drawsOf, tokenOf } from './sampler.ts';
 import type { HostQueue, OpenRun } from './space.ts';
+
+type TopOutput = Extract<SequenceOutput, { kind: 'top' }>;
 
 /** Maximum stop tokens of a run: each sampled token is compared with all of them. */
 const MAX_STOP_TOKENS = 256;
@@ -37,6 +40,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   #picked = false;
   #ahead = false;
   #topK = 1;
+  #penalties: Penalties | undefined;
   #produced = 0;
   #consumed = 0;
   /** Tokens computed and not handed over yet. */
@@ -69,6 +73,11 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
 
   get maxTokens(): number {
     return this.#request.maxTokens;
+  }
+
+  /** True when each next step depends on the token before it in a way that the device does not know. */
+  get awaitsToken(): boolean {
+    return this.#penalties !== undefined;
   }
 
   /** Number of tokens produced so far. */
@@ -120,18 +129,19 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   }
 
   #begin(plan: ForwardPlan, position: number, inputs: InputRows): SequenceInput {
-    const draws = drawsOf(this.#request.sampler, [position]);
-    return plan.begin(1, inputs, {
-      kind: 'top',
-      rows: 1,
-      topK: this.#topK,
-      ...(draws ? { draws } : { tokensOnly: true }),
-    });
+    const { sampler } = this.#request;
+    const output = { kind: 'top', rows: 1 } as const;
+    const penalties = this.#penalties;
+    if (penalties) {
+      return plan.begin(1, inputs, { ...output, topK: penalties.candidates(sampler, this.#model.maxTopK) });
+    }
+    const draws = drawsOf(sampler, [position]);
+    return plan.begin(1, inputs, { ...output, topK: this.#topK, ...(draws ? { draws } : { tokensOnly: true }) });
   }
 
   override accept(output: SequenceOutput): Progress {
     if (output.kind !== 'top') throw new Error(`a run's step gave ${output.kind}`);
-    const token = tokenOf(this.#request.sampler, output, 0, this.#topK, this.#position);
+    const token = this.#tokenOf(output);
     this.#plan?.commit(1, this.#picked ? Uint32Array.of(this.#token) : undefined);
     this.#picked = this.#ahead;
     this.#ahead = false;
@@ -148,6 +158,15 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     if (this.#hasRoom) return 'more';
     this.parked();
     return 'held';
+  }
+
+  #tokenOf(output: TopOutput): number {
+    const { sampler } = this.#request;
+    const penalties = this.#penalties;
+    if (!penalties) return tokenOf(sampler, output, 0, this.#topK, this.#position);
+    const token = penalties.tokenOf(sampler, output, this.#model.maxTopK, this.#position);
+    penalties.took(token);
+    return token;
   }
 
   protected override rollback(): void {
@@ -221,7 +240,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   }
 
   #check({ vocabularySize, contextLength }: ModelConfig): void {
-    const { token, position, maxTokens, sampler, stopTokens } = this.#request;
+    const { token, position, maxTokens, sampler, stopTokens, changes } = this.#request;
     checkTokens(Uint32Array.of(token), vocabularySize);
     if (stopTokens.length > MAX_STOP_TOKENS) {
       throw fault('invalid-argument', `${stopTokens.length} stop tokens; ${MAX_STOP_TOKENS} is the limit`);
@@ -236,6 +255,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
       );
     }
     this.#topK = candidatesWanted(sampler, this.#model.maxTopK);
+    if (changes) this.#penalties = new Penalties(changes, vocabularySize);
   }
 
   override visitKeys(visit: KeyVisitor): void {

@@ -4,9 +4,11 @@
  */
 import type {
   FinishReason,
+  LogitChanges,
   Residency,
   Rights,
   Tier,
+  RunRequest as WitRunRequest,
   StepRequest as WitStepRequest,
   StepResult as WitStepResult,
 } from '#wit/generated/host.ts';
@@ -18,12 +20,12 @@ export type {
   FinishReason,
   Imported,
   KvFilesFileInfo as FileInfo,
+  LogitChanges,
   Mask,
   Output as StepOutput,
   Residency,
   Rights as FileRights,
   RunChunk,
-  RunRequest,
   Sampler,
   Tier,
 } from '#wit/generated/host.ts';
@@ -33,6 +35,11 @@ export interface StepRequest extends WitStepRequest {
   readonly allowed?: Uint32Array | undefined;
   /** Name of the low-rank adapter to compute with. */
   readonly adapter?: string | undefined;
+}
+
+export interface RunRequest extends WitRunRequest {
+  /** Changes of the logits of a run of `penalties`. */
+  readonly changes?: LogitChanges | undefined;
 }
 
 export interface StepResult extends WitStepResult {

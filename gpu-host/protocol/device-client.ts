@@ -234,7 +234,7 @@ export class DeviceClient {
     if (refusal) return failedRun(refusal);
     const run = this.#issuer.stream(
       queue,
-      { op: 'run', request },
+      request.changes ? { op: 'start-run', request, changes: request.changes } : { op: 'run', request },
       (id, over) =>
         new RemoteRun({
           over,

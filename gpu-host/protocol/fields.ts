@@ -1,6 +1,7 @@
 import {
   FILE_RIGHTS,
   type FileRights,
+  type LogitChanges,
   type Mask,
   type RunRequest,
   type Sampler,
@@ -48,6 +49,12 @@ export const text: Field<string> = { put: (writer, value) => writer.putText(valu
 export const list: Field<Uint32Array> = {
   put: (writer, value) => writer.putList(value),
   read: (reader) => reader.list(),
+  exceeds: ({ length }) => (length > MAX_LIST ? MAX_LIST : undefined),
+};
+/** Floats, as the words of their bits. */
+const floats: Field<Float32Array> = {
+  put: (writer, { buffer, byteOffset, length }) => writer.putList(new Uint32Array(buffer, byteOffset, length)),
+  read: (reader) => new Float32Array(reader.list().buffer),
   exceeds: ({ length }) => (length > MAX_LIST ? MAX_LIST : undefined),
 };
 /** A list of page or embed addresses. */
@@ -179,6 +186,9 @@ export const stepRequest: Field<StepRequest> = record({
 });
 export const runRequest: Field<RunRequest> = record({
   ...{ token: u32, position: u32, pages: addresses, maxTokens: u32, sampler, stopTokens: list },
+});
+export const logitChanges: Field<LogitChanges> = record({
+  ...{ frequency: f32, presence: f32, biasTokens: list, biasValues: floats, chosen: list },
 });
 
 /** One of a list of words. */

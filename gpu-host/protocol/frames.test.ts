@@ -63,6 +63,13 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
   [fields.tenantLimit, record({ pages: fc.option(fc.nat({ max: 0xffff_fffe })), readAt: fc.maxSafeNat() })],
   [fields.handlerErrorField, record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: text })],
   [fields.stepRequest, record(request)],
+  [
+    fields.logitChanges,
+    record({
+      ...{ frequency: f32, presence: f32, biasTokens: list, chosen: list },
+      biasValues: fc.float32Array({ maxLength: 40 }),
+    }),
+  ],
   [fields.runRequest, record({ token: u32, position: u32, pages: list, maxTokens: u32, sampler, stopTokens: list })],
 ]);
 

@@ -23,6 +23,7 @@ import {
   handlerErrorField,
   i32,
   list,
+  logitChanges,
   mask,
   optionalText,
   pagesOfContext,
@@ -213,6 +214,8 @@ export const OPERATIONS = {
   'copy-drop': row(64, { copy: u32 }, SENT),
   /** Maps the pages of a kept copy; `not-found` when there is none of this version. */
   'copy-map': row(65, { first: u32, version: text }),
+  /** A `run` with changes of its logits. */
+  'start-run': row(66, { request: runRequest, changes: logitChanges }),
 } as const satisfies Record<string, Row<Fields, Answer<unknown> | typeof SENT | undefined>>;
 
 export type OperationName = keyof typeof OPERATIONS;

@@ -20,6 +20,7 @@ for (const [trait, needs] of [
   ['input-text', ['allocate', 'forward']],
   ['tokenize', ['input-text']],
   ['fused', ['forward', 'input-text', 'output-text']],
+  ['penalties', ['fused']],
   ['introspect', ['forward']],
   ['kv-files', ['forward', 'allocate']],
 ] as const) {

@@ -5,6 +5,7 @@ const SUPERTRAITS: Readonly<Record<string, readonly string[]>> = {
   'input-text': ['allocate', 'forward'],
   tokenize: ['input-text'],
   fused: ['forward', 'input-text', 'output-text'],
+  penalties: ['fused'],
   introspect: ['forward'],
   'kv-files': ['forward', 'allocate'],
   'input-image': ['allocate', 'forward'],

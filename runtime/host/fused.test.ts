@@ -101,6 +101,41 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   await host.stop();
 });
 
+test('a run with penalties that the quota cuts counts the tokens before the cut', async () => {
+  const host = await TestGpuHost.start();
+  const connection = await GpuHostConnection.connect(host.address);
+  const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
+  const decode = async (left: number | null, banned: number) => {
+    const guest = new TestInferlet(connection);
+    guest.inferlet.tokens.allow(nothing, { left, until: null });
+    const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
+    const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
+    const request = { token: 1, position: 0, pages, maxTokens: 40, sampler, stopTokens: new Uint32Array(0) };
+    const biases = { biasTokens: Uint32Array.of(banned), biasValues: Float32Array.of(Number.NEGATIVE_INFINITY) };
+    const lists = { ...biases, chosen: Uint32Array.of(3) };
+    const changes = { frequency: 0, presence: 50, ...lists };
+    const run = guest.call<RunResource>('penalties', 'start-run', guest.queue, request, changes);
+    // Lists are views of the guest's memory, which the guest may change later.
+    for (const list of [pages, ...Object.values(lists)]) list.fill(0);
+    const tokens: number[] = [];
+    for (let finished: string | undefined; !finished; ) {
+      guest.inferlet.tokens.allow(nothing, { left: left === null ? null : left + 2 * tokens.length, until: null });
+      const chunk = value(await guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run));
+      tokens.push(...chunk.tokens);
+      finished = chunk.finished;
+    }
+    await guest.end();
+    return tokens;
+  };
+  const late = (await decode(null, 3))[30] ?? 0;
+  const whole = await decode(null, late);
+  assert.equal(new Set(whole).size, 40, 'no token twice');
+  assert.ok(!whole.includes(3) && !whole.includes(late));
+  assert.deepEqual(await decode(16, late), whole);
+  connection.close();
+  await host.stop();
+});
+
 test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped', async () => {
   const host = await TestGpuHost.start();
   const connection = await GpuHostConnection.connect(host.address);

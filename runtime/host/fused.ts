@@ -33,6 +33,8 @@ export class RunResource {
    * a call under way.
    */
   #rest: WireRunRequest | null = null;
+  /** Bytes of its lists that count, without the tokens that the run has added to them since. */
+  #restBytes = 0;
   /** Number of calls on the queue when the device began the run. */
   #callsThen = 0;
   /** True when this class counts the run's tokens. */
@@ -223,16 +225,18 @@ export class RunResource {
   #keep(request: WireRunRequest): HandlerError | null {
     if (!this.#rest) {
       const { outgoing } = this.#inferlet;
-      const refused = outgoing.refusal(bytesOf(request));
+      const bytes = bytesOf(request);
+      const refused = outgoing.refusal(bytes);
       if (refused) return refused;
-      outgoing.begin(bytesOf(request));
-      this.#rest = { ...request, pages: request.pages.slice(), stopTokens: request.stopTokens.slice() };
+      outgoing.begin(bytes);
+      this.#restBytes = bytes;
+      this.#rest = own(request);
     } else this.#rest = request;
     return null;
   }
 
   #forget(): void {
-    if (this.#rest) this.#inferlet.outgoing.end(bytesOf(this.#rest));
+    if (this.#rest) this.#inferlet.outgoing.end(this.#restBytes);
     this.#rest = null;
   }
 
@@ -250,13 +254,33 @@ export class RunResource {
   }
 }
 
-const bytesOf = ({ pages, stopTokens }: WireRunRequest): number => pages.byteLength + stopTokens.byteLength;
+function bytesOf({ pages, stopTokens, changes }: WireRunRequest): number {
+  const lists = changes ? [changes.biasTokens, changes.biasValues, changes.chosen] : [];
+  return [pages, stopTokens, ...lists].reduce((bytes, { byteLength }) => bytes + byteLength, 0);
+}
+
+/** A request with copies of its lists. */
+function own({ changes, ...request }: WireRunRequest): WireRunRequest {
+  const lists = { pages: request.pages.slice(), stopTokens: request.stopTokens.slice() };
+  if (!changes) return { ...request, ...lists };
+  const { biasTokens, biasValues, chosen } = changes;
+  const copies = { biasTokens: biasTokens.slice(), biasValues: biasValues.slice(), chosen: chosen.slice() };
+  return { ...request, ...lists, changes: { ...changes, ...copies } };
+}
 
 /** The rest of a run after some of its tokens. */
-function after(request: WireRunRequest, tokens: Uint32Array): WireRunRequest {
+function after({ changes, ...request }: WireRunRequest, tokens: Uint32Array): WireRunRequest {
   const count = tokens.length;
   const token = tokens[count - 1] ?? request.token;
-  return { ...request, token, position: request.position + count, maxTokens: request.maxTokens - count };
+  const rest = { ...request, token, position: request.position + count, maxTokens: request.maxTokens - count };
+  return changes ? { ...rest, changes: { ...changes, chosen: joined(changes.chosen, tokens) } } : rest;
+}
+
+function joined(first: Uint32Array, second: Uint32Array): Uint32Array {
+  const all = new Uint32Array(first.length + second.length);
+  all.set(first);
+  all.set(second, first.length);
+  return all;
 }
 
 /** Tokens of a step. For an unmasked step, a prefix cache may have the inputs, except those with an output row. */

@@ -17,6 +17,7 @@ import { kvFiles } from './kv-files.ts';
 import { messaging } from './messaging.ts';
 import { outputText } from './output-text.ts';
 import { passed } from './passed.ts';
+import { penalties } from './penalties.ts';
 import { person } from './person.ts';
 import { queue } from './queue.ts';
 import { runtime } from './runtime.ts';
@@ -36,6 +37,7 @@ const own: HostTable = {
   fused,
   tokenize,
   grammar,
+  penalties,
   introspect,
   'kv-files': kvFiles,
   'input-image': inputImage,

@@ -4,7 +4,7 @@ import type { Bench } from './bench.ts';
 import { BareBackend, measureOverBare } from './over-bare.ts';
 import { format, formatSpread } from './statistics.ts';
 
-const WAYS = ['split', 'fused', 'run-ahead'] as const;
+const WAYS = ['split', 'fused', 'run-ahead', 'penalties'] as const;
 const CONTEXT = 32;
 const STEPS = 192;
 const QUICK_STEPS = 64;
@@ -17,7 +17,8 @@ const AIMS: Readonly<Record<string, string>> = { 'fused 1': '≤ 1.05', 'fused 3
 export const generate: Bench = {
   name: 'generate',
   summary: 'time per output token over a bare loop of the same backend, at 1, 8 and 32 clients',
-  help: `1, 8 and 32 inferlets decode ${STEPS} tokens side by side in three ways: three calls a token, one step a token, and a run on the device.
+  help: `1, 8 and 32 inferlets decode ${STEPS} tokens side by side in four ways: three calls a token, one step a token, a run on the device, and a
+run with a frequency and a presence penalty.
 The baseline is the same backend called back to back in the benchmark's own process, at the same batch and context. Both run in each round
 and take turns in going first; one more round before warms both.`,
   quick: `${QUICK_CLIENTS.join(' and ')} inferlets (of ${CLIENTS.join(', ')}), and ${QUICK_STEPS} tokens instead of ${STEPS}.`,
@@ -58,7 +59,7 @@ and take turns in going first; one more round before warms both.`,
         `${Math.round(100 * row.aheadShare.median)} %`,
       ]),
       notes: [
-        'split: embed, forward, next-distribution. fused: one step a token. run-ahead: decoded on the device.',
+        'split: embed, forward, next-distribution. fused: one step a token. run-ahead: decoded on the device. penalties: the same, with logits that the GPU host changes for each token.',
         'The bare loop calls the backend back to back at the same batch, context and threads; in each round one follows the other, in turns, and the ratio is taken within the round.',
         'Steps ahead were handed to the device while the one before was computed, where the backend can (cuda).',
         `ms a token: from the first inferlet's go to the last inferlet's last token by their clocks, over ${steps} steps. The go reaches them one after another, which counts.`,

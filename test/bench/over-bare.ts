@@ -12,7 +12,7 @@ import { connectStats, startTogether } from './clients.ts';
 import { inTurn, warmUp } from './rounds.ts';
 import { format, type Spread, spread } from './statistics.ts';
 
-export type Way = 'split' | 'fused' | 'run-ahead';
+export type Way = 'split' | 'fused' | 'run-ahead' | 'penalties';
 
 export interface OverBareOptions {
   readonly ways: readonly Way[];

@@ -122,7 +122,7 @@ describe('every function of the contract, from a guest', () => {
 
   test('tokenize', () => part('tokenize'));
 
-  test('queue, forward, input-text, output-text, fused and introspect', () => part('compute'));
+  test('queue, forward, input-text, output-text, fused, penalties and introspect', () => part('compute'));
 
   test('allocate and kv-files', () => part('memory'));
 

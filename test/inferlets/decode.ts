@@ -1,5 +1,5 @@
 /**
- * Greedy decoding in one of three ways, for `pie bench generate`: fills a context, sends a message when ready, waits for the client's
+ * Greedy decoding in one of four ways, for `pie bench generate`: fills a context, sends a message when ready, waits for the client's
  * message, decodes, and reports when decoding began (ms since 1970) and how long it took.
  */
 import { allocateEmbeds, allocatePages, pageSize } from 'pie:inferlet/allocate@0.1.0';
@@ -7,11 +7,12 @@ import { forward } from 'pie:inferlet/forward@0.1.0';
 import { Run, step } from 'pie:inferlet/fused@0.1.0';
 import { embedText } from 'pie:inferlet/input-text@0.1.0';
 import { nextDistribution } from 'pie:inferlet/output-text@0.1.0';
+import { startRun } from 'pie:inferlet/penalties@0.1.0';
 import { Queue } from 'pie:inferlet/queue@0.1.0';
 import { models, now } from 'pie:inferlet/runtime@0.1.0';
 import { receive, send } from 'pie:inferlet/session@0.1.0';
 
-type Way = 'split' | 'fused' | 'run-ahead';
+type Way = 'split' | 'fused' | 'run-ahead' | 'penalties';
 
 const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 
@@ -94,11 +95,21 @@ const decode: Record<Way, Decode> = {
       sampler: GREEDY,
       stopTokens: [],
     });
-    const tokens: number[] = [];
-    for (;;) {
-      const chunk = unwrap(await ahead.next().read());
-      tokens.push(...chunk.tokens);
-      if (chunk.finished) return tokens;
-    }
+    return await tokensOf(ahead);
+  },
+
+  async penalties(queue, pages, first, context, steps) {
+    const request = { token: first, position: context, pages, maxTokens: steps, sampler: GREEDY, stopTokens: [] };
+    const changes = { frequency: 0.5, presence: 0.2, biasTokens: [], biasValues: [], chosen: [] };
+    return await tokensOf(startRun(queue, request, changes));
   },
 };
+
+async function tokensOf(run: Run): Promise<number[]> {
+  const tokens: number[] = [];
+  for (;;) {
+    const chunk = unwrap(await run.next().read());
+    tokens.push(...chunk.tokens);
+    if (chunk.finished) return tokens;
+  }
+}

@@ -1,6 +1,6 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
 import type { ChannelCall, ValueReader, ValueWriter } from '../generate/channel-io.ts';
-import type { Outcome, Access, AdapterInfo, Answer, ChatMessage, Comparison, Condition, Dimensions, Distribution, EncoderInfo, EncoderKind, Ending, Entry, Envelope, ExportInfo, Failure, Field, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, IndexEntry, IndexInfo, KvFilesFileInfo, LeaseEnd, LogLevel, Mask, Match, MatchStatus, Message, Metric, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Question, Request, Residency, ResponseHead, Resumption, Rights, RunChunk, RunRequest, Sampler, Scores, Source, SpecialTokenIds, StepRequest, StepResult, Tier, Value, Vectors } from './host.ts';
+import type { Outcome, Access, AdapterInfo, Answer, ChatMessage, Comparison, Condition, Dimensions, Distribution, EncoderInfo, EncoderKind, Ending, Entry, Envelope, ExportInfo, Failure, Field, FileExchangeFile, FileExchangeFileInfo, FinishReason, Frame, HandlerError, Header, Imported, IndexEntry, IndexInfo, KvFilesFileInfo, LeaseEnd, LogLevel, LogitChanges, Mask, Match, MatchStatus, Message, Metric, ModelInfo, ModelMetadata, Output, PipeRequest, Piped, Question, Request, Residency, ResponseHead, Resumption, Rights, RunChunk, RunRequest, Sampler, Scores, Source, SpecialTokenIds, StepRequest, StepResult, Tier, Value, Vectors } from './host.ts';
 
 /** One model that the invocation may use. */
 export interface LifecycleGrantedModel {
@@ -481,6 +481,22 @@ export function readGrammarMatchStatus(r: ValueReader): MatchStatus {
   return {
     mayEnd: r.bool(),
     mustEnd: r.bool(),
+  };
+}
+export function writePenaltiesLogitChanges(w: ValueWriter, v: LogitChanges): void {
+  w.f32(v.frequency);
+  w.f32(v.presence);
+  w.numbers(v.biasTokens);
+  w.numbers(v.biasValues);
+  w.numbers(v.chosen);
+}
+export function readPenaltiesLogitChanges(r: ValueReader): LogitChanges {
+  return {
+    frequency: r.f32(),
+    presence: r.f32(),
+    biasTokens: r.u32List(),
+    biasValues: r.f32List(),
+    chosen: r.u32List(),
   };
 }
 const kvFilesAccessCases: readonly Access[] = ['read', 'write'];
@@ -1405,6 +1421,13 @@ export const CHANNEL_CALLS: readonly ChannelCall[] = [
     interface: 'grammar', name: '[resource-drop]matcher', answering: 'drop', resource: 3, fallible: false,
     writeArguments(w, [a0]: readonly [unknown]) { w.handle(3, a0); },
     readArguments(r) { return [r.take(3)]; },
+    writeResult() {},
+    readResult() { return undefined; },
+  },
+  {
+    interface: 'penalties', name: 'start-run', answering: 'makes', resource: 1, fallible: false,
+    writeArguments(w, [a0, a1, a2]: readonly [unknown, RunRequest, LogitChanges]) { w.handle(0, a0); writeFusedRunRequest(w, a1); writePenaltiesLogitChanges(w, a2); },
+    readArguments(r) { return [r.handle(0), readFusedRunRequest(r), readPenaltiesLogitChanges(r)]; },
     writeResult() {},
     readResult() { return undefined; },
   },

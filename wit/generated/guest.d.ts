@@ -660,6 +660,35 @@ declare module 'pie:inferlet/grammar@0.1.0' {
 }
 
 /**
+ * Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives
+ * a sampler: a token with a bias above 0 must be among them.
+ */
+declare module 'pie:inferlet/penalties@0.1.0' {
+  import type { Queue } from 'pie:inferlet/queue@0.1.0';
+  import type { Run, RunRequest } from 'pie:inferlet/fused@0.1.0';
+  export interface LogitChanges {
+    /** Subtracted from a token's logit for each time that the text has chosen it. */
+    readonly frequency: number;
+    /** Subtracted from the logits of tokens that the text has chosen at least once. */
+    readonly presence: number;
+    /**
+     * Added to the logits of tokens: one finite value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise
+     * `limit-exceeded`.
+     */
+    readonly biasTokens: Uint32Array | readonly number[];
+    readonly biasValues: Float32Array | readonly number[];
+    /** The tokens that the text has chosen before the run. Those that the run samples count by themselves. */
+    readonly chosen: Uint32Array | readonly number[];
+  }
+  /**
+   * Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when they rule all
+   * tokens out.
+   */
+  export function startRun(queue: Queue, request: RunRequest, changes: LogitChanges): Run;
+  export {};
+}
+
+/**
  * Attention scores, for strategies that evict tokens with little attention. Such a forward computes its attention a second time, and runs in
  * separate batches.
  */

@@ -294,6 +294,21 @@ export interface Matcher extends Partial<Disposable> {
   rollback(tokens: number): Promise<Outcome<undefined, HandlerError>>;
 }
 
+export interface LogitChanges {
+  /** Subtracted from a token's logit for each time that the text has chosen it. */
+  readonly frequency: number;
+  /** Subtracted from the logits of tokens that the text has chosen at least once. */
+  readonly presence: number;
+  /**
+   * Added to the logits of tokens: one finite value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise
+   * `limit-exceeded`.
+   */
+  readonly biasTokens: Uint32Array;
+  readonly biasValues: Float32Array;
+  /** The tokens that the text has chosen before the run. Those that the run samples count by themselves. */
+  readonly chosen: Uint32Array;
+}
+
 export type Access = 'read' | 'write';
 
 /** Rights of the tenant's other inferlets on a file. */
@@ -848,6 +863,18 @@ export interface GrammarHost {
 }
 
 /**
+ * Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives
+ * a sampler: a token with a bias above 0 must be among them.
+ */
+export interface PenaltiesHost {
+  /**
+   * Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when they rule all
+   * tokens out.
+   */
+  startRun(queue: Queue, request: RunRequest, changes: LogitChanges): Run;
+}
+
+/**
  * Attention scores, for strategies that evict tokens with little attention. Such a forward computes its attention a second time, and runs in
  * separate batches.
  */
@@ -1090,6 +1117,7 @@ export interface Host {
   readonly fused: FusedHost;
   readonly tokenize: TokenizeHost;
   readonly grammar: GrammarHost;
+  readonly penalties: PenaltiesHost;
   readonly introspect: IntrospectHost;
   readonly kvFiles: KvFilesHost;
   readonly inputImage: InputImageHost;

@@ -1316,6 +1316,34 @@ static inline void pie_grammar_compiled_drop(pie_grammar_compiled self) { pie_ra
 PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[resource-drop]matcher") void pie_raw_grammar_matcher_drop(int32_t);
 static inline void pie_grammar_matcher_drop(pie_grammar_matcher self) { pie_raw_grammar_matcher_drop(self.handle); }
 
+/* ---- penalties ----------------------------------------------------------------------------------------------------- */
+/* Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives
+ * a sampler: a token with a bias above 0 must be among them. */
+
+typedef struct {
+  /* Subtracted from a token's logit for each time that the text has chosen it. */
+  float frequency;
+  /* Subtracted from the logits of tokens that the text has chosen at least once. */
+  float presence;
+  /* Added to the logits of tokens: one finite value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise
+   * `limit-exceeded`. */
+  pie_list_u32 bias_tokens;
+  pie_list_f32 bias_values;
+  /* The tokens that the text has chosen before the run. Those that the run samples count by themselves. */
+  pie_list_u32 chosen;
+} pie_penalties_logit_changes;
+
+PIE_IMPORT("pie:inferlet/penalties@0.1.0", "start-run") int32_t pie_raw_penalties_start_run(const void *);
+/* Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when they rule all
+ * tokens out. */
+static inline pie_fused_run pie_penalties_start_run(pie_queue queue, const pie_fused_run_request *request, const pie_penalties_logit_changes *changes) {
+  struct { pie_queue queue; pie_fused_run_request request; pie_penalties_logit_changes changes; } arguments = {0};
+  arguments.queue = queue;
+  arguments.request = (*request);
+  arguments.changes = (*changes);
+  return (pie_fused_run){pie_raw_penalties_start_run(&arguments)};
+}
+
 /* ---- introspect ---------------------------------------------------------------------------------------------------- */
 /* Attention scores, for strategies that evict tokens with little attention. Such a forward computes its attention a second time, and runs in
  * separate batches. */

@@ -2651,6 +2651,65 @@ pub mod grammar {
     }
 }
 
+/// Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives
+/// a sampler: a token with a bias above 0 must be among them.
+pub mod penalties {
+    use crate::abi;
+
+    #[derive(Debug, Clone, PartialEq, Default)]
+    pub struct LogitChanges {
+        /// Subtracted from a token's logit for each time that the text has chosen it.
+        pub frequency: f32,
+        /// Subtracted from the logits of tokens that the text has chosen at least once.
+        pub presence: f32,
+        /// Added to the logits of tokens: one finite value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise
+        /// `limit-exceeded`.
+        pub bias_tokens: Vec<u32>,
+        pub bias_values: Vec<f32>,
+        /// The tokens that the text has chosen before the run. Those that the run samples count by themselves.
+        pub chosen: Vec<u32>,
+    }
+
+    impl abi::Shape for LogitChanges { const SIZE: usize = 32; const ALIGN: usize = 4; const FLAT: usize = 8; }
+
+    impl abi::Lower for LogitChanges {
+        #[inline]
+        unsafe fn lower(&self, at: *mut u8, kept: &mut abi::Kept) {
+            abi::Lower::lower(&self.frequency, at.add(0), kept);
+            abi::Lower::lower(&self.presence, at.add(4), kept);
+            abi::Lower::lower(&self.bias_tokens, at.add(8), kept);
+            abi::Lower::lower(&self.bias_values, at.add(16), kept);
+            abi::Lower::lower(&self.chosen, at.add(24), kept);
+        }
+        #[inline]
+        fn flat(&self, to: &mut abi::Arguments) {
+            abi::Lower::flat(&self.frequency, to);
+            abi::Lower::flat(&self.presence, to);
+            abi::Lower::flat(&self.bias_tokens, to);
+            abi::Lower::flat(&self.bias_values, to);
+            abi::Lower::flat(&self.chosen, to);
+        }
+    }
+
+    /// Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when they rule all
+    /// tokens out.
+    #[must_use]
+    #[inline]
+    pub fn start_run(queue: &crate::queue::Queue, request: &crate::fused::RunRequest, changes: &crate::penalties::LogitChanges) -> crate::fused::Run {
+        #[link(wasm_import_module = "pie:inferlet/penalties@0.1.0")]
+        extern "C" {
+            #[link_name = "start-run"]
+            fn call(arguments: *const u8) -> i32;
+        }
+        let mut kept = abi::Kept::new();
+        let mut arguments = abi::Area::new();
+        unsafe { abi::Lower::lower(&queue, arguments.at().add(0), &mut kept) };
+        unsafe { abi::Lower::lower(&request, arguments.at().add(4), &mut kept) };
+        unsafe { abi::Lower::lower(&changes, arguments.at().add(52), &mut kept) };
+        unsafe { crate::fused::Run::from_handle(call(arguments.at())) }
+    }
+}
+
 /// Attention scores, for strategies that evict tokens with little attention. Such a forward computes its attention a second time, and runs in
 /// separate batches.
 pub mod introspect {

@@ -1,5 +1,5 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
-import type { Dimensions, Mask, StepRequest, Tier } from './host.ts';
+import type { Dimensions, LogitChanges, Mask, RunRequest, StepRequest, Tier } from './host.ts';
 
 /** A call on a queue: the name of its function, and its arguments by name. */
 export type QueueCall =
@@ -31,6 +31,7 @@ export type QueueCall =
   | { readonly op: 'entropy'; readonly embed: number }
   | { readonly op: 'read-embed'; readonly embed: number }
   | { readonly op: 'step'; readonly request: StepRequest }
+  | { readonly op: 'start-run'; readonly request: RunRequest; readonly changes: LogitChanges }
   | { readonly op: 'forward-scores'; readonly inPages: Uint32Array; readonly inEmbeds: Uint32Array; readonly outPages: Uint32Array; readonly outEmbeds: Uint32Array; readonly mask: Mask | undefined }
   | { readonly op: 'make-durable'; readonly name: string }
   | { readonly op: 'remove'; readonly name: string }
@@ -81,6 +82,9 @@ export const queueCalls = <Queue, Result>(pass: (queue: Queue, call: QueueCall) 
   },
   'fused': {
     'step': (_: unknown, queue: Queue, request: StepRequest) => pass(queue, { op: 'step', request }),
+  },
+  'penalties': {
+    'start-run': (_: unknown, queue: Queue, request: RunRequest, changes: LogitChanges) => pass(queue, { op: 'start-run', request, changes }),
   },
   'introspect': {
     'forward-scores': (_: unknown, queue: Queue, inPages: Uint32Array, inEmbeds: Uint32Array, outPages: Uint32Array, outEmbeds: Uint32Array, mask: Mask | undefined) => pass(queue, { op: 'forward-scores', inPages, inEmbeds, outPages, outEmbeds, mask }),

@@ -1554,6 +1554,58 @@ export const reference: ContractReference = {
    ]
   },
   {
+   "name": "penalties",
+   "id": "pie:inferlet/penalties@0.1.0",
+   "docs": "Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives\na sampler: a token with a bias above 0 must be among them.",
+   "needs": "Trait `penalties` of the model.",
+   "types": [
+    {
+     "name": "logit-changes",
+     "kind": "record",
+     "docs": "",
+     "members": [
+      {
+       "name": "frequency",
+       "type": "f32",
+       "docs": "Subtracted from a token's logit for each time that the text has chosen it."
+      },
+      {
+       "name": "presence",
+       "type": "f32",
+       "docs": "Subtracted from the logits of tokens that the text has chosen at least once."
+      },
+      {
+       "name": "bias-tokens",
+       "type": "list<u32>",
+       "docs": "Added to the logits of tokens: one finite value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise\n`limit-exceeded`."
+      },
+      {
+       "name": "bias-values",
+       "type": "list<f32>",
+       "docs": ""
+      },
+      {
+       "name": "chosen",
+       "type": "list<u32>",
+       "docs": "The tokens that the text has chosen before the run. Those that the run samples count by themselves."
+      }
+     ]
+    }
+   ],
+   "calls": [
+    {
+     "name": "start-run",
+     "signature": "start-run: func(queue: borrow<queue>, request: run-request, changes: logit-changes) -> run",
+     "docs": "Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when they rule all\ntokens out.",
+     "cost": "Answered at once.",
+     "errors": [
+      "invalid-argument"
+     ],
+     "c": "pie_penalties_start_run"
+    }
+   ]
+  },
+  {
    "name": "introspect",
    "id": "pie:inferlet/introspect@0.1.0",
    "docs": "Attention scores, for strategies that evict tokens with little attention. Such a forward computes its attention a second time, and runs in\nseparate batches.",

@@ -27,6 +27,7 @@ export const tokenizeSpecialTokenIdsType: RecordType = { kind: 'record', interfa
 export const tokenizeChatMessageType: RecordType = { kind: 'record', interface: 'tokenize', name: 'chat-message', js: 'ChatMessage', fields: [{ name: 'role', js: 'role', type: { kind: 'string' } }, { name: 'content', js: 'content', type: { kind: 'string' } }] };
 export const grammarSourceType: VariantType = { kind: 'variant', interface: 'grammar', name: 'source', js: 'Source', cases: [{ name: 'json-schema', type: { kind: 'string' } }, { name: 'regex', type: { kind: 'string' } }, { name: 'ebnf', type: { kind: 'string' } }, { name: 'json', type: null }] };
 export const grammarMatchStatusType: RecordType = { kind: 'record', interface: 'grammar', name: 'match-status', js: 'MatchStatus', fields: [{ name: 'may-end', js: 'mayEnd', type: { kind: 'bool' } }, { name: 'must-end', js: 'mustEnd', type: { kind: 'bool' } }] };
+export const penaltiesLogitChangesType: RecordType = { kind: 'record', interface: 'penalties', name: 'logit-changes', js: 'LogitChanges', fields: [{ name: 'frequency', js: 'frequency', type: { kind: 'f32' } }, { name: 'presence', js: 'presence', type: { kind: 'f32' } }, { name: 'bias-tokens', js: 'biasTokens', type: { kind: 'list', element: { kind: 'u32' } } }, { name: 'bias-values', js: 'biasValues', type: { kind: 'list', element: { kind: 'f32' } } }, { name: 'chosen', js: 'chosen', type: { kind: 'list', element: { kind: 'u32' } } }] };
 export const kvFilesAccessType: EnumType = { kind: 'enum', interface: 'kv-files', name: 'access', js: 'Access', cases: [{ name: 'read' }, { name: 'write' }] };
 export const kvFilesRightsType: EnumType = { kind: 'enum', interface: 'kv-files', name: 'rights', js: 'Rights', cases: [{ name: 'private' }, { name: 'readable' }, { name: 'writable' }] };
 export const kvFilesFileInfoType: RecordType = { kind: 'record', interface: 'kv-files', name: 'file-info', js: 'FileInfo', fields: [{ name: 'name', js: 'name', type: { kind: 'string' } }, { name: 'tokens', js: 'tokens', type: { kind: 'u32' } }, { name: 'next-position', js: 'nextPosition', type: { kind: 'u32' } }, { name: 'persistent', js: 'persistent', type: { kind: 'bool' } }, { name: 'rights', js: 'rights', type: kvFilesRightsType }, { name: 'owner', js: 'owner', type: { kind: 'string' } }, { name: 'locked', js: 'locked', type: { kind: 'bool' } }] };
@@ -215,6 +216,14 @@ export const grammarInterface: WitInterface = {
     { name: 'start-run', js: 'startRun', kind: 'function', resource: null, coreName: 'start-run', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'matcher', js: 'matcher', type: { kind: 'borrow', interface: 'grammar', resource: 'matcher' } }, { name: 'request', js: 'request', type: fusedRunRequestType }], result: { kind: 'own', interface: 'fused', resource: 'run' }, async: false },
   ],
 };
+export const penaltiesInterface: WitInterface = {
+  name: 'penalties', js: 'penalties', id: 'pie:inferlet/penalties@0.1.0',
+  types: [penaltiesLogitChangesType],
+  resources: [],
+  functions: [
+    { name: 'start-run', js: 'startRun', kind: 'function', resource: null, coreName: 'start-run', params: [{ name: 'queue', js: 'queue', type: { kind: 'borrow', interface: 'queue', resource: 'queue' } }, { name: 'request', js: 'request', type: fusedRunRequestType }, { name: 'changes', js: 'changes', type: penaltiesLogitChangesType }], result: { kind: 'own', interface: 'fused', resource: 'run' }, async: false },
+  ],
+};
 export const introspectInterface: WitInterface = {
   name: 'introspect', js: 'introspect', id: 'pie:inferlet/introspect@0.1.0',
   types: [],
@@ -379,4 +388,4 @@ export const personInterface: WitInterface = {
     { name: 'resumed', js: 'resumed', kind: 'function', resource: null, coreName: 'resumed', params: [], result: { kind: 'option', value: personResumptionType }, async: false },
   ],
 };
-export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface, grammarInterface, introspectInterface, kvFilesInterface, inputImageInterface, adapterInterface, embeddingInterface, rerankInterface, indexInterface, storeInterface, messagingInterface, httpInterface, childrenInterface, fileExchangeInterface, environmentInterface, personInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };
+export const world: WitWorld = { package: 'pie:inferlet', version: '0.1.0', name: 'inferlet', imports: [typesInterface, runtimeInterface, sessionInterface, queueInterface, allocateInterface, forwardInterface, inputTextInterface, outputTextInterface, fusedInterface, tokenizeInterface, grammarInterface, penaltiesInterface, introspectInterface, kvFilesInterface, inputImageInterface, adapterInterface, embeddingInterface, rerankInterface, indexInterface, storeInterface, messagingInterface, httpInterface, childrenInterface, fileExchangeInterface, environmentInterface, personInterface], exports: [{ name: 'run', js: 'run', kind: 'function', resource: null, coreName: 'run', params: [{ name: 'input', js: 'input', type: { kind: 'string' } }], result: { kind: 'result', ok: { kind: 'string' }, err: { kind: 'string' } }, async: true }] };

@@ -1,5 +1,5 @@
 import { InferletError } from './errors.ts';
-import { reseed, uniform } from './random.ts';
+import { drawOf, reseed } from './random.ts';
 import type { Distribution, GuestSampler } from './samplers.ts';
 import type { Sequence } from './sequence.ts';
 
@@ -25,7 +25,7 @@ export class Chooser {
   choose(distribution: Distribution, sequence: Sequence, ahead: readonly number[] = []): number {
     const { length, compactions, model } = sequence;
     const tokens = ahead.length === 0 ? sequence.tokens : [...sequence.tokens, ...ahead];
-    const random = uniform(reseed(this.#seed, compactions), length + ahead.length);
+    const random = drawOf(reseed(this.#seed, compactions), length + ahead.length - 1);
     const token = this.#sampler.choose(distribution, { tokens, random, generated: this.#generated++ });
     if (Number.isInteger(token) && token >= 0 && token < model.vocabularySize) return token;
     throw new InferletError('invalid-argument', `The sampler chose ${token}, which is no token id.`);

@@ -4,7 +4,14 @@ import { Chooser } from './chooser.ts';
 import { InferletError } from './errors.ts';
 import { reseed } from './random.ts';
 import type { Run } from './raw.ts';
-import { type DeviceSampler, type Distribution, draw, type GuestSampler, type Sampler } from './samplers.ts';
+import {
+  type DeviceSampler,
+  type Distribution,
+  draw,
+  type GuestSampler,
+  type RunSampler,
+  type Sampler,
+} from './samplers.ts';
 import { ScoringDecoder } from './scoring-decoder.ts';
 import type { Sequence, StartRun, StepCall } from './sequence.ts';
 import type { Proposal, Speculator } from './speculation.ts';
@@ -75,6 +82,9 @@ export function decoderFor(
 ): Decoder {
   const { fused } = sequence;
   if (sampler.kind === 'guest') {
+    const { ahead } = sampler;
+    const isAhead = ahead && !tells && (mode ?? 'ahead') === 'ahead' && sequence.offersPenalties;
+    if (isAhead) return new PenalizedDecoder(sequence, sampler, ahead, seed, stopTokens);
     if (mode === 'ahead') {
       throw new InferletError('invalid-argument', 'A custom sampler cannot decode ahead: it has to see every token.');
     }
@@ -142,9 +152,9 @@ class StepDecoder implements Decoder {
   stop(): void {}
 }
 
-/** The calls of a decoder whose tokens are masked. */
-export interface MaskedCalls {
-  readonly step: StepCall;
+/** The calls of a decoder whose tokens are masked, or whose logits are changed. */
+export interface OwnCalls {
+  readonly step?: StepCall;
   readonly run: StartRun;
 }
 
@@ -153,7 +163,7 @@ export class AheadDecoder implements Decoder {
   readonly #sequence: Sequence;
   readonly #sampler: WireSampler;
   readonly #stopTokens: readonly number[];
-  readonly #masked: MaskedCalls | undefined;
+  readonly #own: OwnCalls | undefined;
   #run: Run | undefined;
   /** Number of slots that the device has filled for certain. */
   #written = 0;
@@ -163,22 +173,22 @@ export class AheadDecoder implements Decoder {
   /** True while the platform may be sending text to the client: its tokens must not be taken back. */
   late = false;
 
-  constructor(sequence: Sequence, sampler: WireSampler, stopTokens: readonly number[], masked?: MaskedCalls) {
+  constructor(sequence: Sequence, sampler: WireSampler, stopTokens: readonly number[], own?: OwnCalls) {
     this.#sequence = sequence;
     this.#sampler = sampler;
     this.#stopTokens = stopTokens;
-    this.#masked = masked;
+    this.#own = own;
   }
 
   async next(left: number, pipe?: PipeRequest): Promise<readonly number[]> {
     const sequence = this.#sequence;
     this.piped = '';
     this.source = 'step';
-    if (!this.#run && sequence.pending > 1) return sequence.sample(this.#sampler, this.#masked?.step);
+    if (!this.#run && sequence.pending > 1) return sequence.sample(this.#sampler, this.#own?.step);
     for (;;) {
       const fresh = this.#run === undefined;
       this.late = pipe !== undefined;
-      this.#run ??= sequence.run(Math.min(left, RUN_TOKENS), this.#sampler, this.#stopTokens, this.#masked?.run);
+      this.#run ??= sequence.run(Math.min(left, RUN_TOKENS), this.#sampler, this.#stopTokens, this.#own?.run);
       const run = this.#run;
       const {
         tokens,
@@ -225,10 +235,63 @@ class GuestDecoder implements Decoder {
     this.#chooser = new Chooser(sampler, seed);
   }
 
+  /** Counts tokens of the generation that another decoder chose. */
+  skip(tokens: number): void {
+    this.#chooser.skip(tokens);
+  }
+
   async next(): Promise<readonly number[]> {
     const distribution = await this.#sequence.distribution(this.#chooser.candidates);
     return [this.#chooser.choose(distribution, this.#sequence)];
   }
 
   stop(): void {}
+}
+
+/** Consecutive runs whose logits the host changes. The inferlet samples only a token whose step computes a prompt. */
+class PenalizedDecoder implements Decoder {
+  readonly #sequence: Sequence;
+  readonly #prompt: GuestDecoder;
+  readonly #runs: AheadDecoder;
+  /** The tokens of the generation so far. */
+  readonly #chosen: number[] = [];
+  /** True when the last tokens came from the step of a prompt. */
+  #wasPrompt = true;
+
+  constructor(
+    sequence: Sequence,
+    sampler: GuestSampler,
+    ahead: RunSampler,
+    seed: number,
+    stopTokens: readonly number[],
+  ) {
+    this.#sequence = sequence;
+    this.#prompt = new GuestDecoder(sequence, sampler, sampler.seed ?? seed);
+    const run: StartRun = (queue, request) => ahead.start(queue, request, this.#chosen);
+    this.#runs = new AheadDecoder(sequence, wireSampler(ahead.sampler, sequence, seed), stopTokens, { run });
+  }
+
+  get piped(): string {
+    return this.#wasPrompt ? '' : this.#runs.piped;
+  }
+
+  get late(): boolean {
+    return this.#runs.late;
+  }
+
+  async next(left: number, pipe?: PipeRequest): Promise<readonly number[]> {
+    this.#wasPrompt = this.#sequence.pending > 1;
+    const tokens = this.#wasPrompt ? await this.#prompt.next() : await this.#runs.next(left, pipe);
+    if (!this.#wasPrompt) this.#prompt.skip(tokens.length);
+    this.#chosen.push(...tokens);
+    return tokens;
+  }
+
+  halt(): void {
+    this.#runs.halt();
+  }
+
+  stop(rollBack: boolean): void {
+    this.#runs.stop(rollBack);
+  }
 }

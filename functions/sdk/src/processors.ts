@@ -1,6 +1,16 @@
 import { InferletError } from './errors.ts';
 import { type ModelInfo, specialTokens } from './models.ts';
-import { custom, draw, type GuestSampler, type SamplerOptions, type SamplingState } from './samplers.ts';
+import { penalties } from './raw.ts';
+import {
+  custom,
+  type DeviceSampler,
+  draw,
+  type GuestSampler,
+  type RunSampler,
+  type SamplerOptions,
+  type SamplingState,
+  sampler,
+} from './samplers.ts';
 
 /** The candidates for the next token, as two parallel lists. */
 export interface Candidates {
@@ -19,11 +29,25 @@ export interface Processor {
   (candidates: Candidates, state: ProcessorState): void;
   /** Token ids that must be among the candidates. */
   readonly tokens?: readonly number[];
+  /** @internal The same change in the host's terms, which spares the inferlet from seeing every token. */
+  readonly change?: Change;
 }
+
+/** A processor that only adds to the logits of single tokens, by what the generation has chosen. */
+interface Change {
+  readonly frequency?: number;
+  readonly presence?: number;
+  readonly biases?: ReadonlyMap<number, number>;
+}
+
+/** Most biases of a run. */
+const MAX_BIASES = 1024;
 
 /**
  * A sampler that lets processors change the distribution, one after the other, and then draws as {@link draw} does (`temperature` 1 by
- * default). It sees the model's `candidates` most probable tokens, 256 by default, and the tokens that a processor asks for.
+ * default). It sees the model's `candidates` most probable tokens, 256 by default, and the tokens that a processor asks for. The platform
+ * itself applies a chain of {@link frequencyPenalty}, {@link presencePenalty}, {@link banTokens} and biases below 0, and decodes ahead of
+ * the inferlet. With other processors, decoding waits for the inferlet at every token.
  *
  * @example
  * const sampler = processors([repetitionDivisor(1.2), banTokens([13]), minTokens(20)], { temperature: 0.8, topP: 0.9 });
@@ -33,6 +57,9 @@ export function processors(
   options: SamplerOptions & { readonly candidates?: number } = {},
 ): GuestSampler {
   const { candidates, seed } = options;
+  // Validate the options now rather than at the first token.
+  const device = sampler(options);
+  const ahead = candidates === undefined ? runSampler(chain, device) : undefined;
   const also = [...new Set(chain.flatMap(({ tokens = [] }) => tokens))];
   const begin = (model: ModelInfo): GuestSampler => ({
     ...custom(
@@ -45,13 +72,30 @@ export function processors(
       { candidates, seed },
     ),
     also,
+    ahead,
   });
   const choose = () => {
     throw new InferletError('invalid-argument', 'Processors are for generate(); they cannot be asked on their own.');
   };
-  // Validate the options now rather than at the first token.
-  draw({ tokens: [0], logProbabilities: [0] }, options, 0);
   return { ...custom(choose, { candidates, seed }), begin };
+}
+
+/** A chain as the host runs it; undefined when one of its processors has to see the tokens, or needs improbable ones. */
+function runSampler(chain: readonly Processor[], device: DeviceSampler): RunSampler | undefined {
+  if (!chain.every(({ change, tokens = [] }) => change && tokens.length === 0)) return undefined;
+  const biases = new Map<number, number>();
+  let [frequency, presence] = [0, 0];
+  for (const { change = {} } of chain) {
+    frequency += change.frequency ?? 0;
+    presence += change.presence ?? 0;
+    for (const [token, value] of change.biases ?? []) biases.set(token, (biases.get(token) ?? 0) + value);
+  }
+  if (biases.size > MAX_BIASES) return undefined;
+  const changes = { frequency, presence, biasTokens: [...biases.keys()], biasValues: [...biases.values()] };
+  return {
+    sampler: device,
+    start: (queue, request, chosen) => penalties.startRun(queue, request, { ...changes, chosen }),
+  };
 }
 
 /**
@@ -74,32 +118,36 @@ export function repetitionDivisor(penalty: number, options: { readonly last?: nu
 /** Lowers a token's logit by `penalty` for each time that this generation has chosen the token. */
 export function frequencyPenalty(penalty: number): Processor {
   check(Number.isFinite(penalty), 'penalty', 'a number', penalty);
-  return (candidates, state) => {
+  const process = (candidates: Candidates, state: ProcessorState) => {
     const counts = countsOf(state);
     adjust(candidates, (token) => -penalty * (counts.get(token) ?? 0));
   };
+  return Object.assign(process, { change: { frequency: penalty } });
 }
 
 /** Lowers the logits of tokens that this generation has chosen at least once by `penalty`. */
 export function presencePenalty(penalty: number): Processor {
   check(Number.isFinite(penalty), 'penalty', 'a number', penalty);
-  return (candidates, state) => {
+  const process = (candidates: Candidates, state: ProcessorState) => {
     const counts = countsOf(state);
     adjust(candidates, (token) => (counts.has(token) ? -penalty : 0));
   };
+  return Object.assign(process, { change: { presence: penalty } });
 }
 
 /** Adds to the logits of single tokens, by token id. A bias above 0 with a speculator throws `unsupported`. */
 export function logitBias(bias: Readonly<Record<number, number>>): Processor {
   const values = new Map(Object.entries(bias).map(([token, value]) => [Number(token), value]));
   const process = (candidates: Candidates) => adjust(candidates, (token) => values.get(token) ?? 0);
-  return Object.assign(process, { tokens: [...values].flatMap(([token, value]) => (value > 0 ? [token] : [])) });
+  const tokens = [...values].flatMap(([token, value]) => (value > 0 ? [token] : []));
+  return Object.assign(process, { tokens, change: { biases: values } });
 }
 
 /** Rules tokens out. */
 export function banTokens(tokens: Iterable<number>): Processor {
-  const banned = new Set(tokens);
-  return (candidates) => adjust(candidates, (token) => (banned.has(token) ? Number.NEGATIVE_INFINITY : 0));
+  const biases = new Map(Array.from(tokens, (token) => [token, Number.NEGATIVE_INFINITY] as const));
+  const process = (candidates: Candidates) => adjust(candidates, (token) => biases.get(token) ?? 0);
+  return Object.assign(process, { change: { biases } });
 }
 
 /** Rules out the model's own end-of-text tokens until `count` tokens have been generated. */

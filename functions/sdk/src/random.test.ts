@@ -1,6 +1,16 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { reseed, uniform } from './random.ts';
+import { uniform as deviceDraw } from '../../../gpu-host/backends/draw.ts';
+import { drawOf, reseed, uniform } from './random.ts';
+
+describe('drawOf', () => {
+  it('gives the numbers of the device', () => {
+    for (let i = 0; i < 500; i++) {
+      const seed = Math.imul(i, 0x9e3779b1) >>> 0;
+      assert.equal(drawOf(seed | 0, i * 37), deviceDraw(seed, i * 37));
+    }
+  });
+});
 
 describe('reseed', () => {
   it('keeps the seed for the first round and gives new draws in later rounds', () => {

@@ -7,6 +7,16 @@ export function uniform(seed: number, position: number): number {
 }
 
 /**
+ * The number in [0, 1) of the device's draws, from the seed and the position of the last input: a sampler draws the same here as there. It
+ * has 53 random bits.
+ */
+export function drawOf(seed: number, position: number): number {
+  const a = mix(mix(seed ^ 0x9e3779b9) ^ position);
+  const b = mix(mix(a ^ 0x85ebca6b) ^ seed);
+  return ((a >>> 5) * 0x400_0000 + (b >>> 6)) / 0x20_0000_0000_0000;
+}
+
+/**
  * The seed after positions have been renumbered `rounds` times; the seed itself for 0. A draw depends on seed and position, so a reused
  * position needs another seed to give a different draw.
  */

@@ -26,6 +26,7 @@ import * as introspect from 'pie:inferlet/introspect@0.1.0';
 import * as wireKvFiles from 'pie:inferlet/kv-files@0.1.0';
 import * as wireMessaging from 'pie:inferlet/messaging@0.1.0';
 import * as outputText from 'pie:inferlet/output-text@0.1.0';
+import * as penalties from 'pie:inferlet/penalties@0.1.0';
 import * as wirePerson from 'pie:inferlet/person@0.1.0';
 import { Queue as WireQueue } from 'pie:inferlet/queue@0.1.0';
 import * as wireRerank from 'pie:inferlet/rerank@0.1.0';
@@ -42,7 +43,7 @@ export { Run } from 'pie:inferlet/fused@0.1.0';
 export { Matcher } from 'pie:inferlet/grammar@0.1.0';
 export { InferletError, type InferletErrorCode } from './errors.ts';
 // Not `export * as`: bundlers drop the unused names of this list, and with them the interface from the component.
-export { forward, fused, inputImage, inputText, introspect, outputText };
+export { forward, fused, inputImage, inputText, introspect, outputText, penalties };
 
 // Interfaces whose calls take text.
 export const adapter: typeof wireAdapter = /* @__PURE__ */ wellFormed(wireAdapter);

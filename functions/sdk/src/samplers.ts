@@ -1,5 +1,7 @@
+import type { RunRequest } from 'pie:inferlet/fused@0.1.0';
 import { InferletError } from './errors.ts';
 import type { ModelInfo } from './models.ts';
+import type { Queue, Run } from './raw.ts';
 
 /** The most probable tokens after a context, most probable first; natural logarithms over the whole vocabulary at temperature 1. */
 export interface Distribution {
@@ -50,8 +52,17 @@ export interface GuestSampler {
   readonly also?: readonly number[];
   readonly seed: number | undefined;
   choose(distribution: Distribution, state: SamplingState): number;
+  /** @internal Set when the host can do the same by itself, so that the inferlet need not see every token. */
+  readonly ahead?: RunSampler | undefined;
   /** Returns a sampler for one generation, for samplers with state. Without it, all generations share this sampler. */
   begin?(model: ModelInfo): GuestSampler;
+}
+
+/** A guest sampler as the host runs it. */
+export interface RunSampler {
+  readonly sampler: DeviceSampler;
+  /** Starts a run after `chosen`, the tokens of the generation so far. */
+  start(queue: Queue, request: RunRequest, chosen: readonly number[]): Run;
 }
 
 export type Sampler = DeviceSampler | GuestSampler;

@@ -1,6 +1,18 @@
-/** Cases of `queue`, `forward`, `input-text`, `output-text`, `fused` and `introspect`. */
+/** Cases of `queue`, `forward`, `input-text`, `output-text`, `fused`, `penalties` and `introspect`. */
+
+import type { LogitChanges } from 'pie:inferlet/penalties@0.1.0';
 import { model } from '@pie/inferlet';
-import { forward, fused, inputText, introspect, outputText, type Queue, Run, settle } from '@pie/inferlet/raw';
+import {
+  forward,
+  fused,
+  inputText,
+  introspect,
+  outputText,
+  penalties,
+  type Queue,
+  Run,
+  settle,
+} from '@pie/inferlet/raw';
 import { type Cases, embedsOf, issued, NO_ADDRESS, NO_MODEL, near, newQueue, pagesOf, upTo } from './case.ts';
 
 /** Ids of "Once upon a time", after the token that begins a text. */
@@ -245,6 +257,20 @@ export const fusedCases: Cases = {
   },
 };
 
+export const penaltiesCases: Cases = {
+  'penalties.start-run': {
+    ok: async () => {
+      const plain = await penalized({});
+      const banned = await penalized({ biasTokens: [29892], biasValues: [Number.NEGATIVE_INFINITY] });
+      return plain.join() === '29892,727,471' && !banned.includes(29892);
+    },
+    fails: {
+      'invalid-argument': () => penalized({ frequency: Number.NaN }),
+      'limit-exceeded': () => penalized({ biasTokens: Array(1025).fill(1), biasValues: Array(1025).fill(0) }),
+    },
+  },
+};
+
 export const introspectCases: Cases = {
   'introspect.forward-scores': {
     ok: async () => {
@@ -289,6 +315,13 @@ export async function prompted(queue: Queue): Promise<number[]> {
 
 async function decoded(queue: Queue, maxTokens: number): Promise<number[]> {
   return tokensOf(new Run(queue, { ...RUN, pages: await prompted(queue), maxTokens }));
+}
+
+async function penalized(changes: Partial<LogitChanges>): Promise<number[]> {
+  using queue = newQueue();
+  const none = { frequency: 0, presence: 0, biasTokens: [], biasValues: [], chosen: [] };
+  const request = { ...RUN, pages: await prompted(queue), maxTokens: 3 };
+  return await tokensOf(penalties.startRun(queue, request, { ...none, ...changes }));
 }
 
 /** All tokens of a run. */

@@ -2,7 +2,7 @@
 import { defineInferlet } from '@pie/inferlet';
 import { adapterCases } from './adapter.ts';
 import { type CaseReport, type Cases, report } from './case.ts';
-import { forwardCases, fusedCases, introspectCases, outputCases, queueCases } from './compute.ts';
+import { forwardCases, fusedCases, introspectCases, outputCases, penaltiesCases, queueCases } from './compute.ts';
 import { encoderCases } from './encoders.ts';
 import { grammarCases } from './grammar.ts';
 import { closedSession, environmentCases, personCases, runtimeCases, sessionCases, tokenizeCases } from './host.ts';
@@ -25,7 +25,7 @@ export const run = defineInferlet(async (input: { part: string; origin?: string 
     host: [runtimeCases(JSON.stringify(input)), sessionCases, closedSession, environmentCases],
     person: [personCases],
     tokenize: [tokenizeCases],
-    compute: [queueCases, forwardCases, outputCases, fusedCases, introspectCases],
+    compute: [queueCases, forwardCases, outputCases, fusedCases, penaltiesCases, introspectCases],
     memory: [allocateCases, fileCases],
     grammar: [grammarCases],
     adapter: [adapterCases],

@@ -1,0 +1,171 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { CallFault } from '../memory/fault.ts';
+import { seeded } from '../memory/testing/random.ts';
+import type { LogitChanges, Sampler } from '../protocol/calls.ts';
+import { GREEDY, must, NONE, tagOf } from '../testing/host.ts';
+import { ids, PROMPT, type Workbench, withWorkbench } from '../testing/workbench.ts';
+import { Penalties } from './penalties.ts';
+import { pick } from './sampler.ts';
+
+const UNCHANGED: LogitChanges = {
+  ...{ frequency: 0, presence: 0, biasTokens: NONE, biasValues: new Float32Array(), chosen: NONE },
+};
+const SAMPLED: Sampler = { temperature: 0.9, topK: 12, topP: 0.95, minP: 0.01, seed: 7 };
+const STEPS = 12;
+
+/** Biases from pairs of token and value. */
+const biased = (...pairs: (readonly [token: number, value: number])[]): LogitChanges => ({
+  ...UNCHANGED,
+  biasTokens: Uint32Array.from(pairs, ([token]) => token),
+  biasValues: Float32Array.from(pairs, ([, value]) => value),
+});
+
+/** The definition: changes every logit of the vocabulary, sorts, and picks. */
+function defined(
+  { frequency, presence, biasTokens, biasValues, chosen }: LogitChanges,
+  sampler: Sampler,
+  logits: ReadonlyMap<number, number>,
+  position: number,
+): number {
+  const changed = new Map(logits);
+  const add = (token: number, value: number) => changed.set(token, (changed.get(token) ?? 0) + value);
+  for (const [i, token] of biasTokens.entries()) add(token, biasValues[i] as number);
+  for (const token of chosen) add(token, -frequency);
+  for (const token of new Set(chosen)) add(token, -presence);
+  const sorted = [...changed].toSorted(([a, x], [b, y]) => y - x || a - b);
+  const values = Float32Array.from(sorted, ([, value]) => value);
+  return sorted[pick(sampler, values, 0, values.length, position)]?.[0] as number;
+}
+
+test('the most probable tokens that a run asks for are enough for the definition over the whole vocabulary', () => {
+  for (let seed = 1; seed <= 300; seed++) {
+    const below = seeded(seed);
+    const some = (count: number, of: number) => Uint32Array.from({ length: count }, () => below(of));
+    const logits = new Map(Array.from({ length: 400 }, (_, token) => [token, below(1e6) / 5e4] as const));
+    const sorted = [...logits].toSorted(([a, x], [b, y]) => y - x || a - b);
+    // Tokens near the top, so that changes matter.
+    const near = (places: Uint32Array) => places.map((place) => sorted[place]?.[0] as number);
+    const biasTokens = Uint32Array.from(new Set(near(some(below(12), 30))));
+    const changes: LogitChanges = {
+      frequency: below(4) / 2,
+      presence: below(3),
+      biasTokens,
+      biasValues: Float32Array.from(biasTokens, () => (below(5) === 0 ? Number.NEGATIVE_INFINITY : -below(8))),
+      chosen: near(some(below(40), 30)),
+    };
+    const sampler = below(2) === 0 ? GREEDY : { ...SAMPLED, seed, topK: 1 + below(30) };
+    const penalties = new Penalties(changes, 400);
+    const topK = penalties.candidates(sampler, 256);
+    assert.ok(topK < 256, 'no more than needed');
+    const top = {
+      topK,
+      tokens: Uint32Array.from(sorted.slice(0, topK), ([token]) => token),
+      logProbabilities: Float32Array.from(sorted.slice(0, topK), ([, logit]) => logit),
+    };
+    const exact = new Map([...logits].map(([token, logit]) => [token, Math.fround(logit)]));
+    assert.equal(penalties.tokenOf(sampler, top, 256, seed), defined(changes, sampler, exact, seed), `seed ${seed}`);
+  }
+});
+
+test('a change that raises tokens asks for as many as the host returns', () => {
+  for (const changes of [{ ...UNCHANGED, frequency: -1 }, { ...UNCHANGED, presence: -1 }, biased([3, 0.5])])
+    assert.equal(new Penalties(changes, 64).candidates(GREEDY, 256), 256);
+  assert.equal(new Penalties({ ...UNCHANGED, chosen: ids(1, 2, 3) }, 64).candidates(GREEDY, 256), 1);
+});
+
+test('wrong changes are refused', () => {
+  const refused: [LogitChanges, CallFault['error']['tag'], RegExp][] = [
+    [{ ...UNCHANGED, frequency: Number.NaN }, 'invalid-argument', /frequency NaN/],
+    [{ ...UNCHANGED, presence: Number.POSITIVE_INFINITY }, 'invalid-argument', /presence Infinity/],
+    [biased([3, Number.POSITIVE_INFINITY]), 'invalid-argument', /bias Infinity/],
+    [biased([64, 1]), 'invalid-argument', /token 64/],
+    [{ ...UNCHANGED, chosen: ids(64) }, 'invalid-argument', /token 64/],
+    [{ ...UNCHANGED, biasTokens: ids(3) }, 'invalid-argument', /0 bias-values for 1/],
+    [biased(...Array.from({ length: 1025 }, () => [1, -1] as const)), 'limit-exceeded', /1025 biases; 1024/],
+  ];
+  for (const [changes, tag, text] of refused) {
+    assert.throws(
+      () => new Penalties(changes, 64),
+      ({ error, message }: CallFault) => error.tag === tag && text.test(message),
+    );
+  }
+  const nothing = new Penalties(biased([5, Number.NEGATIVE_INFINITY]), 64);
+  const only = { topK: 1, tokens: ids(5), logProbabilities: Float32Array.of(0) };
+  assert.throws(() => nothing.tokenOf(GREEDY, only, 256, 0), /leave no token/);
+});
+
+/** The tokens of a run after the prompt. */
+async function run(b: Workbench, changes: LogitChanges, sampler: Sampler, token = 12, maxTokens = STEPS) {
+  const pages = b.pages(4);
+  must(await b.fill(pages, PROMPT.slice(0, -1)));
+  const request = { token, position: PROMPT.length - 1, pages, maxTokens, sampler, stopTokens: NONE, changes };
+  const handle = b.inferlet.run(b.queue, request);
+  const tokens: number[] = [];
+  for (;;) {
+    const chunk = await handle.next();
+    if (chunk.tag === 'err') return chunk;
+    tokens.push(...chunk.val.tokens);
+    if (chunk.val.finished) break;
+  }
+  b.inferlet.freePages(b.queue, pages);
+  return { tag: 'ok' as const, val: tokens };
+}
+
+withWorkbench('runs with changed logits', (handler) => {
+  for (const [name, sampler] of Object.entries({ greedy: GREEDY, sampled: SAMPLED })) {
+    for (const [what, changes] of Object.entries({
+      penalties: { ...UNCHANGED, frequency: 0.7, presence: 0.4, chosen: ids(9, 9, 44) },
+      biases: biased([12, Number.NEGATIVE_INFINITY], [3, 4], [60, -3]),
+      both: { ...biased([44, 2], [7, -5]), frequency: 1.5 },
+    })) {
+      handler(`${what}, ${name}: each token is that of the definition over the model's own distribution`, async (b) => {
+        const tokens = must(await run(b, changes, sampler));
+        assert.equal(tokens.length, STEPS);
+        const text = PROMPT.slice(0, -1).concat(12);
+        const chosen = [...changes.chosen];
+        for (const token of tokens) {
+          const positions = text.map((_, i) => i);
+          const { vocabularySize } = b.host.model.config;
+          const top = await b.oracle.top(text, positions, 1, vocabularySize);
+          const logits = new Map(Array.from(top.tokens, (id, i) => [id, top.logProbabilities[i] as number]));
+          const now = { ...changes, chosen: Uint32Array.from(chosen) };
+          assert.equal(token, defined(now, sampler, logits, text.length - 1));
+          text.push(token);
+          chosen.push(token);
+        }
+      });
+    }
+  }
+
+  handler('penalties change the text, and without changes it is that of a plain run', async (b) => {
+    const plain = must(await run(b, UNCHANGED, GREEDY));
+    const pages = b.pages(4);
+    must(await b.fill(pages, PROMPT.slice(0, -1)));
+    const request = {
+      token: 12,
+      position: PROMPT.length - 1,
+      pages,
+      maxTokens: STEPS,
+      sampler: GREEDY,
+      stopTokens: NONE,
+    };
+    const handle = b.inferlet.run(b.queue, request);
+    const tokens: number[] = [];
+    for (let finished: unknown; finished === undefined; ) {
+      const chunk = must(await handle.next());
+      tokens.push(...chunk.tokens);
+      finished = chunk.finished;
+    }
+    assert.deepEqual(plain, tokens);
+    b.inferlet.freePages(b.queue, pages);
+    const penalised = must(await run(b, { ...UNCHANGED, presence: 100 }, GREEDY));
+    assert.equal(new Set(penalised).size, STEPS, 'no token twice');
+  });
+
+  handler('wrong changes fail the run, and the next one works', async (b) => {
+    const refused = await run(b, { ...UNCHANGED, frequency: Number.NaN }, GREEDY);
+    assert.equal(tagOf(refused), 'invalid-argument');
+    assert.equal(tagOf(await run(b, { ...UNCHANGED, frequency: 1 }, GREEDY)), 'ok');
+  });
+});
