@@ -89,7 +89,8 @@ export interface EngineHandle {
     entropies: Float32Array,
   ): void;
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts: Int32Array | undefined): void;
-  pages(): { readonly count: number; readonly bytes: number };
+  /** `tableSlots`: number of slots that the device's slot tables hold. */
+  pages(): { readonly count: number; readonly bytes: number; readonly tableSlots: number };
   readPage(page: number, into: Uint8Array): void;
   writePage(page: number, from: Uint8Array): void;
   loadAdapter(matrices: readonly AdapterMatrices[]): { readonly id: number; readonly bytes: number };

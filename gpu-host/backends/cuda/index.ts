@@ -193,7 +193,7 @@ class CudaBackend implements Backend {
     engine: EngineHandle,
     images: OnnxImageEncoder | undefined,
   ) {
-    const { count, bytes } = engine.pages();
+    const { count, bytes, tableSlots } = engine.pages();
     const { weights, pool, scratch } = engine.memory();
     this.config = config;
     this.precision = precision;
@@ -209,7 +209,7 @@ class CudaBackend implements Backend {
     this.#addon = addon;
     this.#card = card;
     this.#engine = engine;
-    this.#words = new BatchWords(config);
+    this.#words = new BatchWords(config, tableSlots);
     this.#stepDeadlineMs = stepDeadlineMs ?? DEFAULT_STEP_DEADLINE_MS;
     this.#lost = lost;
   }
@@ -224,7 +224,7 @@ class CudaBackend implements Backend {
     const adapter = CudaAdapter.of(batchAdapter(batch));
     const computed = batch.map((sequence) => this.#deviceRequest(sequence));
     try {
-      const done = this.#engine.submit(this.#words.write(computed), adapter?.id);
+      const done = this.#submit(computed, adapter?.id);
       // The addon counts rows of tokens. Requests changed to states make its count differ, so then the next batch may name no rows.
       if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
       const buffer = await this.#inTime(done);
@@ -232,6 +232,15 @@ class CudaBackend implements Backend {
       return outputs.map((output, i) => this.#withWholeRows(batch[i], output));
     } catch (caught) {
       throw this.#failure(caught);
+    }
+  }
+
+  #submit(batch: readonly SequenceInput[], adapter: number | undefined): Promise<ArrayBuffer> {
+    try {
+      return this.#engine.submit(this.#words.write(batch), adapter);
+    } catch (error) {
+      this.#words.refused();
+      throw error;
     }
   }
 

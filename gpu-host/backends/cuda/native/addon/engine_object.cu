@@ -30,6 +30,7 @@ EngineObject::EngineObject(napi_env env, napi_value options, napi_value tensors)
   engine_ = Engine::create(read, [&mapped](const std::string& name) { return mapped.find(name); });
   pageCount_ = engine_->pageCount();
   limits_.slots = uint32_t(read.pageSize) * uint32_t(pageCount_);
+  limits_.tableSlots = uint32_t(engine_->tableSlots());
 }
 
 napi_value EngineObject::construct(napi_env env, napi_callback_info info) {
@@ -258,6 +259,7 @@ napi_value EngineObject::pages(napi_env env, const Arguments&) {
   const napi_value said = object(env);
   set(env, said, "count", number(env, pageCount_));
   set(env, said, "bytes", number(env, double(device.pageBytes())));
+  set(env, said, "tableSlots", number(env, double(limits_.tableSlots)));
   return said;
 }
 

@@ -116,6 +116,7 @@ class EngineOf final : public Engine {
 
   size_t pageBytes() const override { return pages_->pageBytes(); }
   int pageCount() const override { return budget_.pageCount; }
+  int tableSlots() const override { return model_.context.limits.tableSlots; }
   void readPage(int page, uint8_t* into) override { readPages(&page, 1, into); }
   void writePage(int page, const uint8_t* from) override { writePages(&page, 1, from); }
   void readPages(const int* pages, int count, uint8_t* into) override {

@@ -82,8 +82,13 @@ struct Sequence {
                                      // tokens: drawn, or the most probable (token 0 for a row without a number). Both batches must fit one device
                                      // step each; else "invalid".
   const uint32_t* positions = nullptr;
-  const uint32_t* context = nullptr;
+  const uint32_t* context = nullptr;  // The slots from `known` on.
   int contextCount = 0;
+  // Place of the sequence's slot list among the `tableSlots` words that the device keeps between steps, or -1: the step brings the whole list. The
+  // list is the context, then the slots of the inputs. Its first `known` words are there from earlier batches; the step brings the others. The places
+  // of a batch's sequences must not overlap, and a table has no mask. If a submit throws, the contents of all tables are unknown.
+  int table = -1;
+  int known = 0;
   const uint8_t* mask = nullptr;    // rows × (contextCount + rows) bytes, or null: causal.
   const uint32_t* writes = nullptr;  // One slot per row, or null: the keys live for this call only.
   int outputRows = 0;                // The last outputRows inputs have outputs.
@@ -149,6 +154,7 @@ class Engine {
   virtual MemoryReport memory() const = 0;
   virtual GraphReport graphs() const = 0;
   virtual int pageCount() const = 0;
+  virtual int tableSlots() const = 0;
 };
 
 // Pinned host memory; null if the allocation fails.
