@@ -35,6 +35,7 @@ import {
 } from './addon.ts';
 import { BatchWords, readResults } from './batch-words.ts';
 import { CudaError, fromAddon } from './errors.ts';
+import { captureGraphsAhead } from './graphs-ahead.ts';
 import { tensorPlaces } from './weights.ts';
 import { needsWholeRows, topOfWholeRows } from './whole-rows.ts';
 
@@ -62,6 +63,13 @@ export interface CudaBackendOptions {
   readonly threads?: number;
   /** True, the default, to let a step's kernels begin while the previous kernel ends. */
   readonly dependentLaunch?: boolean;
+  /**
+   * Most time for which the start captures graphs of common batch sizes, so that the first steps need not; 0 for none. 10 s by default,
+   * and none on an emulated card.
+   */
+  readonly warmUpMs?: number;
+  /** Takes lines about the progress of the start. */
+  readonly report?: (line: string) => void;
   /** Bytes left free on the card for adapters that load later. */
   readonly reserveBytes?: number;
   /** The backend takes a step that runs longer than this as hung, and the card as failed; a minute by default. */
@@ -81,6 +89,7 @@ export interface DeviceFailure {
 }
 
 const DEFAULT_STEP_DEADLINE_MS = 60_000;
+const DEFAULT_WARM_UP_MS = 10_000;
 const DEFAULT_ROWS = 512;
 const DEFAULT_SEQUENCES = 256;
 const DEFAULT_PRECISION: Precision = 'bf16';
@@ -97,12 +106,31 @@ export async function createCudaBackend(model: LoadedModel, options: CudaBackend
   const card = cardOf(addon, options.device ?? 0);
   const wide = await widenBlocks(model);
   const images = await OnnxImageEncoder.open(model, options.threads);
+  let backend: CudaBackend | undefined;
   try {
-    return new CudaBackend(model, options, addon, card, openEngine(addon, card, wide, options), images);
+    backend = new CudaBackend(model, options, addon, card, openEngine(addon, card, wide, options), images);
+    await warmUp(backend, options, addon.emulated ? 0 : DEFAULT_WARM_UP_MS);
+    return backend;
   } catch (error) {
-    await images?.release();
+    if (backend) await backend.dispose();
+    else await images?.release();
     throw error;
   }
+}
+
+async function warmUp(backend: CudaBackend, options: CudaBackendOptions, defaultMs: number): Promise<void> {
+  const { warmUpMs = defaultMs, report = () => undefined, maxRows = DEFAULT_ROWS } = options;
+  if (warmUpMs === 0) return;
+  const { maxSequences = DEFAULT_SEQUENCES, maxUnkeptRows = maxRows } = options;
+  await captureGraphsAhead(
+    { config: backend.config, forward: (batch) => backend.forward(batch) },
+    {
+      maxSequences: Math.min(maxSequences, maxRows, maxUnkeptRows),
+      limitMs: warmUpMs,
+      report,
+      now: () => performance.now(),
+    },
+  );
 }
 
 function cardOf(addon: CudaAddon, device: number): CudaDevice {
