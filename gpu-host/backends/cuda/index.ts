@@ -257,7 +257,9 @@ class CudaBackend implements Backend {
       if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
       const buffer = await this.#inTime(done);
       const outputs = readResults(this.config, computed, buffer);
-      return outputs.map((output, i) => this.#withWholeRows(batch[i], output));
+      if (computed.every((each, i) => each === batch[i])) return outputs;
+      for (const [i, output] of outputs.entries()) outputs[i] = await this.#withWholeRows(batch[i], output);
+      return outputs;
     } catch (caught) {
       throw this.#failure(caught);
     }
@@ -282,15 +284,17 @@ class CudaBackend implements Backend {
 
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
     checkStates(this.config, states, count);
-    return this.#guarded(() => {
-      if (needsWholeRows(this.config, topK)) {
-        return topOfWholeRows(this.#engine, this.config, states, { rows: count, topK });
-      }
+    try {
+      if (needsWholeRows(this.config, topK))
+        return await topOfWholeRows(this.#engine, this.config, states, { rows: count, topK });
       const k = Math.min(topK, this.config.vocabularySize);
-      const top = { topK: k, tokens: new Uint32Array(count * k), logProbabilities: new Float32Array(count * k) };
-      if (count > 0) this.#engine.project(states, count, k, top.tokens, top.logProbabilities);
-      return top;
-    });
+      const places = count * k;
+      const words = count > 0 ? await this.#inTime(this.#engine.project(states, count, k)) : new ArrayBuffer(0);
+      const tokens = new Uint32Array(words, 0, places);
+      return { topK: k, tokens, logProbabilities: new Float32Array(words, 4 * places, places) };
+    } catch (caught) {
+      throw this.#failure(caught);
+    }
   }
 
   async score(states: Float32Array, count: number, tokens: readonly Uint32Array[]): Promise<StateScores> {
@@ -303,10 +307,14 @@ class CudaBackend implements Backend {
     tokens.forEach((list, row) => {
       all.set(list, first[row]);
     });
-    const scores = new Float32Array(all.length);
-    const entropies = new Float32Array(count);
-    if (count > 0) this.#guarded(() => this.#engine.score(states, count, all, first, scores, entropies));
-    return { logProbabilities: tokens.map((_, row) => scores.subarray(first[row], first[row + 1])), entropies };
+    try {
+      const words = count > 0 ? await this.#inTime(this.#engine.score(states, count, all, first)) : new ArrayBuffer(0);
+      const scores = new Float32Array(words, 0, all.length);
+      const entropies = new Float32Array(words, 4 * all.length, count);
+      return { logProbabilities: tokens.map((_, row) => scores.subarray(first[row], first[row + 1])), entropies };
+    } catch (caught) {
+      throw this.#failure(caught);
+    }
   }
 
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
@@ -322,6 +330,20 @@ class CudaBackend implements Backend {
   writePage(page: number, from: Uint8Array): void {
     checkPage(this.pageCount, this.pageBytes, page, from);
     this.#guarded(() => this.#engine.writePage(page, from));
+  }
+
+  queueReadPage(page: number, into: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, into);
+    this.#guarded(() => this.#engine.readPage(page, into, true));
+  }
+
+  queueWritePage(page: number, from: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, from);
+    this.#guarded(() => this.#engine.writePage(page, from, true));
+  }
+
+  settlePages(): void {
+    this.#guarded(() => this.#engine.settlePages());
   }
 
   allocatePinned(bytes: number): Uint8Array | undefined {
@@ -345,10 +367,10 @@ class CudaBackend implements Backend {
     return { ...sequence, output: { kind: 'states', rows: output.rows } };
   }
 
-  #withWholeRows({ output: asked }: SequenceInput, output: SequenceOutput): SequenceOutput {
+  async #withWholeRows({ output: asked }: SequenceInput, output: SequenceOutput): Promise<SequenceOutput> {
     if (asked.kind !== 'top' || output.kind !== 'states') return output;
     const { states, ...rest } = output;
-    const top = topOfWholeRows(this.#engine, this.config, states, asked);
+    const top = await topOfWholeRows(this.#engine, this.config, states, asked);
     return { ...rest, ...top, kind: 'top', ...(asked.states ? { states } : {}) };
   }
 
