@@ -30,6 +30,7 @@ const KEPT_BATCHES = 32;
  */
 export class SlotTables {
   readonly #words: Uint32Array;
+  readonly #bytes: Buffer;
   readonly #room: Room;
   /** Least recently used first. */
   readonly #tables = new Set<Table>();
@@ -39,6 +40,7 @@ export class SlotTables {
   /** @param slots number of the device's table words */
   constructor(slots: number) {
     this.#words = new Uint32Array(slots);
+    this.#bytes = Buffer.from(this.#words.buffer);
     this.#room = new Room(slots);
   }
 
@@ -70,9 +72,9 @@ export class SlotTables {
     if (!table && writes.length > 0) table = this.#make(needed);
     if (!table) return undefined;
     const { start } = table;
-    const known = equalLength(this.#words.subarray(start, start + table.length), context);
-    this.#words.set(context.subarray(known), start + known);
-    this.#words.set(writes, start + context.length);
+    const known = this.#equalLength(table, context);
+    if (known < context.length) this.#words.set(context.subarray(known), start + known);
+    for (let i = 0; i < writes.length; i++) this.#words[start + context.length + i] = writes[i] as number;
     this.#use(table, context.length + writes.length);
     return { table: start, known };
   }
@@ -80,6 +82,22 @@ export class SlotTables {
   /** Forgets all tables: the device did not take a batch, so its words are unknown. */
   clear(): void {
     for (const table of this.#tables) this.#drop(table);
+  }
+
+  /** Number of first slots in which a table and a context agree. Compares bytes, which the runtime does by vectors. */
+  #equalLength({ start, length }: Table, context: Uint32Array): number {
+    const bytes = new Uint8Array(context.buffer, context.byteOffset, context.byteLength);
+    const isEqual = (from: number, end: number) =>
+      this.#bytes.compare(bytes, 4 * from, 4 * end, 4 * (start + from), 4 * (start + end)) === 0;
+    let end = Math.min(length, context.length);
+    if (isEqual(0, end)) return end;
+    let same = 0;
+    while (end - same > 1) {
+      const middle = (same + end) >>> 1;
+      if (isEqual(same, middle)) same = middle;
+      else end = middle;
+    }
+    return same;
   }
 
   #use(table: Table, length: number): void {
@@ -153,26 +171,4 @@ class Room {
 
 function sizeFor(needed: number): number {
   return Math.max(LEAST_SIZE, 2 ** Math.ceil(Math.log2(needed)));
-}
-
-/** Number of first words in which two lists agree. */
-function equalLength(one: Uint32Array, other: Uint32Array): number {
-  let end = Math.min(one.length, other.length);
-  if (isEqual(one, other, 0, end)) return end;
-  let same = 0;
-  while (end - same > 1) {
-    const middle = (same + end) >>> 1;
-    if (isEqual(one, other, same, middle)) same = middle;
-    else end = middle;
-  }
-  return same;
-}
-
-/** Compares bytes, which the runtime does by vectors. */
-function isEqual(one: Uint32Array, other: Uint32Array, from: number, end: number): boolean {
-  return bytesOf(one, from, end).equals(bytesOf(other, from, end));
-}
-
-function bytesOf({ buffer, byteOffset }: Uint32Array, from: number, end: number): Buffer {
-  return Buffer.from(buffer, byteOffset + 4 * from, 4 * (end - from));
 }
