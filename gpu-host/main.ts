@@ -170,7 +170,10 @@ function createBackend(
   const pool = { pageSize: entry.pageSize, pageCount: entry.pages };
   if (entry.backend === 'reference') return createReferenceBackend(model, pool);
   const { bits, headBits, threads, adapters = [] } = entry;
-  if (entry.backend === 'cuda') return createCudaBackend(model, { ...pool, ...cudaOptions(entry, model), lost });
+  if (entry.backend === 'cuda') {
+    const report = (line: string) => console.error(`gpu-host: ${entry.name}: ${line}`);
+    return createCudaBackend(model, { ...pool, ...cudaOptions(entry, model), lost, report });
+  }
   const more = { adapters: adapters.length > 0, ...(threads > 0 ? { threads } : {}) };
   return createOnnxBackend(model, { ...pool, bits, headBits, ...more });
 }
@@ -180,6 +183,7 @@ function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
     device,
     memoryMb,
     stepDeadlineS,
+    warmUpS,
     dependentLaunch,
     precision,
     kv,
@@ -199,6 +203,7 @@ function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
     ...(device !== undefined && { device }),
     ...(memoryMb !== undefined && { memoryBytes: memoryMb * MIB }),
     ...(stepDeadlineS !== undefined && { stepDeadlineMs: stepDeadlineS * 1000 }),
+    ...(warmUpS !== undefined && { warmUpMs: warmUpS * 1000 }),
     ...(dependentLaunch !== undefined && { dependentLaunch }),
     ...(precision && { precision }),
     ...(kv && { kv }),

@@ -90,9 +90,12 @@ test('a CUDA model has a device, memory, precision, pages and a step deadline', 
   assert.deepEqual([backend, precision, device, memoryMb, pages], ['cuda', undefined, undefined, undefined, 0]);
   assert.equal(modelOf('pages = 77')?.pages, 77);
   assert.equal(modelOf('', { PIE_BACKEND: 'onnx' })?.pages, 1024);
-  const set = modelOf('device = 1\nmemory_mb = 40000\nprecision = "float32"\npages = 0\nstep_deadline_s = 5')!;
-  const { stepDeadlineS } = set;
-  assert.deepEqual([set.precision, set.device, set.memoryMb, set.pages, stepDeadlineS], ['float32', 1, 40_000, 0, 5]);
+  const set = modelOf(
+    'device = 1\nmemory_mb = 40000\nprecision = "float32"\npages = 0\nstep_deadline_s = 5\nwarm_up_s = 0',
+  )!;
+  const { stepDeadlineS, warmUpS } = set;
+  assert.deepEqual([set.precision, set.device, set.memoryMb, set.pages], ['float32', 1, 40_000, 0]);
+  assert.deepEqual([stepDeadlineS, warmUpS], [5, 0]);
   for (const narrow of ['int8', 'fp8', 'int4']) assert.equal(modelOf(`precision = "${narrow}"`)?.precision, narrow);
   assert.equal(set.kv, undefined);
   assert.equal(modelOf('kv = "fp8"')?.kv, 'fp8');

@@ -20,6 +20,8 @@ export interface ModelEntry {
   readonly memoryMb?: number;
   /** `cuda` only: seconds after which a device step counts as hung and the GPU host restarts; 60 by default. */
   readonly stepDeadlineS?: number;
+  /** `cuda` only: most seconds that the start spends on graphs of common batch sizes; 10 by default, 0 for none. */
+  readonly warmUpS?: number;
   /** `cuda` only: true (the default) when a kernel may begin while the kernel before it ends. */
   readonly dependentLaunch?: boolean;
   /** KV pages of the pool, fixed at start; 0 means as many as fit (`cuda` only, and its default). */
@@ -102,6 +104,7 @@ const BACKEND_SETTINGS: Readonly<
     | 'device'
     | 'memory_mb'
     | 'step_deadline_s'
+    | 'warm_up_s'
     | 'dependent_launch',
     readonly BackendName[]
   >
@@ -115,6 +118,7 @@ const BACKEND_SETTINGS: Readonly<
   device: ['cuda'],
   memory_mb: ['cuda'],
   step_deadline_s: ['cuda'],
+  warm_up_s: ['cuda'],
   dependent_launch: ['cuda'],
 };
 
@@ -159,6 +163,7 @@ export const causalSchema = z
     device: z.int().min(0).max(255).optional(),
     memory_mb: z.int().min(0).max(16_777_216).optional(),
     step_deadline_s: z.number().min(0.1).max(3600).optional(),
+    warm_up_s: z.number().min(0).max(600).optional(),
     dependent_launch: z.boolean().optional(),
     pages: z.int().min(0).max(1_000_000).optional(),
     page_size: z.int().min(8).max(32).default(16),

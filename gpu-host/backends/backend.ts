@@ -52,6 +52,13 @@ export interface Backend {
   /** Copies out a page's keys and values, `pageBytes` bytes; `writePage` of the same model and backend restores them bit for bit. */
   readPage(page: number, into: Uint8Array): void;
   writePage(page: number, from: Uint8Array): void;
+  /**
+   * As `readPage` and `writePage`, for memory of `allocatePinned` that the caller keeps: they only queue the copy, after which later calls
+   * are ordered. Nothing but queued copies uses the memory before `settlePages`, which waits for all of them.
+   */
+  queueReadPage?(page: number, into: Uint8Array): void;
+  queueWritePage?(page: number, from: Uint8Array): void;
+  settlePages?(): void;
   /** Allocates host memory from and to which the device copies pages fastest; undefined when none is left. */
   allocatePinned?(bytes: number): Uint8Array | undefined;
   /**

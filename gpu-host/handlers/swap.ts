@@ -10,6 +10,7 @@ export function openSwap({ backend, swapMemoryBytes = 0, swapDiskBytes = 0, kv }
     memoryBytes: swapMemoryBytes,
     diskBytes: swapDiskBytes,
     ...(backend.allocatePinned && { allocate: (bytes) => backend.allocatePinned?.(bytes) }),
+    ...(backend.settlePages && { settle: () => backend.settlePages?.() }),
     directory: kv?.directory ?? tmpdir(),
   });
 }

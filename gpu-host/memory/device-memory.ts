@@ -20,6 +20,9 @@ export interface PageDevice {
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   readPage(frame: number, into: Uint8Array): void;
   writePage(frame: number, from: Uint8Array): void;
+  /** Only queues the copy; later calls are ordered after it. `from` and `into` stay, and only queued copies use them. */
+  queueReadPage?(frame: number, into: Uint8Array): void;
+  queueWritePage?(frame: number, from: Uint8Array): void;
   /** Allocates the host memory that the device copies pages from and to fastest. */
   allocatePinned?(bytes: number): Uint8Array | undefined;
 }
@@ -210,7 +213,8 @@ export class DeviceMemory implements SpaceMemory {
       const held = this.#swap?.held(swapped);
       if (!held) this.#readPage(page, this.#buffer);
       this.pool.swapIn(page, donor);
-      this.#device.writePage(page.frame, held ?? this.#buffer);
+      if (held && this.#device.queueWritePage) this.#device.queueWritePage(page.frame, held);
+      else this.#device.writePage(page.frame, held ?? this.#buffer);
       this.#swap?.drop(swapped);
     });
     this.#swapsIn++;
@@ -294,7 +298,10 @@ export class DeviceMemory implements SpaceMemory {
   #put(requester: PageSpace, page: Page): SwapTicket | undefined {
     let ticket: SwapTicket | undefined;
     this.#timed(requester, () => {
-      ticket = this.#swap?.putFrom((into) => this.#device.readPage(page.frame, into));
+      ticket = this.#swap?.putFrom((into, stays) => {
+        if (stays && this.#device.queueReadPage) this.#device.queueReadPage(page.frame, into);
+        else this.#device.readPage(page.frame, into);
+      });
     });
     return ticket;
   }

@@ -71,27 +71,28 @@ export interface EngineOptions {
   readonly cublas: boolean;
 }
 
-/** One model on one card. Every call except `submit` completes before it returns. */
+/** One model on one card. Every call that returns no promise completes before it returns. */
 export interface EngineHandle {
   /**
    * Starts a step and resolves with its results (`readResults`). Copies `words` before it returns. At most two steps run at once.
    * @param adapter id of an adapter from `loadAdapter`
    */
   submit(words: Uint32Array, adapter?: number): Promise<ArrayBuffer>;
-  project(states: Float32Array, count: number, topK: number, tokens: Uint32Array, logProbabilities: Float32Array): void;
-  /** Tokens from `first[r]` up to `first[r + 1]` belong to state r. */
-  score(
-    states: Float32Array,
-    count: number,
-    tokens: Uint32Array,
-    first: Int32Array,
-    logProbabilities: Float32Array,
-    entropies: Float32Array,
-  ): void;
+  /** Resolves with `count * topK` tokens, then as many log-probabilities. Copies its arguments, as `score` does. */
+  project(states: Float32Array, count: number, topK: number): Promise<ArrayBuffer>;
+  /** Tokens from `first[r]` up to `first[r + 1]` belong to state r. Resolves with their log-probabilities, then `count` entropies. */
+  score(states: Float32Array, count: number, tokens: Uint32Array, first: Int32Array): Promise<ArrayBuffer>;
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts: Int32Array | undefined): void;
-  pages(): { readonly count: number; readonly bytes: number };
-  readPage(page: number, into: Uint8Array): void;
-  writePage(page: number, from: Uint8Array): void;
+  /** `tableSlots`: number of slots that the device's slot tables hold. */
+  pages(): { readonly count: number; readonly bytes: number; readonly tableSlots: number };
+  /**
+   * @param queued true to only queue the copy, if the memory is from `allocatePinned`. Later calls are ordered after it. The owner keeps
+   * the memory, and only queued copies use it, until `settlePages`.
+   */
+  readPage(page: number, into: Uint8Array, queued?: boolean): void;
+  writePage(page: number, from: Uint8Array, queued?: boolean): void;
+  /** Waits for all queued copies. */
+  settlePages(): void;
   loadAdapter(matrices: readonly AdapterMatrices[]): { readonly id: number; readonly bytes: number };
   /** Frees an adapter's memory as soon as no running step uses the adapter. Does nothing for a freed adapter. */
   freeAdapter(id: number): void;

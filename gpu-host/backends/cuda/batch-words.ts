@@ -1,6 +1,7 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { Draw, SequenceInput, SequenceOutput, TopRequest } from '../backend.ts';
 import { allowedWords } from '../check.ts';
+import { SlotTables, type TablePlace } from './slot-tables.ts';
 
 /*
  * Encodes a batch as one array of words, and reads its results from another, so that a step costs the addon one call and no walk over
@@ -9,8 +10,8 @@ import { allowedWords } from '../check.ts';
 
 const MAGIC = 0x31454950;
 const HEADER_WORDS = 4;
-/** rows, contextCount, outputRows, topK, flags, 0. */
-const SEQUENCE_WORDS = 6;
+/** rows, contextCount, outputRows, topK, flags, table, known. */
+const SEQUENCE_WORDS = 7;
 /** temperature, topP, minP, seed, position. */
 const DRAW_WORDS = 5;
 const FLAG = {
@@ -23,6 +24,7 @@ const FLAG = {
   allowed: 64,
   draws: 128,
   picked: 256,
+  table: 512,
 } as const;
 const FIRST_WORDS = 16 * 1024;
 
@@ -36,23 +38,39 @@ export class BatchWords {
   #floats = new Float32Array(this.#words.buffer);
   #bytes = new Uint8Array(this.#words.buffer);
   #length = 0;
+  readonly #tables: SlotTables;
+  /** By sequence of the batch. */
+  readonly #places: (TablePlace | undefined)[] = [];
 
-  constructor(config: ModelConfig) {
+  /** @param tableSlots number of slots that the device's tables hold */
+  constructor(config: ModelConfig, tableSlots = 0) {
     this.#config = config;
+    this.#tables = new SlotTables(tableSlots);
   }
 
-  /** Returns words that are valid until the next `write`; the addon copies them. */
+  /** Returns words that are valid until the next `write`; the addon copies them. If it does not take them, `refused` must follow. */
   write(batch: readonly SequenceInput[]): Uint32Array {
+    this.#tables.begin();
     let length = HEADER_WORDS;
-    for (const sequence of batch) length += sequenceWords(this.#config, sequence);
+    for (const [i, sequence] of batch.entries()) {
+      const { mask, context, positions, writes } = sequence;
+      const place = mask === 'causal' ? this.#tables.place(context, positions.length, writes) : undefined;
+      this.#places[i] = place;
+      length += sequenceWords(this.#config, sequence) - (place?.known ?? 0);
+    }
     this.#grow(length);
     this.#words.set([MAGIC, length, batch.length, 0]);
     this.#length = HEADER_WORDS;
-    for (const sequence of batch) this.#put(sequence);
+    for (const [i, sequence] of batch.entries()) this.#put(sequence, this.#places[i]);
     return this.#words.subarray(0, length);
   }
 
-  #put(sequence: SequenceInput): void {
+  /** Forgets what the device's tables hold. */
+  refused(): void {
+    this.#tables.clear();
+  }
+
+  #put(sequence: SequenceInput, place: TablePlace | undefined): void {
     const { inputs, positions, context, mask, writes, output } = sequence;
     const words = this.#words;
     const top = output.kind === 'top' ? output : undefined;
@@ -61,8 +79,9 @@ export class BatchWords {
     words[head + 1] = context.length;
     words[head + 2] = output.kind === 'none' ? 0 : output.rows;
     words[head + 3] = top ? topKOf(this.#config, top) : 0;
-    words[head + 4] = flagsOf(sequence);
-    words[head + 5] = 0;
+    words[head + 4] = flagsOf(sequence) | (place ? FLAG.table : 0);
+    words[head + 5] = place?.table ?? 0;
+    words[head + 6] = place?.known ?? 0;
     this.#length += SEQUENCE_WORDS;
     if (inputs.kind === 'tokens') this.#array(inputs.tokens);
     else if (inputs.kind === 'picked') this.#array(inputs.rows);
@@ -71,7 +90,7 @@ export class BatchWords {
       this.#length += inputs.embeds.length;
     }
     this.#array(positions);
-    this.#array(context);
+    this.#array(place ? context.subarray(place.known) : context);
     this.#array(writes);
     if (mask !== 'causal') {
       this.#bytes.set(mask, this.#length * 4);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createWriteStream, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createWriteStream, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -190,6 +190,22 @@ test('a hanging card ends the host after the deadline; the host and its calls re
     connection.close();
   } finally {
     await supervisor.stop([]);
+  }
+});
+
+test('a host logs the graphs that it captures before it is ready', async () => {
+  const log = join(directory, 'warm.log');
+  const warm = spec('warm', { warmUpS: 600, maxBatchSequences: 2 }, {});
+  const child = await Child.spawn(warm, createWriteStream(log));
+  try {
+    await child.whenReady();
+    await child.stop();
+    assert.equal(await child.exited, 'exit code 0');
+    // The log is written in the background.
+    while (!/gpu-host: tiny: captured the graphs of all 6 batch shapes in /.test(readFileSync(log, 'utf8')))
+      await sleep(10);
+  } finally {
+    child.kill();
   }
 });
 

@@ -35,6 +35,7 @@ import {
 } from './addon.ts';
 import { BatchWords, readResults } from './batch-words.ts';
 import { CudaError, fromAddon } from './errors.ts';
+import { captureGraphsAhead } from './graphs-ahead.ts';
 import { tensorPlaces } from './weights.ts';
 import { needsWholeRows, topOfWholeRows } from './whole-rows.ts';
 
@@ -62,6 +63,13 @@ export interface CudaBackendOptions {
   readonly threads?: number;
   /** True, the default, to let a step's kernels begin while the previous kernel ends. */
   readonly dependentLaunch?: boolean;
+  /**
+   * Most time for which the start captures graphs of common batch sizes, so that the first steps need not; 0 for none. 10 s by default,
+   * and none on an emulated card.
+   */
+  readonly warmUpMs?: number;
+  /** Takes lines about the progress of the start. */
+  readonly report?: (line: string) => void;
   /** Bytes left free on the card for adapters that load later. */
   readonly reserveBytes?: number;
   /** The backend takes a step that runs longer than this as hung, and the card as failed; a minute by default. */
@@ -81,6 +89,7 @@ export interface DeviceFailure {
 }
 
 const DEFAULT_STEP_DEADLINE_MS = 60_000;
+const DEFAULT_WARM_UP_MS = 10_000;
 const DEFAULT_ROWS = 512;
 const DEFAULT_SEQUENCES = 256;
 const DEFAULT_PRECISION: Precision = 'bf16';
@@ -97,12 +106,31 @@ export async function createCudaBackend(model: LoadedModel, options: CudaBackend
   const card = cardOf(addon, options.device ?? 0);
   const wide = await widenBlocks(model);
   const images = await OnnxImageEncoder.open(model, options.threads);
+  let backend: CudaBackend | undefined;
   try {
-    return new CudaBackend(model, options, addon, card, openEngine(addon, card, wide, options), images);
+    backend = new CudaBackend(model, options, addon, card, openEngine(addon, card, wide, options), images);
+    await warmUp(backend, options, addon.emulated ? 0 : DEFAULT_WARM_UP_MS);
+    return backend;
   } catch (error) {
-    await images?.release();
+    if (backend) await backend.dispose();
+    else await images?.release();
     throw error;
   }
+}
+
+async function warmUp(backend: CudaBackend, options: CudaBackendOptions, defaultMs: number): Promise<void> {
+  const { warmUpMs = defaultMs, report = () => undefined, maxRows = DEFAULT_ROWS } = options;
+  if (warmUpMs === 0) return;
+  const { maxSequences = DEFAULT_SEQUENCES, maxUnkeptRows = maxRows } = options;
+  await captureGraphsAhead(
+    { config: backend.config, forward: (batch) => backend.forward(batch) },
+    {
+      maxSequences: Math.min(maxSequences, maxRows, maxUnkeptRows),
+      limitMs: warmUpMs,
+      report,
+      now: () => performance.now(),
+    },
+  );
 }
 
 function cardOf(addon: CudaAddon, device: number): CudaDevice {
@@ -193,7 +221,7 @@ class CudaBackend implements Backend {
     engine: EngineHandle,
     images: OnnxImageEncoder | undefined,
   ) {
-    const { count, bytes } = engine.pages();
+    const { count, bytes, tableSlots } = engine.pages();
     const { weights, pool, scratch } = engine.memory();
     this.config = config;
     this.precision = precision;
@@ -209,7 +237,7 @@ class CudaBackend implements Backend {
     this.#addon = addon;
     this.#card = card;
     this.#engine = engine;
-    this.#words = new BatchWords(config);
+    this.#words = new BatchWords(config, tableSlots);
     this.#stepDeadlineMs = stepDeadlineMs ?? DEFAULT_STEP_DEADLINE_MS;
     this.#lost = lost;
   }
@@ -224,14 +252,25 @@ class CudaBackend implements Backend {
     const adapter = CudaAdapter.of(batchAdapter(batch));
     const computed = batch.map((sequence) => this.#deviceRequest(sequence));
     try {
-      const done = this.#engine.submit(this.#words.write(computed), adapter?.id);
+      const done = this.#submit(computed, adapter?.id);
       // The addon counts rows of tokens. Requests changed to states make its count differ, so then the next batch may name no rows.
       if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
       const buffer = await this.#inTime(done);
       const outputs = readResults(this.config, computed, buffer);
-      return outputs.map((output, i) => this.#withWholeRows(batch[i], output));
+      if (computed.every((each, i) => each === batch[i])) return outputs;
+      for (const [i, output] of outputs.entries()) outputs[i] = await this.#withWholeRows(batch[i], output);
+      return outputs;
     } catch (caught) {
       throw this.#failure(caught);
+    }
+  }
+
+  #submit(batch: readonly SequenceInput[], adapter: number | undefined): Promise<ArrayBuffer> {
+    try {
+      return this.#engine.submit(this.#words.write(batch), adapter);
+    } catch (error) {
+      this.#words.refused();
+      throw error;
     }
   }
 
@@ -245,15 +284,17 @@ class CudaBackend implements Backend {
 
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
     checkStates(this.config, states, count);
-    return this.#guarded(() => {
-      if (needsWholeRows(this.config, topK)) {
-        return topOfWholeRows(this.#engine, this.config, states, { rows: count, topK });
-      }
+    try {
+      if (needsWholeRows(this.config, topK))
+        return await topOfWholeRows(this.#engine, this.config, states, { rows: count, topK });
       const k = Math.min(topK, this.config.vocabularySize);
-      const top = { topK: k, tokens: new Uint32Array(count * k), logProbabilities: new Float32Array(count * k) };
-      if (count > 0) this.#engine.project(states, count, k, top.tokens, top.logProbabilities);
-      return top;
-    });
+      const places = count * k;
+      const words = count > 0 ? await this.#inTime(this.#engine.project(states, count, k)) : new ArrayBuffer(0);
+      const tokens = new Uint32Array(words, 0, places);
+      return { topK: k, tokens, logProbabilities: new Float32Array(words, 4 * places, places) };
+    } catch (caught) {
+      throw this.#failure(caught);
+    }
   }
 
   async score(states: Float32Array, count: number, tokens: readonly Uint32Array[]): Promise<StateScores> {
@@ -266,10 +307,14 @@ class CudaBackend implements Backend {
     tokens.forEach((list, row) => {
       all.set(list, first[row]);
     });
-    const scores = new Float32Array(all.length);
-    const entropies = new Float32Array(count);
-    if (count > 0) this.#guarded(() => this.#engine.score(states, count, all, first, scores, entropies));
-    return { logProbabilities: tokens.map((_, row) => scores.subarray(first[row], first[row + 1])), entropies };
+    try {
+      const words = count > 0 ? await this.#inTime(this.#engine.score(states, count, all, first)) : new ArrayBuffer(0);
+      const scores = new Float32Array(words, 0, all.length);
+      const entropies = new Float32Array(words, 4 * all.length, count);
+      return { logProbabilities: tokens.map((_, row) => scores.subarray(first[row], first[row + 1])), entropies };
+    } catch (caught) {
+      throw this.#failure(caught);
+    }
   }
 
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
@@ -285,6 +330,20 @@ class CudaBackend implements Backend {
   writePage(page: number, from: Uint8Array): void {
     checkPage(this.pageCount, this.pageBytes, page, from);
     this.#guarded(() => this.#engine.writePage(page, from));
+  }
+
+  queueReadPage(page: number, into: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, into);
+    this.#guarded(() => this.#engine.readPage(page, into, true));
+  }
+
+  queueWritePage(page: number, from: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, from);
+    this.#guarded(() => this.#engine.writePage(page, from, true));
+  }
+
+  settlePages(): void {
+    this.#guarded(() => this.#engine.settlePages());
   }
 
   allocatePinned(bytes: number): Uint8Array | undefined {
@@ -308,10 +367,10 @@ class CudaBackend implements Backend {
     return { ...sequence, output: { kind: 'states', rows: output.rows } };
   }
 
-  #withWholeRows({ output: asked }: SequenceInput, output: SequenceOutput): SequenceOutput {
+  async #withWholeRows({ output: asked }: SequenceInput, output: SequenceOutput): Promise<SequenceOutput> {
     if (asked.kind !== 'top' || output.kind !== 'states') return output;
     const { states, ...rest } = output;
-    const top = topOfWholeRows(this.#engine, this.config, states, asked);
+    const top = await topOfWholeRows(this.#engine, this.config, states, asked);
     return { ...rest, ...top, kind: 'top', ...(asked.states ? { states } : {}) };
   }
 

@@ -14,24 +14,23 @@ export function needsWholeRows({ vocabularySize }: ModelConfig, topK: number): b
 }
 
 /** The top tokens after each of `rows` states. */
-export function topOfWholeRows(
+export async function topOfWholeRows(
   engine: EngineHandle,
   config: ModelConfig,
   states: Float32Array,
   request: Pick<TopRequest, 'rows' | 'topK' | 'allowed' | 'tokensOnly'>,
-): TopTokens {
+): Promise<TopTokens> {
   const { vocabularySize, hiddenSize } = config;
   const { rows, allowed, tokensOnly = false } = request;
   const topK = Math.min(request.topK, vocabularySize);
   const tokens = new Uint32Array(rows * topK);
   const logProbabilities = new Float32Array(rows * topK).fill(Number.NEGATIVE_INFINITY);
   const all = Uint32Array.from({ length: vocabularySize }, (_, token) => token);
-  const scores = new Float32Array(vocabularySize);
   const lists = Int32Array.of(0, vocabularySize);
   const words = allowedWords(config);
   for (let row = 0; row < rows; row++) {
     const state = states.subarray(row * hiddenSize, (row + 1) * hiddenSize);
-    engine.score(state, 1, all, lists, scores, new Float32Array(1));
+    const scores = new Float32Array(await engine.score(state, 1, all, lists), 0, vocabularySize);
     const mask = allowed?.subarray(row * words, (row + 1) * words);
     const candidates = mask ? all.filter((token) => (((mask[token >> 5] as number) >> (token & 31)) & 1) === 1) : all;
     const share = mask ? logSum(scores, candidates) : 0;

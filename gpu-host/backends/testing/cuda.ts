@@ -8,7 +8,13 @@ export async function testAddon(): Promise<string> {
   return process.env.PIE_CUDA_ADDON || (await ensureEmulatedAddon());
 }
 
-/** A CUDA backend for tests, in float32 by default. */
+/** A CUDA backend for tests, by default in float32 and without graphs that no step has needed. */
 export async function createTestCudaBackend(model: LoadedModel, options: CudaBackendOptions): Promise<Backend> {
-  return createCudaBackend(model, { precision: 'float32', threads: 1, ...options, addon: await testAddon() });
+  return createCudaBackend(model, {
+    precision: 'float32',
+    threads: 1,
+    warmUpMs: 0,
+    ...options,
+    addon: await testAddon(),
+  });
 }

@@ -203,3 +203,22 @@ test('a disk that fails, works and fails again is told of twice', () => {
   for (broken of [true, true, false, true]) store.put(filled(1));
   assert.deepEqual(reports, ['a page cannot be written: no space', 'a page cannot be written: no space']);
 });
+
+test('the store touches pages that the device copies only after it has settled them', (t) => {
+  const log: string[] = [];
+  const store = new SwapStore({
+    ...{ pageBytes: PAGE_BYTES, memoryBytes: PAGE_BYTES, diskBytes: PAGE_BYTES, directory: temporaryDirectory(t) },
+    settle: () => log.push('settle'),
+  });
+  const put = (value: number) => store.putFrom((into, stays) => log.push(`read ${stays}`) && into.fill(value));
+  const [first, second] = [put(1)!, put(2)!];
+  assert.deepEqual(log.splice(0), ['read true', 'read false'], 'only memory keeps a page where it was read to');
+  assert.deepEqual(store.held(first), filled(1));
+  assert.deepEqual(taken(store, second), filled(2));
+  assert.deepEqual(log.splice(0), [], 'the device copies a held page itself, and no page on disk');
+  assert.deepEqual(taken(store, first), filled(1));
+  assert.deepEqual(log.splice(0), ['settle']);
+  store.put(filled(3));
+  assert.deepEqual(log, ['settle'], 'the device may still copy the page that had this place');
+  store.close();
+});

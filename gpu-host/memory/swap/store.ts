@@ -22,6 +22,8 @@ export interface SwapOptions {
   readonly directory: string;
   /** Allocates memory that the device reaches fastest, in pieces of many pages. Ordinary memory serves where it returns undefined. */
   readonly allocate?: ((bytes: number) => Uint8Array | undefined) | undefined;
+  /** Waits for the device's queued copies from and to that memory. Called before anything else uses it. */
+  readonly settle?: (() => void) | undefined;
   /** Makes the file; by default an unnamed one in `directory`. */
   readonly openFile?: (directory: string, pageBytes: number) => SlotFile;
   /** Called when the disk begins to fail, and not again until an operation has succeeded. Logs by default. */
@@ -59,6 +61,7 @@ export class SwapStore {
   #directory: string;
   #openFile: (directory: string, pageBytes: number) => SlotFile;
   readonly #allocate: SwapOptions['allocate'];
+  readonly #settle: () => void;
   /** One buffer per page slot used so far. */
   #memory: Uint8Array[] = [];
   /** One page on its way to the disk. */
@@ -80,6 +83,7 @@ export class SwapStore {
     this.#memorySlots = new SlotNumbers(Math.floor(memoryBytes / pageBytes));
     this.#diskSlots = new SlotNumbers(Math.floor(diskBytes / pageBytes));
     this.#allocate = options.allocate;
+    this.#settle = options.settle ?? (() => undefined);
     this.#directory = directory;
     this.#openFile = options.openFile ?? openUnnamedFile;
     this.#report = options.report ?? logProblem;
@@ -88,19 +92,22 @@ export class SwapStore {
   /** Copies a page in. Undefined when memory and disk are full, or the disk refused the page: the caller keeps it. */
   put(bytes: Uint8Array): SwapTicket | undefined {
     this.#checkSize(bytes);
-    return this.#putMemory((into) => into.set(bytes)) ?? this.#putDisk(bytes);
+    return this.#putMemory((into) => this.#copyTo(into, bytes)) ?? this.#putDisk(bytes);
   }
 
-  /** Like `put`, but `read` writes the page straight into its slot in memory. Rethrows errors of `read` and stores nothing then. */
-  putFrom(read: (into: Uint8Array) => void): SwapTicket | undefined {
-    const held = this.#putMemory(read);
+  /**
+   * Like `put`, but `read` writes the page straight into its slot in memory. Rethrows errors of `read` and stores nothing then. Where
+   * `stays` is true, `read` may leave the copy to the device: the store touches the memory only after `settle`.
+   */
+  putFrom(read: (into: Uint8Array, stays: boolean) => void): SwapTicket | undefined {
+    const held = this.#putMemory((into) => read(into, true));
     if (held || this.#diskSlots.full) return held;
     this.#passing ??= this.#memoryOf(this.pageBytes);
-    read(this.#passing);
+    read(this.#passing, false);
     return this.#putDisk(this.#passing);
   }
 
-  /** The stored page itself, when it is in memory: valid until it is dropped. */
+  /** The stored page itself, when it is in memory, for the device's copies: valid until it is dropped. */
   held(ticket: SwapTicket): Uint8Array | undefined {
     const { place, slot } = this.#own(ticket);
     return place === 'memory' ? this.#memory[slot] : undefined;
@@ -110,7 +117,7 @@ export class SwapStore {
   read(ticket: SwapTicket, into: Uint8Array): void {
     this.#checkSize(into);
     const { place, slot, checksum } = this.#own(ticket);
-    if (place === 'memory') into.set(this.#memory[slot] as Uint8Array);
+    if (place === 'memory') this.#copyTo(into, this.#memory[slot] as Uint8Array);
     else this.#readDisk(slot, checksum, into);
   }
 
@@ -167,6 +174,11 @@ export class SwapStore {
     const piece = this.#memoryOf(pages * pageBytes);
     for (let page = 0; page < pages; page++)
       this.#memory.push(piece.subarray(page * pageBytes, (page + 1) * pageBytes));
+  }
+
+  #copyTo(into: Uint8Array, from: Uint8Array): void {
+    this.#settle();
+    into.set(from);
   }
 
   #memoryOf(bytes: number): Uint8Array {

@@ -6,11 +6,15 @@ export interface SlotContent {
   readonly rotation: number;
 }
 
-/** A device whose keys and values are two numbers per slot, so that tests can see which slot was copied where. */
+/**
+ * A device whose keys and values are two numbers per slot, so that tests can see which slot was copied where. It does queued copies as late
+ * as the order of calls allows; until then, memory to which a copy is queued holds no page.
+ */
 export class ArrayDevice implements PageDevice {
   readonly pageBytes: number;
   readonly pageSize: number;
   readonly #slots: Int32Array;
+  #queued: (() => void)[] = [];
 
   constructor(pageSize: number, pageCount: number) {
     this.pageSize = pageSize;
@@ -20,11 +24,13 @@ export class ArrayDevice implements PageDevice {
 
   /** Writes the key of `position` and a value, as a forward does. */
   write(slot: number, value: number, position: number): void {
+    this.settlePages();
     this.#slots[slot * 2] = value;
     this.#slots[slot * 2 + 1] = position;
   }
 
   read(slot: number): SlotContent {
+    this.settlePages();
     return { value: this.#slots[slot * 2] as number, rotation: this.#slots[slot * 2 + 1] as number };
   }
 
@@ -35,11 +41,27 @@ export class ArrayDevice implements PageDevice {
   }
 
   readPage(frame: number, into: Uint8Array): void {
+    this.settlePages();
     into.set(this.#bytes(frame));
   }
 
   writePage(frame: number, from: Uint8Array): void {
+    this.settlePages();
     this.#bytes(frame).set(from);
+  }
+
+  queueReadPage(frame: number, into: Uint8Array): void {
+    this.settlePages();
+    into.fill(0xee);
+    this.#queued.push(() => into.set(this.#bytes(frame)));
+  }
+
+  queueWritePage(frame: number, from: Uint8Array): void {
+    this.#queued.push(() => this.#bytes(frame).set(from));
+  }
+
+  settlePages(): void {
+    for (const copy of this.#queued.splice(0)) copy();
   }
 
   #bytes(frame: number): Uint8Array {

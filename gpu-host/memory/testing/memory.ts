@@ -50,6 +50,7 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
           memoryBytes: swapMemoryPages * device.pageBytes,
           diskBytes: swapDiskPages * device.pageBytes,
           directory: tmpdir(),
+          settle: () => device.settlePages(),
         })
       : undefined;
   const tenants = new Tenants();

@@ -1,5 +1,6 @@
 // The exports of the addon; `../../addon.ts` declares their types.
 #include "engine_object.h"
+#include "pinned.h"
 
 namespace pie::js {
 
@@ -22,24 +23,6 @@ napi_value listDevices(napi_env env, napi_callback_info) {
       check(env, napi_set_element(env, list, index++, said));
     }
     return list;
-  });
-}
-
-// Pinned memory, which the device accesses directly, as an ArrayBuffer; undefined if the allocation fails.
-napi_value pinned(napi_env env, napi_callback_info info) {
-  return guarded(env, [&]() -> napi_value {
-    const Arguments arguments(env, info);
-    const size_t bytes = size_t(integer(env, arguments.values[0], "bytes", 1, int64_t(1) << 40));
-    void* memory = allocatePinned(bytes);
-    if (memory == nullptr) return undefined(env);
-    napi_value buffer;
-    const auto release = [](napi_env, void* data, void*) { freePinned(data); };
-    const napi_status status = napi_create_external_arraybuffer(env, memory, bytes, release, nullptr, &buffer);
-    if (status != napi_ok) freePinned(memory);
-    // Some runtimes forbid external buffers; the caller then uses ordinary memory.
-    if (status == napi_no_external_buffers_allowed) return undefined(env);
-    check(env, status);
-    return buffer;
   });
 }
 

@@ -76,8 +76,17 @@ void readSequence(Reader& reader, int index, const BatchLimits& limits, int rows
     checkBelow(sequence.tokens, rows, limits.vocabulary, "token", index);
   }
   sequence.positions = reader.take(rows, index);
-  sequence.context = reader.take(context, index);
-  checkBelow(sequence.context, context, limits.slots, "slot", index);
+  uint64_t known = 0;
+  if (flags & TABLE) {
+    known = header[6];
+    if (flags & MASK) refuse(index, "a table and a mask");
+    if (known > context) refuse(index, "its table holds more slots than its context");
+    if (header[5] + context + rows > limits.tableSlots) refuse(index, "its table is not within " + std::to_string(limits.tableSlots) + " slots");
+    sequence.table = int(header[5]);
+    sequence.known = int(known);
+  }
+  sequence.context = reader.take(context - known, index);
+  checkBelow(sequence.context, context - known, limits.slots, "slot", index);
   if (flags & WRITES) {
     sequence.writes = reader.take(rows, index);
     checkBelow(sequence.writes, rows, limits.slots, "slot", index);

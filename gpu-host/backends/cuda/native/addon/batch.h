@@ -8,10 +8,10 @@
 
 namespace pie {
 
-// Words: MAGIC, number of words, number of sequences, 0; then for each sequence the six words of its header and its arrays in this order:
+// Words: MAGIC, number of words, number of sequences, 0; then for each sequence the words of its header and its arrays in this order:
 //   inputs     rows tokens, or rows × hidden float values (EMBEDS), or indices into the previous batch's picked tokens (PICKED)
 //   positions  rows
-//   context    contextCount slots
+//   context    contextCount slots; with TABLE those after the first `known`
 //   writes     rows slots (WRITES)
 //   mask       rows × (contextCount + rows) bytes, padded to a whole word (MASK)
 //   allowed    outputRows × ceil(vocabulary / 32) words (ALLOWED)
@@ -19,8 +19,10 @@ namespace pie {
 namespace batch_words {
 constexpr uint32_t MAGIC = 0x31454950;
 constexpr int HEADER = 4;
-constexpr int SEQUENCE = 6;  // rows, contextCount, outputRows, topK, flags, 0
-enum Flag : uint32_t { EMBEDS = 1, MASK = 2, WRITES = 4, PROBABILITIES = 8, STATES = 16, ATTENTION = 32, ALLOWED = 64, DRAWS = 128, PICKED = 256 };
+constexpr int SEQUENCE = 7;  // rows, contextCount, outputRows, topK, flags, table, known (TABLE; else 0)
+enum Flag : uint32_t {
+  EMBEDS = 1, MASK = 2, WRITES = 4, PROBABILITIES = 8, STATES = 16, ATTENTION = 32, ALLOWED = 64, DRAWS = 128, PICKED = 256, TABLE = 512
+};
 }  // namespace batch_words
 
 // Upper bounds for the numbers in a batch's words.
@@ -29,6 +31,7 @@ struct BatchLimits {
   int vocabulary;
   uint32_t slots;
   uint32_t picks = 0;  // Tokens that the previous batch picks.
+  uint32_t tableSlots = 0;
 };
 
 // The results that one sequence requests.

@@ -1,7 +1,9 @@
 #include "engine_object.h"
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include "options.h"
+#include "pinned.h"
 
 namespace pie::js {
 
@@ -9,15 +11,26 @@ namespace {
 
 // Two, so that one is prepared while the other runs; the engine keeps only the results of the last two.
 constexpr size_t MOST_STEPS = 2;
+// Projections and scorings, each with copies of its inputs and results.
+constexpr size_t MOST_SIDE = 8;
 // Per projection.
 constexpr int64_t MOST_STATES = 1 << 24;
 
 // Shared by the JavaScript object and the thread-safe function; the last owner destroys the engine.
 using Shared = std::shared_ptr<EngineObject>;
 
+// True when the third argument asks for a move that is only queued, and the memory allows it: the device cannot reach other memory on its own.
+bool isQueued(napi_env env, const Arguments& arguments, const View<uint8_t>& bytes) {
+  if (arguments.count < 3 || isUndefined(env, arguments.values[2])) return false;
+  bool queued = false;
+  if (napi_get_value_bool(env, arguments.values[2], &queued) != napi_ok) refuse("queued is neither true nor false");
+  return queued && isPinned(bytes.data, bytes.count);
+}
+
+// A copy that other threads may read while JavaScript changes or transfers the array.
 template <typename T>
-T* dataOrNull(const View<T>& view) {
-  return view.count == 0 ? nullptr : view.data;
+std::vector<T> copied(const View<T>& view) {
+  return std::vector<T>(view.data, view.data + view.count);
 }
 
 }  // namespace
@@ -30,6 +43,7 @@ EngineObject::EngineObject(napi_env env, napi_value options, napi_value tensors)
   engine_ = Engine::create(read, [&mapped](const std::string& name) { return mapped.find(name); });
   pageCount_ = engine_->pageCount();
   limits_.slots = uint32_t(read.pageSize) * uint32_t(pageCount_);
+  limits_.tableSlots = uint32_t(engine_->tableSlots());
 }
 
 napi_value EngineObject::construct(napi_env env, napi_callback_info info) {
@@ -52,7 +66,8 @@ void EngineObject::attach(napi_env env, napi_value self, const Shared& shared) {
   check(env, made);
   // The thread-safe function must not keep an idle event loop alive.
   check(env, napi_unref_threadsafe_function(env, wake_));
-  waiter_ = std::make_unique<StepWaiter>(*engine_, [wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
+  for (Line* line : {&steps_, &side_})
+    line->waiter = std::make_unique<Waiter>([wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
   check(env, napi_add_env_cleanup_hook(env, teardown, this));
   hooked_ = true;
   Shared* wrapped = new Shared(shared);
@@ -102,13 +117,17 @@ Engine& EngineObject::engine() {
 }
 
 void EngineObject::deliver(napi_env env) {
-  if (!waiter_) return;
-  for (StepEnd& end : waiter_->take()) {
-    const auto found = std::find_if(pending_.begin(), pending_.end(), [&end](const Pending& each) { return each.step == end.step; });
-    if (found == pending_.end()) continue;
+  for (Line* line : {&steps_, &side_}) deliver(env, *line);
+}
+
+void EngineObject::deliver(napi_env env, Line& line) {
+  if (!line.waiter) return;
+  for (WorkEnd& end : line.waiter->take()) {
+    const auto found = std::find_if(line.pending.begin(), line.pending.end(), [&end](const Pending& each) { return each.id == end.id; });
+    if (found == line.pending.end()) continue;
     Pending pending = std::move(*found);
-    pending_.erase(found);
-    // A failure of one step must not keep the others from their results.
+    line.pending.erase(found);
+    // A failure of one piece of work must not keep the others from their results.
     guarded(env, [&]() -> napi_value {
       settle(env, pending, end);
       return nullptr;
@@ -121,36 +140,43 @@ void EngineObject::deliver(napi_env env) {
   }
 }
 
-void EngineObject::settle(napi_env env, Pending& pending, const StepEnd& end) {
-  if (pending_.empty()) {
+void EngineObject::settle(napi_env env, Pending& pending, const WorkEnd& end) {
+  if (steps_.pending.empty() && side_.pending.empty()) {
     napi_unref_threadsafe_function(env, wake_);
     uint32_t references = 0;
     napi_reference_unref(env, self_, &references);
   }
   napi_value buffer;
   void* data = nullptr;
-  const size_t bytes = end.error ? 0 : resultWords(pending.shapes, limits_.hidden) * sizeof(uint32_t);
   if (end.error) {
     check(env, napi_reject_deferred(env, std::exchange(pending.deferred, nullptr), makeError(env, end.error->code, end.error->what())));
-  } else if (napi_create_arraybuffer(env, bytes, &data, &buffer) != napi_ok) {
+  } else if (napi_create_arraybuffer(env, pending.bytes, &data, &buffer) != napi_ok) {
     napi_value thrown;
     napi_get_and_clear_last_exception(env, &thrown);
     check(env, napi_reject_deferred(env, std::exchange(pending.deferred, nullptr),
                                     makeError(env, "out-of-memory", "the host cannot allocate memory for the results")));
   } else {
-    packResults(static_cast<uint32_t*>(data), pending.shapes, end.results, limits_.hidden);
+    pending.write(data);
     check(env, napi_resolve_deferred(env, std::exchange(pending.deferred, nullptr), buffer));
   }
 }
 
+void EngineObject::keepAlive(napi_env env) {
+  if (steps_.pending.size() + side_.pending.size() > 1) return;
+  uint32_t references = 0;
+  check(env, napi_reference_ref(env, self_, &references));
+  check(env, napi_ref_threadsafe_function(env, wake_));
+}
+
 void EngineObject::close(napi_env env) {
   if (!engine_) return;
-  if (waiter_) {
-    waiter_->drain();
-    if (env != nullptr) deliver(env);
-    waiter_.reset();
+  for (Line* line : {&steps_, &side_}) {
+    if (!line->waiter) continue;
+    line->waiter->drain();
+    if (env != nullptr) deliver(env, *line);
+    line->waiter.reset();
+    line->pending.clear();
   }
-  pending_.clear();
   adapters_.clear();
   engine_.reset();
   if (wake_ != nullptr) napi_release_threadsafe_function(std::exchange(wake_, nullptr), napi_tsfn_release);
@@ -160,7 +186,7 @@ void EngineObject::close(napi_env env) {
 
 napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
   Engine& engine = this->engine();
-  if (pending_.size() >= MOST_STEPS) refuse("two steps are under way");
+  if (steps_.pending.size() >= MOST_STEPS) refuse("two steps are under way");
   const View<uint32_t> words = view<uint32_t>(env, arguments.values[0], "words");
   ParsedBatch parsed = parseBatch(words.data, words.count, limits_);
   std::shared_ptr<Adapter> adapter;
@@ -175,26 +201,41 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
   // If the batch is refused, the next one cannot take tokens from it.
   limits_.picks = 0;
   // Everything that may fail happens before the submit: a submitted step must be waited for, and its adapter kept.
-  Pending pending{0, nullptr, std::move(parsed.shapes), std::move(adapter)};
+  const auto results = std::make_shared<Results>();
+  const size_t bytes = resultWords(parsed.shapes, limits_.hidden) * sizeof(uint32_t);
+  auto write = [results, shapes = std::move(parsed.shapes), hidden = limits_.hidden](void* into) {
+    packResults(static_cast<uint32_t*>(into), shapes, *results, hidden);
+  };
+  Pending pending{0, nullptr, bytes, std::move(write), std::move(adapter)};
   napi_value promise;
   check(env, napi_create_promise(env, &pending.deferred, &promise));
   const napi_deferred deferred = pending.deferred;
-  pending_.push_back(std::move(pending));
+  steps_.pending.push_back(std::move(pending));
   try {
-    pending_.back().step = engine.submit(batch);
+    steps_.pending.back().id = engine.submit(batch);
   } catch (...) {
-    pending_.pop_back();
+    steps_.pending.pop_back();
     // No caller has seen the promise; settling it frees the deferred.
     napi_resolve_deferred(env, deferred, undefined(env));
     throw;
   }
   limits_.picks = picks;
-  waiter_->add(pending_.back().step);
-  if (pending_.size() == 1) {
-    uint32_t references = 0;
-    check(env, napi_reference_ref(env, self_, &references));
-    check(env, napi_ref_threadsafe_function(env, wake_));
-  }
+  const uint64_t step = steps_.pending.back().id;
+  steps_.waiter->add(step, [&engine, step, results] { *results = engine.wait(step); });
+  keepAlive(env);
+  return promise;
+}
+
+napi_value EngineObject::startSide(napi_env env, size_t words, std::function<void(uint32_t*)> work) {
+  if (side_.pending.size() >= MOST_SIDE) refuse(std::to_string(MOST_SIDE) + " projections and scorings are under way");
+  const auto results = std::make_shared<std::vector<uint32_t>>(words);
+  const size_t bytes = words * sizeof(uint32_t);
+  Pending pending{++lastSide_, nullptr, bytes, [results, bytes](void* into) { std::memcpy(into, results->data(), bytes); }, nullptr};
+  napi_value promise;
+  check(env, napi_create_promise(env, &pending.deferred, &promise));
+  side_.pending.push_back(std::move(pending));
+  side_.waiter->add(lastSide_, [results, work = std::move(work)] { work(results->data()); });
+  keepAlive(env);
   return promise;
 }
 
@@ -202,10 +243,11 @@ napi_value EngineObject::project(napi_env env, const Arguments& arguments) {
   const int64_t count = integer(env, arguments.values[1], "count", 1, MOST_STATES);
   const int64_t topK = integer(env, arguments.values[2], "topK", 1, std::min(limits_.vocabulary, MAX_TOP_K));
   const View<float> states = view<float>(env, arguments.values[0], "states", count * limits_.hidden);
-  const View<uint32_t> tokens = view<uint32_t>(env, arguments.values[3], "tokens", count * topK);
-  const View<float> logProbabilities = view<float>(env, arguments.values[4], "log-probabilities", count * topK);
-  engine().project(states.data, int(count), int(topK), tokens.data, logProbabilities.data);
-  return undefined(env);
+  Engine& device = engine();
+  const size_t places = size_t(count) * size_t(topK);
+  return startSide(env, 2 * places, [&device, count, topK, places, copy = copied(states)](uint32_t* results) {
+    device.project(copy.data(), int(count), int(topK), results, reinterpret_cast<float*>(results + places));
+  });
 }
 
 napi_value EngineObject::score(napi_env env, const Arguments& arguments) {
@@ -213,15 +255,17 @@ napi_value EngineObject::score(napi_env env, const Arguments& arguments) {
   const View<float> states = view<float>(env, arguments.values[0], "states", count * limits_.hidden);
   const View<uint32_t> tokens = view<uint32_t>(env, arguments.values[2], "tokens");
   const View<int32_t> first = view<int32_t>(env, arguments.values[3], "first tokens", count + 1);
-  const View<float> logProbabilities = view<float>(env, arguments.values[4], "log-probabilities", int64_t(tokens.count));
-  const View<float> entropies = view<float>(env, arguments.values[5], "entropies", count);
   for (size_t i = 0; i < tokens.count; i++)
     if (tokens.data[i] >= uint32_t(limits_.vocabulary)) refuse("token " + std::to_string(tokens.data[i]) + " is outside of the vocabulary");
   if (first.data[0] != 0 || size_t(first.data[count]) != tokens.count) refuse("the token lists do not cover all tokens");
   for (int64_t i = 0; i < count; i++)
     if (first.data[i] > first.data[i + 1]) refuse("the token lists overlap");
-  engine().score(states.data, int(count), dataOrNull(tokens), first.data, dataOrNull(logProbabilities), entropies.data);
-  return undefined(env);
+  Engine& device = engine();
+  auto work = [&device, count, asked = copied(tokens), starts = copied(first), copy = copied(states)](uint32_t* results) {
+    float* const scores = reinterpret_cast<float*>(results);
+    device.score(copy.data(), int(count), asked.data(), starts.data(), scores, scores + asked.size());
+  };
+  return startSide(env, tokens.count + size_t(count), std::move(work));
 }
 
 napi_value EngineObject::copySlots(napi_env env, const Arguments& arguments) {
@@ -242,14 +286,23 @@ napi_value EngineObject::copySlots(napi_env env, const Arguments& arguments) {
 napi_value EngineObject::readPage(napi_env env, const Arguments& arguments) {
   const int64_t page = integer(env, arguments.values[0], "page", 0, pageCount_ - 1);
   Engine& device = engine();
-  device.readPage(int(page), view<uint8_t>(env, arguments.values[1], "bytes", int64_t(device.pageBytes())).data);
+  const View<uint8_t> bytes = view<uint8_t>(env, arguments.values[1], "bytes", int64_t(device.pageBytes()));
+  if (isQueued(env, arguments, bytes)) device.queueReadPage(int(page), bytes.data);
+  else device.readPage(int(page), bytes.data);
   return undefined(env);
 }
 
 napi_value EngineObject::writePage(napi_env env, const Arguments& arguments) {
   const int64_t page = integer(env, arguments.values[0], "page", 0, pageCount_ - 1);
   Engine& device = engine();
-  device.writePage(int(page), view<uint8_t>(env, arguments.values[1], "bytes", int64_t(device.pageBytes())).data);
+  const View<uint8_t> bytes = view<uint8_t>(env, arguments.values[1], "bytes", int64_t(device.pageBytes()));
+  if (isQueued(env, arguments, bytes)) device.queueWritePage(int(page), bytes.data);
+  else device.writePage(int(page), bytes.data);
+  return undefined(env);
+}
+
+napi_value EngineObject::settlePages(napi_env env, const Arguments&) {
+  engine().settlePages();
   return undefined(env);
 }
 
@@ -258,6 +311,7 @@ napi_value EngineObject::pages(napi_env env, const Arguments&) {
   const napi_value said = object(env);
   set(env, said, "count", number(env, pageCount_));
   set(env, said, "bytes", number(env, double(device.pageBytes())));
+  set(env, said, "tableSlots", number(env, double(limits_.tableSlots)));
   return said;
 }
 
@@ -325,7 +379,8 @@ napi_value EngineObject::defineClass(napi_env env) {
       method("submit", call<&EngineObject::submit>),           method("project", call<&EngineObject::project>),
       method("score", call<&EngineObject::score>),             method("copySlots", call<&EngineObject::copySlots>),
       method("readPage", call<&EngineObject::readPage>),       method("writePage", call<&EngineObject::writePage>),
-      method("pages", call<&EngineObject::pages>),     method("loadAdapter", call<&EngineObject::loadAdapter>),
+      method("settlePages", call<&EngineObject::settlePages>),
+      method("pages", call<&EngineObject::pages>),             method("loadAdapter", call<&EngineObject::loadAdapter>),
       method("freeAdapter", call<&EngineObject::freeAdapter>), method("memory", call<&EngineObject::memory>),
       method("graphs", call<&EngineObject::graphs>),           method("dispose", call<&EngineObject::dispose>),
   };

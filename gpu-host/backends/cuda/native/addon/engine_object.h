@@ -1,12 +1,13 @@
-// The engine as a JavaScript object. All of it runs on JavaScript's thread, except the waiter.
+// The engine as a JavaScript object. All of it runs on JavaScript's thread, except the waiters.
 #pragma once
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
 #include "batch.h"
 #include "napi.h"
-#include "steps.h"
+#include "waiter.h"
 
 namespace pie::js {
 
@@ -19,12 +20,18 @@ class EngineObject {
   ~EngineObject() { close(nullptr); }
 
  private:
-  // A submitted step whose promise is not settled yet.
+  // Work whose promise is not settled yet.
   struct Pending {
-    uint64_t step;
+    uint64_t id;
     napi_deferred deferred;
-    std::vector<ResultShape> shapes;
+    size_t bytes;                      // Of the results.
+    std::function<void(void*)> write;  // Writes the results of ended work.
     std::shared_ptr<Adapter> adapter;  // Kept on the device until the step has ended.
+  };
+  // Work of one kind, which ends in order. Steps have their own waiter, because their results must be taken in time.
+  struct Line {
+    std::unique_ptr<Waiter> waiter;
+    std::deque<Pending> pending;
   };
   using Method = napi_value (EngineObject::*)(napi_env env, const Arguments& arguments);
 
@@ -36,11 +43,16 @@ class EngineObject {
   static void teardown(void* self);
 
   void attach(napi_env env, napi_value self, const std::shared_ptr<EngineObject>& shared);
-  // Settles the promises of ended steps.
+  // Settles the promises of ended work.
   void deliver(napi_env env);
+  void deliver(napi_env env, Line& line);
   // Clears `deferred` once it is settled.
-  void settle(napi_env env, Pending& pending, const StepEnd& end);
-  // Waits for running steps and frees everything. Without `env` it settles no promises. The second call does nothing.
+  void settle(napi_env env, Pending& pending, const WorkEnd& end);
+  // Keeps the event loop and this object alive while any promise is pending. Call after the first piece of work was added.
+  void keepAlive(napi_env env);
+  // Runs `work` on the thread for side work; it writes `words` words of results. Returns a promise of them.
+  napi_value startSide(napi_env env, size_t words, std::function<void(uint32_t*)> work);
+  // Waits for running work and frees everything. Without `env` it settles no promises. The second call does nothing.
   void close(napi_env env);
   Engine& engine();
 
@@ -50,6 +62,7 @@ class EngineObject {
   napi_value copySlots(napi_env env, const Arguments& arguments);
   napi_value readPage(napi_env env, const Arguments& arguments);
   napi_value writePage(napi_env env, const Arguments& arguments);
+  napi_value settlePages(napi_env env, const Arguments& arguments);
   napi_value pages(napi_env env, const Arguments& arguments);
   napi_value loadAdapter(napi_env env, const Arguments& arguments);
   napi_value freeAdapter(napi_env env, const Arguments& arguments);
@@ -61,12 +74,12 @@ class EngineObject {
   int layers_ = 0;
   int pageCount_ = 0;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<StepWaiter> waiter_;
-  std::deque<Pending> pending_;
+  Line steps_, side_;
+  uint64_t lastSide_ = 0;
   std::map<int64_t, std::shared_ptr<Adapter>> adapters_;
   int64_t lastAdapter_ = 0;
   napi_threadsafe_function wake_ = nullptr;
-  napi_ref self_ = nullptr;  // Strong while a step's promise is pending.
+  napi_ref self_ = nullptr;  // Strong while a promise is pending.
   bool hooked_ = false;
 };
 

@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include "hold.h"
 #include "internal.h"
 
 namespace emulation {
@@ -32,9 +34,11 @@ struct State {
   std::atomic<int> slow{0};
   size_t slowFrom = 0;
   std::atomic<size_t> kernels{0};
+  std::atomic<int> holds{0};
+  const char* holdFile = std::getenv("PIE_EMULATED_HOLD");
 
   // Environment variables configure the faults of a whole process: PIE_EMULATED_FAULT=call:after[:error], PIE_EMULATED_MEMORY=bytes,
-  // PIE_EMULATED_DEVICES=count, PIE_EMULATED_SLOW=kernels:microseconds.
+  // PIE_EMULATED_DEVICES=count, PIE_EMULATED_SLOW=kernels:microseconds, PIE_EMULATED_HOLD=file.
   State() {
     if (const char* text = std::getenv("PIE_EMULATED_MEMORY")) device.memoryBytes = std::strtoull(text, nullptr, 10);
     if (const char* text = std::getenv("PIE_EMULATED_DEVICES")) device.count = std::atoi(text);
@@ -92,6 +96,14 @@ void restoreDevice() {
 }
 void slowDown(int microseconds) { state().slow = microseconds; }
 int slowness() { return state().kernels < state().slowFrom ? 0 : state().slow.load(); }
+
+Hold::Hold() { state().holds++; }
+Hold::~Hold() { state().holds--; }
+void waitWhileHeld() {
+  const char* file = state().holdFile;
+  while (state().holds > 0 || (file && access(file, F_OK) == 0)) std::this_thread::sleep_for(std::chrono::microseconds(200));
+}
+
 size_t kernelsRun() { return state().kernels; }
 void countKernel() { state().kernels++; }
 

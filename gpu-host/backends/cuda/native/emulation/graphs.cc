@@ -145,7 +145,8 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t*
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   return api("cudaGraphInstantiate", [&] {
     if (!graph) return cudaErrorInvalidValue;
-    *exec = new CUgraphExec_st{graph->nodes};
+    *exec = new CUgraphExec_st;
+    (*exec)->nodes = graph->nodes;
     return cudaSuccess;
   });
 }
@@ -157,7 +158,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     if (!exec) return cudaErrorInvalidValue;
     if (!isStream(stream)) return cudaErrorInvalidResourceHandle;
     if (captureOf(stream)) return cudaErrorStreamCaptureUnsupported;  // Child graphs are not emulated.
-    return enqueue(stream, {[exec] { performGraph(*exec); }, nullptr});
+    exec->running++;
+    return enqueue(stream, {[exec] {
+                              performGraph(*exec);
+                              exec->running--;
+                            },
+                            nullptr});
   });
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -169,7 +175,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return api("cudaGraphExecDestroy", [&] {
     // A running graph is destroyed after it has finished.
-    finishEverything();
+    if (exec->running > 0) finishEverything();
     delete exec;
     return cudaSuccess;
   });

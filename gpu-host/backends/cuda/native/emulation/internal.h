@@ -1,6 +1,7 @@
 // Shared by the files of the emulated runtime.
 #pragma once
 #include "../device/capability.h"
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,6 +33,8 @@ void lose(cudaError_t error);
 // True if the next kernel must lose the device instead of running.
 bool kernelFails();
 int slowness();
+// Returns when no test holds the device.
+void waitWhileHeld();
 void countKernel();
 
 enum class Memory { Unknown, Device, Pinned };
@@ -73,4 +76,5 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   std::vector<CUgraph_st::Node> nodes;
   uint64_t launches = 0;
+  std::atomic<int> running{0};  // Launches that have not ended.
 };

@@ -14,6 +14,7 @@ namespace {
 constexpr size_t MOST_RUNNING = 3;
 
 void perform(const Work& work, GridRun& run) {
+  waitWhileHeld();
   if (const int wait = slowness(); wait > 0) std::this_thread::sleep_for(std::chrono::microseconds(wait));
   if (lost() != cudaSuccess) return;
   if (!work.kernel) return work.other();

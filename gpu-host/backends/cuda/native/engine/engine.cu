@@ -83,7 +83,7 @@ class EngineOf final : public Engine {
       stream.synchronize();
     }
     steps_ = std::make_unique<Steps<T>>(model_, areas_, options);
-    side_ = std::make_unique<SideWork<T>>(model_, sideMemory_, steps_->computing());
+    side_ = std::make_unique<SideWork<T>>(model_, sideMemory_, steps_->computing(), calls_);
     pages_ = std::make_unique<PageMover>(static_cast<uint8_t*>(memory_.pool.get()), staging_, context.limits, options.pageSize);
   }
 
@@ -91,6 +91,7 @@ class EngineOf final : public Engine {
     const std::lock_guard<std::mutex> lock(calls_);
     return guard(stepName(steps_->next(), "submit"), [&] {
       forgetAdapters();
+      pages_->order(steps_->computing());
       return steps_->submit(batch, adapterOf(batch));
     });
   }
@@ -100,22 +101,24 @@ class EngineOf final : public Engine {
   }
 
   void project(const float* states, int count, int topK, uint32_t* tokens, float* logProbabilities) override {
-    const std::lock_guard<std::mutex> lock(calls_);
-    guard(after("project"), [&] { side_->project(states, count, topK, tokens, logProbabilities); });
+    guard(sideName("project"), [&] { side_->project(states, count, topK, tokens, logProbabilities); });
   }
 
   void score(const float* states, int count, const uint32_t* tokens, const int* first, float* logProbabilities, float* entropies) override {
-    const std::lock_guard<std::mutex> lock(calls_);
-    guard(after("score"), [&] { side_->score(states, count, tokens, first, logProbabilities, entropies); });
+    guard(sideName("score"), [&] { side_->score(states, count, tokens, first, logProbabilities, entropies); });
   }
 
   void copySlots(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs) override {
     const std::lock_guard<std::mutex> lock(calls_);
-    guard(after("copySlots"), [&] { side_->copySlots(sources, destinations, shifts, pairs); });
+    guard(after("copySlots"), [&] {
+      pages_->order(steps_->computing());
+      side_->copySlots(sources, destinations, shifts, pairs);
+    });
   }
 
   size_t pageBytes() const override { return pages_->pageBytes(); }
   int pageCount() const override { return budget_.pageCount; }
+  int tableSlots() const override { return model_.context.limits.tableSlots; }
   void readPage(int page, uint8_t* into) override { readPages(&page, 1, into); }
   void writePage(int page, const uint8_t* from) override { writePages(&page, 1, from); }
   void readPages(const int* pages, int count, uint8_t* into) override {
@@ -123,6 +126,16 @@ class EngineOf final : public Engine {
   }
   void writePages(const int* pages, int count, const uint8_t* from) override {
     guard("writePages", [&] { pages_->write(pages, count, from, side_->copied()); });
+  }
+
+  void queueReadPage(int page, uint8_t* into) override {
+    guard("queueReadPage", [&] { pages_->read(&page, 1, into, side_->copied(), true); });
+  }
+  void queueWritePage(int page, const uint8_t* from) override {
+    guard("queueWritePage", [&] { pages_->write(&page, 1, from, side_->copied(), true); });
+  }
+  void settlePages() override {
+    guard("settlePages", [&] { pages_->settle(); });
   }
 
   std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) override {
@@ -160,6 +173,10 @@ class EngineOf final : public Engine {
   }
 
   static std::string stepName(uint64_t step, const char* call) { return "step " + std::to_string(step) + ", " + call; }
+  std::string sideName(const char* call) const {
+    const std::lock_guard<std::mutex> lock(calls_);
+    return after(call);
+  }
   std::string after(const char* call) const { return std::string(call) + " after step " + std::to_string(steps_->next() - 1); }
 
   MemoryBudget plan() const {
@@ -222,7 +239,7 @@ class EngineOf final : public Engine {
   const EngineOptions options_;
   int multiprocessors_;
   mutable Health health_;
-  mutable std::mutex calls_;  // Serialises all calls except `wait` and page moves.
+  mutable std::mutex calls_;  // Held by all calls except `wait` and page moves while they queue work.
   Cublas cublas_;
   MemoryBudget budget_{};
   // Declared before the streams' owners, so that it is freed after their work has ended.

@@ -82,8 +82,13 @@ struct Sequence {
                                      // tokens: drawn, or the most probable (token 0 for a row without a number). Both batches must fit one device
                                      // step each; else "invalid".
   const uint32_t* positions = nullptr;
-  const uint32_t* context = nullptr;
+  const uint32_t* context = nullptr;  // The slots from `known` on.
   int contextCount = 0;
+  // Place of the sequence's slot list among the `tableSlots` words that the device keeps between steps, or -1: the step brings the whole list. The
+  // list is the context, then the slots of the inputs. Its first `known` words are there from earlier batches; the step brings the others. The places
+  // of a batch's sequences must not overlap, and a table has no mask. If a submit throws, the contents of all tables are unknown.
+  int table = -1;
+  int known = 0;
   const uint8_t* mask = nullptr;    // rows × (contextCount + rows) bytes, or null: causal.
   const uint32_t* writes = nullptr;  // One slot per row, or null: the keys live for this call only.
   int outputRows = 0;                // The last outputRows inputs have outputs.
@@ -128,11 +133,12 @@ class Engine {
 
   // Copies the batch to the device and starts it without waiting. Up to two steps may be in flight: the second is prepared while the first runs; a
   // third waits for the first to end. Throws "invalid" for a batch that does not fit (nothing is started), "cuda" if the device is lost. All calls
-  // except `wait` must come from one thread at a time; each is ordered after the steps submitted before it.
+  // except `wait`, `project` and `score` must come from one thread at a time; each is ordered after the steps submitted before it.
   virtual uint64_t submit(const Batch& batch) = 0;
   // Waits for a step. May be called by any thread, during any other call, and repeatedly while the results are valid.
   virtual Results wait(uint64_t step) = 0;
-  // The head's projection of count × hidden states, with the same results as a step's rows. Waits.
+  // The head's projection of count × hidden states, with the same results as a step's rows. Waits. `project` and `score` may be called by any thread,
+  // and only their callers wait: other threads submit steps meanwhile.
   virtual void project(const float* states, int count, int topK, uint32_t* tokens, float* logProbabilities) = 0;
   // tokens[first[r] .. first[r + 1]) are scored for state r.
   virtual void score(const float* states, int count, const uint32_t* tokens, const int* first, float* logProbabilities, float* entropies) = 0;
@@ -145,10 +151,16 @@ class Engine {
   // The same for `count` pages that are contiguous in host memory: queues all copies, waits once.
   virtual void readPages(const int* pages, int count, uint8_t* into) = 0;
   virtual void writePages(const int* pages, int count, const uint8_t* from) = 0;
+  // One page, without waiting: everything that is called later is ordered after the copy. The memory must be pinned, and only further queued copies may
+  // use it before `settlePages`, which waits for all of them.
+  virtual void queueReadPage(int page, uint8_t* into) = 0;
+  virtual void queueWritePage(int page, const uint8_t* from) = 0;
+  virtual void settlePages() = 0;
   virtual std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) = 0;
   virtual MemoryReport memory() const = 0;
   virtual GraphReport graphs() const = 0;
   virtual int pageCount() const = 0;
+  virtual int tableSlots() const = 0;
 };
 
 // Pinned host memory; null if the allocation fails.

@@ -50,9 +50,11 @@ cudaGraphExec_t captured(const Stream& stream, const std::function<void(bool)>& 
 GraphCache::~GraphCache() {
   for (const Entry& each : entries_)
     if (each.graph) (void)cudaGraphExecDestroy(each.graph);
+  for (const Evicted& each : evicted_) (void)cudaGraphExecDestroy(each.graph);
 }
 
 void GraphCache::run(const GraphKey& key, const Stream& stream, const std::function<void(bool)>& launch) {
+  destroyEnded();
   Entry& found = entry(key, stream);
   const int before = key.adapter == 0 ? USES_BEFORE : ADAPTER_USES_BEFORE;
   if (found.uses++ >= before && !found.graph && !found.refused) capture(found, stream, launch);
@@ -86,15 +88,29 @@ GraphCache::Entry& GraphCache::entry(const GraphKey& key, const Stream& stream) 
   }
   if (entries_.size() >= MOST) {
     const auto oldest = std::min_element(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
-    if (oldest->graph) {
-      stream.synchronize();  // The graph may be running.
-      CUDA_CALL(cudaGraphExecDestroy(oldest->graph));
-    }
+    if (oldest->graph) evict(oldest->graph, stream);
     *oldest = entries_.back();
     entries_.pop_back();
   }
   entries_.push_back({key, nullptr, false, 0, clock_});
   return entries_.back();
+}
+
+void GraphCache::evict(cudaGraphExec_t graph, const Stream& stream) {
+  evicted_.push_back({graph, std::make_unique<Event>()});
+  evicted_.back().ended->record(stream);
+}
+
+void GraphCache::destroyEnded() {
+  for (size_t i = 0; i < evicted_.size();) {
+    if (!evicted_[i].ended->isReached()) {
+      i++;
+      continue;
+    }
+    CUDA_CALL(cudaGraphExecDestroy(evicted_[i].graph));
+    evicted_[i] = std::move(evicted_.back());
+    evicted_.pop_back();
+  }
 }
 
 void GraphCache::forget(uint64_t adapter) {

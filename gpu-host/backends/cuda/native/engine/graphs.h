@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 #include "plan.h"
 #include "streams.h"
@@ -41,9 +42,18 @@ class GraphCache {
     int uses = 0;
     uint64_t used = 0;
   };
+  // A graph that was evicted while it may run, and the end of its last run.
+  struct Evicted {
+    cudaGraphExec_t graph;
+    std::unique_ptr<Event> ended;
+  };
   Entry& entry(const GraphKey& key, const Stream& stream);
+  void evict(cudaGraphExec_t graph, const Stream& stream);
+  // Destroys the evicted graphs that have ended. Never waits: at most as many are left as steps are under way.
+  void destroyEnded();
   void capture(Entry& entry, const Stream& stream, const std::function<void(bool)>& launch);
   std::vector<Entry> entries_;
+  std::vector<Evicted> evicted_;
   uint64_t clock_ = 0;
   bool chained_;
   size_t refused_ = 0;

@@ -16,7 +16,7 @@ class StepLaunch {
         rows_(plan.shape.rows), residual_(at_.residual), attended_(at_.attended), stream_(stream) {
     tables_.items = table<AttentionItem>(plan.upload.items);
     tables_.itemCount = table<int>(plan.upload.counts);
-    tables_.slots = table<int>(0);
+    tables_.slots = memory.tables;
     tables_.mask = tables_.tileWords = table<uint32_t>(0);
     tables_.partials = at_.partials;
     tables_.counters = at_.counters;
@@ -26,8 +26,8 @@ class StepLaunch {
   void run() {
     const UploadLayout& from = plan_.upload;
     clearReceived();
-    launchEmbed<T>(residual_, model_.weights.embeddings, {table<int>(from.tokens), memory_.pickedBefore, table<float>(0), table<int>(from.embedRows)}, rows_,
-                   shape_.hidden, stream_);
+    launchEmbed<T>(residual_, model_.weights.embeddings, {table<int>(from.tokens), memory_.pickedBefore, table<float>(0), table<int>(from.embedRows)},
+                   {table<int>(from.counts) + 1, table<int>(0), memory_.tables}, rows_, shape_.hidden, stream_);
     launchRotation(at_.rotation, table<int>(from.positions), at_.frequencies, rows_, shape_.headDim, stream_);
     const bool wanted = plan_.shape.heads > 0 || plan_.shape.states > 0 || !plan_.received.empty();
     for (int i = 0; i < shape_.layers; i++) {

@@ -41,6 +41,7 @@ struct DeviceModel {
 // Device addresses of a step.
 struct StepMemory {
   const uint8_t* upload;         // The step's upload block.
+  int* tables;                   // The slot tables, from which references to slot lists count.
   uint8_t* results;
   uint32_t* picked;              // By row whose tokens are wanted: the picked token.
   const uint32_t* pickedBefore;  // The picked tokens of the previous step.

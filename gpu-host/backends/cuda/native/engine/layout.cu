@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 #include "../kernels/attention.h"
+#include "../kernels/rows.h"
 
 namespace pie {
 
@@ -31,7 +32,7 @@ TableCounts tableCounts(const StepShape& shape, const Part& part) {
 
 UploadLayout layTables(Cursor& cursor, const TableCounts& counts) {
   UploadLayout layout;
-  layout.counts = cursor.table<int>(1);
+  layout.counts = cursor.table<int>(3);
   layout.tokens = cursor.table<int>(counts.rows);
   layout.embedRows = cursor.table<int>(counts.rows);
   layout.positions = cursor.table<int>(counts.rows);
@@ -79,6 +80,8 @@ size_t boundOf(const TableCounts& counts, int items, const Part& part, const Ste
   Cursor cursor(nullptr, SIZE_MAX);
   layTables(cursor, counts);
   cursor.table<AttentionItem>(items);
+  // One more for alignment.
+  cursor.table<TableWrite>(static_cast<size_t>(counts.sequences) + part.keys / TABLE_WRITE_SLOTS + 1);
   // Tile words never exceed mask words.
   cursor.take((static_cast<size_t>(part.keys) + 2 * static_cast<size_t>(part.maskWords)) * sizeof(int) + TABLE_ALIGNMENT);
   // Each list of allowed tokens is aligned like a table, and the first embed to its own size.

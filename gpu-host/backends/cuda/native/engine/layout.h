@@ -19,10 +19,11 @@ struct StepShape {
   }
 };
 
-// Byte offsets of the tables of an upload block. Lists of slots, mask and tile words, allowed words and embeds follow the tables; references to them
-// count words (for embeds: rows) from the start of the block, so that no launch depends on their offsets.
+// Byte offsets of the tables of an upload block. Lists of slots, table writes, mask and tile words, allowed words and embeds follow the tables;
+// references to them count words (for embeds: rows) from the start of the block, so that no launch depends on their offsets. References to slot lists
+// alone count from the start of the slot tables (Steps), because a list is either there or in the block.
 struct UploadLayout {
-  size_t counts = 0;      // int: number of attention items.
+  size_t counts = 0;      // int × 3: number of attention items; number of table writes, and place of the first one.
   size_t tokens = 0;      // int × rows; negative values: see kernels/rows.h.
   size_t embedRows = 0;   // int × rows
   size_t positions = 0;   // int × rows

@@ -68,6 +68,7 @@ StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   // At least one sequence over all slots, with some slots listed twice.
   const int64_t one = 2 * slots + limits.scratchSlots + limits.rows;
   limits.keys = static_cast<int>(std::max(one, std::min<int64_t>(limits.sequences * (slots + limits.rows), KEYS)));
+  limits.tableSlots = static_cast<int>(std::min<int64_t>(limits.keys, KEYS));
   const int64_t words = (one + 31) / 32;
   limits.maskWords = static_cast<int>(std::max(words, std::min(words * limits.rows, MASK_WORDS)));
   const int64_t topK = std::min(MAX_TOP_K, options.shape.vocabulary);

@@ -32,6 +32,7 @@ struct StepLimits {
   int slots = 0;         // Slots of pages, followed by the scratch slots and the slot that padding rows write.
   int scratchSlots = 0;
   int keys = 0;          // Listed slots of all sequences.
+  int tableSlots = 0;    // Listed slots that the device keeps between steps.
   int maskWords = 0;
   int results = 0;       // Wanted tokens: rows × topK.
   int allowedRows = 0;   // Rows with masks of allowed tokens.

@@ -33,11 +33,14 @@ PageMover::~PageMover() {
 }
 
 template <typename Copy>
-void PageMover::move(Way& way, const int* pages, int count, const Event& copied, bool out, const Copy& copy) {
+void PageMover::move(Way& way, Way& other, const int* pages, int count, const Event& copied, bool queue, const Copy& copy) {
   for (int i = 0; i < count; i++)
     if (pages[i] < 0 || pages[i] >= pageCount_) refuse("There is no page " + std::to_string(pages[i]) + " among " + std::to_string(pageCount_) + ".");
   const std::lock_guard<std::mutex> lock(way.mutex);
+  const bool out = &way == &out_;
   way.stream.wait(copied);
+  // It may use the same page, or the same host memory. Moves that callers wait for do not depend on each other.
+  if (isUnderWay(other)) way.stream.wait(other.moved);
   for (int first = 0; first < count; first += atOnce_) {
     PageMove some = move_;
     some.count = std::min(atOnce_, count - first);
@@ -48,17 +51,36 @@ void PageMover::move(Way& way, const int* pages, int count, const Event& copied,
     checkLaunches();
     if (out) copy(bytes, at);
   }
-  way.stream.synchronize();
+  if (!queue) return way.stream.synchronize();
+  way.moved.record(way.stream);
+  way.queued = true;
 }
 
-void PageMover::read(const int* pages, int count, uint8_t* into, const Event& copied) {
-  move(out_, pages, count, copied, true, [&](size_t bytes, size_t at) {
+bool PageMover::isUnderWay(Way& way) {
+  if (way.queued && way.moved.isReached()) way.queued = false;
+  return way.queued;
+}
+
+void PageMover::order(const Stream& later) {
+  for (Way* way : {&in_, &out_})
+    if (isUnderWay(*way)) later.wait(way->moved);
+}
+
+void PageMover::settle() {
+  for (Way* way : {&in_, &out_}) {
+    if (way->queued) way->moved.synchronize();
+    way->queued = false;
+  }
+}
+
+void PageMover::read(const int* pages, int count, uint8_t* into, const Event& copied, bool queue) {
+  move(out_, in_, pages, count, copied, queue, [&](size_t bytes, size_t at) {
     CUDA_CALL(cudaMemcpyAsync(into + at, out_.staging, bytes, cudaMemcpyDeviceToHost, out_.stream));
   });
 }
 
-void PageMover::write(const int* pages, int count, const uint8_t* from, const Event& copied) {
-  move(in_, pages, count, copied, false, [&](size_t bytes, size_t at) {
+void PageMover::write(const int* pages, int count, const uint8_t* from, const Event& copied, bool queue) {
+  move(in_, out_, pages, count, copied, queue, [&](size_t bytes, size_t at) {
     CUDA_CALL(cudaMemcpyAsync(in_.staging, from + at, bytes, cudaMemcpyHostToDevice, in_.stream));
   });
 }

@@ -1,5 +1,6 @@
 // Moves pages between the pool and host memory, concurrently with steps.
 #pragma once
+#include <atomic>
 #include <mutex>
 #include "memory.h"
 #include "options.h"
@@ -17,10 +18,14 @@ class PageMover {
   ~PageMover();
   static size_t stagingBytes(const StepLimits& limits, int pageSize);
   size_t pageBytes() const { return pageBytes_; }
-  // Waits until done. A page is moved after the slot copies that were queued before (`copied`); the caller must know whether a running step touches
-  // the page. Throws EngineError "invalid" for a page outside the pool.
-  void read(const int* pages, int count, uint8_t* into, const Event& copied);
-  void write(const int* pages, int count, const uint8_t* from, const Event& copied);
+  // Waits until done, or with `queue` only queues the move. A page is moved after the slot copies that were queued before (`copied`) and after queued
+  // moves; the caller must know whether a running step touches the page. Throws EngineError "invalid" for a page outside the pool.
+  void read(const int* pages, int count, uint8_t* into, const Event& copied, bool queue = false);
+  void write(const int* pages, int count, const uint8_t* from, const Event& copied, bool queue = false);
+  // Makes later work of a stream wait for the queued moves.
+  void order(const Stream& later);
+  // Waits for the queued moves.
+  void settle();
   // The stream for other copies to new device memory, concurrent with steps.
   const Stream& stream() const { return in_.stream; }
 
@@ -29,10 +34,13 @@ class PageMover {
     std::mutex mutex;
     Stream stream;
     uint8_t* staging = nullptr;
+    Event moved;
+    std::atomic<bool> queued{false};  // Moves may be under way that no caller waited for.
   };
   // `copy(bytes, at)` copies the staged bytes over the bus, before or after the kernel.
   template <typename Copy>
-  void move(Way& way, const int* pages, int count, const Event& copied, bool out, const Copy& copy);
+  void move(Way& way, Way& other, const int* pages, int count, const Event& copied, bool queue, const Copy& copy);
+  static bool isUnderWay(Way& way);
 
   uint8_t* pool_;
   int pageCount_;

@@ -1,8 +1,8 @@
 #include "plan.h"
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include "../kernels/rows.h"
 #include "masks.h"
 
 namespace pie {
@@ -12,8 +12,9 @@ namespace {
 // Writes the pieces of a step one after another.
 class Writer {
  public:
-  Writer(const Batch& batch, const StepLimits& limits, Cursor& cursor, StepPlan& plan, std::vector<uint8_t>& columns)
-      : batch_(batch), limits_(limits), cursor_(cursor), plan_(plan), columns_(columns) {}
+  Writer(const Batch& batch, const StepLimits& limits, Cursor& cursor, int blockWord, StepPlan& plan, std::vector<uint8_t>& columns,
+         std::vector<TableWrite>& tableWrites)
+      : batch_(batch), limits_(limits), cursor_(cursor), blockWord_(blockWord), plan_(plan), columns_(columns), tableWrites_(tableWrites) {}
 
   // Inputs, slots and keys.
   AttentionSequence inputs(const Piece& piece) {
@@ -26,7 +27,7 @@ class Writer {
       cursor_.at<int>(at.positions)[to] = static_cast<int>(s.positions[from]);
       cursor_.at<int>(at.slots)[to] = slotOf(s, piece, from);
     }
-    const AttentionSequence sequence = keys(s, piece);
+    const AttentionSequence sequence = s.table < 0 ? keys(s, piece) : tableKeys(s, piece);
     if (s.attention) {
       plan_.received.push_back({sequence, received_});
       received_ += sequence.keys;
@@ -76,6 +77,14 @@ class Writer {
     for (int i = 0; i < piece.rows; i++) cursor_.at<int>(plan_.upload.embedRows)[firstRow + i] = static_cast<int>(offset / rowBytes) + i;
   }
 
+  void tableWrites() {
+    int* const counts = cursor_.at<int>(plan_.upload.counts);
+    const size_t at = cursor_.table<TableWrite>(tableWrites_.size());
+    counts[1] = static_cast<int>(tableWrites_.size());
+    counts[2] = static_cast<int>(at / sizeof(int));
+    std::copy(tableWrites_.begin(), tableWrites_.end(), cursor_.at<TableWrite>(at));
+  }
+
   // Padding of a bucket: rows that belong to no sequence and write to the trash slot, heads without a request.
   void pad() {
     const UploadLayout& at = plan_.upload;
@@ -105,7 +114,7 @@ class Writer {
     if (s.writes) std::memcpy(slots + s.contextCount, s.writes, own * sizeof(int));
     else
       for (int i = 0; i < own; i++) slots[s.contextCount + i] = limits_.slots + piece.scratch + i;
-    AttentionSequence sequence{row_, piece.rows, static_cast<int>(list / sizeof(int)), keys, -1, 0};
+    AttentionSequence sequence{row_, piece.rows, blockWord_ + static_cast<int>(list / sizeof(int)), keys, -1, 0};
     if (!s.mask) return sequence;
     const size_t stride = static_cast<size_t>(s.contextCount) + s.rows;
     const size_t words = cursor_.take(static_cast<size_t>(piece.rows) * ((keys + 31) / 32) * sizeof(uint32_t), sizeof(uint32_t));
@@ -122,11 +131,25 @@ class Writer {
     return sequence;
   }
 
+  // Lists only the slots that the table lacks. After the first piece of a sequence, these are the piece's own ones.
+  AttentionSequence tableKeys(const Sequence& s, const Piece& piece) {
+    const int keys = piece.keys(s), from = piece.firstRow == 0 ? s.known : keys - piece.rows, context = std::max(0, s.contextCount - from);
+    const size_t list = cursor_.take((keys - from) * sizeof(int), sizeof(int));
+    int* const slots = cursor_.at<int>(list);
+    if (context > 0) std::memcpy(slots, s.context, context * sizeof(int));
+    for (int i = 0; i < piece.rows; i++) slots[context + i] = slotOf(s, piece, piece.firstRow + i);
+    for (int at = from; at < keys; at += TABLE_WRITE_SLOTS)
+      tableWrites_.push_back({static_cast<int>(list / sizeof(int)) + at - from, s.table + at, std::min(TABLE_WRITE_SLOTS, keys - at)});
+    return {row_, piece.rows, s.table, keys, -1, 0};
+  }
+
   const Batch& batch_;
   const StepLimits& limits_;
   Cursor& cursor_;
+  const int blockWord_;
   StepPlan& plan_;
   std::vector<uint8_t>& columns_;
+  std::vector<TableWrite>& tableWrites_;
   int row_ = 0, last_ = 0, states_ = 0, heads_ = 0, draws_ = 0, results_ = 0;
   size_t received_ = 0;
 };
@@ -148,7 +171,7 @@ void writeAttention(AttentionPlan& attention, Cursor& cursor, UploadLayout& layo
 
 }  // namespace
 
-StepPlan Planner::plan(const Batch& batch, const Part& part, uint8_t* block) {
+StepPlan Planner::plan(const Batch& batch, const Part& part, uint8_t* block, int blockWord) {
   const ModelShape& model = context_.limits.shape;
   StepPlan plan;
   plan.shape = stepShape(part, context_);
@@ -159,10 +182,12 @@ StepPlan Planner::plan(const Batch& batch, const Part& part, uint8_t* block) {
   plan.upload = layTables(cursor, counts);
   if (plan.shape.padded) plan.upload.items = cursor.table<AttentionItem>(items);
 
-  Writer writer(batch, context_.limits, cursor, plan, columns_);
+  writes_.clear();
+  Writer writer(batch, context_.limits, cursor, blockWord, plan, columns_, writes_);
   sequences_.clear();
   for (const Piece& piece : part.pieces) sequences_.push_back(writer.inputs(piece));
   for (size_t i = 0; i < part.pieces.size(); i++) writer.outputs(part.pieces[i], sequences_[i].firstRow);
+  writer.tableWrites();
   writer.pad();
 
   AttentionPlan attention = planAttention(sequences_.data(), static_cast<int>(sequences_.size()), reinterpret_cast<const uint32_t*>(block), model,

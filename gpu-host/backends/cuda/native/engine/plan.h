@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 #include "../kernels/attention.h"
+#include "../kernels/rows.h"
 #include "layout.h"
 
 namespace pie {
@@ -20,17 +21,19 @@ struct StepPlan {
   std::vector<ReceivedPiece> received;
 };
 
-// Writes one part of a batch to `block` (uploadBound bytes). Reuses its working memory between calls.
+// Writes one part of a batch to `block` (uploadBound bytes). On the device, the block begins `blockWord` words after the slot tables. Reuses its
+// working memory between calls.
 class Planner {
  public:
   explicit Planner(PlanContext context) : context_(std::move(context)) {}
-  StepPlan plan(const Batch& batch, const Part& part, uint8_t* block);
+  StepPlan plan(const Batch& batch, const Part& part, uint8_t* block, int blockWord = 0);
   const PlanContext& context() const { return context_; }
 
  private:
   PlanContext context_;
   std::vector<AttentionSequence> sequences_;
   std::vector<uint8_t> columns_;
+  std::vector<TableWrite> writes_;
 };
 
 }  // namespace pie

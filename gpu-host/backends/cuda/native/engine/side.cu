@@ -43,8 +43,20 @@ size_t SideWork<T>::deviceBytes(const PlanContext& context) {
 }
 
 template <typename T>
-SideWork<T>::SideWork(const DeviceModel<T>& model, uint8_t* memory, const Stream& computing)
-    : model_(model), memory_(memory), computing_(computing), host_(deviceBytes(model.context)), lists_(COPIES * CopyLayout().bytes) {}
+SideWork<T>::SideWork(const DeviceModel<T>& model, uint8_t* memory, const Stream& computing, std::mutex& calls)
+    : model_(model), memory_(memory), computing_(computing), calls_(calls), host_(deviceBytes(model.context)), lists_(COPIES * CopyLayout().bytes) {}
+
+template <typename T>
+template <typename Queue>
+void SideWork<T>::round(const Queue& queue) {
+  {
+    const std::lock_guard<std::mutex> lock(calls_);
+    queue();
+    checkLaunches();
+    ended_.record(computing_);
+  }
+  ended_.synchronize();
+}
 
 template <typename T>
 uint8_t* SideWork<T>::upload(size_t at, const void* from, size_t bytes) {
@@ -53,11 +65,10 @@ uint8_t* SideWork<T>::upload(size_t at, const void* from, size_t bytes) {
   return memory_ + at;
 }
 
-// Waits for the copy.
+// The bytes are there after the round.
 template <typename T>
 const uint8_t* SideWork<T>::download(size_t at, size_t bytes) {
   if (bytes > 0) CUDA_CALL(cudaMemcpyAsync(host_.get() + at, memory_ + at, bytes, cudaMemcpyDeviceToHost, computing_));
-  computing_.synchronize();
   return host_.get() + at;
 }
 
@@ -76,17 +87,20 @@ void SideWork<T>::project(const float* states, int count, int topK, uint32_t* to
   if (count < 0) refuse("The number of states must not be negative.");
   if (topK < 1 || topK > std::min(MAX_TOP_K, shape.vocabulary)) refuse("A state cannot return " + std::to_string(topK) + " tokens.");
   const ProjectLayout at(shape.hidden, topK);
+  const std::lock_guard<std::mutex> lock(waiting_);
   for (int from = 0; from < count; from += HEAD_ROWS) {
     const int rows = std::min(HEAD_ROWS, count - from);
     const size_t results = static_cast<size_t>(rows) * topK;
-    logitsOf(states + static_cast<size_t>(from) * shape.hidden, rows);
-    HeadRow wanted[HEAD_ROWS];
-    for (int i = 0; i < rows; i++) wanted[i] = {topK, -1, i * topK, -1};
-    const HeadRow* onDevice = reinterpret_cast<const HeadRow*>(upload(at.rows, wanted, rows * sizeof(HeadRow)));
-    launchTop({reinterpret_cast<uint32_t*>(memory_ + at.tokens), reinterpret_cast<float*>(memory_ + at.logProbabilities), nullptr}, model_.scratch.logits(),
-              onDevice, nullptr, nullptr, rows, shape.vocabulary, topK, model_.scratch.headWorkspace, computing_);
-    checkLaunches();
-    const uint8_t* found = download(at.tokens, at.logProbabilities - at.tokens + results * sizeof(float));
+    const uint8_t* found = nullptr;
+    round([&] {
+      logitsOf(states + static_cast<size_t>(from) * shape.hidden, rows);
+      HeadRow wanted[HEAD_ROWS];
+      for (int i = 0; i < rows; i++) wanted[i] = {topK, -1, i * topK, -1};
+      const HeadRow* onDevice = reinterpret_cast<const HeadRow*>(upload(at.rows, wanted, rows * sizeof(HeadRow)));
+      launchTop({reinterpret_cast<uint32_t*>(memory_ + at.tokens), reinterpret_cast<float*>(memory_ + at.logProbabilities), nullptr}, model_.scratch.logits(),
+                onDevice, nullptr, nullptr, rows, shape.vocabulary, topK, model_.scratch.headWorkspace, computing_);
+      found = download(at.tokens, at.logProbabilities - at.tokens + results * sizeof(float));
+    });
     std::memcpy(tokens + static_cast<size_t>(from) * topK, found, results * sizeof(uint32_t));
     std::memcpy(logProbabilities + static_cast<size_t>(from) * topK, found + (at.logProbabilities - at.tokens), results * sizeof(float));
   }
@@ -99,9 +113,9 @@ void SideWork<T>::score(const float* states, int count, const uint32_t* tokens, 
   for (int i = 0; i < count; i++)
     if (first[i] < 0 || first[i + 1] < first[i]) refuse("The offsets of the token lists to score must not be negative or decrease.");
   const ScoreLayout at(shape.hidden);
+  const std::lock_guard<std::mutex> lock(waiting_);
   for (int from = 0; from < count; from += HEAD_ROWS) {
     const int rows = std::min(HEAD_ROWS, count - from);
-    logitsOf(states + static_cast<size_t>(from) * shape.hidden, rows);
     // Scores their lists in chunks: several rows' whole lists, or a part of one row's list.
     int row = 0, token = first[from];
     while (row < rows) {
@@ -115,13 +129,18 @@ void SideWork<T>::score(const float* states, int count, const uint32_t* tokens, 
         if (wanted > left) break;
       }
       const int launched = row - firstRow, scored = token - firstToken;
-      const int* starting = reinterpret_cast<const int*>(upload(at.first, starts, (launched + 1) * sizeof(int)));
-      const uint32_t* asked = reinterpret_cast<const uint32_t*>(upload(at.tokens, tokens + firstToken, scored * sizeof(uint32_t)));
-      launchScore(reinterpret_cast<float*>(memory_ + at.logProbabilities), reinterpret_cast<float*>(memory_ + at.entropies),
-                  model_.scratch.logits() + static_cast<size_t>(firstRow) * shape.vocabulary, asked, starting, launched, shape.vocabulary, computing_);
-      checkLaunches();
-      std::memcpy(logProbabilities + firstToken, download(at.logProbabilities, scored * sizeof(float)), scored * sizeof(float));
-      std::memcpy(entropies + from + firstRow, download(at.entropies, launched * sizeof(float)), launched * sizeof(float));
+      const uint8_t *scores = nullptr, *spreads = nullptr;
+      round([&] {
+        logitsOf(states + static_cast<size_t>(from + firstRow) * shape.hidden, launched);
+        const int* starting = reinterpret_cast<const int*>(upload(at.first, starts, (launched + 1) * sizeof(int)));
+        const uint32_t* asked = reinterpret_cast<const uint32_t*>(upload(at.tokens, tokens + firstToken, scored * sizeof(uint32_t)));
+        launchScore(reinterpret_cast<float*>(memory_ + at.logProbabilities), reinterpret_cast<float*>(memory_ + at.entropies), model_.scratch.logits(), asked,
+                    starting, launched, shape.vocabulary, computing_);
+        scores = download(at.logProbabilities, scored * sizeof(float));
+        spreads = download(at.entropies, launched * sizeof(float));
+      });
+      std::memcpy(logProbabilities + firstToken, scores, scored * sizeof(float));
+      std::memcpy(entropies + from + firstRow, spreads, launched * sizeof(float));
       // Continues with the rest of a list that was cut.
       if (token < first[from + row]) row--;
     }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include "bounds.h"
 #include "errors.h"
 #include "masks.h"
@@ -17,12 +18,36 @@ void checkBelow(const uint32_t* values, int count, int end, int sequence, const 
   refuse(nameOf(sequence) + " names " + what + " " + std::to_string(largest(values, count)) + " of " + std::to_string(end) + ".");
 }
 
+void checkTable(const Sequence& s, int index, const StepLimits& limits) {
+  if (s.table < 0) {
+    if (s.known > 0) refuse(nameOf(index) + " has no table that could hold " + std::to_string(s.known) + " slots.");
+    return;
+  }
+  if (s.mask) refuse(nameOf(index) + " has a mask and a table.");
+  if (static_cast<int64_t>(s.table) + s.contextCount + s.rows > limits.tableSlots)
+    refuse(nameOf(index) + " has a table of " + std::to_string(s.contextCount + s.rows) + " slots at place " + std::to_string(s.table) + " of " +
+           std::to_string(limits.tableSlots) + ".");
+}
+
+// Two tables at one place would mix the keys of two sequences.
+void checkPlaces(const Batch& batch) {
+  std::vector<std::pair<int, int>> places;
+  for (int i = 0; i < batch.count; i++) {
+    const Sequence& s = batch.sequences[i];
+    if (s.table >= 0) places.push_back({s.table, s.table + s.contextCount + s.rows});
+  }
+  std::sort(places.begin(), places.end());
+  for (size_t i = 1; i < places.size(); i++)
+    if (places[i].first < places[i - 1].second) refuse("Two sequences have a table at place " + std::to_string(places[i].first) + ".");
+}
+
 void checkSequence(const Sequence& s, int index, const StepLimits& limits) {
   if (s.rows < 1 || !s.positions) refuse(nameOf(index) + " has no inputs.");
   if ((s.tokens != nullptr) + (s.embeds != nullptr) + (s.picked != nullptr) != 1) refuse(nameOf(index) + " needs either tokens or embeds, or picked tokens.");
-  if (s.contextCount < 0 || (s.contextCount > 0 && !s.context)) refuse(nameOf(index) + " has no context.");
+  if (s.known < 0 || s.known > s.contextCount || (s.contextCount > s.known && !s.context)) refuse(nameOf(index) + " has no context.");
   if (static_cast<int64_t>(s.contextCount) + s.rows > limits.keys)
     refuse(nameOf(index) + " has " + std::to_string(static_cast<int64_t>(s.contextCount) + s.rows) + " keys; a step lists at most " + std::to_string(limits.keys) + ".");
+  checkTable(s, index, limits);
   if (s.outputRows < 0 || s.outputRows > s.rows)
     refuse(nameOf(index) + " wants outputs of " + std::to_string(s.outputRows) + " of " + std::to_string(s.rows) + " inputs.");
   if (s.topK < 0 || s.topK > std::min(MAX_TOP_K, limits.shape.vocabulary)) refuse(nameOf(index) + " wants " + std::to_string(s.topK) + " tokens a row.");
@@ -31,7 +56,7 @@ void checkSequence(const Sequence& s, int index, const StepLimits& limits) {
     refuse(nameOf(index) + " keeps no keys and has " + std::to_string(s.rows) + " inputs; there is room for " + std::to_string(limits.scratchSlots) + ".");
   if (s.tokens) checkBelow(s.tokens, s.rows, limits.shape.vocabulary, index, "token");
   if (s.writes) checkBelow(s.writes, s.rows, limits.slots, index, "slot");
-  checkBelow(s.context, s.contextCount, limits.slots, index, "slot");
+  checkBelow(s.context, s.contextCount - s.known, limits.slots, index, "slot");
   // Positions reach the device as signed integers.
   checkBelow(s.positions, s.rows, 1 << 30, index, "position");
 }
@@ -100,6 +125,7 @@ int rowsThatFit(const Part& part, const Sequence& s, int index, int from, const 
 std::vector<Part> splitBatch(const Batch& batch, const StepLimits& limits) {
   if (batch.count < 0) refuse("The number of sequences must not be negative.");
   for (int i = 0; i < batch.count; i++) checkSequence(batch.sequences[i], i, limits);
+  checkPlaces(batch);
   std::vector<Part> parts(1);
   for (int i = 0; i < batch.count; i++) {
     const Sequence& s = batch.sequences[i];

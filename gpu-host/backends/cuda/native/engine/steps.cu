@@ -9,20 +9,24 @@ namespace pie {
 namespace {
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 size_t pickedBytes(const PlanContext& context) { return aligned(context.limits.paddedRows * sizeof(uint32_t)); }
+size_t tableBytes(const PlanContext& context) { return aligned(context.limits.tableSlots * sizeof(int)); }
 }  // namespace
 
 template <typename T>
 size_t Steps<T>::areaBytes(const PlanContext& context) {
-  return 2 * (aligned(mostUploadBytes(context)) + aligned(mostResultBytes(context)) + pickedBytes(context));
+  return tableBytes(context) + 2 * (aligned(mostUploadBytes(context)) + aligned(mostResultBytes(context)) + pickedBytes(context));
 }
 
 template <typename T>
 Steps<T>::Steps(const DeviceModel<T>& model, uint8_t* areas, const EngineOptions& options)
-    : model_(model), planner_(model.context), timing_(options.timing), tickets_(options.timing, std::chrono::microseconds(options.spinUs)),
-      graphs_(options.dependentLaunch && CHAINS_LAUNCHES) {
+    : model_(model), planner_(model.context), timing_(options.timing), tables_(reinterpret_cast<int*>(areas)),
+      tickets_(options.timing, std::chrono::microseconds(options.spinUs)), graphs_(options.dependentLaunch && CHAINS_LAUNCHES) {
+  if (areaBytes(model.context) / sizeof(int) > INT32_MAX) refuse("The engine's steps are too large for their integers.");
+  areas += tableBytes(model.context);
   const size_t upload = mostUploadBytes(model.context), results = mostResultBytes(model.context);
   for (int i = 0; i < 2; i++) {
     areas_[i].upload = areas;
+    areas_[i].uploadWord = static_cast<int>(reinterpret_cast<int*>(areas) - tables_);
     areas_[i].results = areas + aligned(upload);
     areas_[i].picked = reinterpret_cast<uint32_t*>(areas + aligned(upload) + aligned(results));
     areas += aligned(upload) + aligned(results) + pickedBytes(model.context);
@@ -72,7 +76,7 @@ void Steps<T>::checkPicked(const Batch& batch, size_t parts) const {
 // One upload and one download, which keeps the device's layout.
 template <typename T>
 void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part, const DeviceAdapter<T>* adapter) {
-  const StepPlan plan = planner_.plan(batch, part, ticket.upload.get());
+  const StepPlan plan = planner_.plan(batch, part, ticket.upload.get(), areaAhead(0).uploadWord);
   ticket.rows = plan.shape.padded ? plan.shape.rows : 0;
   enqueue(plan, ticket.upload.get(), adapter, timing_ ? &ticket.started : nullptr);
   const ResultLayout& at = plan.results;
@@ -110,7 +114,7 @@ void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector
   uint8_t* block = ticket.split.get();
   for (const Part& part : parts) {
     planned.push_back(block);
-    plans.push_back(planner_.plan(batch, part, block));
+    plans.push_back(planner_.plan(batch, part, block, areaAhead(plans.size()).uploadWord));
     block += aligned(uploadBound(part, model_.context));
   }
 
@@ -160,7 +164,7 @@ void Steps<T>::enqueue(const StepPlan& plan, const uint8_t* block, const DeviceA
   computing_.wait(area.uploaded);
   computing_.wait(area.downloaded);
   if (started) started->record(computing_);
-  const StepMemory memory{area.upload, area.results, area.picked, areas_[1 - area_].picked};
+  const StepMemory memory{area.upload, tables_, area.results, area.picked, areas_[1 - area_].picked};
   const auto launch = [&](bool chained) { launchStep<T>(model_, plan, memory, adapter, chained, computing_); };
   if (plan.shape.padded) graphs_.run({plan.shape, area_, adapter ? adapter->id() : 0}, computing_, launch);
   else launch(graphs_.chained());

@@ -7,8 +7,8 @@
 //   computing waits for the upload, and for the download that last read this area's results   (`uploaded`, `downloaded`)
 //   download  waits for the computing                                        (`computed`)
 //
-// so that the next step's upload and this one's download overlap with computing. All other memory of steps (weights, pool, scratch, adapters) belongs
-// to the running step; steps compute one after another, and all other work on that memory is queued on the computing stream, too. Host memory: see
+// so that the next step's upload and this one's download overlap with computing. All other memory of steps (weights, pool, scratch, adapters, slot
+// tables) belongs to the running step; steps compute one after another, and all other work on that memory is queued on the computing stream, too. Host memory: see
 // Tickets.
 #pragma once
 #include <vector>
@@ -21,6 +21,7 @@ namespace pie {
 // Device memory of a step in flight.
 struct Area {
   uint8_t* upload = nullptr;
+  int uploadWord = 0;          // Words from the slot tables to the upload block.
   uint8_t* results = nullptr;
   uint32_t* picked = nullptr;  // The token that each row picks. The next step may read it, because it uses the other area.
   Event uploaded, computed, downloaded;
@@ -46,6 +47,8 @@ class Steps {
   // Records `started`, if given, at the start of computing.
   void enqueue(const StepPlan& plan, const uint8_t* block, const DeviceAdapter<T>* adapter, const Event* started);
   void checkPicked(const Batch& batch, size_t parts) const;
+  // The area of the device step after `ahead` others.
+  const Area& areaAhead(size_t ahead) const { return areas_[(area_ + 1 + ahead) % 2]; }
   void download(void* to, size_t from, size_t bytes);
   void submitWhole(Ticket& ticket, const Batch& batch, const Part& part, const DeviceAdapter<T>* adapter);
   void submitSplit(Ticket& ticket, const Batch& batch, const std::vector<Part>& parts, const DeviceAdapter<T>* adapter);
@@ -54,6 +57,7 @@ class Steps {
   Planner planner_;
   bool timing_;
   Stream uploads_, computing_, downloads_;
+  int* tables_;  // Slot lists of sequences, kept between steps (Sequence::table).
   Area areas_[2];
   int area_ = 1;  // Area of the last device step.
   int picks_ = 0;  // Number of tokens that the last step picks and the next batch may refer to.

@@ -34,16 +34,21 @@ class Event {
   operator cudaEvent_t() const { return event_; }
   void record(const Stream& stream) const { CUDA_CALL(cudaEventRecord(event_, stream)); }
   void synchronize() const { CUDA_CALL(cudaEventSynchronize(event_)); }
+  // True when all work before the last recording has ended.
+  bool isReached() const {
+    const cudaError_t error = cudaEventQuery(event_);
+    if (error == cudaSuccess) return true;
+    if (error != cudaErrorNotReady) checkCuda(error, "cudaEventQuery");
+    // cudaErrorNotReady is kept as the thread's last error; clear it.
+    (void)cudaGetLastError();
+    return false;
+  }
   // The same, but looks from time to time until `near`, then polls until `late`, which notices the end without delay. Returns false if the end was
   // there at the first look.
   bool synchronize(std::chrono::steady_clock::time_point near, std::chrono::steady_clock::time_point late) const {
     constexpr std::chrono::microseconds NAP(250);
     for (bool running = false;; running = true) {
-      const cudaError_t error = cudaEventQuery(event_);
-      if (error == cudaSuccess) return running;
-      if (error != cudaErrorNotReady) checkCuda(error, "cudaEventQuery");
-      // cudaErrorNotReady is kept as the thread's last error; clear it.
-      (void)cudaGetLastError();
+      if (isReached()) return running;
       const auto now = std::chrono::steady_clock::now();
       if (now >= late) break;
       if (now < near) std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(NAP, near - now));

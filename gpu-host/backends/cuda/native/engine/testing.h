@@ -92,6 +92,7 @@ struct Call {
   std::vector<uint8_t> mask;
   std::vector<Draw> draws;
   int outputRows = 0, topK = 0;
+  int table = -1, known = 0;
   bool states = false, attention = false;
 
   int rows() const { return static_cast<int>(positions.size()); }
@@ -104,8 +105,10 @@ struct Call {
     s.embeds = embeds.empty() ? nullptr : embeds.data();
     s.picked = picked.empty() ? nullptr : picked.data();
     s.positions = positions.data();
-    s.context = context.empty() ? nullptr : context.data();
     s.contextCount = static_cast<int>(context.size());
+    s.context = s.contextCount == known ? nullptr : context.data() + known;
+    s.table = table;
+    s.known = known;
     s.mask = mask.empty() ? nullptr : mask.data();
     s.writes = writes.empty() ? nullptr : writes.data();
     s.outputRows = outputRows;

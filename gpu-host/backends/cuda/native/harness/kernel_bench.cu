@@ -175,7 +175,7 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
   const DeviceBytes tokens = zeroed<int>(rows), table = randomValues(hidden * 16, 9), frequencies = uploaded(plainFrequencies(named));
   const DeviceBytes rotation(static_cast<size_t>(rows) * shape.headDim * 4), states(static_cast<size_t>(headRows) * hidden * 4);
   report.measure("embed", 1, 1, 6.0 * rows * hidden, 0, [&](int) {
-    launchEmbed<bf16>(residual.as<float>(), table.as<bf16>(), {tokens.as<int>(), nullptr, nullptr, nullptr}, rows, shape.hidden, stream);
+    launchEmbed<bf16>(residual.as<float>(), table.as<bf16>(), {tokens.as<int>(), nullptr, nullptr, nullptr}, {}, rows, shape.hidden, stream);
   });
   report.measure("rotation", 1, 1, 4.0 * rows * shape.headDim, 0, [&](int) {
     launchRotation(rotation.as<float2>(), tokens.as<int>(), frequencies.as<double>(), rows, shape.headDim, stream);

@@ -89,7 +89,9 @@ std::vector<uint32_t> Session::slotsOf(int sequence, int tokens) const {
   return slots;
 }
 
-Batch Session::batchOf(Inputs& inputs, int batch, int context) const {
+Batch Session::batchOf(Inputs& inputs, int batch, int context) {
+  const int listed = pagesPerSequence * PAGE_SIZE;
+  known.resize(options.sequences, 0);
   inputs.sequences.assign(batch, Sequence());
   for (int i = 0; i < batch; i++) {
     inputs.positions[i] = static_cast<uint32_t>(context);
@@ -98,7 +100,12 @@ Batch Session::batchOf(Inputs& inputs, int batch, int context) const {
     if (inputs.picked.empty()) sequence.tokens = &inputs.tokens[i];
     else sequence.picked = &inputs.picked[i];
     sequence.positions = &inputs.positions[i];
-    sequence.context = inputs.slots[i].data();
+    if ((i + 1) * static_cast<int64_t>(listed) <= engine->tableSlots()) {
+      sequence.table = i * listed;
+      sequence.known = std::min(known[i], context);
+      known[i] = context + 1;
+    }
+    sequence.context = inputs.slots[i].data() + sequence.known;
     sequence.contextCount = context;
     sequence.writes = &inputs.slots[i][context];
     sequence.outputRows = 1;

@@ -34,7 +34,8 @@ class Session {
 
  private:
   struct Inputs;
-  Batch batchOf(Inputs& inputs, int batch, int context) const;
+  // The batch must be submitted.
+  Batch batchOf(Inputs& inputs, int batch, int context);
   // Slots of a sequence; its pages are scattered.
   std::vector<uint32_t> slotsOf(int sequence, int tokens) const;
   void fillPool();
@@ -45,6 +46,7 @@ class Session {
   std::unique_ptr<Engine> engine;
   std::vector<int> pageOrder;
   int pagesPerSequence = 0;
+  std::vector<int> known;  // By sequence: slots that its table has, as a backend's steps have them.
 };
 
 }  // namespace pie::harness

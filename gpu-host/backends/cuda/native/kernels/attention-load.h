@@ -16,7 +16,7 @@ struct TileLoader {
   __device__ __forceinline__ void seek(const AttentionItem& item, const Arguments& a, int from) {
     tile = visibleTile(item, a.tables.tileWords, from);
     const int key = tile * TILE + static_cast<int>(threadIdx.x / 32 * ROWS + threadIdx.x % ROWS);
-    slot = tile < item.endTile && key < item.keys ? __ldg(a.tables.slots + item.firstKey + key) : -1;
+    slot = tile < item.endTile && key < item.keys ? a.tables.slots[item.firstKey + key] : -1;
   }
 
   __device__ __forceinline__ void load(bf16* stage, const KvLayer<bf16>& layer, const AttentionItem& item) const {

@@ -16,7 +16,7 @@ constexpr int ATTENTION_PARTIAL_EXTRA = 8;
 struct AttentionSequence {
   int firstRow;    // First query row among the step's rows.
   int rows;        // Number of inputs.
-  int firstKey;    // Index of its first key in the slot list.
+  int firstKey;    // Index of its first key among `AttentionTables::slots`.
   int keys;        // Context length + rows.
   int maskWord;    // First word of its mask in the step's mask words, or -1: causal, input i sees keys[0 .. keys - rows + i].
   int maskStride;  // Words per mask row: ceil(keys / 32). Bit k % 32 of word k / 32: key k is visible. Bits past the last key are ignored.
@@ -70,7 +70,7 @@ AttentionBounds attentionBounds(int maxRows, int maxSequences, const ModelShape&
 struct AttentionTables {
   const AttentionItem* items = nullptr;
   const int* itemCount = nullptr;
-  const int* slots = nullptr;           // Of all keys.
+  const int* slots = nullptr;           // Of all keys. An earlier kernel of the chain may write them, so they are not read through the read-only path.
   const uint32_t* mask = nullptr;       // Null if no sequence has a mask.
   const uint32_t* tileWords = nullptr;  // May be null if `mask` is.
   float* partials = nullptr;

@@ -9,8 +9,18 @@ namespace {
 constexpr int EMBED_THREADS = 256;
 constexpr int NARROW_THREADS = 256;
 
+__device__ __forceinline__ void writeTables(const TableWrites& writes) {
+  if (writes.counts == nullptr) return;
+  const int count = writes.counts[0];
+  const TableWrite* all = reinterpret_cast<const TableWrite*>(writes.block + writes.counts[1]);
+  for (int i = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x); i < count; i += static_cast<int>(gridDim.x * gridDim.y)) {
+    const TableWrite write = all[i];
+    for (int k = static_cast<int>(threadIdx.x); k < write.count; k += static_cast<int>(blockDim.x)) writes.tables[write.to + k] = writes.block[write.from + k];
+  }
+}
+
 template <typename T, bool EIGHTS>
-__global__ __launch_bounds__(EMBED_THREADS) void embed(float* residual, const T* table, EmbedInputs inputs, int hidden) {
+__global__ __launch_bounds__(EMBED_THREADS) void embed(float* residual, const T* table, EmbedInputs inputs, TableWrites writes, int hidden) {
   letNextBegin();
   waitForEarlier();
   const int row = blockIdx.x;
@@ -25,6 +35,7 @@ __global__ __launch_bounds__(EMBED_THREADS) void embed(float* residual, const T*
   } else {
     for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < hidden; i += gridDim.y * blockDim.x) to[i] = entry ? widen(entry[i]) : given[i];
   }
+  writeTables(writes);
 }
 
 // The first threads convert the remaining values after the last full vector.
@@ -46,7 +57,7 @@ __global__ __launch_bounds__(NARROW_THREADS) void narrowPlain(T* narrow, const f
 }  // namespace
 
 template <typename T>
-void launchEmbed(float* residual, const T* table, const EmbedInputs& inputs, int rows, int hidden, cudaStream_t stream) {
+void launchEmbed(float* residual, const T* table, const EmbedInputs& inputs, const TableWrites& writes, int rows, int hidden, cudaStream_t stream) {
   if (rows == 0) return;
   const bool eights = hidden % EIGHT == 0 && areAligned(residual, table, inputs.embeds);
   const int units = eights ? hidden / EIGHT : hidden;
@@ -54,9 +65,9 @@ void launchEmbed(float* residual, const T* table, const EmbedInputs& inputs, int
   // Few rows are spread over more blocks to fill the device.
   const dim3 grid(rows, rows < 64 ? divideUp(units, threads) : 1);
   if (eights)
-    LAUNCH_CHAINED((embed<T, true>), grid, threads, 0, stream, residual, table, inputs, hidden);
+    LAUNCH_CHAINED((embed<T, true>), grid, threads, 0, stream, residual, table, inputs, writes, hidden);
   else
-    LAUNCH_CHAINED((embed<T, false>), grid, threads, 0, stream, residual, table, inputs, hidden);
+    LAUNCH_CHAINED((embed<T, false>), grid, threads, 0, stream, residual, table, inputs, writes, hidden);
 }
 
 template <typename T>
@@ -73,7 +84,7 @@ void launchNarrow(T* narrow, const float* wide, size_t count, cudaStream_t strea
 }
 
 #define ROWS_OF(T)                                                                                                  \
-  template void launchEmbed<T>(float*, const T*, const EmbedInputs&, int, int, cudaStream_t); \
+  template void launchEmbed<T>(float*, const T*, const EmbedInputs&, const TableWrites&, int, int, cudaStream_t); \
   template void launchNarrow<T>(T*, const float*, size_t, cudaStream_t);
 ROWS_OF(bf16)
 ROWS_OF(float)

@@ -16,9 +16,21 @@ struct EmbedInputs {
   const int* embedRows;
 };
 
-// residual[r] = table[token], or the given embed.
+// Slots that a step adds to a slot table: words [from, from + count) of `block` go to words [to, to + count) of `tables`. Longer lists come in
+// pieces, so that several blocks copy them.
+struct alignas(16) TableWrite {
+  int from, to, count;
+};
+constexpr int TABLE_WRITE_SLOTS = 1024;
+struct TableWrites {
+  const int* counts = nullptr;  // Number of writes, and the word of `block` at which they begin. Null: there are none.
+  const int* block = nullptr;
+  int* tables = nullptr;
+};
+
+// residual[r] = table[token], or the given embed. Applies the table writes, too, because a decode step must not pay for a launch more.
 template <typename T>
-void launchEmbed(float* residual, const T* table, const EmbedInputs& inputs, int rows, int hidden, cudaStream_t stream);
+void launchEmbed(float* residual, const T* table, const EmbedInputs& inputs, const TableWrites& writes, int rows, int hidden, cudaStream_t stream);
 
 // out[r] = norm(residual[r]) * weight (RMSNorm: Zhang and Sennrich, 2019). With `delta`, first residual[r] += delta[r]. If `out` is null, only the
 // sum is computed.

@@ -77,7 +77,7 @@ void testEmbed(int rows, int hidden) {
   DeviceArray<T> rowsOfTable(table);
   DeviceArray<int> onDevice(tokens), rowsOfEmbeds(embedRows);
   DeviceArray<uint32_t> pickedOnDevice(picked);
-  launchEmbed<T>(residual, rowsOfTable, {onDevice, pickedOnDevice, some ? given.get() : nullptr, rowsOfEmbeds}, rows, hidden, nullptr);
+  launchEmbed<T>(residual, rowsOfTable, {onDevice, pickedOnDevice, some ? given.get() : nullptr, rowsOfEmbeds}, {}, rows, hidden, nullptr);
   auto actual = residual.host();
   CHECK_EQUAL(actual.back(), 7.0f);
   actual.pop_back();
@@ -277,6 +277,29 @@ TEST("embedding takes rows of the table, and given embeds where there is no toke
   testEmbed<bf16>(1, 2120);
   testEmbed<bf16>(70, 64);
   testEmbed<float>(0, 64);
+}
+
+TEST("embedding applies table writes, also more than it has blocks") {
+  Random random(12);
+  for (const int rows : {1, 3}) {
+    // The block: lists, then the writes of seven pieces in random order of their places.
+    std::vector<int> block(7 * TABLE_WRITE_SLOTS), tables(10 * TABLE_WRITE_SLOTS, -1), order = {6, 2, 8, 0, 3, 9, 5};
+    for (int& each : block) each = static_cast<int>(random.integer(0, 1 << 29));
+    std::vector<TableWrite> writes;
+    std::vector<int> expected = tables;
+    for (int i = 0; i < 7; i++) {
+      const int count = i % 2 == 0 ? 1 : TABLE_WRITE_SLOTS - i;
+      writes.push_back({i * TABLE_WRITE_SLOTS, order[i] * TABLE_WRITE_SLOTS + i, count});
+      std::copy_n(block.begin() + writes[i].from, count, expected.begin() + writes[i].to);
+    }
+    const std::vector<int> counts = {7, static_cast<int>(block.size())};
+    for (const TableWrite& write : writes)
+      for (const int word : {write.from, write.to, write.count, 0}) block.push_back(word);
+    const DeviceArray<int> onDevice(block), counted(counts), table(tables), tokens(std::vector<int>(rows, 2));
+    const DeviceArray<float> residual(rows * 8), embeddings(std::vector<float>(3 * 8, 0.5f));
+    launchEmbed<float>(residual, embeddings, {tokens, nullptr, nullptr, nullptr}, {counted, onDevice, table}, rows, 8, nullptr);
+    CHECK(table.host() == expected);
+  }
 }
 
 TEST("the norm applies to the sum, which is stored") {

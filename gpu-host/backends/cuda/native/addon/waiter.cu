@@ -1,10 +1,11 @@
-#include "steps.h"
+#include "waiter.h"
+#include <utility>
 
 namespace pie {
 
-StepWaiter::StepWaiter(Engine& engine, std::function<void()> ended) : engine_(engine), ended_(std::move(ended)), thread_([this] { run(); }) {}
+Waiter::Waiter(std::function<void()> ended) : ended_(std::move(ended)), thread_([this] { run(); }) {}
 
-StepWaiter::~StepWaiter() {
+Waiter::~Waiter() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -13,33 +14,35 @@ StepWaiter::~StepWaiter() {
   thread_.join();
 }
 
-void StepWaiter::add(uint64_t step) {
+void Waiter::add(uint64_t id, std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
-    waited_.push_back(step);
+    waiting_.push_back({id, std::move(work)});
   }
   changed_.notify_all();
 }
 
-std::deque<StepEnd> StepWaiter::take() {
+std::deque<WorkEnd> Waiter::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(done_, {});
 }
 
-void StepWaiter::drain() {
+void Waiter::drain() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return waited_.empty(); });
+  changed_.wait(lock, [this] { return waiting_.empty(); });
 }
 
-void StepWaiter::run() {
+void Waiter::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !waited_.empty(); });
-    if (waited_.empty()) return;
-    StepEnd end{waited_.front(), {}, std::nullopt};
+    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    // Stays in the queue while it runs, for `drain`.
+    Work& work = waiting_.front();
+    WorkEnd end{work.id, std::nullopt};
     lock.unlock();
     try {
-      end.results = engine_.wait(end.step);
+      work.run();
     } catch (const EngineError& error) {
       end.error = error;
     } catch (const std::exception& error) {
@@ -47,7 +50,7 @@ void StepWaiter::run() {
     }
     lock.lock();
     done_.push_back(std::move(end));
-    waited_.pop_front();
+    waiting_.pop_front();
     lock.unlock();
     changed_.notify_all();
     ended_();

@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { test } from 'node:test';
+import { randomModel } from '#gpu-host/models/random-model.ts';
+import { testAddon } from '../testing/cuda.ts';
+import { loadAddon } from './addon.ts';
+
+/** Far longer than the script takes; a call that waits for the held card never returns. */
+const TIME_LIMIT_MS = 120_000;
+
+test('while the card stands still, projections, scores, steps and queued pages leave the thread free, and then end', async (t) => {
+  const addon = await testAddon();
+  if (!loadAddon(addon).emulated) return t.skip('only an emulated card stands still on demand');
+  const directory = await mkdtemp(join(tmpdir(), 'pie-free-'));
+  try {
+    const model = await randomModel(join(directory, 'model'), { layers: 1 }, 5);
+    const script = `
+      const { rmSync, writeFileSync } = await import('node:fs');
+      const { setImmediate } = await import('node:timers/promises');
+      const { createCudaBackend } = await import(${JSON.stringify(new URL('./index.ts', import.meta.url).href)});
+      const { loadModel } = await import(${JSON.stringify(new URL('../../models/load.ts', import.meta.url).href)});
+      const model = await loadModel(${JSON.stringify(model.directory)});
+      const backend = await createCudaBackend(model, { pageSize: 16, pageCount: 4, precision: 'float32' });
+      const none = new Uint32Array();
+      const one = Uint32Array.of(1);
+      const ask = (output) => backend.forward([
+        { inputs: { kind: 'tokens', tokens: one }, positions: one, context: none, mask: 'causal', writes: none, output },
+      ]);
+      const [{ states }] = await ask({ kind: 'states', rows: 1 });
+      const written = new Uint8Array(backend.pageBytes).map((_, i) => i % 251);
+      backend.writePage(0, written);
+      const work = () => [
+        backend.project(states, 1, 5),
+        backend.score(states, 1, [Uint32Array.of(3, 4)]),
+        ask({ kind: 'top', rows: 1, topK: 5 }),
+      ];
+      const expected = JSON.stringify(await Promise.all(work()));
+      writeFileSync(process.env.PIE_EMULATED_HOLD, '');
+      // A page goes out and comes back in another place, and its memory is used again.
+      const swap = backend.allocatePinned(2 * backend.pageBytes);
+      const [page, other] = [swap.subarray(0, backend.pageBytes), swap.subarray(backend.pageBytes)];
+      let ended = 0;
+      const held = work().map((each) => each.finally(() => ended++));
+      let turns = 0;
+      for (; turns < 200; turns++) {
+        if (turns === 100) {
+          backend.queueReadPage(0, page);
+          backend.queueWritePage(2, page);
+          backend.queueReadPage(3, page);
+        }
+        await setImmediate();
+      }
+      console.log('turns', turns, 'ended', ended);
+      rmSync(process.env.PIE_EMULATED_HOLD);
+      console.log('same', JSON.stringify(await Promise.all(held)) === expected);
+      backend.settlePages();
+      backend.readPage(2, other);
+      console.log('pages', Buffer.compare(other, written), Buffer.compare(page, new Uint8Array(page.length)));
+      const closing = backend.project(states, 1, 5);
+      await backend.dispose();
+      console.log('closed', (await closing).tokens.length);`;
+    const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+      env: { ...process.env, PIE_CUDA_ADDON: addon, PIE_EMULATED_HOLD: join(directory, 'hold') },
+      stdio: ['ignore', 'pipe', 'inherit'],
+      timeout: TIME_LIMIT_MS,
+      killSignal: 'SIGKILL',
+    });
+    const [said, [code]] = await Promise.all([text(child.stdout), once(child, 'close')]);
+    assert.deepEqual([code, said], [0, 'turns 200 ended 0\nsame true\npages 0 0\nclosed 5\n']);
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+});

@@ -1,0 +1,174 @@
+/** The part of a sequence's slot list that the device has. */
+export interface TablePlace {
+  /** First word of the list among the device's table words. */
+  readonly table: number;
+  /** Number of leading slots of the context that are there already. */
+  readonly known: number;
+}
+
+interface Table {
+  readonly start: number;
+  readonly size: number;
+  /** Length of the list: the context of its last batch, and the slots that the batch wrote. */
+  length: number;
+  /** The last slot of the list. A sequence that goes on has it at the end of its context. */
+  end: number;
+  /** Number of the last batch that used the table. */
+  used: number;
+}
+
+/** A shorter context goes with its step: copying it costs less than finding its table. */
+const LEAST_SLOTS = 128;
+const LEAST_SIZE = 256;
+/** Batches for which an unused table stays although others want room: sequences that take turns must not evict each other. */
+const KEPT_BATCHES = 32;
+
+/**
+ * Slot lists that the device keeps between steps, so that a step brings only the slots that changed (`native/engine/engine.h`,
+ * `Sequence::table`). A copy of the device's words proves how much of a list is there: a list is found by its last slot and then compared
+ * word by word, so that no caller needs to tell when a page moved. Takes memory only for that copy. Pure.
+ */
+export class SlotTables {
+  readonly #words: Uint32Array;
+  readonly #bytes: Buffer;
+  readonly #room: Room;
+  /** Least recently used first. */
+  readonly #tables = new Set<Table>();
+  readonly #byEnd = new Map<number, Table>();
+  #batch = 0;
+
+  /** @param slots number of the device's table words */
+  constructor(slots: number) {
+    this.#words = new Uint32Array(slots);
+    this.#bytes = Buffer.from(this.#words.buffer);
+    this.#room = new Room(slots);
+  }
+
+  /** Number of lists that have a table. */
+  get count(): number {
+    return this.#tables.size;
+  }
+
+  /** Begins a batch. Its sequences get different tables. */
+  begin(): void {
+    this.#batch++;
+  }
+
+  /**
+   * The place of the list of `context` and the slots of the inputs after it. Undefined when the step must bring the whole list: it is
+   * short, does not go on, or all room is taken by lists in use. The device must take the batch, or `clear` must follow.
+   * @param writes slots of the inputs, or none when their keys live for the step only
+   */
+  place(context: Uint32Array, inputs: number, writes: Uint32Array): TablePlace | undefined {
+    if (context.length < LEAST_SLOTS) return undefined;
+    let table = this.#byEnd.get(context[context.length - 1] as number);
+    if (table?.used === this.#batch) table = undefined;
+    const needed = context.length + inputs;
+    if (table && table.size < needed) {
+      this.#drop(table);
+      table = undefined;
+    }
+    // A list that does not go on is worth a table only if it has one.
+    if (!table && writes.length > 0) table = this.#make(needed);
+    if (!table) return undefined;
+    const { start } = table;
+    const known = this.#equalLength(table, context);
+    if (known < context.length) this.#words.set(context.subarray(known), start + known);
+    for (let i = 0; i < writes.length; i++) this.#words[start + context.length + i] = writes[i] as number;
+    this.#use(table, context.length + writes.length);
+    return { table: start, known };
+  }
+
+  /** Forgets all tables: the device did not take a batch, so its words are unknown. */
+  clear(): void {
+    for (const table of this.#tables) this.#drop(table);
+  }
+
+  /** Number of first slots in which a table and a context agree. Compares bytes, which the runtime does by vectors. */
+  #equalLength({ start, length }: Table, context: Uint32Array): number {
+    const bytes = new Uint8Array(context.buffer, context.byteOffset, context.byteLength);
+    const isEqual = (from: number, end: number) =>
+      this.#bytes.compare(bytes, 4 * from, 4 * end, 4 * (start + from), 4 * (start + end)) === 0;
+    let end = Math.min(length, context.length);
+    if (isEqual(0, end)) return end;
+    let same = 0;
+    while (end - same > 1) {
+      const middle = (same + end) >>> 1;
+      if (isEqual(same, middle)) same = middle;
+      else end = middle;
+    }
+    return same;
+  }
+
+  #use(table: Table, length: number): void {
+    if (this.#byEnd.get(table.end) === table) this.#byEnd.delete(table.end);
+    table.length = length;
+    table.end = this.#words[table.start + length - 1] as number;
+    table.used = this.#batch;
+    this.#byEnd.set(table.end, table);
+    this.#tables.delete(table);
+    this.#tables.add(table);
+  }
+
+  /** Makes an empty table, with room to grow. */
+  #make(needed: number): Table | undefined {
+    const size = sizeFor(needed);
+    let start = this.#room.take(size);
+    for (const oldest of this.#tables) {
+      if (start !== undefined || oldest.used + KEPT_BATCHES >= this.#batch) break;
+      this.#drop(oldest);
+      start = this.#room.take(size);
+    }
+    return start === undefined ? undefined : { start, size, length: 0, end: -1, used: 0 };
+  }
+
+  #drop(table: Table): void {
+    this.#tables.delete(table);
+    if (this.#byEnd.get(table.end) === table) this.#byEnd.delete(table.end);
+    this.#room.give(table.start, table.size);
+  }
+}
+
+/** Blocks of powers of two within a range: a buddy allocator (Knowlton, 1965). */
+class Room {
+  /** Starts of free blocks, by size. */
+  readonly #free = new Map<number, Set<number>>();
+  readonly #most: number;
+
+  constructor(length: number) {
+    let start = 0;
+    let most = 0;
+    for (let size = 2 ** 31; size >= LEAST_SIZE; size /= 2) {
+      this.#free.set(size, new Set());
+      if (start + size > length) continue;
+      this.#free.get(size)?.add(start);
+      most ||= size;
+      start += size;
+    }
+    this.#most = most;
+  }
+
+  take(size: number): number | undefined {
+    if (size > this.#most) return undefined;
+    const starts = this.#free.get(size) as Set<number>;
+    for (const start of starts) {
+      starts.delete(start);
+      return start;
+    }
+    const start = this.take(2 * size);
+    if (start !== undefined) starts.add(start + size);
+    return start;
+  }
+
+  give(start: number, size: number): void {
+    // Blocks begin at multiples of their sizes, so the bit of the size tells a block from its buddy.
+    const buddy = start % (2 * size) === 0 ? start + size : start - size;
+    const starts = this.#free.get(size) as Set<number>;
+    if (starts.delete(buddy)) this.give(Math.min(start, buddy), 2 * size);
+    else starts.add(start);
+  }
+}
+
+function sizeFor(needed: number): number {
+  return Math.max(LEAST_SIZE, 2 ** Math.ceil(Math.log2(needed)));
+}
