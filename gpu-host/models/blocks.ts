@@ -1,4 +1,4 @@
-import { type FloatTensor, readBytes, type StoredTensor } from './safetensors.ts';
+import { type FloatTensor, isFloat, readBytes, type StoredTensor } from './safetensors.ts';
 
 /**
  * A matrix whose rows are cut into blocks of columns, each with a scale of its own. A value is `(level − 2^(bits − 1)) × scale`. Levels
@@ -61,12 +61,12 @@ export function blockedNames(name: string, dtype: BlockedTensor['dtype']): { lev
   return { levels: `${name}.${dtype}`, scales: `${name}.scales` };
 }
 
-/** The float tensors of a file or of shards, and the matrices in blocks under their own names. Other integers belong to no model. */
+/** The float tensors of a file or of shards, and the matrices in blocks under their own names. Other types need a conversion. */
 export function tensorsOf(stored: ReadonlyMap<string, StoredTensor>): Map<string, TensorInfo> {
   const tensors = new Map<string, TensorInfo>();
   for (const [name, tensor] of stored) {
-    if (tensor.dtype !== 'U8') tensors.set(name, { ...tensor, dtype: tensor.dtype });
-    else {
+    if (isFloat(tensor)) tensors.set(name, tensor);
+    else if (tensor.dtype === 'U8') {
       const [, matrix, dtype] = /^(.+)\.(int8|int4)$/.exec(name) ?? [];
       const blocked =
         matrix === undefined ? null : blockedOf(tensor, dtype as 'int8' | 'int4', stored.get(`${matrix}.scales`));

@@ -1,0 +1,165 @@
+import { z } from 'zod';
+import { ENCODER_TYPES } from '../../encoder/config.ts';
+import { ModelError } from '../../errors.ts';
+import { LLAVA } from '../../vision/llava.ts';
+
+/** How a checkpoint keeps its matrices, from the `quantization_config` of its `config.json`. */
+export type Quantization = Float8 & {
+  /** Modules that the config leaves in plain floats, as far as it names them in full. */
+  readonly ignored: ReadonlySet<string>;
+};
+
+/** e4m3 values with scales to multiply by. */
+export interface Float8 {
+  readonly kind: 'float8';
+  /** Last parts of the names that a matrix's scales may have. */
+  readonly scales: readonly string[];
+  /** Values that share a scale. */
+  readonly shared: 'matrix' | 'row' | Tile;
+}
+
+export type Tile = readonly [rows: number, columns: number];
+
+const SUPPORTED = 'supported: "fp8" and "compressed-tensors" (float-quantized)';
+
+const names = z.array(z.string()).max(100_000).nullish();
+const tile = z.tuple([z.int().min(1).max(65_536), z.int().min(1).max(65_536)]);
+
+const methodSchema = z.looseObject({ quant_method: z.string() });
+
+/** @see https://github.com/huggingface/transformers/blob/main/src/transformers/utils/quantization_config.py (`FineGrainedFP8Config`) */
+const float8Schema = z.looseObject({
+  fmt: z.string().nullish(),
+  weight_block_size: tile.nullish(),
+  modules_to_not_convert: names,
+  ignored_layers: names,
+});
+
+/** @see https://github.com/neuralmagic/compressed-tensors/blob/main/src/compressed_tensors/quantization/quant_args.py */
+const weightsSchema = z.looseObject({
+  num_bits: z.int(),
+  type: z.string(),
+  strategy: z.string(),
+  symmetric: z.boolean().nullish(),
+  dynamic: z.union([z.boolean(), z.string()]).nullish(),
+  block_structure: tile.nullish(),
+});
+const compressedSchema = z.looseObject({
+  format: z.string(),
+  config_groups: z.record(z.string(), z.looseObject({ weights: weightsSchema, format: z.string().nullish() })),
+  ignore: names,
+  sparsity_config: z.looseObject({ format: z.string().nullish() }).nullish(),
+  transform_config: z.looseObject({}).nullish(),
+});
+
+const fileSchema = z.looseObject({ model_type: z.unknown(), quantization_config: z.unknown() });
+
+/** True when `config.json` is a decoder's and says that its weights are quantised. */
+export function saysQuantized(json: unknown): boolean {
+  const { success, data } = fileSchema.safeParse(json);
+  if (!success || (ENCODER_TYPES as readonly unknown[]).includes(data.model_type)) return false;
+  return (data.quantization_config ?? null) !== null;
+}
+
+/**
+ * Reads the `quantization_config` of a parsed `config.json`. Scales of activations and of cached keys have no effect: both stay in the type
+ * of the computation.
+ *
+ * @throws ModelError `unsupported-model` or `malformed-config`, naming the field
+ */
+export function parseQuantization(json: unknown): Quantization {
+  const file = parse(fileSchema, json);
+  if (file.model_type === LLAVA) refuse('', 'quantised models with a vision tower are not supported');
+  const method = parse(methodSchema, file.quantization_config).quant_method;
+  switch (method) {
+    case 'fp8':
+      return float8Of(parse(float8Schema, file.quantization_config));
+    case 'compressed-tensors':
+      return compressedOf(parse(compressedSchema, file.quantization_config));
+    default:
+      return refuse('quant_method', `"${method}" is not supported`, SUPPORTED);
+  }
+}
+
+function float8Of(file: z.infer<typeof float8Schema>): Quantization {
+  const { fmt, weight_block_size: block } = file;
+  if (fmt && fmt !== 'e4m3') refuse('fmt', `"${fmt}" is not supported`, 'supported: "e4m3"');
+  return {
+    kind: 'float8',
+    // The name of the scales of tiles says "inverse" because they undo the division by the quantiser's own scale.
+    ...(block
+      ? { scales: ['weight_scale_inv'], shared: block }
+      : { scales: ['weight_scale', 'weight_scale_inv'], shared: 'matrix' }),
+    ignored: new Set([...(file.modules_to_not_convert ?? []), ...(file.ignored_layers ?? [])]),
+  };
+}
+
+function compressedOf(file: z.infer<typeof compressedSchema>): Quantization {
+  const sparse = file.sparsity_config?.format ?? 'dense';
+  if (sparse !== 'dense') refuse('sparsity_config.format', `"${sparse}" is not supported`);
+  if (Object.keys(file.transform_config ?? {}).length > 0)
+    refuse('transform_config', 'rotated weights are not supported');
+  const groups = Object.entries(file.config_groups);
+  const [first] = groups;
+  if (first === undefined || groups.length > 1)
+    return refuse('config_groups', `${groups.length} kinds of matrices; one is supported`);
+  const [group, { weights, format: ofGroup }] = first;
+  const format = ofGroup ?? file.format;
+  const field = (name: string) => `config_groups.${group}.weights.${name}`;
+  if (weights.dynamic) refuse(field('dynamic'), 'weights without scales of their own are not supported');
+  const ignored = new Set(file.ignore);
+  switch (format) {
+    case 'float-quantized':
+      return { ...floatWeights(weights, field), ignored };
+    default:
+      return refuse('format', `"${format}" is not supported`, SUPPORTED);
+  }
+}
+
+type Weights = z.infer<typeof weightsSchema>;
+
+function floatWeights(weights: Weights, field: (name: string) => string): Float8 {
+  const { type, num_bits: bits, strategy, block_structure: block } = weights;
+  if (type !== 'float' || bits !== 8) refuse(field('type'), `"${type}" of ${bits} bits does not belong to this format`);
+  if (weights.symmetric === false) refuse(field('symmetric'), 'floats with a zero point are not supported');
+  const shared = (): Float8['shared'] => {
+    switch (strategy) {
+      case 'tensor':
+        return 'matrix';
+      case 'channel':
+        return 'row';
+      case 'block':
+        return block ?? malformed(field('block_structure'), 'missing');
+      default:
+        return refuse(
+          field('strategy'),
+          `"${strategy}" is not supported`,
+          'supported: "tensor", "channel" and "block"',
+        );
+    }
+  };
+  return { kind: 'float8', scales: ['weight_scale'], shared: shared() };
+}
+
+function parse<T extends z.ZodType>(schema: T, value: unknown): z.infer<T> {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  return malformed(issue?.path.join('.') ?? '', issue?.message ?? 'invalid');
+}
+
+function malformed(field: string, what: string): never {
+  throw new ModelError('malformed-config', `config.json: "${fullName(field)}": ${what}`);
+}
+
+const PLAIN_HINT = 'use the checkpoint with bf16, fp16 or fp32 weights, or a GGUF file of the model';
+
+function refuse(field: string, what: string, supported?: string): never {
+  throw new ModelError('unsupported-model', `config.json: "${fullName(field)}": ${what}`, {
+    hint: supported === undefined ? PLAIN_HINT : `${supported}; or ${PLAIN_HINT}`,
+  });
+}
+
+function fullName(field: string): string {
+  return field === '' ? 'quantization_config' : `quantization_config.${field}`;
+}
