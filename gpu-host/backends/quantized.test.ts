@@ -3,6 +3,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { isBlocked } from '#gpu-host/models/blocks.ts';
 import { convertQuantized } from '#gpu-host/models/convert/quantized/convert.ts';
 import { SCHEMES } from '#gpu-host/models/convert/quantized/testing/schemes.ts';
 import {
@@ -24,10 +25,12 @@ const POOL = { pageSize: 16, pageCount: 8 };
 const TOLERANCE = 1e-4;
 const PROMPTS = 5;
 
-/** A scheme for each representation that a conversion writes. */
+/** A scheme for each representation that a conversion writes; all blocks of a model have one size, so that inputs are rounded in it. */
 const CASES: Readonly<Record<string, () => Scheme>> = {
   '8-bit floats': () => SCHEMES['fp8, tiles'],
+  'blocks of 4 bits with zero points': () => SCHEMES['awq, groups of 32'],
 };
+const GATE = 'model.layers.0.mlp.gate_proj.weight';
 
 describe('log-probabilities of a quantised checkpoint are those of the same values as floats', () => {
   let directory: string;
@@ -54,13 +57,20 @@ describe('log-probabilities of a quantised checkpoint are those of the same valu
       await convertQuantized(await write(checkpoint), converted);
       const model = await loadModel(converted);
       const floats = await loadModel(await write(floatCheckpoint(checkpoint)));
-      const reference = await createReferenceBackend(floats, POOL);
+      const gate = model.tensors.info(GATE);
+      // The kernel of the ONNX backend rounds the inputs of its products with blocks to 8 bits; the one for floats does not.
+      const rounded = isBlocked(gate) ? { roundedBlock: gate.blockSize } : {};
+      const references = {
+        onnx: await createReferenceBackend(floats, { ...POOL, ...rounded }),
+        cuda: await createReferenceBackend(floats, POOL),
+      };
       const backends = {
         onnx: await createOnnxBackend(model, { ...POOL, bits: 32, threads: 1 }),
         cuda: await createTestCudaBackend(model, POOL),
       };
       try {
         for (const [backend, subject] of Object.entries(backends)) {
+          const reference = references[backend as keyof typeof references];
           const errors: number[] = [];
           for (let seed = 0; seed < PROMPTS; seed++) {
             const prompt = sequence(model.config, new Random(seed).tokens(model.config, 8));

@@ -4,7 +4,7 @@ import { ModelError } from '../../errors.ts';
 import { LLAVA } from '../../vision/llava.ts';
 
 /** How a checkpoint keeps its matrices, from the `quantization_config` of its `config.json`. */
-export type Quantization = Float8 & {
+export type Quantization = (Float8 | Awq) & {
   /** Modules that the config leaves in plain floats, as far as it names them in full. */
   readonly ignored: ReadonlySet<string>;
 };
@@ -18,9 +18,16 @@ export interface Float8 {
   readonly shared: 'matrix' | 'row' | Tile;
 }
 
+/** Levels of 4 bits in AWQ's layout "gemm". */
+export interface Awq {
+  readonly kind: 'awq';
+  /** Inputs of a group; null for all. */
+  readonly groupSize: number | null;
+}
+
 export type Tile = readonly [rows: number, columns: number];
 
-const SUPPORTED = 'supported: "fp8" and "compressed-tensors" (float-quantized)';
+const SUPPORTED = 'supported: "fp8", "awq" and "compressed-tensors" (float-quantized)';
 
 const names = z.array(z.string()).max(100_000).nullish();
 const tile = z.tuple([z.int().min(1).max(65_536), z.int().min(1).max(65_536)]);
@@ -33,6 +40,28 @@ const float8Schema = z.looseObject({
   weight_block_size: tile.nullish(),
   modules_to_not_convert: names,
   ignored_layers: names,
+});
+
+/** -1 stands for all inputs. */
+const groupSize = z.union([
+  z.literal(-1),
+  z
+    .int()
+    .min(1)
+    .max(1 << 24),
+]);
+
+/** The names of AutoAWQ's own file are accepted, too. */
+const awqSchema = z.looseObject({
+  bits: z.int().nullish(),
+  w_bit: z.int().nullish(),
+  group_size: groupSize.nullish(),
+  q_group_size: groupSize.nullish(),
+  version: z.string().nullish(),
+  checkpoint_format: z.string().nullish(),
+  zero_point: z.boolean().nullish(),
+  backend: z.string().nullish(),
+  modules_to_not_convert: names,
 });
 
 /** @see https://github.com/neuralmagic/compressed-tensors/blob/main/src/compressed_tensors/quantization/quant_args.py */
@@ -74,6 +103,8 @@ export function parseQuantization(json: unknown): Quantization {
   switch (method) {
     case 'fp8':
       return float8Of(parse(float8Schema, file.quantization_config));
+    case 'awq':
+      return awqOf(parse(awqSchema, file.quantization_config));
     case 'compressed-tensors':
       return compressedOf(parse(compressedSchema, file.quantization_config));
     default:
@@ -92,6 +123,18 @@ function float8Of(file: z.infer<typeof float8Schema>): Quantization {
       : { scales: ['weight_scale', 'weight_scale_inv'], shared: 'matrix' }),
     ignored: new Set([...(file.modules_to_not_convert ?? []), ...(file.ignored_layers ?? [])]),
   };
+}
+
+function awqOf(file: z.infer<typeof awqSchema>): Quantization {
+  const bits = file.bits ?? file.w_bit;
+  const layout = file.version ?? file.checkpoint_format ?? 'gemm';
+  const size = file.group_size ?? file.q_group_size;
+  if (bits !== 4) refuse('bits', `${bits} bits are not supported`, 'supported: 4');
+  if (layout.toLowerCase() !== 'gemm') refuse('version', `"${layout}" is not supported`, 'supported: "gemm"');
+  if (file.zero_point === false) refuse('zero_point', 'levels without zero points are not supported');
+  if (file.backend === 'llm-awq') refuse('backend', 'the layout of "llm-awq" is not supported');
+  if (size === undefined || size === null) return malformed('group_size', 'missing');
+  return { kind: 'awq', groupSize: size < 0 ? null : size, ignored: new Set(file.modules_to_not_convert) };
 }
 
 function compressedOf(file: z.infer<typeof compressedSchema>): Quantization {

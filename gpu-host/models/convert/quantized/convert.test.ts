@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
+import { isBlocked, type TensorInfo } from '../../blocks.ts';
 import { listCached } from '../../cache.ts';
 import { ModelError } from '../../errors.ts';
 import { type LoadedModel, loadModel } from '../../load.ts';
@@ -19,6 +20,22 @@ const SHAPE = { hiddenSize: 160, intermediateSize: 192, headDim: 40, layers: 1 }
 const ROUNDED_ONCE = 2 ** -24;
 
 const GATE = 'model.layers.0.mlp.gate_proj';
+
+/** The representation of a matrix of 160 inputs after the conversion. */
+const KEPT: Readonly<Record<keyof typeof SCHEMES, string>> = {
+  'fp8, tiles': 'F32',
+  'fp8, one scale': 'F32',
+  'compressed-tensors, one scale': 'F32',
+  'compressed-tensors, rows': 'F32',
+  'compressed-tensors, tiles': 'F32',
+  'awq, groups of 32': 'int4 in blocks of 32 with zero points',
+  'awq, groups of 8': 'F32',
+};
+
+const kept = (info: TensorInfo) =>
+  isBlocked(info)
+    ? `${info.dtype} in blocks of ${info.blockSize}${info.zeros === null ? '' : ' with zero points'}`
+    : info.dtype;
 
 describe('convertQuantized', () => {
   let directory: string;
@@ -69,13 +86,13 @@ describe('convertQuantized', () => {
       assert.ok(error <= ROUNDED_ONCE, `${error}`);
       assert.deepEqual(model.config, original.config);
       const names = [`${GATE}.weight`, 'lm_head.weight', 'model.layers.0.self_attn.q_proj.bias'];
-      const found = names.map((each) => model.tensors.info(each).dtype);
-      assert.deepEqual(found, ['F32', 'BF16', 'BF16']);
+      const found = names.map((each) => kept(model.tensors.info(each)));
+      assert.deepEqual(found, [KEPT[name as keyof typeof SCHEMES], 'BF16', 'BF16']);
     });
   }
 
   it('reads shards', async () => {
-    const checkpoint = make(SCHEMES['fp8, tiles']);
+    const checkpoint = make(SCHEMES['awq, groups of 32']);
     assert.ok(errorOf(await convert(checkpoint, 'shards'), checkpoint) <= ROUNDED_ONCE);
   });
 
@@ -106,6 +123,28 @@ describe('convertQuantized', () => {
       raw.bytes.set(bytes, at);
       return raw;
     };
+
+  const groupedCases = (): [Pick<Checkpoint, 'config' | 'tensors'>, string, RegExp][] => {
+    const awq = SCHEMES['awq, groups of 32'];
+    const both = make(awq);
+    both.tensors.set(`${GATE}.weight`, make(SCHEMES['fp8, tiles']).tensors.get(`${GATE}.weight`)!);
+    const experts = make(awq);
+    experts.tensors.set('model.layers.0.mlp.experts.0.up_proj.qweight', experts.tensors.get(`${GATE}.qweight`)!);
+    return [
+      [configured({ bits: 8 }, awq), 'unsupported-model', /quantization_config\.bits.*8 bits/],
+      [configured({ version: 'gemv' }, awq), 'unsupported-model', /quantization_config\.version.*gemv/],
+      [configured({ zero_point: false }, awq), 'unsupported-model', /quantization_config\.zero_point/],
+      [configured({ backend: 'llm-awq' }, awq), 'unsupported-model', /quantization_config\.backend/],
+      [configured({ group_size: null }, awq), 'malformed-config', /quantization_config\.group_size/],
+      [configured({ group_size: 0 }, awq), 'malformed-config', /quantization_config\.group_size/],
+      [configured({ group_size: 64 }, awq), 'wrong-shape', /qzeros/],
+      [changed(`${GATE}.qweight`, () => null, awq), 'missing-tensor', /gate_proj\.qweight/],
+      [changed(`${GATE}.qzeros`, () => null, awq), 'missing-tensor', /gate_proj\.qzeros.*gate_proj\.weight/],
+      [changed(`${GATE}.scales`, () => ({ dtype: 'I32' }), awq), 'malformed-weights', /scales/],
+      [both, 'malformed-weights', /both.*gate_proj\.qweight/],
+      [experts, 'unsupported-model', /"model\.layers\.0\.mlp\.experts/],
+    ];
+  };
 
   it('refuses what it does not read, with the field and a hint, and leaves nothing in the cache', async () => {
     const compressed = SCHEMES['compressed-tensors, rows'];
@@ -153,6 +192,7 @@ describe('convertQuantized', () => {
       [changed(`${GATE}.weight_scale_inv`, withBytes(8, 0, 0, 0x80, 0x7f)), 'malformed-weights', /Infinity at place 2/],
       [changed(`${GATE}.weight_scale_inv`, withBytes(4, 0, 0, 0x7f, 0x7f)), 'malformed-weights', /e\+38 at place 1/],
       [changed(`${GATE}.weight`, withBytes(161, 0xff)), 'malformed-weights', /gate_proj\.weight.*row 1/],
+      ...groupedCases(),
     ];
     const cacheDirectory = await mkdtemp(join(directory, 'cache-'));
     for (const [checkpoint, code, message] of cases) {

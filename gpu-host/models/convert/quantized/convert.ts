@@ -6,6 +6,8 @@ import { expectedTensors, readJson, readOptionalJson, storedTensors } from '../.
 import { isFloat, readPieces, type TensorSource, writeSafetensors } from '../../safetensors.ts';
 import { loadTokenizer } from '../../tokenizer.ts';
 import { copySideFiles } from '../onnx-q8.ts';
+import { awqMatrix } from './awq.ts';
+import { groupedSources } from './blocks.ts';
 import { parseQuantization, type Quantization } from './config.ts';
 import { float8Source } from './float8.ts';
 import { expectStored, MISMATCH, Stored } from './stored.ts';
@@ -14,7 +16,8 @@ const PIECE_BYTES = 4 << 20;
 
 /**
  * Converts a checkpoint in Hugging Face layout whose `config.json` has a `quantization_config` to the same layout without one, in `directory`.
- * 8-bit floats become 32-bit floats; plain values keep their type. Each matrix is converted some rows at a time.
+ * Matrices of levels become blocks of ours where these hold exactly the same values, else 32-bit floats, as 8-bit floats do. Plain values keep
+ * their type. Each matrix is converted some rows at a time.
  *
  * @throws ModelError `unsupported-model`, `malformed-config`, `malformed-weights`, `malformed-tokenizer`, `missing-tensor` or `wrong-shape`
  */
@@ -37,21 +40,43 @@ export async function convertQuantized(
 
 function sourcesOf(config: ModelConfig, quantization: Quantization, stored: Stored): TensorSource[] {
   const sources = expectedTensors(config).flatMap(([name, shape]): TensorSource[] => {
-    const quantized = shape.length === 2 ? float8Source(quantization, stored, name, shape) : null;
+    const quantized = shape.length === 2 ? quantizedSources(quantization, stored, name, shape) : null;
     if (quantized === null) return [plainSource(stored, name, shape)];
     if (quantization.ignored.has(name.replace(/\.weight$/, '')))
       throw new ModelError('malformed-weights', `"${name}" is quantised, though "quantization_config" excepts it`, {
         hint: MISMATCH,
       });
-    return [quantized];
+    return quantized;
   });
-  const left = stored.unused().find(([, { dtype }]) => dtype === 'F8_E4M3');
+  const left = stored
+    .unused()
+    .find(([name, { dtype }]) => dtype === 'F8_E4M3' || (dtype === 'I32' && name.endsWith('.qweight')));
   if (left !== undefined)
     throw new ModelError(
       'unsupported-model',
       `the checkpoint has a quantised "${left[0]}", which Pie does not compute`,
     );
   return sources;
+}
+
+/** The tensors of a matrix that the checkpoint has quantised; null when it has plain floats. */
+function quantizedSources(
+  quantization: Quantization,
+  stored: Stored,
+  name: string,
+  shape: readonly number[],
+): TensorSource[] | null {
+  const matrix = () => {
+    switch (quantization.kind) {
+      case 'awq':
+        return awqMatrix(quantization, stored, name, shape);
+      case 'float8':
+        return float8Source(quantization, stored, name, shape);
+    }
+  };
+  const found = matrix();
+  if (found === null) return null;
+  return 'data' in found ? [found] : groupedSources(name, found);
 }
 
 function plainSource(stored: Stored, name: string, shape: readonly number[]): TensorSource {

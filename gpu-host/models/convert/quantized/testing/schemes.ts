@@ -1,4 +1,5 @@
 import { float8Scheme } from './float8.ts';
+import { awqScheme } from './levels.ts';
 import { floats, type Scheme } from './write.ts';
 
 const ACTIVATION_SCALE = floats([0.05], 'F32', []).raw;
@@ -16,6 +17,12 @@ const float8Weights = (strategy: string, rest: object = {}) => ({
   ...{ num_bits: 8, type: 'float', strategy, symmetric: true, dynamic: false, group_size: null, block_structure: null },
   ...rest,
 });
+
+const awq = (group_size: number): Scheme['quantization'] => {
+  return (modules_to_not_convert) => ({
+    ...{ quant_method: 'awq', bits: 4, group_size, version: 'gemm', zero_point: true, modules_to_not_convert },
+  });
+};
 
 /** Every way to quantise that a pull reads. */
 export const SCHEMES = {
@@ -44,4 +51,6 @@ export const SCHEMES = {
     quantization: compressed('float-quantized', float8Weights('block', { block_structure: [96, 128] }), null),
     ...{ end: 'weight_scale', type: 'F16', tile: [96, 128], shape: (rows, columns) => [rows, columns] },
   }),
+  'awq, groups of 32': awqScheme({ groupSize: 32, symmetric: false, type: 'F16' }, awq(32)),
+  'awq, groups of 8': awqScheme({ groupSize: 8, symmetric: false, type: 'BF16' }, awq(8)),
 } as const satisfies Readonly<Record<string, Scheme>>;
