@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { isBlocked } from '#gpu-host/models/blocks.ts';
 import { convertQuantized } from '#gpu-host/models/convert/quantized/convert.ts';
+import { gptqScheme } from '#gpu-host/models/convert/quantized/testing/levels.ts';
 import { SCHEMES } from '#gpu-host/models/convert/quantized/testing/schemes.ts';
 import {
   type Checkpoint,
@@ -25,10 +26,29 @@ const POOL = { pageSize: 16, pageCount: 8 };
 const TOLERANCE = 1e-4;
 const PROMPTS = 5;
 
+const ZEROS = SCHEMES['gptq, groups of 32'];
+const SYMMETRIC = gptqScheme(
+  { bits: 4, groupSize: 32, symmetric: true, type: 'F16', format: 'gptq' },
+  ZEROS.quantization,
+);
+
 /** A scheme for each representation that a conversion writes; all blocks of a model have one size, so that inputs are rounded in it. */
 const CASES: Readonly<Record<string, () => Scheme>> = {
   '8-bit floats': () => SCHEMES['fp8, tiles'],
+  'blocks of 4 bits': () => SYMMETRIC,
   'blocks of 4 bits with zero points': () => SCHEMES['awq, groups of 32'],
+  'blocks of 8 bits with zero points': () => SCHEMES['gptq, 8 bits'],
+  'blocks with and without zero points in one product': () => {
+    let isFirst = false;
+    return {
+      ...ZEROS,
+      quantize(...matrix) {
+        isFirst = !isFirst;
+        return (isFirst ? ZEROS : SYMMETRIC).quantize(...matrix);
+      },
+    };
+  },
+  'reordered groups': () => SCHEMES['gptq, reordered'],
 };
 const GATE = 'model.layers.0.mlp.gate_proj.weight';
 

@@ -4,7 +4,7 @@ import { ModelError } from '../../errors.ts';
 import { LLAVA } from '../../vision/llava.ts';
 
 /** How a checkpoint keeps its matrices, from the `quantization_config` of its `config.json`. */
-export type Quantization = (Float8 | Awq) & {
+export type Quantization = (Float8 | Awq | Gptq) & {
   /** Modules that the config leaves in plain floats, as far as it names them in full. */
   readonly ignored: ReadonlySet<string>;
 };
@@ -25,9 +25,21 @@ export interface Awq {
   readonly groupSize: number | null;
 }
 
+/** Levels in GPTQ's layout. */
+export interface Gptq {
+  readonly kind: 'gptq';
+  readonly bits: 4 | 8;
+  /** Inputs of a group; null for all. */
+  readonly groupSize: number | null;
+  /** True when zero points are stored less one, as in the first format. */
+  readonly zerosLessOne: boolean;
+  /** True when a tensor says which inputs form a group. */
+  readonly reordered: boolean;
+}
+
 export type Tile = readonly [rows: number, columns: number];
 
-const SUPPORTED = 'supported: "fp8", "awq" and "compressed-tensors" (float-quantized)';
+const SUPPORTED = 'supported: "fp8", "awq", "gptq" and "compressed-tensors" (float-quantized)';
 
 const names = z.array(z.string()).max(100_000).nullish();
 const tile = z.tuple([z.int().min(1).max(65_536), z.int().min(1).max(65_536)]);
@@ -61,6 +73,18 @@ const awqSchema = z.looseObject({
   checkpoint_format: z.string().nullish(),
   zero_point: z.boolean().nullish(),
   backend: z.string().nullish(),
+  modules_to_not_convert: names,
+});
+
+const gptqSchema = z.looseObject({
+  bits: z.int(),
+  group_size: groupSize,
+  desc_act: z.boolean().nullish(),
+  checkpoint_format: z.string().nullish(),
+  format: z.string().nullish(),
+  is_marlin_format: z.boolean().nullish(),
+  pack_dtype: z.string().nullish(),
+  dynamic: z.record(z.string(), z.unknown()).nullish(),
   modules_to_not_convert: names,
 });
 
@@ -105,6 +129,8 @@ export function parseQuantization(json: unknown): Quantization {
       return float8Of(parse(float8Schema, file.quantization_config));
     case 'awq':
       return awqOf(parse(awqSchema, file.quantization_config));
+    case 'gptq':
+      return gptqOf(parse(gptqSchema, file.quantization_config));
     case 'compressed-tensors':
       return compressedOf(parse(compressedSchema, file.quantization_config));
     default:
@@ -135,6 +161,26 @@ function awqOf(file: z.infer<typeof awqSchema>): Quantization {
   if (file.backend === 'llm-awq') refuse('backend', 'the layout of "llm-awq" is not supported');
   if (size === undefined || size === null) return malformed('group_size', 'missing');
   return { kind: 'awq', groupSize: size < 0 ? null : size, ignored: new Set(file.modules_to_not_convert) };
+}
+
+function gptqOf(file: z.infer<typeof gptqSchema>): Quantization {
+  const { bits, group_size: size, pack_dtype: words } = file;
+  const format = file.checkpoint_format ?? file.format ?? 'gptq';
+  if (format !== 'gptq' && format !== 'gptq_v2')
+    refuse('checkpoint_format', `"${format}" is not supported`, 'supported: "gptq" and "gptq_v2"');
+  if (file.is_marlin_format) refuse('is_marlin_format', 'the layout "marlin" is not supported');
+  if (words && words !== 'int32') refuse('pack_dtype', `"${words}" is not supported`, 'supported: "int32"');
+  // Such a rule excepts modules, which then have plain floats; others give modules bits and groups of their own.
+  const rule = Object.keys(file.dynamic ?? {}).find((key) => !key.startsWith('-:'));
+  if (rule !== undefined) refuse('dynamic', `modules with other settings ("${rule}") are not supported`);
+  return {
+    kind: 'gptq',
+    bits: bitsOf('bits', bits),
+    groupSize: size < 0 ? null : size,
+    zerosLessOne: format === 'gptq',
+    reordered: file.desc_act ?? false,
+    ignored: new Set(file.modules_to_not_convert),
+  };
 }
 
 function compressedOf(file: z.infer<typeof compressedSchema>): Quantization {
@@ -182,6 +228,10 @@ function floatWeights(weights: Weights, field: (name: string) => string): Float8
     }
   };
   return { kind: 'float8', scales: ['weight_scale'], shared: shared() };
+}
+
+function bitsOf(field: string, bits: number): 4 | 8 {
+  return bits === 4 || bits === 8 ? bits : refuse(field, `${bits} bits are not supported`, 'supported: 4 and 8');
 }
 
 function parse<T extends z.ZodType>(schema: T, value: unknown): z.infer<T> {

@@ -30,6 +30,12 @@ const KEPT: Readonly<Record<keyof typeof SCHEMES, string>> = {
   'compressed-tensors, tiles': 'F32',
   'awq, groups of 32': 'int4 in blocks of 32 with zero points',
   'awq, groups of 8': 'F32',
+  'gptq, groups of 32': 'int4 in blocks of 32 with zero points',
+  'gptq, symmetric groups of 16': 'int4 in blocks of 16',
+  'gptq, groups of 64, the last one shorter': 'F32',
+  'gptq, reordered': 'F32',
+  'gptq, 8 bits': 'int8 in blocks of 32 with zero points',
+  'gptq_v2, 8 bits, one group': 'int8 in blocks of 32 with zero points',
 };
 
 const kept = (info: TensorInfo) =>
@@ -92,7 +98,7 @@ describe('convertQuantized', () => {
   }
 
   it('reads shards', async () => {
-    const checkpoint = make(SCHEMES['awq, groups of 32']);
+    const checkpoint = make(SCHEMES['gptq, groups of 32']);
     assert.ok(errorOf(await convert(checkpoint, 'shards'), checkpoint) <= ROUNDED_ONCE);
   });
 
@@ -125,10 +131,14 @@ describe('convertQuantized', () => {
     };
 
   const groupedCases = (): [Pick<Checkpoint, 'config' | 'tensors'>, string, RegExp][] => {
-    const awq = SCHEMES['awq, groups of 32'];
+    const [awq, gptq, reordered] = [
+      SCHEMES['awq, groups of 32'],
+      SCHEMES['gptq, groups of 32'],
+      SCHEMES['gptq, reordered'],
+    ];
     const both = make(awq);
     both.tensors.set(`${GATE}.weight`, make(SCHEMES['fp8, tiles']).tensors.get(`${GATE}.weight`)!);
-    const experts = make(awq);
+    const experts = make(gptq);
     experts.tensors.set('model.layers.0.mlp.experts.0.up_proj.qweight', experts.tensors.get(`${GATE}.qweight`)!);
     return [
       [configured({ bits: 8 }, awq), 'unsupported-model', /quantization_config\.bits.*8 bits/],
@@ -138,8 +148,24 @@ describe('convertQuantized', () => {
       [configured({ group_size: null }, awq), 'malformed-config', /quantization_config\.group_size/],
       [configured({ group_size: 0 }, awq), 'malformed-config', /quantization_config\.group_size/],
       [configured({ group_size: 64 }, awq), 'wrong-shape', /qzeros/],
+      [configured({ bits: 3 }, gptq), 'unsupported-model', /quantization_config\.bits.*3 bits/],
+      [configured({ bits: 8 }, gptq), 'wrong-shape', /qweight/],
+      [configured({ checkpoint_format: 'marlin' }, gptq), 'unsupported-model', /checkpoint_format.*marlin/],
+      [configured({ is_marlin_format: true }, gptq), 'unsupported-model', /is_marlin_format/],
+      [configured({ pack_dtype: 'int16' }, gptq), 'unsupported-model', /pack_dtype.*int16/],
+      [configured({ dynamic: { '+:.*down.*': { bits: 8 } } }, gptq), 'unsupported-model', /dynamic.*\+:\.\*down/],
+      [configured({ desc_act: false }, reordered), 'malformed-weights', /g_idx" reorders/],
       [changed(`${GATE}.qweight`, () => null, awq), 'missing-tensor', /gate_proj\.qweight/],
       [changed(`${GATE}.qzeros`, () => null, awq), 'missing-tensor', /gate_proj\.qzeros.*gate_proj\.weight/],
+      [changed(`${GATE}.scales`, () => null, gptq), 'missing-tensor', /gate_proj\.scales/],
+      [changed(`${GATE}.g_idx`, () => null, reordered), 'missing-tensor', /gate_proj\.g_idx/],
+      [changed(`${GATE}.g_idx`, withBytes(8, 5, 0, 0, 0), reordered), 'malformed-weights', /group 5 at place 2/],
+      [
+        changed(`${GATE}.g_idx`, withBytes(4, 255, 255, 255, 255), reordered),
+        'malformed-weights',
+        /group -1 at place 1/,
+      ],
+      [changed(`${GATE}.scales`, withBytes(2, 0, 0x7c), gptq), 'malformed-weights', /scales.*Infinity at place 1/],
       [changed(`${GATE}.scales`, () => ({ dtype: 'I32' }), awq), 'malformed-weights', /scales/],
       [both, 'malformed-weights', /both.*gate_proj\.qweight/],
       [experts, 'unsupported-model', /"model\.layers\.0\.mlp\.experts/],

@@ -10,6 +10,7 @@ import { awqMatrix } from './awq.ts';
 import { groupedSources } from './blocks.ts';
 import { parseQuantization, type Quantization } from './config.ts';
 import { float8Source } from './float8.ts';
+import { gptqMatrix } from './gptq.ts';
 import { expectStored, MISMATCH, Stored } from './stored.ts';
 
 const PIECE_BYTES = 4 << 20;
@@ -70,6 +71,8 @@ function quantizedSources(
     switch (quantization.kind) {
       case 'awq':
         return awqMatrix(quantization, stored, name, shape);
+      case 'gptq':
+        return gptqMatrix(quantization, stored, name, shape);
       case 'float8':
         return float8Source(quantization, stored, name, shape);
     }

@@ -43,6 +43,34 @@ export function awqScheme(options: Omit<LevelOptions, 'bits'>, quantization: Sch
   return { quantization, quantize };
 }
 
+/** GPTQ's layout; the first format stores words of zero points less one in each of their digits. */
+export function gptqScheme(
+  options: LevelOptions & { readonly format: 'gptq' | 'gptq_v2' },
+  quantization: Scheme['quantization'],
+): Scheme {
+  const { bits, type, format } = options;
+  const digits = 32 / bits;
+  const quantize = (weights: Float32Array, rows: number, columns: number): QuantizedMatrix => {
+    const matrix = quantised(weights, rows, columns, options);
+    const { groups, level, zero, values, groupOf } = matrix;
+    const neighbours = (first: number) => Array.from({ length: digits }, (_, i) => first + i);
+    const qzeros = words(
+      groups,
+      rows / digits,
+      (g, word) => neighbours(word * digits).map((row) => zero(row, g)),
+      bits,
+    );
+    const parts = {
+      qweight: words(columns / digits, rows, (line, row) => neighbours(line * digits).map((c) => level(row, c)), bits),
+      qzeros: format === 'gptq' ? lessOne(qzeros, bits) : qzeros,
+      scales: byGroup(matrix, type),
+      g_idx: integers(groupOf, [columns]),
+    };
+    return { parts, values };
+  };
+  return { quantization, quantize };
+}
+
 function quantised(
   weights: Float32Array,
   rows: number,
@@ -110,6 +138,12 @@ function words(
     return Number.parseInt(digits.toReversed().join(''), 16);
   });
   return integers(all, [rows, columns]);
+}
+
+function lessOne({ dtype, shape, bytes }: Raw, bits: 4 | 8): Raw {
+  const each = bits === 4 ? 0x11111111n : 0x01010101n;
+  const all = Array.from(new Uint32Array(bytes.slice().buffer), (word) => BigInt.asUintN(32, BigInt(word) - each));
+  return { dtype, shape, bytes: bytesOf(Uint32Array.from(all, Number)) };
 }
 
 function integers(values: readonly number[], shape: readonly number[]): Raw {

@@ -1,5 +1,5 @@
 import { float8Scheme } from './float8.ts';
-import { awqScheme } from './levels.ts';
+import { awqScheme, gptqScheme } from './levels.ts';
 import { floats, type Scheme } from './write.ts';
 
 const ACTIVATION_SCALE = floats([0.05], 'F32', []).raw;
@@ -21,6 +21,14 @@ const float8Weights = (strategy: string, rest: object = {}) => ({
 const awq = (group_size: number): Scheme['quantization'] => {
   return (modules_to_not_convert) => ({
     ...{ quant_method: 'awq', bits: 4, group_size, version: 'gemm', zero_point: true, modules_to_not_convert },
+  });
+};
+
+/** The `quantization_config` that GPTQModel writes. */
+const gptq = (bits: number, group_size: number, rest: object = {}): Scheme['quantization'] => {
+  return (plain) => ({
+    ...{ quant_method: 'gptq', bits, group_size, desc_act: false, sym: false, checkpoint_format: 'gptq' },
+    ...{ lm_head: plain.length === 0, pack_dtype: 'int32', dynamic: { '-:.*embed.*': {} }, ...rest },
   });
 };
 
@@ -53,4 +61,25 @@ export const SCHEMES = {
   }),
   'awq, groups of 32': awqScheme({ groupSize: 32, symmetric: false, type: 'F16' }, awq(32)),
   'awq, groups of 8': awqScheme({ groupSize: 8, symmetric: false, type: 'BF16' }, awq(8)),
+  'gptq, groups of 32': gptqScheme(
+    { bits: 4, groupSize: 32, symmetric: false, type: 'F16', format: 'gptq' },
+    gptq(4, 32),
+  ),
+  'gptq, symmetric groups of 16': gptqScheme(
+    { bits: 4, groupSize: 16, symmetric: true, type: 'F16', format: 'gptq' },
+    gptq(4, 16, { sym: true }),
+  ),
+  'gptq, groups of 64, the last one shorter': gptqScheme(
+    { bits: 4, groupSize: 64, symmetric: false, type: 'F16', format: 'gptq' },
+    gptq(4, 64),
+  ),
+  'gptq, reordered': gptqScheme(
+    { bits: 4, groupSize: 32, symmetric: false, type: 'F16', format: 'gptq', reordered: true },
+    gptq(4, 32, { desc_act: true }),
+  ),
+  'gptq, 8 bits': gptqScheme({ bits: 8, groupSize: 32, symmetric: false, type: 'F16', format: 'gptq' }, gptq(8, 32)),
+  'gptq_v2, 8 bits, one group': gptqScheme(
+    { bits: 8, groupSize: Infinity, symmetric: false, type: 'F32', format: 'gptq_v2' },
+    gptq(8, -1, { checkpoint_format: 'gptq_v2' }),
+  ),
 } as const satisfies Readonly<Record<string, Scheme>>;
