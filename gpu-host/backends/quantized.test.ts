@@ -35,7 +35,7 @@ const SYMMETRIC = gptqScheme(
 /** A scheme for each representation that a conversion writes; all blocks of a model have one size, so that inputs are rounded in it. */
 const CASES: Readonly<Record<string, () => Scheme>> = {
   '8-bit floats': () => SCHEMES['fp8, tiles'],
-  'blocks of 4 bits': () => SYMMETRIC,
+  'blocks of 4 bits': () => SCHEMES['compressed-tensors, 4 bits'],
   'blocks of 4 bits with zero points': () => SCHEMES['awq, groups of 32'],
   'blocks of 8 bits with zero points': () => SCHEMES['gptq, 8 bits'],
   'blocks with and without zero points in one product': () => {

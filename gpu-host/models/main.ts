@@ -29,7 +29,7 @@ Sources:
                         8-bit ONNX export or llama2.c .bin
 
 Hugging Face layout: weights in F32, F16 and BF16; quantised as "fp8", "awq" (4 bits, gemm), "gptq" (4 and 8 bits) and
-"compressed-tensors" (float-quantized).
+"compressed-tensors" (float-quantized, pack-quantized).
 GGUF: architectures llama, qwen2 and qwen3; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K.
 
 Cache: $PIE_MODELS, $XDG_CACHE_HOME/pie/models or ~/.cache/pie/models. A broken download goes on where it stopped.

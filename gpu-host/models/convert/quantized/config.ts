@@ -4,7 +4,7 @@ import { ModelError } from '../../errors.ts';
 import { LLAVA } from '../../vision/llava.ts';
 
 /** How a checkpoint keeps its matrices, from the `quantization_config` of its `config.json`. */
-export type Quantization = (Float8 | Awq | Gptq) & {
+export type Quantization = (Float8 | Awq | Gptq | Packed) & {
   /** Modules that the config leaves in plain floats, as far as it names them in full. */
   readonly ignored: ReadonlySet<string>;
 };
@@ -37,9 +37,20 @@ export interface Gptq {
   readonly reordered: boolean;
 }
 
+/** Levels in compressed-tensors' format "pack-quantized". */
+export interface Packed {
+  readonly kind: 'packed';
+  readonly bits: 4 | 8;
+  /** Inputs of a group; null for all. */
+  readonly groupSize: number | null;
+  readonly hasZeros: boolean;
+  /** True when a tensor says which inputs form a group. */
+  readonly reordered: boolean;
+}
+
 export type Tile = readonly [rows: number, columns: number];
 
-const SUPPORTED = 'supported: "fp8", "awq", "gptq" and "compressed-tensors" (float-quantized)';
+const SUPPORTED = 'supported: "fp8", "awq", "gptq" and "compressed-tensors" (float-quantized, pack-quantized)';
 
 const names = z.array(z.string()).max(100_000).nullish();
 const tile = z.tuple([z.int().min(1).max(65_536), z.int().min(1).max(65_536)]);
@@ -96,6 +107,8 @@ const weightsSchema = z.looseObject({
   symmetric: z.boolean().nullish(),
   dynamic: z.union([z.boolean(), z.string()]).nullish(),
   block_structure: tile.nullish(),
+  group_size: groupSize.nullish(),
+  actorder: z.union([z.string(), z.boolean()]).nullish(),
 });
 const compressedSchema = z.looseObject({
   format: z.string(),
@@ -200,6 +213,8 @@ function compressedOf(file: z.infer<typeof compressedSchema>): Quantization {
   switch (format) {
     case 'float-quantized':
       return { ...floatWeights(weights, field), ignored };
+    case 'pack-quantized':
+      return { ...packedWeights(weights, field), ignored };
     default:
       return refuse('format', `"${format}" is not supported`, SUPPORTED);
   }
@@ -228,6 +243,22 @@ function floatWeights(weights: Weights, field: (name: string) => string): Float8
     }
   };
   return { kind: 'float8', scales: ['weight_scale'], shared: shared() };
+}
+
+function packedWeights(weights: Weights, field: (name: string) => string): Packed {
+  const { type, num_bits, strategy, group_size: size, actorder } = weights;
+  if (type !== 'int') refuse(field('type'), `"${type}" does not belong to this format`);
+  if (strategy !== 'group' && strategy !== 'channel')
+    refuse(field('strategy'), `"${strategy}" is not supported`, 'supported: "group" and "channel"');
+  if (strategy === 'group' && !size) return malformed(field('group_size'), 'missing');
+  return {
+    kind: 'packed',
+    bits: bitsOf(field('num_bits'), num_bits),
+    groupSize: strategy === 'group' && size && size > 0 ? size : null,
+    hasZeros: weights.symmetric === false,
+    // Other orders leave neighbours in a group.
+    reordered: strategy === 'group' && (actorder === true || actorder === 'group'),
+  };
 }
 
 function bitsOf(field: string, bits: number): 4 | 8 {

@@ -36,6 +36,10 @@ const KEPT: Readonly<Record<keyof typeof SCHEMES, string>> = {
   'gptq, reordered': 'F32',
   'gptq, 8 bits': 'int8 in blocks of 32 with zero points',
   'gptq_v2, 8 bits, one group': 'int8 in blocks of 32 with zero points',
+  'compressed-tensors, 4 bits': 'int4 in blocks of 32',
+  'compressed-tensors, 4 bits with zero points': 'int4 in blocks of 32 with zero points',
+  'compressed-tensors, 8 bits, rows': 'int8 in blocks of 32',
+  'compressed-tensors, reordered': 'F32',
 };
 
 const kept = (info: TensorInfo) =>
@@ -136,6 +140,11 @@ describe('convertQuantized', () => {
       SCHEMES['gptq, groups of 32'],
       SCHEMES['gptq, reordered'],
     ];
+    const packed = SCHEMES['compressed-tensors, 4 bits with zero points'];
+    const weights = (change: object) => {
+      const group = (packed.quantization([]).config_groups as Record<string, { weights: object }>).group_0!;
+      return { config_groups: { group_0: { ...group, weights: { ...group.weights, ...change } } } };
+    };
     const both = make(awq);
     both.tensors.set(`${GATE}.weight`, make(SCHEMES['fp8, tiles']).tensors.get(`${GATE}.weight`)!);
     const experts = make(gptq);
@@ -155,6 +164,10 @@ describe('convertQuantized', () => {
       [configured({ pack_dtype: 'int16' }, gptq), 'unsupported-model', /pack_dtype.*int16/],
       [configured({ dynamic: { '+:.*down.*': { bits: 8 } } }, gptq), 'unsupported-model', /dynamic.*\+:\.\*down/],
       [configured({ desc_act: false }, reordered), 'malformed-weights', /g_idx" reorders/],
+      [configured(weights({ type: 'float' }), packed), 'unsupported-model', /weights\.type/],
+      [configured(weights({ num_bits: 2 }), packed), 'unsupported-model', /weights\.num_bits.*2 bits/],
+      [configured(weights({ strategy: 'tensor' }), packed), 'unsupported-model', /weights\.strategy/],
+      [configured(weights({ group_size: null }), packed), 'malformed-config', /weights\.group_size/],
       [changed(`${GATE}.qweight`, () => null, awq), 'missing-tensor', /gate_proj\.qweight/],
       [changed(`${GATE}.qzeros`, () => null, awq), 'missing-tensor', /gate_proj\.qzeros.*gate_proj\.weight/],
       [changed(`${GATE}.scales`, () => null, gptq), 'missing-tensor', /gate_proj\.scales/],
@@ -167,6 +180,8 @@ describe('convertQuantized', () => {
       ],
       [changed(`${GATE}.scales`, withBytes(2, 0, 0x7c), gptq), 'malformed-weights', /scales.*Infinity at place 1/],
       [changed(`${GATE}.scales`, () => ({ dtype: 'I32' }), awq), 'malformed-weights', /scales/],
+      [changed(`${GATE}.weight_shape`, withBytes(0, 1), packed), 'wrong-shape', /weight_shape.*\[1, 160\]/],
+      [changed(`${GATE}.weight_zero_point`, () => null, packed), 'missing-tensor', /weight_zero_point/],
       [both, 'malformed-weights', /both.*gate_proj\.qweight/],
       [experts, 'unsupported-model', /"model\.layers\.0\.mlp\.experts/],
     ];

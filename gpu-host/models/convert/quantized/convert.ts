@@ -11,6 +11,7 @@ import { groupedSources } from './blocks.ts';
 import { parseQuantization, type Quantization } from './config.ts';
 import { float8Source } from './float8.ts';
 import { gptqMatrix } from './gptq.ts';
+import { packedMatrix } from './packed.ts';
 import { expectStored, MISMATCH, Stored } from './stored.ts';
 
 const PIECE_BYTES = 4 << 20;
@@ -51,7 +52,7 @@ function sourcesOf(config: ModelConfig, quantization: Quantization, stored: Stor
   });
   const left = stored
     .unused()
-    .find(([name, { dtype }]) => dtype === 'F8_E4M3' || (dtype === 'I32' && name.endsWith('.qweight')));
+    .find(([name, { dtype }]) => dtype === 'F8_E4M3' || (dtype === 'I32' && /\.(qweight|weight_packed)$/.test(name)));
   if (left !== undefined)
     throw new ModelError(
       'unsupported-model',
@@ -73,6 +74,8 @@ function quantizedSources(
         return awqMatrix(quantization, stored, name, shape);
       case 'gptq':
         return gptqMatrix(quantization, stored, name, shape);
+      case 'packed':
+        return packedMatrix(quantization, stored, name, shape);
       case 'float8':
         return float8Source(quantization, stored, name, shape);
     }

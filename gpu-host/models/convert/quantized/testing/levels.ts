@@ -71,6 +71,38 @@ export function gptqScheme(
   return { quantization, quantize };
 }
 
+/** compressed-tensors' format "pack-quantized". */
+export function packedScheme(options: LevelOptions, quantization: Scheme['quantization']): Scheme {
+  const { bits, type, symmetric, reordered } = options;
+  const digits = 32 / bits;
+  const quantize = (weights: Float32Array, rows: number, columns: number): QuantizedMatrix => {
+    const { groups, level, zero, scale, values, groupOf } = quantised(weights, rows, columns, options);
+    const neighbours = (word: number, end: number) =>
+      Array.from({ length: digits }, (_, i) => word * digits + i).filter((at) => at < end);
+    const parts: Record<string, Raw> = {
+      weight_packed: words(
+        rows,
+        Math.ceil(columns / digits),
+        (row, word) => neighbours(word, columns).map((column) => level(row, column)),
+        bits,
+      ),
+      weight_scale: floats(table(rows, groups, scale), type, [rows, groups]).raw,
+      weight_shape: { dtype: 'I64', shape: [2], bytes: bytesOf(BigInt64Array.of(BigInt(rows), BigInt(columns))) },
+    };
+    if (!symmetric) {
+      parts.weight_zero_point = words(
+        Math.ceil(rows / digits),
+        groups,
+        (word, group) => neighbours(word, rows).map((row) => zero(row, group)),
+        bits,
+      );
+    }
+    if (reordered) parts.weight_g_idx = integers(groupOf, [columns]);
+    return { parts, values };
+  };
+  return { quantization, quantize };
+}
+
 function quantised(
   weights: Float32Array,
   rows: number,

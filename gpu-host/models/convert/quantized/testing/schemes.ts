@@ -1,5 +1,5 @@
 import { float8Scheme } from './float8.ts';
-import { awqScheme, gptqScheme } from './levels.ts';
+import { awqScheme, gptqScheme, packedScheme } from './levels.ts';
 import { floats, type Scheme } from './write.ts';
 
 const ACTIVATION_SCALE = floats([0.05], 'F32', []).raw;
@@ -31,6 +31,11 @@ const gptq = (bits: number, group_size: number, rest: object = {}): Scheme['quan
     ...{ lm_head: plain.length === 0, pack_dtype: 'int32', dynamic: { '-:.*embed.*': {} }, ...rest },
   });
 };
+
+const packedWeights = (num_bits: number, rest: object) => ({
+  ...{ num_bits, type: 'int', strategy: 'group', group_size: 32, symmetric: true, dynamic: false, actorder: null },
+  ...rest,
+});
 
 /** Every way to quantise that a pull reads. */
 export const SCHEMES = {
@@ -81,5 +86,21 @@ export const SCHEMES = {
   'gptq_v2, 8 bits, one group': gptqScheme(
     { bits: 8, groupSize: Infinity, symmetric: false, type: 'F32', format: 'gptq_v2' },
     gptq(8, -1, { checkpoint_format: 'gptq_v2' }),
+  ),
+  'compressed-tensors, 4 bits': packedScheme(
+    { bits: 4, groupSize: 32, symmetric: true, type: 'BF16' },
+    compressed('pack-quantized', packedWeights(4, {}), null),
+  ),
+  'compressed-tensors, 4 bits with zero points': packedScheme(
+    { bits: 4, groupSize: 32, symmetric: false, type: 'BF16' },
+    compressed('pack-quantized', packedWeights(4, { symmetric: false }), null),
+  ),
+  'compressed-tensors, 8 bits, rows': packedScheme(
+    { bits: 8, groupSize: Infinity, symmetric: true, type: 'BF16' },
+    compressed('pack-quantized', packedWeights(8, { strategy: 'channel', group_size: null }), null),
+  ),
+  'compressed-tensors, reordered': packedScheme(
+    { bits: 4, groupSize: 32, symmetric: true, type: 'F32', reordered: true },
+    compressed('pack-quantized', packedWeights(4, { actorder: 'group' }), null),
   ),
 } as const satisfies Readonly<Record<string, Scheme>>;
