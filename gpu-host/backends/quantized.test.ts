@@ -26,25 +26,26 @@ const POOL = { pageSize: 16, pageCount: 8 };
 const TOLERANCE = 1e-4;
 const PROMPTS = 5;
 
-const ZEROS = SCHEMES['gptq, groups of 32'];
-const SYMMETRIC = gptqScheme(
-  { bits: 4, groupSize: 32, symmetric: true, type: 'F16', format: 'gptq' },
-  ZEROS.quantization,
-);
+/** GPTQ with groups of any size. */
+const gptq = (bits: 4 | 8, groupSize: number, symmetric: boolean): Scheme =>
+  gptqScheme({ bits, groupSize, symmetric, type: 'F16', format: 'gptq' }, (plain) => ({
+    ...SCHEMES['gptq, groups of 32'].quantization(plain),
+    ...{ bits, group_size: groupSize },
+  }));
 
 /** A scheme for each representation that a conversion writes; all blocks of a model have one size, so that inputs are rounded in it. */
 const CASES: Readonly<Record<string, () => Scheme>> = {
   '8-bit floats': () => SCHEMES['fp8, tiles'],
-  'blocks of 4 bits': () => SCHEMES['compressed-tensors, 4 bits'],
-  'blocks of 4 bits with zero points': () => SCHEMES['awq, groups of 32'],
-  'blocks of 8 bits with zero points': () => SCHEMES['gptq, 8 bits'],
-  'blocks with and without zero points in one product': () => {
-    let isFirst = false;
+  'blocks of 32 with 4 bits': () => SCHEMES['compressed-tensors, 4 bits'],
+  'blocks of 128 with 4 bits and zero points': () => gptq(4, 128, false),
+  'blocks of 64 with 8 bits and zero points': () => gptq(8, 64, false),
+  'blocks of 16 with and without zero points in one product': () => {
+    let isSymmetric = true;
     return {
-      ...ZEROS,
+      ...gptq(4, 16, false),
       quantize(...matrix) {
-        isFirst = !isFirst;
-        return (isFirst ? ZEROS : SYMMETRIC).quantize(...matrix);
+        isSymmetric = !isSymmetric;
+        return gptq(4, 16, isSymmetric).quantize(...matrix);
       },
     };
   },
@@ -58,7 +59,7 @@ describe('log-probabilities of a quantised checkpoint are those of the same valu
   let json: object;
   before(async () => {
     directory = await mkdtemp(join(tmpdir(), 'pie-quantized-backends-'));
-    const shape = { hiddenSize: 160, intermediateSize: 192, headDim: 16, heads: 8 };
+    const shape = { hiddenSize: 128, intermediateSize: 256, headDim: 16, heads: 8 };
     original = await randomModel(join(directory, 'original'), shape, 7);
     json = JSON.parse(await readFile(join(original.directory, 'config.json'), 'utf8'));
   });
