@@ -34,16 +34,21 @@ describe('matrices in blocks', () => {
       ...[bytes('b.int4', 1, 2, 16), scales('b', 1, 2)],
       ...[bytes('lone.int8', 2, 1, 32), bytes('plain', 2, 32)],
       ...[bytes('other.int8', 2, 1, 32), scales('other', 1, 2)],
-      ...[bytes('wide.int8', 2, 1, 64), scales('wide', 2, 1)],
+      ...[bytes('wide.int8', 2, 1, 256), scales('wide', 2, 1)],
       ...[bytes('flat.int8', 2, 32), scales('flat', 2, 1)],
+      ...[bytes('z.int4', 2, 3, 8), scales('z', 2, 3), bytes('z.zeros', 2, 2)],
+      ...[bytes('y.int8', 2, 1, 128), scales('y', 2, 1), bytes('y.zeros', 2, 1)],
+      ...[bytes('odd.int4', 2, 3, 8), scales('odd', 2, 3), bytes('odd.zeros', 2, 3)],
     ]);
     const found = tensorsOf(readStoredTensors(file));
     const blocked = [...found].flatMap(([name, info]) => (isBlocked(info) ? [[name, info.shape, info.blockSize]] : []));
     assert.deepEqual(blocked, [
       ['a', [2, 16], 16],
       ['b', [1, 64], 32],
+      ['z', [2, 48], 16],
+      ['y', [2, 128], 128],
     ]);
-    assert.ok(![...found.keys()].some((name) => name === 'plain' || /int[48]$/.test(name)));
+    assert.ok(![...found.keys()].some((name) => name === 'plain' || /(int[48]|zeros)$/.test(name)));
     const tensors = await openTensors(directory);
     assert.deepEqual(
       [...tensors.read('a')],
@@ -54,6 +59,10 @@ describe('matrices in blocks', () => {
       [...tensors.read('b').subarray(0, 4), ...tensors.read('b').subarray(-2)],
       [-8, -8, -7, -8, 14, -14],
     );
+    // Bytes 0 to 47, two levels each: the first level of a block is the low half of its first byte. Zero points 0, 0, 1 and, in row 1, 2, 0, 3.
+    const firstOfBlocks = Array.from({ length: 6 }, (_, block) => tensors.read('z')[16 * block]);
+    assert.deepEqual(firstOfBlocks, [0, 2 * 8, 3 * -1, 4 * (8 - 2), 0, 6 * (8 - 3)]);
+    assert.deepEqual([tensors.read('y')[5], tensors.read('y')[128]], [5, 2 * (128 - 1)]);
   });
 
   it('become plain floats for a backend that reads nothing else, once', async () => {

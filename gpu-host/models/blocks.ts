@@ -1,11 +1,12 @@
-import { type FloatTensor, readBytes, type StoredTensor } from './safetensors.ts';
+import { type FloatTensor, isFloat, readBytes, type StoredTensor } from './safetensors.ts';
 
 /**
- * A matrix whose rows are cut into blocks of columns, each with a scale of its own. A value is `(level − 2^(bits − 1)) × scale`. Levels
- * are unsigned; two levels of 4 bits share a byte, the first in its low half. ONNX Runtime's `MatMulNBits` multiplies them as they are.
+ * A matrix whose rows are cut into blocks of columns, each with a scale of its own. A value is `(level − zero) × scale`; without zero points,
+ * `zero` is `2^(bits − 1)`. Levels are unsigned; two levels of 4 bits share a byte, the first in its low half. ONNX Runtime's `MatMulNBits`
+ * multiplies them as they are.
  *
  * A file has such a matrix as two tensors: `NAME.int8` or `NAME.int4` (U8, `[rows, blocks, bytes of a block]`) and `NAME.scales` (F32,
- * `[rows, blocks]`).
+ * `[rows, blocks]`); with zero points also `NAME.zeros` (U8, `[rows, bytes of a row's zero points]`), in as many bits as the levels.
  */
 export interface BlockedTensor {
   readonly dtype: 'int8' | 'int4';
@@ -14,18 +15,22 @@ export interface BlockedTensor {
   readonly blockSize: BlockSize;
   readonly levels: StoredTensor;
   readonly scales: StoredTensor;
+  readonly zeros: StoredTensor | null;
 }
 
+export const BLOCK_SIZES = [128, 64, 32, 16] as const;
+
 /** Columns of a block. */
-export type BlockSize = 16 | 32;
+export type BlockSize = (typeof BLOCK_SIZES)[number];
 
 /** Place of a tensor's values: plain floats, or levels and scales. */
 export type TensorInfo = FloatTensor | BlockedTensor;
 
-/** Values as levels and scales; `levels` and `scales` are filled block by block. */
+/** Values as levels and scales; `levels` and `scales` are filled block by block, `zeros` row by row. */
 export interface Blocks {
   readonly levels: Uint8Array;
   readonly scales: Float32Array;
+  readonly zeros?: { readonly points: Uint8Array; readonly blocksOfRow: number } | null;
 }
 
 export function bitsOf(dtype: BlockedTensor['dtype']): 8 | 4 {
@@ -37,49 +42,86 @@ export function isBlocked(info: TensorInfo): info is BlockedTensor {
 }
 
 /** The values of blocks: each product is rounded once, to 32 bits. */
-export function dequantize({ levels, scales }: Blocks, dtype: BlockedTensor['dtype'], blockSize: number): Float32Array {
+export function dequantize(
+  { levels, scales, zeros }: Blocks,
+  dtype: BlockedTensor['dtype'],
+  blockSize: number,
+): Float32Array {
   const values = new Float32Array(scales.length * blockSize);
-  for (let i = 0; i < values.length; i++) {
-    const level =
-      dtype === 'int8' ? (levels[i] as number) - 128 : (((levels[i >> 1] as number) >> ((i & 1) * 4)) & 15) - 8;
-    values[i] = level * (scales[Math.floor(i / blockSize)] as number);
+  const middle = dtype === 'int8' ? 128 : 8;
+  for (let block = 0, i = 0; block < scales.length; block++) {
+    const scale = scales[block] as number;
+    const zero = zeros ? zeroPoint(zeros.points, block, zeros.blocksOfRow, dtype) : middle;
+    for (const end = i + blockSize; i < end; i++) {
+      const level = dtype === 'int8' ? (levels[i] as number) : ((levels[i >> 1] as number) >> ((i & 1) * 4)) & 15;
+      values[i] = (level - zero) * scale;
+    }
   }
   return values;
 }
 
+/** Each row's zero points begin in a byte of their own. */
+function zeroPoint(points: Uint8Array, block: number, blocksOfRow: number, dtype: BlockedTensor['dtype']): number {
+  if (dtype === 'int8') return points[block] as number;
+  const inRow = block % blocksOfRow;
+  const at = ((block - inRow) / blocksOfRow) * Math.ceil(blocksOfRow / 2) + (inRow >> 1);
+  return ((points[at] as number) >> ((inRow & 1) * 4)) & 15;
+}
+
 /** Reads a matrix from its file, as 32-bit floats. */
-export function readBlocked({ dtype, blockSize, levels, scales }: BlockedTensor): Float32Array {
+export function readBlocked({ dtype, blockSize, levels, scales, zeros }: BlockedTensor): Float32Array {
   return dequantize(
-    { levels: readBytes(levels), scales: new Float32Array(readBytes(scales).buffer) },
+    {
+      levels: readBytes(levels),
+      scales: new Float32Array(readBytes(scales).buffer),
+      zeros: zeros && { points: readBytes(zeros), blocksOfRow: scales.shape[1] ?? 1 },
+    },
     dtype,
     blockSize,
   );
 }
 
 /** Names of the tensors that hold a matrix in blocks. */
-export function blockedNames(name: string, dtype: BlockedTensor['dtype']): { levels: string; scales: string } {
-  return { levels: `${name}.${dtype}`, scales: `${name}.scales` };
+export function blockedNames(name: string, dtype: BlockedTensor['dtype']) {
+  return { levels: `${name}.${dtype}`, scales: `${name}.scales`, zeros: `${name}.zeros` } as const;
 }
 
-/** The float tensors of a file or of shards, and the matrices in blocks under their own names. Other integers belong to no model. */
+/** The float tensors of a file or of shards, and the matrices in blocks under their own names. Other types need a conversion. */
 export function tensorsOf(stored: ReadonlyMap<string, StoredTensor>): Map<string, TensorInfo> {
   const tensors = new Map<string, TensorInfo>();
   for (const [name, tensor] of stored) {
-    if (tensor.dtype !== 'U8') tensors.set(name, { ...tensor, dtype: tensor.dtype });
-    else {
+    if (isFloat(tensor)) tensors.set(name, tensor);
+    else if (tensor.dtype === 'U8') {
       const [, matrix, dtype] = /^(.+)\.(int8|int4)$/.exec(name) ?? [];
       const blocked =
-        matrix === undefined ? null : blockedOf(tensor, dtype as 'int8' | 'int4', stored.get(`${matrix}.scales`));
+        matrix === undefined
+          ? null
+          : blockedOf(
+              tensor,
+              dtype as 'int8' | 'int4',
+              stored.get(`${matrix}.scales`),
+              stored.get(`${matrix}.zeros`) ?? null,
+            );
       if (blocked !== null) tensors.set(matrix as string, blocked);
     }
   }
   return tensors;
 }
 
-function blockedOf(levels: StoredTensor, dtype: BlockedTensor['dtype'], scales?: StoredTensor): BlockedTensor | null {
+function blockedOf(
+  levels: StoredTensor,
+  dtype: BlockedTensor['dtype'],
+  scales: StoredTensor | undefined,
+  zeros: StoredTensor | null,
+): BlockedTensor | null {
   const [rows = 0, blocks = 0, bytes = 0] = levels.shape;
-  const blockSize = (bytes * 8) / bitsOf(dtype);
-  const fits = scales?.dtype === 'F32' && String(scales.shape) === String([rows, blocks]) && levels.shape.length === 3;
-  if (!fits || (blockSize !== 16 && blockSize !== 32)) return null;
-  return { dtype, shape: [rows, blocks * blockSize], blockSize, levels, scales };
+  const blockSize = BLOCK_SIZES.find((size) => size * bitsOf(dtype) === bytes * 8);
+  const zeroBytes = Math.ceil((blocks * bitsOf(dtype)) / 8);
+  const fits =
+    scales?.dtype === 'F32' &&
+    String(scales.shape) === String([rows, blocks]) &&
+    levels.shape.length === 3 &&
+    (zeros === null || (zeros.dtype === 'U8' && String(zeros.shape) === String([rows, zeroBytes])));
+  if (!fits || blockSize === undefined) return null;
+  return { dtype, shape: [rows, blocks * blockSize], blockSize, levels, scales, zeros };
 }

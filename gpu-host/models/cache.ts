@@ -4,6 +4,7 @@ import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { parseConfig } from './config.ts';
+import { isUsedInPlace } from './import.ts';
 import { readJson } from './load.ts';
 import { cacheName, parseSource } from './source.ts';
 
@@ -56,14 +57,14 @@ export async function findCached(name: string, cacheDirectory: string): Promise<
 
 /**
  * The directory of a model source that is already on this machine, without network access; processes that serve models call this. A `file:`
- * source in Hugging Face layout is its own directory.
+ * source in Hugging Face layout is its own directory, unless its weights are quantised.
  */
 export async function findModel(source: string, cacheDirectory = defaultCacheDirectory()): Promise<string | null> {
   const parsed = parseSource(source);
   if (parsed.kind === 'file' && existsSync(join(parsed.path, 'config.json'))) {
-    if (['model.safetensors', 'model.safetensors.index.json'].some((name) => existsSync(join(parsed.path, name)))) {
-      return parsed.path;
-    }
+    const weights = ['model.safetensors', 'model.safetensors.index.json'];
+    const isThere = weights.some((name) => existsSync(join(parsed.path, name)));
+    if (isThere && (await isUsedInPlace(parsed.path))) return parsed.path;
   }
   return findCached(cacheName(parsed), cacheDirectory);
 }

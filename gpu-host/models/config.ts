@@ -226,7 +226,7 @@ function refuseUnsupported(file: ConfigFile): void {
     refuse(
       'quantization_config',
       'the weights are quantised',
-      'use the checkpoint with bf16, fp16 or fp32 weights; Pie quantises by its own option',
+      'a pull converts a quantised checkpoint (`pie models pull`); a model with a vision tower needs bf16, fp16 or fp32 weights',
     );
   }
   const other = architectures?.find((name) => /For(?!CausalLM|ConditionalGeneration)/.test(name));

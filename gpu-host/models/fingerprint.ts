@@ -51,7 +51,7 @@ export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fi
   try {
     for (const [name] of expectedTensors(model.config)) {
       const info = model.tensors.info(name);
-      const stored = isBlocked(info) ? [info.levels, info.scales] : [info];
+      const stored = isBlocked(info) ? [info.levels, info.scales, ...(info.zeros ? [info.zeros] : [])] : [info];
       for (const { dtype, shape } of stored) addText(hash, JSON.stringify([name, dtype, shape]));
       for (const each of stored) {
         const fd = descriptors.get(each.file) ?? openSync(each.file, 'r');

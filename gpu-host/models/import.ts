@@ -4,7 +4,10 @@ import { basename, dirname, join } from 'node:path';
 import { convertGguf } from './convert/gguf/convert.ts';
 import { convertLlama2c, type FileSlice } from './convert/llama2c.ts';
 import { convertOnnxQ8, copySideFiles } from './convert/onnx-q8.ts';
+import { saysQuantized } from './convert/quantized/config.ts';
+import { convertQuantized } from './convert/quantized/convert.ts';
 import { ModelError } from './errors.ts';
+import { readJson } from './load.ts';
 
 /** Format of a model to import; paths are relative to the model's directory. */
 export type ImportLayout =
@@ -53,6 +56,11 @@ export function detectLayout(path: string): { root: string; layout: ImportLayout
   });
 }
 
+/** True when a directory in Hugging Face layout can be used where it lies. */
+export async function isUsedInPlace(directory: string): Promise<boolean> {
+  return !saysQuantized(await readJson(join(directory, 'config.json')));
+}
+
 /** True for the path or name of a GGUF file. */
 export function isGguf(path: string): boolean {
   return path.toLowerCase().endsWith('.gguf');
@@ -70,7 +78,7 @@ function ggufFiles(directory: string): string[] {
     .sort();
 }
 
-/** Brings the model in `root` into Hugging Face layout in `directory`; moves weights that need no conversion. */
+/** Brings the model in `root` into Hugging Face layout in `directory`; moves weights that need no conversion. @throws ModelError */
 export async function importModel(
   root: string,
   layout: ImportLayout,
@@ -94,6 +102,10 @@ export async function importModel(
       await convertGguf(join(root, layout.file), directory, onProgress);
       return;
     case 'huggingface': {
+      if (!(await isUsedInPlace(root))) {
+        await convertQuantized(root, directory, onProgress);
+        return;
+      }
       const weights = (await readdir(root)).filter((name) => /\.safetensors(\.index\.json)?$/.test(name));
       for (const [index, name] of weights.entries()) {
         await rename(join(root, name), join(directory, name)).catch(() =>

@@ -109,8 +109,13 @@ const indexSchema = z.looseObject({ weight_map: z.record(z.string(), z.string())
 
 /** Opens the weights of a model directory, one file or shards. */
 export async function openTensors(directory: string): Promise<TensorStore> {
+  return store(tensorsOf(await storedTensors(directory)));
+}
+
+/** The places of all tensors of a model directory, from one file or shards, under the names of the files. */
+export async function storedTensors(directory: string): Promise<Map<string, StoredTensor>> {
   const single = join(directory, 'model.safetensors');
-  if (existsSync(single)) return store(tensorsOf(readStoredTensors(single)));
+  if (existsSync(single)) return readStoredTensors(single);
   const indexFile = join(directory, 'model.safetensors.index.json');
   if (!existsSync(indexFile)) {
     throw new ModelError(
@@ -141,7 +146,7 @@ export async function openTensors(directory: string): Promise<TensorStore> {
     const info = header.get(name);
     if (info !== undefined) tensors.set(name, info);
   }
-  return store(tensorsOf(tensors));
+  return tensors;
 }
 
 /** True when a shard's name is a plain safetensors file name, without a directory. */

@@ -25,8 +25,11 @@ Sources:
   hf:OWNER/MODEL[@REV]  the Hugging Face hub (HF_ENDPOINT and HF_TOKEN are honoured)
   hf:OWNER/MODEL/FILE.gguf[@REV]
                         a GGUF file of the hub
-  file:PATH             a directory in Hugging Face layout, used where it lies; or a .gguf file, 8-bit ONNX export or llama2.c .bin
+  file:PATH             a directory in Hugging Face layout, used where it lies unless its weights are quantised; or a .gguf file,
+                        8-bit ONNX export or llama2.c .bin
 
+Hugging Face layout: weights in F32, F16 and BF16; quantised as "fp8", "awq" (4 bits, gemm), "gptq" (4 and 8 bits) and
+"compressed-tensors" (float-quantized, pack-quantized).
 GGUF: architectures llama, qwen2 and qwen3; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K.
 
 Cache: $PIE_MODELS, $XDG_CACHE_HOME/pie/models or ~/.cache/pie/models. A broken download goes on where it stopped.

@@ -7,7 +7,7 @@ import { ENCODER_TYPES, type EncoderKind } from './encoder/config.ts';
 import { loadEncoder } from './encoder/load.ts';
 import { loadEncoderTokenizer } from './encoder/tokenizer.ts';
 import { causeText, ModelError } from './errors.ts';
-import { detectLayout, type ImportLayout, importModel } from './import.ts';
+import { detectLayout, type ImportLayout, importModel, isUsedInPlace } from './import.ts';
 import { loadModel, readJson } from './load.ts';
 import { withLock } from './lock.ts';
 import { cacheName, type ModelSource, parseSource } from './source.ts';
@@ -51,7 +51,7 @@ export interface PulledModel {
  *
  * A pull resumes broken downloads, refuses content with a wrong checksum, converts other formats, and publishes the result in the cache in
  * one step, after it has loaded the model once. Two pulls of one model do the work once. A `file:` directory in Hugging Face layout is used
- * in place.
+ * in place unless its weights are quantised.
  *
  * @throws ModelError
  */
@@ -60,7 +60,7 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
   const source = await pinVersion(parseSource(name), options.signal);
   if (source.kind === 'file') {
     if (!existsSync(source.path)) throw new ModelError('missing-file', `${source.path} does not exist`);
-    if (detectLayout(source.path).layout.kind === 'huggingface') {
+    if (detectLayout(source.path).layout.kind === 'huggingface' && (await isUsedInPlace(source.path))) {
       await check(source.path, options);
       return { directory: source.path, cached: true };
     }

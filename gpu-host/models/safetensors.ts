@@ -6,9 +6,12 @@ import { causeText, ModelError } from './errors.ts';
 /** The element types that weights may have; all are read as 32-bit floats. */
 export type FloatType = 'F32' | 'F16' | 'BF16';
 
+/** Other types of tensors that some checkpoints have: levels, integers in words, counts, and floats of 8 bits. */
+export type OtherType = 'U8' | 'I32' | 'I64' | 'F8_E4M3';
+
 /** Place of one tensor: `bytes` bytes from `offset` (from the start of the file), row-major. */
 export interface StoredTensor {
-  readonly dtype: FloatType | 'U8';
+  readonly dtype: FloatType | OtherType;
   readonly shape: readonly number[];
   /** Absolute path. */
   readonly file: string;
@@ -50,7 +53,7 @@ const entrySchema = z.object({
 
 /**
  * Reads the header of a safetensors file and checks it as the format demands: every tensor lies inside the file, its size matches its
- * shape, and the data has no gaps or overlaps. Tensors that are neither floats nor bytes are checked and left out.
+ * shape, and the data has no gaps or overlaps. Tensors of types that no model has here are checked and left out.
  *
  * @throws ModelError `malformed-weights`, naming the tensor.
  * @see https://github.com/huggingface/safetensors#format
@@ -66,10 +69,7 @@ export function readStoredTensors(file: string): Map<string, StoredTensor> {
 
 /** The float tensors of {@link readStoredTensors}. */
 export function readSafetensorsHeader(file: string): Map<string, FloatTensor> {
-  const floats = [...readStoredTensors(file)].filter((entry): entry is [string, FloatTensor] =>
-    isFloat(entry[1].dtype),
-  );
-  return new Map(floats);
+  return new Map([...readStoredTensors(file)].filter((entry): entry is [string, FloatTensor] => isFloat(entry[1])));
 }
 
 function parseHeader(fd: number, file: string, fileBytes: number): Map<string, StoredTensor> {
@@ -109,7 +109,7 @@ function parseHeader(fd: number, file: string, fileBytes: number): Map<string, S
     }
     if (end > fileBytes - dataStart) fail(`tensor "${name}" ends at byte ${dataStart + end} of a file of ${fileBytes}`);
     ranges.push({ name, begin, end });
-    if (isFloat(dtype) || dtype === 'U8') tensors.set(name, { dtype, shape, file, offset: dataStart + begin, bytes });
+    if (isRead(dtype)) tensors.set(name, { dtype, shape, file, offset: dataStart + begin, bytes });
   }
   ranges.sort((a, b) => a.begin - b.begin || a.end - b.end);
   let position = 0;
@@ -121,7 +121,17 @@ function parseHeader(fd: number, file: string, fileBytes: number): Map<string, S
   return tensors;
 }
 
-function isFloat(dtype: string): dtype is FloatType {
+const READ_TYPES: ReadonlySet<string> = new Set<StoredTensor['dtype']>([
+  ...(['F32', 'F16', 'BF16'] as const),
+  ...(['U8', 'I32', 'I64', 'F8_E4M3'] as const),
+]);
+
+function isRead(dtype: string): dtype is StoredTensor['dtype'] {
+  return READ_TYPES.has(dtype);
+}
+
+export function isFloat(tensor: StoredTensor): tensor is FloatTensor {
+  const { dtype } = tensor;
   return dtype === 'F32' || dtype === 'F16' || dtype === 'BF16';
 }
 
@@ -135,6 +145,17 @@ export function readBytes({ file, offset, bytes }: StoredTensor): Buffer<ArrayBu
   const fd = openSync(file, 'r');
   try {
     return readRange(fd, file, offset, bytes);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Reads a tensor's bytes from its file, at most `pieceBytes` at a time, each piece in memory of its own. */
+export function* readPieces({ file, offset, bytes }: StoredTensor, pieceBytes: number): Generator<Buffer<ArrayBuffer>> {
+  const fd = openSync(file, 'r');
+  try {
+    for (let done = 0; done < bytes; done += pieceBytes)
+      yield readRange(fd, file, offset + done, Math.min(pieceBytes, bytes - done));
   } finally {
     closeSync(fd);
   }

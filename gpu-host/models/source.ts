@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { statSync } from 'node:fs';
-import { basename, resolve } from 'node:path';
+import { readdirSync, type Stats, statSync } from 'node:fs';
+import { basename, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CATALOG, type CatalogModel, catalogModel } from './catalog.ts';
 import { ModelError } from './errors.ts';
@@ -61,10 +61,21 @@ export function cacheName(source: ModelSource): string {
     }
     case 'file': {
       const stats = statSync(source.path, { throwIfNoEntry: false });
-      const identity = `${source.path}\n${stats?.size}\n${stats?.mtimeMs}`;
-      return flat('file', basename(source.path), digest(identity));
+      const identity = [source.path, described(stats), ...(stats?.isDirectory() ? filesOf(source.path) : [])];
+      return flat('file', basename(source.path), digest(identity.join('\n')));
     }
   }
+}
+
+/** The files of a directory with sizes and times: a directory's own time does not change when a file is written again. */
+function filesOf(directory: string): string[] {
+  return readdirSync(directory)
+    .sort()
+    .map((name) => `${name}\n${described(statSync(join(directory, name), { throwIfNoEntry: false }))}`);
+}
+
+function described(stats: Stats | undefined): string {
+  return `${stats?.size}\n${stats?.mtimeMs}`;
 }
 
 function digest(text: string): string {

@@ -87,7 +87,8 @@ async function checkModels(): Promise<Finding> {
     name: 'models',
     state: 'warning',
     detail: 'none on this machine yet',
-    advice: '`npm start` pulls the default one; `pie models pull stories15m` does it now.',
+    advice:
+      '`npm start` pulls the default one; `pie models pull stories15m` does it now. `pie models pull --help` lists the formats that load.',
   };
 }
 

@@ -70,7 +70,7 @@ export function quantizedLinears(
   );
 }
 
-/** The weights of a multiplication as the file has them: the parts are in the same blocks. */
+/** The weights of a multiplication as the file has them: the parts are in the same blocks, all with zero points or all without. */
 interface StoredBlocks extends Pick<BlockedTensor, 'dtype' | 'blockSize'> {
   readonly parts: readonly BlockedTensor[];
 }
@@ -81,7 +81,10 @@ function storedBlocks(tensors: TensorStore, { parts, bits }: LinearLayer): Store
   const [first] = blocked;
   if (first === undefined || blocked.length < parts.length || bitsOf(first.dtype) > bits) return null;
   const { dtype, blockSize } = first;
-  const same = blocked.every((each) => each.dtype === dtype && each.blockSize === blockSize);
+  const hasZeros = first.zeros !== null;
+  const same = blocked.every(
+    (each) => each.dtype === dtype && each.blockSize === blockSize && (each.zeros !== null) === hasZeros,
+  );
   return same ? { dtype, blockSize, parts: blocked } : null;
 }
 
@@ -136,7 +139,8 @@ export class WeightNodes {
   rows(name: string, indices: string, output: string): string {
     const info = this.#tensors.info(name);
     if (!isBlocked(info)) return this.#graph.node('Gather', [this.tensor(name), indices], output);
-    const { dtype, blockSize, levels, scales } = info;
+    const { dtype, blockSize, levels, scales, zeros } = info;
+    if (zeros !== null) throw new ModelError('unsupported-model', `the embeddings "${name}" have zero points`);
     const [rows = 0, blocks = 0, blockBytes = 0] = levels.shape;
     const { uint8, float32 } = ElementType;
     const inputs = [
@@ -177,13 +181,14 @@ export class WeightNodes {
 
   #multiplyStored(x: string, linear: LinearLayer, { dtype, blockSize, parts }: StoredBlocks): string {
     const { uint8, float32 } = ElementType;
-    const constant = (kind: 'levels' | 'scales', type: ElementTypeNumber) => {
-      const names = parts.map((part, i) =>
-        this.#graph.external(`${linear.parts[i]}:${kind}`, type, part[kind].shape, part[kind]),
-      );
-      return this.#stacked(names, `${linear.name}:${kind}`);
+    const constant = (kind: 'levels' | 'scales' | 'zeros', type: ElementTypeNumber): string[] => {
+      const names = parts.flatMap((part, i) => {
+        const stored = part[kind];
+        return stored === null ? [] : [this.#graph.external(`${linear.parts[i]}:${kind}`, type, stored.shape, stored)];
+      });
+      return names.length === 0 ? [] : [this.#stacked(names, `${linear.name}:${kind}`)];
     };
-    const weights = [constant('levels', uint8), constant('scales', float32)] as const;
+    const weights = [...constant('levels', uint8), ...constant('scales', float32), ...constant('zeros', uint8)];
     return this.#multiplyBlocks(x, linear, weights, bitsOf(dtype), blockSize);
   }
 
@@ -201,7 +206,7 @@ export class WeightNodes {
   #multiplyBlocks(
     x: string,
     { name, rows, columns }: LinearLayer,
-    weights: readonly [levels: string, scales: string],
+    weights: readonly string[],
     bits: number,
     blockSize: number,
   ): string {

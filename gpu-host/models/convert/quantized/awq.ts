@@ -1,0 +1,41 @@
+import type { Awq } from './config.ts';
+import { type GroupedMatrix, groupingOf } from './grouped.ts';
+import { expectStored, type Stored } from './stored.ts';
+
+/** Place of each of eight outputs in a word. */
+const PLACES = [0, 4, 1, 5, 2, 6, 3, 7];
+const BITS = 4;
+const OF_WORD = 32 / BITS;
+
+/**
+ * A matrix in AWQ's layout "gemm": words with the levels of eight outputs for one input, and with zero points of eight outputs for one group, in
+ * an order that its kernel unpacks fast. Null when the checkpoint has the matrix as plain floats.
+ *
+ * @throws ModelError `missing-tensor`, `wrong-shape` or `malformed-weights`
+ * @see https://github.com/casper-hansen/AutoAWQ/blob/main/awq/utils/packing_utils.py
+ */
+export function awqMatrix(
+  { groupSize }: Awq,
+  stored: Stored,
+  name: string,
+  [rows = 0, columns = 0]: readonly number[],
+): GroupedMatrix | null {
+  const named = (end: string) => name.replace(/weight$/, end);
+  const levels = stored.findInstead(named('qweight'), name);
+  if (levels === null) return null;
+  const zeros = stored.require(named('qzeros'), name);
+  const scales = stored.require(named('scales'), name);
+  const size = groupSize ?? columns;
+  const groups = columns / size;
+  const words = rows / OF_WORD;
+  expectStored(named('qweight'), levels, 'I32', [columns, words]);
+  expectStored(named('qzeros'), zeros, 'I32', [groups, words]);
+  expectStored(named('scales'), scales, 'floats', [groups, rows]);
+  const packing = { bits: BITS, along: 'rows', rowStride: 1, columnStride: words, places: PLACES } as const;
+  return {
+    ...{ bits: BITS, rows, columns, groups, grouping: groupingOf({ columns, groups, size }, null, false) },
+    levels: { tensor: levels, packing },
+    zeros: { tensor: zeros, packing, lessOne: false },
+    scales: { name: named('scales'), tensor: scales, by: 'group' },
+  };
+}

@@ -1,0 +1,290 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import fc from 'fast-check';
+import { isBlocked, type TensorInfo } from '../../blocks.ts';
+import { listCached } from '../../cache.ts';
+import { ModelError } from '../../errors.ts';
+import { type LoadedModel, loadModel } from '../../load.ts';
+import { pullModel } from '../../pull.ts';
+import { randomModel } from '../../random-model.ts';
+import { convertQuantized } from './convert.ts';
+import { SCHEMES } from './testing/schemes.ts';
+import { type Checkpoint, quantizedCheckpoint, type Raw, type Scheme, writeCheckpoint } from './testing/write.ts';
+
+/** Widths that tiles of 128 do not divide. */
+const SHAPE = { hiddenSize: 160, intermediateSize: 192, headDim: 40, layers: 1 } as const;
+/** One rounding to 32 bits. */
+const ROUNDED_ONCE = 2 ** -24;
+
+const GATE = 'model.layers.0.mlp.gate_proj';
+
+/** The representation of a matrix of 160 inputs after the conversion. */
+const KEPT: Readonly<Record<keyof typeof SCHEMES, string>> = {
+  'fp8, tiles': 'F32',
+  'fp8, one scale': 'F32',
+  'compressed-tensors, one scale': 'F32',
+  'compressed-tensors, rows': 'F32',
+  'compressed-tensors, tiles': 'F32',
+  'awq, groups of 32': 'int4 in blocks of 32 with zero points',
+  'awq, groups of 8': 'F32',
+  'gptq, groups of 32': 'int4 in blocks of 32 with zero points',
+  'gptq, symmetric groups of 16': 'int4 in blocks of 16',
+  'gptq, groups of 64, the last one shorter': 'F32',
+  'gptq, reordered': 'F32',
+  'gptq, 8 bits': 'int8 in blocks of 32 with zero points',
+  'gptq_v2, 8 bits, one group': 'int8 in blocks of 32 with zero points',
+  'compressed-tensors, 4 bits': 'int4 in blocks of 32',
+  'compressed-tensors, 4 bits with zero points': 'int4 in blocks of 32 with zero points',
+  'compressed-tensors, 8 bits, rows': 'int8 in blocks of 32',
+  'compressed-tensors, reordered': 'F32',
+};
+
+const kept = (info: TensorInfo) =>
+  isBlocked(info)
+    ? `${info.dtype} in blocks of ${info.blockSize}${info.zeros === null ? '' : ' with zero points'}`
+    : info.dtype;
+
+describe('convertQuantized', () => {
+  let directory: string;
+  let original: LoadedModel;
+  let json: Record<string, unknown>;
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'pie-quantized-'));
+    original = await randomModel(join(directory, 'original'), { ...SHAPE, family: 'qwen2' }, 5);
+    json = JSON.parse(await readFile(join(original.directory, 'config.json'), 'utf8'));
+  });
+  after(() => rm(directory, { recursive: true, force: true }));
+
+  const made = new Map<Scheme, Checkpoint>();
+  const make = (scheme: Scheme): Checkpoint => {
+    const checkpoint = made.get(scheme) ?? quantizedCheckpoint(original, json, scheme);
+    made.set(scheme, checkpoint);
+    return { ...checkpoint, tensors: new Map(checkpoint.tensors) };
+  };
+  const write = async (checkpoint: Pick<Checkpoint, 'config' | 'tensors'>, layout?: 'shards') => {
+    const at = await mkdtemp(join(directory, 'checkpoint-'));
+    await writeCheckpoint(at, checkpoint, original.directory, layout);
+    return at;
+  };
+  const convert = async (checkpoint: Pick<Checkpoint, 'config' | 'tensors'>, layout?: 'shards') => {
+    const out = await mkdtemp(join(directory, 'out-'));
+    await convertQuantized(await write(checkpoint, layout), out);
+    return loadModel(out);
+  };
+  /** The largest error of a value relative to that value in float64. */
+  const errorOf = (model: LoadedModel, { exact }: Checkpoint) => {
+    let worst = 0;
+    for (const [name, { shape, values }] of exact) {
+      const found = model.tensors.read(name);
+      assert.deepEqual([model.tensors.info(name).shape, found.length], [shape, values.length], name);
+      values.forEach((value, i) => {
+        worst = Math.max(worst, found[i] === value ? 0 : Math.abs(found[i]! - value) / Math.abs(value));
+      });
+    }
+    return worst;
+  };
+
+  for (const [name, scheme] of Object.entries(SCHEMES)) {
+    it(`${name}: every value is the float64 product, rounded once`, async (context) => {
+      const checkpoint = make(scheme);
+      const model = await convert(checkpoint);
+      const error = errorOf(model, checkpoint);
+      context.diagnostic(`largest relative error ${error.toExponential(2)}`);
+      assert.ok(error <= ROUNDED_ONCE, `${error}`);
+      assert.deepEqual(model.config, original.config);
+      const names = [`${GATE}.weight`, 'lm_head.weight', 'model.layers.0.self_attn.q_proj.bias'];
+      const found = names.map((each) => kept(model.tensors.info(each)));
+      assert.deepEqual(found, [KEPT[name as keyof typeof SCHEMES], 'BF16', 'BF16']);
+    });
+  }
+
+  it('reads shards', async () => {
+    const checkpoint = make(SCHEMES['gptq, groups of 32']);
+    assert.ok(errorOf(await convert(checkpoint, 'shards'), checkpoint) <= ROUNDED_ONCE);
+  });
+
+  /** A checkpoint with one tensor replaced, or removed. */
+  const changed = (name: string, change: (raw: Raw) => Partial<Raw> | null, scheme: Scheme = SCHEMES['fp8, tiles']) => {
+    const { config, tensors } = make(scheme);
+    const raw = tensors.get(name);
+    assert.ok(raw, name);
+    const replaced = change({ ...raw, bytes: Uint8Array.from(raw.bytes) });
+    if (replaced === null) tensors.delete(name);
+    else tensors.set(name, { ...raw, ...replaced });
+    return { config, tensors };
+  };
+  const configured = (quantization: object, scheme: Scheme = SCHEMES['fp8, tiles'], rest: object = {}) => {
+    const { config, tensors } = make(scheme);
+    return {
+      config: {
+        ...config,
+        ...rest,
+        quantization_config: { ...(config.quantization_config as object), ...quantization },
+      },
+      tensors,
+    };
+  };
+  const withBytes =
+    (at: number, ...bytes: number[]) =>
+    (raw: Raw) => {
+      raw.bytes.set(bytes, at);
+      return raw;
+    };
+
+  const groupedCases = (): [Pick<Checkpoint, 'config' | 'tensors'>, string, RegExp][] => {
+    const [awq, gptq, reordered] = [
+      SCHEMES['awq, groups of 32'],
+      SCHEMES['gptq, groups of 32'],
+      SCHEMES['gptq, reordered'],
+    ];
+    const packed = SCHEMES['compressed-tensors, 4 bits with zero points'];
+    const weights = (change: object) => {
+      const group = (packed.quantization([]).config_groups as Record<string, { weights: object }>).group_0!;
+      return { config_groups: { group_0: { ...group, weights: { ...group.weights, ...change } } } };
+    };
+    const both = make(awq);
+    both.tensors.set(`${GATE}.weight`, make(SCHEMES['fp8, tiles']).tensors.get(`${GATE}.weight`)!);
+    const experts = make(gptq);
+    experts.tensors.set('model.layers.0.mlp.experts.0.up_proj.qweight', experts.tensors.get(`${GATE}.qweight`)!);
+    return [
+      [configured({ bits: 8 }, awq), 'unsupported-model', /quantization_config\.bits.*8 bits/],
+      [configured({ version: 'gemv' }, awq), 'unsupported-model', /quantization_config\.version.*gemv/],
+      [configured({ zero_point: false }, awq), 'unsupported-model', /quantization_config\.zero_point/],
+      [configured({ backend: 'llm-awq' }, awq), 'unsupported-model', /quantization_config\.backend/],
+      [configured({ group_size: null }, awq), 'malformed-config', /quantization_config\.group_size/],
+      [configured({ group_size: 0 }, awq), 'malformed-config', /quantization_config\.group_size/],
+      [configured({ group_size: 64 }, awq), 'wrong-shape', /qzeros/],
+      [configured({ bits: 3 }, gptq), 'unsupported-model', /quantization_config\.bits.*3 bits/],
+      [configured({ bits: 8 }, gptq), 'wrong-shape', /qweight/],
+      [configured({ checkpoint_format: 'marlin' }, gptq), 'unsupported-model', /checkpoint_format.*marlin/],
+      [configured({ is_marlin_format: true }, gptq), 'unsupported-model', /is_marlin_format/],
+      [configured({ pack_dtype: 'int16' }, gptq), 'unsupported-model', /pack_dtype.*int16/],
+      [configured({ dynamic: { '+:.*down.*': { bits: 8 } } }, gptq), 'unsupported-model', /dynamic.*\+:\.\*down/],
+      [configured({ desc_act: false }, reordered), 'malformed-weights', /g_idx" reorders/],
+      [configured(weights({ type: 'float' }), packed), 'unsupported-model', /weights\.type/],
+      [configured(weights({ num_bits: 2 }), packed), 'unsupported-model', /weights\.num_bits.*2 bits/],
+      [configured(weights({ strategy: 'tensor' }), packed), 'unsupported-model', /weights\.strategy/],
+      [configured(weights({ group_size: null }), packed), 'malformed-config', /weights\.group_size/],
+      [changed(`${GATE}.qweight`, () => null, awq), 'missing-tensor', /gate_proj\.qweight/],
+      [changed(`${GATE}.qzeros`, () => null, awq), 'missing-tensor', /gate_proj\.qzeros.*gate_proj\.weight/],
+      [changed(`${GATE}.scales`, () => null, gptq), 'missing-tensor', /gate_proj\.scales/],
+      [changed(`${GATE}.g_idx`, () => null, reordered), 'missing-tensor', /gate_proj\.g_idx/],
+      [changed(`${GATE}.g_idx`, withBytes(8, 5, 0, 0, 0), reordered), 'malformed-weights', /group 5 at place 2/],
+      [
+        changed(`${GATE}.g_idx`, withBytes(4, 255, 255, 255, 255), reordered),
+        'malformed-weights',
+        /group -1 at place 1/,
+      ],
+      [changed(`${GATE}.scales`, withBytes(2, 0, 0x7c), gptq), 'malformed-weights', /scales.*Infinity at place 1/],
+      [changed(`${GATE}.scales`, () => ({ dtype: 'I32' }), awq), 'malformed-weights', /scales/],
+      [changed(`${GATE}.weight_shape`, withBytes(0, 1), packed), 'wrong-shape', /weight_shape.*\[1, 160\]/],
+      [changed(`${GATE}.weight_zero_point`, () => null, packed), 'missing-tensor', /weight_zero_point/],
+      [both, 'malformed-weights', /both.*gate_proj\.qweight/],
+      [experts, 'unsupported-model', /"model\.layers\.0\.mlp\.experts/],
+    ];
+  };
+
+  it('refuses what it does not read, with the field and a hint, and leaves nothing in the cache', async () => {
+    const compressed = SCHEMES['compressed-tensors, rows'];
+    const weights = (change: object) => {
+      const group = (compressed.quantization([]).config_groups as Record<string, { weights: object }>).group_0!;
+      return { config_groups: { group_0: { ...group, weights: { ...group.weights, ...change } } } };
+    };
+    const cases: [Pick<Checkpoint, 'config' | 'tensors'>, string, RegExp][] = [
+      [
+        configured({ quant_method: 'bitsandbytes' }),
+        'unsupported-model',
+        /quantization_config\.quant_method.*bitsandb/,
+      ],
+      [configured({ quant_method: 4 }), 'malformed-config', /quantization_config\.quant_method/],
+      [configured({ fmt: 'e5m2' }), 'unsupported-model', /quantization_config\.fmt.*e5m2/],
+      [configured({ weight_block_size: [128] }), 'malformed-config', /quantization_config\.weight_block_size/],
+      [configured({ weight_block_size: [0, 128] }), 'malformed-config', /quantization_config\.weight_block_size/],
+      [configured({ weight_block_size: [64, 128] }), 'wrong-shape', /weight_scale_inv.*\[3, 2\]/],
+      [configured({ modules_to_not_convert: [GATE] }), 'malformed-weights', /gate_proj.*excepts/],
+      [configured({}, undefined, { model_type: 'llava' }), 'unsupported-model', /"quantization_config".*vision/],
+      [configured({}, undefined, { hidden_act: 'gelu' }), 'unsupported-model', /hidden_act/],
+      [configured({ format: 'int-quantized' }, compressed), 'unsupported-model', /format.*int-quantized/],
+      [configured({ config_groups: {} }, compressed), 'unsupported-model', /config_groups/],
+      [configured({ sparsity_config: { format: 'sparse-24' } }, compressed), 'unsupported-model', /sparsity_config/],
+      [configured({ transform_config: { a: 1 } }, compressed), 'unsupported-model', /transform_config/],
+      [configured(weights({ num_bits: 4 }), compressed), 'unsupported-model', /group_0\.weights\.type.*4 bits/],
+      [configured(weights({ strategy: 'token' }), compressed), 'unsupported-model', /weights\.strategy.*token/],
+      [configured(weights({ strategy: 'block' }), compressed), 'malformed-config', /weights\.block_structure/],
+      [configured(weights({ symmetric: false }), compressed), 'unsupported-model', /weights\.symmetric/],
+      [configured(weights({ dynamic: true }), compressed), 'unsupported-model', /weights\.dynamic/],
+      [
+        changed(`${GATE}.weight_scale_inv`, () => null),
+        'missing-tensor',
+        /gate_proj\.weight_scale_inv.*gate_proj\.weight/,
+      ],
+      [changed(`${GATE}.weight`, () => null), 'malformed-weights', /gate_proj.weight_scale_inv/],
+      [changed('model.norm.weight', () => null), 'missing-tensor', /model\.norm\.weight/],
+      [changed(`${GATE}.weight`, ({ shape }) => ({ shape: [...shape].reverse() })), 'wrong-shape', /gate_proj\.weight/],
+      [changed(`${GATE}.weight_scale_inv`, () => ({ dtype: 'I32' })), 'wrong-shape', /weight_scale_inv" is I32/],
+      [
+        changed(`${GATE}.weight_scale_inv`, withBytes(0, 0, 0, 0xc0, 0x7f)),
+        'malformed-weights',
+        /scale NaN at place 0/,
+      ],
+      [changed(`${GATE}.weight_scale_inv`, withBytes(8, 0, 0, 0x80, 0x7f)), 'malformed-weights', /Infinity at place 2/],
+      [changed(`${GATE}.weight_scale_inv`, withBytes(4, 0, 0, 0x7f, 0x7f)), 'malformed-weights', /e\+38 at place 1/],
+      [changed(`${GATE}.weight`, withBytes(161, 0xff)), 'malformed-weights', /gate_proj\.weight.*row 1/],
+      ...groupedCases(),
+    ];
+    const cacheDirectory = await mkdtemp(join(directory, 'cache-'));
+    for (const [checkpoint, code, message] of cases) {
+      const source = await write(checkpoint);
+      await assert.rejects(pullModel(`file:${source}`, { cacheDirectory }), { code, message });
+      const left = (await readdir(cacheDirectory)).filter((name) => name !== '.downloads');
+      assert.deepEqual(left, [], String(message));
+      assert.deepEqual((await readdir(source)).length, 4);
+    }
+  });
+
+  it('converts a directory into the cache, again after it was written again, and is named where it cannot be used', async () => {
+    const cacheDirectory = await mkdtemp(join(directory, 'cache-'));
+    const checkpoint = make(SCHEMES['fp8, tiles']);
+    const source = await write(checkpoint);
+    const pull = () => pullModel(`file:${source}`, { cacheDirectory });
+    const first = await pull();
+    assert.notEqual(first.directory, source);
+    assert.deepEqual(await pull(), { ...first, cached: true });
+    assert.equal((await listCached(cacheDirectory)).length, 1);
+    assert.ok(errorOf(await loadModel(first.directory), checkpoint) <= ROUNDED_ONCE);
+    await assert.rejects(loadModel(source), { message: /"quantization_config"/, hint: /pie models pull/ });
+
+    const other = make(SCHEMES['fp8, one scale']);
+    await writeCheckpoint(source, other, original.directory);
+    assert.ok(errorOf(await loadModel((await pull()).directory), other) <= ROUNDED_ONCE);
+  });
+
+  it('answers damaged checkpoints with nothing but a ModelError', async () => {
+    const all = Object.values(SCHEMES);
+    const value = fc.oneof(fc.constant(null), fc.integer(), fc.string(), fc.constant([]), fc.constant({}), fc.double());
+    await fc.assert(
+      fc.asyncProperty(fc.nat(), fc.nat(), fc.nat(), fc.nat(255), value, async (which, what, where, byte, instead) => {
+        const checkpoint = make(all[which % all.length]!);
+        const names = [...checkpoint.tensors.keys()];
+        const name = names[where % names.length]!;
+        const raw = checkpoint.tensors.get(name)!;
+        const quantization = { ...(checkpoint.config.quantization_config as Record<string, unknown>) };
+        const fields = Object.keys(quantization);
+        if (what % 5 === 0) checkpoint.tensors.delete(name);
+        if (what % 5 === 1) checkpoint.tensors.set(name, { ...raw, bytes: raw.bytes.map(() => byte) });
+        if (what % 5 === 2) checkpoint.tensors.set(name, { ...raw, shape: [...raw.shape, 1] });
+        if (what % 5 === 3) checkpoint.tensors.set(name, { ...raw, bytes: raw.bytes.subarray(1) });
+        if (what % 5 === 4) quantization[fields[where % fields.length]!] = instead;
+        try {
+          await convert({ ...checkpoint, config: { ...checkpoint.config, quantization_config: quantization } });
+        } catch (error) {
+          assert.ok(error instanceof ModelError, String(error));
+        }
+      }),
+      { seed: 1, numRuns: 40 },
+    );
+  });
+});

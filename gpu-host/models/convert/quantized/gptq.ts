@@ -1,0 +1,49 @@
+import type { Gptq } from './config.ts';
+import { type GroupedMatrix, groupingOf } from './grouped.ts';
+import { expectStored, type Stored } from './stored.ts';
+
+/**
+ * A matrix in GPTQ's layout: words with the levels of eight inputs (of 8 bits: four) for one output, words with zero points of eight outputs for
+ * one group, and in `g_idx` the group of each input. Null when the checkpoint has the matrix as plain floats.
+ *
+ * The first format stores each zero point less one. Its writers subtract from whole words, so that a zero point of 0 borrows from the next one.
+ *
+ * @throws ModelError `missing-tensor`, `wrong-shape` or `malformed-weights`
+ * @see https://github.com/ModelCloud/GPTQModel/blob/main/gptqmodel/utils/model.py (`convert_gptq_v1_to_v2_format_module`)
+ */
+export function gptqMatrix(
+  { bits, groupSize, zerosLessOne, reordered }: Gptq,
+  stored: Stored,
+  name: string,
+  [rows = 0, columns = 0]: readonly number[],
+): GroupedMatrix | null {
+  const named = (end: string) => name.replace(/weight$/, end);
+  const levels = stored.findInstead(named('qweight'), name);
+  if (levels === null) return null;
+  const zeros = stored.require(named('qzeros'), name);
+  const scales = stored.require(named('scales'), name);
+  const index = reordered ? stored.require(named('g_idx'), name) : stored.find(named('g_idx'));
+  const size = groupSize ?? columns;
+  const groups = Math.ceil(columns / size);
+  const ofWord = 32 / bits;
+  expectStored(named('qweight'), levels, 'I32', [columns / ofWord, rows]);
+  expectStored(named('qzeros'), zeros, 'I32', [groups, rows / ofWord]);
+  expectStored(named('scales'), scales, 'floats', [groups, rows]);
+  const grouping = groupingOf(
+    { columns, groups, size },
+    index === undefined ? null : { name: named('g_idx'), tensor: index },
+    reordered,
+  );
+  return {
+    ...{ bits, rows, columns, groups, grouping },
+    levels: {
+      tensor: levels,
+      packing: { bits, along: 'columns', rowStride: 1, columnStride: rows },
+    },
+    zeros: {
+      ...{ tensor: zeros, lessOne: zerosLessOne },
+      packing: { bits, along: 'rows', rowStride: 1, columnStride: rows / ofWord },
+    },
+    scales: { name: named('scales'), tensor: scales, by: 'group' },
+  };
+}

@@ -1,0 +1,84 @@
+import { ModelError } from '../../errors.ts';
+import type { StoredTensor } from '../../safetensors.ts';
+import { expectStored, MISMATCH, readScales } from './stored.ts';
+import { type Packing, readWords, transposed, unpackRows } from './words.ts';
+
+/**
+ * A matrix of unsigned levels whose columns form groups, as a checkpoint stores it. A value is `(level − zero) × scale`, with a scale and a
+ * zero point for each row and group.
+ */
+export interface GroupedMatrix {
+  readonly bits: 4 | 8;
+  readonly rows: number;
+  readonly columns: number;
+  /** Groups of a row. */
+  readonly groups: number;
+  /** Columns of a group, if groups are neighbours and equally large; else the group of each column. */
+  readonly grouping: number | Uint32Array;
+  readonly levels: PackedNumbers;
+  /** `[rows, groups]`; null for `2^(bits − 1)` everywhere. */
+  readonly zeros: (PackedNumbers & { readonly lessOne: boolean }) | null;
+  /** By row, or by group. */
+  readonly scales: { readonly name: string; readonly tensor: StoredTensor; readonly by: 'row' | 'group' };
+}
+
+interface PackedNumbers {
+  readonly tensor: StoredTensor;
+  readonly packing: Packing;
+}
+
+/** @throws ModelError `malformed-weights` when a scale is not finite */
+export function readGroupScales({ scales: { name, tensor, by }, bits, rows, groups }: GroupedMatrix): Float32Array {
+  const scales = readScales(name, tensor, 2 ** bits - 1);
+  return by === 'row' ? scales : transposed(scales, groups, rows);
+}
+
+/** Zero points, `[rows, groups]`; null when all are `2^(bits − 1)`. */
+export function readZeros({ zeros, bits, rows, groups }: GroupedMatrix): Uint8Array | null {
+  if (zeros === null) return null;
+  const words = readWords(zeros.tensor);
+  const ones = bits === 4 ? 0x11111111 : 0x01010101;
+  const points = unpackRows(zeros.lessOne ? words.map((word) => word + ones) : words, zeros.packing, 0, rows, groups);
+  return points.every((point) => point === 2 ** (bits - 1)) ? null : points;
+}
+
+/** Dimensions of a matrix whose groups have `size` columns, the last one perhaps fewer. */
+export interface Groups {
+  readonly columns: number;
+  readonly groups: number;
+  readonly size: number;
+}
+
+/**
+ * The grouping of a matrix, checked.
+ *
+ * @param index the tensor with the group of each column, if there is one
+ * @param reordered whether the tensor may have another order than that of neighbours
+ * @throws ModelError `wrong-shape` or `malformed-weights`
+ */
+export function groupingOf(
+  { columns, groups, size }: Groups,
+  index: { readonly name: string; readonly tensor: StoredTensor } | null,
+  reordered: boolean,
+): GroupedMatrix['grouping'] {
+  const neighbours = Uint32Array.from({ length: columns }, (_, i) => Math.floor(i / size));
+  const inOrder = columns % size === 0 ? size : neighbours;
+  if (index === null) return inOrder;
+  expectStored(index.name, index.tensor, 'I32', [columns]);
+  const groupOf = readWords(index.tensor);
+  if (groupOf.every((group, i) => group === neighbours[i])) return inOrder;
+  const wrong = groupOf.findIndex((group) => group >= groups);
+  if (wrong >= 0)
+    throw new ModelError(
+      'malformed-weights',
+      `"${index.name}" has group ${(groupOf[wrong] as number) | 0} at place ${wrong}`,
+      {
+        hint: `its groups are 0 to ${groups - 1}: the checkpoint is damaged, fetch it again`,
+      },
+    );
+  if (!reordered)
+    throw new ModelError('malformed-weights', `"${index.name}" reorders the groups, which config.json excludes`, {
+      hint: MISMATCH,
+    });
+  return groupOf;
+}

@@ -1,0 +1,85 @@
+import { ModelError } from '../../errors.ts';
+import { isFloat, readTensor, type StoredTensor } from '../../safetensors.ts';
+
+export const MISMATCH =
+  'the weights and "quantization_config" in config.json do not belong together, or a shard is missing';
+
+/** The tensors of a checkpoint by their names in its files. Keeps account of the names that a conversion took. */
+export class Stored {
+  readonly #tensors: ReadonlyMap<string, StoredTensor>;
+  readonly #unused: Set<string>;
+
+  constructor(tensors: ReadonlyMap<string, StoredTensor>) {
+    this.#tensors = tensors;
+    this.#unused = new Set(tensors.keys());
+  }
+
+  find(name: string): StoredTensor | undefined {
+    this.#unused.delete(name);
+    return this.#tensors.get(name);
+  }
+
+  /**
+   * @param of the matrix that needs the tensor, when it is another one
+   * @throws ModelError `missing-tensor`
+   */
+  require(name: string, of?: string): StoredTensor {
+    const found = this.find(name);
+    if (found !== undefined) return found;
+    throw new ModelError('missing-tensor', `the weights lack "${name}"${of === undefined ? '' : ` of "${of}"`}`, {
+      hint: MISMATCH,
+    });
+  }
+
+  /**
+   * A tensor that stands in for another one; null when the other one alone is there.
+   *
+   * @throws ModelError `malformed-weights` when both are there, `missing-tensor` when neither is
+   */
+  findInstead(name: string, other: string): StoredTensor | null {
+    const found = this.find(name);
+    const isOther = this.#tensors.has(other);
+    if (found !== undefined && !isOther) return found;
+    if (found === undefined && isOther) return null;
+    throw found === undefined
+      ? new ModelError('missing-tensor', `the weights lack "${name}", and "${other}" in its place`, { hint: MISMATCH })
+      : new ModelError('malformed-weights', `the weights have both "${name}" and "${other}"`, { hint: MISMATCH });
+  }
+
+  /** Names that nothing asked for. */
+  unused(): [name: string, tensor: StoredTensor][] {
+    return [...this.#tensors].filter(([name]) => this.#unused.has(name));
+  }
+}
+
+/** @throws ModelError `wrong-shape` when the tensor has none of the shapes, or another type */
+export function expectStored(
+  name: string,
+  { dtype, shape }: StoredTensor,
+  type: 'floats' | StoredTensor['dtype'],
+  ...shapes: (readonly number[])[]
+): void {
+  const fitsType = type === 'floats' ? ['F32', 'F16', 'BF16'].includes(dtype) : dtype === type;
+  if (fitsType && shapes.some((each) => String(each) === String(shape) && each.length === shape.length)) return;
+  const wanted = shapes.map((each) => `[${each.join(', ')}]`).join(' or ');
+  throw new ModelError(
+    'wrong-shape',
+    `"${name}" is ${dtype} of shape [${shape.join(', ')}]; config.json implies ${type === 'floats' ? 'F32, F16 or BF16' : type} of shape ${wanted}`,
+  );
+}
+
+/**
+ * Reads the scales of a matrix.
+ *
+ * @param largest magnitude of a value before it is scaled
+ * @throws ModelError `malformed-weights` when a scale, or its product with `largest`, is not finite in 32 bits
+ */
+export function readScales(name: string, tensor: StoredTensor, largest: number): Float32Array {
+  if (!isFloat(tensor)) throw new TypeError(`"${name}" has no floats.`);
+  const scales = readTensor(tensor);
+  const wrong = scales.findIndex((scale) => !Number.isFinite(Math.fround(scale * largest)));
+  if (wrong < 0) return scales;
+  throw new ModelError('malformed-weights', `"${name}" has the scale ${scales[wrong]} at place ${wrong}`, {
+    hint: 'scales must be finite: the checkpoint is damaged, fetch it again',
+  });
+}

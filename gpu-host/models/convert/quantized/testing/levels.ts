@@ -1,0 +1,183 @@
+import { bytesOf, floats, type QuantizedMatrix, type Raw, type Scheme } from './write.ts';
+
+/** How levels are chosen; all schemes of this file share it. */
+interface LevelOptions {
+  readonly bits: 4 | 8;
+  /** Inputs of a group; Infinity for all. */
+  readonly groupSize: number;
+  readonly symmetric: boolean;
+  readonly type: 'F32' | 'F16' | 'BF16';
+  /** True to let inputs form groups in another order than that of their places. */
+  readonly reordered?: boolean;
+}
+
+/** A matrix before it is packed. */
+interface Levels {
+  readonly rows: number;
+  readonly columns: number;
+  readonly groups: number;
+  level(row: number, column: number): number;
+  zero(row: number, group: number): number;
+  scale(row: number, group: number): number;
+  readonly groupOf: readonly number[];
+  readonly values: Float64Array;
+}
+
+/** AWQ: the output of each digit of a word, from the lowest. */
+const AWQ_DIGITS = [0, 2, 4, 6, 1, 3, 5, 7];
+
+/** AWQ's layout "gemm". */
+export function awqScheme(options: Omit<LevelOptions, 'bits'>, quantization: Scheme['quantization']): Scheme {
+  const quantize = (weights: Float32Array, rows: number, columns: number): QuantizedMatrix => {
+    const matrix = quantised(weights, rows, columns, { ...options, bits: 4 });
+    const { groups, level, zero, values } = matrix;
+    const across = (lines: number, at: (line: number, output: number) => number) =>
+      words(lines, rows / 8, (line, word) => AWQ_DIGITS.map((output) => at(line, 8 * word + output)), 4);
+    const parts = {
+      qweight: across(columns, (input, output) => level(output, input)),
+      qzeros: across(groups, (group, output) => zero(output, group)),
+      scales: byGroup(matrix, options.type),
+    };
+    return { parts, values };
+  };
+  return { quantization, quantize };
+}
+
+/** GPTQ's layout; the first format stores words of zero points less one in each of their digits. */
+export function gptqScheme(
+  options: LevelOptions & { readonly format: 'gptq' | 'gptq_v2' },
+  quantization: Scheme['quantization'],
+): Scheme {
+  const { bits, type, format } = options;
+  const digits = 32 / bits;
+  const quantize = (weights: Float32Array, rows: number, columns: number): QuantizedMatrix => {
+    const matrix = quantised(weights, rows, columns, options);
+    const { groups, level, zero, values, groupOf } = matrix;
+    const neighbours = (first: number) => Array.from({ length: digits }, (_, i) => first + i);
+    const qzeros = words(
+      groups,
+      rows / digits,
+      (g, word) => neighbours(word * digits).map((row) => zero(row, g)),
+      bits,
+    );
+    const parts = {
+      qweight: words(columns / digits, rows, (line, row) => neighbours(line * digits).map((c) => level(row, c)), bits),
+      qzeros: format === 'gptq' ? lessOne(qzeros, bits) : qzeros,
+      scales: byGroup(matrix, type),
+      g_idx: integers(groupOf, [columns]),
+    };
+    return { parts, values };
+  };
+  return { quantization, quantize };
+}
+
+/** compressed-tensors' format "pack-quantized". */
+export function packedScheme(options: LevelOptions, quantization: Scheme['quantization']): Scheme {
+  const { bits, type, symmetric, reordered } = options;
+  const digits = 32 / bits;
+  const quantize = (weights: Float32Array, rows: number, columns: number): QuantizedMatrix => {
+    const { groups, level, zero, scale, values, groupOf } = quantised(weights, rows, columns, options);
+    const neighbours = (word: number, end: number) =>
+      Array.from({ length: digits }, (_, i) => word * digits + i).filter((at) => at < end);
+    const parts: Record<string, Raw> = {
+      weight_packed: words(
+        rows,
+        Math.ceil(columns / digits),
+        (row, word) => neighbours(word, columns).map((column) => level(row, column)),
+        bits,
+      ),
+      weight_scale: floats(table(rows, groups, scale), type, [rows, groups]).raw,
+      weight_shape: { dtype: 'I64', shape: [2], bytes: bytesOf(BigInt64Array.of(BigInt(rows), BigInt(columns))) },
+    };
+    if (!symmetric) {
+      parts.weight_zero_point = words(
+        Math.ceil(rows / digits),
+        groups,
+        (word, group) => neighbours(word, rows).map((row) => zero(row, group)),
+        bits,
+      );
+    }
+    if (reordered) parts.weight_g_idx = integers(groupOf, [columns]);
+    return { parts, values };
+  };
+  return { quantization, quantize };
+}
+
+function quantised(
+  weights: Float32Array,
+  rows: number,
+  columns: number,
+  { bits, groupSize, symmetric, type, reordered = false }: LevelOptions,
+): Levels {
+  const size = Math.min(groupSize, columns);
+  const groups = Math.ceil(columns / size);
+  // 7 has no factor in common with the tests' widths, so that this is a permutation.
+  const groupOf = Array.from({ length: columns }, (_, i) => Math.floor((reordered ? (i * 7) % columns : i) / size));
+  const most = 2 ** bits - 1;
+  const lows = new Float64Array(rows * groups);
+  const highs = new Float64Array(rows * groups);
+  const placeOf = (i: number) => Math.floor(i / columns) * groups + (groupOf[i % columns] as number);
+  weights.forEach((value, i) => {
+    lows[placeOf(i)] = Math.min(lows[placeOf(i)] as number, value);
+    highs[placeOf(i)] = Math.max(highs[placeOf(i)] as number, value);
+  });
+  const wanted = lows.map((low, i) => {
+    const high = highs[i] as number;
+    return symmetric ? Math.max(high, -low) / (2 ** (bits - 1) - 1) : (high - low) / most;
+  });
+  const scales = floats(wanted, type, [rows, groups]).values;
+  // Every fifth zero point is the least one, from which the first format of GPTQ subtracts one, too.
+  const zeros = scales.map((scale, i) => {
+    if (symmetric) return 2 ** (bits - 1);
+    return i % 5 === 0 ? 0 : Math.round(-(lows[i] as number) / scale);
+  });
+  const levels = new Float64Array(weights.length);
+  const values = new Float64Array(weights.length);
+  weights.forEach((value, i) => {
+    const [scale, zero] = [scales[placeOf(i)] as number, zeros[placeOf(i)] as number];
+    levels[i] = Math.max(0, Math.min(most, Math.round(value / scale) + zero));
+    values[i] = ((levels[i] as number) - zero) * scale;
+  });
+  return {
+    ...{ rows, columns, groups, groupOf, values },
+    level: (row, column) => levels[row * columns + column] as number,
+    zero: (row, group) => zeros[row * groups + group] as number,
+    scale: (row, group) => scales[row * groups + group] as number,
+  };
+}
+
+function byGroup({ rows, groups, scale }: Levels, type: LevelOptions['type']): Raw {
+  return floats(
+    table(groups, rows, (group, row) => scale(row, group)),
+    type,
+    [groups, rows],
+  ).raw;
+}
+
+function table(rows: number, columns: number, at: (row: number, column: number) => number): number[] {
+  return Array.from({ length: rows * columns }, (_, i) => at(Math.floor(i / columns), i % columns));
+}
+
+/** Words of digits, the lowest digit first. */
+function words(
+  rows: number,
+  columns: number,
+  digitsOf: (row: number, column: number) => readonly number[],
+  bits: 4 | 8,
+): Raw {
+  const all = table(rows, columns, (row, column) => {
+    const digits = digitsOf(row, column).map((digit) => digit.toString(16).padStart(bits / 4, '0'));
+    return Number.parseInt(digits.toReversed().join(''), 16);
+  });
+  return integers(all, [rows, columns]);
+}
+
+function lessOne({ dtype, shape, bytes }: Raw, bits: 4 | 8): Raw {
+  const each = bits === 4 ? 0x11111111n : 0x01010101n;
+  const all = Array.from(new Uint32Array(bytes.slice().buffer), (word) => BigInt.asUintN(32, BigInt(word) - each));
+  return { dtype, shape, bytes: bytesOf(Uint32Array.from(all, Number)) };
+}
+
+function integers(values: readonly number[], shape: readonly number[]): Raw {
+  return { dtype: 'I32', shape, bytes: bytesOf(Uint32Array.from(values)) };
+}

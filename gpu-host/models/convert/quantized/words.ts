@@ -1,0 +1,59 @@
+import { readBytes, type StoredTensor } from '../../safetensors.ts';
+
+/** How a matrix of small unsigned numbers lies in 32-bit words, each with several neighbours along one dimension. */
+export interface Packing {
+  readonly bits: 4 | 8;
+  /** The dimension whose neighbours share a word. */
+  readonly along: 'rows' | 'columns';
+  /** Words from a row, or from the rows of a word, to the next. */
+  readonly rowStride: number;
+  /** Words from a column, or from the columns of a word, to the next. */
+  readonly columnStride: number;
+  /** Place of each neighbour in its word, counted from the lowest bits; in order by default. */
+  readonly places?: readonly number[];
+}
+
+/** A tensor of 32-bit integers, as the bits that they are. */
+export function readWords(tensor: StoredTensor): Uint32Array {
+  const bytes = readBytes(tensor);
+  return new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+}
+
+/** Some rows of a matrix, one number a byte. */
+export function unpackRows(
+  words: Uint32Array,
+  { bits, along, rowStride, columnStride, places }: Packing,
+  firstRow: number,
+  count: number,
+  columns: number,
+): Uint8Array {
+  const ofWord = 32 / bits;
+  const mask = 2 ** bits - 1;
+  const shifts = Array.from({ length: ofWord }, (_, i) => bits * (places?.[i] ?? i));
+  const numbers = new Uint8Array(count * columns);
+  for (let row = firstRow, to = 0; row < firstRow + count; row++) {
+    if (along === 'rows') {
+      const shift = shifts[row % ofWord] as number;
+      const line = rowStride * Math.floor(row / ofWord);
+      for (let column = 0; column < columns; column++)
+        numbers[to++] = ((words[line + columnStride * column] as number) >>> shift) & mask;
+    } else {
+      const end = to + columns;
+      for (let at = rowStride * row; to < end; at += columnStride) {
+        const word = words[at] as number;
+        for (let i = 0; i < ofWord && to < end; i++) numbers[to++] = (word >>> (shifts[i] as number)) & mask;
+      }
+    }
+  }
+  return numbers;
+}
+
+/** `[rows, columns]` as `[columns, rows]`. */
+export function transposed(values: Float32Array, rows: number, columns: number): Float32Array {
+  const out = new Float32Array(values.length);
+  for (let row = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++)
+      out[column * rows + row] = values[row * columns + column] as number;
+  }
+  return out;
+}
