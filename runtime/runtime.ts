@@ -19,6 +19,7 @@ import { ArtifactCollector } from './artifact-files/collector.ts';
 import { artifactWanted } from './artifact-files/wanted.ts';
 import { openArtifactsDirectory } from './artifacts-directory.ts';
 import { SharedThread } from './channel/shared-thread.ts';
+import { sandboxCode } from './fleet/code.ts';
 import { coreShares } from './fleet/core-shares.ts';
 import { Fleet } from './fleet/fleet.ts';
 import type { FleetPolicy } from './fleet/policy.ts';
@@ -127,7 +128,14 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const confined = layersFor(options.isolation ?? 'auto', await probeMachine());
   const shares = await openKernelShares();
   const { groups, active } = shares;
-  const layers: Layers = { ...confined, ...(groups && { groups }) };
+  const stopping = new AbortController();
+  const limited: Layers = { ...confined, ...(groups && { groups }) };
+  const code = sandboxCode(limited, stopping.signal);
+  const layers: Layers = { ...limited, ...(code && { codeCache: code.directory }) };
+  // Until it is there, sandboxes only take longer to start.
+  const filled = code?.filled.catch((error: unknown) => {
+    if (!stopping.signal.aborted) onError(error);
+  });
   const store = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names(), Date.now());
@@ -321,6 +329,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       return read.flatMap(({ name, stats }) => (stats ? [{ name, stats }] : []));
     },
     async stop(drainMs) {
+      stopping.abort();
       service.close();
       await builds.close();
       await collector.stop();
@@ -334,6 +343,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       await grammars.close();
       await images.close();
       await texts.close();
+      await filled;
       indexes.close();
       await lease.release();
       live?.abandon();
