@@ -45,7 +45,14 @@ import { tokenQuota } from './lifecycle/quota-stop.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
 import { FunctionLauncher } from './pool/launcher.ts';
 import { Service } from './pool/service.ts';
-import { type Isolation, type Layers, layersFor, openKernelShares, probeMachine } from './sandboxes/index.ts';
+import {
+  type Isolation,
+  type Layers,
+  layersFor,
+  openKernelShares,
+  type Probe,
+  probeMachine,
+} from './sandboxes/index.ts';
 import { type Instruments, RunObserver } from './telemetry/run-observer.ts';
 import { TextService } from './texts/service.ts';
 
@@ -76,6 +83,8 @@ export interface RuntimeOptions {
   readonly sandboxes: SandboxSettings;
   /** Confinement of sandboxes, and of the processes of builds and examinations; `auto` by default. */
   readonly isolation?: Isolation;
+  /** The confinement tools of this machine; probed by default. */
+  readonly probe?: Probe;
   /** Most components built at once; 1 by default. */
   readonly builds?: number;
   /** Most memory of the instances of all invocations together, MiB, enforced by admission. Unlimited when absent. */
@@ -125,7 +134,7 @@ const GPU_HOST_DEADLINE_MS = 300_000;
 /** Starts a runtime, which takes invocations and builds. @throws IsolationError when this machine confines less than `isolation` demands */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { scheduler, onError, limits } = options;
-  const confined = layersFor(options.isolation ?? 'auto', await probeMachine());
+  const confined = layersFor(options.isolation ?? 'auto', options.probe ?? (await probeMachine()));
   const shares = await openKernelShares();
   const { groups, active } = shares;
   const stopping = new AbortController();
