@@ -37,8 +37,9 @@ describe('compiled code of confined programs', { skip }, () => {
   it('is loaded by them, and they cannot change it', async () => {
     const cache = open();
     await cache?.filled;
-    const { compiles, changes } = await reportWith(cache?.directory);
+    const { compiles, environment, changes } = await reportWith(cache?.directory);
     assert.equal(compiles, false);
+    assert.deepEqual(environment, []);
     assert.deepEqual(changes, {
       'write a new file': 'EROFS',
       'write a file that is there': 'EROFS',
