@@ -1,20 +1,18 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type GpuHostConfig, loadConfig } from '#infra/config.ts';
+import type { GpuHostConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
-import { openLinkSecurity } from '#infra/links/security.ts';
 import type { EncoderEntry, ModelEntry } from '#infra/model-entry.ts';
 import { announceReady } from '#infra/ready.ts';
+import type { MetricFamily } from '#infra/telemetry/family.ts';
 import type { TelemetrySettings } from '#infra/telemetry/settings.ts';
-import { openTelemetry, type Telemetry } from '#infra/telemetry/telemetry.ts';
+import type { Telemetry } from '#infra/telemetry/telemetry.ts';
+import { watchVitals } from '#infra/telemetry/vitals.ts';
 import type { LinkSecurity } from '#scheduler/links/security.ts';
 import type { Backend } from './backends/backend.ts';
-import { createCudaBackend, type DeviceFailure } from './backends/cuda/index.ts';
-import { OnnxEncoder } from './backends/onnx/encoder.ts';
-import { createOnnxBackend } from './backends/onnx/index.ts';
+import type { DeviceFailure } from './backends/cuda/index.ts';
 import { pacedBackend, pacedEncoder } from './backends/paced.ts';
-import { createReferenceBackend } from './backends/reference/index.ts';
 import type { HostedEncoder } from './encoders/engine.ts';
 import { measured } from './encoders/measure.ts';
 import { DEFAULT_ADAPTER_BYTES } from './handlers/model.ts';
@@ -30,9 +28,12 @@ import { hostFamilies } from './protocol/host-metrics.ts';
 import { GpuHost, type HostedModel } from './server/gpu-host.ts';
 import { measuredSteps } from './telemetry/measure-steps.ts';
 
-/** The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. */
+/**
+ * The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. It imports its backends, and
+ * what only some configurations need, once it knows that it needs them: a small model takes less time to load than all of them.
+ */
 async function main(): Promise<void> {
-  const { config, telemetry: settings, security } = hostConfig();
+  const { config, telemetry: settings, security } = await hostConfig();
   const startedMs = performance.now();
   const models: HostedModel[] = [];
   // One after the other: memory bandwidth bounds loading, and a failure should name its model.
@@ -40,12 +41,7 @@ async function main(): Promise<void> {
   for (const entry of config.models) models.push(await openModel(entry, config.kvDirectory, lost));
   const encoders: HostedEncoder[] = [];
   for (const entry of config.encoders) encoders.push(await openEncoder(entry));
-  const telemetry = await openTelemetry({
-    settings,
-    room: 'gpu-host',
-    process: config.name,
-    families: () => hostFamilies(host.stats(), config.name),
-  });
+  const telemetry = await startTelemetry(settings, config.name, () => hostFamilies(host.stats(), config.name));
   const { tracer, vitals } = telemetry;
   const host = new GpuHost(models, { name: config.name, encoders, vitals, security, ...(tracer && { tracer }) });
   lost.host = host;
@@ -74,9 +70,15 @@ async function main(): Promise<void> {
 const NO_TELEMETRY: TelemetrySettings = { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false };
 
 /** This process's part of the configuration: `PIE_GPU_HOST_NAME` names it; `PIE_GPU_HOST_CONFIG` is a JSON file that replaces it. */
-function hostConfig(): { config: GpuHostConfig; telemetry: TelemetrySettings; security?: LinkSecurity | undefined } {
+async function hostConfig(): Promise<{
+  config: GpuHostConfig;
+  telemetry: TelemetrySettings;
+  security?: LinkSecurity | undefined;
+}> {
   const file = process.env.PIE_GPU_HOST_CONFIG;
   if (file) return { config: JSON.parse(readFileSync(file, 'utf8')) as GpuHostConfig, telemetry: NO_TELEMETRY };
+  const { loadConfig } = await import('#infra/config.ts');
+  const { openLinkSecurity } = await import('#infra/links/security.ts');
   const installation = loadConfig();
   const { gpuHosts, telemetry } = installation;
   const name = process.env.PIE_GPU_HOST_NAME;
@@ -86,6 +88,19 @@ function hostConfig(): { config: GpuHostConfig; telemetry: TelemetrySettings; se
       `the configuration has no GPU host named ${name}; it has ${gpuHosts.map((host) => host.name).join(', ')}`,
     );
   return { config, telemetry, security: openLinkSecurity(installation) };
+}
+
+/** The vital signs, which runtimes ask for; spans and metrics for a collector only when there is one. */
+type HostTelemetry = Pick<Telemetry, 'tracer' | 'vitals' | 'close'>;
+
+async function startTelemetry(
+  settings: TelemetrySettings,
+  process: string,
+  families: () => readonly MetricFamily[],
+): Promise<HostTelemetry> {
+  if (settings.otlpEndpoint === undefined) return { tracer: undefined, vitals: watchVitals(), close: async () => {} };
+  const { openTelemetry } = await import('#infra/telemetry/telemetry.ts');
+  return openTelemetry({ settings, room: 'gpu-host', process, families });
 }
 
 async function openModel(entry: ModelEntry, kvDirectory: string | undefined, lost: LostDevice): Promise<HostedModel> {
@@ -122,6 +137,7 @@ async function openModel(entry: ModelEntry, kvDirectory: string | undefined, los
 async function openEncoder({ name, source, kind, threads, pace }: EncoderEntry): Promise<HostedEncoder> {
   const { directory } = await pullModel(source, { kind });
   const model = await loadEncoder(directory, kind);
+  const { OnnxEncoder } = await import('./backends/onnx/encoder.ts');
   const opened = await OnnxEncoder.open(model, threads > 0 ? { threads } : {});
   const encoder = pace ? pacedEncoder(opened, pace) : opened;
   const device = { name: pace ? `paced ${name}` : 'CPU' };
@@ -162,18 +178,23 @@ function heldBits({ backend, bits, headBits, precision = 'bf16' }: ModelEntry): 
   return { bits: width, headBits: Math.max(width, 8), precision };
 }
 
-function createBackend(
+async function createBackend(
   entry: ModelEntry,
   model: LoadedModel,
   lost: (failure: DeviceFailure) => void,
 ): Promise<Backend> {
   const pool = { pageSize: entry.pageSize, pageCount: entry.pages };
-  if (entry.backend === 'reference') return createReferenceBackend(model, pool);
-  const { bits, headBits, threads, adapters = [] } = entry;
+  if (entry.backend === 'reference') {
+    const { createReferenceBackend } = await import('./backends/reference/index.ts');
+    return createReferenceBackend(model, pool);
+  }
   if (entry.backend === 'cuda') {
+    const { createCudaBackend } = await import('./backends/cuda/index.ts');
     const report = (line: string) => console.error(`gpu-host: ${entry.name}: ${line}`);
     return createCudaBackend(model, { ...pool, ...cudaOptions(entry, model), lost, report });
   }
+  const { createOnnxBackend } = await import('./backends/onnx/index.ts');
+  const { bits, headBits, threads, adapters = [] } = entry;
   const more = { adapters: adapters.length > 0, ...(threads > 0 ? { threads } : {}) };
   return createOnnxBackend(model, { ...pool, bits, headBits, ...more });
 }
@@ -233,7 +254,7 @@ const FLUSH_DEADLINE_MS = 500;
 function stopOnce(
   host: GpuHost,
   backends: readonly { dispose(): Promise<void> }[],
-  telemetry: Telemetry,
+  telemetry: HostTelemetry,
 ): () => Promise<void> {
   let stopping: Promise<void> | undefined;
   const stop = async (): Promise<void> => {

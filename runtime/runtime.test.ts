@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
@@ -15,6 +18,8 @@ describe('a runtime', () => {
   const allFree = () => eventually(async () => (await platform.freePages()) === 256, 'all pages are free');
 
   before(async () => {
+    // `npm test` names a folder that all of its processes share.
+    process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), 'pie-test-code');
     platform = await TestPlatform.start();
     const source = await readFile(new URL('./testing/fixtures/behaviour.js', import.meta.url), 'utf8');
     version = await platform.deploy(source, { name: 'behaviour', limits: LIMITS });
@@ -159,6 +164,16 @@ describe('a runtime', () => {
     assert.equal(end.data.code, 'runtime-lost');
     await predecessor.stop(0);
     assert.equal((await invoke({ do: 'echo', value: 1 })).end.data.output, 1);
+  });
+
+  it('shows sandboxes their compiled code, where the machine supports it', async (t) => {
+    const { isolation, codeCache = '' } = platform.runtime.layers;
+    if (isolation !== 'namespaces') return t.skip('no namespaces here');
+    await eventually(() => Promise.resolve(existsSync(codeCache)), 'the code is there');
+    await invoke({ do: 'echo', value: 1 });
+    const [sandbox] = platform.runtime.fleet.sandboxes;
+    const command = await readFile(`/proc/${sandbox?.process.pid}/cmdline`, 'utf8');
+    assert.ok(command.split('\0').includes(`--allow-fs-read=${codeCache}`), command);
   });
 
   it('reports no errors', () => {

@@ -19,6 +19,7 @@ import { ArtifactCollector } from './artifact-files/collector.ts';
 import { artifactWanted } from './artifact-files/wanted.ts';
 import { openArtifactsDirectory } from './artifacts-directory.ts';
 import { SharedThread } from './channel/shared-thread.ts';
+import { sandboxCode } from './fleet/code.ts';
 import { coreShares } from './fleet/core-shares.ts';
 import { Fleet } from './fleet/fleet.ts';
 import type { FleetPolicy } from './fleet/policy.ts';
@@ -44,7 +45,14 @@ import { tokenQuota } from './lifecycle/quota-stop.ts';
 import { InvocationRunner } from './lifecycle/runner.ts';
 import { FunctionLauncher } from './pool/launcher.ts';
 import { Service } from './pool/service.ts';
-import { type Isolation, type Layers, layersFor, openKernelShares, probeMachine } from './sandboxes/index.ts';
+import {
+  type Isolation,
+  type Layers,
+  layersFor,
+  openKernelShares,
+  type Probe,
+  probeMachine,
+} from './sandboxes/index.ts';
 import { type Instruments, RunObserver } from './telemetry/run-observer.ts';
 import { TextService } from './texts/service.ts';
 
@@ -75,6 +83,8 @@ export interface RuntimeOptions {
   readonly sandboxes: SandboxSettings;
   /** Confinement of sandboxes, and of the processes of builds and examinations; `auto` by default. */
   readonly isolation?: Isolation;
+  /** The confinement tools of this machine; probed by default. */
+  readonly probe?: Probe;
   /** Most components built at once; 1 by default. */
   readonly builds?: number;
   /** Most memory of the instances of all invocations together, MiB, enforced by admission. Unlimited when absent. */
@@ -124,10 +134,17 @@ const GPU_HOST_DEADLINE_MS = 300_000;
 /** Starts a runtime, which takes invocations and builds. @throws IsolationError when this machine confines less than `isolation` demands */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { scheduler, onError, limits } = options;
-  const confined = layersFor(options.isolation ?? 'auto', await probeMachine());
+  const confined = layersFor(options.isolation ?? 'auto', options.probe ?? (await probeMachine()));
   const shares = await openKernelShares();
   const { groups, active } = shares;
-  const layers: Layers = { ...confined, ...(groups && { groups }) };
+  const stopping = new AbortController();
+  const limited: Layers = { ...confined, ...(groups && { groups }) };
+  const code = sandboxCode(limited, stopping.signal);
+  const layers: Layers = { ...limited, ...(code && { codeCache: code.directory }) };
+  // Until it is there, sandboxes only take longer to start.
+  const filled = code?.filled.catch((error: unknown) => {
+    if (!stopping.signal.aborted) onError(error);
+  });
   const store = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names(), Date.now());
@@ -321,6 +338,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       return read.flatMap(({ name, stats }) => (stats ? [{ name, stats }] : []));
     },
     async stop(drainMs) {
+      stopping.abort();
       service.close();
       await builds.close();
       await collector.stop();
@@ -334,6 +352,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       await grammars.close();
       await images.close();
       await texts.close();
+      await filled;
       indexes.close();
       await lease.release();
       live?.abandon();

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { type Schema, Validator } from '@cfworker/json-schema';
 import { callFunction, failingFunction, refusedInput } from '#test/harness/functions.ts';
 
-const SEED = 20;
+const SEED = 21;
 const SCHEMAS = process.env.PIE_TEST_ALL ? 100 : 40;
 /** Number of concurrent invocations. */
 const WIDTH = 10;

@@ -79,7 +79,7 @@ describe('recursion-of-thought', () => {
       problem: 'The dog and the cat',
       depth: 2,
       maxTokens: 24,
-      seed: 5,
+      seed: 1,
     });
     assert.equal(flat(output).length, 7);
     assert.deepEqual(await refusedInput('recursion-of-thought', { problem: 'x', depth: 9 }), {

@@ -1,4 +1,7 @@
-/** Program of a sandbox, `node main.ts POOL_MB`, which `runtime/fleet/process.ts` starts confined. Descriptor 3 is the channel. */
+/**
+ * Program of a sandbox, `node main.ts POOL_MB`, which `runtime/fleet/process.ts` starts confined. Descriptor 3 is the channel. Without
+ * arguments it ends once it is loaded, so that Node keeps the compiled code for the next sandboxes.
+ */
 import { Socket } from 'node:net';
 import { SandboxEnd } from '../channel/sandbox-end.ts';
 import { sandboxTable } from '../channel/sandbox-table.ts';
@@ -15,14 +18,15 @@ const BEAT_MS = 100;
 const IDLE_BEATS = 10;
 const CHANNEL = 3;
 
-const [poolMb = '0'] = process.argv.slice(2);
+const [poolMb] = process.argv.slice(2);
 const guests: Guests = new Guests({
   world: suspendingWorld(compileWorld(sandboxTable(localTable((model) => guests.vocabulary(model))))),
-  poolBytes: Number(poolMb) * 2 ** 20,
+  poolBytes: Number(poolMb ?? 0) * 2 ** 20,
   tell: (message) => end.tell(message),
   isBehind: () => end.isBehind,
   compileWhole,
 });
+if (poolMb === undefined) process.exit();
 const end = new SandboxEnd(new Socket({ fd: CHANNEL, readable: true, writable: true }), {
   opened: (invocation) => guests.run(invocation),
   control: (message, body) => guests.take(message as ToSandbox, new Uint8Array(body)),

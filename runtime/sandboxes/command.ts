@@ -48,6 +48,8 @@ const CONFINE = fileURLToPath(CONFINE_URL);
 /** Writable memory that Node reserves and does not touch (573 MB idle on Linux, Node 26), with room for four worker threads. */
 const RESERVED_MB = 1024;
 const MAX_OPEN_FILES = 1024;
+/** Environment variable that names the folder of compiled code to Node. */
+export const NODE_COMPILE_CACHE = 'NODE_COMPILE_CACHE';
 /**
  * Work after which V8 optimises a WebAssembly function, about in bytes of executed code; V8's default is 13,000,000. The functions of a guest's
  * engine run in many short invocations: with the default, most of them were not optimised after 1,300.
@@ -59,11 +61,13 @@ const LIBRARIES = ['/lib', '/lib64', '/usr/lib', '/usr/lib64', '/etc/ld.so.cache
 
 /** Returns the command line that runs a program under these layers. Pure. */
 export function confinedCommand(layers: Layers, program: ConfinedProgram, limits: KernelLimits): Command {
-  const { main, args, environment = {} } = program;
-  const node = [process.execPath, ...nodeFlags(program, limits), main, ...args];
+  const { main, args } = program;
   const inside = layers.isolation === 'namespaces';
+  const cache = inside && layers.codeCache !== undefined ? [layers.codeCache] : [];
+  const environment = { ...program.environment, ...(cache[0] && { [NODE_COMPILE_CACHE]: cache[0] }) };
+  const node = [process.execPath, ...nodeFlags(program, limits, cache), main, ...args];
   const layer = limits.background ? layers.wrapper.filter((option) => option !== OWN_SESSION) : layers.wrapper;
-  const wrapper = inside ? [...layer, ...mounts(program), ...variables(environment), '--'] : layer;
+  const wrapper = inside ? [...layer, ...mounts(program, cache), ...variables(environment), '--'] : layer;
   return {
     program: '/bin/sh',
     args: ['-c', limitsScript(limits), ...wrapper, ...node],
@@ -87,17 +91,17 @@ function limitsScript({ cpuSeconds, memoryMb, group, background }: KernelLimits)
 
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
-function nodeFlags(program: ConfinedProgram, { memoryMb }: KernelLimits): string[] {
-  const { read, write = [], workers, tools, once } = program;
+function nodeFlags(program: ConfinedProgram, { memoryMb }: KernelLimits, cache: readonly string[]): string[] {
+  const { read, write = [], workers, tools } = program;
   return [
     '--permission',
-    ...outermost([CONFINE, program.main, ...read, ...write]).map((path) => `--allow-fs-read=${path}`),
-    ...outermost(write).map((path) => `--allow-fs-write=${path}`),
+    ...outermost([CONFINE, program.main, ...read, ...write, ...cache]).map((path) => `--allow-fs-read=${path}`),
+    // Node uses no compiled code that it may not write. The mount refuses what this permits.
+    ...outermost([...write, ...cache]).map((path) => `--allow-fs-write=${path}`),
     ...(workers ? ['--allow-worker'] : []),
     ...(tools ? ['--allow-addons', '--allow-child-process'] : []),
-    ...(once ? ['--liftoff-only', '--wasm-lazy-compilation'] : [`--wasm-tiering-budget=${TIERING_BUDGET}`]),
+    ...compileFlags(program),
     '--disable-warning=SecurityWarning',
-    '--disallow-code-generation-from-strings',
     // SQLite opens files without asking the permission model.
     '--no-experimental-sqlite',
     '--no-experimental-ffi',
@@ -108,6 +112,12 @@ function nodeFlags(program: ConfinedProgram, { memoryMb }: KernelLimits): string
   ];
 }
 
+/** Flags of V8 that must be the same when code is compiled and when it is loaded. */
+export const compileFlags = ({ once }: ConfinedProgram): readonly string[] => [
+  ...(once ? ['--liftoff-only', '--wasm-lazy-compilation'] : [`--wasm-tiering-budget=${TIERING_BUDGET}`]),
+  '--disallow-code-generation-from-strings',
+];
+
 /** Drops paths inside other paths: Node forgets an allowed folder that comes after a file in it. */
 const outermost = (paths: readonly string[]): string[] =>
   [...new Set(paths)].filter((path) => !paths.some((other) => other !== path && isInside(path, other)));
@@ -116,9 +126,9 @@ const isInside = (path: string, folder: string): boolean =>
   path.startsWith(folder.endsWith('/') ? folder : `${folder}/`);
 
 /** Builds an empty root with Node, its libraries and the program's files; read-only except for the program's writable folders. */
-function mounts({ main, read, write = [] }: ConfinedProgram): string[] {
+function mounts({ main, read, write = [] }: ConfinedProgram, cache: readonly string[]): string[] {
   const bound = [
-    ...LIBRARIES.map((path) => ['--ro-bind-try', path, path]),
+    ...[...LIBRARIES, ...cache].map((path) => ['--ro-bind-try', path, path]),
     ...[process.execPath, CONFINE, main, ...read].map((path) => ['--ro-bind', path, path]),
     ...write.map((path) => ['--bind', path, path]),
     ['--dev', '/dev'],

@@ -33,6 +33,8 @@ export async function compileWhole(bytes: Uint8Array<ArrayBuffer>): Promise<WebA
   }
 }
 
+// Node has read the name of the folder of compiled code.
+delete process.env.NODE_COMPILE_CACHE;
 for (const name of SIGNALLING) Object.defineProperty(process, name, { value: refused });
 Object.defineProperty(os, 'setPriority', { value: refused });
 Object.defineProperty(v8, 'setFlagsFromString', { value: refused });

@@ -1,7 +1,8 @@
 /** Interface of this folder to the rest of the runtime. */
+export { type CodeCache, openCodeCache } from './code-cache.ts';
 export type { ConfinedProgram } from './command.ts';
 export { type KernelShares, openKernelShares } from './kernel-limits.ts';
-export { type Isolation, IsolationError, type Layers, layersFor } from './layers.ts';
+export { type Isolation, IsolationError, type Layers, layersFor, type Probe } from './layers.ts';
 export { machineLayers } from './machine.ts';
 export { probeMachine } from './probe.ts';
 export { type ConfinedLimits, type Ended, type FileLimits, LimitPassed, runConfined } from './run.ts';

@@ -11,6 +11,7 @@ import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { type Runtime, type RuntimeOptions, startRuntime } from '../runtime.ts';
+import { type Probe, probeMachine } from '../sandboxes/index.ts';
 import { TEST_ARTIFACTS } from './cache.ts';
 import { testComponent } from './components.ts';
 import { TestGpuHost } from './gpu-host.ts';
@@ -55,6 +56,16 @@ export interface Transcript {
   };
 }
 
+const probes = new Map<string | undefined, Promise<Probe>>();
+
+/** Probes this machine once for all platforms of this process, while tests do not change the PATH. */
+function probeOnce(): Promise<Probe> {
+  const { PATH } = process.env;
+  const known = probes.get(PATH) ?? probeMachine();
+  probes.set(PATH, known);
+  return known;
+}
+
 /** Redis, a GPU host and a runtime, all real, on sockets in a temporary directory. */
 export class TestPlatform {
   readonly redis: TestRedis;
@@ -92,9 +103,10 @@ export class TestPlatform {
     return platform;
   }
 
-  startRuntime(options: Partial<RuntimeOptions> = {}): Promise<Runtime> {
+  async startRuntime(options: Partial<RuntimeOptions> = {}): Promise<Runtime> {
     return startRuntime({
       name: 'runtime-test',
+      probe: await probeOnce(),
       scheduler: this.scheduler,
       gpuHosts: [{ name: 'gpu-host-1', address: this.#gpuHost.address }],
       artifactsDirectory: TEST_ARTIFACTS,

@@ -30,7 +30,7 @@ test('pages of a waiting inferlet are swapped out for another one and come back 
 
 /** Largest change of a log-probability from other sequences in the batch. */
 const ROUNDING = 1e-4;
-const INFERLETS = 128;
+const INFERLETS = process.env.PIE_TEST_ALL ? 128 : 64;
 const PAGES = 6;
 
 for (const overcommit of process.env.PIE_TEST_ALL ? [2, 4, 8] : [8]) {

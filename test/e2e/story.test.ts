@@ -26,7 +26,8 @@ const inTime = () => ({ signal: AbortSignal.timeout(DEADLINE_MS) });
 let platform: Platform;
 before(async () => {
   const functions = ['text-completion', 'parallel-generation', 'echo-session'];
-  platform = await Platform.start({ functions, config: MODELS });
+  // A thread for each core, as is the default.
+  platform = await Platform.start({ functions, config: MODELS, env: { PIE_THREADS: '0' } });
   await deployWith(platform, 'counted', {});
 });
 after(() => platform?.[Symbol.asyncDispose]());

@@ -4,7 +4,7 @@ import { readEvents, terminal } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
 import type { Attack, End } from './attack.ts';
-import { Canary, type Heard } from './canary.ts';
+import { Canary, type CanaryOptions, type Heard } from './canary.ts';
 import { attackBytes } from './guest.ts';
 import { type Holdings, holdings, leftBehind } from './left-behind.ts';
 
@@ -44,14 +44,13 @@ export class Arena implements AsyncDisposable {
     this.#pids = String(platform.pids());
   }
 
-  /** @param restMs between two stories of the canary, which leaves the cores to builds meanwhile; an invocation ends a rest */
-  static async start(restMs = 0): Promise<Arena> {
+  static async start(options: CanaryOptions = {}): Promise<Arena> {
     const platform = await Platform.start({ functions: false, config: CONFIG });
     try {
       const client = await createTenant(platform, 'canary');
       const attacker = await createTenant(platform, 'attacker');
       const before = await holdings(platform);
-      return new Arena(platform, await Canary.start(platform, client, restMs), attacker, before);
+      return new Arena(platform, await Canary.start(platform, client, options), attacker, before);
     } catch (error) {
       await platform[Symbol.asyncDispose]();
       throw error;

@@ -6,10 +6,17 @@ import { type Platform, ROOT } from '#test/harness/platform.ts';
 import type { TenantClient } from '#test/harness/tenants.ts';
 
 const FUNCTION = 'text-completion';
-const TOKENS = 32;
-const STORY = { prompt: 'Once upon a time', maxTokens: TOKENS, temperature: 0 };
+const STORY = { prompt: 'Once upon a time', temperature: 0 };
 /** Longest time for one story: an attack may slow the canary but not stop it. */
 const DEADLINE_MS = 30_000;
+
+/** The amount of a canary's work. */
+export interface CanaryOptions {
+  /** Length of a story; 32 by default. */
+  readonly tokens?: number;
+  /** Rest after each story, which leaves the cores to builds; none by default. An invocation of an attack ends a rest. */
+  readonly restMs?: number;
+}
 
 /** Times of some stories, in milliseconds. */
 export interface Heard {
@@ -34,6 +41,7 @@ export class Canary {
   readonly #expected: string;
   readonly #tellings: Telling[] = [];
   readonly #listeners: (() => void)[] = [];
+  readonly #tokens: number;
   readonly #restMs: number;
   #resting = new AbortController();
   /** Number of calls of `listen` under way; a canary that is listened to does not rest. */
@@ -42,18 +50,23 @@ export class Canary {
   #stopped = false;
   #singing: Promise<void> = Promise.resolve();
 
-  private constructor(client: TenantClient, expected: string, restMs: number) {
+  private constructor(client: TenantClient, expected: string, { tokens, restMs }: Required<CanaryOptions>) {
     this.#client = client;
     this.#expected = expected;
+    this.#tokens = tokens;
     this.#restMs = restMs;
   }
 
-  /** Deploys the canary's function, records its output alone, and starts to stream stories, with a rest of `restMs` after each. */
-  static async start(platform: Platform, client: TenantClient, restMs: number): Promise<Canary> {
+  /** Deploys the canary's function, records its output alone, and starts to stream stories. */
+  static async start(
+    platform: Platform,
+    client: TenantClient,
+    { tokens = 32, restMs = 0 }: CanaryOptions = {},
+  ): Promise<Canary> {
     const { apiKey } = client;
     await deploySource(platform, path.join(ROOT, 'functions', FUNCTION), { apiKey });
-    const { story: expected } = await tell(client);
-    const canary = new Canary(client, expected, restMs);
+    const { story: expected } = await tell(client, tokens);
+    const canary = new Canary(client, expected, { tokens, restMs });
     canary.#singing = canary.#sing();
     return canary;
   }
@@ -98,7 +111,7 @@ export class Canary {
   async #sing(): Promise<void> {
     try {
       while (!this.#stopped) {
-        const { story, ...telling } = await tell(this.#client);
+        const { story, ...telling } = await tell(this.#client, this.#tokens);
         if (story !== this.#expected) throw new Error(`the canary told ${story}; alone it tells ${this.#expected}`);
         this.#tellings.push(telling);
         for (const listener of this.#listeners.splice(0)) listener();
@@ -113,13 +126,14 @@ export class Canary {
   }
 }
 
-async function tell(client: TenantClient): Promise<Telling & { readonly story: string }> {
+async function tell(client: TenantClient, tokens: number): Promise<Telling & { readonly story: string }> {
   const startedAt = performance.now();
   let firstAt = 0;
   const onEvent = ({ event }: StreamEvent) => {
     if (event === 'message') firstAt ||= performance.now();
   };
-  const events = await invoke(client, FUNCTION, STORY, { onEvent, signal: AbortSignal.timeout(DEADLINE_MS) });
+  const signal = AbortSignal.timeout(DEADLINE_MS);
+  const events = await invoke(client, FUNCTION, { ...STORY, maxTokens: tokens }, { onEvent, signal });
   const endedAt = performance.now();
   const end = events.at(-1);
   if (end?.event !== 'result') throw new Error(`the canary ended with ${JSON.stringify(end?.data)}`);
@@ -128,7 +142,7 @@ async function tell(client: TenantClient): Promise<Telling & { readonly story: s
       throw new Error(`the canary heard event ${event.id} in the place of ${index + 1}`);
   });
   const story = `${text(events)} | ${JSON.stringify(end.data.output)}`;
-  return { story, startedAt, endedAt, startMs: firstAt - startedAt, tokenMs: (endedAt - firstAt) / (TOKENS - 1) };
+  return { story, startedAt, endedAt, startMs: firstAt - startedAt, tokenMs: (endedAt - firstAt) / (tokens - 1) };
 }
 
 const median = (values: readonly number[]): number => [...values].sort((a, b) => a - b)[values.length >> 1] ?? 0;

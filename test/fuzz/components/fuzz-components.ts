@@ -37,7 +37,7 @@ export interface FuzzComponentsReport {
 const BLAME = new Set(['internal', 'runtime-lost', 'device-lost', 'artifact-unavailable']);
 /** Mutants on the platform at a time: each waits for a build, and for a story of the canary after it. */
 const ABREAST = 4;
-const CANARY_RESTS_MS = 500;
+const CANARY = { restMs: 500 };
 /** Message of a build that threw an error without a code. */
 const UNTYPED = /^The build stopped: /;
 
@@ -94,7 +94,7 @@ async function throughPlatform(
 ): Promise<void> {
   const left = [...indexes];
   while (left.length > 0) {
-    await using arena = await Arena.start(CANARY_RESTS_MS);
+    await using arena = await Arena.start(CANARY);
     const running = new Set<number>();
     let isSound = true;
     const send = async (): Promise<void> => {
