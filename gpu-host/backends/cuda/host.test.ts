@@ -143,11 +143,12 @@ test('a failing card ends the host, which reports why; calls fail with the cause
 
 test('a hanging card does not keep the host from ending', async (context) => {
   if (!emulated) return context.skip('only an emulated card hangs on demand');
-  // The first step hangs: all work after its first kernels starts ten minutes later.
-  const host = { ...spec('hangs', {}, { PIE_EMULATED_SLOW: '4:600000000' }), stopTimeoutMs: 60_000 };
+  const hold = join(directory, 'hangs.hold');
+  const host = { ...spec('hangs', {}, { PIE_EMULATED_HOLD: hold }), stopTimeoutMs: 60_000 };
   const child = await Child.spawn(host, createWriteStream(join(directory, 'hangs.log')));
   try {
     await child.whenReady();
+    writeFileSync(hold, '');
     const connection = await GpuHostConnection.connect(host.address);
     const inferlet = connection.openInferlet({ id: 'patient', maxPages: 16, arrival: 1 });
     const story = generate(inferlet, inferlet.createQueue('tiny'), [1, 5, 9], 40);
@@ -174,18 +175,21 @@ test('a hanging card does not keep the host from ending', async (context) => {
 test('a hanging card ends the host after the deadline; the host and its calls report it', async (context) => {
   if (!emulated) return context.skip('only an emulated card hangs on demand');
   const { supervisor, seen } = supervise();
-  const host = spec('hung', { stepDeadlineS: 0.5 }, { PIE_EMULATED_SLOW: '40:60000000' });
+  const hold = join(directory, 'hung.hold');
+  const host = spec('hung', { stepDeadlineS: 2 }, { PIE_EMULATED_HOLD: hold });
   try {
     await supervisor.start([host]);
+    writeFileSync(hold, '');
     const connection = await GpuHostConnection.connect(host.address);
     const inferlet = connection.openInferlet({ id: 'patient', maxPages: 16, arrival: 1 });
     await assert.rejects(
       generate(inferlet, inferlet.createQueue('tiny'), [1, 5, 9], 40),
-      /the device of the model "tiny" failed \(a step has not ended for 0\.5 s: the card hangs\); the GPU host starts again/,
+      /the device of the model "tiny" failed \(a step has not ended for 2 s: the card hangs\); the GPU host starts again/,
     );
     const { why, tail } = await seen('died', 1);
     assert.equal(why, 'exit code 1');
-    assert.match(tail, /a step has not ended for 0\.5 s: the card hangs\n {2}on device 0 \(Emulated device/);
+    rmSync(hold);
+    assert.match(tail, /a step has not ended for 2 s: the card hangs\n {2}on device 0 \(Emulated device/);
     assert.ok((await seen('ready', 2)).restarted);
     connection.close();
   } finally {
