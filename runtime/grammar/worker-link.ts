@@ -3,7 +3,6 @@ import { Worker } from 'node:worker_threads';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import { packagePaths } from '#infra/install.ts';
 import { patientTimer } from '../patient-timer.ts';
-import { threadRights } from '../workers/compiled-code.ts';
 import type { Answer, Request, Sent } from './messages.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
@@ -47,8 +46,8 @@ const STACK_MB = 4;
 const PROGRAM = new URL('./matching/worker.ts', import.meta.url);
 /** Files that a worker may read: its own code. A thread with its own arguments does not inherit this process's permissions. */
 const CODE = [
-  ...['.', '../workers', '../../gpu-host/protocol', '../../scheduler/functions/schema', '../../package.json'].map(
-    (path) => fileURLToPath(new URL(path, import.meta.url)),
+  ...['.', '../../gpu-host/protocol', '../../scheduler/functions/schema', '../../package.json'].map((path) =>
+    fileURLToPath(new URL(path, import.meta.url)),
   ),
   ...packagePaths('@cfworker/json-schema'),
 ];
@@ -85,7 +84,9 @@ export class WorkerLink {
   constructor({ name, heapMb, startMs }: LinkOptions) {
     this.#worker = new Worker(PROGRAM, {
       name,
-      ...threadRights(CODE),
+      env: {},
+      // A thread may not read links to folders, so it does not follow them when it imports a package.
+      execArgv: ['--preserve-symlinks', '--permission', ...CODE.map((path) => `--allow-fs-read=${path}`)],
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MB },
     });
     this.#worker.on('message', (sent: Sent) => this.#answered(sent));

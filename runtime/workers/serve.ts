@@ -1,6 +1,5 @@
 import { parentPort } from 'node:worker_threads';
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
-import { giveUpWriting } from './compiled-code.ts';
 import type { Sent } from './messages.ts';
 
 /** The program of a worker. */
@@ -17,7 +16,6 @@ export interface Program<Request, Value> {
 export function serve<Request, Value>({ prepare, run, transfer }: Program<Request, Value>): void {
   const port = parentPort;
   if (!port) throw new Error('serve() is called in a worker thread');
-  giveUpWriting();
   const say = (sent: Sent<Value>, memory: ArrayBufferLike[] = []) => port.postMessage(sent, memory as ArrayBuffer[]);
   /** CPU time of this thread reported so far. Its start is not charged; time that a coarse clock misses is reported with a later job. */
   let toldMs = usedMs();

@@ -1,7 +1,6 @@
 import { Worker } from 'node:worker_threads';
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { patientTimer } from '../patient-timer.ts';
-import { threadRights } from './compiled-code.ts';
 import type { Sent } from './messages.ts';
 
 /** The program and the limits of a worker thread. */
@@ -50,7 +49,9 @@ export class WorkerThread<Request, Value> {
     this.#noun = noun;
     this.#worker = new Worker(program, {
       name: noun,
-      ...threadRights(readable),
+      env: {},
+      // A thread may not read links to folders, so it does not follow them when it imports a package.
+      execArgv: ['--preserve-symlinks', '--permission', ...readable.map((path) => `--allow-fs-read=${path}`)],
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 8 },
     });
     this.#worker.on('message', (sent: Sent<Value>) => this.#told(sent));

@@ -1,12 +1,10 @@
 /** The program of a grammar worker: answers requests one at a time. */
 import { parentPort } from 'node:worker_threads';
-import { giveUpWriting } from '../../workers/compiled-code.ts';
 import type { Reply, Request, Sent } from '../messages.ts';
 import { Engine } from './engine.ts';
 
 const port = parentPort;
 if (!port) throw new Error('matching/worker.ts runs as a worker thread');
-giveUpWriting();
 const engine = new Engine();
 /** CPU time of this thread reported so far. Its start is not charged; time that a coarse clock misses is reported with a later request. */
 let toldMs = usedMs();
