@@ -71,20 +71,16 @@ export function samplerOf(
       // Forced tokens may be improbable, so ask for them explicitly.
       const told = reply !== undefined && logs ? tokenizeContinuation(reply, { model: model.name }) : [];
       const also = [...new Set([...(begun.also ?? []), ...told])];
-      const seen = { ...begun, candidates, also, choose: recording(begun, logs, topLogprobs) };
-      return logs ? { ...seen, ahead: undefined } : seen;
+      const seen = { ...begun, candidates, also };
+      return logs ? { ...seen, choose: recording(begun, logs, topLogprobs) } : seen;
     },
   };
 }
 
-function recording(
-  { choose }: GuestSampler,
-  logs: TokenLog[] | undefined,
-  topLogprobs: number,
-): GuestSampler['choose'] {
+function recording({ choose }: GuestSampler, logs: TokenLog[], topLogprobs: number): GuestSampler['choose'] {
   return (distribution, state) => {
     const token = choose(distribution, state);
-    logs?.push(tokenLog(distribution, token, topLogprobs));
+    logs.push(tokenLog(distribution, token, topLogprobs));
     return token;
   };
 }

@@ -427,7 +427,7 @@ export class BatchRunner {
 /** Classifies a part of a step for `rowsAhead`. */
 function rowOf({ call }: StepPart): RowUnderWay {
   if (call.state === 'done') return 'ended';
-  return call instanceof RunCall ? call : 'other';
+  return call instanceof RunCall && !call.awaitsToken ? call : 'other';
 }
 
 /** The runs of a step ahead that have not ended since. */

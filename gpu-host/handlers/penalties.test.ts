@@ -72,6 +72,10 @@ test('a change that raises tokens asks for as many as the host returns', () => {
   for (const changes of [{ ...UNCHANGED, frequency: -1 }, { ...UNCHANGED, presence: -1 }, biased([3, 0.5])])
     assert.equal(new Penalties(changes, 64).candidates(GREEDY, 256), 256);
   assert.equal(new Penalties({ ...UNCHANGED, chosen: ids(1, 2, 3) }, 64).candidates(GREEDY, 256), 1);
+  const twice = new Penalties({ ...biased([5, -1], [5, -2]), presence: 1, chosen: ids(7, 5, 7) }, 64);
+  assert.equal(twice.candidates(GREEDY, 256), 5, 'each change at most once, and the wanted token');
+  const top = { topK: 2, tokens: ids(5, 6), logProbabilities: Float32Array.of(3.5, 0) };
+  assert.equal(twice.tokenOf(GREEDY, top, 256, 0), 6, 'biases of a token add up');
 });
 
 test('wrong changes are refused', () => {
@@ -82,6 +86,8 @@ test('wrong changes are refused', () => {
     [biased([64, 1]), 'invalid-argument', /token 64/],
     [{ ...UNCHANGED, chosen: ids(64) }, 'invalid-argument', /token 64/],
     [{ ...UNCHANGED, biasTokens: ids(3) }, 'invalid-argument', /0 bias-values for 1/],
+    [{ ...UNCHANGED, chosen: new Uint32Array(8193) }, 'limit-exceeded', /8193 chosen tokens; 8192/],
+    [{ ...UNCHANGED, frequency: 1e7 }, 'invalid-argument', /frequency 10000000/],
     [biased(...Array.from({ length: 1025 }, () => [1, -1] as const)), 'limit-exceeded', /1025 biases; 1024/],
   ];
   for (const [changes, tag, text] of refused) {

@@ -5,87 +5,143 @@ import type { LogitChanges, Sampler } from '../protocol/calls.ts';
 import { checkTokens } from './checks.ts';
 import { candidatesWanted } from './sampler.ts';
 
-/** Maximum biases of a run. */
+/** Maximum biases of a run, and maximum tokens that its text has chosen before: their order takes the host's thread half a millisecond. */
 const MAX_BIASES = 1024;
+const MAX_CHOSEN = 8192;
+/** Largest penalty or bias. Sums of these over a text are far from the end of 32-bit floats. */
+const LARGEST = 1e6;
 
 /**
  * Changes of a run's logits (`wit/penalties.wit`): biases, and penalties for tokens that the text has chosen. They apply to the most probable
- * tokens, of which the run asks as many as the changes can move below the ones that its sampler wants.
+ * tokens, of which the run asks as many as the changes can move below the ones that its sampler wants. Sorted lists take as much memory as
+ * they took on the wire, which is what their inferlet is charged.
  */
 export class Penalties {
   readonly #frequency: number;
   readonly #presence: number;
-  /** How often the text has chosen each token. Empty without penalties. */
-  readonly #counts = new Map<number, number>();
-  readonly #biases = new Map<number, number>();
+  /** The tokens that the text had chosen before the run, sorted; none without penalties. */
+  readonly #before: Uint32Array;
+  readonly #distinct: number;
+  /** How often the run has sampled each token. */
+  readonly #sampled = new Map<number, number>();
+  /** Sorted, with the value of each. */
+  readonly #biased: Uint32Array;
+  readonly #biases: Float32Array;
   /** True when a change may raise a token, from any place below. */
   readonly #raises: boolean;
 
   /** @throws CallFault `invalid-argument` or `limit-exceeded` */
   constructor({ frequency, presence, biasTokens, biasValues, chosen }: LogitChanges, vocabularySize: number) {
-    checkFinite('frequency', frequency);
-    checkFinite('presence', presence);
-    if (biasTokens.length > MAX_BIASES)
-      throw fault('limit-exceeded', `${biasTokens.length} biases; ${MAX_BIASES} is the limit`);
+    checkValue('frequency', frequency);
+    checkValue('presence', presence);
+    checkLength('biases', biasTokens, MAX_BIASES);
+    checkLength('chosen tokens', chosen, MAX_CHOSEN);
     if (biasValues.length !== biasTokens.length)
       throw fault('invalid-argument', `${biasValues.length} bias-values for ${biasTokens.length} bias-tokens`);
     checkTokens(biasTokens, vocabularySize);
     checkTokens(chosen, vocabularySize);
-    for (const [i, value] of biasValues.entries()) {
-      if (value !== Number.NEGATIVE_INFINITY) checkFinite('bias', value);
-      const token = biasTokens[i] as number;
-      this.#biases.set(token, (this.#biases.get(token) ?? 0) + value);
-    }
+    for (const value of biasValues) if (value !== Number.NEGATIVE_INFINITY) checkValue('bias', value);
+    const order = Uint32Array.from(biasTokens.keys()).sort(
+      (a, b) => (biasTokens[a] as number) - (biasTokens[b] as number),
+    );
+    this.#biased = order.map((place) => biasTokens[place] as number);
+    this.#biases = Float32Array.from(order, (place) => biasValues[place] as number);
     this.#frequency = frequency;
     this.#presence = presence;
     this.#raises = frequency < 0 || presence < 0 || biasValues.some((value) => value > 0);
-    for (const token of chosen) this.took(token);
+    this.#before = this.#penalizes ? chosen.toSorted() : new Uint32Array();
+    this.#distinct = this.#before.reduce((sum, token, i) => (token === this.#before[i - 1] ? sum : sum + 1), 0);
   }
 
   /** Counts a token that the run has sampled. */
   took(token: number): void {
-    if (this.#frequency === 0 && this.#presence === 0) return;
-    this.#counts.set(token, (this.#counts.get(token) ?? 0) + 1);
+    if (this.#penalizes) this.#sampled.set(token, (this.#sampled.get(token) ?? 0) + 1);
   }
 
   /** Number of most probable tokens that the next draw must see. */
   candidates(sampler: Sampler, maxTopK: number): number {
     if (this.#raises) return maxTopK;
-    return Math.min(maxTopK, candidatesWanted(sampler, maxTopK) + this.#counts.size + this.#biases.size);
+    const changed = this.#distinct + this.#sampled.size + this.#biased.length;
+    return Math.min(maxTopK, candidatesWanted(sampler, maxTopK) + changed);
   }
 
   /**
    * The token after an input at `position`, from its most probable ones before the changes.
    * @throws CallFault `internal` when the model computed no numbers, `invalid-argument` when the changes leave no token
    */
-  tokenOf(sampler: Sampler, { tokens, logProbabilities }: TopTokens, maxTopK: number, position: number): number {
-    if (Number.isNaN(logProbabilities[0])) throw fault('internal', 'the model computed no numbers for this input');
-    const kept: Candidate[] = [];
-    for (const [place, token] of tokens.entries()) {
-      const logit = (logProbabilities[place] as number) + this.#changeOf(token);
-      if (logit > Number.NEGATIVE_INFINITY) kept.push({ token, logit });
-    }
-    if (kept.length === 0) throw fault('invalid-argument', 'the changes of the logits leave no token');
-    kept.sort((a, b) => b.logit - a.logit || a.token - b.token);
-    const wanted = Math.min(kept.length, candidatesWanted(sampler, maxTopK));
-    if (sampler.temperature === 0 || wanted === 1) return (kept[0] as Candidate).token;
+  tokenOf(sampler: Sampler, top: TopTokens, maxTopK: number, position: number): number {
+    if (Number.isNaN(top.logProbabilities[0])) throw fault('internal', 'the model computed no numbers for this input');
+    const { tokens, logits } = this.#changed(top);
+    const wanted = Math.min(tokens.length, candidatesWanted(sampler, maxTopK));
+    if (wanted === 0) throw fault('invalid-argument', 'the changes of the logits leave no token');
+    if (sampler.temperature === 0 || wanted === 1) return tokens[0] as number;
     const draw: Draw = { ...sampler, position };
-    const logits = Float32Array.from({ length: wanted }, (_, i) => (kept[i] as Candidate).logit);
-    return (kept[drawPlace(draw, logits, 0, wanted)] as Candidate).token;
+    return tokens[drawPlace(draw, Float32Array.from(logits), 0, wanted)] as number;
+  }
+
+  /** The tokens that the changes leave, most probable first, equal ones by token id. */
+  #changed({ tokens, logProbabilities }: TopTokens): { readonly tokens: number[]; readonly logits: number[] } {
+    const moved: { readonly token: number; readonly logit: number }[] = [];
+    const kept: number[] = [];
+    for (const [place, token] of tokens.entries()) {
+      const change = this.#changeOf(token);
+      const logit = Math.fround((logProbabilities[place] as number) + change);
+      if (logit === Number.NEGATIVE_INFINITY) continue;
+      if (change === 0) kept.push(place);
+      else moved.push({ token, logit });
+    }
+    moved.sort((a, b) => b.logit - a.logit || a.token - b.token);
+    // The others are in order: merge.
+    const merged = { tokens: [] as number[], logits: [] as number[] };
+    const push = (token: number, logit: number): void => {
+      merged.tokens.push(token);
+      merged.logits.push(logit);
+    };
+    let next = 0;
+    for (const place of kept) {
+      const [token, logit] = [tokens[place] as number, logProbabilities[place] as number];
+      for (
+        let at = moved[next];
+        at && (at.logit > logit || (at.logit === logit && at.token < token));
+        at = moved[++next]
+      )
+        push(at.token, at.logit);
+      push(token, logit);
+    }
+    for (const { token, logit } of moved.slice(next)) push(token, logit);
+    return merged;
   }
 
   #changeOf(token: number): number {
-    const count = this.#counts.get(token) ?? 0;
-    const penalty = count === 0 ? 0 : this.#frequency * count + this.#presence;
-    return (this.#biases.get(token) ?? 0) - penalty;
+    let change = 0;
+    for (let i = firstOf(this.#biased, token); this.#biased[i] === token; i++) change += this.#biases[i] as number;
+    if (!this.#penalizes) return change;
+    const before = firstOf(this.#before, token + 1) - firstOf(this.#before, token);
+    const count = before + (this.#sampled.get(token) ?? 0);
+    return count === 0 ? change : change - this.#frequency * count - this.#presence;
+  }
+
+  get #penalizes(): boolean {
+    return this.#frequency !== 0 || this.#presence !== 0;
   }
 }
 
-interface Candidate {
-  readonly token: number;
-  readonly logit: number;
+/** The place of the first token of a sorted list that is not below `token`. */
+function firstOf(sorted: Uint32Array, token: number): number {
+  let [from, to] = [0, sorted.length];
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if ((sorted[middle] as number) < token) from = middle + 1;
+    else to = middle;
+  }
+  return from;
 }
 
-function checkFinite(name: string, value: number): void {
-  if (!Number.isFinite(value)) throw fault('invalid-argument', `${name} ${value}; a finite number is expected`);
+function checkLength(noun: string, { length }: Uint32Array, limit: number): void {
+  if (length > limit) throw fault('limit-exceeded', `${length} ${noun}; ${limit} is the limit`);
+}
+
+function checkValue(name: string, value: number): void {
+  if (Math.abs(value) <= LARGEST) return;
+  throw fault('invalid-argument', `${name} ${value}; a number from -${LARGEST} to ${LARGEST} is expected`);
 }

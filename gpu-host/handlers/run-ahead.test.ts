@@ -7,7 +7,7 @@ import { PROMPT } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { type RowUnderWay, rowsAhead } from './run-ahead.ts';
 
-const going = { maxTokens: 10, produced: 3, taken: 2, stopped: false, awaitsToken: false };
+const going = { maxTokens: 10, produced: 3, taken: 2, stopped: false };
 
 test('a step goes ahead when most of its runs continue with any token', () => {
   const rows = (...rows: RowUnderWay[]) => [...rowsAhead(rows, 4)];

@@ -6,8 +6,6 @@ export interface RunUnderWay {
   readonly taken: number;
   /** True when the run was asked to end. */
   readonly stopped: boolean;
-  /** True when the host must see the token before it can prepare the next step. */
-  readonly awaitsToken: boolean;
 }
 
 /** A row of a step: a run's, an ended call's, or any other call's. */
@@ -31,7 +29,6 @@ export function rowsAhead(rows: readonly RowUnderWay[], windowTokens: number): r
   return going.length * 2 >= rows.length ? going : [];
 }
 
-function goesOn(run: RunUnderWay, windowTokens: number): boolean {
-  const { stopped, awaitsToken, produced, taken, maxTokens } = run;
-  return !stopped && !awaitsToken && produced + 1 < maxTokens && produced + 1 - taken < windowTokens;
+function goesOn({ stopped, produced, taken, maxTokens }: RunUnderWay, windowTokens: number): boolean {
+  return !stopped && produced + 1 < maxTokens && produced + 1 - taken < windowTokens;
 }

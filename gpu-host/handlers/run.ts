@@ -29,7 +29,7 @@ const MAX_KEPT_TOKENS = RUN_WINDOW_TOKENS / 4;
  * first token at once, later ones when their time slice ends, and the last ones with its end.
  */
 export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedRun {
-  readonly #request: RunRequest;
+  #request: RunRequest;
   readonly #model: ModelContext;
   /** Called when a paused run may go on, or must end, because the inferlet consumed tokens or stopped it. */
   readonly #resume: (run: RunCall) => void;
@@ -75,7 +75,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     return this.#request.maxTokens;
   }
 
-  /** True when each next step depends on the token before it in a way that the device does not know. */
+  /** True when the device cannot compute ahead of the last token, because the host changes the next logits by it. */
   get awaitsToken(): boolean {
     return this.#penalties !== undefined;
   }
@@ -255,7 +255,10 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
       );
     }
     this.#topK = candidatesWanted(sampler, this.#model.maxTopK);
-    if (changes) this.#penalties = new Penalties(changes, vocabularySize);
+    if (!changes) return;
+    this.#penalties = new Penalties(changes, vocabularySize);
+    // A run that waits before its first token is checked again.
+    this.#request = { ...this.#request, changes: undefined };
   }
 
   override visitKeys(visit: KeyVisitor): void {

@@ -49,7 +49,7 @@ async function fill(directory: string, { folder, program, layers, signal }: Code
     () => false,
   );
   if (known) return;
-  // Runs that fill it at the same time do not meet: each has a folder of its own, and the last one to end replaces the others' work.
+  // Runs that fill it at the same time do not meet: each has a folder of its own, and that of the first one to end stays.
   const unfinished = join(folder, `.${randomUUID()}`);
   await mkdir(unfinished);
   try {

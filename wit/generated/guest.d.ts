@@ -666,18 +666,19 @@ declare module 'pie:inferlet/grammar@0.1.0' {
 declare module 'pie:inferlet/penalties@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
   import type { Run, RunRequest } from 'pie:inferlet/fused@0.1.0';
+  /** All values are from minus to plus a million. */
   export interface LogitChanges {
     /** Subtracted from a token's logit for each time that the text has chosen it. */
     readonly frequency: number;
     /** Subtracted from the logits of tokens that the text has chosen at least once. */
     readonly presence: number;
-    /**
-     * Added to the logits of tokens: one finite value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise
-     * `limit-exceeded`.
-     */
+    /** Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`. */
     readonly biasTokens: Uint32Array | readonly number[];
     readonly biasValues: Float32Array | readonly number[];
-    /** The tokens that the text has chosen before the run. Those that the run samples count by themselves. */
+    /**
+     * The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. Those that the run samples count by
+     * themselves.
+     */
     readonly chosen: Uint32Array | readonly number[];
   }
   /**

@@ -294,18 +294,19 @@ export interface Matcher extends Partial<Disposable> {
   rollback(tokens: number): Promise<Outcome<undefined, HandlerError>>;
 }
 
+/** All values are from minus to plus a million. */
 export interface LogitChanges {
   /** Subtracted from a token's logit for each time that the text has chosen it. */
   readonly frequency: number;
   /** Subtracted from the logits of tokens that the text has chosen at least once. */
   readonly presence: number;
-  /**
-   * Added to the logits of tokens: one finite value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise
-   * `limit-exceeded`.
-   */
+  /** Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`. */
   readonly biasTokens: Uint32Array;
   readonly biasValues: Float32Array;
-  /** The tokens that the text has chosen before the run. Those that the run samples count by themselves. */
+  /**
+   * The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. Those that the run samples count by
+   * themselves.
+   */
   readonly chosen: Uint32Array;
 }
 

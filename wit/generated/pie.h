@@ -1320,16 +1320,17 @@ static inline void pie_grammar_matcher_drop(pie_grammar_matcher self) { pie_raw_
 /* Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives
  * a sampler: a token with a bias above 0 must be among them. */
 
+/* All values are from minus to plus a million. */
 typedef struct {
   /* Subtracted from a token's logit for each time that the text has chosen it. */
   float frequency;
   /* Subtracted from the logits of tokens that the text has chosen at least once. */
   float presence;
-  /* Added to the logits of tokens: one finite value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise
-   * `limit-exceeded`. */
+  /* Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`. */
   pie_list_u32 bias_tokens;
   pie_list_f32 bias_values;
-  /* The tokens that the text has chosen before the run. Those that the run samples count by themselves. */
+  /* The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. Those that the run samples count by
+   * themselves. */
   pie_list_u32 chosen;
 } pie_penalties_logit_changes;
 

@@ -2656,17 +2656,18 @@ pub mod grammar {
 pub mod penalties {
     use crate::abi;
 
+    /// All values are from minus to plus a million.
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct LogitChanges {
         /// Subtracted from a token's logit for each time that the text has chosen it.
         pub frequency: f32,
         /// Subtracted from the logits of tokens that the text has chosen at least once.
         pub presence: f32,
-        /// Added to the logits of tokens: one finite value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise
-        /// `limit-exceeded`.
+        /// Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`.
         pub bias_tokens: Vec<u32>,
         pub bias_values: Vec<f32>,
-        /// The tokens that the text has chosen before the run. Those that the run samples count by themselves.
+        /// The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. Those that the run samples count by
+        /// themselves.
         pub chosen: Vec<u32>,
     }
 

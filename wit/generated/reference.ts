@@ -1562,7 +1562,7 @@ export const reference: ContractReference = {
     {
      "name": "logit-changes",
      "kind": "record",
-     "docs": "",
+     "docs": "All values are from minus to plus a million.",
      "members": [
       {
        "name": "frequency",
@@ -1577,7 +1577,7 @@ export const reference: ContractReference = {
       {
        "name": "bias-tokens",
        "type": "list<u32>",
-       "docs": "Added to the logits of tokens: one finite value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise\n`limit-exceeded`."
+       "docs": "Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`."
       },
       {
        "name": "bias-values",
@@ -1587,7 +1587,7 @@ export const reference: ContractReference = {
       {
        "name": "chosen",
        "type": "list<u32>",
-       "docs": "The tokens that the text has chosen before the run. Those that the run samples count by themselves."
+       "docs": "The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. Those that the run samples count by\nthemselves."
       }
      ]
     }

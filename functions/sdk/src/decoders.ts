@@ -65,6 +65,8 @@ export interface ConstraintOptions {
 
 /** Tokens of one run. A longer text takes several runs, so that pages are not reserved long before their use. */
 const RUN_TOKENS = 128;
+/** Most tokens that the text of a run with changed logits may have chosen before. */
+const MAX_CHOSEN = 8192;
 /** Candidates for a built-in sampler that runs in the inferlet and sets no `topK`. */
 const DEFAULT_CANDIDATES = 256;
 
@@ -83,8 +85,9 @@ export function decoderFor(
   const { fused } = sequence;
   if (sampler.kind === 'guest') {
     const { ahead } = sampler;
-    const isAhead = ahead && !tells && (mode ?? 'ahead') === 'ahead' && sequence.offersPenalties;
-    if (isAhead) return new PenalizedDecoder(sequence, sampler, ahead, seed, stopTokens);
+    const isWhole = ahead?.choose === sampler.choose && sampler.candidates === DEFAULT_CANDIDATES;
+    if (ahead && isWhole && !tells && (mode ?? 'ahead') === 'ahead' && sequence.offersPenalties)
+      return new PenalizedDecoder(sequence, sampler, ahead, seed, stopTokens);
     if (mode === 'ahead') {
       throw new InferletError('invalid-argument', 'A custom sampler cannot decode ahead: it has to see every token.');
     }
@@ -248,15 +251,18 @@ class GuestDecoder implements Decoder {
   stop(): void {}
 }
 
-/** Consecutive runs whose logits the host changes. The inferlet samples only a token whose step computes a prompt. */
+/**
+ * Consecutive runs whose logits the host changes. The inferlet samples only a token whose step computes a prompt, and those of a text with more
+ * tokens than a run counts.
+ */
 class PenalizedDecoder implements Decoder {
   readonly #sequence: Sequence;
-  readonly #prompt: GuestDecoder;
+  readonly #guest: GuestDecoder;
   readonly #runs: AheadDecoder;
   /** The tokens of the generation so far. */
   readonly #chosen: number[] = [];
-  /** True when the last tokens came from the step of a prompt. */
-  #wasPrompt = true;
+  /** True when the inferlet sampled the last token. */
+  #isHere = true;
 
   constructor(
     sequence: Sequence,
@@ -266,13 +272,13 @@ class PenalizedDecoder implements Decoder {
     stopTokens: readonly number[],
   ) {
     this.#sequence = sequence;
-    this.#prompt = new GuestDecoder(sequence, sampler, sampler.seed ?? seed);
+    this.#guest = new GuestDecoder(sequence, sampler, sampler.seed ?? seed);
     const run: StartRun = (queue, request) => ahead.start(queue, request, this.#chosen);
     this.#runs = new AheadDecoder(sequence, wireSampler(ahead.sampler, sequence, seed), stopTokens, { run });
   }
 
   get piped(): string {
-    return this.#wasPrompt ? '' : this.#runs.piped;
+    return this.#isHere ? '' : this.#runs.piped;
   }
 
   get late(): boolean {
@@ -280,9 +286,9 @@ class PenalizedDecoder implements Decoder {
   }
 
   async next(left: number, pipe?: PipeRequest): Promise<readonly number[]> {
-    this.#wasPrompt = this.#sequence.pending > 1;
-    const tokens = this.#wasPrompt ? await this.#prompt.next() : await this.#runs.next(left, pipe);
-    if (!this.#wasPrompt) this.#prompt.skip(tokens.length);
+    this.#isHere = this.#sequence.pending > 1 || (this.#runs.source !== 'run' && this.#chosen.length > MAX_CHOSEN);
+    const tokens = this.#isHere ? await this.#guest.next() : await this.#runs.next(left, pipe);
+    if (!this.#isHere) this.#guest.skip(tokens.length);
     this.#chosen.push(...tokens);
     return tokens;
   }

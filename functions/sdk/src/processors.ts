@@ -40,8 +40,9 @@ interface Change {
   readonly biases?: ReadonlyMap<number, number>;
 }
 
-/** Most biases of a run. */
+/** Most biases of a run, and the largest value of a bias or a penalty. */
 const MAX_BIASES = 1024;
+const LARGEST = 1e6;
 
 /**
  * A sampler that lets processors change the distribution, one after the other, and then draws as {@link draw} does (`temperature` 1 by
@@ -59,10 +60,9 @@ export function processors(
   const { candidates, seed } = options;
   // Validate the options now rather than at the first token.
   const device = sampler(options);
-  const ahead = candidates === undefined ? runSampler(chain, device) : undefined;
   const also = [...new Set(chain.flatMap(({ tokens = [] }) => tokens))];
-  const begin = (model: ModelInfo): GuestSampler => ({
-    ...custom(
+  const begin = (model: ModelInfo): GuestSampler => {
+    const own = custom(
       ({ tokens, logProbabilities }, state) => {
         const changed = { tokens, logProbabilities: Array.from(logProbabilities) };
         const known = { ...state, model };
@@ -70,10 +70,9 @@ export function processors(
         return draw(ordered(changed), options, state.random);
       },
       { candidates, seed },
-    ),
-    also,
-    ahead,
-  });
+    );
+    return { ...own, also, ahead: runSampler(chain, device, own.choose, model) };
+  };
   const choose = () => {
     throw new InferletError('invalid-argument', 'Processors are for generate(); they cannot be asked on their own.');
   };
@@ -81,18 +80,29 @@ export function processors(
 }
 
 /** A chain as the host runs it; undefined when one of its processors has to see the tokens, or needs improbable ones. */
-function runSampler(chain: readonly Processor[], device: DeviceSampler): RunSampler | undefined {
+function runSampler(
+  chain: readonly Processor[],
+  device: DeviceSampler,
+  choose: GuestSampler['choose'],
+  { vocabularySize }: ModelInfo,
+): RunSampler | undefined {
   if (!chain.every(({ change, tokens = [] }) => change && tokens.length === 0)) return undefined;
   const biases = new Map<number, number>();
   let [frequency, presence] = [0, 0];
   for (const { change = {} } of chain) {
     frequency += change.frequency ?? 0;
     presence += change.presence ?? 0;
-    for (const [token, value] of change.biases ?? []) biases.set(token, (biases.get(token) ?? 0) + value);
+    // No text can have the others.
+    for (const [token, value] of change.biases ?? [])
+      if (Number.isInteger(token) && token >= 0 && token < vocabularySize)
+        biases.set(token, (biases.get(token) ?? 0) + value);
   }
-  if (biases.size > MAX_BIASES) return undefined;
+  const fits = (value: number) => Math.abs(value) <= LARGEST || value === Number.NEGATIVE_INFINITY;
+  if (biases.size > MAX_BIASES || ![...biases.values()].every(fits)) return undefined;
+  if (!fits(frequency) || !fits(presence) || (device.topP > 0 && Math.fround(device.topP) === 0)) return undefined;
   const changes = { frequency, presence, biasTokens: [...biases.keys()], biasValues: [...biases.values()] };
   return {
+    choose,
     sampler: device,
     start: (queue, request, chosen) => penalties.startRun(queue, request, { ...changes, chosen }),
   };

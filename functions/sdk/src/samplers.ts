@@ -60,6 +60,8 @@ export interface GuestSampler {
 
 /** A guest sampler as the host runs it. */
 export interface RunSampler {
+  /** The sampler's own `choose`: one that was put in its place must be asked. */
+  readonly choose: GuestSampler['choose'];
   readonly sampler: DeviceSampler;
   /** Starts a run after `chosen`, the tokens of the generation so far. */
   start(queue: Queue, request: RunRequest, chosen: readonly number[]): Run;
