@@ -14,7 +14,6 @@ import type { Residency } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
-import type { RunResource } from './fused.ts';
 import type { KvFile } from './kv-file.ts';
 
 const PAGE_SIZE = 16;
@@ -194,11 +193,6 @@ describe('calls from an inferlet to a GPU host', () => {
         ...[guest.queue, u32(), u32(), u32(), u32(), undefined],
       );
       assert.equal(await failure(outcome), 'unsupported');
-      const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
-      const request = { token: 1, position: 0, pages: u32(), maxTokens: 4, sampler, stopTokens: u32() };
-      const changes = { frequency: 1, presence: 0, biasTokens: u32(), biasValues: new Float32Array(), chosen: u32() };
-      const run = guest.call<RunResource>('penalties', 'start-run', guest.queue, request, changes);
-      assert.equal(await failure(run.next()), 'unsupported');
       const file = guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, undefined, 'read');
       assert.equal(await failure(file.ready()), 'unsupported');
       assert.equal(await failure(file.pred(text(1), count(1), 1)), 'unsupported');

@@ -132,6 +132,20 @@ test('a run with penalties that the quota cuts counts the tokens before the cut'
   assert.equal(new Set(whole).size, 40, 'no token twice');
   assert.ok(!whole.includes(3) && !whole.includes(late));
   assert.deepEqual(await decode(16, late), whole);
+
+  const { summary } = new TestInferlet(connection).queue.model ?? {};
+  assert.ok(summary);
+  const older = new TestInferlet(connection, { model: { summary: { ...summary, traits: ['allocate', 'fused'] } } });
+  const none = new Uint32Array();
+  const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
+  const request = { token: 1, position: 0, pages: none, maxTokens: 4, sampler, stopTokens: none };
+  const changes = { frequency: 1, presence: 0, biasTokens: none, biasValues: new Float32Array(), chosen: none };
+  const refused = await older.call<RunResource>('penalties', 'start-run', older.queue, request, changes).next();
+  assert.equal(
+    refused.tag === 'err' && refused.val.tag,
+    'unsupported',
+    'a host of an earlier release has no such runs',
+  );
   connection.close();
   await host.stop();
 });

@@ -86,7 +86,7 @@ export function decoderFor(
   if (sampler.kind === 'guest') {
     const { ahead } = sampler;
     const isWhole = ahead?.choose === sampler.choose && sampler.candidates === DEFAULT_CANDIDATES;
-    if (ahead && isWhole && !tells && (mode ?? 'ahead') === 'ahead' && sequence.offersPenalties)
+    if (ahead && isWhole && !tells && (mode ?? 'ahead') === 'ahead' && offersPenalties(sequence))
       return new PenalizedDecoder(sequence, sampler, ahead, seed, stopTokens);
     if (mode === 'ahead') {
       throw new InferletError('invalid-argument', 'A custom sampler cannot decode ahead: it has to see every token.');
@@ -111,6 +111,10 @@ export function decoderFor(
     return new StepDecoder(sequence, sampler, seed);
   return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens);
 }
+
+/** True when the host can change logits in a run of a sequence. A GPU host of an earlier release cannot, and no run has an adapter. */
+const offersPenalties = ({ model, adapter }: Sequence): boolean =>
+  model.traits.includes('penalties') && adapter === undefined;
 
 /** A decoder that samples in the inferlet. With `tells`, it reports log-probabilities; with `matcher`, it samples under its masks. */
 export function scoringDecoder(

@@ -89,11 +89,6 @@ export class Sequence {
     return this.#fused;
   }
 
-  /** True when the host can change logits in a run of this sequence. A GPU host of an earlier release cannot, and no run has an adapter. */
-  get offersPenalties(): boolean {
-    return this.model.traits.includes('penalties') && this.adapter === undefined;
-  }
-
   /** Name of the low-rank adapter, if any. */
   get adapter(): string | undefined {
     return this.#options.adapter;
