@@ -20,6 +20,7 @@ import { beginText } from './sequence-checks.ts';
 import { handedOver, send } from './session.ts';
 import { speculativeDecoder } from './speculation.ts';
 import { StopScanner } from './stop.ts';
+import { withStopStrings } from './stop-tokens.ts';
 
 /** The operation that occupies a context: a generation, or the append of another context. */
 export interface Claim {
@@ -304,7 +305,10 @@ export class Generation<T = string> implements AsyncIterable<string> {
     const held = { jump, ahead: isConstrainedAhead(this.#options), speculator, stopTokens: stops, logProbabilities };
     if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed, held);
     else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, asked, speculator, seed, stops);
-    else this.#decoder = decoderFor(this.#sequence, asked, decode, seed, stops, logProbabilities);
+    else {
+      const ends = withStopStrings(stops, this.#stops, model.name);
+      this.#decoder = decoderFor(this.#sequence, asked, decode, seed, ends, logProbabilities);
+    }
     if (this.#healing && this.#decoder) {
       this.#decoder = new HealingDecoder(this.#sequence, asked, seed, this.#healing, this.#decoder, logProbabilities);
     }
