@@ -18,11 +18,11 @@ async function assertListening(credentials: Credentials): Promise<void> {
   const url = new URL(credentials.url);
   const port = Number(url.port || (url.protocol === 'https:' ? 443 : 80));
   const host = url.hostname.replace(/^\[|\]$/g, '');
-  const giveUpAt = Date.now() + CONNECT_DEADLINE_MS;
+  const giveUpAt = performance.now() + CONNECT_DEADLINE_MS;
   for (;;) {
-    const problem = await tryConnect(host, port, Math.max(RETRY_MS, giveUpAt - Date.now()));
+    const problem = await tryConnect(host, port, Math.max(RETRY_MS, giveUpAt - performance.now()));
     if (problem === null) return;
-    if (Date.now() + RETRY_MS >= giveUpAt) {
+    if (performance.now() + RETRY_MS >= giveUpAt) {
       throw new Failure(`Nothing answers at ${credentials.url}.`, {
         exitCode: EXIT.unreachable,
         code: 'connection-failed',

@@ -105,7 +105,7 @@ export class FrameStream {
   readonly #idleTimeoutMs: number;
   readonly #abort = () => this.#fail(this.#signal?.reason);
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #heardAt = Date.now();
+  #heardAt = performance.now();
   #failure: { readonly error: unknown } | null = null;
   #reject: ((error: unknown) => void) | undefined;
 
@@ -122,7 +122,7 @@ export class FrameStream {
   async read(): Promise<Frame[] | null> {
     for (;;) {
       const chunk = await this.#chunk();
-      this.#heardAt = Date.now();
+      this.#heardAt = performance.now();
       if (chunk === null) return null;
       const frames = this.#parser.push(this.#decoder.decode(chunk, { stream: true }));
       if (frames.length > 0) return frames;
@@ -148,7 +148,7 @@ export class FrameStream {
   /** One timer serves all reads: it looks again when something was heard meanwhile. */
   #watch(ms: number): void {
     this.#timer = setTimeout(() => {
-      const leftMs = this.#heardAt + this.#idleTimeoutMs - Date.now();
+      const leftMs = this.#heardAt + this.#idleTimeoutMs - performance.now();
       if (leftMs > 0) this.#watch(leftMs);
       else this.#fail(new DOMException(`The stream was silent for ${this.#idleTimeoutMs} ms.`, 'TimeoutError'));
     }, ms);

@@ -93,12 +93,12 @@ export class Http {
    * for good, or `reconnectMs` have passed.
    */
   async retrying<T>(attempt: () => Promise<T>, signal?: AbortSignal): Promise<T> {
-    const giveUpAt = Date.now() + this.reconnectMs;
+    const giveUpAt = performance.now() + this.reconnectMs;
     for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
       try {
         return await attempt();
       } catch (error) {
-        if (!(error instanceof PieError) || !error.retryable || Date.now() + pauseMs > giveUpAt) throw error;
+        if (!(error instanceof PieError) || !error.retryable || performance.now() + pauseMs > giveUpAt) throw error;
       }
       await pause(pauseMs, signal);
     }

@@ -62,8 +62,8 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
         if (error instanceof PieError && !error.retryable) throw error;
         problem = error;
       }
-      brokenSince ??= Date.now();
-      if (Date.now() - brokenSince > this.#http.reconnectMs) throw this.#givenUp(problem);
+      brokenSince ??= performance.now();
+      if (performance.now() - brokenSince > this.#http.reconnectMs) throw this.#givenUp(problem);
       await pause(pauseMs, this.#options.signal);
     }
   }

@@ -141,11 +141,11 @@ export class NodeOperations implements Operations {
 
   /** The GPU host, once all its runtimes know its drain state or the wait is over. Null when no host has this name. */
   async #heard(name: string, drained: boolean): Promise<GpuHostState | null> {
-    for (const until = Date.now() + HEARD_MS; ; await sleep(HEARD_POLL_MS)) {
+    for (const until = performance.now() + HEARD_MS; ; await sleep(HEARD_POLL_MS)) {
       const runtimes = await this.#scheduler.runtimes.list();
       const told = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
       const behind = told.some((host) => host.name === name && isDrained(host) !== drained);
-      if (!behind || Date.now() > until) return gpuHostsOf(runtimes).find((host) => host.name === name) ?? null;
+      if (!behind || performance.now() > until) return gpuHostsOf(runtimes).find((host) => host.name === name) ?? null;
     }
   }
 

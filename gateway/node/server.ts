@@ -61,10 +61,10 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   await once(server, 'listening');
 
   const idleWithin = async (ms: number) => {
-    const until = Date.now() + ms;
+    const until = performance.now() + ms;
     for (;;) {
       server.closeIdleConnections();
-      if (running === 0 || Date.now() >= until) return;
+      if (running === 0 || performance.now() >= until) return;
       await sleep(POLL_MS);
     }
   };

@@ -88,7 +88,7 @@ export class OriginControlPlane implements ControlPlane {
 
   async authenticate(apiKey: string): Promise<Principal | null> {
     const believed = this.#believed.get(apiKey);
-    if (believed !== undefined && believed.until > Date.now()) return believed.principal;
+    if (believed !== undefined && believed.until > performance.now()) return believed.principal;
     this.#believed.delete(apiKey);
     const origin = this.#open(apiKey);
     const principal = await translating(() => origin.client.self() as Promise<Principal>).catch((error: unknown) => {
@@ -98,7 +98,7 @@ export class OriginControlPlane implements ControlPlane {
     if (principal === null) return null;
     this.#origins.set(principal, origin);
     if (this.#believed.size >= MAX_BELIEVED) this.#believed.clear();
-    this.#believed.set(apiKey, { principal, until: Date.now() + BELIEF_MS });
+    this.#believed.set(apiKey, { principal, until: performance.now() + BELIEF_MS });
     return principal;
   }
 

@@ -39,7 +39,7 @@ const TAIL_LINES = 30;
 /** One running process. Its output goes to its log; its standard input is the lifeline, on which a watched child beats. */
 export class Child {
   readonly spec: ChildSpec;
-  readonly startedAt = Date.now();
+  readonly startedAt = performance.now();
   readonly exited: Promise<string>;
   readonly #process: ChildProcess;
   readonly #tail: string[] = [];

@@ -109,7 +109,7 @@ export class Supervisor {
       kind: 'ready',
       name: slot.spec.name,
       pid: slot.child.pid,
-      afterMs: Date.now() - slot.child.startedAt,
+      afterMs: Math.round(performance.now() - slot.child.startedAt),
       restarted,
       ...(notice !== undefined && { notice }),
     });
@@ -119,7 +119,7 @@ export class Supervisor {
     while (!this.#stopping.signal.aborted) {
       const why = await slot.child.exited;
       if (this.#stopping.signal.aborted) return;
-      const { delayMs, history } = afterDeath(slot.history, Date.now() - slot.child.startedAt);
+      const { delayMs, history } = afterDeath(slot.history, performance.now() - slot.child.startedAt);
       slot.history = history;
       this.#report({ kind: 'died', name: slot.spec.name, why, restartInMs: delayMs, tail: slot.child.tail });
       try {

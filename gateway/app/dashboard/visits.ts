@@ -100,7 +100,7 @@ export class Visits {
   }
 
   #failed(address: string): void {
-    const waitMs = this.#attempts.take(address, Date.now());
+    const waitMs = this.#attempts.take(address, performance.now());
     if (waitMs === 0) return;
     const seconds = Math.ceil(waitMs / 1000);
     throw new GatewayError('too-many-requests', 'Too many unknown keys were tried from this address.', {

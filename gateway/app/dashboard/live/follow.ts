@@ -78,12 +78,12 @@ class EventFeed {
 
   /** The events of the next `ms`; ends early after the terminal event. */
   async *during(ms: number, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
-    for (const end = Date.now() + ms; !signal.aborted && Date.now() < end; ) {
-      const events = await this.#buffer.take(end - Date.now(), GATHER_MS, signal);
+    for (const end = performance.now() + ms; !signal.aborted && performance.now() < end; ) {
+      const events = await this.#buffer.take(end - performance.now(), GATHER_MS, signal);
       const last = events.at(-1);
       if (last === undefined) {
         // Only a fault ends the source without a terminal event: then poll no faster than any other page.
-        if (this.#buffer.over) await pause(end - Date.now(), signal);
+        if (this.#buffer.over) await pause(end - performance.now(), signal);
         continue;
       }
       this.#last = last;
@@ -94,9 +94,9 @@ class EventFeed {
 
   /** The missing events up to the last one of an invocation that has ended. */
   async *rest(last: Position, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
-    const end = Date.now() + LAST_EVENTS_MS;
-    while (!hasUpTo(this.#last, last) && !this.#buffer.over && Date.now() < end && !signal.aborted)
-      yield* this.during(end - Date.now(), signal);
+    const end = performance.now() + LAST_EVENTS_MS;
+    while (!hasUpTo(this.#last, last) && !this.#buffer.over && performance.now() < end && !signal.aborted)
+      yield* this.during(end - performance.now(), signal);
   }
 
   close(): void {
