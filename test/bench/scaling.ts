@@ -86,7 +86,7 @@ and without. A round runs both sides, which take turns in going first, each on a
         row('hit rate, no affinity', (side) => side.hitRateWithout, 3, ''),
       ],
       notes: [
-        `A random model of two small layers; a step takes ${STEP_MS} ms (\`pace\`) and has at most ${BATCH} streams; the hosts' spread is "invocation". Streams that ended in the measured time count with all their tokens; it begins ${load.rampMs / 1000} s after the first ones.`,
+        `A random model of two small layers; a step takes ${STEP_MS} ms (\`pace\`) and has at most ${BATCH} streams; the hosts' spread is "invocation". A stream counts with the share of its time that it spends in the measured time, which begins ${load.rampMs / 1000} s after the first ones.`,
         `Hit rate: tokens found in the caches of all hosts over those looked up, in ${PREFIXES * load.requestsPerPrefix} requests; without an affinity each host computes each prefix once.`,
       ],
       data: sides,
@@ -119,16 +119,21 @@ pace = { step_ms = ${STEP_MS} }
   };
 }
 
-/** Streams of clients that each begin the next one when one has ended. */
+/**
+ * Streams of clients that each begin the next one when one has ended. A stream counts with the share of its time that it spends in the measured
+ * one: streams that share a device end in groups, and a group that ends at an edge would otherwise count whole or not at all.
+ */
 async function tokensPerSecond(platform: Platform, { maxTokens, rampMs, measuredMs: forMs }: Load): Promise<number> {
   const startMs = performance.now() + rampMs;
   let tokens = 0;
   const client = async (index: number) => {
     for (let i = 0; performance.now() < startMs + forMs; i++) {
       const prompt = `Once upon a time, number ${index} and ${i}`;
+      const beganMs = performance.now() - startMs;
       const stream = (await receive(platform, { prompt, maxTokens, temperature: 0 }))();
-      const atMs = performance.now() - startMs;
-      if (atMs >= 0 && atMs < forMs) tokens += stream.tokens;
+      const endedMs = performance.now() - startMs;
+      const withinMs = Math.max(0, Math.min(endedMs, forMs) - Math.max(beganMs, 0));
+      tokens += (stream.tokens * withinMs) / (endedMs - beganMs);
     }
   };
   await Promise.all(Array.from({ length: STREAMS }, (_, index) => client(index)));
