@@ -12,8 +12,18 @@ const PAGES = 100;
 
 /** The host that serves a key, computed without the runtime's code. */
 function hostOf(key: string, hosts: readonly string[]): string {
+  if (key.startsWith('@')) return key.slice(1);
   const weight = (host: string) => createHash('sha1').update(`${host}\0${key}`).digest('hex');
   return hosts.reduce((best, host) => (weight(host) > weight(best) ? host : best));
+}
+
+/** An id of which the policy makes the key of a host, while the hosts hold these pages. */
+function idFor(host: string, hosts: readonly string[], held: ReadonlyMap<string, number>): string {
+  const crowding = (key: string) => held.get(hostOf(key, hosts)) ?? 0;
+  for (;;) {
+    const id = newInvocationId();
+    if (chosenKey({ id }, hosts, crowding) === `@${host}`) return id;
+  }
 }
 
 describe('admission over several GPU hosts', () => {
@@ -74,19 +84,27 @@ describe('admission over several GPU hosts', () => {
   test('with spread by invocation, one tenant fills each host up to its pages', async () => {
     await open(['0', '1', '2'], 'invocation');
     try {
-      // Submit for the hosts in turn: with random ids, a head whose full host blocks it could block the rest of its queue.
-      const order = Array.from({ length: 12 }, (_, i) => ['0', '1', '2'][i % 3]);
-      for (const host of order) {
-        let id = newInvocationId();
-        while (hostOf(id, ['0', '1', '2']) !== host) id = newInvocationId();
-        await scheduler.submit(submission({ id, tenant: 'only', expectedPages: 30 }));
-      }
+      // Submit for the hosts in turn: with random ids, a head whose two hosts are full could block the rest of its queue.
+      const hosts = ['0', '1', '2'];
       const held = new Map<string, number>();
-      for (const id of await admitted()) {
-        const host = hostOf(id, ['0', '1', '2']);
-        held.set(host, (held.get(host) ?? 0) + 30);
+      for (let i = 0; i < 12; i++) {
+        const host = hosts[i % 3] as string;
+        const id = idFor(host, hosts, held);
+        await scheduler.submit(submission({ id, tenant: 'only', expectedPages: 30 }));
+        if (i < 9) held.set(host, (held.get(host) ?? 0) + 30);
       }
-      assert.deepEqual([...held.values()], [90, 90, 90]);
+      const placements = await Promise.all((await admitted()).map((id) => scheduler.invocations.get(id)));
+      assert.deepEqual(placements.map((record) => record?.placement).sort(), [
+        '@0',
+        '@0',
+        '@0',
+        '@1',
+        '@1',
+        '@1',
+        '@2',
+        '@2',
+        '@2',
+      ]);
     } finally {
       await close();
     }
@@ -97,19 +115,19 @@ describe('admission over several GPU hosts', () => {
     try {
       const { redis, keys } = scheduler.store;
       const key = createHash('sha1').update('only\0talk').digest('hex');
-      const preferred = hostOf(key, ['0', '1', '2']);
+      const hosts = ['0', '1', '2'];
+      const preferred = hostOf(key, hosts);
       const held = new Map<string, number>();
       for (let i = 0; i < 8; i++) {
-        // Beyond the room of the preferred host, the id chooses; one that chooses the same host again would wait.
-        let id = newInvocationId();
-        while (hostOf(id, ['0', '1', '2']) !== ['0', '1', '2'].filter((host) => host !== preferred)[i % 2])
-          id = newInvocationId();
+        // Beyond the room of the preferred host, the id draws.
+        const other = hosts.filter((host) => host !== preferred)[i % 2] as string;
+        const id = idFor(other, hosts, held);
         await scheduler.submit(submission({ id, tenant: 'only', expectedPages: 30, affinity: 'talk' }));
         const placement = await redis.hget(keys.invocation(id), 'placement');
         assert.equal(await redis.hget(`${keys.jobs}:${id}`, 'placement'), placement);
         assert.equal((await scheduler.invocations.get(id))?.placement, placement);
-        assert.equal(placement, i < 3 ? key : null, `invocation ${i}`);
-        const host = hostOf(placement ?? id, ['0', '1', '2']);
+        assert.equal(placement, i < 3 ? key : `@${other}`, `invocation ${i}`);
+        const host = hostOf(placement ?? '', hosts);
         held.set(host, (held.get(host) ?? 0) + 30);
       }
       assert.equal((await admitted()).length, 8);
@@ -130,7 +148,7 @@ describe('admission over several GPU hosts', () => {
     try {
       await lease.describe({ models: hosts.map((host) => model(host, sizes[host])) });
       const { redis, keys } = scheduler.store;
-      const chosen = { id: 0, affinity: 0, second: 0 };
+      const chosen = { affinity: 0, first: 0, second: 0 };
       for (let i = 0; i < 48; i++) {
         const pages = 1 + ((i * 7) % 13);
         const used = await redis.hgetall(`${keys.admission}:state`);
@@ -143,12 +161,14 @@ describe('admission over several GPU hosts', () => {
         // Each has a tenant of its own, so that it becomes the head of a line at once.
         const record = submission({ tenant: `t${i}`, expectedPages: pages, ...(i % 3 === 0 && { affinity: 'talk' }) });
         const affinity = i % 3 === 0 ? affinityKey(`t${i}`, 'talk') : undefined;
-        const key = chosenKey({ id: record.id, affinity }, crowding);
+        const key = chosenKey({ id: record.id, affinity }, hosts, crowding);
         await scheduler.submit(record);
         const noted = (await scheduler.invocations.get(record.id))?.placement;
-        assert.equal(noted, key === record.id ? null : key, `invocation ${i}`);
+        assert.equal(noted, key, `invocation ${i}`);
         assert.equal(await redis.hget(`${keys.jobs}:${record.id}`, 'placement'), noted);
-        chosen[key === record.id ? 'id' : key === affinity ? 'affinity' : 'second']++;
+        const digits = createHash('sha1').update(record.id).digest('hex');
+        const first = hosts[Number.parseInt(digits.slice(0, 8), 16) % hosts.length];
+        chosen[key === affinity ? 'affinity' : key === `@${first}` ? 'first' : 'second']++;
       }
       for (const [kind, count] of Object.entries(chosen)) assert.ok(count > 0, `${kind}: ${JSON.stringify(chosen)}`);
     } finally {

@@ -45,21 +45,45 @@ describe('placement on GPU hosts', () => {
     }
   });
 
-  test('an affinity with room is chosen, an id whose host is half empty too, and else the less crowded of two', () => {
+  test('an affinity with room is chosen, and else the less crowded of two hosts that the id draws', () => {
     const part = fc.double({ min: 0.01, max: 2, noNaN: true });
+    const hosts = fc.uniqueArray(fc.constantFrom(...HOSTS), { maxLength: 4 });
+    const id = fc.string({ minLength: 1 });
     fc.assert(
-      fc.property(part, part, part, fc.boolean(), (own, second, byAffinity, hasAffinity) => {
-        const parts: Readonly<Record<string, number>> = { id: own, 'id~2': second, talk: byAffinity };
-        const crowding = (key: string) => parts[key] ?? Number.NaN;
-        const key = chosenKey({ id: 'id', affinity: hasAffinity ? 'talk' : undefined }, crowding);
-        if (hasAffinity && byAffinity <= 1) assert.equal(key, 'talk');
-        else if (own <= 0.5) assert.equal(key, 'id');
-        else assert.equal(crowding(key), Math.min(own, second));
+      fc.property(id, hosts, fc.array(part, { minLength: 4, maxLength: 4 }), part, (id, names, parts, byAffinity) => {
+        const asked: string[] = [];
+        const crowding = (key: string) => {
+          if (key === 'talk') return byAffinity;
+          asked.push(key);
+          return parts[HOSTS.indexOf(key.slice(1))] ?? Number.NaN;
+        };
+        assert.equal(
+          chosenKey({ id, affinity: 'talk' }, names, () => 1),
+          'talk',
+        );
+        const key = chosenKey({ id, affinity: byAffinity > 1 ? 'talk' : undefined }, names, crowding);
+        if (names.length === 0) return assert.equal(key, id);
+        const drawn = [...new Set(asked)];
+        assert.equal(drawn.length, Math.min(2, names.length));
+        assert.equal(crowding(key), Math.min(...drawn.map(crowding)));
+        assert.equal(HOSTS[preference(key, HOSTS)[0] ?? -1], key.slice(1));
       }),
     );
   });
 
-  test('choosing between two keys leaves the fullest of 50 hosts much closer to the mean than hashing ids does', () => {
+  test('ids draw all pairs of hosts equally often', () => {
+    const pairs = new Map<string, number>();
+    for (const id of KEYS) {
+      const asked = new Set<string>();
+      chosenKey({ id }, HOSTS, (key) => asked.add(key).size);
+      const pair = [...asked].sort().join();
+      pairs.set(pair, (pairs.get(pair) ?? 0) + 1);
+    }
+    assert.equal(pairs.size, 6);
+    for (const count of pairs.values()) assert.ok(Math.abs(count - 4000 / 6) < 5 * Math.sqrt(556), `${count}`);
+  });
+
+  test('choosing between two hosts leaves the fullest of 50 much closer to the mean than hashing ids does', () => {
     const hosts = Array.from({ length: 50 }, (_, i) => `gpu-host-${i}`);
     const fullest = (choose: (id: string, crowding: (key: string) => number) => string) => {
       const used = hosts.map(() => 0);
@@ -68,8 +92,8 @@ describe('placement on GPU hosts', () => {
       return Math.max(...used) / 20;
     };
     const hashed = fullest((id) => id);
-    const chosen = fullest((id, crowding) => chosenKey({ id }, crowding));
-    assert.ok(hashed > 1.35 && chosen < 1.25, `${hashed}, ${chosen}`);
+    const chosen = fullest((id, crowding) => chosenKey({ id }, hosts, crowding));
+    assert.ok(hashed > 1.35 && chosen < 1.2, `${hashed}, ${chosen}`);
   });
 
   test('servingHost picks the first host that was connected and not draining when the invocation began', () => {
@@ -99,6 +123,8 @@ describe('placement on GPU hosts', () => {
       assert.equal(servingHost({ gpuHosts: hosts }, child), `gpu-host-${first + 1}`);
       const placed = { ...child, placement: tenant };
       assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, placed), `gpu-host-${first + 1}`);
+      const named = { ...child, placement: '@gpu-host-3' };
+      assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, named), 'gpu-host-3');
       assert.equal(servingHost({ gpuHosts: hosts.slice(0, 1) }, served), null, 'no choice between hosts');
     }
   });

@@ -4,16 +4,20 @@ import type { RuntimeDescription, RuntimeGpuHost } from '../runtimes/types.ts';
 /** Spread of invocations over GPU hosts: all of a tenant's on one host, or each on its own. */
 export type Spread = 'tenant' | 'invocation';
 
+/** The placement key that names a GPU host. No tenant, id or affinity begins with its sign. */
+const keyOf = (host: string): string => `@${host}`;
+
 /**
  * The order in which a key's work tries the GPU hosts. The first connected host serves it, and admission counts its pages there (`placed`
- * in the scheduler's scripts computes the same order). A key has the same order in every runtime and after every restart. When a host comes
- * or goes, only the keys that it serves move (rendezvous hashing: Thaler and Ravishankar, 1998).
+ * in the scheduler's scripts computes the same order). A key that names a host has it first. Any key has the same order in every runtime and
+ * after every restart. When a host comes or goes, only the keys that it serves move (rendezvous hashing: Thaler and Ravishankar, 1998).
  *
  * @param hosts names that stay the same over restarts
  * @returns indices of `hosts`, the preferred one first
  */
 export function preference(key: string, hosts: readonly string[]): number[] {
-  const weight = (host: string): string => hash('sha1', `${host}\0${key}`);
+  // Above every hash, which consists of hexadecimal digits.
+  const weight = (host: string): string => (key === keyOf(host) ? '~' : hash('sha1', `${host}\0${key}`));
   return hosts
     .map((host, index) => ({ index, weight: weight(host) }))
     .sort((a, b) => (a.weight < b.weight ? 1 : a.weight > b.weight ? -1 : a.index - b.index))
@@ -37,26 +41,33 @@ export function affinityKey(tenant: string, affinity: string): string {
   return hash('sha1', `${tenant}\0${affinity}`);
 }
 
-/** Part of its pages up to which a host takes every invocation whose id prefers it. */
-const UNCROWDED = 0.5;
+/** Places in a list of `count` hosts, at least one, that an id draws: two different ones unless there is one host only. */
+function drawn(id: string, count: number): readonly [number, number] {
+  const digits = hash('sha1', id);
+  const first = Number.parseInt(digits.slice(0, 8), 16) % count;
+  if (count === 1) return [first, first];
+  const second = Number.parseInt(digits.slice(8, 16), 16) % (count - 1);
+  return [first, second < first ? second : second + 1];
+}
 
 /**
  * The key by which admission places a root invocation when it becomes the head of its tenant's line, where roots choose hosts. An affinity
- * counts while the hosts of its key have room. Otherwise the id chooses, or a second key made of it, if the id's host is more than half full
- * and the second key's less crowded: the lesser of two random loads is close to the least of all (Mitzenmacher, 2001). The scheduler's scripts
- * implement the same rule (`placementOf`).
+ * counts while the hosts of its key have room. Otherwise the key names the less crowded of two hosts that the id draws: the lesser of two
+ * random loads is close to the least of all (Mitzenmacher, 2001), at a cost that does not grow with the hosts. The id itself is the key where
+ * no host is known. The scheduler's scripts implement the same rule (`placementOf`).
  *
+ * @param hosts names of the hosts of the invocation's model, the first by name if it has several
  * @param crowding part of its pages that the fullest host of a key has admitted, with the head's expected ones; above 1 when these do not fit
  */
 export function chosenKey(
   { id, affinity }: { readonly id: string; readonly affinity?: string | undefined },
+  hosts: readonly string[],
   crowding: (key: string) => number,
 ): string {
   if (affinity !== undefined && crowding(affinity) <= 1) return affinity;
-  const own = crowding(id);
-  if (own <= UNCROWDED) return id;
-  const second = `${id}~2`;
-  return crowding(second) < own ? second : id;
+  if (hosts.length === 0) return id;
+  const [first, second] = drawn(id, hosts.length).map((place) => keyOf(hosts[place] as string)) as [string, string];
+  return crowding(second) < crowding(first) ? second : first;
 }
 
 /** True while an operator has drained the GPU host: it takes no new invocations. */

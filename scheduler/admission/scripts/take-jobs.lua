@@ -128,7 +128,7 @@ for i, id in ipairs(ids) do
   local data, placement, resumption = unpack(redis.call('HMGET', jobs .. id, 'data', 'placement', 'resumption'))
   -- Admission chose the place, and a person answered, after the job was made.
   if data and placement then
-    data = '{"placement":"' .. placement .. '",' .. string.sub(data, 2)
+    data = '{"placement":' .. cjson.encode(placement) .. ',' .. string.sub(data, 2)
   end
   if data and resumption then
     data = '{"resumption":' .. resumption .. ',' .. string.sub(data, 2)

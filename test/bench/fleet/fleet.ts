@@ -160,7 +160,7 @@ export class Fleet implements AsyncDisposable {
     const { slots } = this.size;
     const host = `gpu-host-${number}`;
     const lease = await scheduler.runtimes.acquire({
-      ...{ name: `runtime-${number}`, slots, reserve: 1 / 16 },
+      ...{ name: `runtime-${number}`, slots, reserve: 1 / 16, spread: 'invocation' },
       models: [{ ...MODEL, pageCount: PAGES, host, hostId: `${host}~1` }],
     });
     lease.onLost(() => this.#lost++);

@@ -24,11 +24,14 @@ export function platform(spread: Spread): Policy {
     place(head, view) {
       const crowding = (key: string) => crowdingOf(hostOf(key, view), head, view);
       const affinity = head.affinity === undefined ? undefined : affinityKey(head.tenant, head.affinity);
-      const placement = spread === 'invocation' ? chosenKey({ id: head.id, affinity }, crowding) : null;
+      const placement = spread === 'invocation' ? chosenKey({ id: head.id, affinity }, names(view), crowding) : null;
       return hostOf(placementKey(spread, head, { id: head.id, placement }), view);
     },
   };
 }
+
+/** The hosts that admission has heard of as open. */
+const names = ({ open, described }: View): string[] => open.map((host) => described[host]?.name ?? '');
 
 /** As admission counts: only admitted invocations hold pages, and one that has the host to itself fits always. */
 function crowdingOf(host: number, { pages }: Traced, { hosts }: View): number {

@@ -7,7 +7,8 @@ local function hostsOf(a, model)
   return text and cjson.decode(text) or {}
 end
 
--- The first host of `preference` in ../../../policies/placement.ts for a key: `best`, or one of `hosts`; nil without hosts.
+-- The first host of `preference` in ../../../policies/placement.ts for a key that names none of them: `best`, or one of `hosts`; nil without
+-- hosts.
 local function preferred(key, hosts, best)
   local most = best and redis.sha1hex(best .. '\0' .. key) or ''
   for _, host in ipairs(hosts) do
@@ -40,13 +41,22 @@ local function homeOf(a, tenant, model)
   return home
 end
 
+-- The first host of `preference` among all of a model. A key that names one of them is not compared with the others.
+local function hostOf(a, model, key)
+  local named = string.match(key, '^@(.*)$')
+  if named and a.leaving and redis.call('ZSCORE', a.base .. 'hosts:' .. model, named) then
+    return named
+  end
+  return preferred(key, hostsOf(a, model))
+end
+
 -- Assigns the pages to the GPU hosts that are to serve an invocation: those of its placement key, or of its tenant without one.
 local function placed(a, tenant, key, pages)
   local at = {}
   for model, count in pairs(pages) do
     local host
     if model ~= MEMORY and key then
-      host = preferred(key, hostsOf(a, model))
+      host = hostOf(a, model, key)
     elseif model ~= MEMORY then
       host = homeOf(a, tenant, model)
     end
