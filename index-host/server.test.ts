@@ -54,7 +54,7 @@ const some = (prefix: string, count: number) => ({
 const any = { vector: Float32Array.of(1, 0, 0, 0, 0, 0, 0, 0), text: null, filter: [], limit: 100 } as const;
 const SOME = [{ field: 'none', comparison: 'not-equal', values: [1] }] as const;
 
-test('tenants see nothing of each other, though their indexes have one name', async () => {
+test('tenants see nothing of each other, even when their indexes have the same name', async () => {
   using folder = temporaryFolder();
   await using host = await started(folder.path);
   const [one, other] = [host.client('one'), host.client('other')];

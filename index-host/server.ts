@@ -7,9 +7,9 @@ import { answer } from './service/calls.ts';
 import { Catalog, LIMITS, type Limits } from './service/catalog.ts';
 import { Turns } from './service/turns.ts';
 
-/** Requests of one connection that are under way; the host reads no more until some have ended. */
+/** Most pending requests of one connection; above it, the host reads no more until some have ended. */
 const MAX_PENDING = 64;
-/** Answers that a connection does not read; the host reads no more requests meanwhile. */
+/** Most bytes of answers that a client has not read; above it, the host reads no more requests. */
 const MAX_UNREAD_BYTES = 8 * 2 ** 20;
 /** Longest time for one request. */
 const MAX_CALL_MS = 300_000;
@@ -34,7 +34,7 @@ export class IndexHost {
   }
 
   async listen(socketPath: string): Promise<void> {
-    // A process that was killed left its socket behind.
+    // A killed process leaves its socket file behind, which would make `listen` fail.
     rmSync(socketPath, { force: true });
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', reject);
@@ -60,7 +60,7 @@ export class IndexHost {
     };
     const take = ({ kind, id, json, floats }: Frame) => {
       if (tenant === null) {
-        if (kind !== FRAME.hello) throw new Error('a connection without a tenant');
+        if (kind !== FRAME.hello) throw new Error('the first frame of a connection does not name the tenant');
         tenant = helloSchema.parse(json).tenant;
       } else if (kind === FRAME.cancel) pending.get(id)?.abort(new IndexError('cancelled', 'the call was withdrawn'));
       else if (kind === FRAME.request && !pending.has(id)) {
@@ -71,7 +71,10 @@ export class IndexHost {
           if (!socket.destroyed) socket.write(encodeFrame(FRAME.answer, id, reply));
           pace();
         });
-      } else throw new Error(`a frame of kind ${kind}, which is not allowed here`);
+      } else
+        throw new Error(
+          `a frame of kind ${kind} is not allowed here: a second hello, an unknown kind, or a request number in use`,
+        );
     };
     this.#sockets.add(socket);
     socket.on('data', (chunk: Buffer) => {

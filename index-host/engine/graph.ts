@@ -17,16 +17,16 @@ const KINDS: Readonly<Record<Metric, MetricKind>> = {
   euclidean: MetricKind.L2sq,
 };
 
-/** Bytes of one value of a stored vector: directions fit in 8 bits; vectors whose length counts take 16, and their values are at most `MAX_VALUE`. */
+/** Bytes of one value of a stored vector: 8 bits are enough for directions; vectors with a length take 16, with values of at most `MAX_VALUE`. */
 const VALUE_BYTES: Readonly<Record<Metric, 1 | 2>> = { cosine: 1, 'dot-product': 2, euclidean: 2 };
 
 /**
- * The scale for vectors of about this length, which makes it 1 to 2: 16 bits round small values to zero, and the distance of a small product
- * is 1 for all.
+ * The scale that brings vectors of about this length to a length from 1 to 2. Without it, 16 bits would round small values to zero, and the
+ * distances of all small products would be 1.
  */
 export const scaleFor = (length: number): number => (length > 0 ? 2 ** -Math.floor(Math.log2(length)) : 1);
 
-/** Approximate neighbours of a vector by key, of vectors with rounded values. It keeps deleted keys: the caller ignores them. */
+/** Finds approximate neighbours of a vector among rounded vectors, by key. It keeps deleted keys, which the caller must ignore. */
 export class Graph {
   /** Factor of all vectors, a power of two, which changes no order of distances. */
   readonly scale: number;
@@ -77,7 +77,7 @@ export class Graph {
     return Array.from(this.#index.search(query, Math.min(count, this.size), 1).keys, Number);
   }
 
-  /** For `cosine` the vector's direction, so that its values are small whatever the length. */
+  /** For `cosine`, the vector's direction: its values are small for vectors of any length. */
   #scaled(vector: Float32Array): Float32Array {
     if (this.#metric !== 'cosine') return times(vector, this.scale);
     const length = norm(vector);
@@ -93,7 +93,7 @@ export class Graph {
   }
 }
 
-/** The vector with its values times `scale`, as far as 16 bits can hold them: a query may be far longer than all vectors. */
+/** The vector times `scale`, with values limited to those that 16 bits can hold: a query may be far longer than all vectors. */
 const times = (vector: Float32Array, scale: number): Float32Array =>
   vector.map((value) => Math.max(-MAX_VALUE, Math.min(MAX_VALUE, value * scale)));
 

@@ -6,19 +6,19 @@ import type { Ranked } from './fusion.ts';
 import type { Room } from './room.ts';
 import { TOKENIZER } from './words.ts';
 
-/** Format of the files; a file of another one is refused. */
+/** Version of the file format; the index host refuses files of other versions. */
 const FORMAT = 1;
 /** Bytes that an entry counts besides its content. */
 const ENTRY_BYTES = 128;
 const FLOAT_BYTES = 4;
-/** Bytes of entries that one transaction deletes, and of texts whose words one transaction brings up to date: some 10 ms. */
+/** Bytes of entries that one transaction deletes, and bytes of texts that one transaction indexes by words: about 10 ms each. */
 const DELETED_BYTES = 256 * 1024;
 const SETTLED_BYTES = 64 * 1024;
-/** Most statements of conditions kept ready. */
+/** Most prepared statements for conditions. */
 const MAX_KEPT = 64;
 
 /**
- * Keys grow with every write and are never used again, so that a key means one vector for ever. The write-ahead log makes a committed call
+ * Keys grow with every write and are never used again, so that a key always means the same vector. The write-ahead log makes a committed call
  * survive the death of the process.
  */
 const SCHEMA = `
@@ -32,7 +32,7 @@ const SCHEMA = `
   CREATE VIRTUAL TABLE words USING fts5(
     text, content='entries', content_rowid='key', tokenize='${TOKENIZER}');`;
 
-/** Texts whose words are not in the index of words yet, and texts of entries that are gone, whose words still are. */
+/** Words follow later: `unworded` has the entries whose words are not indexed yet, `gone` the deleted texts whose words still are. */
 const UNSETTLED = `
   CREATE TABLE IF NOT EXISTS unworded (key INTEGER PRIMARY KEY) STRICT;
   CREATE TABLE IF NOT EXISTS gone (key INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;`;
@@ -101,7 +101,7 @@ export class Records {
     );
     const metric = METRICS.find((one) => one === facts.get('metric'));
     if (facts.get('format') !== FORMAT || !metric) {
-      throw new IndexError('internal', 'the index was written by another version of Pie: make it again');
+      throw new IndexError('internal', 'another version of Pie wrote the index; drop it and create it again');
     }
     this.shape = { name: String(facts.get('name')), dimensions: Number(facts.get('dimensions')), metric };
     this.#entries = Number(facts.get('entries'));
@@ -120,14 +120,14 @@ export class Records {
     return this.#unsettled;
   }
 
-  /** Brings some words up to date: an upsert or a delete leaves them, since they may take much longer than all else. */
+  /** Indexes words of some new texts, or removes those of deleted ones. Writes leave this work, since it may take longer than all the rest. */
   settleWords(): void {
     const { nextUnworded, insertWords, deleteUnworded, nextGone, deleteWords, deleteGone } = this.#statements;
     this.#transaction(() => {
       for (let left = SETTLED_BYTES; left > 0 && this.#unsettled > 0; this.#unsettled--) {
         const added = nextUnworded.get();
         const row = added ?? nextGone.get();
-        if (!row) throw new Error('the texts without words were counted wrongly');
+        if (!row) throw new Error('the count of unsettled texts is wrong');
         const [key, text] = [Number(row.key), String(row.text)];
         (added ? insertWords : deleteWords).run(key, text);
         (added ? deleteUnworded : deleteGone).run(key);
@@ -136,7 +136,7 @@ export class Records {
     });
   }
 
-  /** Inserts entries, each over an earlier one with its id. All or none. @throws IndexError `limit-exceeded` when `room` has less */
+  /** Inserts entries, all or none; each replaces an earlier one with its id. @throws IndexError `limit-exceeded` when `room` is too small */
   upsert(entries: readonly Entry[], room: Room): Written {
     const { insert, insertField, insertUnworded } = this.#statements;
     return this.#transaction(() => {
@@ -160,8 +160,8 @@ export class Records {
   }
 
   /**
-   * Deletes the first of some entries by id, as many as have {@link DELETED_BYTES}, and at least one. An id without an entry is no error. `taken`
-   * is the number of ids that are done.
+   * Deletes entries by id, in order, until {@link DELETED_BYTES} are deleted. An id without an entry is not an error. `taken` is the number of
+   * ids that are done.
    */
   delete(ids: readonly string[]): Pick<Written, 'removed'> & { readonly taken: number } {
     return this.#transaction(() => {
@@ -226,9 +226,9 @@ export class Records {
     return Number(this.#statements.countWord.get(word, most)?.count ?? 0);
   }
 
-  /** Key of the newest entry but `newer` whose text has a word; 0 when there are fewer. */
-  keyWithWord(word: string, newer: number): number {
-    return Number(this.#statements.keyWithWord.get(word, newer)?.key ?? 0);
+  /** Among the entries whose texts have a word, the key of the one that has `newerCount` newer ones; 0 when there are too few. */
+  keyWithWord(word: string, newerCount: number): number {
+    return Number(this.#statements.keyWithWord.get(word, newerCount)?.key ?? 0);
   }
 
   /** Entries behind the key `after` whose texts fulfil the expression, with their BM25, in no order: sorting would be one long piece of work. */
@@ -285,7 +285,7 @@ export class Records {
 
   #check(room: Room): void {
     if (this.#entries <= room.entries && this.#bytes <= room.bytes) return;
-    const text = `the tenant's indexes would have more than their limits allow: ${this.#entries} entries with ${this.#bytes} bytes in this one, where ${room.entries} and ${room.bytes} may be; delete what is not needed`;
+    const text = `the tenant's indexes would exceed their limits: this one would have ${this.#entries} entries with ${this.#bytes} bytes, and has room for ${room.entries} entries and ${room.bytes} bytes; delete entries or indexes first`;
     throw new IndexError('limit-exceeded', text);
   }
 

@@ -1,36 +1,35 @@
-/** Sizes at which an index changes its ways; tests make them small. */
+/** Sizes at which an index changes its method; tests use small ones. */
 export interface Sizes {
   /** Vectors that are compared one by one before the graph takes them. */
   readonly tail: number;
-  /** Entries that a filter may leave for all of them to be compared. */
+  /** With a filter that leaves at most this many entries, a query compares each of them. */
   readonly exact: number;
-  /** Widest search of the graph for a filter; then all entries are compared. */
+  /** Widest search of the graph under a filter; a wider one compares all entries instead. */
   readonly width: number;
-  /** Entries with the words of a query that are ranked; each takes about two microseconds. */
+  /** Most entries that a query by words ranks; each takes about two microseconds. */
   readonly worded: number;
 }
 
 export const SIZES: Sizes = { tail: 256, exact: 1000, width: 1024, worded: 50_000 };
 
-/** Rows between two turns of other tenants. A row takes about 5 µs, an addition to the graph about 0.5 ms. */
+/** Rows read in one piece of work. A row takes about 5 µs; an addition to the graph takes about 0.5 ms and is a piece of its own. */
 export const ROWS_AT_ONCE = 64;
-/** Texts ranked between two turns. One of 64 KiB that repeats a word of the query takes about a millisecond. */
+/** Texts ranked in one piece of work. One of 64 KiB that repeats a word of the query takes about a millisecond. */
 export const WORDED_AT_ONCE = 8;
-/** Candidates compared again with their whole vectors, per match; the graph rounds them. */
+/** Candidates of the graph for each wanted match, and at least this many: the graph rounds vectors, so a query scores them again. */
 export const CANDIDATES = 2;
 export const LEAST_CANDIDATES = 16;
-/** Of a query by vector and text, the ranks that each list contributes. */
+/** A query by vector and text fuses this many entries of each ranking for each wanted match, and at least `LEAST_FUSED`. */
 export const FUSED_RANKS = 4;
 export const LEAST_FUSED = 64;
-/** The graph is written again after this part of it, and at least so many vectors, are new. */
+/** The graph is saved when more than this part of its vectors, and more than `SAVED_LEAST`, are new. */
 export const SAVED_PART = 0.1;
 export const SAVED_LEAST = 1000;
-/** The graph is made again when this part of it, and at least so many keys, are of deleted entries. */
+/** The graph is made again when more than this part of its keys, and more than `STALE_LEAST`, belong to deleted entries. */
 export const STALE_PART = 0.25;
 export const STALE_LEAST = 1000;
-/** From this part on, additions wait until the graph was made again. */
+/** Upserts wait for maintenance above any of these: deleted part of the graph, tails that the graph has not taken, texts without words. */
 export const CROWDED_PART = 0.5;
 export const CROWDED_LEAST = 2 * STALE_LEAST;
 export const CROWDED_TAILS = 8;
-/** Texts whose words may be left by writes that ended early before further additions wait. */
 export const CROWDED_WORDS = 1024;

@@ -14,7 +14,7 @@ export class Tail {
   #matrix: Float32Array;
   #norms: Float64Array;
   #keys: number[] = [];
-  /** Rows of `#keys` that were handed to the graph. */
+  /** Number of rows, from the first on, that `take` has passed. */
   #taken = 0;
   /** Rows by key, of entries that exist. */
   readonly #rows = new Map<number, number>();
@@ -38,13 +38,12 @@ export class Tail {
 
   /** @param key larger than every earlier one */
   push(key: number, vector: Float32Array): void {
+    if (this.#keys.length === this.#norms.length) this.#grow();
     const row = this.#keys.length;
-    if (row === this.#norms.length) this.#grow();
-    const at = this.#keys.length;
-    this.#matrix.set(vector, at * this.#dimensions);
-    this.#norms[at] = norm(vector);
+    this.#matrix.set(vector, row * this.#dimensions);
+    this.#norms[row] = norm(vector);
     this.#keys.push(key);
-    this.#rows.set(key, at);
+    this.#rows.set(key, row);
   }
 
   /** Removes a vector; returns false when the tail has no such key. */
@@ -64,7 +63,7 @@ export class Tail {
     return null;
   }
 
-  /** Similarity of the vector to all, the best first. */
+  /** All keys with the similarity of their vectors to `vector`, the best first. */
   *ranked(vector: Float32Array): Pieces<Ranked[]> {
     const rowsAtOnce = Math.ceil(VALUES_AT_ONCE / this.#dimensions);
     const length = norm(vector);

@@ -115,7 +115,7 @@ export class VectorIndex {
     yield* this.absorbExcess();
   }
 
-  /** True when a write ended before its words and its excess were in their indexes, or these were left when the index opened. */
+  /** True when an earlier write, before the index opened or cancelled, left words to index or a tail that is too long. */
   get hasExcess(): boolean {
     return this.#records.unsettled > 0 || this.#tail.size > this.#sizes.tail;
   }
@@ -194,7 +194,7 @@ export class VectorIndex {
       const rows = this.#records.after(last, ROWS_AT_ONCE).filter(({ key }) => key <= this.#upTo);
       if (rows.length === 0) break;
       for (const { key, vector } of rows) {
-        // A longer vector may have come meanwhile: the graph is due to be made again.
+        // A longer vector came meanwhile and needs another scale: give up. `needsRebuild` still holds.
         if (!graph.fits(vector)) return;
         graph.add(key, vector);
         last = key;
@@ -211,7 +211,7 @@ export class VectorIndex {
     return this.#isWhole && this.#upTo - this.#savedUpTo > Math.max(SAVED_LEAST, SAVED_PART * this.#graph.size);
   }
 
-  /** Writes the graph to its file, unless it is there or lacks entries. `run` executes the parts that keep the thread busy. */
+  /** Writes the graph to its file, unless the file is current or the graph incomplete. `run` executes the parts that keep the thread busy. */
   async save(run: <T>(work: Pieces<T>) => Promise<T> = finished): Promise<void> {
     const written = await run(once(() => this.#write()));
     if (written === null) return;
@@ -413,7 +413,7 @@ export class VectorIndex {
     const words = chosenWords(counted, most);
     const [first] = words;
     if (first === undefined) return [];
-    // Of the entries with a word that most have, the newest ones count.
+    // When the only word is in more entries than that, rank the newest ones.
     const after = words.length === 1 ? this.#records.keyWithWord(first, most) : 0;
     const ranked: Ranked[] = [];
     for (const one of this.#records.withWords(words.join(' OR '), after)) {

@@ -6,7 +6,10 @@ const MAX_WORDS = 16;
 /** The tokenizer of FTS5 for texts and queries: words without case, and without most diacritics. */
 export const TOKENIZER = 'unicode61 remove_diacritics 2';
 
-/** An empty index of SQLite that cuts queries into words as the indexes cut texts: its tables of characters are older than JavaScript's. */
+/**
+ * Cuts queries into words with an empty index of SQLite, as the indexes cut texts. A splitter in JavaScript would disagree: its tables of
+ * characters are newer than SQLite's.
+ */
 class Splitter {
   readonly #begin: StatementSync;
   readonly #insert: StatementSync;
@@ -38,7 +41,7 @@ class Splitter {
 
 let splitter: Splitter | undefined;
 
-/** Expressions of FTS5 for the words of a text, each of which is a plain word, whatever the text's author wrote. */
+/** Expressions of FTS5 for the words of a text. Quoting keeps operators of FTS5 in the text from having an effect. */
 export function wordsOf(text: string): string[] {
   splitter ??= new Splitter();
   return splitter.wordsOf(text, MAX_WORDS).map((word) => `"${word.replaceAll('"', '""')}"`);
@@ -51,8 +54,8 @@ export interface Counted {
 }
 
 /**
- * The words to search for, whose entries are at most `most` together: the rare ones, which tell entries apart. Without any, the rarest one,
- * though too many entries have it. Words that no entry has are left out.
+ * The rarest words, as long as at most `most` entries have them together: rare words tell entries apart. The rarest word is always among them,
+ * even when more entries have it. Words without entries are left out.
  */
 export function chosenWords(counted: readonly Counted[], most: number): string[] {
   const known = counted.filter(({ entries }) => entries > 0).sort((a, b) => a.entries - b.entries);

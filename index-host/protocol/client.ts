@@ -99,10 +99,10 @@ export class IndexClient {
   async #call(request: IndexRequest, { signal, deadlineMs }: CallOptions, floats?: Float32Array): Promise<unknown> {
     signal.throwIfAborted();
     if ('name' in request && request.name.length > MAX_NAME) {
-      throw new IndexError('invalid-argument', `a name of more than ${MAX_NAME} characters`);
+      throw new IndexError('invalid-argument', `the name has more than ${MAX_NAME} characters`);
     }
     const from = performance.now();
-    // The connection may come later than the caller's views live.
+    // Copy the vectors now: the caller may reuse their memory before the connection is open.
     const own = floats?.slice();
     this.#socket ??= this.#connect();
     const socket = await this.#socket;
@@ -112,7 +112,7 @@ export class IndexClient {
     const id = (this.#last + 1) % 2 ** 32;
     const frame = encodeFrame(FRAME.request, id, { deadlineMs: left, request }, own);
     if (frame.length > MAX_FRAME_BYTES) {
-      const text = `the call has ${frame.length} bytes as JSON, and ${MAX_FRAME_BYTES} may be; control characters take six`;
+      const text = `the call has ${frame.length} bytes as JSON, and at most ${MAX_FRAME_BYTES} are allowed; a control character takes six bytes`;
       throw new IndexError('invalid-argument', text);
     }
     this.#last = id;
@@ -179,7 +179,7 @@ export class IndexClient {
 }
 
 const LOST = (): IndexError =>
-  new IndexError('unavailable', 'the index host ended during the call, which may have had its effect; try again');
+  new IndexError('unavailable', 'the index host ended during the call, which may have taken effect; try again');
 
 function connected(path: string): Promise<Socket> {
   return new Promise((resolve, reject) => {

@@ -15,7 +15,7 @@ const HEADER_BYTES = 13;
 const FLOAT_BYTES = 4;
 const NO_FLOATS = new Float32Array(0);
 
-/** A frame that no peer of ours sends; the connection ends. */
+/** Bytes that are not a valid frame: the connection ends. */
 export class FrameFault extends Error {
   override readonly name = 'FrameFault';
 }
@@ -46,7 +46,10 @@ export class FrameReader {
     for (;;) {
       if (this.#bytes < HEADER_BYTES) return frames;
       const length = this.#peek(4).readUInt32LE(0);
-      if (length > MAX_FRAME_BYTES || length < HEADER_BYTES - 4) throw new FrameFault(`a frame of ${length} bytes`);
+      if (length > MAX_FRAME_BYTES || length < HEADER_BYTES - 4)
+        throw new FrameFault(
+          `the peer announced a frame of ${length} bytes; ${HEADER_BYTES - 4} to ${MAX_FRAME_BYTES} are allowed`,
+        );
       if (this.#bytes < length + 4) return frames;
       frames.push(decode(this.#shift(length + 4)));
     }
@@ -72,12 +75,13 @@ function decode(frame: Buffer): Frame {
   const jsonBytes = frame.readUInt32LE(9);
   const end = HEADER_BYTES + jsonBytes;
   const floatBytes = frame.length - end;
-  if (floatBytes < 0 || floatBytes % FLOAT_BYTES !== 0) throw new FrameFault('a frame whose lengths do not fit');
+  if (floatBytes < 0 || floatBytes % FLOAT_BYTES !== 0)
+    throw new FrameFault('the lengths in the header of a frame do not fit its size');
   let json: unknown;
   try {
     json = JSON.parse(frame.toString('utf8', HEADER_BYTES, end));
   } catch (cause) {
-    throw new FrameFault('a frame without JSON', { cause });
+    throw new FrameFault('the JSON part of a frame cannot be parsed', { cause });
   }
   // A copy, since a view of floats needs an address that is a multiple of four.
   const floats = new Float32Array(floatBytes / FLOAT_BYTES);

@@ -29,7 +29,7 @@ const bytes = (most: number) =>
   z
     .string()
     .refine((text) => Buffer.byteLength(text) <= most, `more than ${most} bytes`)
-    .refine((text) => !text.includes('\0'), 'a text with the character U+0000');
+    .refine((text) => !text.includes('\0'), 'contains the character U+0000');
 const name = z.string().regex(INDEX_NAME);
 const value = z.union([bytes(MAX_FIELD_TEXT_BYTES), z.number(), z.boolean()]);
 const fieldName = bytes(MAX_FIELD_NAME_BYTES).min(1);
@@ -46,7 +46,7 @@ const condition = z
       comparison === 'equal' ||
       comparison === 'not-equal' ||
       (values.length === 1 && values.every((one) => typeof one !== 'boolean')),
-    'an order takes one text or number',
+    'this comparison takes one text or number',
   );
 
 const entry = z.strictObject({
@@ -55,10 +55,10 @@ const entry = z.strictObject({
   metadata: z
     .array(z.tuple([fieldName, value]))
     .max(MAX_FIELDS)
-    .refine((fields) => new Set(fields.map(([field]) => field)).size === fields.length, 'a field twice'),
+    .refine((fields) => new Set(fields.map(([field]) => field)).size === fields.length, 'a field occurs twice'),
 });
 
-/** A request without its vectors, which follow as floats: those of the entries of an `upsert`, or that of a `query`. */
+/** A request without its vectors. The vectors of an `upsert`, or the vector of a `query`, follow as floats in the frame. */
 export const requestSchema = z.discriminatedUnion('op', [
   z.strictObject({
     op: z.literal('create'),
@@ -72,7 +72,7 @@ export const requestSchema = z.discriminatedUnion('op', [
     entries: z
       .array(entry)
       .max(MAX_ENTRIES_PER_CALL)
-      .refine((entries) => new Set(entries.map((one) => one.id)).size === entries.length, 'an id twice'),
+      .refine((entries) => new Set(entries.map((one) => one.id)).size === entries.length, 'an id occurs twice'),
     /** The tenant's own limit, if it has one. */
     maxBytes: z.number().min(0).optional(),
   }),

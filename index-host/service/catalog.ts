@@ -37,7 +37,7 @@ export const LIMITS: Limits = {
 /** Memory of an open index besides its vectors: the cache of SQLite, which `records.ts` bounds. */
 const OPEN_INDEX_BYTES = 2 * MIB;
 
-/** A directory of this prefix is not an index: a dropped one, which a dead process did not delete. */
+/** Prefix of the directory of a dropped index, which a killed process may leave behind. */
 const DROPPED = '.dropped-';
 
 interface OpenIndex {
@@ -45,7 +45,7 @@ interface OpenIndex {
   readonly index: VectorIndex;
   /** Calls that use it now. */
   users: number;
-  /** Work that is due after calls, while it is under way. */
+  /** Running maintenance, which calls have made necessary. */
   maintenance: Promise<void> | null;
 }
 
@@ -99,11 +99,11 @@ export class Catalog {
     if (existing) {
       refuseBroken(existing);
       if (existing.dimensions === shape.dimensions && existing.metric === shape.metric) return existing;
-      const text = `the index "${shape.name}" has ${existing.dimensions} dimensions and the metric ${existing.metric}; drop it first, or take another name`;
+      const text = `the index "${shape.name}" has ${existing.dimensions} dimensions and the metric ${existing.metric}; drop it first, or use another name`;
       throw new IndexError('invalid-argument', text);
     }
     if (known.length >= this.#limits.indexes) {
-      const text = `the tenant has ${known.length} indexes, and ${this.#limits.indexes} may be; drop one that is not needed`;
+      const text = `the tenant has ${known.length} indexes, and at most ${this.#limits.indexes} are allowed; drop one first`;
       throw new IndexError('limit-exceeded', text);
     }
     const directory = this.#path(tenant, shape.name);
@@ -208,7 +208,7 @@ export class Catalog {
     this.#opened.clear();
   }
 
-  /** The open index, which one more call uses. The caller must subtract the call. */
+  /** Opens the index if necessary, and counts one more user of it. The caller must subtract that user. */
   async #enter(tenant: string, name: string): Promise<OpenIndex> {
     const directory = this.#path(tenant, name);
     for (;;) {
@@ -255,8 +255,8 @@ export class Catalog {
   }
 
   /**
-   * Closes idle indexes but `kept` while too many are open, or would be with `more`: those of the tenant with most of them first, the least
-   * recently used one first.
+   * Closes idle indexes except `kept` while too many are open, or would be open with `more`. Takes indexes of the tenant with the most memory
+   * first, and of these the least recently used one.
    */
   #closeIdle(more: number, kept: OpenIndex | null): void {
     const { open, openBytes } = this.#limits;
@@ -269,7 +269,7 @@ export class Catalog {
       const [directory, { index }] = victim;
       this.#stats.get(victim[1].tenant)?.set(index.shape.name, index.stats);
       this.#forget(directory);
-      // What the graph's file lacks is added again from the entries when the index opens.
+      // The graph need not be saved first: an index that opens takes newer entries from its records.
       index.close();
     }
   }
@@ -279,7 +279,7 @@ export class Catalog {
     return [...this.#opened.values()].reduce((sum, { index }) => sum + index.memoryBytes, own);
   }
 
-  /** Begins what is due after a call, which may have made the index larger. */
+  /** Starts the maintenance that is due after a call, which may have made the index larger. */
   #settle(opened: OpenIndex): void {
     const { index } = opened;
     this.#closeIdle(0, opened);
@@ -308,7 +308,7 @@ export class Catalog {
 
   #known(tenant: string): Map<string, IndexStats> {
     const known = this.#stats.get(tenant);
-    if (!known) throw new Error('a call of a tenant whose indexes were not read');
+    if (!known) throw new Error('`load` was not called for the tenant');
     return known;
   }
 
@@ -356,7 +356,7 @@ function leastNeeded(
 
 /** @throws IndexError `unavailable` for an index that cannot be read */
 export function refuseBroken({ name, isBroken }: IndexStats): void {
-  if (isBroken) throw new IndexError('unavailable', `the index "${name}" cannot be read: drop it, and make it again`);
+  if (isBroken) throw new IndexError('unavailable', `the index "${name}" cannot be read: drop it and create it again`);
 }
 
 const notFound = (name: string): IndexError =>

@@ -1,7 +1,7 @@
 import type { Pieces } from '../engine/pieces.ts';
 import { IndexError } from '../protocol/errors.ts';
 
-/** Time of one turn. A piece may take longer, never the next one of the same turn. */
+/** Time of one turn. A piece that takes longer is the last one of its turn. */
 const TURN_MS = 4;
 
 interface Job {
