@@ -117,7 +117,7 @@ test('a shared Redis is given by URL, with TLS, user and password; errors and me
   assert.equal(String(tls?.ca), 'certificates');
   assert.equal(shownRedis(redis), 'rediss://pie:***@redis.example:6380/2');
   assert.deepEqual(withToml('', { REDIS_URL: url }).redis, { kind: 'external', url });
-  assert.throws(() => withToml('[redis]\nurl = "redis://h"\nca = "ca.pem"\n'), /redis\.ca: goes with a url/);
+  assert.throws(() => withToml('[redis]\nurl = "redis://h"\nca = "ca.pem"\n'), /redis\.ca: needs a url/);
   assert.throws(
     () => withToml('', { REDIS_URL: 'http://user:secret@h' }),
     (error) =>
@@ -245,34 +245,34 @@ for (const [what, text, says] of [
   [
     'a policy without its setting',
     '[[model]]\nname = "m"\nbatch_policy = "k-only"\nbatch_policy_ms = 5',
-    /batch_policy_calls: k-only needs it/,
+    /batch_policy_calls: is required with k-only/,
   ],
   [
     'a setting without its policy',
     '[[model]]\nname = "m"\nbatch_policy_ms = 5',
-    /batch_policy_ms: means nothing to adaptive/,
+    /batch_policy_ms: has no effect with adaptive/,
   ],
   [
     'bits for a CUDA model',
     '[[model]]\nname = "m"\nbackend = "cuda"\nbits = 8',
-    /model\.0\.bits: means nothing to cuda; it has precision/,
+    /model\.0\.bits: has no effect with cuda; use precision/,
   ],
-  ['an fp8 cache on the CPU', '[[model]]\nname = "m"\nkv = "fp8"', /model\.0\.kv: means nothing to onnx/],
+  ['an fp8 cache on the CPU', '[[model]]\nname = "m"\nkv = "fp8"', /model\.0\.kv: has no effect with onnx/],
   [
     'an fp8 cache beside float32',
     '[[model]]\nname = "m"\nbackend = "cuda"\nprecision = "float32"\nkv = "fp8"',
-    /model\.0\.kv: does not go with precision = "float32"/,
+    /model\.0\.kv: cannot be combined with precision = "float32"/,
   ],
   [
     'a cache of another width',
     '[[model]]\nname = "m"\nbackend = "cuda"\nkv = "int4"',
     /model\.0\.kv: must be "fp8", or left out/,
   ],
-  ['a device for a CPU model', '[[model]]\nname = "m"\ndevice = 0', /model\.0\.device: means nothing to onnx/],
+  ['a device for a CPU model', '[[model]]\nname = "m"\ndevice = 0', /model\.0\.device: has no effect with onnx/],
   ['a pool without pages', '[[model]]\nname = "m"\npages = 0', /model\.0\.pages: must be at least 1/],
   ['an unknown policy', '[[model]]\nname = "m"\nbatch_policy = "psychic"', /batch_policy/],
   [
-    'an adapter source that is no directory',
+    'an adapter source that is not a directory',
     '[[model]]\nname = "m"\nadapters = [{ name = "a", source = "hf:me/a" }]',
     /model\.0\.adapters\.0\.source: must be file:/,
   ],

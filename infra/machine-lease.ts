@@ -25,7 +25,10 @@ import { shownRedis } from './redis-settings.ts';
 
 /** Longest wait for a shared Redis at the start. */
 const REDIS_DEADLINE_MS = 10_000;
-/** A machine whose user Redis refuses for longer was removed while it was away. A Redis that restarts without its users gets them back once a gateway that may make them runs again. */
+/**
+ * When Redis refuses this machine's user for longer, an operator removed the machine while it was away. A shorter refusal may be a Redis that
+ * restarted without its users: a gateway that may create users restores them.
+ */
 const REFUSED_MS = 15 * 60_000;
 /** Interval at which the supervisor reads the other machines' certificates. */
 const READ_PEERS_MS = 1000;
@@ -97,18 +100,18 @@ export async function claimMachine(
 }
 
 /**
- * Keeps the file of accepted certificates, which changes at once when an operator removes a machine, and tells of the removal of this one.
- * Resolves, when it is first written, to a function that ends it. While Redis is away, it stays.
+ * Keeps the file of accepted certificates up to date, at once when an operator removes a machine. Calls `removed` when the removed machine is this
+ * one. Resolves after the first write, to a function that stops the updates. While Redis is away, the file stays as it is.
  */
 async function followPeers(config: Config, store: Store, removed: () => void): Promise<() => void> {
   const peers = new PeerList(MACHINE_LEASE_MS);
   let written: string | undefined;
   const follow = async () => {
-    const [machines, removed] = await Promise.all([listMachines(store), removedCertificates(store)]);
+    const [machines, refused] = await Promise.all([listMachines(store), removedCertificates(store)]);
     const registered = machines.flatMap(({ name, certificate }) =>
       certificate === undefined ? [] : [[certificate, name] as const],
     );
-    const accepted: Peers = peers.update(registered, removed, performance.now());
+    const accepted: Peers = peers.update(registered, refused, performance.now());
     const text = JSON.stringify(accepted);
     if (text === written) return;
     writePeers(config, accepted);
@@ -119,17 +122,17 @@ async function followPeers(config: Config, store: Store, removed: () => void): P
   const failed = (error: unknown) => {
     if (StoreError.from(error).code === 'store-unavailable' || String(error) === saidWhy) return;
     saidWhy = String(error);
-    console.error('The list of machines could not be written, so the last one counts:', error);
+    console.error('The list of accepted certificates could not be updated; the last one still applies:', error);
   };
   const again = () => void follow().catch(failed);
   const subscriber = connectRedis(config);
   subscriber.on('error', () => undefined);
-  // Without a connection the subscription would begin later, and the notice of a removal could come before it.
+  // Wait for the connection: a subscription that begins later could miss the notice of a removal.
   await once(subscriber, 'ready', { signal: AbortSignal.timeout(REDIS_DEADLINE_MS) }).catch(() => undefined);
   const channels = new Channels(subscriber);
   const own = removalNotice(config.machine.name);
   const message = (payload: Buffer) => {
-    // Redis may end this machine's user before a renewal tells.
+    // Redis may delete this machine's user before a renewal of the lease reports the removal.
     if (payload.toString() === own) removed();
     again();
   };
@@ -151,7 +154,7 @@ function refusal(taken: ClaimRefusal, { home }: Config): ConfigError {
     );
   if (taken instanceof CertificateTaken)
     return new ConfigError(
-      `${taken.message} Delete ${file} if this home is a copy of that machine's: the next start makes a certificate of its own.`,
+      `${taken.message} Delete ${file} if this home is a copy of that machine's: the next start makes a new certificate.`,
       { cause: taken },
     );
   if (taken instanceof PlatformRestoring)
@@ -160,7 +163,7 @@ function refusal(taken: ClaimRefusal, { home }: Config): ConfigError {
     });
   if (taken instanceof RolesRefused)
     return new ConfigError(
-      `${taken.message} Change roles below [machine] in pie.toml, or remove the machine and join with a token for more.`,
+      `${taken.message} Change roles below [machine] in pie.toml, or remove the machine and join again with a token for these roles.`,
       { cause: taken },
     );
   return new ConfigError(

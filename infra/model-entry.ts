@@ -196,22 +196,22 @@ export const causalSchema = z
     for (const [key, backends] of Object.entries(BACKEND_SETTINGS)) {
       if (entry[key as keyof typeof BACKEND_SETTINGS] === undefined || backends.includes(entry.backend)) continue;
       const instead =
-        key === 'bits' || key === 'head_bits' ? '; it has precision = "bf16", "int8", "fp8", "int4" or "float32"' : '';
-      context.addIssue({ code: 'custom', path: [key], message: `means nothing to ${entry.backend}${instead}` });
+        key === 'bits' || key === 'head_bits' ? '; use precision = "bf16", "int8", "fp8", "int4" or "float32"' : '';
+      context.addIssue({ code: 'custom', path: [key], message: `has no effect with ${entry.backend}${instead}` });
     }
     if (entry.kv !== undefined && entry.precision === 'float32')
       context.addIssue({
         code: 'custom',
         path: ['kv'],
         message:
-          'does not go with precision = "float32", which keeps all in float32 to find faults; leave one of them out',
+          'cannot be combined with precision = "float32", which keeps all values in float32 to find faults; leave one of them out',
       });
     if (entry.pages === 0 && entry.backend !== 'cuda')
       context.addIssue({ code: 'custom', path: ['pages'], message: 'must be at least 1; only cuda counts what fits' });
     for (const [key, policies] of Object.entries(POLICY_SETTINGS)) {
       const given = entry[key as keyof typeof POLICY_SETTINGS] !== undefined;
       if (given === policies.includes(entry.batch_policy)) continue;
-      const message = given ? `means nothing to ${entry.batch_policy}` : `${entry.batch_policy} needs it`;
+      const message = given ? `has no effect with ${entry.batch_policy}` : `is required with ${entry.batch_policy}`;
       context.addIssue({ code: 'custom', path: [key], message });
     }
   });

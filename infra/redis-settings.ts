@@ -7,13 +7,13 @@ export type RedisSettings =
   | {
       readonly kind: 'external';
       readonly url: string;
-      /** File with the certificates of the authorities that may have signed the server's certificate; Node's own list without it. */
+      /** File with the certificates of the authorities that may have signed the server's certificate; by default Node's own list. */
       readonly ca?: string;
     };
 
 const REDIS_URL = /^(rediss?:\/\/[^/]|unix:\/)/;
 
-/** A URL of a Redis, without a word of its content in the error, since it may hold a password. */
+/** A URL of a Redis. The error does not repeat the URL, which may contain a password. */
 export const redisUrl = z.string().refine((text) => REDIS_URL.test(text) && URL.canParse(text), {
   error: 'must be redis://HOST:PORT, rediss://USER:PASSWORD@HOST:PORT (with TLS) or unix:/PATH',
 });
@@ -26,7 +26,7 @@ export const redisSchema = z
   })
   .refine(({ url, ca }) => ca === undefined || url?.startsWith('rediss:') === true, {
     path: ['ca'],
-    error: 'goes with a url that begins with rediss://',
+    error: 'needs a url that begins with rediss://',
   })
   .default({});
 

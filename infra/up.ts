@@ -22,10 +22,10 @@ import { Supervisor, type SupervisorEvent } from './supervisor/supervisor.ts';
 
 const HELP = `Starts the platform and serves until Ctrl-C.
 
-  --role ROLES    roles of this machine: gateway, runtime, gpu-host, separated by commas (all); fewer than all need a Redis that machines share
+  --role ROLES    roles of this machine: gateway, runtime, gpu-host, separated by commas (default: all); fewer need a Redis that machines share
   --no-story      do not stream the story that proves that everything works
-  --functions a,b deploy only these bundled functions before serving (a first few; the others follow while the platform serves)
-  --no-functions  deploy none
+  --functions a,b deploy these bundled functions alone, before serving (default: a few before serving, the others while the platform serves)
+  --no-functions  deploy no bundled functions
   --json          one JSON object a line instead of text
   --help
 
@@ -60,7 +60,7 @@ async function main(): Promise<number> {
   const stopped = new Promise<void>((resolve) => stopping.signal.addEventListener('abort', () => resolve()));
   listenForSignals(stopping, say);
   let code = 0;
-  // A service manager takes another code than 0 after its SIGTERM for a failure.
+  // A service manager that sends SIGTERM takes every exit code but 0 for a failure.
   const early = () => code || (stopping.signal.reason === 'SIGINT' ? 130 : 0);
   let releaseMachine: (() => Promise<void>) | null = null;
   const mark = new ServingMark(config);
@@ -97,7 +97,7 @@ async function main(): Promise<number> {
         signal: stopping.signal,
       });
       if (stopping.signal.aborted) return early();
-      if (pulled !== 0) throw new ConfigError(`The model ${model} could not be pulled; the log says why.`);
+      if (pulled !== 0) throw new ConfigError(`The model ${model} could not be pulled; the output above says why.`);
     }
     const wanted = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
@@ -191,7 +191,8 @@ async function streamStory(config: Config, signal: AbortSignal, say: (line: stri
     output: 'inherit',
     signal,
   });
-  if (code !== 0 && !signal.aborted) throw new ConfigError('The story failed; the logs say more.');
+  if (code !== 0 && !signal.aborted)
+    throw new ConfigError(`The function text-completion failed; see the logs in ${config.logsDirectory}.`);
 }
 
 function welcome(config: Config, url: string, tookMs: number): string {

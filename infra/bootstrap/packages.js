@@ -16,16 +16,16 @@ const MANAGERS = [
  * Something that the system's package manager can install.
  * @typedef {object} Wanted
  * @property {string} name
- * @property {string} reason the end of a sentence: what needs it
+ * @property {string} reason the rest of a sentence after "NAME is missing:"
  * @property {Readonly<Record<string, readonly string[]>>} packages its packages by package manager
  * @property {() => boolean} isThere
- * @property {string} [alternative] a sentence: what else the user may do
+ * @property {string} [alternative] a sentence with another way for the user
  * @property {number} [timeoutMs] limit for each command; none by default
  */
 
 /**
- * Says what {@link ensureInstalled} will install, with which commands, and why; null when nothing is missing. To be shown before the first
- * installation, since these commands run with elevated rights.
+ * The programs that {@link ensureInstalled} will install, with the commands and the reasons; null when nothing is missing. Show it before the
+ * first installation, since the commands run with elevated rights.
  * @param {readonly Wanted[]} wanted
  * @returns {string | null}
  */
@@ -45,7 +45,7 @@ export function installStatement(wanted) {
 /**
  * Finds something, or installs it with the system's package manager.
  * @param {Wanted} wanted
- * @throws {Error} that says what the user should do
+ * @throws {Error} whose message has the command for the user
  */
 export function ensureInstalled(wanted) {
   const { name, reason, isThere, timeoutMs } = wanted;

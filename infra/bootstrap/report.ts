@@ -3,11 +3,11 @@ import path from 'node:path';
 import type { TestEvent } from 'node:test/reporters';
 import { endedCpuSeconds } from './cpu-time.js';
 
-/** The dearest files get a line each; the others are added up. */
+/** Number of the most expensive files that get a line each; the others are added up. */
 const LINES = 25;
 
 /**
- * Prints the dearest test files and the reasons of skipped tests. A test that is skipped without a reason fails the run: a reader could not
+ * Prints the most expensive test files and the reasons of skipped tests. A test that is skipped without a reason fails the run: a reader could not
  * tell a machine without a tool from a test that no step runs.
  */
 export default async function* report(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {

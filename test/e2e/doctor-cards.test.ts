@@ -48,5 +48,5 @@ test('doctor reports a missing addon and a setting that does not apply', () => {
   const { state, detail } = findings(MODEL, missing).get('cards') ?? {};
   assert.deepEqual([state, /there is no .*none\.node/.test(detail ?? '')], ['failed', true]);
   const wrong = findings('[[model]]\nname = "stories15m"\nprecision = "bf16"\n').get('configuration');
-  assert.deepEqual([wrong?.state, /precision: means nothing to onnx/.test(wrong?.detail ?? '')], ['failed', true]);
+  assert.deepEqual([wrong?.state, /precision: has no effect with onnx/.test(wrong?.detail ?? '')], ['failed', true]);
 });
