@@ -28,7 +28,7 @@ export function emitQueueCalls(world: WitWorld): string {
   return [HEADER, `import type { ${used.join(', ')} } from './host.ts';`, '', text].join('\n');
 }
 
-/** Other resources stay with the platform, so a function that takes one is no call of the device. */
+/** Other resources stay with the platform, so a function that takes one is not a call of the device. */
 const takesQueue = ({ params }: WitFunction): boolean => {
   const resources = params.flatMap(({ type }) => ('resource' in type ? [type.resource] : []));
   return resources.length === 1 && resources[0] === 'queue';

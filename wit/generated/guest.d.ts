@@ -12,7 +12,7 @@ declare module 'pie:inferlet/types@0.1.0' {
   /** A value that the host is still computing. Await `read()`; several at once overlap (`Promise.all`). */
   export interface Future<T> extends Disposable {
     read(): Promise<T>;
-    /** Gives up a `read()` that waits: its promise fails with a text, and the future can be dropped. Throws when none waits. */
+    /** Cancels a waiting `read()`: its promise is rejected with a string, and the future can be dropped. Throws when no read waits. */
     cancelRead(): void;
     drop(): void;
   }

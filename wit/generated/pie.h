@@ -19,11 +19,13 @@
  *       return (pie_result_string_string){.ok = PIE_TEXT("\"done\"")};
  *     }
  *
- * `pie deploy` compiles a folder whose pie.json says `"main": "main.c"`. (Another build defines PIE_MAIN in one source file.) A call that waits comes in two parts: `pie_fused_step(…)` starts it and gives a future, `pie_fused_step_wait(future)`
- * blocks until its result is there and gives the future back. Calls that are started before the first wait run at the same time. `…_forget` gives
- * back a future without a waiter. Structures have the very layout of the contract's values, so nothing is copied on the way.
+ * `pie deploy` compiles a folder whose pie.json says `"main": "main.c"`. (With another build, define PIE_MAIN in one source file.)
  *
- * A parameter that is a record is a pointer; one that is optional is a pointer that may be 0. A result has `failed`, and then `err`, else `ok`.
+ * A call that waits has two parts: `pie_fused_step(...)` starts it and returns a future; `pie_fused_step_wait(future)` blocks until the result
+ * is there and releases the future. Calls that are started before the first wait run at the same time. `..._forget` releases a future without
+ * waiting. Structures have exactly the layout of the contract's values, so calls copy nothing.
+ *
+ * A record parameter is passed as a pointer; an optional parameter as a pointer that may be 0. A result has `failed`, and then `err`, else `ok`.
  */
 
 typedef struct {
@@ -31,13 +33,13 @@ typedef struct {
   uint32_t length;
 } pie_string;
 
-/* A literal as text. */
+/* A pie_string for a string literal. */
 #define PIE_TEXT(literal) ((pie_string){(literal), sizeof(literal) - 1})
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------------------
  *
- * Lists and texts that the platform hands over lie in an arena that only grows: take a mark before a loop's body, and go back to it
- * when nothing of that turn is needed any more. `malloc` of wasi-libc may be used beside it.
+ * Lists and texts from the platform lie in an arena that only grows. In a loop, call pie_mark before the body, and pie_release when the program
+ * no longer needs the data of this iteration. You may also use `malloc` of wasi-libc.
  */
 
 typedef struct {
@@ -51,7 +53,7 @@ typedef struct {
 void *pie_alloc(uint32_t bytes, uint32_t align);
 /* The current end of the arena. */
 pie_mark_t pie_mark(void);
-/* Gives back all that was taken since `mark`. */
+/* Releases all memory that was taken from the arena since `mark`. */
 void pie_release(pie_mark_t mark);
 
 /* ---- Text that grows -----------------------------------------------------------------------------------------------------------
@@ -59,16 +61,16 @@ void pie_release(pie_mark_t mark);
  *     pie_buffer text = {0};
  *     pie_reserve(&text, 1000);
  *
- * Its memory is the arena's, too, and what it takes after a mark is given back with it. So a text that is older than the last mark that was
- * not gone back to must not grow: that traps, and so does appending to one whose memory was given back. Reserve its room before the mark;
- * up to that, it may be appended to anywhere.
+ * A buffer takes its memory from the arena, so pie_release also releases what the buffer took after the mark. Two uses trap: to grow a buffer
+ * that is older than the last mark that was not released, and to append to a buffer whose memory was released. Before such a mark, reserve
+ * enough room: within it, you may append anywhere.
  */
 
 typedef struct {
   char *data;
   uint32_t length;
   uint32_t capacity;
-  /* The last mark when it took its memory. */
+  /* Number of the last mark when the buffer took its memory. */
   uint32_t mark;
 } pie_buffer;
 
@@ -2528,7 +2530,7 @@ pie_result_string_string pie_run(pie_string input);
 
 #ifdef PIE_MAIN
 
-/* There when the program itself uses wasi-libc's allocator: the arena then takes its blocks from it, so that the two do not meet. */
+/* Defined when the program itself uses wasi-libc's allocator: the arena then takes its blocks from that, so that the two never overlap. */
 extern void *__libc_malloc(size_t) __attribute__((weak));
 
 #define PIE_BLOCKS 32
@@ -2537,7 +2539,7 @@ extern void *__libc_malloc(size_t) __attribute__((weak));
 /* Each block is twice as large as the one before. */
 static struct {
   uint32_t start[PIE_BLOCKS], end[PIE_BLOCKS], count, current, top;
-  /* Marks are numbered: how many there were; the last one that was not gone back to, and the one before it, 0 for none. */
+  /* Marks are numbered. These are the number of marks so far, the last mark that was not released, and the one before it (0 for none). */
   uint32_t marks, mark, outer;
 } pie_arena;
 
@@ -2592,7 +2594,7 @@ void pie_release(pie_mark_t mark) {
   pie_arena.outer = mark.outer;
 }
 
-/* The platform's way to a place for what it hands over. */
+/* Allocates memory for the values that the platform passes to the inferlet. */
 PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes, uint32_t align, uint32_t bytes) {
   char *at = pie_alloc(bytes, align);
   for (uint32_t i = 0; i < old_bytes && i < bytes; i++) at[i] = old[i];
@@ -2601,7 +2603,7 @@ PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes
 
 void pie_reserve(pie_buffer *buffer, uint32_t bytes) {
   if (buffer->capacity) {
-    /* The mark after which it took its memory was gone back to. */
+    /* The mark after which the buffer took its memory was released. */
     if (buffer->mark > pie_arena.mark || (buffer->mark > pie_arena.outer && buffer->mark < pie_arena.mark)) __builtin_trap();
     if (bytes <= buffer->capacity - buffer->length) return;
     /* The caller would release the new memory before the buffer. */

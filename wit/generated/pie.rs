@@ -65,12 +65,12 @@ pub enum Json {
     Number(f64),
     Text(String),
     List(Vec<Json>),
-    /// Members in their order.
+    /// Members, in the order of the text.
     Object(Vec<(String, Json)>),
 }
 
 impl Json {
-    /// Parses a text. Values may lie 128 deep in one another.
+    /// Parses a text. Values may be nested 128 deep.
     pub fn parse(text: &str) -> Result<Json, String> {
         let mut parser = Parser { text, at: 0 };
         let value = parser.value(128)?;
@@ -78,7 +78,7 @@ impl Json {
         if parser.at == text.len() { Ok(value) } else { Err(parser.wrong()) }
     }
 
-    /// An object's member; `Null` where there is none.
+    /// A member of an object; `Null` when it is absent.
     pub fn get(&self, name: &str) -> &Json {
         match self {
             Json::Object(members) => members.iter().find(|(key, _)| key == name).map_or(&Json::Null, |(_, value)| value),
@@ -91,7 +91,7 @@ impl Json {
     pub fn as_f64(&self) -> Option<f64> {
         if let Json::Number(number) = self { Some(*number) } else { None }
     }
-    /// The number without its fraction, at most 4294967295 and at least 0.
+    /// The number without its fraction, limited to the range 0 to 4294967295.
     pub fn as_u32(&self) -> Option<u32> {
         self.as_f64().map(|number| number as u32)
     }
@@ -4824,35 +4824,35 @@ pub mod person {
     }
 }
 
-/// How values cross to the platform and back: the Component Model's canonical ABI. Inferlets need none of it.
+/// Passes values to the platform and back by the Component Model's canonical ABI. Inferlets do not use this module themselves.
 #[doc(hidden)]
 pub mod abi {
     use std::alloc::{alloc, dealloc, handle_alloc_error, realloc, Layout};
     use std::marker::PhantomData;
     use std::mem::{forget as leak, MaybeUninit};
 
-    /// A type's place in memory, and in how many core values it is passed.
+    /// Layout of a type: its size and alignment in memory, and the number of core values that pass it.
     pub trait Shape {
         const SIZE: usize;
         const ALIGN: usize;
         const FLAT: usize;
-        /// A slice of this type is a list of the contract as it is.
+        /// True when a slice of this type already has the layout of a list of the contract.
         const PLAIN: bool = false;
     }
 
-    /// A type that the platform hands over.
+    /// A type that the platform passes to an inferlet.
     pub trait Lift: Shape + Sized {
-        /// Takes the value at an address, with the memory that it refers to.
+        /// Reads the value at an address, and takes over the memory that it refers to.
         /// # Safety
-        /// The platform wrote a value of this type there, which has not been taken.
+        /// The platform wrote a value of this type there, and no call has read it yet.
         unsafe fn lift(at: *const u8) -> Self;
     }
 
     /// A type that an inferlet passes to the platform.
     pub trait Lower: Shape {
-        /// Writes the value to an address. What it refers to stays valid as long as `self` and `kept`.
+        /// Writes the value to an address. The memory that it refers to stays valid as long as `self` and `kept`.
         /// # Safety
-        /// There are `SIZE` bytes at the address, which fits `ALIGN`.
+        /// `SIZE` bytes at the address are writable, and the address is a multiple of `ALIGN`.
         unsafe fn lower(&self, at: *mut u8, kept: &mut Kept);
         /// Adds the value to arguments that are passed as core values.
         fn flat(&self, to: &mut Arguments);
@@ -4915,7 +4915,7 @@ pub mod abi {
     }
 
     /// A call that is under way. Calls that are started before the first wait run at the same time.
-    #[must_use = "a call that is not waited for is forgotten, and its error with it"]
+    #[must_use = "dropping a pending call discards its result and its error: call `wait()`"]
     pub struct Pending<T> {
         future: i32,
         read: unsafe extern "C" fn(i32, *mut u8) -> i32,
@@ -4925,7 +4925,7 @@ pub mod abi {
 
     impl<T: Lift> Pending<T> {
         /// # Safety
-        /// The functions are those of this future, whose value has the type `T`.
+        /// `read` and `forget` belong to this future, whose value has the type `T`.
         pub unsafe fn new(
             future: i32,
             read: unsafe extern "C" fn(i32, *mut u8) -> i32,
@@ -5076,7 +5076,7 @@ pub mod abi {
         }
     }
 
-    /// Address of the list that a slice is, or of one that is made of its items.
+    /// Address of a list with these items: the slice itself for a plain type, else a converted copy that `kept` owns.
     fn list_of<T: Lower>(items: &[T], kept: &mut Kept) -> usize {
         if T::PLAIN || items.is_empty() {
             return items.as_ptr() as usize;
@@ -5171,9 +5171,9 @@ pub mod abi {
         }
     }
 
-    /// The platform's way to memory for what it hands over.
+    /// Allocates or resizes memory, for the values that the platform passes to the inferlet.
     /// # Safety
-    /// As for `realloc` of C.
+    /// The same as for `realloc` of C.
     pub unsafe fn reallocate(old: *mut u8, old_size: usize, align: usize, size: usize) -> *mut u8 {
         if size == 0 {
             return align as *mut u8;
@@ -5190,7 +5190,7 @@ pub mod abi {
         at
     }
 
-    /// A form of the function's input: JSON text, or parsed.
+    /// A type of the function's input: its JSON text, or the parsed value.
     pub trait Input: Sized {
         fn parse(text: String) -> Result<Self, String>;
     }
@@ -5202,7 +5202,7 @@ pub mod abi {
 
     /// Runs the program with its input, and returns the address of its result.
     /// # Safety
-    /// `text` and `length` are an allocation with UTF-8, which is handed over.
+    /// `text` and `length` are an allocation with UTF-8, which this function takes over.
     pub unsafe fn run<I: Input, O: ToString, E: ToString>(
         text: *mut u8,
         length: usize,

@@ -1,6 +1,6 @@
 #ifdef PIE_MAIN
 
-/* There when the program itself uses wasi-libc's allocator: the arena then takes its blocks from it, so that the two do not meet. */
+/* Defined when the program itself uses wasi-libc's allocator: the arena then takes its blocks from that, so that the two never overlap. */
 extern void *__libc_malloc(size_t) __attribute__((weak));
 
 #define PIE_BLOCKS 32
@@ -9,7 +9,7 @@ extern void *__libc_malloc(size_t) __attribute__((weak));
 /* Each block is twice as large as the one before. */
 static struct {
   uint32_t start[PIE_BLOCKS], end[PIE_BLOCKS], count, current, top;
-  /* Marks are numbered: how many there were; the last one that was not gone back to, and the one before it, 0 for none. */
+  /* Marks are numbered. These are the number of marks so far, the last mark that was not released, and the one before it (0 for none). */
   uint32_t marks, mark, outer;
 } pie_arena;
 
@@ -64,7 +64,7 @@ void pie_release(pie_mark_t mark) {
   pie_arena.outer = mark.outer;
 }
 
-/* The platform's way to a place for what it hands over. */
+/* Allocates memory for the values that the platform passes to the inferlet. */
 PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes, uint32_t align, uint32_t bytes) {
   char *at = pie_alloc(bytes, align);
   for (uint32_t i = 0; i < old_bytes && i < bytes; i++) at[i] = old[i];
@@ -73,7 +73,7 @@ PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes
 
 void pie_reserve(pie_buffer *buffer, uint32_t bytes) {
   if (buffer->capacity) {
-    /* The mark after which it took its memory was gone back to. */
+    /* The mark after which the buffer took its memory was released. */
     if (buffer->mark > pie_arena.mark || (buffer->mark > pie_arena.outer && buffer->mark < pie_arena.mark)) __builtin_trap();
     if (bytes <= buffer->capacity - buffer->length) return;
     /* The caller would release the new memory before the buffer. */

@@ -17,11 +17,13 @@
  *       return (pie_result_string_string){.ok = PIE_TEXT("\"done\"")};
  *     }
  *
- * `pie deploy` compiles a folder whose pie.json says `"main": "main.c"`. (Another build defines PIE_MAIN in one source file.) A call that waits comes in two parts: `pie_fused_step(…)` starts it and gives a future, `pie_fused_step_wait(future)`
- * blocks until its result is there and gives the future back. Calls that are started before the first wait run at the same time. `…_forget` gives
- * back a future without a waiter. Structures have the very layout of the contract's values, so nothing is copied on the way.
+ * `pie deploy` compiles a folder whose pie.json says `"main": "main.c"`. (With another build, define PIE_MAIN in one source file.)
  *
- * A parameter that is a record is a pointer; one that is optional is a pointer that may be 0. A result has `failed`, and then `err`, else `ok`.
+ * A call that waits has two parts: `pie_fused_step(...)` starts it and returns a future; `pie_fused_step_wait(future)` blocks until the result
+ * is there and releases the future. Calls that are started before the first wait run at the same time. `..._forget` releases a future without
+ * waiting. Structures have exactly the layout of the contract's values, so calls copy nothing.
+ *
+ * A record parameter is passed as a pointer; an optional parameter as a pointer that may be 0. A result has `failed`, and then `err`, else `ok`.
  */
 
 typedef struct {
@@ -29,13 +31,13 @@ typedef struct {
   uint32_t length;
 } pie_string;
 
-/* A literal as text. */
+/* A pie_string for a string literal. */
 #define PIE_TEXT(literal) ((pie_string){(literal), sizeof(literal) - 1})
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------------------
  *
- * Lists and texts that the platform hands over lie in an arena that only grows: take a mark before a loop's body, and go back to it
- * when nothing of that turn is needed any more. `malloc` of wasi-libc may be used beside it.
+ * Lists and texts from the platform lie in an arena that only grows. In a loop, call pie_mark before the body, and pie_release when the program
+ * no longer needs the data of this iteration. You may also use `malloc` of wasi-libc.
  */
 
 typedef struct {
@@ -49,7 +51,7 @@ typedef struct {
 void *pie_alloc(uint32_t bytes, uint32_t align);
 /* The current end of the arena. */
 pie_mark_t pie_mark(void);
-/* Gives back all that was taken since `mark`. */
+/* Releases all memory that was taken from the arena since `mark`. */
 void pie_release(pie_mark_t mark);
 
 /* ---- Text that grows -----------------------------------------------------------------------------------------------------------
@@ -57,16 +59,16 @@ void pie_release(pie_mark_t mark);
  *     pie_buffer text = {0};
  *     pie_reserve(&text, 1000);
  *
- * Its memory is the arena's, too, and what it takes after a mark is given back with it. So a text that is older than the last mark that was
- * not gone back to must not grow: that traps, and so does appending to one whose memory was given back. Reserve its room before the mark;
- * up to that, it may be appended to anywhere.
+ * A buffer takes its memory from the arena, so pie_release also releases what the buffer took after the mark. Two uses trap: to grow a buffer
+ * that is older than the last mark that was not released, and to append to a buffer whose memory was released. Before such a mark, reserve
+ * enough room: within it, you may append anywhere.
  */
 
 typedef struct {
   char *data;
   uint32_t length;
   uint32_t capacity;
-  /* The last mark when it took its memory. */
+  /* Number of the last mark when the buffer took its memory. */
   uint32_t mark;
 } pie_buffer;
 

@@ -1,32 +1,32 @@
-/// How values cross to the platform and back: the Component Model's canonical ABI. Inferlets need none of it.
+/// Passes values to the platform and back by the Component Model's canonical ABI. Inferlets do not use this module themselves.
 #[doc(hidden)]
 pub mod abi {
     use std::alloc::{alloc, dealloc, handle_alloc_error, realloc, Layout};
     use std::marker::PhantomData;
     use std::mem::{forget as leak, MaybeUninit};
 
-    /// A type's place in memory, and in how many core values it is passed.
+    /// Layout of a type: its size and alignment in memory, and the number of core values that pass it.
     pub trait Shape {
         const SIZE: usize;
         const ALIGN: usize;
         const FLAT: usize;
-        /// A slice of this type is a list of the contract as it is.
+        /// True when a slice of this type already has the layout of a list of the contract.
         const PLAIN: bool = false;
     }
 
-    /// A type that the platform hands over.
+    /// A type that the platform passes to an inferlet.
     pub trait Lift: Shape + Sized {
-        /// Takes the value at an address, with the memory that it refers to.
+        /// Reads the value at an address, and takes over the memory that it refers to.
         /// # Safety
-        /// The platform wrote a value of this type there, which has not been taken.
+        /// The platform wrote a value of this type there, and no call has read it yet.
         unsafe fn lift(at: *const u8) -> Self;
     }
 
     /// A type that an inferlet passes to the platform.
     pub trait Lower: Shape {
-        /// Writes the value to an address. What it refers to stays valid as long as `self` and `kept`.
+        /// Writes the value to an address. The memory that it refers to stays valid as long as `self` and `kept`.
         /// # Safety
-        /// There are `SIZE` bytes at the address, which fits `ALIGN`.
+        /// `SIZE` bytes at the address are writable, and the address is a multiple of `ALIGN`.
         unsafe fn lower(&self, at: *mut u8, kept: &mut Kept);
         /// Adds the value to arguments that are passed as core values.
         fn flat(&self, to: &mut Arguments);
@@ -89,7 +89,7 @@ pub mod abi {
     }
 
     /// A call that is under way. Calls that are started before the first wait run at the same time.
-    #[must_use = "a call that is not waited for is forgotten, and its error with it"]
+    #[must_use = "dropping a pending call discards its result and its error: call `wait()`"]
     pub struct Pending<T> {
         future: i32,
         read: unsafe extern "C" fn(i32, *mut u8) -> i32,
@@ -99,7 +99,7 @@ pub mod abi {
 
     impl<T: Lift> Pending<T> {
         /// # Safety
-        /// The functions are those of this future, whose value has the type `T`.
+        /// `read` and `forget` belong to this future, whose value has the type `T`.
         pub unsafe fn new(
             future: i32,
             read: unsafe extern "C" fn(i32, *mut u8) -> i32,
@@ -250,7 +250,7 @@ pub mod abi {
         }
     }
 
-    /// Address of the list that a slice is, or of one that is made of its items.
+    /// Address of a list with these items: the slice itself for a plain type, else a converted copy that `kept` owns.
     fn list_of<T: Lower>(items: &[T], kept: &mut Kept) -> usize {
         if T::PLAIN || items.is_empty() {
             return items.as_ptr() as usize;
@@ -345,9 +345,9 @@ pub mod abi {
         }
     }
 
-    /// The platform's way to memory for what it hands over.
+    /// Allocates or resizes memory, for the values that the platform passes to the inferlet.
     /// # Safety
-    /// As for `realloc` of C.
+    /// The same as for `realloc` of C.
     pub unsafe fn reallocate(old: *mut u8, old_size: usize, align: usize, size: usize) -> *mut u8 {
         if size == 0 {
             return align as *mut u8;
@@ -364,7 +364,7 @@ pub mod abi {
         at
     }
 
-    /// A form of the function's input: JSON text, or parsed.
+    /// A type of the function's input: its JSON text, or the parsed value.
     pub trait Input: Sized {
         fn parse(text: String) -> Result<Self, String>;
     }
@@ -376,7 +376,7 @@ pub mod abi {
 
     /// Runs the program with its input, and returns the address of its result.
     /// # Safety
-    /// `text` and `length` are an allocation with UTF-8, which is handed over.
+    /// `text` and `length` are an allocation with UTF-8, which this function takes over.
     pub unsafe fn run<I: Input, O: ToString, E: ToString>(
         text: *mut u8,
         length: usize,

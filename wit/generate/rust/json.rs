@@ -6,12 +6,12 @@ pub enum Json {
     Number(f64),
     Text(String),
     List(Vec<Json>),
-    /// Members in their order.
+    /// Members, in the order of the text.
     Object(Vec<(String, Json)>),
 }
 
 impl Json {
-    /// Parses a text. Values may lie 128 deep in one another.
+    /// Parses a text. Values may be nested 128 deep.
     pub fn parse(text: &str) -> Result<Json, String> {
         let mut parser = Parser { text, at: 0 };
         let value = parser.value(128)?;
@@ -19,7 +19,7 @@ impl Json {
         if parser.at == text.len() { Ok(value) } else { Err(parser.wrong()) }
     }
 
-    /// An object's member; `Null` where there is none.
+    /// A member of an object; `Null` when it is absent.
     pub fn get(&self, name: &str) -> &Json {
         match self {
             Json::Object(members) => members.iter().find(|(key, _)| key == name).map_or(&Json::Null, |(_, value)| value),
@@ -32,7 +32,7 @@ impl Json {
     pub fn as_f64(&self) -> Option<f64> {
         if let Json::Number(number) = self { Some(*number) } else { None }
     }
-    /// The number without its fraction, at most 4294967295 and at least 0.
+    /// The number without its fraction, limited to the range 0 to 4294967295.
     pub fn as_u32(&self) -> Option<u32> {
         self.as_f64().map(|number| number as u32)
     }
