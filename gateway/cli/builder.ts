@@ -60,7 +60,7 @@ function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>, 
   const shown = (file: string) => path.relative(process.cwd(), path.resolve(project, file));
   const first = diagnostics[0]?.file ?? '';
   const message = stringOf(report.message)?.replace(`: ${first}:`, `: ${shown(first)}:`);
-  return new Failure(message ?? (outcome.stderr.trim() || 'The build failed without a word.'), {
+  return new Failure(message ?? (outcome.stderr.trim() || 'The build failed and gave no reason.'), {
     exitCode: EXIT.refused,
     code: stringOf(report.code) ?? 'build-failed',
     advice: stringOf(report.hint) ?? 'Correct the source, then try again.',

@@ -55,9 +55,9 @@ describe('the pie command', () => {
     ['an input file that is not there', ['invoke', 'x', '--input', '@none.json'], /none\.json cannot be read/],
     ['a source that is not there', ['deploy', 'none.ts'], /none\.ts does not exist/],
     ['two readers of standard input', ['invoke', 'x', '--interactive', '--input', '-'], /cannot be both/],
-    ['a name that no function can have', ['new', 'Hello'], /"Hello" is no name of a function[\s\S]*lower-case/],
-    ['a project where a file is', ['new', 'file'], /file is there already, and no folder/],
-    ['a folder that is not empty', ['new', 'taken'], /taken is there already, and not empty/],
+    ['a name that no function can have', ['new', 'Hello'], /"Hello" is not a valid function name[\s\S]*lower-case/],
+    ['a project where a file is', ['new', 'file'], /file already exists and is not a folder/],
+    ['a folder that is not empty', ['new', 'taken'], /taken already exists and is not empty/],
     ['an unknown template', ['new', 'x', '--template', 'poem'], /Allowed choices are completion, chat, agent/],
     ['nothing to develop', ['dev', 'none.ts'], /none\.ts does not exist/],
     [
@@ -133,7 +133,7 @@ describe('reading a function source', () => {
     writeFileSync(path.join(folder, 'pie.json'), '{"name":"broken","main":"other.ts"}');
     assert.match((await pie(['deploy', 'broken'])).stderr, /other\.ts does not exist[\s\S]*"main"/);
     writeFileSync(path.join(directory, 'notes.txt'), 'text');
-    assert.match((await pie(['deploy', 'notes.txt'])).stderr, /nothing that can be deployed/);
+    assert.match((await pie(['deploy', 'notes.txt'])).stderr, /cannot be deployed/);
   });
 });
 
@@ -177,7 +177,7 @@ describe('without a running platform', () => {
   it('the command exits with 4 and explains how to get credentials', async () => {
     const { code, stderr } = await pie(['list']);
     assert.equal(code, EXIT.unreachable);
-    assert.match(stderr, /no address and key[\s\S]*npm start/);
+    assert.match(stderr, /No address and API key[\s\S]*npm start/);
   });
 
   it('the command exits with 4 when the connection is refused', async () => {

@@ -22,7 +22,7 @@ export function findCredentials(environment: NodeJS.ProcessEnv = process.env): C
   const file = credentialsFile(environment);
   const stored = readCredentials(file);
   if (stored === null) {
-    throw new Failure('There is no address and key of a platform.', {
+    throw new Failure('No address and API key of a platform were found.', {
       exitCode: EXIT.unreachable,
       code: 'no-credentials',
       why: `${file} does not exist${url ? ' and PIE_API_KEY is not set' : ''}.`,
@@ -74,7 +74,7 @@ function unreadable(file: string, cause: unknown): Failure {
 function validUrl(text: string, source: string): string {
   const url = URL.parse(text);
   if (url?.protocol === 'http:' || url?.protocol === 'https:') return text.replace(/\/+$/, '');
-  throw new Failure(`"${text}" (from ${source}) is no address of a platform.`, {
-    advice: 'Give one such as http://127.0.0.1:8787.',
+  throw new Failure(`"${text}" (from ${source}) is not a valid platform address.`, {
+    advice: 'Use an address such as http://127.0.0.1:8787.',
   });
 }

@@ -62,13 +62,13 @@ function describe(entry: string): { entry: string; kind: FunctionSource['kind'] 
   const extension = path.extname(entry);
   if (extension === '.wasm') return { entry, kind: isCoreModule(entry) ? 'source' : 'component' };
   if (SOURCES.includes(extension)) return { entry, kind: 'source' };
-  throw new Failure(`${path.basename(entry)} is nothing that can be deployed.`, {
+  throw new Failure(`${path.basename(entry)} cannot be deployed.`, {
     why: `Its extension is "${extension}".`,
     advice: `Deploy a folder, a source file (${SOURCES.join(', ')}) or a component (.wasm).`,
   });
 }
 
-/** True for a WebAssembly module that is no component: the build puts the contract around it. */
+/** True for a WebAssembly module that is not a component: the build puts the contract around it. */
 function isCoreModule(file: string): boolean {
   const head = Buffer.alloc(8);
   const descriptor = openSync(file, 'r');

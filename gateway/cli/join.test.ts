@@ -82,7 +82,7 @@ describe('joining a platform', () => {
     assert.equal(await redis.call('ACL', 'WHOAMI'), 'pie-machine-east');
     redis.disconnect();
     const again = await join('east', { token: await token(), name: 'east-2' }).catch(toFailure);
-    assert.match('message' in again ? again.message : '', /is the home of a machine already: it has pie\.toml/);
+    assert.match('message' in again ? again.message : '', /is already the home of a machine: it contains pie\.toml/);
     const gpu = await join('gpu', { token: await token(), name: 'gpu', role: 'gpu-host', address: '10.0.0.9' });
     assert.deepEqual([gpu.address, existsSync(path.join(gpu.home, 'master.key'))], ['10.0.0.9', false]);
   });
@@ -92,13 +92,13 @@ describe('joining a platform', () => {
     await join('north', { token: once, name: 'north' });
     await refused('never', { token: once, name: 'north-2' }, /The token is unknown, used or expired/);
     await refused('never', { token: newJoinToken().text, name: 'south' }, /The token is unknown, used or expired/);
-    await refused('never', { token: 'pie-join.a.b', name: 'south' }, /no token of a platform/);
+    await refused('never', { token: 'pie-join.a.b', name: 'south' }, /not a join token/);
     const unused = await token();
     await refused('never', { token: unused, name: 'north' }, /"north" is registered or has joined already/);
     await refused('never', { token: unused, name: 'No Name' }, /^--name: /);
     await refused('never', { token: unused, name: 'south', role: 'runtimes' }, /^--role: /);
     await refused('never', { token: unused, name: 'south', address: '0.0.0.0' }, /^--address: must be the address/);
-    await refused('never', { token: unused, name: 'south', url: 'ftp://a' }, /no address of a gateway/);
+    await refused('never', { token: unused, name: 'south', url: 'ftp://a' }, /not a valid gateway address/);
     await refused('never', { token: unused, name: 'south', url: 'http://127.0.0.1:1' }, /cannot be reached/);
     await join('south', { token: unused, name: 'south' });
   });

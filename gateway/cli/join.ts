@@ -52,12 +52,12 @@ export async function joinPlatform(request: JoinRequest, signal: AbortSignal): P
   const { home } = request;
   const token = parseJoinToken(request.token);
   if (token === null)
-    throw new Failure('That is no token of a platform.', {
-      advice: 'Copy all of what `pie machines token` prints: it begins with pie-join.',
+    throw new Failure('This is not a join token.', {
+      advice: 'Copy the whole token that `pie machines token` prints: it begins with pie-join.',
     });
   const owned = OWNED.find((name) => existsSync(path.join(home, name)));
   if (owned !== undefined)
-    throw new Failure(`${home} is the home of a machine already: it has ${owned}.`, {
+    throw new Failure(`${home} is already the home of a machine: it contains ${owned}.`, {
       advice: 'Set PIE_HOME to a new folder, or start the machine with `pie up`.',
     });
   const gateway = gatewayUrl(request.url);
@@ -68,12 +68,12 @@ export async function joinPlatform(request: JoinRequest, signal: AbortSignal): P
   const certificate = await newCertificate(name, Date.now());
   const asked = { machine: name, roles, certificate: certificate.fingerprint };
   const sealed = sealJoin(token.key, { direction: 'request', version }, asked, versions.newest);
-  // A gateway that states no versions takes no field for one.
+  // A gateway that states no versions refuses an unknown field `version`.
   const body = { ...(version !== SILENT_JOIN_VERSION && { version }), token: token.id, sealed };
   const opened = openJoin(token.key, { direction: 'answer', version }, await exchange(gateway, body, signal));
   const parsed = answer.safeParse(opened);
   if (!parsed.success)
-    throw new Failure(`What answered at ${gateway.href} does not know the token.`, {
+    throw new Failure(`The server at ${gateway.href} does not know the token.`, {
       exitCode: EXIT.refused,
       code: 'bad-response',
       why: 'Its answer was not encrypted under the token.',
@@ -94,7 +94,9 @@ export async function joinPlatform(request: JoinRequest, signal: AbortSignal): P
 function gatewayUrl(text: string): URL {
   const url = URL.parse(text);
   if (url?.protocol === 'http:' || url?.protocol === 'https:') return url;
-  throw new Failure(`"${text}" is no address of a gateway.`, { advice: 'Give one such as http://10.0.0.1:8787.' });
+  throw new Failure(`"${text}" is not a valid gateway address.`, {
+    advice: 'Use an address such as http://10.0.0.1:8787.',
+  });
 }
 
 /** The machine's name, roles and address, checked as those of a pie.toml. */
@@ -127,13 +129,13 @@ async function ownAddress({ hostname, port, protocol }: URL): Promise<string> {
 /** The version of the exchange that this side and the gateway speak. */
 async function agreedVersion(gateway: URL, own: Versions, signal: AbortSignal): Promise<number> {
   const response = await ask(gateway, { method: 'GET' }, signal);
-  // Gateways that state no versions take no GET there.
+  // Gateways that state no versions have no GET route there.
   const isSilent = response.status === 404 || response.status === 405;
   if (!response.ok && !isSilent) throw await errorFromResponse(response);
   const stated = ((await response.json().catch(() => null)) as { versions?: unknown } | null)?.versions ?? null;
   const theirs = statedVersions(isSilent ? undefined : stated, SILENT_JOIN_VERSION);
   if (theirs === null)
-    throw new Failure(`What answers at ${gateway.href} is no gateway of Pie.`, {
+    throw new Failure(`The server at ${gateway.href} is not a Pie gateway.`, {
       exitCode: EXIT.refused,
       code: 'bad-response',
       advice: 'Check the address.',

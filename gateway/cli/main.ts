@@ -16,7 +16,7 @@ async function main(): Promise<number> {
   const interrupted = new AbortController();
   const interrupt = () => interrupted.abort();
   let readerLeft = false;
-  // A reader that leaves (`pie … | head`) is no error: stop the running work.
+  // A reader that leaves (`pie … | head`) is not an error: stop the running work.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE' || readerLeft) return;
     readerLeft = true;

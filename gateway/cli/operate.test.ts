@@ -264,17 +264,14 @@ describe('operator commands:', () => {
     assert.deepEqual([first.encoders[0].encoder, first.encoders[0].textsPerSecond], ['minilm', 90]);
     assert.deepEqual(first.encoders[0].latency, [{ tokens: 128, msPerToken: 0.1 }]);
     const { stdout } = await pie(['doctor']);
-    assert.match(
-      stdout,
-      /ok {4}gpu-host-1: tiny by cuda, bf16 on 0: A card\nFAIL {2}gpu-host-2: it has not been there yet\n/,
-    );
+    assert.match(stdout, /ok {4}gpu-host-1: tiny by cuda, bf16 on 0: A card\nFAIL {2}gpu-host-2: not connected yet\n/);
     assert.match(stdout, /warn {2}isolation of test-runtime: process\n +what to do: Namespaces do not work here\.\n/);
     assert.match(
       stdout,
       /warn {2}limits of test-runtime: memory by rlimit, demotion by autogroup\n +what to do: No cgroups\.\n/,
     );
     assert.equal(wrong.code, EXIT.usage);
-    assert.match(wrong.stderr, /what to do: Try `watch pie ps --hosts`/);
+    assert.match(wrong.stderr, /what to do: Use `watch pie ps --hosts`/);
 
     // Waiting for the last invocation of a drained host outlasts a restart of the runtime.
     const { runtimes } = platform.scheduler;

@@ -25,10 +25,10 @@ export async function runProgram(
 ): Promise<ProgramOutcome> {
   const file = path.join(ROOT, script);
   if (!existsSync(file)) {
-    throw new Failure(`${script} is not there.`, {
+    throw new Failure(`${script} is missing.`, {
       exitCode: EXIT.unreachable,
       code: 'missing-program',
-      advice: 'Use a complete clone of Pie: this command runs a program that belongs to it.',
+      advice: 'Run this command in a complete clone of Pie, which contains the program.',
     });
   }
   const child = spawn(pinnedNode(), [file, ...args], {

@@ -91,6 +91,6 @@ describe('pie quota and pie usage', () => {
     const twice = await pie('quota', '--tenant', 'a', '--tenant', 'b');
     assert.match(twice.stderr, /once[\s\S]*pie quota --help/);
     const span = await pie('quota', 'set', 'tokens-per-day', '5', '--for', 'ever');
-    assert.match(span.stderr, /no span of time[\s\S]*90s[\s\S]*pie quota set --help/);
+    assert.match(span.stderr, /not a time span[\s\S]*90s[\s\S]*pie quota set --help/);
   });
 });

@@ -7,5 +7,5 @@ export function parseSpan(text: string): number {
   const [, count, unit = ''] = /^(\d{1,9})([smhdw])$/.exec(text.trim()) ?? [];
   const ms = Number(count) * (UNITS[unit] ?? Number.NaN);
   if (Number.isSafeInteger(ms)) return ms;
-  throw new Failure(`"${text}" is no span of time.`, { advice: 'Write a number and a unit: 90s, 15m, 12h, 30d, 2w.' });
+  throw new Failure(`"${text}" is not a time span.`, { advice: 'Write a number and a unit: 90s, 15m, 12h, 30d, 2w.' });
 }

@@ -38,7 +38,7 @@ test('doctor compares the configuration with the cards that the addon finds', as
   assert.equal(found.get('gpu-host-2')?.state, 'failed');
   assert.match(
     found.get('gpu-host-2')?.detail ?? '',
-    /"stories15m" is to compute on device 1, and only device 0 is here/,
+    /"stories15m" is configured for device 1, but this machine has only device 0/,
   );
   assert.equal(findings(MODEL, { PIE_CUDA_ADDON: addon }).get('devices')?.state, 'ok');
 });

@@ -82,7 +82,7 @@ describe('the file of a backup', () => {
       { numRuns: 150 },
     );
     await refused(Buffer.concat([bytes, Buffer.from('x')]), /1 bytes behind its end/);
-    await refused(Buffer.from('GET / HTTP/1.1\r\nhost: somewhere\r\n\r\n'), /no backup of Pie/);
+    await refused(Buffer.from('GET / HTTP/1.1\r\nhost: somewhere\r\n\r\n'), /not a backup of Pie/);
   });
 
   it('of a later format is refused by its number', async () => {

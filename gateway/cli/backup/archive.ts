@@ -26,7 +26,7 @@ const description = z.object({
   /** Version of Pie that wrote it. */
   release: z.string(),
   createdAt: z.iso.datetime(),
-  /** Name of the machine whose home it has the files of. */
+  /** Name of the machine whose files the backup contains. */
   machine: z.string(),
 });
 
@@ -54,7 +54,7 @@ export interface Frame {
   readonly body: Buffer;
 }
 
-/** A file that is no whole backup, or none that this release reads. */
+/** A file that is not a complete backup, or has a version that this release does not read. */
 export class ArchiveFault extends Error {
   override readonly name = 'ArchiveFault';
 }
@@ -94,7 +94,7 @@ export class ArchiveWriter {
 
 /**
  * The frames of a file from its beginning, the last one included. Holds one frame.
- * @throws ArchiveFault for a file that is no whole backup of a version that this release reads
+ * @throws ArchiveFault for a file that is not a complete backup of a version that this release reads
  */
 export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {
   const hash = createHash('sha256');
@@ -135,7 +135,7 @@ function parse(text: Buffer, frames: number): Header {
   } catch {
     throw unreadable(frames);
   }
-  // The description of a later version may be another; its number stays where it is.
+  // A later version may have another description, but keeps `version` in this place.
   const { kind, version } = z.object({ kind: z.string(), version: count }).safeParse(value).data ?? {};
   if (frames === 0 && kind === 'backup' && version !== ARCHIVE_VERSION)
     throw new ArchiveFault(`The backup has format ${version}; this release of Pie reads format ${ARCHIVE_VERSION}.`);
@@ -145,7 +145,9 @@ function parse(text: Buffer, frames: number): Header {
 }
 
 const unreadable = (frames: number): ArchiveFault =>
-  new ArchiveFault(frames === 0 ? 'The file is no backup of Pie.' : `Frame ${frames + 1} of the file cannot be read.`);
+  new ArchiveFault(
+    frames === 0 ? 'The file is not a backup of Pie.' : `Frame ${frames + 1} of the file cannot be read.`,
+  );
 
 /** The body of a frame that lists byte strings: each after 4 bytes of its length. */
 export function listBody(items: readonly Uint8Array[]): Buffer {
@@ -157,7 +159,7 @@ export function listBody(items: readonly Uint8Array[]): Buffer {
   return Buffer.concat(items.flatMap((item, i) => [lengths[i] as Buffer, item]));
 }
 
-/** @throws ArchiveFault for a body that is no list */
+/** @throws ArchiveFault for a body that is not a list */
 export function listOf(body: Buffer): Buffer[] {
   const items: Buffer[] = [];
   for (let at = 0; at < body.length; ) {

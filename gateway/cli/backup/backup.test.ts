@@ -129,7 +129,7 @@ describe('a backup', () => {
       { onTaken: () => undefined, leaseMs: 60_000 },
     );
     assert.equal(await to.scard(machines), 1);
-    await refused(() => restoreInto('new', { force: true }), /The platform runs: west/);
+    await refused(() => restoreInto('new', { force: true }), /The platform still runs: west/);
     await lease.release();
     await to.set('pie:invocation:left', 'by the replaced platform');
     await restoreInto('new', { force: true });
@@ -138,9 +138,9 @@ describe('a backup', () => {
     await refused(() => restoreInto('new'), /has records of it/);
   });
 
-  it('is refused without its master key, when it was damaged or the file is no backup; nothing is left', async () => {
+  it('is refused without its master key, when it was damaged or the file is not a backup; nothing is left', async () => {
     const none = path.join(directory, 'none');
-    await refused(() => restoreInto('none'), /sealed under the master key [0-9a-f]{8}, which is not here/);
+    await refused(() => restoreInto('none'), /sealed under the master key [0-9a-f]{8}, which this home lacks/);
     const bytes = readFileSync(file);
     const damaged = path.join(directory, 'damaged');
     for (const at of [0, bytes.length >> 1, bytes.length - 1]) {
@@ -223,7 +223,7 @@ describe('a backup', () => {
   });
 
   it('is written to a new file only, and one that broke off leaves none', async () => {
-    await assert.rejects(backup('quiet'), /is there already/);
+    await assert.rejects(backup('quiet'), /already exists/);
     const stopped = AbortSignal.abort(new Error('stopped'));
     const request = { release: '1', environment: environment(source, 'old'), onProgress: () => undefined };
     const before = await readdir(directory);
@@ -272,7 +272,8 @@ describe('a backup', () => {
     const at = path.join(directory, 'by-a-user');
     await assert.rejects(
       backUp({ ...request, file: at, environment: env('weak:pw') }),
-      (error) => toFailure(error).message === 'Redis gives no snapshot.' && /NOPERM/.test(toFailure(error).why ?? ''),
+      (error) =>
+        toFailure(error).message === 'Redis refused to send a snapshot.' && /NOPERM/.test(toFailure(error).why ?? ''),
     );
     assert.equal((await backUp({ ...request, file: at, environment: env('default:strong') })).files, 2);
   });

@@ -27,16 +27,16 @@ export interface BackupSummary {
 }
 
 /**
- * Writes a backup of the platform in this machine's home: the records of Redis as of one moment, and then the files of the home, each as of one
- * moment. Until it is whole, the file has another name; a failure leaves none. Throws {@link Failure}.
+ * Writes a backup of the platform in this machine's home: the records of Redis as of one moment, then the files of the home, each complete as
+ * of a later moment. The backup has a temporary name until it is complete, and a failure removes it. Throws {@link Failure}.
  */
 export async function backUp(request: BackupRequest): Promise<BackupSummary> {
   const file = path.resolve(request.file);
   if (existsSync(file))
-    throw new Failure(`${file} is there already.`, { advice: 'Give the name of a new file, or remove that one.' });
+    throw new Failure(`${file} already exists.`, { advice: 'Name a new file, or remove this one.' });
   const problem = missingRedisServer();
   if (problem !== null)
-    throw new Failure('Pie takes a snapshot with redis-server, and it is not here.', { advice: problem });
+    throw new Failure('A backup needs the program redis-server, which is missing.', { advice: problem });
   const config = loadConfig(request.environment);
   assertRestored(config);
   const draft = `${file}.partial-${process.pid}`;
@@ -56,7 +56,7 @@ export async function backUp(request: BackupRequest): Promise<BackupSummary> {
     throw new Failure('The disk is full.', {
       exitCode: EXIT.refused,
       code: 'disk-full',
-      advice: 'Free some space, or give a file on another disk.',
+      advice: 'Free some space, or name a file on another disk.',
     });
   } finally {
     await handle.close();

@@ -5,12 +5,12 @@ import { checkedItems } from './entries.ts';
 import { componentHash, holdsSealed, isKeptFile } from './kept-keys.ts';
 import { overheadBytes } from './room.ts';
 
-/** Most files of one backup: their paths are remembered, to notice one that comes twice. */
+/** Most files of one backup, since the check keeps their paths to find duplicates. */
 const MAX_FILES = 1_000_000;
 /** Sealed values begin with the id of their key. */
 const SEALED = /^([0-9a-f]{8})\.[\w-]+$/;
 
-/** Description of a backup whose whole file was checked. */
+/** Contents of a completely checked backup. */
 export interface Contents extends Description {
   readonly records: number;
   readonly files: number;
@@ -70,7 +70,7 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
     bytes += body.length;
     onBytes(bytes);
   }
-  if (description === undefined) throw new ArchiveFault('The file is no backup of Pie.');
+  if (description === undefined) throw new ArchiveFault('The file is not a backup of Pie.');
   return { ...description, records, files: paths.size, recordBytes, fileBytes, memoryBytes, masterKeys };
 }
 

@@ -174,7 +174,7 @@ export function entryCommands(prefix: string, header: EntryHeader, body: Buffer)
     for (let at = 0; at < words.length; at += MOST_ITEMS)
       commands.push([ADDS[type], key, ...words.slice(at, at + MOST_ITEMS)]);
   }
-  // A record whose end has passed meanwhile goes with it.
+  // Redis deletes the record at once if its end has already passed.
   if (expiresAt !== undefined) commands.push(['PEXPIREAT', key, String(expiresAt)]);
   return commands;
 }

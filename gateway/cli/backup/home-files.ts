@@ -32,8 +32,8 @@ async function entriesOf(directory: string): Promise<Dirent[]> {
 }
 
 /**
- * Adds a file of the home as it is at one moment; false when it has gone meanwhile. KV files are written under another name and never changed.
- * Databases are copied with what their write-ahead log has.
+ * Adds a file of the home as of one moment; returns false when the file was deleted meanwhile. KV files never change, since they are written under
+ * another name first. A database is copied including the contents of its write-ahead log.
  * @param scratch folder for the copy of a database
  */
 export async function addFile(archive: ArchiveWriter, home: string, at: string, scratch: string): Promise<boolean> {
@@ -107,7 +107,7 @@ export class FileRestorer {
   }
 }
 
-/** Removes the files of a home that a backup has, and those that belong to them. */
+/** Removes the folders of the home whose files a backup contains. */
 export async function removeFiles(home: string): Promise<void> {
   for (const folder of FOLDERS) await rm(path.join(home, folder), { recursive: true, force: true, maxRetries: 5 });
 }

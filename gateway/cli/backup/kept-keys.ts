@@ -1,6 +1,6 @@
 /**
- * The records that a backup has: what operators and tenants have made, and what was counted. Invocations, their queues, logs and files, leases,
- * metrics and what the platform finds again by itself stay out. Keys are without the platform's prefix, see `scheduler/keys.ts`.
+ * The records that a backup contains: objects that operators and tenants made, and counters. It leaves out invocations, their queues, logs and
+ * files, leases, metrics and data that the platform recreates. Keys are without the platform's prefix, see `scheduler/keys.ts`.
  */
 const KEPT = [
   /^(functions|tenant|tenant-keys|schedules|webhook-secret):[^:]+$/,
@@ -10,7 +10,7 @@ const KEPT = [
   /^key:[0-9a-f]{64}$/,
   /^(audit|guarded-audit):[^:]+$/,
   /^secrets:[^:]+(:values)?$/,
-  // Invocations that have not ended (`open`) are not there after a restore.
+  // A restore brings back no invocations, so the count of unended ones (`open`) is left out.
   /^account:[^:]+:(?!open$).+$/s,
   /^store:[^:]+:(values|names|expiries|usage)$/,
   /^line:[^:]+:.+:(messages|state)$/s,

@@ -25,7 +25,7 @@ const IN_FLIGHT_BYTES = 8 << 20;
 
 export interface RestoreRequest {
   readonly file: string;
-  /** Replaces a platform that is there. */
+  /** Replaces an existing platform. */
   readonly force: boolean;
   readonly environment?: NodeJS.ProcessEnv;
   readonly onProgress: (text: string) => void;
@@ -33,8 +33,8 @@ export interface RestoreRequest {
 }
 
 /**
- * Restores a backup into this machine's home and its Redis. It reads and checks the whole file first; what it refuses leaves everything as it
- * was. A restore that breaks off removes what it has written. Throws {@link Failure}.
+ * Restores a backup into this machine's home and its Redis. Reads and checks the whole file first, so a refused file changes nothing. A failed
+ * restore removes what it has written. Throws {@link Failure}.
  */
 export async function restore(request: RestoreRequest): Promise<Contents> {
   const config = loadConfig(request.environment);
@@ -103,10 +103,10 @@ async function assertMasterKeys(
   const known = openMasterKeys(home, { create: false, ...(environment && { environment }) });
   for (const id of masterKeys)
     if ((await known.byId(id)) === null)
-      throw new Failure(`The secrets of the backup are sealed under the master key ${id}, which is not here.`, {
+      throw new Failure(`The secrets of the backup are sealed under the master key ${id}, which this home lacks.`, {
         exitCode: EXIT.refused,
         code: 'no-master-key',
-        advice: `Put the master.key of the platform into ${home} (mode 0600), or set PIE_MASTER_KEY. A backup does not have it.`,
+        advice: `Put the master.key of the platform into ${home} (mode 0600), or set PIE_MASTER_KEY. A backup does not contain it.`,
       });
 }
 
@@ -125,7 +125,11 @@ async function marked(redis: Redis): Promise<RestoreMark> {
     return await RestoreMark.begin(new Store(redis, { prefix: PREFIX }), `${hostname()} (process ${process.pid})`);
   } catch (error) {
     if (!(error instanceof RestoreRuns)) throw error;
-    throw new Failure(error.message, { exitCode: EXIT.refused, code: 'restore-runs', advice: 'Wait for its end.' });
+    throw new Failure(error.message, {
+      exitCode: EXIT.refused,
+      code: 'restore-runs',
+      advice: 'Wait until it has ended.',
+    });
   }
 }
 
@@ -141,10 +145,10 @@ function lost(cause: RestoreLost): Failure {
 async function assertStopped(redis: Redis): Promise<void> {
   const alive = (await listMachines(new Store(redis, { prefix: PREFIX }))).filter((machine) => machine.alive);
   if (alive.length === 0) return;
-  throw new Failure(`The platform runs: ${alive.map(({ name }) => name).join(', ')}.`, {
+  throw new Failure(`The platform still runs: ${alive.map(({ name }) => name).join(', ')}.`, {
     exitCode: EXIT.refused,
     code: 'platform-runs',
-    advice: 'Stop it on every machine first.',
+    advice: 'First stop it on every machine.',
   });
 }
 
@@ -189,7 +193,7 @@ async function replace(
     );
     await mark.renew();
   } catch (error) {
-    // When that fails, too, or another restore has begun, the mark stays.
+    // Remove the written data. If that fails, or another restore has begun, the mark stays.
     await mark
       .renew()
       .then(() => clear(config, redis, mark))
@@ -245,7 +249,7 @@ async function write(
   }
 }
 
-/** Removes everything of a platform from its Redis, and from its home what a backup has. */
+/** Removes all records of a platform from its Redis, and from its home the folders that a backup contains. */
 async function clear({ home }: Config, redis: Redis, mark: RestoreMark): Promise<void> {
   for await (const page of pagesOf(redis, PREFIX)) {
     mark.signal.throwIfAborted();

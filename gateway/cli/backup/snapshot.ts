@@ -13,13 +13,13 @@ import { EXIT, Failure } from '../failure.ts';
 /** Longest silence of Redis, which sends a byte every ten seconds while it prepares the snapshot. */
 const SILENCE_MS = 60_000;
 const COMMAND_MS = 60_000;
-/** Bytes at the end of a snapshot by which it is known. */
+/** Length of the mark by which Redis ends a snapshot of unknown length. */
 const MARK_BYTES = 40;
 const MAX_LINE_BYTES = 4096;
 
 /**
- * All of a Redis as of one moment, in a Redis of its own that nothing changes. The moment's copy goes through a folder inside `directory`,
- * which is gone afterwards.
+ * Runs `work` on a copy of a Redis as of one moment. A private Redis holds the copy, so nothing changes it meanwhile; its file lies in a
+ * temporary folder inside `directory`.
  */
 export async function withSnapshot<T>(
   settings: RedisSettings,
@@ -49,7 +49,7 @@ export async function withSnapshot<T>(
   }
 }
 
-/** A connection that ends with the work, and whose commands have a deadline. */
+/** Runs `work` with a connection whose commands have a deadline, and closes it afterwards. */
 export async function withRedis<T>(
   settings: RedisSettings,
   db: number | undefined,
@@ -77,7 +77,7 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
     const stream = socket.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
     const next = async (): Promise<Buffer> => {
       const { value, done } = await stream.next();
-      if (done) throw new Failure('Redis ended the connection before its snapshot was whole.', refusal(''));
+      if (done) throw new Failure('Redis ended the connection before the snapshot was complete.', refusal(''));
       return value;
     };
     let held: Buffer = Buffer.alloc(0);
@@ -89,18 +89,19 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
           held = held.subarray(end + 1);
           return text;
         }
-        if (held.length > MAX_LINE_BYTES) throw new Failure('Redis answered no line.', refusal(''));
+        if (held.length > MAX_LINE_BYTES)
+          throw new Failure(`Redis answered with a line of more than ${MAX_LINE_BYTES} bytes.`, refusal(''));
         held = Buffer.concat([held, await next()]);
       }
     };
     const { username, password } = redisOptions({ redis: settings });
     const greeting = [
       ...(password ? [['AUTH', ...(username ? [username] : []), password]] : []),
-      // The end of a snapshot that Redis sends as it makes it, without a file of its own, is known by a mark.
+      // Redis then sends the snapshot while it makes it, without a file of its own, and ends it with a mark.
       ['REPLCONF', 'capa', 'eof'],
       ['REPLCONF', 'rdb-only', '1'],
     ];
-    // Redis takes SYNC only when it has nothing left to answer.
+    // Redis refuses SYNC while it still owes an answer to an earlier command.
     for (const words of greeting) {
       socket.write(command(...words));
       const text = await line();
@@ -145,21 +146,21 @@ async function announced(line: () => Promise<string>): Promise<number | Buffer> 
   }
 }
 
-const refused = (text: string) => new Failure('Redis gives no snapshot.', refusal(text));
+const refused = (text: string) => new Failure('Redis refused to send a snapshot.', refusal(text));
 
 const refusal = (text: string) => ({
   exitCode: EXIT.refused,
   code: 'no-snapshot',
   ...(text !== '' && { why: text.replace(/^-/, '') }),
   advice:
-    'Use the operator’s own Redis user: run this on the first machine. It needs the permissions SYNC and REPLCONF.',
+    'Run this on the first machine, with the operator’s Redis user. That user needs the permissions SYNC and REPLCONF.',
 });
 
 async function connected(settings: RedisSettings, signal: AbortSignal): Promise<Socket> {
   const { path: at, host, port, tls } = redisOptions({ redis: settings });
   const to = at === undefined ? { host: host ?? 'localhost', port: port ?? 6379 } : { path: at };
   const socket = tls === undefined ? connect(to) : connectTls({ ...to, ...tls, servername: host ?? '' });
-  socket.setTimeout(SILENCE_MS, () => socket.destroy(new Error(`Redis said nothing for ${SILENCE_MS / 1000} s`)));
+  socket.setTimeout(SILENCE_MS, () => socket.destroy(new Error(`Redis sent nothing for ${SILENCE_MS / 1000} s`)));
   signal.addEventListener('abort', () => socket.destroy(signal.reason as Error), { once: true });
   try {
     await once(socket, tls === undefined ? 'connect' : 'secureConnect', { signal });

@@ -6,7 +6,7 @@ export const answer: Command = {
   name: 'answer',
   summary: 'Answer the question of a waiting invocation',
   description:
-    'Answers what an invocation asks a person, and lets it go on. Without an answer it prints the question and the schema that the answer must match. The first answer wins.',
+    'Answers the question of an invocation to a person; the invocation then continues. Without an answer, it prints the question and the schema that the answer must match. The first answer wins.',
   arguments: [
     { name: 'invocation', help: 'id of the invocation; `pie ps --status waiting` lists them', required: true },
     { name: 'answer', help: 'the answer: JSON, @file, or - for standard input', required: false },
@@ -20,11 +20,12 @@ export const answer: Command = {
     const { client } = await connect();
     if (given === undefined) {
       const { question } = await client.invocation(id, { signal });
-      if (question === undefined) throw new Failure(`The invocation ${id} asks nothing.`, { code: 'not-waiting' });
+      if (question === undefined)
+        throw new Failure(`The invocation ${id} has no open question.`, { code: 'not-waiting' });
       terminal.value(question);
       terminal.print(question.text);
       terminal.print(JSON.stringify(question.schema));
-      terminal.note(`It waits until ${question.until}. Next: pie answer ${id} JSON`);
+      terminal.note(`The invocation waits until ${question.until}. Next: pie answer ${id} JSON`);
       return EXIT.ok;
     }
     const number = typeof options.question === 'number' ? { question: options.question } : {};

@@ -43,9 +43,9 @@ export const backup: Command = {
   summary: 'Write the platform of this home to a file',
   description:
     `The file has ${CONTENTS}. It has no invocations, no logs and no models, no pie.toml and no credentials.json. ` +
-    'The platform may run: the records of Redis are as of one moment, and each file of the home as of a moment after that. ' +
+    'The platform may run meanwhile: the records of Redis are as of one moment, and each file of the home as of a later moment. ' +
     'The file is yours alone (mode 0600): it has the tenants’ data in the clear. It does not have master.key: keep that in another place. Without it, neither you nor a thief can open the secrets in the file. ' +
-    'With several machines, run it on the first one; contexts and indexes on other machines are not in it.',
+    'With several machines, run it on the first one; the backup does not contain contexts and indexes of other machines.',
   arguments: [{ name: 'file', help: 'a new file', required: true }],
   examples: [{ line: 'pie backup /backups/pie-2026-11-24', does: 'writes the file; the platform goes on' }],
   async run({ args: [file = ''], terminal, signal }) {
@@ -66,14 +66,14 @@ export const restore: Command = {
   name: 'restore',
   summary: 'Restore a backup into this home and its Redis',
   description:
-    `Reads and checks the whole file, and then restores ${CONTENTS}. A file or a home that it refuses changes nothing. ` +
+    `Reads and checks the whole file, and then restores ${CONTENTS}. When it refuses a file or a home, it changes nothing. ` +
     'The platform must be stopped, on all machines. Put pie.toml and master.key into the home first: the file has neither. ' +
-    'The functions are built again by their first invocations. Keys work as before; the start makes credentials.json anew where its key is unknown.',
+    'The functions are built again by their first invocations. Keys work as before. If the key in credentials.json is unknown, the next start writes a new one.',
   arguments: [{ name: 'file', help: 'a file of `pie backup`', required: true }],
-  options: [{ flags: '--force', help: 'replace the platform that is there, for good' }],
+  options: [{ flags: '--force', help: 'replace the existing platform; it cannot be recovered' }],
   examples: [
     { line: 'PIE_HOME=~/new-home pie restore /backups/pie-2026-11-24', does: 'restores into a new home' },
-    { line: 'pie restore /backups/pie-2026-11-24 --force', does: 'replaces what is there' },
+    { line: 'pie restore /backups/pie-2026-11-24 --force', does: 'replaces the existing platform' },
   ],
   async run({ args: [file = ''], options, terminal, signal }) {
     const { restore: restoreBackup } = await import('../backup/restore.ts');

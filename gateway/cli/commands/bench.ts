@@ -32,7 +32,7 @@ export const bench: Command = {
       throw new Failure('Benchmarks need the clone.', {
         exitCode: EXIT.unreachable,
         code: 'missing-program',
-        why: 'They belong to the tests, which the package does not hold.',
+        why: 'They belong to the tests, which the npm package does not contain.',
         advice: 'Run `npm run pie bench` in a clone of Pie.',
       });
     }

@@ -24,7 +24,7 @@ export function completion(all: () => readonly Command[]): Command {
       const [shell] = args;
       const script = scriptFor(shell ?? '', all());
       if (script === null)
-        throw new Failure(`There is no completion for "${shell}".`, { advice: `Name one of ${SHELLS.join(', ')}.` });
+        throw new Failure(`Pie has no completion for "${shell}".`, { advice: `Name one of ${SHELLS.join(', ')}.` });
       terminal.print(script);
       terminal.value({ shell, script });
       return EXIT.ok;

@@ -26,7 +26,7 @@ export const demo: Command = {
   summary: 'Show a program and the equivalent client loop side by side',
   description:
     'Runs one agent, with tool calls and forks, as a function and as a client loop over /v1/completions. Shows their texts, times, requests and tokens. ' +
-    'Both sides run in turn, never at once, and both once before the counted runs.',
+    'The two sides take turns. Each runs once before the counted runs.',
   options: [
     {
       flags: '--round-trip <ms>',
@@ -104,7 +104,7 @@ async function defaultModel({ connect, signal }: Call): Promise<string> {
   throw new Failure('The platform serves no model that generates text.', {
     exitCode: EXIT.unreachable,
     code: 'no-model',
-    advice: '`pie ps --hosts` shows what is served.',
+    advice: '`pie ps --hosts` lists the models.',
   });
 }
 

@@ -74,7 +74,9 @@ export const deploy: Command = {
       return EXIT.upgrading;
     if (args.length <= 1) return deployOne(call, sourceOf(args[0] ?? '.'));
     if (name !== undefined)
-      throw new Failure('Several functions cannot have one name.', { advice: 'Leave --name out.' });
+      throw new Failure('--name names one function, and several were given.', {
+        advice: 'Leave --name out, or deploy them one by one.',
+      });
     return deployAll(call, args.map(sourceOf));
   },
 };

@@ -10,8 +10,8 @@ export const dev: Command = {
   name: 'dev',
   summary: 'Deploy a function at every save, and show its log',
   description:
-    'Uses the platform that runs, else starts one that ends with this command. Builds and deploys at once and again whenever a file of the bundle is saved; what ' +
-    'does not build is shown with its place, and the version before stays. Versions that it made go when a later save replaces them. Ctrl-C ends it.',
+    'Uses the running platform, or else starts one that ends with this command. Builds and deploys now, and again whenever a file of the bundle is saved. ' +
+    'After a build error, which it shows with its place, the earlier version stays. A later save deletes the versions that the command made. Ctrl-C ends it.',
   arguments: [
     { name: 'source', help: 'a folder with a pie.json, or a file (default: the current folder)', required: false },
   ],

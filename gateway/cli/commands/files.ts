@@ -85,7 +85,7 @@ function readSource(source: string): Uint8Array<ArrayBuffer> {
     const { size } = statSync(source);
     if (size > MAX_FILE_BYTES) {
       throw new Failure(`${source} has ${bytes(size)}; ${bytes(MAX_FILE_BYTES)} is the limit.`, {
-        advice: 'Send it in parts.',
+        advice: 'Split the file and send the parts.',
       });
     }
     return new Uint8Array(readFileSync(source));

@@ -65,16 +65,16 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
       case 'question':
         await endLine();
         terminal.remark(`— ${event.data.text}`);
-        terminal.remark(`— it waits until ${event.data.until}: pie answer ${stream.id} '…' —`);
+        terminal.remark(`— the invocation waits until ${event.data.until}: pie answer ${stream.id} '…' —`);
         break;
       case 'gap':
         await endLine();
-        terminal.remark(`— a part of the output was lost: nothing after event ${event.data.after} counts —`);
+        terminal.remark(`— a part of the output was lost: ignore the output after event ${event.data.after} —`);
         break;
       case 'result': {
         await endLine();
         const { output, usage } = event.data;
-        // The messages are the answer, files apart; without messages the result is.
+        // Messages other than files are the answer; without such messages, the result is.
         if (said === 0) terminal.print(JSON.stringify(output, null, 2));
         if (terminal.interactive) terminal.note(summary(output, usage, performance.now() - startedAt));
         return EXIT.ok;

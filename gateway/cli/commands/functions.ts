@@ -34,14 +34,17 @@ export const versions: Command = {
   summary: 'List the versions of a function, newest first',
   arguments: [name],
   description:
-    'Lists the versions of a function, newest first: which names serve each, what was said of it, and by whom.',
+    'Lists the versions of a function, newest first, each with the names that serve it, its description and its author.',
   examples: [{ line: 'pie versions text-completion', does: 'lists the versions; invoke one with name@version' }],
   async run({ args, terminal, signal, connect }) {
     const [name = ''] = args;
     if (name.includes('@'))
-      throw new Failure(`"${name}" names one version or alias; versions lists all of a function.`, {
-        advice: `Write \`pie versions ${name.slice(0, name.indexOf('@'))}\`.`,
-      });
+      throw new Failure(
+        `"${name}" names one version or alias, but \`pie versions\` lists all versions of a function.`,
+        {
+          advice: `Write \`pie versions ${name.slice(0, name.indexOf('@'))}\`.`,
+        },
+      );
     const { client } = await connect();
     const found = await client.versions(name, { signal });
     terminal.value(found);

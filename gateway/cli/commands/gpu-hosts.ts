@@ -26,7 +26,7 @@ export const gpuHostsDrain: Command = {
   name: 'gpu-hosts drain',
   summary: 'Start nothing new on a GPU host, and let its invocations end (operators)',
   description:
-    'What comes for its tenants goes to the other hosts, as if it were away; what it serves, and the children of that, end in peace. It holds over restarts until `pie gpu-hosts undrain`.',
+    'New invocations of its tenants go to the other hosts. Running invocations and their children finish. The drain outlasts restarts, until `pie gpu-hosts undrain`.',
   arguments: [name],
   options: [
     { flags: '--wait', help: 'wait until nothing runs there' },
@@ -52,14 +52,14 @@ export const gpuHostsDrain: Command = {
 export const gpuHostsUndrain: Command = {
   name: 'gpu-hosts undrain',
   summary: 'Let a drained GPU host take new invocations again (operators)',
-  description: 'The next invocations of its tenants run there again, with the contexts that they saved there.',
+  description: 'New invocations of its tenants may run there again, beside the contexts that they saved there.',
   arguments: [name],
   examples: [{ line: 'pie gpu-hosts undrain gpu-host-2', does: 'uses the host again' }],
   async run({ args: [host = ''], terminal, signal, connect }) {
     const { client } = await connect();
     const state = await client.operations.changeGpuHost(host, { drained: false }, { signal });
     terminal.value(state);
-    terminal.print(`${host} takes new invocations${state.connected ? '' : ' once it is there'}.`);
+    terminal.print(`${host} takes new invocations${state.connected ? '' : ' once it is connected'}.`);
     return EXIT.ok;
   },
 };
@@ -71,8 +71,8 @@ const runningText = ({ running }: GpuHostState): string =>
 async function emptied(client: PieClient, state: GpuHostState, signal: AbortSignal): Promise<GpuHostState> {
   for (let now: GpuHostState | undefined = state; ; ) {
     if (now?.drained === false)
-      throw new Failure(`${state.name} is not drained any more.`, {
-        advice: 'Another operator took it back: see `pie audit`.',
+      throw new Failure(`${state.name} is no longer drained.`, {
+        advice: 'Another operator undrained it: see `pie audit`.',
       });
     if (now?.running === 0) return now;
     await sleep(POLL_MS, undefined, { signal });

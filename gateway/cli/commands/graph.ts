@@ -35,7 +35,9 @@ export const graph: Command = {
     const [target = '.'] = args;
     const source = findFunction(target, undefined);
     if (source.kind === 'component') {
-      throw new Failure(`${target} is a component.`, { advice: 'Name the source: a graph is made from that.' });
+      throw new Failure(`${target} is a component.`, {
+        advice: 'Name its source file or folder: `pie graph` reads the source.',
+      });
     }
     const given = text(options, 'input');
     const input = given === undefined ? exampleInput(source.manifest) : readInput(given);

@@ -112,8 +112,8 @@ export const cancel: Command = {
     const { args, options, terminal, signal } = call;
     const several = options.all === true || options.function !== undefined;
     if (several === args.length > 0)
-      throw new Failure(several ? 'Name invocations, or --function or --all.' : 'No invocation was named.', {
-        advice: '`pie ps` shows what waits and runs.',
+      throw new Failure(several ? 'Ids cannot be combined with --function or --all.' : 'No invocation was named.', {
+        advice: '`pie ps` lists waiting and running invocations.',
       });
     const { client } = await call.connect();
     const ids = several ? await chosen(client, call) : [...new Set(args)];
@@ -158,5 +158,5 @@ function wasOver({ endedAt, status: state }: InvocationState): boolean {
 
 function eventIdOf(value: string): string {
   if (EVENT_ID.test(value)) return value;
-  throw new Failure('It must be the id of an event, `<epoch>-<number>`, or its number.');
+  throw new Failure('It must be an event id, `<epoch>-<number>`, or an event number.');
 }

@@ -11,8 +11,8 @@ export const invoke: Command = {
   name: 'invoke',
   summary: 'Invoke a function and stream its output',
   description:
-    'Invokes a function and prints its messages as they come; the result is printed when there were none. Ctrl-C cancels the invocation. ' +
-    'Without --interactive the function is told that no message follows once those of --message are sent.',
+    'Invokes a function and prints its messages as they arrive, or its result when it sends none. Ctrl-C cancels the invocation. ' +
+    'Without --interactive, the command closes the session after the messages of --message.',
   arguments: [{ name: 'function', help: 'name of the function, or name@version', required: true }],
   options: [
     { flags: '-i, --input <json>', help: 'input: JSON, @file, or - for standard input (default: {})' },

@@ -9,7 +9,7 @@ export const join: Command = {
   name: 'join',
   summary: 'Add this machine to a platform, and start it',
   description:
-    'Exchanges a token of `pie machines token` for what the machine needs: a Redis user of its own, the platform’s settings and, unless it runs GPU hosts alone, the master key. Writes them and a certificate into the home (PIE_HOME), which must be new. `pie up` starts the machine again later.',
+    'Exchanges a token of `pie machines token` for the settings of the machine: its own Redis user, the platform’s settings and, unless it runs only GPU hosts, the master key. Writes them and a certificate into the home (PIE_HOME), which must be new. `pie up` starts the machine again later.',
   arguments: [
     { name: 'url', help: 'address of a gateway of the platform, such as http://10.0.0.1:8787', required: true },
   ],
@@ -33,8 +33,8 @@ export const join: Command = {
   async run({ args: [url = ''], options, terminal, signal }) {
     const token = text(options, 'token');
     if (token === undefined)
-      throw new Failure('There is no token.', {
-        advice: 'Make one with `pie machines token` on a machine that has joined.',
+      throw new Failure('The token is missing.', {
+        advice: 'Create one with `pie machines token` on a machine of the platform.',
       });
     const optional = (name: 'name' | 'role' | 'address') => {
       const value = text(options, name);

@@ -82,7 +82,7 @@ export const keysRotate: Command = {
   name: 'keys rotate',
   summary: 'Replace an API key; the old key keeps working for a while',
   description:
-    'Makes a key with the same name, scopes and expiry. The old one is refused once the grace period is over; give it out before that.',
+    'Makes a key with the same name, scopes and expiry. The old key stops working after the grace period; distribute the new one before.',
   arguments: [id],
   options: [
     {
@@ -133,7 +133,7 @@ function show(terminal: Terminal, key: CreatedKey, url: string): void {
 function scopes(list: string): Scope[] {
   return list.split(',').map((word) => {
     const scope = SCOPES.find((known) => known === word.trim());
-    if (scope === undefined) throw new Failure(`"${word}" is no scope: there are ${SCOPES.join(', ')}.`);
+    if (scope === undefined) throw new Failure(`"${word}" is not a scope. The scopes are ${SCOPES.join(', ')}.`);
     return scope;
   });
 }

@@ -9,7 +9,7 @@ export const logs: Command = {
   name: 'logs',
   summary: 'Show the log lines of functions',
   description:
-    'Shows log lines of a function, its console included, and how its invocations failed; of all functions without a name. The last 2,000 lines or so of each function are kept for a week, unless pie.toml says otherwise.',
+    'Shows the log lines of a function, including its console and the errors of failed invocations; without a name, those of all functions. About 2,000 lines of each function are kept for a week, unless pie.toml sets other limits.',
   arguments: [{ name: 'function', help: 'name of the function (default: all functions)', required: false }],
   options: [
     { flags: '-f, --follow', help: 'wait for new lines and show them' },
@@ -48,7 +48,7 @@ export const logs: Command = {
       ...(typeof options.limit === 'number' ? { limit: options.limit } : {}),
     };
     if (options.follow === true && texts.until !== undefined)
-      throw new Failure('Lines that come have no end: --follow and --until do not go together.');
+      throw new Failure('--follow and --until cannot be combined: live lines have no end.');
     const show = (entry: { time: string; level: string; function: string; invocation: string; message: string }) => {
       terminal.value(entry);
       const where = name === null ? `${entry.function}  ${entry.invocation}` : entry.invocation;

@@ -14,7 +14,7 @@ function parseRoles(text: string): Role[] {
   const names = text.split(',').map((name) => name.trim());
   const roles = ROLES.filter((role) => names.includes(role));
   const wrong = names.find((name) => !(ROLES as readonly string[]).includes(name));
-  if (wrong !== undefined) throw new Failure(`"${wrong}" is no role.`, { advice: `Roles are ${ROLES.join(', ')}.` });
+  if (wrong !== undefined) throw new Failure(`"${wrong}" is not a role.`, { advice: `Roles are ${ROLES.join(', ')}.` });
   return roles;
 }
 
@@ -22,7 +22,7 @@ export const machinesList: Command = {
   name: 'machines list',
   summary: 'List the machines of the platform (operators)',
   description:
-    'Shows the machines that share this platform’s Redis: what each runs, and whether its supervisor is there. One that died stays as "gone" for an hour, or until it returns. One that has joined with a token and does not run, since it was stopped or never started, is "stopped"; others leave the list when they stop.',
+    'Shows the machines that share this platform’s Redis: their roles, and whether each supervisor runs. A machine that died is shown as "gone" for an hour, or until it returns. A machine that joined with a token and does not run, because it was stopped or never started, is "stopped"; other machines leave the list when they stop.',
   byDefault: true,
   examples: [
     { line: 'pie machines', does: 'lists them' },
@@ -53,7 +53,7 @@ export const machinesDrain: Command = {
   name: 'machines drain',
   summary: 'Start nothing new on a machine, and let its invocations end (operators)',
   description:
-    'Its runtime and its GPU hosts take no new invocations; what runs there, and the children of that, end in peace, at the latest after their wall time. Its gateway serves on. It holds over restarts until `pie machines undrain`.',
+    'Its runtime and its GPU hosts take no new invocations. Running invocations and their children finish, at the latest after their wall time. Its gateway continues to serve. The drain outlasts restarts, until `pie machines undrain`.',
   arguments: [machine],
   options: [
     { flags: '--wait', help: 'wait until nothing runs there' },
@@ -84,7 +84,7 @@ export const machinesUndrain: Command = {
     const { client } = await connect();
     const state = await client.operations.changeMachine(name, { drained: false }, { signal });
     terminal.value(state);
-    terminal.print(`${name} takes new invocations${state.alive ? '' : ' once it is there'}.`);
+    terminal.print(`${name} takes new invocations${state.alive ? '' : ' once it runs'}.`);
     return EXIT.ok;
   },
 };
@@ -97,8 +97,8 @@ async function emptied(client: PieClient, state: MachineState, signal: AbortSign
   for (let now: MachineState | undefined = state; ; ) {
     if (now === undefined || now.running === 0) return now ?? { ...state, running: 0 };
     if (!now.drained)
-      throw new Failure(`${state.name} is not drained any more.`, {
-        advice: 'Another operator took it back: see `pie audit`.',
+      throw new Failure(`${state.name} is no longer drained.`, {
+        advice: 'Another operator undrained it: see `pie audit`.',
       });
     await sleep(POLL_MS, undefined, { signal });
     now = (await client.operations.load({ signal })).machines.find(({ name }) => name === state.name);
@@ -109,7 +109,7 @@ export const machinesRemove: Command = {
   name: 'machines remove',
   summary: 'Remove a machine for good (operators)',
   description:
-    'Its supervisor stops it, other machines end their links to it at once, and a start with its certificate is refused. The Redis user of a machine that has joined with a token is removed, too. To let it come back, give it a new home and a new token; without tokens, delete machine.pem in its home.',
+    'Its supervisor stops all its processes, other machines end their links to it at once, and a later start with its certificate is refused. The Redis user of a machine that has joined with a token is removed, too. To let it come back, give it a new home and a new token; without tokens, delete machine.pem in its home.',
   arguments: [machine],
   examples: [{ line: 'pie machines remove east-1', does: 'removes the machine east-1' }],
   async run({ args: [name = ''], terminal, signal, connect }) {
@@ -125,7 +125,7 @@ export const machinesToken: Command = {
   name: 'machines token',
   summary: 'Make a token with which one machine may join (operators)',
   description:
-    'Prints the command for the new machine. The token works once, until it expires. The gateway needs a Redis that other machines reach, and a Redis user that may make others.',
+    'Prints the command for the new machine. The token works once, until it expires. The gateway needs a Redis that other machines reach, and a Redis user that may create users.',
   options: [
     {
       flags: '--role <roles>',

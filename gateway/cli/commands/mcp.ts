@@ -56,7 +56,7 @@ export const mcp: Command = {
       throw new Failure(`There is no function ${missing.join(', ')} to offer.`, {
         exitCode: EXIT.refused,
         code: 'unknown-function',
-        why: 'It is not deployed, no version serves its name, or it is quarantined.',
+        why: 'It is not deployed, its alias `live` serves no version, or it is quarantined.',
         advice: 'See `pie list`.',
       });
     }

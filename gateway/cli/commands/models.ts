@@ -16,7 +16,7 @@ export const modelsPull: Command = {
       required: true,
     },
   ],
-  options: [{ flags: '--force', help: 'fetch and convert again what is in the cache already' }],
+  options: [{ flags: '--force', help: 'fetch and convert a model again that is already in the cache' }],
   examples: [
     { line: 'pie models pull stories15m', does: 'a small model that tells stories' },
     { line: 'pie models pull hf:HuggingFaceTB/SmolLM2-135M', does: 'a model from the Hugging Face hub' },

@@ -20,7 +20,7 @@ export const ps: Command = {
   name: 'ps',
   summary: 'List queued, running and waiting invocations, or all',
   description:
-    'Shows the invocations that wait or run, newest first; those in the state `waiting` wait for the answer of a person (`pie answer`). TOKENS are those embedded and sampled, GPU and CPU the time used so far; AGE counts from submission, WAITED until the (last) start.',
+    'Shows waiting and running invocations, newest first; those in the state `waiting` wait for the answer of a person (`pie answer`). TOKENS counts embedded and sampled tokens, GPU and CPU the time used so far. AGE is the time since the submission, WAITED the time until the (last) start.',
   options: [
     { flags: '-a, --all', help: 'also list ended invocations' },
     { flags: '--function <name>', help: 'only this function' },
@@ -44,7 +44,7 @@ export const ps: Command = {
   async run(call) {
     const { options, terminal, signal } = call;
     if (options.hosts === true && options.watch === true)
-      throw new Failure('--hosts is shown once, and --watch goes on.', { advice: 'Try `watch pie ps --hosts`.' });
+      throw new Failure('--hosts and --watch cannot be combined.', { advice: 'Use `watch pie ps --hosts`.' });
     const { client } = await call.connect();
     if (options.hosts === true) {
       showHosts(terminal, await client.operations.load({ signal }));
@@ -159,7 +159,7 @@ function statuses(value: string): readonly InvocationStatus[] {
   return value.split(',').map((word) => {
     const status = STATUSES.find((each) => each === word.trim());
     if (status !== undefined) return status;
-    throw new Failure(`"${word}" is none of ${STATUSES.join(', ')}.`);
+    throw new Failure(`"${word}" is not one of ${STATUSES.join(', ')}.`);
   });
 }
 

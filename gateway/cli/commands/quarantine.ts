@@ -7,8 +7,8 @@ export const quarantineLift: Command = {
   name: 'quarantine lift',
   summary: 'Let a quarantined function run again',
   description:
-    'A version is quarantined when its sandbox crashed or stopped answering twice within ten minutes while it computed alone in it: it is not run. ' +
-    'This lifts it, for all versions of the function; `pie list` shows which function is quarantined. A new version is not quarantined.',
+    'A version is quarantined when its sandbox crashed or stopped answering twice within ten minutes while no other version computed in it. A quarantined version does not run. ' +
+    'The command lifts the quarantine of all versions of the function; `pie list` shows quarantined functions. A new version is not quarantined.',
   arguments: [{ name: 'function', help: 'name of the function', required: true }],
   examples: [{ line: 'pie quarantine lift story', does: 'lets story run again' }],
   async run({ args, terminal, signal, connect }) {

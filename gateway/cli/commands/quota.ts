@@ -105,7 +105,9 @@ function holderOf(options: Call['options']): string {
 function limitOf(text: string): number | null {
   if (text === 'none') return null;
   if (/^\d[\d_,]*$/.test(text)) return Number(text.replaceAll(/[_,]/g, ''));
-  throw new Failure(`"${text}" is no limit.`, { advice: 'Give a whole number such as 1000 or 5_000_000, or "none".' });
+  throw new Failure(`"${text}" is not a valid limit.`, {
+    advice: 'Give a whole number such as 1000 or 5_000_000, or "none".',
+  });
 }
 
 function given<Name extends string>(name: Name, value: string | undefined): Partial<Record<Name, string>> {

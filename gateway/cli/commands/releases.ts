@@ -51,7 +51,7 @@ export const aliasSet: Command = {
   name: 'alias set',
   summary: 'Point an alias at a version, or split it between several',
   description:
-    'Points an alias at versions, all at once: invocations that exist keep theirs. A version may be given by its first four or more digits, or by a tag.',
+    'Points an alias at one or several versions, in one step; existing invocations keep their version. A version may be given by its first four or more digits, or by a tag.',
   arguments: [
     name,
     alias,
@@ -96,8 +96,8 @@ export const rollback: Command = {
   name: 'rollback',
   summary: 'Return a function to an earlier version',
   description:
-    'Makes an alias serve what it served one step before, or a version that is named, and says what changes. Rolling back twice goes two steps back. ' +
-    'Running invocations end on the version that they began with. It asks first; a script says --yes.',
+    'Makes an alias serve its previous version again, or a given version, and shows the change. Two rollbacks go two steps back. ' +
+    'Running invocations keep their version. The command asks first; use --yes in scripts.',
   arguments: [name],
   options: [
     { flags: '--to <version>', help: 'a version, its first digits, or a tag (default: the previous version)' },
@@ -136,8 +136,8 @@ export const remove: Command = {
   name: 'remove',
   summary: 'Remove a function, or one version of it',
   description:
-    'Nothing new runs it from that moment on, and its name is free. It goes when its last invocation has ended, which the command waits for; Ctrl-C ends ' +
-    'the waiting, not the removal. A version (name@version, its first digits, or a tag) can be removed when no alias serves it.',
+    'From then on, no new invocation runs the function, and its name is free. The command waits until the last invocation has ended and the function is ' +
+    'deleted; Ctrl-C ends the wait, not the removal. A version (name@version, its first digits, or a tag) can be removed when no alias serves it.',
   arguments: [name],
   options: [
     { flags: '--now', help: 'cancel its invocations instead of letting them end' },
@@ -156,7 +156,9 @@ export const remove: Command = {
     const fn = at < 0 ? reference : reference.slice(0, at);
     const only = at < 0 ? undefined : reference.slice(at + 1);
     if (fn === '' || only === '')
-      throw new Failure(`"${reference}" names no function.`, { advice: 'Write its name, or name@version.' });
+      throw new Failure(`"${reference}" does not contain a function name.`, {
+        advice: 'Write its name, or name@version.',
+      });
     const now = options.now === true;
     const left =
       only === undefined
@@ -210,8 +212,8 @@ function parseShares(given: readonly string[]): Share[] {
     const [version = '', percent = '', more] = part.split('=');
     const weight = Number(percent.replace(/%$/, ''));
     if (version !== '' && percent !== '' && more === undefined && Number.isInteger(weight)) return { version, weight };
-    throw new Failure(`"${part}" is no share.`, {
-      why: 'Of several versions each is given with its percent.',
+    throw new Failure(`"${part}" is not a version with its percentage.`, {
+      why: 'With several versions, each needs a percentage.',
       advice: 'Write version=percent, such as 3f2a=90 9c1b=10; together they make 100.',
     });
   });

@@ -10,7 +10,7 @@ export const scheduleList: Command = {
   name: 'schedule list',
   summary: 'List the schedules of the tenant',
   byDefault: true,
-  examples: [{ line: 'pie schedule', does: 'shows times, and what became of the last one' }],
+  examples: [{ line: 'pie schedule', does: 'shows the next times and the last outcomes' }],
   async run({ terminal, signal, connect }) {
     const { client } = await connect();
     const schedules = await client.schedules.list({ signal });
@@ -36,7 +36,7 @@ export const scheduleCreate: Command = {
   name: 'schedule create',
   summary: 'Invoke a function at set times',
   description:
-    'Stores a schedule, or replaces the one of its name. Its invocations are ordinary ones of the tenant: the same quotas bound them, and they name the schedule.',
+    'Stores a schedule, or replaces the one with this name. Its invocations are ordinary invocations of the tenant, under the same quotas; each names the schedule.',
   arguments: [name, { name: 'function', help: 'name of the function, or name@version', required: true }],
   options: [
     { flags: '--cron <pattern>', help: 'minute, hour, day, month and day of the week: "0 3 * * *"' },
@@ -56,7 +56,7 @@ export const scheduleCreate: Command = {
     const timezone = text(options, 'timezone');
     const everyMs = typeof options.every === 'number' ? options.every : undefined;
     if ((cron === undefined) === (everyMs === undefined))
-      throw new Failure('A schedule has either --cron or --every.', { advice: 'Give one of them.' });
+      throw new Failure('A schedule needs exactly one of --cron and --every.');
     const input = readInput(text(options, 'input'));
     const { client } = await connect();
     const times = { ...(cron !== undefined && { cron }), ...(timezone !== undefined && { timezone }) };
@@ -72,7 +72,7 @@ export const scheduleRemove: Command = {
   name: 'schedule remove',
   summary: 'Remove a schedule',
   arguments: [name],
-  examples: [{ line: 'pie schedule remove nightly', does: 'ends it; what it has started goes on' }],
+  examples: [{ line: 'pie schedule remove nightly', does: 'removes it; running invocations continue' }],
   async run({ args: [schedule = ''], terminal, signal, connect }) {
     const { client } = await connect();
     await client.schedules.remove(schedule, { signal });

@@ -35,8 +35,8 @@ export const secretsSet: Command = {
   name: 'secrets set',
   summary: 'Store a secret; the value comes from a prompt or a pipe',
   description:
-    'Stores a value under a name. It is asked for without an echo, or read from standard input; on the command line others could read it. ' +
-    'Functions keep the value that they were deployed with: `pie deploy` makes them use a new one, `pie rollback` brings the old one back.',
+    'Stores a value under a name. The command prompts for the value without showing it, or reads standard input; it takes no value as an argument, since other users could read it there. ' +
+    'Functions keep the value that they were deployed with: `pie deploy` gives them the new one, `pie rollback` restores the old one.',
   arguments: [name],
   examples: [
     { line: 'pie secrets set OPENAI_KEY', does: 'prompts for the value' },

@@ -71,7 +71,7 @@ export const tenantsSet: Command = {
   run: async ({ args: [tenant = ''], options, terminal, signal, connect }) => {
     const change = changeOf(options);
     if (Object.values(change).every((value) => value === undefined))
-      throw new Failure('There is nothing to set.', { advice: 'Give --weight or --latency.' });
+      throw new Failure('No setting was given.', { advice: 'Add --weight or --latency.' });
     const { client } = await connect();
     const changed = await client.tenants.change(tenant, change, { signal });
     terminal.value(changed);
@@ -90,7 +90,7 @@ export const tenantsSuspend: Command = {
   name: 'tenants suspend',
   summary: 'Refuse the keys of a tenant and start none of its invocations',
   description:
-    'Within 2 s its keys are refused, and its queued invocations are not started. Running ones go on; `pie cancel` ends them.',
+    'Within 2 s its keys are refused, and its queued invocations no longer start. Running ones continue; `pie cancel` ends them.',
   arguments: [name],
   examples: [{ line: 'pie tenants suspend acme', does: 'suspends it until pie tenants resume acme' }],
   run: ({ args: [tenant = ''], terminal, signal, connect }) => suspend(tenant, true, { terminal, signal, connect }),
@@ -136,7 +136,7 @@ export const audit: Command = {
           .map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`)
           .join(' '),
       ]),
-      'Nothing was done yet.',
+      'No changes were recorded yet.',
     );
     return EXIT.ok;
   },
@@ -172,5 +172,5 @@ function table(terminal: Terminal, tenants: readonly Tenant[]): void {
 function wholeNumber(text: string): number {
   const number = Number(text);
   if (/^\d{1,6}$/.test(text)) return number;
-  throw new Failure(`"${text}" is no whole number.`);
+  throw new Failure(`"${text}" is not a whole number.`);
 }

@@ -9,7 +9,7 @@ export const usage: Command = {
   name: 'usage',
   summary: 'Show usage: invocations, tokens, GPU and CPU time',
   description:
-    'By hour, day or month of UTC, from the start of this month to now. Spans without anything are left out.',
+    'Shows usage by hour, day or month in UTC, by default from the start of this month to now. Spans without usage are left out.',
   options: [
     { flags: '--from <time>', help: 'begin: a date or a time in ISO 8601', parse: time },
     { flags: '--to <time>', help: 'end, in the same formats (default: now)', parse: time },
@@ -27,7 +27,7 @@ export const usage: Command = {
   ],
   async run({ options, terminal, signal, connect }) {
     if (options.csv === true && terminal.json)
-      throw new Failure('--csv and --json do not go together.', { advice: 'Give one of them.' });
+      throw new Failure('--csv and --json cannot be combined.', { advice: 'Use one of them.' });
     const { client } = await connect();
     const query = {
       signal,

@@ -5,7 +5,7 @@ export const webhooksSecret: Command = {
   name: 'webhooks secret',
   summary: 'Show the secret that signs this tenant’s webhooks',
   description:
-    'Webhooks (`pie invoke --webhook URL`) are signed as Standard Webhooks has it; its libraries check them with this secret. Each tenant has one.',
+    'Webhooks (`pie invoke --webhook URL`) are signed as in Standard Webhooks; its libraries verify them with this secret. Each tenant has one.',
   options: [{ flags: '--rotate', help: 'make a new secret, which signs every later delivery' }],
   examples: [
     { line: 'pie webhooks secret', does: 'prints whsec_…, which the receiver needs' },

@@ -15,8 +15,8 @@ interface Chunk {
 }
 
 /**
- * Runs the task as a client does without programs: a loop over `/v1/completions`, whose every request holds the whole text so far. The
- * drafts of a turn are requested at once. The platform's prefix cache knows what earlier requests computed.
+ * Runs the task in the client, as with a server that runs no programs: a loop over `/v1/completions` in which every request contains the whole
+ * text so far. The drafts of a turn are requested in parallel. The platform's prefix cache reuses what earlier requests computed.
  */
 export async function runLoop(http: Http, side: Side): Promise<Run> {
   const { task, show, signal } = side;

@@ -32,7 +32,7 @@ export async function deployOnce(
     const { deployed, built, bytes: size, deployMs } = await deployFunction(client, source, { signal });
     const { name } = source.manifest;
     const build = built === null ? '' : `built in ${duration(built.buildMs)}, `;
-    const what = deployed.created ? '' : '  (as it was)';
+    const what = deployed.created ? '' : '  (unchanged)';
     terminal.print(`${name}@${deployed.version}  ${bytes(size)}, ${build}deployed in ${duration(deployMs)}${what}`);
     terminal.value({ kind: 'deployed', name, version: deployed.version, created: deployed.created, bytes: size });
     return { deployed, files: [...files, ...(built?.files ?? [])] };

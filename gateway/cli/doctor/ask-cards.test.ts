@@ -23,5 +23,5 @@ test('askCards survives a driver that crashes, fails or hangs', async () => {
   const threw = await askCards(60_000, program('throw new RangeError("the driver said 999")'));
   assert.deepEqual(threw, { kind: 'broken', why: 'it ended with code 1: RangeError: the driver said 999' });
   const hangs = await askCards(300, program('process.on("SIGTERM", () => {}); setInterval(() => {}, 1000)'));
-  assert.deepEqual(hangs, { kind: 'broken', why: 'it said nothing within 0.3 s' });
+  assert.deepEqual(hangs, { kind: 'broken', why: 'it did not answer within 0.3 s' });
 });

@@ -42,7 +42,7 @@ export async function askCards(timeoutMs = CARDS_DEADLINE_MS, program = PROGRAM)
         );
       }),
       new Promise<string>((resolve) => {
-        timer = setTimeout(resolve, timeoutMs, `it said nothing within ${timeoutMs / 1000} s`);
+        timer = setTimeout(resolve, timeoutMs, `it did not answer within ${timeoutMs / 1000} s`);
       }),
     ]);
     return why === null ? answerSchema.parse(JSON.parse(texts.stdout)) : { kind: 'broken', why };

@@ -40,21 +40,24 @@ test('a machine without a card or an addon is in order while no model computes o
   only({ hosts: ON_CPU, answer: none, smi: smiOf([T4]) }, /^ok cards: NVIDIA T4 has compute capability 7\.5, for/);
   only(
     { hosts: ON_CPU, answer: none, smi: smiOf([T4, A100]) },
-    /^warning cards: NVIDIA A100 is here, .* \| Build .*\(`npm run build:cuda -- --arch sm_80`\)/,
+    /^warning cards: NVIDIA A100 is available, .* \| Build .*\(`npm run build:cuda -- --arch sm_80`\)/,
   );
   only(
     { hosts: ON_CPU, answer: none, smi: smiOf([T4, H200]) },
-    /^warning cards: NVIDIA H200 is here, and every model computes on the CPU \| Build .*\(`npm run build:cuda`\)/,
+    /^warning cards: NVIDIA H200 is available, but every model computes on the CPU \| Build .*\(`npm run build:cuda`\)/,
   );
 });
 
 test('a card that no model uses gives a warning', () => {
   const lines = said({ hosts: ON_CPU });
   assert.match(lines[0]!, /^ok card 0: NVIDIA H200; 140\.0 GiB; compute capability 9\.0; driver for CUDA 13\.0/);
-  assert.match(lines[1]!, /^warning devices: every model computes on the CPU, and NVIDIA H200 could \| Set backend/);
+  assert.match(
+    lines[1]!,
+    /^warning devices: every model computes on the CPU, although NVIDIA H200 is available \| Set backend/,
+  );
   assert.equal(said({ hosts: ON_CPU, answer: cardsOf(A100) }).length, 1);
   const built = said({ hosts: ON_CPU, answer: cardsOf({ ...A100, usable: true }) });
-  assert.match(built[1]!, /^warning devices: every model computes on the CPU, and NVIDIA A100 could/);
+  assert.match(built[1]!, /^warning devices: every model computes on the CPU, although NVIDIA A100 is available/);
 });
 
 test('the doctor names the obstacle when the configuration wants a card', () => {
@@ -99,7 +102,7 @@ test('a model on a missing device is a failure', () => {
   assert.equal(lines.length, 3);
   assert.match(
     lines[2]!,
-    /^failed gpu-host-3: the model "llama" is to compute on device 2, and the devices here are 0 to 1 \| .*`count`/,
+    /^failed gpu-host-3: the model "llama" is configured for device 2, but this machine has only the devices 0 to 1 \| .*`count`/,
   );
   const fits = said({ hosts, answer: cardsOf(H200, H200, H200) });
   assert.match(fits[3]!, /^ok devices: llama on device 0 \(gpu-host-1\), llama on device 1 \(gpu-host-2\), .* 2/);

@@ -58,9 +58,9 @@ function brokenFinding(why: string, wanted: boolean): Finding {
   return {
     name: 'cards',
     state: wanted ? 'failed' : 'warning',
-    detail: `the process that asks the CUDA addon for cards told nothing: ${why}`,
+    detail: `the process that asks the CUDA addon for cards gave no answer: ${why}`,
     advice:
-      'Run `nvidia-smi`: where it fails as well, the driver or a card has to be started again. Otherwise build the addon again: `npm run build:cuda`.',
+      'Run `nvidia-smi`. If it fails as well, restart the driver or the card. Otherwise build the addon again: `npm run build:cuda`.',
   };
 }
 
@@ -82,7 +82,7 @@ function noCardFinding({ smi, visible }: CardsSeen): Finding {
     name: 'cards',
     state: 'failed',
     detail: `the configuration has backend = "cuda", and ${what}${hidden}`,
-    advice: `See whether \`nvidia-smi\` lists the card; a container must be given it (\`--gpus all\`). Or ${ON_CPU}.`,
+    advice: `Check that \`nvidia-smi\` lists the card; a container needs \`--gpus all\`. Or ${ON_CPU}.`,
   };
 }
 
@@ -93,7 +93,7 @@ function unusedFinding(smi: readonly SmiCard[]): Finding {
     return {
       name: 'cards',
       state: 'warning',
-      detail: `${card.name} is here, and every model computes on the CPU`,
+      detail: `${card.name} is available, but every model computes on the CPU`,
       advice: `Build the CUDA backend (\`${BUILDS[card.capability]}\`), and set backend = "cuda" in pie.toml.`,
     };
   const [other] = smi;
@@ -106,7 +106,7 @@ function unusedFinding(smi: readonly SmiCard[]): Finding {
 function hint(cards: readonly Card[], emulated: boolean): Finding[] {
   const card = cards.find(({ usable }) => usable);
   if (!card || emulated) return [];
-  const detail = `every model computes on the CPU, and ${card.name} could`;
+  const detail = `every model computes on the CPU, although ${card.name} is available`;
   return [{ name: 'devices', state: 'warning', detail, advice: 'Set backend = "cuda" in pie.toml.' }];
 }
 
@@ -146,11 +146,14 @@ function planFindings(seen: CardsSeen, cards: readonly Card[]): Finding[] {
   const plan = planned(seen.hosts);
   const missing = plan.filter(({ device }) => device >= cards.length);
   const findings = missing.map(({ host, model, device }): Finding => {
-    const there = cards.length === 1 ? 'only device 0 is here' : `the devices here are 0 to ${cards.length - 1}`;
+    const there =
+      cards.length === 1
+        ? 'this machine has only device 0'
+        : `this machine has only the devices 0 to ${cards.length - 1}`;
     return {
       name: host,
       state: 'failed',
-      detail: `the model "${model}" is to compute on device ${device}, and ${there}`,
+      detail: `the model "${model}" is configured for device ${device}, but ${there}`,
       advice:
         'Correct `device` of the [[model]], or lower `count` of [gpu_host]: each GPU host takes the devices after those of the one before.',
     };
@@ -170,7 +173,7 @@ function planFindings(seen: CardsSeen, cards: readonly Card[]): Finding[] {
       advice:
         free === undefined
           ? 'Lower memory_mb.'
-          : 'Lower memory_mb, or end what else computes there: `nvidia-smi` lists it.',
+          : 'Lower memory_mb, or end the other programs on this card: `nvidia-smi` lists them.',
     });
   }
   if (findings.length > 0) return findings;

@@ -17,7 +17,12 @@ export async function* checkCards(): AsyncGenerator<Finding> {
     config = loadConfig();
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    yield { name: 'configuration', state: 'failed', detail: error.message, advice: 'Correct what it names.' };
+    yield {
+      name: 'configuration',
+      state: 'failed',
+      detail: error.message,
+      advice: 'Correct the setting that it names.',
+    };
     return;
   }
   yield configurationFinding(config);

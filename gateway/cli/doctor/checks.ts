@@ -48,7 +48,7 @@ async function guarded(check: () => Promise<Finding>): Promise<Finding> {
 
 function failed(name: string, thrown: unknown): Finding {
   if (thrown instanceof ConfigError)
-    return { name, state: 'failed', detail: thrown.message, advice: 'Correct what it names.' };
+    return { name, state: 'failed', detail: thrown.message, advice: 'Correct the setting that it names.' };
   const { message, advice } = toFailure(thrown);
   return { name, state: 'failed', detail: message, ...(advice === undefined ? {} : { advice }) };
 }
@@ -80,7 +80,11 @@ async function checkPackages(): Promise<Finding> {
 async function checkModels(): Promise<Finding> {
   const { code, stdout, stderr } = await runProgram('gpu-host/models/main.ts', ['list', '--json'], 'read');
   if (code !== 0)
-    return { name: 'models', state: 'failed', detail: stderr.trim() || `listing them ended with ${code}` };
+    return {
+      name: 'models',
+      state: 'failed',
+      detail: stderr.trim() || `the list of models failed with exit code ${code}`,
+    };
   const names = modelNames(stdout);
   if (names.length > 0) return { name: 'models', state: 'ok', detail: names.join(', ') };
   return {
@@ -186,7 +190,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
             name,
             state: 'failed',
             detail: detail ?? 'not ready',
-            advice: `Look into ${path.join(home(), 'logs')}; the supervisor restarts what died.`,
+            advice: `Look into ${path.join(home(), 'logs')}; the supervisor restarts processes that died.`,
           };
     }
     const self = await client.self({ signal });
@@ -213,14 +217,14 @@ function hostFindings({ gpuHosts }: PlatformLoad): Finding[] {
   return gpuHosts.map(({ name, connected, drained, models }): Finding => {
     const computes = models.map((each) => `${each.model} by ${backendText(each)} on ${deviceText(each)}`).join('; ');
     if (drained) {
-      const advice = `It takes nothing new until \`pie gpu-hosts undrain ${name}\`.`;
-      return { name, state: 'warning', detail: `it is drained; ${connected ? 'there' : 'away'}`, advice };
+      const advice = `It takes no new invocations until \`pie gpu-hosts undrain ${name}\`.`;
+      return { name, state: 'warning', detail: `drained; ${connected ? 'connected' : 'away'}`, advice };
     }
     if (connected) return { name, state: 'ok', detail: computes };
     return {
       name,
       state: 'failed',
-      detail: computes === '' ? 'it has not been there yet' : `it is away; it had ${computes}`,
+      detail: computes === '' ? 'not connected yet' : `away; before, it had ${computes}`,
       advice: `It may be loading its models, or starting again: look into ${path.join(home(), 'logs', `${name}.log`)}.`,
     };
   });

@@ -185,7 +185,7 @@ export class Connection {
       clearTimeout(timer);
     }
     if (!late) return;
-    throw new Failure('The MCP client goes on sending and does not read the answers.', {
+    throw new Failure('The MCP client keeps sending requests but does not read the answers.', {
       exitCode: EXIT.failed,
       code: 'answers-unread',
     });

@@ -14,7 +14,7 @@ const MAX_RESULT_CHARACTERS = 1 << 20;
 const PROGRESS_MS = 250;
 /** Names without an alias or a version. The functions behind the OpenAI routes are left out: no model should write their requests. */
 const OFFERED = /^(?!openai-)[a-z0-9-]+$/;
-/** Where a wrapped schema has its definitions: these stay at the root, where clients look for them. */
+/** Members that hold definitions. In a wrapped schema they stay at the root, where clients look for them. */
 const DEFINITIONS = ['$defs', 'definitions'] as const;
 /** References into a schema that moves when it is wrapped. */
 const MOVED_REFERENCE = /^#(?=$|\/)(?!\/(?:\$defs|definitions)\/)/;
@@ -92,7 +92,7 @@ export class FunctionTools {
 
   async #list(cursor: unknown, signal: AbortSignal): Promise<object> {
     if (cursor !== undefined && typeof cursor !== 'string')
-      throw new RpcError(RPC_ERROR.params, 'The cursor is no text.');
+      throw new RpcError(RPC_ERROR.params, 'The cursor is not a string.');
     const names = (await this.names(signal)).filter((name) => cursor === undefined || name > cursor);
     const page = names.slice(0, PAGE);
     const tools: object[] = [];

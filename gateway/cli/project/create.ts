@@ -33,9 +33,9 @@ export async function createProject(
   assertName(name);
   const existed = statSync(folder, { throwIfNoEntry: false });
   const advice = 'Name another project, or remove it.';
-  if (existed?.isDirectory() === false) throw new Failure(`${folder} is there already, and no folder.`, { advice });
+  if (existed?.isDirectory() === false) throw new Failure(`${folder} already exists and is not a folder.`, { advice });
   if (existed && readdirSync(folder).length > 0) {
-    throw new Failure(`${folder} is there already, and not empty.`, { advice });
+    throw new Failure(`${folder} already exists and is not empty.`, { advice });
   }
   try {
     const tarballs = await vendor(path.join(folder, VENDOR), signal);
@@ -54,7 +54,7 @@ export async function createProject(
 
 function assertName(name: string): void {
   if (FUNCTION_NAME.test(name)) return;
-  throw new Failure(`"${name}" is no name of a function.`, {
+  throw new Failure(`"${name}" is not a valid function name.`, {
     why: 'It must begin with a lower-case letter and hold lower-case letters, digits and "-", 63 at most.',
     advice: 'Choose one such as my-function.',
   });
