@@ -51,7 +51,7 @@ export interface ControlPlane {
    */
   invoke(call: Call, request: InvokeRequest): Promise<Invoked | null>;
   invocation(call: Call, id: string): Promise<HeldInvocation | null>;
-  /** The input, JSON text. Null for an unknown invocation; throws `unknown-input` when the input is not kept (any more). */
+  /** The input, JSON text. Null for an unknown invocation; throws `unknown-input` when the input is not stored, or was deleted. */
   input(call: Call, id: string): Promise<string | null>;
   /**
    * The events after a place: stored events, then live ones. Ends after `result` or `error`. `take` throws when the store stays away for
@@ -67,7 +67,7 @@ export interface ControlPlane {
   answer(call: Call, id: string, answer: PersonAnswer): Promise<HeldInvocation | null>;
   /** Lists an invocation's files by name; null when there is no such invocation. */
   files(call: Call, id: string): Promise<readonly InvocationFile[] | null>;
-  /** Reads a file of an invocation; null when it does not exist (any more). Throws `unknown-invocation`. */
+  /** Reads a file of an invocation; null when it does not exist. Throws `unknown-invocation`. */
   file(call: Call, id: string, name: string): Promise<FileContent | null>;
   /**
    * Stores a file for the inferlet; an existing name gets the new content. Null when there is no such invocation. Throws
@@ -125,7 +125,7 @@ export interface Call {
   readonly traceparent: string;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
-  /** Counts what the control plane gathers for the answer, before it reads it where it knows the size. */
+  /** Counts the data that the control plane holds for the answer; before it reads the data, where it knows the size. */
   readonly memory?: Memory | undefined;
   /** Receives headers for the answer, whatever its status, such as those of rate limits. */
   readonly answerHeaders?: ((headers: Readonly<Record<string, string>>) => void) | undefined;
@@ -158,7 +158,7 @@ export interface Deployed {
 
 export interface InvokeRequest {
   readonly function: FunctionReference;
-  /** Throws when the version does not take the input. The gateway that chooses the version calls it, before it stores anything. */
+  /** Throws when the version does not accept the input. The gateway that chooses the version calls this before it stores anything. */
   readonly check: (version: CheckedFunction) => void;
   /** JSON text. */
   readonly input: string;
@@ -174,7 +174,7 @@ export interface InvokeRequest {
   readonly webhookUrl?: string | undefined;
   /** Invocations of the tenant with the same affinity prefer the same GPU host. */
   readonly affinity?: string | undefined;
-  /** At most so many invocations of the tenant with this key wait or run at once; another one is refused (`concurrency-key-busy`). */
+  /** At most `limit` invocations of the tenant with this key wait or run at once; the gateway refuses another one (`concurrency-key-busy`). */
   readonly concurrency?: { readonly key: string; readonly limit: number } | undefined;
   /**
    * The invocation starts after `delayMs`; a later one of the same function with this key ends it as `superseded` and starts the delay anew,
@@ -196,7 +196,7 @@ export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'questio
 export type EventName = (typeof EVENT_NAMES)[number];
 
 export interface InvocationEvent {
-  /** Counts from 1. A lost attempt whose events are not stored leaves out numbers (`gap`). */
+  /** Counts from 1. After a lost attempt whose last events were not stored, their numbers are missing (`gap`). */
   readonly seq: number;
   /** Epoch of the attempt that the event belongs to. */
   readonly epoch: number;
@@ -216,7 +216,7 @@ export interface PersonAnswer {
   /** JSON text, and the value that it stands for. */
   readonly text: string;
   readonly value: unknown;
-  /** Number of the answered question; without it, whatever the invocation waits for. */
+  /** Number of the answered question; by default the open one. */
   readonly question?: number | undefined;
 }
 
@@ -256,7 +256,7 @@ export interface ModelInfo {
   readonly contextLength: number;
   /** Values of a vector; only of an encoder. */
   readonly size?: number | undefined;
-  /** This and the next two are absent for an encoder. */
+  /** Absent for an encoder, as are `pageSize` and `pageCount`. */
   readonly vocabularySize?: number | undefined;
   /** Slots of a KV page. */
   readonly pageSize?: number | undefined;

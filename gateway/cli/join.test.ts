@@ -94,7 +94,7 @@ describe('joining a platform', () => {
     await refused('never', { token: newJoinToken().text, name: 'south' }, /The token is unknown, used or expired/);
     await refused('never', { token: 'pie-join.a.b', name: 'south' }, /not a join token/);
     const unused = await token();
-    await refused('never', { token: unused, name: 'north' }, /"north" is registered or has joined already/);
+    await refused('never', { token: unused, name: 'north' }, /"north" is already registered or has already joined/);
     await refused('never', { token: unused, name: 'No Name' }, /^--name: /);
     await refused('never', { token: unused, name: 'south', role: 'runtimes' }, /^--role: /);
     await refused('never', { token: unused, name: 'south', address: '0.0.0.0' }, /^--address: must be the address/);

@@ -197,7 +197,10 @@ describe('releases on the command line:', () => {
       new RegExp(`Rolled back: story@live serves ${first}`),
     );
     assert.match(await ok('alias', 'list', 'story', 'live'), /worse \(back to revision \d+\)/);
-    assert.match((await pie('rollback', 'story', '--yes')).stderr, /Nothing is known[\s\S]*--to VERSION/);
+    assert.match(
+      (await pie('rollback', 'story', '--yes')).stderr,
+      /no record of an earlier version[\s\S]*--to VERSION/,
+    );
 
     const { id } = await platform.client().submit('story', {});
     for (let i = 0; i < 2; i++) await platform.scheduler.quarantine.noteLoss(id, true);

@@ -82,7 +82,7 @@ export class PieClient extends FunctionsClient {
     return this.#http.json(invocationPath(id), common(options));
   }
 
-  /** The input of an invocation. Throws `unknown-input` when it is not kept (any more). */
+  /** The input of an invocation. Throws `unknown-input` when it is not stored, or was deleted. */
   async input(id: string, options: CallOptions = {}): Promise<Json> {
     return this.#http.json(`${invocationPath(id)}/input`, common(options));
   }

@@ -143,7 +143,7 @@ class Supervisor {
       };
       const wait = () => {
         clearTimeout(timer);
-        timer = setTimeout(() => fail(`it said nothing for ${SILENCE_LIMIT_MS / 1000} s`), SILENCE_LIMIT_MS);
+        timer = setTimeout(() => fail(`it printed nothing for ${SILENCE_LIMIT_MS / 1000} s`), SILENCE_LIMIT_MS);
       };
       signal?.addEventListener('abort', abort, { once: true });
       this.#onLine = (line) => {

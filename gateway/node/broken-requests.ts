@@ -11,7 +11,7 @@ export const MAX_HEADER_BYTES = 16 * 1024;
 const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 431: 'Request Header Fields Too Large' };
 
 /**
- * Answers input that is no valid request (oversized headers, bytes that are not HTTP) with a problem like any other refusal, and closes
+ * Answers input that is not a valid request (oversized headers, bytes that are not HTTP) with a problem like any other refusal, and closes
  * the connection. The app never sees such input.
  */
 export function answerBrokenRequests(server: Server): void {

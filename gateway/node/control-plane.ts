@@ -69,7 +69,7 @@ export interface NodeControlPlaneOptions {
   readonly queueMs?: number;
   /** Model aliases: alias to model. */
   readonly modelAliases?: ReadonlyMap<string, string>;
-  /** Names of the functions that the platform's start still deploys: the platform is not ready before they are there. */
+  /** Names of the functions that the platform's start still deploys: the platform is not ready before these are deployed. */
   readonly awaitedFunctions?: () => readonly string[];
   /** Allowed addresses of webhooks; the public internet by default. */
   readonly reach?: Reach;
@@ -174,7 +174,8 @@ export class NodeControlPlane implements ControlPlane {
       if (record === null) return null;
       await this.#audited(principal, record, 'read');
       const input = await this.#scheduler.invocations.input(id);
-      if (input === null) throw new GatewayError('unknown-input', `The input of ${id} is not kept (any more).`);
+      if (input === null)
+        throw new GatewayError('unknown-input', `The input of ${id} is not stored, or is no longer stored.`);
       if (input.length > LARGE_BYTES) memory?.hold(HELD_FACTOR * input.length);
       return input;
     });
@@ -189,7 +190,11 @@ export class NodeControlPlane implements ControlPlane {
     const before = includesScope(principal.scopes, 'operator') ? audit : undefined;
     return translatingFeed(
       this.#scheduler.events.feed(id, after, { before }),
-      () => new GatewayError('unknown-invocation', `The store has no events of an invocation "${id}" (any more).`),
+      () =>
+        new GatewayError(
+          'unknown-invocation',
+          `The store has no events of an invocation "${id}". Events are deleted some time after its end.`,
+        ),
     );
   }
 
@@ -212,7 +217,7 @@ export class NodeControlPlane implements ControlPlane {
         case 'ended':
           throw ended(id);
         case 'closed':
-          throw new GatewayError('conflict', `The client's side of ${id} was closed before.`);
+          throw new GatewayError('conflict', `The client has already closed its side of ${id}.`);
         case 'too-large':
           throw new GatewayError('body-too-large', 'The message is too large.');
         case 'full':
@@ -251,7 +256,7 @@ export class NodeControlPlane implements ControlPlane {
         case 'ended':
           throw ended(id);
         case 'too-many':
-          throw new GatewayError('conflict', `The invocation ${id} has ${MAX_FILES} files already.`, {
+          throw new GatewayError('conflict', `The invocation ${id} has ${MAX_FILES} files, the maximum.`, {
             hint: 'Replace one of them, or put several into one archive.',
           });
         case 'too-large':
@@ -402,7 +407,11 @@ export class NodeControlPlane implements ControlPlane {
   async #repeated(call: Call, id: string, join: boolean): Promise<Invoked> {
     const state = await this.#state(call, id);
     // Keys expire no later than outcomes, but a store may lose data.
-    if (state === null) throw new GatewayError('unknown-invocation', `The invocation ${id} of this key is forgotten.`);
+    if (state === null)
+      throw new GatewayError(
+        'unknown-invocation',
+        `The record of the invocation ${id}, which this idempotency key started, was deleted.`,
+      );
     if (join || hasEnded(state.status)) return { ...state, replayed: true };
     throw inFlight(id);
   }

@@ -173,7 +173,7 @@ function checked(manifest: FunctionManifest): Manifest {
 
 type Refusal = Extract<Awaited<ReturnType<Scheduler['deployments']['deploy']>>, { ok: false }>;
 
-const TAG_HINT = 'A tag is a short lower-case name of a version that is no alias of it, such as `v1.2`.';
+const TAG_HINT = 'A tag is a short lower-case name of a version that is not an alias of it, such as `v1.2`.';
 
 function refusal({ code, message, hint, ...more }: Refusal): GatewayError {
   const field = 'field' in more ? more.field : undefined;

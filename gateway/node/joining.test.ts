@@ -115,7 +115,10 @@ describe('machines that join', () => {
 
   it('have names of their own, and lose their user when they are removed, also before their first start', async () => {
     const again = await token();
-    assert.match((await post(again, machine('east'))).detail ?? '', /"east" is registered or has joined already/);
+    assert.match(
+      (await post(again, machine('east'))).detail ?? '',
+      /"east" is already registered or has already joined/,
+    );
     await platform.client().operations.removeMachine('east');
     assert.ok(!(await users()).includes('pie-machine-east'));
     const removed = await post(await token(), machine('east'));
@@ -186,7 +189,7 @@ describe('machines that join', () => {
     const { store } = platform.scheduler;
     await store.redis.call('ACL', 'SETUSER', 'weak', 'reset', 'on', '>pw', '~*', '&*', '+@all', '-@admin');
     await store.redis.call('AUTH', 'weak', 'pw');
-    await assert.rejects(platform.client().operations.createJoinToken(), /may not make users for other machines/);
+    await assert.rejects(platform.client().operations.createJoinToken(), /may not create users for other machines/);
     await store.redis.call('AUTH', 'default', '');
     await store.redis.call('ACL', 'DELUSER', 'weak');
   });

@@ -101,8 +101,8 @@ export class Joining {
         hint: 'Start it with a Redis that other machines reach: REDIS_URL, or url below [redis] in pie.toml.',
       });
     if (!(await this.#scheduler.redisUsers.mayChange()))
-      throw new GatewayError('conflict', 'The Redis user of this gateway may not make users for other machines.', {
-        hint: 'Ask a gateway whose REDIS_URL names the operator’s own user, such as that of the first machine.',
+      throw new GatewayError('conflict', 'The Redis user of this gateway may not create users for other machines.', {
+        hint: 'Use a gateway whose REDIS_URL names the operator’s own user, such as that of the first machine.',
       });
     return { ...this.#source, redis };
   }
@@ -125,6 +125,6 @@ const lowered = (version: number) =>
   });
 
 const taken = (machine: string) =>
-  new GatewayError('conflict', `A machine of the name "${machine}" is registered or has joined already.`, {
+  new GatewayError('conflict', `A machine with the name "${machine}" is already registered or has already joined.`, {
     hint: `Choose another name (\`pie join --name\`), or remove that machine first (\`pie machines remove ${machine}\`).`,
   });

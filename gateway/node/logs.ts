@@ -8,20 +8,20 @@ const SEVERITY: Readonly<Record<LogLevel, number>> = { debug: 0, info: 1, warn: 
 /** Lines per read, divided among all logs that are read together. */
 const PAGE = 500;
 const SMALLEST_PAGE = 20;
-/** Characters that a read aims at, from the lines that it has seen of the log: a line may have 16 Ki characters. */
+/** Target for the characters of one read, by the size of the lines read before: a line may have 16 Ki characters. */
 const PAGE_CHARACTERS = 256 * 1024;
-/** Logs whose first lines are read at once. */
+/** Number of logs whose first lines are read together. */
 const OPENED_AT_ONCE = 8;
 /** A character takes up to this many bytes. */
 const CHARACTER_BYTES = 2;
-/** A line's other members. */
+/** Bytes of a line's other members. */
 const LINE_BYTES = 256;
 /** Most lines that one request examines, so that a filter without matches ends. Looking up states costs more. */
 const MAX_LOOKED_AT = 100_000;
 const MAX_LOOKED_UP = 20_000;
 /** Most characters of past lines in one answer; the newest lines stay. */
 const MAX_CHARACTERS = 4 * 2 ** 20;
-/** Lines whose states are looked up in one call. */
+/** Number of lines whose invocations' states are looked up in one call. */
 const BATCH = 200;
 /** Most states of ended invocations that a filter remembers. */
 const MAX_REMEMBERED = 10_000;

@@ -127,8 +127,8 @@ export class NodeOperations implements Operations {
         const outcome = await drains.drain(name, { by: keyId, force });
         if (outcome === 'unknown') return null;
         if (outcome === 'last')
-          throw new GatewayError('conflict', `No other GPU host would be left that is there and not drained.`, {
-            hint: `Take another one back first (\`pie gpu-hosts undrain\`), or force it (\`pie gpu-hosts drain ${name} --force\`): what comes then waits in the queue until one is there.`,
+          throw new GatewayError('conflict', `${name} is the last available GPU host that is not drained.`, {
+            hint: `First undrain another GPU host (\`pie gpu-hosts undrain\`), or use \`pie gpu-hosts drain ${name} --force\`: new invocations then wait in the queue until a GPU host is available.`,
           });
         if (outcome === 'drained') await audit.record(keyId, tenant, 'gpu-host.drain', name, force ? { force } : {});
       } else {
@@ -159,9 +159,13 @@ export class NodeOperations implements Operations {
       if (drained) {
         const outcome = await drains.drainMachine(machine, { by: keyId, force });
         if (outcome === 'last')
-          throw new GatewayError('conflict', 'No other runtime with a GPU host would be left that is not drained.', {
-            hint: `Take another machine back first (\`pie machines undrain\`), or force it (\`pie machines drain ${name} --force\`): what comes then waits in the queue until one is there.`,
-          });
+          throw new GatewayError(
+            'conflict',
+            `Without ${name}, no runtime with a GPU host would be left that is not drained.`,
+            {
+              hint: `First undrain another machine (\`pie machines undrain\`), or use \`pie machines drain ${name} --force\`: new invocations then wait in the queue until one is available.`,
+            },
+          );
         if (outcome === 'drained') await audit.record(keyId, tenant, 'machine.drain', name, force ? { force } : {});
       } else if (await drains.undrainMachine(machine)) await audit.record(keyId, tenant, 'machine.undrain', name);
       for (const host of machine.gpuHosts) await this.#heard(host.name, drained);
@@ -186,7 +190,7 @@ export class NodeOperations implements Operations {
       const { keyId, tenant } = call.principal;
       const { machines, redisUsers, audit } = this.#scheduler;
       const removed = await machines.remove(name);
-      // Another gateway, which hears of the removal, does it where this one may not.
+      // Only some gateways may delete Redis users: those hear of the removal and delete the user.
       if (removed && (await redisUsers.mayChange())) await redisUsers.compare();
       if (removed) await audit.record(keyId, tenant, 'machine.remove', name);
       return removed;
@@ -231,7 +235,7 @@ function absentMachine({ name, roles, joinedAt }: JoinedMachine): MachineState {
   return { name, roles, ...none, joinedAt: timeOf(joinedAt) };
 }
 
-/** Null for a machine that joined without a note of the time, or without a token. */
+/** Null for a machine that joined without a token, or whose time of joining was not recorded. */
 const timeOf = (at: number | undefined): string | null => (at ? new Date(at).toISOString() : null);
 
 /** Lists each model and encoder of each GPU host once, although all runtimes that use the host report it. */

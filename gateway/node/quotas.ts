@@ -42,7 +42,7 @@ export class NodeQuotas implements Quotas {
       if ((await quotas.set(tenant, wanted, note)) === 'full') {
         throw new GatewayError(
           'invalid-quota',
-          `The tenant ${tenant} has ${MAX_SETTINGS} settings, as many as may be.`,
+          `The tenant ${tenant} has ${MAX_SETTINGS} quota settings, the maximum.`,
         );
       }
       const { quota, function: fn } = wanted;
@@ -141,5 +141,5 @@ function timeOf(field: string, text: string | undefined): number | null {
   if (text === undefined) return null;
   const time = Date.parse(text);
   if (Number.isFinite(time)) return time;
-  throw new GatewayError('invalid-input', `\`${field}\` is no time in ISO 8601.`, { field });
+  throw new GatewayError('invalid-input', `\`${field}\` is not an ISO 8601 time.`, { field });
 }

@@ -84,9 +84,13 @@ export class NodeReleases implements Releases {
       if (!FUNCTION_NAME.test(name) || aliasNameFault(alias) !== null) return false;
       requireOwn(call.principal, name);
       if (alias === LIVE) {
-        throw new GatewayError('conflict', `\`${LIVE}\` cannot be removed: the function's bare name means it.`, {
-          hint: `Remove the function (\`pie remove ${name}\`), or point \`${LIVE}\` at another version.`,
-        });
+        throw new GatewayError(
+          'conflict',
+          `\`${LIVE}\` cannot be removed: the function's name without an alias refers to it.`,
+          {
+            hint: `Remove the function (\`pie remove ${name}\`), or point \`${LIVE}\` at another version.`,
+          },
+        );
       }
       const removed = await this.#scheduler.releases.remove(call.principal.tenant, name, alias);
       if (removed) await this.#audit(call, 'alias.remove', `${name}@${alias}`, {});
@@ -201,7 +205,7 @@ export class NodeReleases implements Releases {
 function versionIn(found: DeployedFunction, given: string, field: string): string {
   const version = versionOf(found, given, field);
   if (version !== null) return version;
-  const what = `"${given.slice(0, 100)}" is no version of ${found.name}, and no tag of one.`;
+  const what = `"${given.slice(0, 100)}" is neither a version nor a tag of ${found.name}.`;
   throw new GatewayError('invalid-alias', what, { field, hint: versionsHint(found.name) });
 }
 
@@ -217,7 +221,7 @@ function versionOf({ name, versions, aliases }: DeployedFunction, given: string,
 }
 
 function versionsHint(name: string): string {
-  return `\`pie versions ${name}\` lists them; the first ${MIN_VERSION_PREFIX} digits are enough where they name one.`;
+  return `\`pie versions ${name}\` lists them; the first ${MIN_VERSION_PREFIX} digits are enough when they are unique.`;
 }
 
 function refuse(fault: { readonly field: string; readonly message: string } | null): void {
@@ -236,26 +240,36 @@ function refusal(name: string, alias: string, refused: Refused): GatewayError {
     case 'no-alias':
       return new GatewayError('unknown-alias', `${name} has no alias "${alias}".`);
     case 'unknown-version':
-      return new GatewayError('conflict', `${name} has no version ${refused.version} any more.`, {
-        hint: `\`pie versions ${name}\` lists those that are there; name one with --to.`,
+      return new GatewayError('conflict', `The version ${refused.version} of ${name} no longer exists.`, {
+        hint: `\`pie versions ${name}\` lists the existing ones; name one with --to.`,
       });
     case 'changed':
-      return new GatewayError('conflict', `The alias "${alias}" has the revision ${refused.revision} by now.`, {
-        hint: 'Look at what it serves, then decide again.',
-      });
+      return new GatewayError(
+        'conflict',
+        `The alias "${alias}" has changed in the meantime: its revision is ${refused.revision}.`,
+        {
+          hint: 'Check which version it serves, then try again.',
+        },
+      );
     case 'too-many-aliases':
-      return new GatewayError('invalid-alias', `${name} has as many aliases and tags as a function may have.`, {
+      return new GatewayError('invalid-alias', `${name} has the maximum number of aliases and tags.`, {
         field: 'alias',
         hint: `Remove some: \`pie alias remove ${name} ALIAS\`.`,
       });
     case 'tag-of-several':
-      return new GatewayError('invalid-alias', `"${alias}" is a tag, which names one version.`, { field: '/shares' });
-    case 'nothing-before':
-      return new GatewayError('conflict', `Nothing is known that "${alias}" of ${name} served before.`, {
-        hint: `Name a version: \`pie rollback ${name} --to VERSION\`; \`pie versions ${name}\` lists them.`,
+      return new GatewayError('invalid-alias', `"${alias}" is a tag, which names exactly one version.`, {
+        field: '/shares',
       });
+    case 'nothing-before':
+      return new GatewayError(
+        'conflict',
+        `There is no record of an earlier version that "${alias}" of ${name} served.`,
+        {
+          hint: `Name a version: \`pie rollback ${name} --to VERSION\`; \`pie versions ${name}\` lists them.`,
+        },
+      );
     case 'serves-it':
-      return new GatewayError('conflict', `"${alias}" of ${name} serves that already.`, {
+      return new GatewayError('conflict', `"${alias}" of ${name} already serves this version.`, {
         hint: `\`pie alias list ${name}\` shows what each alias serves.`,
       });
   }

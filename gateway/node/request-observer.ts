@@ -67,7 +67,7 @@ function endSpan(span: Span, method: string, { route, status, tenant, code }: An
     ...(tenant !== undefined && { 'pie.tenant': tenant }),
     ...(code !== undefined && { 'error.type': code }),
   });
-  // A client's fault is no error of the server.
+  // A client's fault is not an error of the server.
   if (status >= 500) span.setStatus({ code: SpanStatusCode.ERROR });
   span.end();
 }

@@ -35,14 +35,14 @@ export class NodeSecrets implements Secrets {
       const { tenant, keyId } = principal;
       const secret = await secrets.set(tenant, name, value, keyId).catch(withoutCause);
       if (secret === 'too-many-secrets') {
-        throw new GatewayError('conflict', `The tenant has ${MAX_SECRETS} secrets, as many as may be.`);
+        throw new GatewayError('conflict', `The tenant has ${MAX_SECRETS} secrets, the maximum.`);
       }
       if (secret === 'too-many-revisions') {
         throw new GatewayError(
           'conflict',
-          `Function versions use ${MAX_REVISIONS} values of secrets, as many as may be.`,
+          `The tenant's function versions use ${MAX_REVISIONS} secret values, the maximum.`,
           {
-            hint: 'Remove versions that are not needed any more.',
+            hint: 'Remove versions that you no longer need.',
           },
         );
       }
@@ -74,7 +74,7 @@ function checkName(name: string): void {
   if (VARIABLE_NAME.test(name)) return;
   throw new GatewayError(
     'invalid-secret',
-    `"${name.slice(0, 80)}" is no name of a secret: a capital letter, then capital letters, digits and "_", 64 at most.`,
+    `"${name.slice(0, 80)}" is not a valid secret name: a capital letter, then capital letters, digits and "_", 64 at most.`,
     { field: '/name' },
   );
 }

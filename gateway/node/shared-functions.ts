@@ -9,7 +9,7 @@ export function requireOwn({ tenant, keyId, scopes }: Principal, name: string): 
   if (tenant !== PLATFORM_TENANT || !SHARED_FUNCTIONS.includes(name) || includesScope(scopes, 'operator')) return;
   throw new GatewayError(
     'forbidden',
-    `${name} of the tenant "${tenant}" runs the requests of all tenants; the API key ${keyId} lacks the scope "operator", which changing it takes.`,
-    { hint: 'Use a key of an operator, or deploy it as a function of another tenant, which runs that in its place.' },
+    `${name} of the tenant "${tenant}" runs the requests of all tenants; only a key with the scope "operator" may change it, and ${keyId} lacks the scope.`,
+    { hint: 'Use a key of an operator. Or deploy the function in another tenant, which then runs its own version.' },
   );
 }

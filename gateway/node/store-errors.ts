@@ -37,15 +37,15 @@ function translate(error: unknown): unknown {
   }
   if (error.code !== 'store-unavailable') return error;
   if (error.full) {
-    return new GatewayError('store-unavailable', 'The store is full: nothing more can be kept for now.', {
-      hint: 'Events and files of ended invocations are forgotten a day after their end (`[retention]` in pie.toml); delete stored values that are not needed. The operator gives Redis more memory: `[redis] max_memory_mb` in pie.toml, `maxmemory` of a Redis of their own.',
+    return new GatewayError('store-unavailable', 'The store is full and takes no new data.', {
+      hint: 'Delete stored values that you do not need, or wait: events and files of an invocation are deleted a day after its end (`[retention]` in pie.toml). The operator can give Redis more memory: `[redis] max_memory_mb` in pie.toml, or `maxmemory` of an external Redis.',
       cause: error,
     });
   }
   return new GatewayError('store-unavailable', 'The store does not answer. It may be restarting.', { cause: error });
 }
 
-/** Names the quota, its use, and the time to come back. */
+/** The error names the quota, its use, and the time of the next attempt. */
 function quotaError(error: QuotaExceeded): GatewayError {
   const { quota, function: fn, limit, used, resetsAt } = error.use;
   return new GatewayError(quotaErrorCode(quota), error.message, {
@@ -54,7 +54,7 @@ function quotaError(error: QuotaExceeded): GatewayError {
       resetsAt: resetsAt === null ? null : new Date(resetsAt).toISOString(),
     },
     headers: retryHeaders(error.retryAfterMs),
-    ...(limit === 0 && { hint: 'The limit is 0: nothing is let through until an operator raises it.' }),
+    ...(limit === 0 && { hint: 'The limit is 0: no request passes until an operator raises it.' }),
     cause: error,
   });
 }
@@ -68,7 +68,7 @@ export async function translating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The same for a feed. `gone` makes the error for a feed whose subject the store no longer has. */
+/** Translates the errors of a feed. `gone` makes the error for a subject that the store no longer has. */
 export function translatingFeed<T>(open: OpenFeed<T>, gone: () => GatewayError): OpenFeed<T> {
   return (ready) => {
     const feed = open(ready);

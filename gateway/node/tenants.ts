@@ -54,9 +54,8 @@ export class NodeTenants implements Tenants {
       checkChange(change);
       const { tenants, audit } = this.#scheduler;
       const outcome = await tenants.create(name, change);
-      if (outcome === 'exists') throw new GatewayError('conflict', `There is a tenant "${name}" already.`);
-      if (outcome === 'full')
-        throw new GatewayError('conflict', `There are ${MAX_TENANTS} tenants, as many as may be.`);
+      if (outcome === 'exists') throw new GatewayError('conflict', `The tenant "${name}" already exists.`);
+      if (outcome === 'full') throw new GatewayError('conflict', `There are ${MAX_TENANTS} tenants, the maximum.`);
       await audit.record(call.principal.keyId, name, 'tenant.create', name, { ...change });
       return this.#found(name);
     });
@@ -69,7 +68,7 @@ export class NodeTenants implements Tenants {
       const { tenants, audit } = this.#scheduler;
       const { weight, suspended, latency } = change;
       if (suspended === true && name === call.principal.tenant) {
-        throw new GatewayError('conflict', 'This is the tenant of your own key, which would be refused from now on.', {
+        throw new GatewayError('conflict', 'This is the tenant of your own key, which would stop working.', {
           hint: 'Suspend it with an operator’s key of another tenant.',
         });
       }
@@ -96,7 +95,7 @@ export class NodeTenants implements Tenants {
     return translating(async () => {
       administers(call, tenant);
       if (!includesScopes(call.principal.scopes, scopes)) {
-        throw new GatewayError('forbidden', 'A key cannot make one that may do more than itself.', {
+        throw new GatewayError('forbidden', 'A key cannot create a key with scopes that it lacks itself.', {
           field: '/scopes',
         });
       }
@@ -134,8 +133,8 @@ export class NodeTenants implements Tenants {
       if (outcome === 'last') {
         throw new GatewayError(
           'conflict',
-          `${id} is the last key that administers the tenant "${tenant}"; those that end within a day do not count.`,
-          { hint: 'Create another one with the scope `admin` first.' },
+          `${id} is the last key with the scope \`admin\` of the tenant "${tenant}"; keys that expire within a day do not count.`,
+          { hint: 'First create another key with the scope `admin`.' },
         );
       }
       return outcome === 'removed';
@@ -161,7 +160,7 @@ export class NodeTenants implements Tenants {
     administers(call, tenant);
     const key = await this.#scheduler.apiKeys.get(tenant, id);
     if (key !== null && !includesScopes(call.principal.scopes, key.scopes)) {
-      throw new GatewayError('forbidden', `The key ${id} may do more than yours; it takes one with its scopes.`);
+      throw new GatewayError('forbidden', `The key ${id} has scopes that your key lacks. Use a key with these scopes.`);
     }
     return key;
   }
@@ -216,8 +215,8 @@ function isAhead(at: number): boolean {
 }
 
 function tooManyKeys(tenant: string): GatewayError {
-  return new GatewayError('conflict', `The tenant "${tenant}" has ${MAX_KEYS} keys, as many as may be.`, {
-    hint: '`pie keys list` shows them; remove those that are not used.',
+  return new GatewayError('conflict', `The tenant "${tenant}" has ${MAX_KEYS} keys, the maximum.`, {
+    hint: '`pie keys list` shows them; remove unused ones.',
   });
 }
 

@@ -55,7 +55,7 @@ export function testAnswers({ platform, open, start }: AnswerTests): void {
       await late.getByText('This question is over').waitFor();
       assert.equal(await late.getByLabel('text').inputValue(), 'Too late');
       await late.getByRole('button', { name: 'Answer' }).press('Enter');
-      await late.getByText(/^Question \d+ is over: .* Your answer was not taken\.$/).waitFor();
+      await late.getByText(/^Question \d+ is over: .* Your answer was not stored\.$/).waitFor();
       await late.getByText('Too late').waitFor();
       await shoot(late, 'answer-late');
     }));

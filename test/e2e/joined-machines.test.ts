@@ -167,7 +167,7 @@ test('machines join with a token each, and one that is used again leaves nothing
   await joinAndServe(gpuHome);
   await Promise.all([start('run-1'), start('run-2')]);
   const taken = await join(home, await newToken(), ...flags);
-  assert.match(taken.stderr, /"gpu-1" is registered or has joined already/);
+  assert.match(taken.stderr, /"gpu-1" is already registered or has already joined/);
   assert.equal(existsSync(home), false);
   const { stdout } = await front.pie(['machines']);
   for (const name of Object.keys(ADDRESSES)) assert.match(stdout, new RegExp(`^${name} +there `, 'm'));

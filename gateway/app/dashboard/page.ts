@@ -64,7 +64,7 @@ export function tenantOf(visit: Visit): string {
   return named;
 }
 
-/** Adds the tenant that an operator looks at to an address. */
+/** An address with `query`, and with `tenant` where the page shows another tenant than the key's own. */
 export function withTenant(path: string, visit: Visit, tenant: string, query: Record<string, string> = {}): string {
   const search = new URLSearchParams({
     ...(tenant === visit.call.principal.tenant ? {} : { tenant }),
@@ -101,7 +101,7 @@ export function once<T>(ask: () => Promise<T>): () => Promise<T> {
 }
 
 export function unknownInvocation(id: string): GatewayError {
-  return new GatewayError('unknown-invocation', `There is no invocation "${id}" (any more).`, {
-    hint: 'The list of invocations shows those that are kept.',
+  return new GatewayError('unknown-invocation', `There is no invocation "${id}", or it was deleted.`, {
+    hint: 'The list of invocations shows the existing ones.',
   });
 }

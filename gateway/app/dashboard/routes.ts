@@ -44,7 +44,10 @@ const MAX_PAGES = 1000;
 const CONTENT_SECURITY_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/** `/dashboard`: pages for people. Each works without the script; requested as an event stream, its address sends the page's changes. */
+/**
+ * `/dashboard`: pages for people. Each works without the script. A request that accepts an event stream gets the changes of the page at that
+ * address.
+ */
 export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   const dashboard = new Hono<AppEnv>();
   const visits = new Visits(control, settings);
@@ -83,7 +86,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     const visit = await visits.of(c);
     if (visit === null) return null;
     visitOf.set(c.req.raw, visit);
-    // The share of the tenant holds its pages.
+    // The bytes of the page count towards the tenant's share.
     c.set('principal', visit.call.principal);
     return visit;
   };
@@ -199,8 +202,8 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   act('/administration/limits', (visit, form) => changeLimit(visit, form));
   show('/platform', platformPage);
   dashboard.all('/*', (c) => {
-    throw new GatewayError('not-found', `Nothing is at ${c.req.path}.`, {
-      hint: 'The overview leads to everything there is.',
+    throw new GatewayError('not-found', `There is no page at ${c.req.path}.`, {
+      hint: 'Start from the overview.',
     });
   });
 

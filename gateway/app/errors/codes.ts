@@ -54,13 +54,13 @@ export const CODES = {
     title: 'No such file',
     hint: '`pie files list` (`GET /v1/invocations/{id}/files`) shows what is there.',
     explanation:
-      'The invocation has no file of that name (any more): files are kept as long as the events of their invocation.',
+      'The invocation has no file of that name. Files are deleted together with the events of their invocation.',
   },
   'unknown-schedule': {
     status: 404,
     title: 'No such schedule',
     hint: '`pie schedule list` (`GET /v1/schedules`) shows those of the tenant.',
-    explanation: 'The tenant has no schedule of that name (any more): the removal of a function removes its schedules.',
+    explanation: 'The tenant has no schedule of that name. The removal of a function removes its schedules.',
   },
   'unknown-input': {
     status: 404,
@@ -74,7 +74,7 @@ export const CODES = {
     title: 'The API key is missing or wrong',
     hint: 'Send `Authorization: Bearer pie_…`. The first start writes a key to credentials.json in $PIE_HOME.',
     explanation:
-      'The request has no bearer key, or one that this platform does not know (any more). A stream ends with it when its key is removed or expires; the invocation goes on.',
+      'The request has no bearer key, or a key that is unknown, removed or expired. A stream ends with this code when its key is removed or expires; the invocation continues.',
   },
   forbidden: {
     status: 403,
@@ -87,7 +87,7 @@ export const CODES = {
     title: 'The machine may not join',
     hint: 'Make another token with `pie machines token`: each is for one machine, and short-lived.',
     explanation:
-      'The token is not one of this platform, was used by another machine, or has expired. Nothing of the machine was kept.',
+      'The token is not one of this platform, was used by another machine, or has expired. Nothing about the machine was stored.',
   },
   'malformed-json': {
     status: 400,
@@ -129,7 +129,7 @@ export const CODES = {
   conflict: {
     status: 409,
     title: 'The state does not allow this',
-    hint: 'Look at the current state (`GET`) and decide again.',
+    hint: 'Read the current state (`GET`), then decide whether to repeat the request.',
     explanation:
       'The request is valid but does not fit the state of its target, such as a message to an invocation that has ended.',
   },
@@ -163,13 +163,13 @@ export const CODES = {
     status: 404,
     title: 'No such alias or version',
     hint: '`pie versions` shows the versions of a function and the names that serve them.',
-    explanation: 'The function is there, but has no alias, tag or version by that name.',
+    explanation: 'The function exists, but has no alias, tag or version of that name.',
   },
   'unknown-gpu-host': {
     status: 404,
     title: 'No such GPU host',
     hint: '`pie ps --hosts` shows them.',
-    explanation: 'No runtime that is there knows a GPU host of that name.',
+    explanation: 'No running runtime knows a GPU host of that name.',
   },
   'unknown-machine': {
     status: 404,
@@ -181,7 +181,7 @@ export const CODES = {
     status: 404,
     title: 'No such key',
     hint: '`pie keys list` shows the keys of a tenant.',
-    explanation: 'The tenant has no key with that id (any more).',
+    explanation: 'The tenant has no key with that id, or the key was removed.',
   },
   'unknown-secret': {
     status: 404,
@@ -229,7 +229,7 @@ export const CODES = {
   'idempotency-key-reused': {
     status: 422,
     title: 'The idempotency key was used for something else',
-    hint: 'Use a new key for every invocation that is meant to be another.',
+    hint: 'Use a new key for each separate invocation.',
     explanation: 'A request with this `Idempotency-Key` had another function or another body.',
   },
   'headers-too-large': {
@@ -240,17 +240,17 @@ export const CODES = {
   },
   'concurrency-key-busy': {
     status: 429,
-    title: 'Enough invocations with this concurrency key are open',
+    title: 'The limit of the concurrency key is reached',
     hint: 'Wait until one of them ends, or allow more with `Concurrency-Limit`.',
     explanation:
-      'The request names a `Concurrency-Key`, and as many invocations of the tenant with this key as its `Concurrency-Limit` allows (one by default) wait or run. Nothing was stored.',
+      'The request names a `Concurrency-Key`, and the number of waiting and running invocations of the tenant with this key has reached its `Concurrency-Limit` (one by default). Nothing was stored.',
   },
   'not-waiting': {
     status: 409,
     title: 'The invocation waits for no such answer',
-    hint: 'Read the invocation: its `status` and `question` tell what it waits for.',
+    hint: 'Read the invocation: `status` and `question` show its current question.',
     explanation:
-      'The invocation asks nothing, was answered before, went on because the time had passed, or asks another question than the one that the request names. Nothing was stored.',
+      'The invocation has no open question: it never asked one, was answered before, or its time has passed. Or it asks another question than the request names. Nothing was stored.',
   },
   'debounce-keys-full': {
     status: 429,
@@ -264,18 +264,18 @@ export const CODES = {
     status: 503,
     title: 'No runtime answers',
     hint: 'Try again in a few seconds; the operator sees more in the log of the gateway and by `pie doctor`.',
-    explanation: 'No runtime process is there to take the work. The supervisor restarts one that died.',
+    explanation: 'No runtime process is available. The supervisor restarts one that died.',
   },
   'store-unavailable': {
     status: 503,
     title: 'The store does not answer',
-    hint: 'Try again in a few seconds. A stream can be taken up again with `Last-Event-ID`.',
+    hint: 'Try again in a few seconds. A stream can be resumed with `Last-Event-ID`.',
     explanation: 'Redis, which keeps functions, invocations and their events, cannot be reached.',
   },
   'shutting-down': {
     status: 503,
     title: 'The gateway is shutting down',
-    hint: 'Try again; take a stream up again with `GET /v1/invocations/{id}/events` and `Last-Event-ID`.',
+    hint: 'Try again; resume a stream with `GET /v1/invocations/{id}/events` and `Last-Event-ID`.',
     explanation: 'The process is being stopped or replaced. The invocation itself was not touched.',
   },
   'origin-unavailable': {

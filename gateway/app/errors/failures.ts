@@ -2,7 +2,7 @@ import { CODES, type ErrorCode } from './codes.ts';
 
 /** Hint for a deadline of the request, as opposed to the function's wall time. */
 const REQUEST_DEADLINE =
-  'Give the request more time: its `Cancel-After` counts the time in the queue too. Without one it has the wall time of the function and the time that the platform lets it wait.';
+  'Give the request more time with `Cancel-After`, which includes the time in the queue. By default, it has the longest wait that the platform allows plus the wall time of the function.';
 
 /** The hint for a failed invocation. Where a code has several causes, the `cause` of the `error` event selects the hint. */
 export function failureHint(code: ErrorCode, cause: unknown): string {

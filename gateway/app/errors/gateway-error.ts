@@ -39,7 +39,7 @@ export class GatewayError extends Error {
   /** Turns any caught value into a gateway error. An unexpected error becomes `internal`, and only the log shows its text. */
   static from(caught: unknown): GatewayError {
     if (caught instanceof GatewayError) return caught;
-    return new GatewayError('internal', 'The platform failed to answer. Its log knows more.', { cause: caught });
+    return new GatewayError('internal', 'The platform failed to answer. Its log has the details.', { cause: caught });
   }
 }
 

@@ -55,7 +55,7 @@ export const INVOCATION_CODES = {
   cancelled: {
     status: 409,
     title: 'The invocation was cancelled',
-    hint: 'Invoke again if that was not meant.',
+    hint: 'Invoke the function again if the cancellation was a mistake.',
     explanation: 'A client cancelled it, or left a stream that it had opened with `Prefer: cancel-on-disconnect`.',
   },
   superseded: {
@@ -90,18 +90,18 @@ export const INVOCATION_CODES = {
     title: 'The version is quarantined',
     hint: 'Deploy a new version, or lift the quarantine: `pie quarantine lift NAME` (`DELETE /v1/functions/{name}/quarantine`).',
     explanation:
-      'Twice within ten minutes the sandbox of this version crashed or stopped answering while nothing but this version computed in it. It is not run again for this tenant until the quarantine is lifted; other versions are not concerned.',
+      'Twice within ten minutes the sandbox of this version crashed or stopped answering while nothing but this version computed in it. It is not run again for this tenant until the quarantine is lifted; other versions still run.',
   },
   'artifact-unavailable': {
     status: 503,
     title: 'The function could not be loaded',
-    hint: 'Try again; deploy the function again when it lasts.',
+    hint: 'Try again. If the error persists, deploy the function again.',
     explanation: 'The runtime could not get or build the artifact of this version.',
   },
   internal: {
     status: 500,
     title: 'A fault of the platform',
-    hint: 'Try again. When it lasts, report it with the request id.',
+    hint: 'Try again. If the error persists, report it with the request id.',
     explanation: "Something failed that should not. The details are in the platform's log under the request id.",
   },
 } as const satisfies Record<string, CodeEntry>;

@@ -12,7 +12,8 @@ export const QUOTA_CODES = {
     status: 429,
     title: 'Too many invocations at once',
     hint: 'Wait for some of them to end; `pie ps` shows them.',
-    explanation: 'As many invocations of the tenant (or of this function) run and wait in the queue as may.',
+    explanation:
+      'The number of running and waiting invocations of the tenant, or of this function, has reached its limit.',
   },
   'quota-tokens': {
     status: 429,
@@ -45,13 +46,13 @@ export const QUOTA_CODES = {
     status: 429,
     title: 'The quota of schedules is used up',
     hint: 'Remove schedules that are not needed: `pie schedule list` shows them.',
-    explanation: 'The tenant has as many schedules as it may (`schedules`; 100 unless its operator set another limit).',
+    explanation: 'The number of schedules of the tenant has reached its limit (`schedules`; 100 by default).',
   },
   'quota-storage': {
     status: 429,
     title: 'The quota of storage is used up',
     hint: 'Delete stored values or versions, or let invocations end; `pie quota` shows what is used.',
     explanation:
-      'What the tenant keeps would pass its quota: stored values, files and components (`storage-bytes`), these with waiting inputs, events, logs and messages (`redis-bytes`), or compiled versions (`disk-bytes`). Nothing was stored. A running invocation whose events or result find no room is ended with this code.',
+      'The stored data of the tenant would exceed its quota: stored values, files and components (`storage-bytes`), the same together with waiting inputs, events, logs and messages (`redis-bytes`), or compiled versions (`disk-bytes`). Nothing was stored. A running invocation whose events or result cannot be stored ends with this code.',
   },
 } as const satisfies Record<string, CodeEntry>;

@@ -10,8 +10,8 @@ export const LARGE_BYTES = 64 * 1024;
 const MOST_BYTES_A_CHARACTER = 3;
 
 /**
- * Memory of the answer to one request, from the share of its tenant: first what the handler gathers for the answer, then the answer's
- * bytes until the client has taken them. Costs nothing until something large is held.
+ * Counts the memory of the answer to one request towards the share of its tenant: first the data that the handler gathers, then the answer's
+ * bytes until the client has taken them. Small answers are not counted.
  */
 export class AnswerMemory implements Memory {
   readonly #bodies: Bodies;
@@ -26,7 +26,7 @@ export class AnswerMemory implements Memory {
   }
 
   hold(bytes: number): void {
-    // The source of a stream goes on after the handler, and has a room of its own.
+    // The source of a stream continues after the handler, and counts its own memory.
     if (!this.#isOver) this.#taken().hold(bytes);
   }
 
@@ -47,7 +47,7 @@ export class AnswerMemory implements Memory {
     return () => room.free();
   }
 
-  /** Frees what was gathered; call it when the handler has ended. */
+  /** Stops counting the gathered data; call it when the handler has ended. */
   release(): void {
     this.#room?.free();
     this.#room = undefined;

@@ -68,7 +68,7 @@ export class Bodies {
     if (this.#shares.enter(tenant, bytes)) return;
     const headers = { 'retry-after': String(RETRY_AFTER_S) };
     if (this.heldBytes + bytes > this.limits.heldBodyBytes) {
-      throw new GatewayError('gateway-busy', 'The gateway holds as many bytes of requests and answers as it may.', {
+      throw new GatewayError('gateway-busy', 'The gateway holds its maximum number of bytes of requests and answers.', {
         headers,
       });
     }
@@ -209,7 +209,7 @@ export class Body {
     if (done) return undefined;
     this.#arrived += value.byteLength;
     const tenant = this.#arrived > BLOCK_BYTES && !this.#released ? this.#tenant() : '';
-    // A request without a key is no neighbour, and the rest of a refused body is read as it comes.
+    // Only tenants have a pace: read a body without a key, and the rest of a refused body, without one.
     if (tenant !== '') {
       this.#pace ??= this.#bodies.paces.enter(tenant);
       this.#pace.spend(value.byteLength);

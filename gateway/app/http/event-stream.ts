@@ -174,7 +174,10 @@ class EventStream<T> {
     if (byteLength > 0) this.#isQuiet = false;
     if (byteLength <= LARGE_BYTES) return false;
     if (!this.#options.room.take(HELD_FACTOR * byteLength))
-      throw new GatewayError('gateway-busy', 'The gateway holds as many large events as it may for this tenant.');
+      throw new GatewayError(
+        'gateway-busy',
+        'The large events that the gateway holds for this tenant have reached their limit.',
+      );
     return true;
   }
 
@@ -288,7 +291,7 @@ export function invocationFrame(event: InvocationEvent): string {
 function shuttingDown(): GatewayError {
   return new GatewayError(
     'shutting-down',
-    'The gateway is being stopped; what it streamed goes on and can be taken up again.',
+    'The gateway is shutting down. The invocation continues, and the stream can be resumed.',
   );
 }
 

@@ -38,15 +38,15 @@ export class OpenStreams {
     if (held >= this.limits.streamsPerKey)
       throw new GatewayError(
         'too-many-requests',
-        `The API key ${keyId} has ${held} ${this.#what} open, as many as it may.`,
+        `The API key ${keyId} has ${held} open ${this.#what}, the maximum.`,
         options,
       );
     if (!this.#shares.enter(tenant)) {
       if (this.open >= this.limits.streams)
-        throw new GatewayError('gateway-busy', `The gateway has ${this.open} ${this.#what} open, as many as it may.`);
+        throw new GatewayError('gateway-busy', `The gateway has ${this.open} open ${this.#what}, the maximum.`);
       throw new GatewayError(
         'too-many-requests',
-        `The tenant ${tenant} has as many ${this.#what} open as it may.`,
+        `The tenant ${tenant} has its maximum number of open ${this.#what}.`,
         options,
       );
     }

@@ -38,7 +38,7 @@ export function cancelAfterOf(header: string | undefined): number | undefined {
   if (header === undefined) return undefined;
   const ms = durationMs(header.trim());
   if (ms !== null && ms > 0 && ms <= MAX_CANCEL_AFTER_MS) return ms;
-  throw new GatewayError('invalid-input', `The header Cancel-After ("${header}") is no time from 1ms to 24h.`, {
+  throw new GatewayError('invalid-input', `The header Cancel-After ("${header}") is not a time from 1ms to 24h.`, {
     field: 'cancel-after',
     hint: TIME_HINT,
   });

@@ -11,7 +11,7 @@ export function eventId({ epoch, seq }: Position): string {
   return epoch === null ? String(seq) : `${epoch}-${seq}`;
 }
 
-/** The place that an id names; null when the text is no id. */
+/** The place that an id names; null when the text is not an id. */
 export function placeOf(id: string): Position | null {
   if (!EVENT_ID.test(id)) return null;
   const [seq, epoch] = id.split('-').reverse().map(Number);

@@ -22,7 +22,7 @@ export interface AnswerOptions {
   readonly replayed?: boolean;
 }
 
-/** Items about an invocation for its client, and what happens when their stream ends early. */
+/** A source of items about an invocation for its client, with handlers for an early end of the stream. */
 export interface Streamed<T>
   extends Pick<EventStreamOptions<T>, 'source' | 'frame' | 'isTerminal' | 'errorFrame' | 'headers' | 'onDisconnect'> {
   /** Called once when the stream ends with an error. */

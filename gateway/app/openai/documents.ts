@@ -18,8 +18,8 @@ function documented(name: string, functionName: string, required: string, input:
     summary: `OpenAI-compatible: ${name}`,
     description:
       `Served by the function \`${functionName}\`; \`GET /v1/functions/${functionName}\` shows every parameter under \`manifest.input\`. ` +
-      'A client that leaves takes its invocation with it, unless it has sent an `Idempotency-Key`: then the same request, sent again, joins the ' +
-      'invocation while it runs and gets its answer, or its stream from the beginning, after. `content-location` names the invocation.',
+      'When the client disconnects, its invocation is cancelled, unless the request had an `Idempotency-Key`: then the same request, sent again, ' +
+      'gets the answer of that invocation, or its stream from the beginning. `content-location` names the invocation.',
     body: {
       type: 'object',
       required: ['model', required],
@@ -90,7 +90,7 @@ export const ROUTES = {
     input: { description: 'A text, or several' },
   }),
   rerank: encoded('rerank', 'rerank', 'Rank documents', {
-    query: { type: 'string', description: 'What the documents should answer' },
+    query: { type: 'string', description: 'The question that the documents should answer' },
     documents: { type: 'array', description: 'Texts, or objects with a `text`' },
   }),
 } as const;

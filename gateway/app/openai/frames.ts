@@ -91,7 +91,7 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
       this.#messages++;
     } else if (event === 'gap' && this.#messages > 0) {
       // These clients cannot take text back.
-      throw new GatewayError('runtime-lost', 'A part of the answer was lost, so what was streamed is void.');
+      throw new GatewayError('runtime-lost', 'A part of the answer was lost. Discard the text that was streamed.');
     } else if (event === 'result') {
       const refusal = refusalIn(resultIn(data).output);
       if (refusal !== null) throw refusal;

@@ -10,7 +10,7 @@ import { ModelSchema } from '../schemas/platform.ts';
 /** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s before it. */
 const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 500;
-/** Most characters of a model's name; of a longer one, an error shows so many. */
+/** Most characters of a model's name; an error cuts a longer one to this length. */
 const MAX_NAME = 128;
 
 const NOUNS: Readonly<Record<ModelKind, string>> = {
@@ -42,7 +42,7 @@ export function modelRoutes(app: App, control: ControlPlane): void {
       operationId: 'listModels',
       tags: ['Models'],
       summary: 'List models',
-      description: 'What the GPU hosts serve, aliases included, in the shape that OpenAI-style clients read.',
+      description: 'The models of the GPU hosts, aliases included, in the shape that OpenAI-style clients read.',
       security: SECURITY,
       responses: {
         200: json(z.object({ object: z.literal('list'), data: z.array(ModelSchema) }), 'The models'),
@@ -79,7 +79,8 @@ export async function findModel(control: ControlPlane, call: Call, id: string, k
   const fitting = models.filter((model) => kind === undefined || model.kind === kind);
   const found = fitting.find(({ name }) => name === id);
   if (found !== undefined) return found;
-  if (models.length === 0) throw new GatewayError('runtime-unavailable', 'No runtime says which models there are.');
+  if (models.length === 0)
+    throw new GatewayError('runtime-unavailable', 'No runtime reports its models at the moment.');
   const other = models.find(({ name }) => name === id);
   // With a kind, the name may be that of a model of another kind.
   const what = other && kind ? `is ${NOUNS[other.kind]}; this route needs ${NOUNS[kind]}` : 'does not exist';

@@ -132,7 +132,7 @@ async function affinityOf(header: string | undefined, parameter: unknown): Promi
       field: 'x-session-affinity',
     });
   if (affinity.data !== undefined) return affinity.data;
-  // The schema of the function's input refuses what is no text.
+  // The schema of the function's input refuses values other than strings.
   if (typeof parameter !== 'string' || parameter === '') return undefined;
   if (parameter.length <= MAX_CACHE_KEY) return `prompt-cache-key-${await digestOf(parameter)}`;
   throw new GatewayError('invalid-parameter', `The prompt_cache_key has more than ${MAX_CACHE_KEY} characters.`, {

@@ -96,7 +96,7 @@ export const EVENT_STREAM = {
     schema: {
       type: 'string' as const,
       description:
-        'Frames of `id`, `event` (start, message, log, metric, result, error) and `data` (JSON). An `error` without an id is the gateway’s own and says whether to come back (`resumable`); `unauthorized` and `tenant-suspended` tell that the key may not read on, and leave the invocation alone.',
+        'Frames of `id`, `event` (start, message, log, metric, result, error) and `data` (JSON). An `error` without an id comes from the gateway and not from the invocation; `resumable` tells whether the client may resume the stream. After `unauthorized` or `tenant-suspended`, the key may no longer read the stream; the invocation itself continues.',
     },
   },
 };

@@ -111,7 +111,7 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       tags: ['Invocations'],
       summary: 'Upload a file for the inferlet',
       description:
-        'The body is the content, `Content-Type` is kept. At most 16 MiB each, 64 MiB and 256 files an invocation. A name that is taken gets the new content.',
+        'The body is the content, `Content-Type` is kept. At most 16 MiB each, 64 MiB and 256 files an invocation. An existing name gets the new content.',
       security: SECURITY,
       request: { params: nameParam, body: { content: anyContent } },
       responses: {

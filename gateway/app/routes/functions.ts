@@ -71,7 +71,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       tags: ['Functions'],
       summary: 'Deploy a function',
       description:
-        'Builds the component and stores it as a new immutable version, which the alias `live` serves from then on. Identical content is the same version. Nothing is stored unless everything is valid.',
+        'Builds the component and stores it as a new immutable version, which the alias `live` then serves. Identical content gives the same version. Nothing is stored unless everything is valid.',
       security: SECURITY,
       request: {
         params: nameParam,
@@ -159,7 +159,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       tags: ['Functions'],
       summary: 'List functions',
       description:
-        'Each function that the tenant may invoke, by name, with the version that its bare name runs (the one that gets most): its own, and those of the platform, which are marked.',
+        'Each function that the tenant may invoke, sorted by name: its own, and those of the platform, which are marked. Each has the version that its name without an alias runs; of several, the one with the largest share.',
       security: SECURITY,
       responses: { 200: json(z.object({ functions: z.array(FunctionSchema) }), 'The functions'), ...problems() },
     }),
@@ -175,7 +175,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       tags: ['Functions'],
       summary: 'Inspect a function',
       description:
-        'A version, or the version that an alias serves most; with `draw`, the one that an invocation by this reference would run.',
+        'The version; for an alias, the one with the largest share, or with `draw`, one chosen at random as for an invocation.',
       security: SECURITY,
       request: {
         params: referenceParam,
@@ -228,7 +228,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
       tags: ['Functions'],
       summary: 'Remove a function',
       description:
-        'Nothing new runs it from then on, and its name is free. Its versions go when their invocations have ended; `now` cancels those.',
+        'No new invocation runs the function, and its name becomes free. Its versions are deleted when their invocations have ended; `now` cancels these.',
       security: SECURITY,
       request: { params: nameParam, query: removeQuery },
       responses: { ...REMOVED, ...problems('unknown-function') },
@@ -280,7 +280,7 @@ export async function missing(
   if (version === undefined)
     throw new GatewayError(
       'unknown-alias',
-      `The alias "live" of ${name} serves nothing, so that its bare name means nothing.`,
+      `The alias "live" of ${name} serves no version, so the name alone refers to none.`,
       {
         hint: `Name a version or another alias, such as ${name}@canary: \`pie versions ${name}\` lists them. \`pie alias set ${name} live VERSION\` sets it.`,
       },

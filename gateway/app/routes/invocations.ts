@@ -50,7 +50,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       tags: ['Invocations'],
       summary: 'Input of an invocation',
       description:
-        'With it and `{function}@{version}`, the invocation can be run again. Of an ended invocation it is kept as long as the events, if it has at most 16 KiB.',
+        'With the input and `{function}@{version}`, the invocation can be run again. The input of an ended invocation is kept as long as its events, if it has at most 16 KiB.',
       security: SECURITY,
       request: { params: idParam },
       responses: {
@@ -75,7 +75,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       tags: ['Invocations'],
       summary: 'Events of an invocation',
       description:
-        'From the first, or after `Last-Event-ID`: those that were, then live ones until `result` or `error`. Live events may be ahead of what is stored by a quarter of a second: where a runtime died before it was, a `gap` says after which number events may be missing, and the numbers go on behind it. A store that lost writes may repeat numbers, in a later epoch: then, too, a `gap` says after which number the events of the client are void, and the stream goes on behind that number. 204 when there is none left.',
+        'All events from the first one, or from the one after `Last-Event-ID`: past events, then live ones until `result` or `error`. Live events are sent up to a quarter of a second before they are stored. If the runtime dies in between, an event `gap` gives the number after which events may be missing, and later events have higher numbers. If the store loses writes, a later epoch may repeat numbers: an event `gap` then gives the number after which the client must discard its events, and the stream continues after that number. 204 when the client has seen all events.',
       security: SECURITY,
       request: { params: idParam, headers: streamHeaders },
       responses: {
@@ -154,13 +154,13 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       tags: ['Invocations'],
       summary: 'Answer the question of a waiting invocation',
       description:
-        'The body is the answer, which the schema of `question` must accept, 64 KiB at most. The invocation then goes on. The first answer wins; a later one is refused with `not-waiting`.',
+        'The body is the answer, which the schema of `question` must accept, 64 KiB at most. The invocation then continues. The first answer wins; a later one is refused with `not-waiting`.',
       security: SECURITY,
       request: {
         params: idParam,
         query: z.object({
           question: z.coerce.number().int().min(1).optional().openapi({
-            description: 'Number of the question, so that the answer is not taken for that of a later one',
+            description: 'Number of the question; the answer is refused when the invocation asks another one by now',
           }),
         }),
         body: { required: true, content: { 'application/json': { schema: { description: 'The answer' } } } },
@@ -198,7 +198,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       operationId: 'cancelInvocation',
       tags: ['Invocations'],
       summary: 'Cancel an invocation',
-      description: 'One that has ended stays as it is.',
+      description: 'An ended invocation does not change.',
       security: SECURITY,
       request: { params: idParam },
       responses: {

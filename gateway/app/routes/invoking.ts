@@ -16,7 +16,7 @@ import { invokeFunction, referenceParam } from './functions.ts';
 /** Valid values of `Idempotency-Key`. */
 export const idempotencyKey = z.string().min(1).max(256).optional().openapi({
   description:
-    'A second request with the same key and body, for the same function, gets the outcome of the first one, with `Idempotency-Replayed: true`. While that runs it is refused with 409; with another body or function, with 422. Kept for a day after the end.',
+    'A second request with the same key and body, for the same function, gets the outcome of the first one, with `Idempotency-Replayed: true`. It is refused with 409 while the first one runs, and with 422 when it has another body or function. The key is kept for a day after the end of the invocation.',
 });
 
 /** A name in a header: visible ASCII characters. */
@@ -30,7 +30,7 @@ const headerName = z
 /** Valid values of `X-Session-Affinity`. */
 export const sessionAffinity = headerName.openapi({
   description:
-    'Invocations of your tenant with the same value run on the same GPU host while it has room for them, so that they find the prefixes which earlier ones computed there: 1 to 256 visible ASCII characters. It changes nothing where all of a tenant runs on one host.',
+    'Invocations of your tenant with the same value run on the same GPU host while it has room for them, so that they find the prefixes which earlier ones computed there: 1 to 256 visible ASCII characters. It has no effect where all invocations of a tenant run on one host.',
   example: 'conversation-4711',
 });
 
@@ -42,7 +42,7 @@ const invokeHeaders = z.object({
   'idempotency-key': idempotencyKey,
   'cancel-after': z.string().max(32).optional().openapi({
     description:
-      'The deadline, from now on, waiting included: seconds, or `30s`, `5m`, `1h`; 24 hours at most. The invocation then ends with `deadline-exceeded`. The wall time of the function bounds each attempt all the same.',
+      'The deadline, counted from the submission, including the time in the queue: seconds, or `30s`, `5m`, `1h`; 24 hours at most. The invocation then ends with `deadline-exceeded`. The wall time of the function still bounds each attempt.',
     example: '5m',
   }),
   'x-session-affinity': sessionAffinity,
@@ -55,15 +55,15 @@ const invokeHeaders = z.object({
     .string()
     .regex(/^[1-9]\d{0,2}$|^1000$/, 'must be a whole number from 1 to 1000')
     .optional()
-    .openapi({ description: 'Of the `Concurrency-Key`; 1 by default' }),
+    .openapi({ description: 'Limit for the `Concurrency-Key`; 1 by default' }),
   'debounce-key': headerName.openapi({
     description:
-      'The invocation starts after `Debounce-Delay`. A later request for the same function with the same key takes its place before that: the waiting invocation ends as `superseded`, its error names the `successor`, and the delay starts anew, until `Debounce-Max` has passed since the first. 1 to 256 visible ASCII characters; 1,000 keys of your tenant may wait at once.',
+      'The invocation starts after `Debounce-Delay`. A later request for the same function with the same key replaces the invocation while it waits: the earlier one ends as `superseded`, its error names the `successor`, and the delay starts anew, until `Debounce-Max` has passed since the first. 1 to 256 visible ASCII characters; 1,000 keys of your tenant may wait at once.',
     example: 'document-4711',
   }),
   'debounce-delay': z.string().max(32).optional().openapi({
     description:
-      'Of the `Debounce-Key`: seconds, or `30s`, `5m`, `1h`; 1 second to 24 hours. The deadline begins after it unless `Cancel-After` sets one.',
+      'Delay for the `Debounce-Key`: seconds, or `30s`, `5m`, `1h`; 1 second to 24 hours. The default deadline counts from the end of the delay; `Cancel-After` counts from the submission.',
     example: '30s',
   }),
   'debounce-max': z.string().max(32).optional().openapi({
@@ -73,7 +73,7 @@ const invokeHeaders = z.object({
   }),
   'webhook-url': z.string().optional().openapi({
     description:
-      'Where the end is told: a POST as Standard Webhooks has it, signed with the secret of `GET /v1/webhooks/secret` and sent again for a day until it is answered with 2xx. https, of a public host, without credentials, 2,048 bytes at most.',
+      'URL that is notified of the end: a POST as in Standard Webhooks, signed with the secret of `GET /v1/webhooks/secret` and repeated for up to a day until the answer is 2xx. An https URL of a public host, without credentials, 2,048 bytes at most.',
     example: 'https://example.com/hooks/pie',
   }),
 });

@@ -44,7 +44,7 @@ const JoinRequestSchema = z.strictObject({
   version: VersionSchema.default(SILENT_JOIN_VERSION).meta({ description: 'Version of the exchange' }),
   token: z
     .string()
-    .regex(/^[A-Za-z0-9_-]{12}$/, 'is no id of a token')
+    .regex(/^[A-Za-z0-9_-]{12}$/, 'is not a valid token id')
     .meta({ description: 'Id of the token: the part between the dots' }),
   sealed: z
     .string()
@@ -54,10 +54,12 @@ const JoinRequestSchema = z.strictObject({
 });
 
 const JoinedSchema = z
-  .object({ sealed: z.string().openapi({ description: 'What the machine needs, encrypted under the token' }) })
+  .object({
+    sealed: z.string().openapi({ description: 'Settings and credentials for the machine, encrypted under the token' }),
+  })
   .openapi('Joined');
 
-/** Tokens for machines that join, and their use. A gateway in workerd has no machines of its own and takes none. */
+/** Routes that create and use tokens for joining machines. Machines cannot join through a gateway in workerd. */
 export function joiningRoutes(app: App, control: ControlPlane): void {
   define(
     app,
@@ -68,7 +70,7 @@ export function joiningRoutes(app: App, control: ControlPlane): void {
       tags: ['Platform'],
       summary: 'Make a token with which one machine may join',
       description:
-        'Operators only. `pie join` uses it once. Refused (`conflict`) where the platform’s Redis is private to one machine, or this gateway’s Redis user may not make users.',
+        'Operators only. `pie join` uses it once. Refused (`conflict`) where the platform’s Redis is private to one machine, or this gateway’s Redis user may not create users.',
       security: SECURITY,
       request: { body: jsonBody(TokenRequestSchema) },
       responses: {
@@ -91,7 +93,7 @@ export function joiningRoutes(app: App, control: ControlPlane): void {
       operationId: 'joinVersions',
       tags: ['Platform'],
       summary: 'Read which versions of the join exchange the gateway speaks',
-      description: 'For `pie join`, which takes the newest version that both sides speak. It takes no API key.',
+      description: 'For `pie join`, which uses the newest version that both sides support. Needs no API key.',
       responses: { 200: json(JoinVersionsSchema, 'The versions'), ...problems('not-found') },
     }),
     async (c) => c.json({ versions: joiningOf(control).versions }),
@@ -106,7 +108,7 @@ export function joiningRoutes(app: App, control: ControlPlane): void {
       tags: ['Platform'],
       summary: 'Join as a machine',
       description:
-        'For `pie join`. It takes no API key: the token is the permission. Both messages are encrypted under the token, which does not travel, so that plain HTTP tells nothing.',
+        'For `pie join`. Needs no API key: the token is the permission. Both messages are encrypted under the token, which is never sent, so plain HTTP reveals nothing.',
       request: { body: jsonBody(JoinRequestSchema) },
       responses: {
         200: json(JoinedSchema, 'The machine has joined'),
@@ -122,7 +124,7 @@ export function joiningRoutes(app: App, control: ControlPlane): void {
 
 function joiningOf({ joining }: ControlPlane): NonNullable<ControlPlane['joining']> {
   if (joining !== undefined) return joining;
-  throw new GatewayError('not-found', 'This gateway takes no machines.', {
+  throw new GatewayError('not-found', 'Machines cannot join through this gateway.', {
     hint: 'Give `pie join` the address of a gateway that runs under `pie up`.',
   });
 }

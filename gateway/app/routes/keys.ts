@@ -15,7 +15,7 @@ const DEFAULT_GRACE_MS = 3_600_000;
 
 const idSchema = z
   .string()
-  .regex(KEY_ID, 'is no id of a key')
+  .regex(KEY_ID, 'is not a valid key id')
   .openapi({ description: 'Id of the key', example: 'key_3f9ac41e07b2' });
 
 const NewKeySchema = z.strictObject({

@@ -149,7 +149,7 @@ function timeOf(field: string, text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const ms = timeMs(text, Date.now());
   if (ms !== null && ms >= 0) return ms;
-  throw new GatewayError('invalid-input', `"${text}" is no time.`, {
+  throw new GatewayError('invalid-input', `"${text}" is not a time.`, {
     field,
     hint: 'Write ISO 8601 (2026-11-20T05:12:00Z), or a time before now: `30s`, `10m`, `2h`, `1d`.',
   });

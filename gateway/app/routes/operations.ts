@@ -41,7 +41,7 @@ const HOST_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 const hostParam = z.object({
   host: z
     .string()
-    .regex(HOST_NAME, 'is no name of a GPU host')
+    .regex(HOST_NAME, 'is not a valid GPU host name')
     .openapi({ description: 'Name of the GPU host', example: 'gpu-host-2' }),
 });
 
@@ -49,7 +49,7 @@ const machineParam = z.object({
   machine: z
     .string()
     .max(63)
-    .regex(/^[a-z0-9.-]+$/, 'is no name of a machine')
+    .regex(/^[a-z0-9.-]+$/, 'is not a valid machine name')
     .openapi({ description: 'Name of the machine', example: 'east-1' }),
 });
 
@@ -64,7 +64,7 @@ export function operationRoutes(app: App, control: ControlPlane): void {
       tags: ['Invocations'],
       summary: 'List invocations',
       description:
-        'Newest first. Those that wait or run are always there; of the ended ones the last 1,000 of a function and 10,000 of a tenant, for a week. Outputs are left out. A page may have fewer than `limit` while `cursor` is not null.',
+        'Newest first. The list has all waiting and running invocations, and of the ended ones the last 1,000 of a function and 10,000 of a tenant, for a week. Outputs are left out. A page may have fewer than `limit` entries although `cursor` is not null.',
       security: SECURITY,
       request: { query: listQuery },
       responses: {
@@ -112,7 +112,7 @@ function machineRoute(app: App, control: ControlPlane): void {
       tags: ['Platform'],
       summary: 'Drain a machine, or use it again',
       description:
-        'Operators only. The runtime and the GPU hosts of a drained machine get no new invocations; what runs there, and the children of that, end in peace, and its gateway serves on. It holds over restarts until it is taken back. Refused (`conflict`) when no other runtime with a GPU host would be left that is there and not drained, unless it is forced. The answer comes when all runtimes have heard of it.',
+        'Operators only. The runtime and the GPU hosts of a drained machine get no new invocations; running ones and their children finish, and its gateway continues to serve. A drain outlasts restarts until it is undone. Refused (`conflict`) when no other available runtime with a GPU host would be left that is not drained, unless `force` is set. The answer comes when all runtimes have learnt of the change.',
       security: SECURITY,
       request: { params: machineParam, body: jsonBody(MachineChangeSchema) },
       responses: {
@@ -139,7 +139,7 @@ function machineRoute(app: App, control: ControlPlane): void {
       tags: ['Platform'],
       summary: 'Remove a machine',
       description:
-        'Operators only. The machine’s supervisor stops it, other machines end their links to it within seconds, and a start with its certificate is refused.',
+        'Operators only. The machine’s supervisor stops all its processes, other machines end their links to it within seconds, and a later start with its certificate is refused.',
       security: SECURITY,
       request: { params: machineParam },
       responses: { 204: { description: 'Removed' }, ...problems('unknown-machine', 'invalid-input') },
@@ -163,7 +163,7 @@ function hostRoute(app: App, control: ControlPlane): void {
       tags: ['Platform'],
       summary: 'Drain a GPU host, or use it again',
       description:
-        'Operators only. A drained host gets no new invocations: those of its tenants go to the other hosts. Invocations that run there, and their children, go on to their end; `running` counts them. The drain outlasts restarts until it is taken back. Refused (`conflict`) when no other connected host would take invocations, unless `force` is set. The answer comes when all runtimes have heard of it.',
+        'Operators only. A drained host gets no new invocations: those of its tenants go to the other hosts. Running invocations and their children finish; `running` counts them. A drain outlasts restarts until it is undone. Refused (`conflict`) when no other connected host would take invocations, unless `force` is set. The answer comes when all runtimes have learnt of the change.',
       security: SECURITY,
       request: { params: hostParam, body: jsonBody(GpuHostChangeSchema) },
       responses: {
@@ -190,7 +190,7 @@ function statusesOf(text: string | undefined): readonly InvocationStatus[] | und
   return text.split(',').map((word) => {
     const status = STATUSES.find((each) => each === word.trim());
     if (status !== undefined) return status;
-    throw new GatewayError('invalid-input', `"${word}" is no state of an invocation.`, {
+    throw new GatewayError('invalid-input', `"${word}" is not an invocation status.`, {
       field: 'status',
       hint: `The states are ${STATUSES.join(', ')}.`,
     });

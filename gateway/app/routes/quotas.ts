@@ -12,7 +12,7 @@ import { tenantName } from './tenants.ts';
 import { usageCsv } from './usage-csv.ts';
 
 const functionName = z.string().regex(/^[a-z][a-z0-9-]{0,62}$/, 'is not the name of a function');
-const time = z.iso.datetime({ offset: true, error: 'is no time in ISO 8601, such as 2026-11-20T05:12:00Z' });
+const time = z.iso.datetime({ offset: true, error: 'is not an ISO 8601 time, such as 2026-11-20T05:12:00Z' });
 
 const scopeQuery = z.object({
   tenant: tenantName.optional().openapi({ description: "Operators only; the key's own tenant by default" }),
@@ -116,10 +116,14 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       const { tenant: meant, quota, ...change } = await readChecked(c.get('body'), ChangeSchema);
       const named = c.req.valid('query').tenant;
       if (named !== undefined && meant !== undefined && named !== meant) {
-        throw new GatewayError('invalid-input', `The address names the tenant "${named}", the body "${meant}".`, {
-          field: 'tenant',
-          hint: 'Name it once.',
-        });
+        throw new GatewayError(
+          'invalid-input',
+          `The address names the tenant "${named}", but the body names "${meant}".`,
+          {
+            field: 'tenant',
+            hint: 'Name the tenant in one place only.',
+          },
+        );
       }
       const tenant = meant ?? named ?? call.principal.tenant;
       const name = QUOTA_NAMES.find((one) => one === quota);

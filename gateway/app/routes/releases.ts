@@ -124,7 +124,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       tags: ['Releases'],
       summary: 'Point an alias at versions',
       description:
-        'All at once: every invocation that is created afterwards runs one of them, by weight; those that exist keep their version.',
+        'In one step: every later invocation runs one of the versions, by weight; existing invocations keep their version.',
       security: SECURITY,
       request: { params: aliasParam, body: jsonBody(aliasBody) },
       responses: {
@@ -147,7 +147,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       operationId: 'removeAlias',
       tags: ['Releases'],
       summary: 'Remove an alias or a tag',
-      description: 'Also removes its history. Its versions stay.',
+      description: 'Also removes the history of the alias. Its versions stay.',
       security: SECURITY,
       request: { params: aliasParam },
       responses: { 204: { description: 'Removed' }, ...problems('unknown-alias', 'conflict') },
@@ -169,7 +169,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       tags: ['Releases'],
       summary: 'Return an alias to an earlier state',
       description:
-        'One step, or to a version. Rolling back twice goes two steps back. The answer says what changes; `dryRun` says it only.',
+        'Goes one step back, or to a given version; two rollbacks go two steps back. The answer describes the change; with `dryRun`, nothing is changed.',
       security: SECURITY,
       request: { params: nameParam, body: jsonBody(rollbackBody) },
       responses: {
@@ -233,7 +233,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       tags: ['Releases'],
       summary: 'Lift the quarantine of a function',
       description:
-        'Of all its versions, for this tenant. A version is quarantined when its sandbox crashed or stopped answering twice within ten minutes while it computed alone in it.',
+        'Lifts it for all versions of the function and this tenant. A version is quarantined when its sandbox crashed or stopped answering twice within ten minutes while no other version computed in it.',
       security: SECURITY,
       request: { params: nameParam },
       responses: {

@@ -65,7 +65,7 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
       tags: ['Schedules'],
       summary: 'Set a schedule',
       description:
-        'The platform then invokes the function at these times, as an ordinary invocation that names the schedule. A time whose invocation is refused (by a quota, or because the function does not take the input any more) is not made up for; `last` tells the reason. Times that pass while the platform is stopped are made up for once. The removal of the function removes its schedules.',
+        'The platform then invokes the function at these times, as an ordinary invocation that names the schedule. When an invocation is refused (by a quota, or because the function no longer accepts the input), the schedule skips that time; `last` has the reason. After a stop of the platform, a schedule runs once for all the times that it missed. The removal of the function removes its schedules.',
       security: SECURITY,
       request: { params: nameParam, body: jsonBody(SettingsSchema) },
       responses: {
@@ -112,7 +112,7 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
       operationId: 'removeSchedule',
       tags: ['Schedules'],
       summary: 'Remove a schedule',
-      description: 'Invocations that it has made go on.',
+      description: 'Invocations that it started continue.',
       security: SECURITY,
       request: { params: nameParam },
       responses: { 204: { description: 'Removed' }, ...problems('unknown-schedule', 'invalid-input') },

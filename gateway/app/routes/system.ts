@@ -45,7 +45,7 @@ export function systemRoutes(app: App, control: ControlPlane, settings: AppSetti
       tags: ['Health'],
       summary: 'Check that the platform can run invocations',
       description:
-        'Ready means that an invocation which is sent now would run: the store answers, a runtime that takes the invocations of every tenant is alive (`runtimes`), and each one that takes invocations reaches a GPU host (`gpu-hosts`; drained ones do not count, and one that went away is waited for 5 s, since it mostly starts again). While the platform starts, its first functions must be deployed as well (`functions`). Every function counts as one that computes: which models it uses is known only of those that name them.',
+        'The platform is ready when an invocation sent now would run: the store answers, a runtime that takes invocations of every tenant is alive (`runtimes`), and each runtime that takes invocations reaches a GPU host (`gpu-hosts`). Drained GPU hosts do not count; one that is lost still counts for 5 s, since it usually restarts. While the platform starts, its first functions must also be deployed (`functions`). The check assumes that every function needs a GPU host, since not all manifests name their models.',
       responses: {
         200: json(HealthSchema, 'Ready'),
         503: json(HealthSchema, 'Not ready; the checks name what is missing'),

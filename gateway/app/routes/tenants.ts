@@ -143,7 +143,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       tags: ['Tenants'],
       summary: 'Read the log of administrative changes',
       description:
-        'Newest first. Without `tenant`, an operator’s key reads those of all tenants, any other those of its own. About 2,000 a tenant are kept, and as many of those about the tenant, its keys, quotas and webhook secret, and about GPU hosts that its keys drained. They include what operators do to invocations of another tenant (`invocation.read`, `.cancel`, `.message`, `.put-file`, `.read-file`).',
+        'Newest first. Without `tenant`, an operator’s key reads the entries of all tenants, any other key those of its own. Of each tenant, about 2,000 entries are kept, and separately about 2,000 entries on the tenant itself, its keys, quotas and webhook secret, and on GPU hosts that its keys drained. They include the acts of operators on invocations of another tenant (`invocation.read`, `.cancel`, `.message`, `.put-file`, `.read-file`).',
       security: SECURITY,
       request: {
         query: z.object({

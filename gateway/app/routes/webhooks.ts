@@ -12,7 +12,7 @@ const SecretSchema = z
   .openapi('WebhookSecret');
 
 const DESCRIPTION =
-  'A webhook carries `webhook-id`, `webhook-timestamp` and `webhook-signature`: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`, as Standard Webhooks has it; its libraries check it with this secret.';
+  'A webhook carries `webhook-id`, `webhook-timestamp` and `webhook-signature`: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`, as in Standard Webhooks; its libraries verify it with this secret.';
 
 /** The secret that signs a tenant's webhooks. */
 export function webhookRoutes(app: App, control: ControlPlane): void {
@@ -37,7 +37,7 @@ export function webhookRoutes(app: App, control: ControlPlane): void {
       'post',
       'rotateWebhookSecret',
       'A new secret that signs webhooks',
-      `Every attempt from here on is signed with it, repeated ones included. ${DESCRIPTION}`,
+      `All later attempts are signed with the new secret, including repeated ones. ${DESCRIPTION}`,
     ),
     async (c) => c.json({ secret: await control.operations.webhookSecret(callOf(c, 'admin'), true) }),
   );

@@ -9,7 +9,7 @@ export const ManifestSchema = z
   })
   .openapi('Manifest', {
     description:
-      'What pie.json says about the function. `environment` has `(sealed)` in place of each value: they are never shown.',
+      'The contents of pie.json. `environment` has `(sealed)` in place of each value: values are never shown.',
   });
 
 export const ShareSchema = z
@@ -27,8 +27,8 @@ export const AliasSchema = z
     changedAt: timestamp,
     changedBy: z.string().openapi({ description: 'Id of the key that changed it last' }),
     message: z.string().optional(),
-    tag: z.literal(true).optional().openapi({ description: 'It names one version for good' }),
-    restores: z.int().optional().openapi({ description: 'A rollback made it: as it was at that revision' }),
+    tag: z.literal(true).optional().openapi({ description: 'True for a tag: it names one version permanently' }),
+    restores: z.int().optional().openapi({ description: 'Set after a rollback: the revision that it restored' }),
   })
   .openapi('Alias');
 
@@ -59,46 +59,47 @@ export const FunctionSchema = z
     createdAt: timestamp,
     createdBy: z.string().optional().openapi({ description: 'Id of the key that deployed it first' }),
     message: z.string().optional(),
-    live: z
-      .array(ShareSchema)
-      .readonly()
-      .optional()
-      .openapi({ description: 'In a list of functions: what the bare name means; empty when nothing' }),
+    live: z.array(ShareSchema).readonly().optional().openapi({
+      description: 'In a list of functions: the versions that the name without an alias runs; empty for none',
+    }),
     aliases: z
       .array(VersionAliasSchema)
       .readonly()
       .optional()
       .openapi({ description: 'In a list of versions: the names that serve it, with its percent of each' }),
     quarantinedAt: timestamp.optional().openapi({
-      description: 'In lists: since when it is quarantined, and so not run; see the error `quarantined`',
+      description: 'In lists: the begin of its quarantine, during which it does not run; see the error `quarantined`',
     }),
     platform: z
       .literal(true)
       .optional()
-      .openapi({ description: 'Of the platform: it stands in for a function that the tenant does not have' }),
+      .openapi({ description: 'True for a function of the platform that the tenant has not replaced by its own' }),
   })
   .openapi('Function');
 
-const warnings = z.array(z.string()).readonly().openapi({ description: 'What will not work as it may be meant' });
-const grants = z.array(z.string()).readonly().openapi({ description: 'What the manifest grants, in words' });
+const warnings = z
+  .array(z.string())
+  .readonly()
+  .openapi({ description: 'Parts of the manifest that will probably not work as intended' });
+const grants = z.array(z.string()).readonly().openapi({ description: 'Grants of the manifest, in words' });
 
 const DeployReportSchema = z.object({
   componentBytes: z.int(),
   moduleBytes: z.int().nullable(),
-  cached: z.boolean().openapi({ description: 'The build was found, not made again' }),
+  cached: z.boolean().openapi({ description: 'True when an earlier build was reused' }),
   buildMs: z.number().nullable(),
   steps: z.array(z.object({ name: z.string(), ms: z.number() })).readonly(),
-  coldStartMs: z.number().nullable().openapi({ description: 'Launch with an empty pool, measured' }),
+  coldStartMs: z.number().nullable().openapi({ description: 'Measured time of a launch with an empty pool' }),
   warmStartMs: z
     .number()
     .nullable()
-    .openapi({ description: 'Taking a ready instance from the pool, measured: its first call comes after it' }),
+    .openapi({ description: 'Measured time to take a ready instance from the pool, before its first call' }),
 });
 
 export const DeployedSchema = FunctionSchema.extend({
   created: z.boolean().openapi({ description: 'False when this content was deployed before' }),
   alias: AliasSchema.nullable().openapi({
-    description: 'The alias that serves it now; null when the traffic was left alone',
+    description: 'The alias that serves it now; null when no alias was changed',
   }),
   report: DeployReportSchema,
   grants,
@@ -108,17 +109,17 @@ export const DeployedSchema = FunctionSchema.extend({
 export const DeployPlanSchema = z
   .object({
     version: z.string(),
-    exists: z.boolean().openapi({ description: 'The version exists already' }),
+    exists: z.boolean().openapi({ description: 'True when the version already exists' }),
     manifest: ManifestSchema,
     componentHash: z.string(),
     componentBytes: z.int(),
     alias: z.string().nullable().openapi({ description: 'The alias that the deploy would move; null for none' }),
-    from: z.array(ShareSchema).readonly().openapi({ description: 'What that alias serves now' }),
+    from: z.array(ShareSchema).readonly().openapi({ description: 'The versions that this alias serves now' }),
     changes: z.array(DifferenceSchema).readonly(),
     grants,
     warnings,
   })
-  .openapi('DeployPlan', { description: 'What a deploy would do; nothing was stored.' });
+  .openapi('DeployPlan', { description: 'The effects that a deploy would have; nothing was stored.' });
 
 export const RollbackSchema = z
   .object({

@@ -8,7 +8,7 @@ export const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
 
 export const UsageSchema = z
   .record(z.string(), z.unknown())
-  .openapi('Usage', { description: 'What the invocation used; names carry their units.' });
+  .openapi('Usage', { description: 'Usage of the invocation; names carry their units.' });
 
 const WebhookDeliverySchema = z.object({
   url: z.string(),
@@ -18,7 +18,7 @@ const WebhookDeliverySchema = z.object({
   attempts: z.int(),
   lastStatus: z.int().nullable().openapi({ description: 'HTTP status of the last answer' }),
   lastError: z.string().nullable(),
-  nextAt: timestamp.nullable().openapi({ description: 'When the next attempt is made' }),
+  nextAt: timestamp.nullable().openapi({ description: 'Time of the next attempt' }),
 });
 
 const QuestionSchema = z
@@ -26,9 +26,9 @@ const QuestionSchema = z
     number: z.int().openapi({ description: 'Number of its event; an answer may name it' }),
     text: z.string(),
     schema: z.record(z.string(), z.unknown()).openapi({ description: 'JSON Schema of the answer' }),
-    until: timestamp.openapi({ description: 'When the invocation goes on without an answer' }),
+    until: timestamp.openapi({ description: 'Time at which the invocation continues without an answer' }),
   })
-  .openapi('Question', { description: 'What an invocation asks a person while its status is `waiting`' });
+  .openapi('Question', { description: 'The question that an invocation with the status `waiting` asks a person' });
 
 export const InvocationSchema = z
   .object({
@@ -41,11 +41,11 @@ export const InvocationSchema = z
     createdAt: timestamp,
     notBefore: timestamp
       .optional()
-      .openapi({ description: 'End of the delay of its `Debounce-Key`, while it waits for that' }),
+      .openapi({ description: 'End of the delay of its `Debounce-Key`, while the invocation waits for it' }),
     successor: z
       .string()
       .optional()
-      .openapi({ description: 'The later invocation with the same `Debounce-Key` that took its place (`superseded`)' }),
+      .openapi({ description: 'The later invocation with the same `Debounce-Key` that replaced it (`superseded`)' }),
     question: QuestionSchema.optional(),
     startedAt: timestamp.optional(),
     endedAt: timestamp.optional(),
@@ -61,7 +61,7 @@ export const InvocationSchema = z
       description: 'Id of the last event so far, `<epoch>-<number>`; its number is 0 when there is none',
       example: '1763776000000-17',
     }),
-    webhook: WebhookDeliverySchema.optional().openapi({ description: 'How the notification of the end stands' }),
+    webhook: WebhookDeliverySchema.optional().openapi({ description: 'State of the notification of the end' }),
   })
   .openapi('Invocation');
 
@@ -75,7 +75,7 @@ export const FileSchema = z
 
 export const MessageSchema = z
   .union([z.object({ text: z.string() }), z.object({ base64: z.string() }), z.object({ file: FileSchema })])
-  .openapi('Message', { description: 'What an inferlet sent: text, bytes in base64, or word of a file.' });
+  .openapi('Message', { description: 'A message of an inferlet: text, bytes in base64, or the notice of a file.' });
 
 export const OutcomeSchema = z
   .object({

@@ -16,7 +16,7 @@ export const ModelSchema = z
     pageSize: z.int().optional(),
     pageCount: z.int().optional(),
     traits: z.array(z.string()).readonly(),
-    aliasOf: z.string().optional().openapi({ description: 'This is another name of that model' }),
+    aliasOf: z.string().optional().openapi({ description: 'The model that this name is an alias of' }),
   })
   .openapi('Model');
 
@@ -54,7 +54,7 @@ const ModelLoadSchema = z.object({
   hitRate: z.number().nullable().openapi({ description: 'Share of prompt tokens found in the prefix cache' }),
   efficientTokens: z.number().nullable().openapi({
     description:
-      'Tokens of a device step up to which a larger one costs little time; null before the measured times tell it',
+      'Size of a device step, in tokens, up to which a larger step takes little more time; null before it is measured',
   }),
   stepTimes: z.object({ tokens: StepTimesSchema, sequences: StepTimesSchema }).openapi({
     description:
@@ -159,7 +159,7 @@ export const GpuHostChangeSchema = z
     force: z.boolean().optional().meta({ description: 'Drain even the last GPU host; new invocations then wait' }),
   })
   .refine(({ drained, force }) => drained || force !== true, {
-    error: 'goes with `drained: true`',
+    error: 'is allowed only with `drained: true`',
     path: ['force'],
   });
 
@@ -169,7 +169,7 @@ export const MachineChangeSchema = z
     force: z.boolean().optional().meta({ description: 'Drain even the last machine; new invocations then wait' }),
   })
   .refine(({ drained, force }) => drained || force !== true, {
-    error: 'goes with `drained: true`',
+    error: 'is allowed only with `drained: true`',
     path: ['force'],
   });
 
@@ -178,7 +178,7 @@ export const LoadSchema = z
     machines: z
       .array(MachineSchema)
       .readonly()
-      .openapi({ description: 'Those that share the Redis, and those that have joined with a token and do not run' }),
+      .openapi({ description: 'Machines that share the Redis, and machines that joined with a token and do not run' }),
     runtimes: z.array(RuntimeSchema).readonly(),
     otherContracts: z.array(z.string()).readonly().openapi({
       description:

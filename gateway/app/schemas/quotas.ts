@@ -8,7 +8,9 @@ export const QuotaSchema = z
     function: z.string().nullable().openapi({ description: 'Null for the tenant as a whole' }),
     limit: z.int(),
     used: z.number(),
-    resetsAt: timestamp.nullable().openapi({ description: 'When the window ends; null for what is held' }),
+    resetsAt: timestamp
+      .nullable()
+      .openapi({ description: 'End of the window; null for a quota on an amount held at once' }),
     source: z.enum(['default', 'tenant', 'override']),
     override: z.object({ author: z.string(), expiresAt: timestamp, reason: z.string() }).optional(),
   })
@@ -23,13 +25,13 @@ export const UsageRowSchema = z
     tenant: z.string(),
     function: z.string().nullable().openapi({ description: 'Null in a sum over functions' }),
     requests: count.openapi({ description: 'Invocations that clients made' }),
-    invocations: count.openapi({ description: 'Those, and the children that they launched' }),
+    invocations: count.openapi({ description: 'The same, and the children that they launched' }),
     succeeded: count,
     failed: count,
     cancelled: count,
     inputTokens: count,
     outputTokens: count,
-    cachedTokens: count.openapi({ description: 'Input tokens that the prefix cache had' }),
+    cachedTokens: count.openapi({ description: 'Input tokens found in the prefix cache' }),
     gpuMs: milliseconds,
     cpuMs: milliseconds,
     wallMs: milliseconds.openapi({ description: 'Time of the runs, without time while they were preempted' }),
@@ -46,10 +48,9 @@ export const MinuteSchema = z
     invocations: count,
     outputTokens: count,
     firstTokens: count.openapi({ description: 'Invocations of clients that sent their first message' }),
-    firstTokenMs: z
-      .object({ p50: z.number(), p95: z.number() })
-      .nullable()
-      .openapi({ description: 'From submission to there, milliseconds; at most 19 % above what was measured' }),
+    firstTokenMs: z.object({ p50: z.number(), p95: z.number() }).nullable().openapi({
+      description: 'From the submission to the first message, milliseconds; at most 19 % above the measured value',
+    }),
     failures: byCode.openapi({ description: 'Failed invocations by failure code' }),
     rejections: byCode.openapi({ description: 'Refused requests by error code' }),
   })

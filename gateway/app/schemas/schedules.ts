@@ -19,7 +19,7 @@ export const ScheduleSchema = z
         error: z.object({ code: z.string(), message: z.string() }).optional(),
       })
       .nullable()
-      .openapi({ description: 'The last time: its invocation, or the error with which that was refused' }),
+      .openapi({ description: 'The last time: its invocation, or the error that refused it' }),
   })
   .openapi('Schedule', { description: 'A function that the platform invokes at set times.' });
 

@@ -66,7 +66,7 @@ test('an input that a form cannot give is edited as JSON', () => {
   assert.equal(textsOf(fieldsOf({ type: 'object', properties: { a: { type: 'string' } } }) ?? [], { a: '' }), null);
 });
 
-test('a text that is no value of its field is refused by name', () => {
+test('a text that is not a value of its field is refused by name', () => {
   const refused = (texts: Record<string, string>) => {
     try {
       inputOf(fields, texts);

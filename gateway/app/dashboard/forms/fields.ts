@@ -21,7 +21,7 @@ export interface Field {
 /** A value by the name of its field: the text of a form. Fields without text are left out of the input. */
 export type Texts = Readonly<Record<string, string>>;
 
-/** A text that is no value of its field. */
+/** A text that cannot be read as a value of its field. */
 export class FieldFault extends Error {
   override readonly name = 'FieldFault';
   readonly field: string;

@@ -17,7 +17,7 @@ export interface Filled {
 interface FormFault {
   readonly code: ErrorCode;
   readonly message: string;
-  /** The field that is at fault; none of the form's when the fault is that of all. */
+  /** Name of the faulty field; a name that no field has when the fault concerns the whole form. */
   readonly field: string;
 }
 
@@ -26,7 +26,7 @@ export interface Refused extends Filled {
   readonly fault: FormFault;
 }
 
-/** Refusals after which the reader may send the form again, changed or later. */
+/** Statuses of refusals after which the user may send the form again, changed or later. */
 const REPAIRABLE: ReadonlySet<number> = new Set([409, 413, 422, 429, 503]);
 
 /** The texts of a sent form. */
@@ -38,7 +38,7 @@ export function filledOf(form: URLSearchParams): Filled {
   return { mode: 'form', texts: Object.fromEntries(texts) };
 }
 
-/** The value that a form gives. Throws `FieldFault`, and `invalid-input` for JSON whose shape is out of bounds. */
+/** The value that the user entered. Throws `FieldFault`, and `invalid-input` for JSON whose shape is out of bounds. */
 export function givenValue(fields: readonly Field[] | null, { mode, texts }: Filled): unknown {
   if (mode === 'form') return inputOf(fields ?? [], texts);
   try {

@@ -5,8 +5,10 @@ import { type Field, textOf } from './fields.ts';
 import { FIELD_PREFIX, type Filled } from './filled.ts';
 
 /**
- * The fields of a form, each with its label, its description and its fault; without fields, or when its reader chose that, one field `name`
- * with the whole value as JSON. A fault that belongs to no field comes first.
+ * The fields of a form, each with its label, its description and its fault. One field for the whole value as JSON replaces them when
+ * `fields` is null or the user chose JSON. A fault that belongs to no field comes first.
+ *
+ * @param name label of the field for JSON
  */
 export function formFields(fields: readonly Field[] | null, filled: Filled, name: string): Html {
   const { mode, texts, fault } = filled;
@@ -32,7 +34,7 @@ ${control(field, about, text)}${hint === '' ? NONE : html`<small id="${id}-hint"
 function control({ kind, required, choices, minimum, maximum, whole }: Field, about: Html, text: string): Html {
   const option = (value: string, label: string) =>
     html`<option value="${value}"${value === text ? html` selected` : NONE}>${label}</option>`;
-  // No choice is made for the reader.
+  // The user must choose: no option is selected in advance.
   const none = option('', required ? 'Choose…' : '–');
   const must = required ? html` required` : NONE;
   switch (kind) {

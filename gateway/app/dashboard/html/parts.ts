@@ -5,12 +5,12 @@ export interface Column {
   readonly head: string;
   /** Aligns the column's numbers. */
   readonly numeric?: boolean;
-  /** Shows the heading to screen readers only, such as that of a column of buttons. */
+  /** Shows the heading to screen readers only, for example above a column of buttons. */
   readonly quiet?: boolean;
 }
 
 export interface TableOptions {
-  /** For few and narrow columns: the table stays a table in a narrow window. */
+  /** Keeps the table a table in a narrow window; for few and narrow columns. */
   readonly narrow?: boolean;
 }
 

@@ -11,7 +11,7 @@ import type { LiveFrame } from './frames.ts';
 
 /** Time between two renders of a page. */
 const TICK_MS = 1500;
-/** Sends events together that come this close together. */
+/** After a first event, time to wait for more events for the same frame. */
 const GATHER_MS = 100;
 /** Longest wait for the last events of an invocation that has ended. */
 const LAST_EVENTS_MS = 5000;

@@ -13,10 +13,10 @@ type Question = NonNullable<HeldInvocation['question']>;
 /** In the encoding of forms, a byte of the answer takes three at most. The token and the names of the fields come on top. */
 export const MAX_ANSWER_FORM_BYTES = 3 * MAX_ANSWER_BYTES + 16 * 1024;
 
-/** Name of the only field of an answer that is no object. */
+/** Name of the only form field for an answer whose schema is not an object. */
 const WHOLE = 'answer';
 
-/** The fields of an answer; null when its schema fits no form, so that it is given as JSON. */
+/** The form fields of an answer; null when its schema fits no form: the page then asks for JSON. */
 function answerFields(schema: Question['schema']): {
   readonly fields: readonly Field[] | null;
   readonly isWhole: boolean;
@@ -27,7 +27,7 @@ function answerFields(schema: Question['schema']): {
   return whole?.[0]?.kind === 'json' ? { fields: null, isWhole: false } : { fields: whole, isWhole: true };
 }
 
-/** An open question with the form for its answer. The script leaves the form alone until the question is over. */
+/** An open question with the form for its answer. The dashboard's script does not replace the form until the question is over. */
 export function questionCard(visit: Visit, { id, question }: HeldInvocation, left: Refused | undefined): Html {
   if (question === undefined) return NONE;
   const { number, text, schema, until } = question;
@@ -75,7 +75,7 @@ export async function answerQuestion(visit: Visit, id: string, form: URLSearchPa
     const value = isWhole && filled.mode === 'form' ? wholeOf(given) : given;
     const text = JSON.stringify(value);
     if (new TextEncoder().encode(text).length > MAX_ANSWER_BYTES)
-      throw new GatewayError('body-too-large', `An answer has ${bytes(MAX_ANSWER_BYTES)} of JSON at most.`);
+      throw new GatewayError('body-too-large', `The answer has more than ${bytes(MAX_ANSWER_BYTES)} of JSON.`);
     if ((await control.answer(call, id, { text, value, question: number })) === null) throw unknownInvocation(id);
     return `${addressOf(id)}?done=answered`;
   } catch (error) {
@@ -93,7 +93,7 @@ function wholeOf(given: unknown): unknown {
 
 function over(number: number): GatewayError {
   const why = 'it was answered already, or its time has passed';
-  return new GatewayError('not-waiting', `Question ${number} is over: ${why}. Your answer was not taken.`);
+  return new GatewayError('not-waiting', `Question ${number} is over: ${why}. Your answer was not stored.`);
 }
 
 const addressOf = (id: string): string => `/dashboard/invocations/${encodeURIComponent(id)}`;

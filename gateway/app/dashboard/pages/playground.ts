@@ -40,7 +40,7 @@ export async function playgroundPage(visit: Visit, left?: Filled): Promise<Page>
   };
 }
 
-/** Starts the invocation of that page's form. Returns the address to redirect to, or the form with its fault. */
+/** Starts an invocation with the form of the playground. Returns the address to redirect to, or the form with its fault. */
 export async function runPlayground(
   visit: Visit,
   form: URLSearchParams,
@@ -74,9 +74,11 @@ async function functionOf(visit: Visit, name: string): Promise<FunctionVersion> 
   if (fn !== null) return fn;
   throw new GatewayError(
     'unknown-function',
-    `There is no function "${name}"${version === undefined ? '' : ` of that version`}.`,
+    version === undefined
+      ? `There is no function "${name}".`
+      : `There is no version "${version}" of a function "${name}".`,
     {
-      hint: 'Choose one from the list of the playground.',
+      hint: 'Choose a function from the list of the playground.',
     },
   );
 }
@@ -138,7 +140,7 @@ function runFragments(state: HeldInvocation, written: () => ReturnType<typeof pa
       render: () =>
         html`<div class="head"><div class="titles"><h2>Run <a class="mono" href="${address}">${id}</a></h2></div>${badge(status)}</div>${tiles(
           ...usageTiles(usage, ranMs).map(([label, value]) => tile(label, value)),
-        )}${question === undefined ? NONE : notice('plain', html`It asks a person. <a href="${address}#question">Answer it</a>`)}${error === undefined ? NONE : notice('bad', html`${code(error.code)} ${error.message}`)}`,
+        )}${question === undefined ? NONE : notice('plain', html`The invocation asks a person. <a href="${address}#question">Answer it</a>`)}${error === undefined ? NONE : notice('bad', html`${code(error.code)} ${error.message}`)}`,
     },
     { id: 'written', look: 'wide card', fixed: true, render: async () => outputCard(state, await written()) },
     { id: 'result', look: 'wide card', render: () => resultCard(state) },
@@ -146,7 +148,7 @@ function runFragments(state: HeldInvocation, written: () => ReturnType<typeof pa
   ];
 }
 
-/** The query of an address of this page. A version in the address stays: a replay runs the version of its invocation. */
+/** The query of an address of this page. Keeps a version in the address, since a replay runs the version of its invocation. */
 function query({ name }: FunctionVersion, { url }: Visit, more: Readonly<Record<string, string>> = {}): string {
   const version = url.searchParams.get('version');
   const from = url.searchParams.get('from');

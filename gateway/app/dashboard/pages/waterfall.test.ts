@@ -35,7 +35,7 @@ test('the steps follow each other, and sums lie within the program', () => {
   assert.deepEqual(stepsOf(state({ usage }), []), [], 'its events are kept no more');
 });
 
-test('the waits for a person are no part of the queue, and sums are those of all attempts', () => {
+test('the waits for a person are not part of the queue, and sums are those of all attempts', () => {
   const asked = [{ ...event(1, 'start', {}), event: 'question' as const }, event(2, 'metric', { queuedMs: 3 })];
   assert.deepEqual(
     stepsOf(state({ usage: { gpuMs: 95 } }), asked).map(({ name, fromMs, toMs, note }) => [name, fromMs, toMs, note]),

@@ -39,7 +39,8 @@ interface Span {
 
 /**
  * The steps of an ended invocation: the wait in the queue, the instance, the program with the parts that it recorded, and what it used. Empty
- * while it runs, and for one that never began. The steps of an invocation with several attempts are those of the last, after the time of all earlier ones and of the waits for a person.
+ * while the invocation runs, and for one that never began. Of several attempts, the last one is shown in steps; one step before them stands for
+ * the earlier attempts and the waits for a person.
  */
 export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[]): readonly Step[] {
   const { createdAt, startedAt, endedAt } = state;
@@ -65,7 +66,7 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
     questions === 0 ? '' : `with ${number(questions)} ${questions === 1 ? 'question' : 'questions'} to a person`;
   const sum = (name: string, ms: number, note: string, fromMs: number): Step[] =>
     ms > 0 ? [{ name, note, fromMs, toMs: Math.min(endMs, fromMs + ms), isSum: true }] : [];
-  // The usage is that of all attempts.
+  // Usage sums all attempts, so with several its bars begin at the submission.
   const usedFromMs = queuedFromMs > 0 ? 0 : readyMs;
   return [
     ...(queuedFromMs > 0 ? [{ name: 'Earlier attempts', note: asked, fromMs: 0, toMs: queuedFromMs }] : []),
