@@ -17,7 +17,7 @@ interface Input extends DocumentInput {
 /** Most tokens of the other questions together. */
 const EXPANSION_TOKENS = 64;
 
-/** Question answering with query expansion and reranking: the model asks in other words, each question finds passages, a reranker picks. */
+/** Question answering with query expansion and reranking: the model rewrites the question, each version finds passages, a reranker picks. */
 export const app = workflow('advanced-rag', (g: Builder, { document, question, topK = 3, ...input }: Input) => {
   const { mode = 'refine', queries = 3, candidates = topK, passageCharacters = 240, maxTokens = 32 } = input;
   const { model, encoder, ranker } = input;
@@ -27,7 +27,7 @@ export const app = workflow('advanced-rag', (g: Builder, { document, question, t
     const ask = prompt`Ask the question in ${queries} other ways, one sentence each.\nQuestion: ${question}\nOther ways:`;
     return g.items(g.prefill(ask, { model }), { by: 'sentence', count: queries }, { maxTokens: EXPANSION_TOKENS });
   });
-  // One by one: each question is embedded, searched for and ranked while the model still writes the next.
+  // Treat questions one by one, so that each is embedded, searched for and ranked while the model still writes the next.
   const asked = g.component('questions', () => g.embed([question, ...expanded], { model: encoder, batch: 1 }));
   const lists = g.component('search', () => {
     const search = (given: { vectors: readonly Float32Array[]; asked: readonly Float32Array[] }) =>

@@ -10,21 +10,21 @@ import { synthesize } from '../rag-shared/synthesis.ts';
 interface Input extends DocumentInput {
   readonly title?: string;
   readonly contextTokens?: number;
-  /** Passages before one that the model sees when it says what that one is about. */
+  /** Number of preceding passages that the model sees when it writes what a passage is about. */
   readonly before?: number;
-  /** The model that says it; `model` by default. */
+  /** The model that writes what passages are about; `model` by default. */
   readonly contextModel?: string;
   /** Passages that the question finds, for the reranker to choose from. */
   readonly candidates?: number;
   readonly ranker?: string;
 }
 
-/** Passages with their contexts that are embedded at once: the next ones may not have theirs yet. */
+/** Number of passages embedded together; small, so that it need not wait for the contexts of many passages. */
 const BATCH = 4;
 
 /**
- * Contextual retrieval: the model says for each passage what it is about, and the passage is embedded and ranked together with that. The
- * passages before give the context, so that a document may be longer than the model's.
+ * Contextual retrieval: for each passage, the model writes what it is about, and the passage is embedded and ranked together with that text. The
+ * model sees only preceding passages, so the document may be longer than its context.
  */
 export const app = workflow('contextual-retrieval', (g: Builder, { document, question, topK = 2, ...input }: Input) => {
   const { title = '', mode = 'refine', passageCharacters = 240, contextTokens = 16, maxTokens = 32 } = input;

@@ -36,10 +36,10 @@ const VERDICT = {
   required: ['decision'],
   additionalProperties: false,
 };
-/** Characters of a draft that the question quotes: its text has 4,096 at most. */
+/** Most characters of a draft in the question, whose text may have 4,096. */
 const QUOTED = 3000;
 
-/** Asks a person about each draft. Between the attempts nothing of the program exists but its state. */
+/** Asks a person about each draft. Between attempts, the platform keeps only the state. */
 export const run = defineInferlet(async (input: Input): Promise<Outcome | Waiting> => {
   const told = resumed<State, Verdict>();
   if (told === null) return ask(input, 1);

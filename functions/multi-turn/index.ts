@@ -9,10 +9,10 @@ interface Input {
 }
 
 const DEFAULTS = { maxTokens: 24 };
-/** Conversations of so many turns have a plan in the artifact. */
+/** Conversations of up to this many turns have a plan in the component. */
 const PLANNED_TURNS = 4;
 
-/** A conversation of several turns, in which each answer follows from all that was said before. */
+/** A conversation of several turns; each answer depends on all earlier questions and answers. */
 export const app = program(
   'multi-turn',
   (session, { maxTokens, model }: Input) => {

@@ -25,7 +25,7 @@ export const run = serve(async ({ model, input, encoding_format = 'float', dimen
   const most = mostVectors(size, encoding_format);
   if (texts.length > most) {
     const text = `An answer holds ${most} vectors of ${size} dimensions in the encoding_format "${encoding_format}"`;
-    throw new RequestError(`${text}: send at most so many texts at once.`, 'input');
+    throw new RequestError(`${text}: send fewer texts at once.`, 'input');
   }
   const { vectors, tokens } = await embed(texts, { model });
   const data = vectors.map((vector, index) => ({

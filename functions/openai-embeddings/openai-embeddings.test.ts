@@ -36,7 +36,7 @@ describe('openai-embeddings', () => {
     assert.notDeepEqual(first, second);
   });
 
-  it('refuses what is no embedding model, other dimensions and tokens, and says why', async () => {
+  it('refuses what is not an embedding model, other dimensions and tokens, and says why', async () => {
     const { embeddings } = await client();
     const message = (request: Parameters<typeof embeddings.create>[0]) =>
       embeddings.create(request).then(
@@ -59,7 +59,7 @@ describe('openai-embeddings', () => {
 
   it('says the same to those who invoke the function, and lists its models', async () => {
     const { output } = await callFunction('openai-embeddings', { model: RANKER, input: 'a' });
-    assert.match(output.error.message, /"tiny-ranker" is no embedding model\. There are: tiny-encoder/);
+    assert.match(output.error.message, /"tiny-ranker" is not an embedding model\. There are: tiny-encoder/);
     const { models } = await client();
     const { data } = await models.list();
     const found = data.find(({ id }) => id === ENCODER) as unknown as { kind: string; size: number };

@@ -59,7 +59,7 @@ export const run = serve(async (input: Input, invocation) => {
   const base = { id, object: 'response', created_at: created, ...head, ...echoed(input) };
   const texts = include.includes('message.output_text.logprobs') ? new TokenTexts(model) : undefined;
 
-  // The gateway numbers the events of a stream, since the platform sends those of a piped text.
+  // Leave the sequence numbers to the gateway: the platform itself sends the events of a piped text.
   const send = async (event: object) => {
     if (stream) await sendJson(event);
   };

@@ -158,7 +158,7 @@ class Turn {
       if (!this.#frame(middle.slice(border.length))) return 'length';
     }
     const tool = tools.find((candidate) => candidate.name === name);
-    if (!tool) throw new RequestError(`The model called "${name}", which is no tool.`, 'tools');
+    if (!tool) throw new RequestError(`The model called "${name}", which is not a tool.`, 'tools');
     const constraint = await argumentsOf(model, tool);
     await this.#emit({ kind: 'call', index, name });
     const args = await this.#silently({ constraint }, (text) => this.#emit({ kind: 'arguments', index, text }));

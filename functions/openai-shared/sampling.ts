@@ -100,6 +100,6 @@ const finite = (logprob: number | undefined): number => Math.max(VERY_UNLIKELY, 
 function checkToken(id: string, { name, vocabularySize }: ModelInfo): void {
   const token = Number(id);
   if (Number.isInteger(token) && token >= 0 && token < vocabularySize) return;
-  const text = `"${id}" is no token id of ${name}, whose ids are 0 to ${vocabularySize - 1}.`;
+  const text = `"${id}" is not a token id of ${name}, whose ids are 0 to ${vocabularySize - 1}.`;
   throw new RequestError(text, `logit_bias.${id}`);
 }

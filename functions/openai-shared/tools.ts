@@ -76,7 +76,10 @@ export function checkTools(tools: readonly Tool[]): void {
   for (const [i, { name }] of tools.entries()) {
     const at = `tools[${i}].function.name`;
     if (!/^[\w.-]{1,64}$/.test(name)) {
-      throw new RequestError(`"${name}" is no name of a function: letters, digits, "_", "-" and "." are allowed.`, at);
+      throw new RequestError(
+        `"${name}" is not a valid function name: letters, digits, "_", "-" and "." are allowed.`,
+        at,
+      );
     }
     if (names.has(name)) throw new RequestError(`Two tools are named "${name}".`, at);
     names.add(name);

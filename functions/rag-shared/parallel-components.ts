@@ -1,8 +1,8 @@
 import type { Graph, Input, Node, Pass } from '@pie/inferlet/workflow';
 
 /**
- * Lets a component start when the components that it reads from have ended: the baseline that Ayo calls LlamaDistPC, of which the prefix cache is
- * the other half. For comparison; the library's own passes go below components.
+ * Lets a component start when the components that it reads from have ended. Together with the prefix cache, this is the baseline that Ayo calls
+ * LlamaDistPC. It serves for comparison; the library's own passes also reorder the nodes within components.
  */
 export const parallelComponents: Pass = {
   name: 'parallel-components',
@@ -22,7 +22,7 @@ export const parallelComponents: Pass = {
   },
 };
 
-/** Components that a node's values come from. A node of none stands between components: it has those of the nodes that it reads. */
+/** Components that a node's values come from. A node outside of all components has the components of the nodes that it reads. */
 function componentsOf(id: string, graph: Graph, byId: ReadonlyMap<string, Node>): string[] {
   const node = byId.get(id);
   if (!node) return [];

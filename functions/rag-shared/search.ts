@@ -1,7 +1,7 @@
 /** Finds the passages whose vectors are nearest to a query's; an index may take its place. */
 export type Search = (query: Float32Array, count: number) => readonly string[];
 
-/** A search that compares the query with every vector: for some thousand passages. */
+/** A search that compares the query with every vector; fast enough for some thousand passages. */
 export const scan =
   (passages: readonly string[], vectors: readonly Float32Array[]): Search =>
   (query, count) =>

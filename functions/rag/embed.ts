@@ -17,7 +17,7 @@ export function embedder({ model, encoder }: { model?: string | undefined; encod
 async function embedByStates(text: string, name?: string): Promise<Float32Array> {
   const model = modelOf(name);
   const tokens = tokenize(text, { model: model.name }).slice(0, model.contextLength);
-  if (tokens.length === 0) throw new InferletError('invalid-argument', 'An empty text means nothing.');
+  if (tokens.length === 0) throw new InferletError('invalid-argument', 'An empty text has no vector: leave it out.');
   using queue = new Queue(model.name);
   const embeds = attempt(() => allocate.allocateEmbeds(queue, 2 * tokens.length));
   const inputs = embeds.slice(0, tokens.length);

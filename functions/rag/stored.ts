@@ -8,14 +8,14 @@ import {
   VectorIndex,
 } from '@pie/inferlet';
 
-/** Age, ms, from which on an index that was never pointed to is no longer being written: its invocation was lost. */
+/** After this time, ms, an index without a pointer to it counts as abandoned: the invocation that wrote it was lost. */
 const ABANDONED_MS = 3_600_000;
-/** Times that a query follows the pointer, while others replace the passages. */
+/** Most attempts of a query, which follows the pointer again when another invocation replaces the passages meanwhile. */
 const ATTEMPTS = 4;
 
 /**
- * Passages of a name, replaced as a whole: a new index is written first, then a stored pointer moves to it, and the old index goes. A refused
- * write leaves the old passages, and a question meanwhile is answered from those.
+ * Passages of a name, replaced as a whole: a new index is written first, then a stored pointer moves to it, and the old index is dropped. After
+ * a refused write, and until the pointer moves, questions are answered from the old passages.
  */
 export class StoredPassages {
   readonly #name: string;
@@ -74,7 +74,7 @@ export class StoredPassages {
   }
 }
 
-/** Drops an index that nothing points to. A failure costs room until a later replacement, and is no reason to fail. */
+/** Drops an index that nothing points to. A failure only leaves the index until a later replacement drops it. */
 async function dropped(name: string): Promise<void> {
   if (name === '') return;
   try {

@@ -41,6 +41,6 @@ function patternOf(text: string): RegExp {
   try {
     return new RegExp(text);
   } catch (cause) {
-    throw new InferletError('invalid-argument', `"answer" is no regular expression: ${(cause as Error).message}.`);
+    throw new InferletError('invalid-argument', `"answer" is not a regular expression: ${(cause as Error).message}.`);
   }
 }

@@ -56,6 +56,6 @@ describe('self-consistency', () => {
     assert.deepEqual(second.output, first.output);
     assert.ok(Object.keys(first.output.votes).length > 1);
     const failure = await failingFunction('self-consistency', { prompt: 'x', answer: '(' });
-    assert.match(failure.message, /"answer" is no regular expression/);
+    assert.match(failure.message, /"answer" is not a regular expression/);
   });
 });

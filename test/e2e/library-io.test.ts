@@ -66,7 +66,7 @@ describe('the I/O of the guest library', () => {
       /^unavailable: .* redirects to \/loop, the 11th in a row/,
       /^unsupported: .*example\.org/,
       /^deadline-exceeded: It took longer than 50 ms/,
-      /^unavailable: .* answered 200 with what is no JSON: "eins/,
+      /^unavailable: .* answered 200 with a body that is not JSON: "eins/,
       /^closed: The body of this response was read already/,
     ];
     assert.equal(faults.length, expected.length);

@@ -136,7 +136,7 @@ function resultTurns(name: string, outcomes: readonly ToolOutcome[]): TurnPiece[
     });
     return [...pieces, { text: rest, content: false }];
   }
-  throw new InferletError('unsupported', `The chat template of ${name} has no turn for what a tool answers.`);
+  throw new InferletError('unsupported', `The chat template of ${name} has no turn for the results of tools.`);
 }
 
 function attemptRender(name: string, messages: readonly object[]): string | undefined {

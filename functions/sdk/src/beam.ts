@@ -43,7 +43,7 @@ interface Candidate extends Hypothesis {
   readonly token: number;
 }
 
-/** Most beams: a search looks at twice as many candidates, and a device returns at most 256. */
+/** Most beams: a search also looks at candidates for its stop tokens, and a device returns at most 256 candidates. */
 const MAX_BEAMS = 128;
 
 /**

@@ -28,6 +28,6 @@ export class Chooser {
     const random = drawOf(reseed(this.#seed, compactions), length + ahead.length - 1);
     const token = this.#sampler.choose(distribution, { tokens, random, generated: this.#generated++ });
     if (Number.isInteger(token) && token >= 0 && token < model.vocabularySize) return token;
-    throw new InferletError('invalid-argument', `The sampler chose ${token}, which is no token id.`);
+    throw new InferletError('invalid-argument', `The sampler chose ${token}, which is not a token id.`);
   }
 }

@@ -17,7 +17,11 @@ export async function withTimeout<T>(
   task: Task<T>,
   options: { readonly signal?: AbortSignalLike } = {},
 ): Promise<T> {
-  if (!(milliseconds >= 0)) throw new InferletError('invalid-argument', `${milliseconds} is no time to wait for.`);
+  if (!(milliseconds >= 0))
+    throw new InferletError(
+      'invalid-argument',
+      `The time limit must be a number of milliseconds, 0 or more, not ${milliseconds}.`,
+    );
   throwIfAborted(options.signal);
   using timer = aborter(options.signal);
   const sleeping = runtime.sleep(Math.min(Math.ceil(milliseconds), 2 ** 31 - 1));
@@ -65,7 +69,7 @@ export async function race<T>(
   } catch (error) {
     throw options.signal?.aborted ? abortError(options.signal) : failure ? failure.cause : error;
   } finally {
-    others.abort(new InferletError('cancelled', 'Another was faster.'));
+    others.abort(new InferletError('cancelled', 'Another task was faster.'));
     await ended(attempts);
   }
 }
@@ -101,7 +105,7 @@ export async function map<T, R>(
   try {
     await abortable(Promise.all(workers), signal);
   } catch (error) {
-    all.abort(new InferletError('cancelled', 'Another one failed.'));
+    all.abort(new InferletError('cancelled', 'Another task failed.'));
     await ended(workers);
     throw error;
   }

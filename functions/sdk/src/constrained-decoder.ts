@@ -13,7 +13,7 @@ const MAX_JUMP = 4096;
 
 /** A decoder whose tokens may be followed by tokens that it did not decode. */
 interface Source extends Decoder {
-  /** Counts tokens that are part of the generation without having been decoded, less those that were decoded in vain. */
+  /** Corrects the count of generated tokens: adds forced tokens, which were not decoded, and subtracts decoded tokens that were discarded. */
   skip?(tokens: number): void;
 }
 
@@ -60,7 +60,7 @@ class ConstrainedDecoder implements Decoder {
   readonly #source: Source;
   readonly #compiled: Compiled;
   readonly #options: ConstraintOptions;
-  /** True when a sampler of the program chooses, which may choose what the grammar does not allow. */
+  /** True with a sampler of the program, which may choose tokens that the grammar does not allow. */
   readonly #guest: boolean;
   #matcher: Matcher | undefined;
   #begun = false;
@@ -145,8 +145,8 @@ class ConstrainedDecoder implements Decoder {
   }
 
   /**
-   * Accepts decoded tokens, at most `most` with the forced ones behind them. The device has computed all decoded tokens but the last. Ends
-   * behind the first decoded token that nothing may follow, or that forced tokens follow: what was decoded there has no meaning.
+   * Accepts decoded tokens, at most `most` including the forced ones after them. The device has computed all decoded tokens but the last. Stops
+   * after the first decoded token that no token may follow, or that forced tokens follow: later decoded tokens are then wrong.
    */
   async #accept(matcher: Matcher, decoded: readonly number[], most: number): Promise<void> {
     const guessed = decoded.slice(0, -1);

@@ -34,7 +34,7 @@ export function jsonSchema<T = unknown>(
 /** The schema with the keyword by which it asks for compact JSON. */
 function compacted(schema: object | boolean | string): object | boolean | string {
   const whole = typeof schema === 'string' ? parsed(schema) : schema;
-  // The platform reports what is no schema.
+  // The platform reports a value that is not a schema.
   if (whole !== true && (typeof whole !== 'object' || whole === null || Array.isArray(whole))) return schema;
   return { ...(whole === true ? {} : whole), 'x-guidance': { whitespace_flexible: false } };
 }
@@ -52,7 +52,7 @@ export function regex(pattern: string | RegExp): Constraint<string> {
   if (pattern instanceof RegExp && pattern.flags !== '') {
     throw new InferletError(
       'invalid-argument',
-      `The flags "${pattern.flags}" of a regular expression have no place here.`,
+      `The flags "${pattern.flags}" of a regular expression are not supported.`,
     );
   }
   return new GrammarConstraint({ tag: 'regex', val: typeof pattern === 'string' ? pattern : pattern.source }, itself);
@@ -80,7 +80,10 @@ class GrammarConstraint<T> implements Constraint<T> {
   decoder(sequence: Sequence, sampler: Sampler, seed: number, options: ConstraintOptions): Decoder {
     const { name, traits } = sequence.model;
     if (!traits.includes('grammar') || !traits.includes('fused')) {
-      throw new InferletError('unsupported', `${name} cannot hold a text to a constraint (traits grammar and fused).`);
+      throw new InferletError(
+        'unsupported',
+        `${name} supports no constraints (it lacks the traits grammar and fused).`,
+      );
     }
     let compiled = this.#compiled.get(name);
     if (!compiled) {

@@ -256,8 +256,8 @@ class GuestDecoder implements Decoder {
 }
 
 /**
- * Consecutive runs whose logits the host changes. The inferlet samples only a token whose step computes a prompt, and those of a text with more
- * tokens than a run counts.
+ * Consecutive runs whose logits the host changes. The inferlet itself samples a token only when its step computes a prompt, or when the text has
+ * more tokens than a run can count.
  */
 class PenalizedDecoder implements Decoder {
   readonly #sequence: Sequence;

@@ -131,7 +131,10 @@ export class Response implements AsyncIterable<Uint8Array>, Disposable {
       return JSON.parse(text) as T;
     } catch {
       const begin = JSON.stringify(text.slice(0, 80));
-      throw new InferletError('unavailable', `${this.url} answered ${this.status} with what is no JSON: ${begin}.`);
+      throw new InferletError(
+        'unavailable',
+        `${this.url} answered ${this.status} with a body that is not JSON: ${begin}.`,
+      );
     }
   }
 

@@ -3,7 +3,7 @@ import { InferletError } from './errors.ts';
 import type { GenerateOptions } from './generation-options.ts';
 
 export const NO_MORE_CANDIDATES =
-  'With a speculator a sampler sees the most probable tokens only: a bias above 0, and whatever else asks for certain tokens, does not go with it.';
+  'With a speculator, a sampler sees only the most probable tokens. It cannot be combined with a bias above 0 or another rule that asks for certain tokens.';
 
 /** Throws when options of a generation exclude each other or have no meaning. */
 export function checkOptions(options: GenerateOptions): void {
@@ -11,11 +11,14 @@ export function checkOptions(options: GenerateOptions): void {
   if (speculator && (window || decode !== undefined)) {
     throw new InferletError(
       'invalid-argument',
-      'A speculator has a way of decoding of its own: it goes with no window or `decode`.',
+      '`speculator` cannot be combined with `window` or `decode`: a speculator decodes in its own way.',
     );
   }
   if (window && decode !== undefined && decode !== 'step') {
-    throw new InferletError('invalid-argument', `With a window tokens come one by one, not by "${decode}".`);
+    throw new InferletError(
+      'invalid-argument',
+      `With a window, tokens are decoded one by one: remove decode "${decode}".`,
+    );
   }
   if (constraint && (decode === 'calls' || (decode === 'ahead' && !isConstrainedAhead(options)))) {
     const text =
@@ -23,18 +26,18 @@ export function checkOptions(options: GenerateOptions): void {
     throw new InferletError('invalid-argument', text);
   }
   if (healing && (constraint || window)) {
-    throw new InferletError('invalid-argument', 'Healing a prompt goes with no constraint and no window.');
+    throw new InferletError('invalid-argument', '`healing` cannot be combined with `constraint` or `window`.');
   }
   if (logProbabilities && speculator) {
-    throw new InferletError('unsupported', 'Log-probabilities are not told with a speculator.');
+    throw new InferletError('unsupported', '`logProbabilities` cannot be combined with `speculator`.');
   }
   if (jumpForward && (window || logProbabilities)) {
     const text =
-      'A window moves token by token, and log-probabilities come with sampled tokens: neither goes with `jumpForward`.';
+      '`jumpForward` cannot be combined with `window`, which moves token by token, or with `logProbabilities`, which need sampled tokens.';
     throw new InferletError('invalid-argument', text);
   }
   if (window?.endless && maxTokens === undefined) {
-    throw new InferletError('invalid-argument', 'A text that never leaves its window has no end: say maxTokens.');
+    throw new InferletError('invalid-argument', 'With an endless window the text may never end: set maxTokens.');
   }
   if (maxTokens !== undefined && !(Number.isInteger(maxTokens) && maxTokens >= 0)) {
     throw new InferletError('invalid-argument', `maxTokens must be a whole number, 0 or more, not ${maxTokens}.`);

@@ -115,7 +115,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
   /** Pieces of text with their tokens. */
   async *pieces(): AsyncGenerator<Piece, void, void> {
     if (this.#begun) {
-      throw new InferletError('invalid-argument', 'A generation can be gone through once; call generate() again.');
+      throw new InferletError('invalid-argument', 'A generation can be iterated only once: call generate() again.');
     }
     if (this.#ended) return;
     this.#claim(this);
@@ -207,7 +207,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
       const most = finishReason === 'max-tokens' ? ` of ${maxTokens}` : '';
       throw new InferletError(
         'limit-exceeded',
-        `The text ended (${finishReason}${most}) before it was whole: "${text}".`,
+        `The text ended (${finishReason}${most}) before it was complete: "${text}".`,
       );
     }
   }

@@ -95,7 +95,8 @@ const MAX_SLEEP_MS = 2 ** 31 - 1;
 
 /** Waits; returns at once for a time below 0. Throws `cancelled` or `deadline-exceeded` if the invocation is stopped first. */
 export async function sleep(milliseconds: number): Promise<void> {
-  if (Number.isNaN(milliseconds)) throw new InferletError('invalid-argument', 'NaN is no time to wait for.');
+  if (Number.isNaN(milliseconds))
+    throw new InferletError('invalid-argument', 'The time to wait must be a number of milliseconds, not NaN.');
   await settle(runtime.sleep(Math.min(Math.max(0, Math.ceil(milliseconds)), MAX_SLEEP_MS)));
 }
 

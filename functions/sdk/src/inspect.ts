@@ -27,7 +27,8 @@ export function state(context: Context): Promise<number[]> {
 export async function scores(context: Context): Promise<number[]> {
   const sequence = sequenceOf(context);
   const { adapter, model, queue, cache } = sequence;
-  if (adapter !== undefined) throw new InferletError('unsupported', 'What an adapter looks at is not told.');
+  if (adapter !== undefined)
+    throw new InferletError('unsupported', 'scores() is not supported for a context with an adapter.');
   const received = sequence.tokens.map(() => 0);
   const add = (token: number, score = 0) => {
     received[token] = (received[token] as number) + score;

@@ -4,5 +4,8 @@ import { InferletError } from './errors.ts';
 export function toJson(value: unknown): string {
   const text = JSON.stringify(value);
   if (text !== undefined) return text;
-  throw new InferletError('invalid-argument', `JSON has no ${typeof value}: give null, or a value that it has.`);
+  throw new InferletError(
+    'invalid-argument',
+    `JSON cannot represent a ${typeof value}: use null or a JSON value instead.`,
+  );
 }

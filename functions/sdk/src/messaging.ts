@@ -83,7 +83,8 @@ export class Subscription implements AsyncIterable<Envelope>, Disposable {
   }
 }
 
-const ENDED = 'This subscription has ended. Await what listens (`return await …`) before the scope of `using` ends.';
+const ENDED =
+  'This subscription has ended. Await the code that reads it (`return await …`) before the scope of `using` ends.';
 
 /** Appends a message to a message queue, from which one inferlet pulls it. Throws `limit-exceeded` when the queue is full. */
 export const push = (queue: string, message: Message): Promise<void> => settle(wire.push(queue, toWire(message)));

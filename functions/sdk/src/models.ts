@@ -45,8 +45,8 @@ export const supports = (name: string | undefined, ...traits: readonly string[])
 };
 
 /**
- * Tokens up to which a larger step of a model takes little more time; of an encoder, the tokens of its next batch. Undefined before the GPU host has
- * measured it.
+ * For a model, the size of a step, in tokens, up to which a larger step takes little more time. For an encoder, the tokens of its next batch.
+ * Undefined before the GPU host has measured it.
  *
  * @throws InferletError `not-found` for a model or an encoder that the function was not granted
  */

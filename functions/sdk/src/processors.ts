@@ -74,7 +74,7 @@ export function processors(
     return { ...own, also, ahead: runSampler(chain, device, own.choose, model) };
   };
   const choose = () => {
-    throw new InferletError('invalid-argument', 'Processors are for generate(); they cannot be asked on their own.');
+    throw new InferletError('invalid-argument', 'Processors work only as the sampler of generate().');
   };
   return { ...custom(choose, { candidates, seed }), begin };
 }
@@ -191,7 +191,7 @@ function ordered({ tokens, logProbabilities }: Candidates): Candidates {
     .map((logProbability, i) => ({ logProbability, token: tokens[i] as number }))
     .filter(({ logProbability }) => logProbability > Number.NEGATIVE_INFINITY);
   if (rows.length === 0) {
-    throw new InferletError('invalid-argument', 'The processors ruled every candidate out: nothing can follow.');
+    throw new InferletError('invalid-argument', 'The processors ruled out every candidate, so no token can follow.');
   }
   rows.sort((a, b) => b.logProbability - a.logProbability || a.token - b.token);
   return { tokens: rows.map(({ token }) => token), logProbabilities: rows.map(({ logProbability }) => logProbability) };

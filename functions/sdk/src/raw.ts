@@ -98,7 +98,7 @@ export async function settle<T>(future: Future<Outcome<T>>, signal?: AbortSignal
     if (outcome.tag === 'err') throw InferletError.of(outcome.val);
     return outcome.val;
   } catch (thrown) {
-    // A read that was given up fails with a text.
+    // The engine rejects a cancelled read with a string.
     throw signal?.aborted ? abortError(signal) : thrown;
   } finally {
     signal?.removeEventListener('abort', cancel);

@@ -22,7 +22,7 @@ const MAX_OUTPUT = 4000;
 /**
  * A JavaScript interpreter for generated code, like a notebook (compare CodeAct, Wang et al., ICML 2024): blocks share `state`, print with
  * `console.log`, may `await`, and call the `given` functions. Other globals are shadowed and `import` is refused. From the first call on,
- * no code of this inferlet can make a function from text, so that well-meaning code finds only its tools. This is no security boundary: the
+ * no code of this inferlet can make a function from text, so that well-meaning code finds only its tools. This is not a security boundary: the
  * Wasm component around the inferlet confines malicious code to the inferlet's grants and its limits of CPU time and memory.
  * @returns a function that runs a block and returns its output and result, or its error, in at most 4,000 characters
  *

@@ -5,7 +5,7 @@ import { allocate, Queue, settle } from './raw.ts';
 
 export type { LeaseEnd, Tier } from 'pie:inferlet/allocate@0.1.0';
 
-/** Where the pages of a saved context are. */
+/** Place of the pages of a saved context. */
 export interface Residency extends Omit<WireResidency, 'bytes'> {
   /** Bytes of all keys and values. */
   readonly bytes: number;
@@ -30,7 +30,7 @@ export class SavedContext {
     this.#model = model(options.model).name;
   }
 
-  /** Where the pages are, and how the last lease ended. */
+  /** Place of the pages, and the end of the last lease. */
   residency(): Promise<Residency> {
     return this.#ask((queue) => allocate.exportResidency(queue, this.name));
   }

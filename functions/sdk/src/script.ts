@@ -42,7 +42,7 @@ export function scripts(
 }
 
 const unbegun = (): never => {
-  throw new InferletError('invalid-argument', 'A script is for generate(); it cannot be asked on its own.');
+  throw new InferletError('invalid-argument', 'A script works only as the sampler of generate().');
 };
 
 function endOf({ name }: ModelInfo): number {

@@ -40,8 +40,8 @@ export function beginText(sequence: Sequence): void {
 }
 
 export const UNKNOWN_BEGINNING =
-  'This context was opened without its tokens, so its beginning cannot change: open it with them.';
+  'This context was opened without its tokens, so its beginning cannot change: open it with its tokens.';
 export const NOTHING_TO_JOIN =
-  'What was opened without its tokens, or has slid, cannot be appended: its tokens are not known, or gone.';
+  'A context that was opened without its tokens, or that dropped some in a window, cannot be appended: it lacks these tokens.';
 export const NOTHING_PENDING =
-  'Nothing was filled in since the context was opened, or since an image: what follows begins with new text.';
+  'The context was opened, or got an image, and no text since then: fill in some text first.';

@@ -2,12 +2,12 @@
 export interface Scanned {
   /** Text that can no longer become part of a stop string. */
   readonly text: string;
-  /** The stop string found, if any. The scanner drops the text from it on. */
+  /** The stop string found, if any. The scanner discards it and the text after it. */
   readonly stop: string | undefined;
 }
 
 /**
- * Finds stop strings in text that arrives in pieces. A piece may end in the middle of a stop string, because token borders ignore them. The
+ * Finds stop strings in text that arrives in pieces. A piece may end in the middle of a stop string, because tokens do not end where stop strings do. The
  * scanner therefore holds back the longest tail that could still become a stop string.
  */
 export class StopScanner {

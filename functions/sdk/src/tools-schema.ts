@@ -45,7 +45,7 @@ function jsonSchemaOf(schema: StandardSchema<unknown>): JsonSchema {
   if (!whole) {
     throw new InferletError(
       'invalid-argument',
-      'This schema cannot say itself as JSON schema: use zod (not zod/mini), or give a JSON schema.',
+      'This schema cannot be converted to a JSON schema: use zod (not zod/mini), or give a JSON schema.',
     );
   }
   const { $schema: _, ...rest } = whole as JsonSchema;

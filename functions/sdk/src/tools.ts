@@ -59,7 +59,7 @@ export function tool<Arguments>(
   if (!NAME.test(name)) {
     throw new InferletError(
       'invalid-argument',
-      `"${name}" is no name of a tool: letters, digits, "_" and "-", 64 at most.`,
+      `"${name}" is not a valid tool name: letters, digits, "_" and "-", 64 at most.`,
     );
   }
   const { schema, check } = parametersOf<Arguments>(definition.parameters ?? { type: 'object', properties: {} });

@@ -75,7 +75,7 @@ export interface NodeOptions {
 /** Options of a node that runs a function. */
 export interface CallOptions extends NodeOptions {
   readonly kind?: 'ingestion' | 'searching' | 'aggregate' | 'tool-call' | 'user-defined';
-  /** A list input whose elements the function treats one by one, and the most that it should get at once. Its outputs are lists, too. */
+  /** The list input whose elements the function treats one by one, and the most elements per call. The output is then a list, too. */
   readonly each?: Required<Elementwise>;
 }
 
@@ -83,7 +83,7 @@ export interface ModelOptions extends NodeOptions {
   readonly model?: string | undefined;
 }
 
-/** Inputs of a call by name, as refs or known values, and what its function gets. */
+/** Inputs of a call by name: refs or known values. `InputValues` has the values that the function gets for them. */
 type Inputs = Readonly<Record<string, unknown>>;
 type InputValues<I extends Inputs> = { readonly [K in keyof I]: ValueOf<I[K]> };
 type ValueOf<I> = I extends Ref<infer T> ? Values[T] : I extends readonly (infer E)[] ? readonly ValueOf<E>[] : I;
@@ -93,8 +93,9 @@ export class Builder {
   readonly #name: string;
   readonly #nodes: Node[] = [];
   readonly #components = new Set<string>();
-  /** The last component that waits for all before it, and those since; the same of `ordered` ones, which no pass lets start earlier. */
+  /** Components that the next one must wait for: the last that itself waits for all earlier ones, and those after it. */
   #recent: string[] = [];
+  /** The same among `ordered` components, which no pass lets start earlier. */
   #recentOrdered: string[] = [];
   readonly #counts = new Map<string, number>();
   readonly #ids = new Set<string>();
@@ -104,7 +105,7 @@ export class Builder {
   #module: string;
   #after: readonly string[] = [];
   #ordered = false;
-  /** True when the component has a node that always runs after those before it: arguments do not, and those of a branch may be skipped. */
+  /** True when a node of the component surely runs after earlier components: not an argument, and not in a branch, which may be skipped. */
   #waits = false;
   #when: readonly Guard[] = [];
 
@@ -124,11 +125,11 @@ export class Builder {
    */
   component<R>(name: string, make: () => R, { ordered = false }: { readonly ordered?: boolean } = {}): R {
     if (this.#module !== this.#name) {
-      const text = `The component "${name}" is made within "${this.#module}": components follow each other, none holds another.`;
+      const text = `The component "${name}" begins inside of "${this.#module}": components cannot be nested.`;
       throw new InferletError('invalid-argument', text);
     }
     if (name === this.#name || this.#components.has(name)) {
-      throw new InferletError('invalid-argument', `There is a component "${name}" already: give each its own name.`);
+      throw new InferletError('invalid-argument', `The component "${name}" already exists: give each its own name.`);
     }
     this.#after = [...(ordered ? this.#recentOrdered : this.#recent)];
     this.#components.add(name);
@@ -148,7 +149,7 @@ export class Builder {
     }
   }
 
-  /** A member of the input that the graph is given when it runs, or one element of it: its value changes nothing about the graph. */
+  /** A member of the input of a run, or one element of it. The graph is the same for every value. */
   argument<T extends Type>(name: string, type: T, index?: number): Ref<T> {
     const [element, shown] = index === undefined ? [{}, name] : [{ index }, `${name}[${index}]`];
     const id = this.#add({ kind: 'argument', name, ...element }, {}, { value: type }, {}, shown);
@@ -167,14 +168,14 @@ export class Builder {
     return outputRef(id, 'context', 'context');
   }
 
-  /** Opens a context that `Context.save` stored under a name; its `tokens` let it be looked at and cut. */
+  /** Opens a context that `Context.save` stored under a name; with its `tokens`, it can be inspected and cut. */
   cached(name: string, options: ModelOptions & { readonly tokens?: readonly number[] } = {}): Ref<'context'> {
     const { model, tokens, retries } = options;
     const id = this.#add({ kind: 'cached-context', name, tokens, model }, {}, { context: 'context' }, { retries });
     return outputRef(id, 'context', 'context');
   }
 
-  /** Generates a text: the text, and the context that goes on after it. */
+  /** Generates a text; returns it, and the context that continues after it. */
   decode(
     context: Ref<'context'>,
     options: DecodeOptions & NodeOptions & { readonly pipe?: boolean } = {},
@@ -208,7 +209,7 @@ export class Builder {
     return ports.map((port) => outputRef(node, port, 'text'));
   }
 
-  /** The text that the model would rather say next, and the context that goes on after it. */
+  /** The most probable of several texts, and the context that continues after it. */
   select(
     context: Ref<'context'>,
     choices: readonly string[],
@@ -221,7 +222,7 @@ export class Builder {
     return { text: outputRef(node, 'text', 'text'), context: outputRef(node, 'context', 'context') };
   }
 
-  /** A context that goes its own way from here. A context that several nodes read is forked in any case. */
+  /** A copy of a context that continues separately. A context that several nodes read is forked in any case. */
   fork(context: Ref<'context'>): Ref<'context'> {
     const id = this.#add({ kind: 'fork' }, { context: { from: context } }, { context: 'context' });
     return outputRef(id, 'context', 'context');
@@ -234,10 +235,7 @@ export class Builder {
     return outputRef(id, 'context', 'context');
   }
 
-  /**
-   * Goes on with `count` of several contexts, the others end: those at the first of `places`, in their order. A context that is picked twice is
-   * forked.
-   */
+  /** Continues with the contexts at the first `count` of `places`, in that order, and ends the others. One that is picked twice is forked. */
   pick(contexts: readonly Ref<'context'>[], places: Ref<'numbers'>, count: number): Ref<'context'>[] {
     if (!(Number.isInteger(count) && count >= 1)) {
       throw new InferletError('invalid-argument', `count must be a whole number, 1 or more, not ${count}.`);
@@ -271,7 +269,7 @@ export class Builder {
     return outputRef(id, 'scores', 'numbers');
   }
 
-  /** Scores of the documents of each list, a list for each: every list is ranked as soon as it is there. */
+  /** Scores of the documents of each list, as one list for each; each list is ranked as soon as it exists. */
   rerankEach(query: Given<'text'>, lists: Ref<'list'>, options: ModelOptions = {}): Ref<'list'> {
     const { model, retries } = options;
     const each = { port: 'documents', batch: 1 };

@@ -80,7 +80,7 @@ function efficientTokens({ kind, model }: EngineName): number | undefined {
 type Prefilling = Extract<Operation, { kind: 'prefilling' | 'partial-prefilling' }>;
 type Decoding = Extract<Operation, { kind: 'decoding' | 'partial-decoding' }>;
 
-/** The context, whose calls from now on are those of the node. */
+/** Gives the node's depth to the context's queue, and so to its later calls. Returns the context. */
 function marked(context: unknown, { depth }: Pick<NodeRun, 'depth'>): Context {
   if (depth === undefined) return context as Context;
   sequenceOf(context as Context).queue.setDepth(depth);
@@ -91,7 +91,7 @@ function marked(context: unknown, { depth }: Pick<NodeRun, 'depth'>): Context {
 /** True when a queue of the invocation was given a depth. */
 let isMarked = false;
 
-/** Encoders have no queues: the depth of any queue makes their calls those of a workflow. */
+/** Marks calls of encoders as those of a workflow. Encoders have no queues, so the depth of any queue of the invocation marks them. */
 function markEncoders({ depth }: Pick<NodeRun, 'depth'>): void {
   const [model] = models();
   if (depth === undefined || isMarked || !model) return;
@@ -141,7 +141,7 @@ async function haltedBy<T>(signal: AbortSignalLike, context: Context, task: Prom
   }
 }
 
-/** A context that is made, of `source` if it is a fork. One that comes after an abort is released. */
+/** Waits for a new context, a fork of `source` if that is given. After an abort, releases the context when it arrives. */
 async function ownedUntil(coming: Promise<Context>, signal: AbortSignalLike, source?: Context): Promise<Context> {
   try {
     return await (source ? haltedBy(signal, source, coming) : abortable(coming, signal));

@@ -1,6 +1,6 @@
 import { type Graph, type Input, type Kind, keyOf, type Node, needsOf, refsIn } from './graph.ts';
 
-/** The graph as text: each node in a line, with what it reads, below its component. */
+/** The graph as text: below each component, its nodes, one a line, with their inputs. */
 export function drawText(graph: Graph): string {
   const lines = [`${graph.name}: ${graph.nodes.length} nodes`];
   let module: string | undefined;
@@ -60,7 +60,7 @@ const FILLS: Partial<Record<Kind, string>> = {
   ingestion: '#ffe3c2',
 };
 
-/** The graph as an SVG image: a node stands right of those that it waits for. Several graphs stand below each other. */
+/** The graph as an SVG image: a node is drawn to the right of the nodes that it waits for. Several graphs are drawn below each other. */
 export function drawSvg(graphs: readonly { readonly title: string; readonly graph: Graph }[]): string {
   const body: string[] = [];
   let [top, right] = [0, 0];

@@ -41,8 +41,8 @@ export interface Surroundings extends Omit<NodeRun, 'sent'> {
 }
 
 /**
- * Runs a node until it succeeds or has failed `retries` times more than once, and checks what functions of users return. Retries only
- * failures that another attempt may not have, and no node whose output was handed on or sent already. Waits before another attempt where time
+ * Runs a node until it succeeds, `retries` + 1 times at most, and checks the values that functions of users return. Retries only
+ * failures that another attempt may not have, and no node whose output was already handed on or sent. Waits before another attempt where time
  * may cure the failure.
  */
 export async function runNode(node: Node, inputs: NodeValues, around: Surroundings): Promise<NodeValues> {
@@ -117,7 +117,7 @@ async function operate(node: Node, inputs: NodeValues, around: Surroundings & No
     case 'user-defined':
       return call(node, operation.call, inputs, around.signal);
     case 'prefetching':
-      // It saves time and no more: a failure is that of the node that opens the context.
+      // A prefetch only saves time. If it fails, the node that opens the context reports the error.
       return around.engine.run(node, inputs, around).catch(() => ({}));
     default:
       return around.engine.run(node, inputs, around);
@@ -174,7 +174,7 @@ async function loop(
   const isShared = (name: string): boolean => !(name in outputs) && isContextRef(origins[name]);
   const shared = Object.keys(inputs).filter(isShared);
   for (let round = 0; round < most; round++) {
-    // A round owns its contexts, and the next one reads those from outside again.
+    // A round consumes its contexts, and the next round needs those from outside again: give each round forks.
     const forks: Record<string, object> = {};
     try {
       for (const name of shared) forks[name] = await engine.fork(inputs[name] as object, signal);
@@ -182,7 +182,7 @@ async function loop(
       Object.assign(state, next);
       if (done === true) break;
     } catch (error) {
-      // The round may have failed before it took what the one before left to it.
+      // The round may have failed before it took over the contexts of the round before.
       for (const name in outputs) if (outputs[name] === 'context') engine.release(state[name] as object);
       throw error;
     } finally {

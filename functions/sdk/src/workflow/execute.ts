@@ -26,8 +26,8 @@ export interface ExecuteOptions {
 const CONCURRENCY = 32;
 
 /**
- * Runs a graph: starts each node when its inputs exist, those first that the longest way to a result follows, and returns the results. The
- * first failure aborts the other nodes and is thrown. A value leaves the store with its last reader, and so does a context's memory.
+ * Runs a graph and returns its results. Each node starts when its inputs exist; nodes with the longest path to a result start first. The first
+ * failure aborts the other nodes and is thrown. A value, and the memory of a context, is released after its last reader.
  */
 export async function execute(graph: Graph, options: ExecuteOptions): Promise<NodeValues> {
   const { concurrency = CONCURRENCY } = options;
@@ -159,7 +159,7 @@ class Execution {
     }
   }
 
-  /** Takes a node from those that run, and tells the engine, once. */
+  /** Removes a node from the running ones and reports it to the engine, once. */
   #report(node: Node, failed: boolean): void {
     const began = this.#runs.get(node);
     if (began === undefined) return;
@@ -291,7 +291,7 @@ class Execution {
   }
 }
 
-/** The values, when all are there. Where one fails, the others must have ended before their owner gives them back. */
+/** The values, once all exist. When one fails, the others must end before their owner releases them. */
 async function allEnded(items: readonly unknown[]): Promise<unknown[]> {
   await Promise.allSettled(items);
   return Promise.all(items);

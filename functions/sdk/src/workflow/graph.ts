@@ -104,7 +104,7 @@ export interface Guard {
 /** A list input whose elements the node treats one by one, so that it may run in stages of `batch` elements. */
 export interface Elementwise {
   readonly port: string;
-  /** Elements from which on a larger batch is no more efficient; of an encoder, by default, as many as it was measured to take. */
+  /** Number of elements from which on a larger batch is no more efficient; for an encoder, the measured number by default. */
   readonly batch?: number | undefined;
 }
 
@@ -127,10 +127,10 @@ export interface Node {
   readonly retries: number;
 }
 
-/** A program as data. Passes turn a graph into another of the same results. */
+/** A program as data. Passes turn a graph into another one with the same results. */
 export interface Graph {
   readonly name: string;
-  /** In an order in which each node follows those it needs. */
+  /** Sorted so that each node follows the nodes that it needs. */
   readonly nodes: readonly Node[];
   /** Results, by name. */
   readonly outputs: Readonly<Record<string, Input>>;
@@ -167,7 +167,7 @@ export const resultsOf = ({ outputs }: Pick<Graph, 'outputs'>): Ref[] =>
   Object.values(outputs).flatMap((input) => refsIn(input));
 
 /**
- * The nodes in an order in which each follows those it needs, otherwise in the order given.
+ * Sorts nodes so that each follows the nodes that it needs, and otherwise keeps their order.
  * @returns undefined for the nodes of a cycle, by id, if there is one
  */
 export function sorted(nodes: readonly Node[]): { readonly nodes: readonly Node[]; readonly cycle: readonly string[] } {
@@ -181,7 +181,7 @@ export function sorted(nodes: readonly Node[]): { readonly nodes: readonly Node[
   const done = new Set<string>();
   const doneModules = new Set<string>();
   const order: Node[] = [];
-  /** Nodes of which each waits for the next one, with what they need: a list, since a graph may be deeper than the stack. */
+  /** A path of nodes, each of which waits for the next one. It is a list and no recursion, since a graph may be deeper than the stack. */
   const path: { readonly node: Node; readonly needed: Iterator<Node> }[] = [];
   const onPath = new Set<string>();
   const enter = (node: Node) => {

@@ -1,12 +1,12 @@
 import type { Items } from './graph.ts';
 
-/** A sentence ends with its mark and what closes it, before white space. */
+/** A sentence ends with a mark and closing quotes or brackets, before white space. */
 const SENTENCE_END = /[.!?]["')\]]*\s/g;
 const LINE_END = /\n/g;
 
 /**
- * Takes the first sentences or lines of a text while it grows. An item is complete when its end and the white space after it are there, so
- * that more text changes none.
+ * Takes the first sentences or lines of a growing text. An item is complete when its end and white space after it have arrived, so that later
+ * text cannot change it.
  */
 export class ItemSplitter {
   readonly #items: Items;

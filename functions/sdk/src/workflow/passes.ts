@@ -6,18 +6,18 @@ import { splitPrefills } from './split-prefills.ts';
 import { checkGraph, validate } from './validate.ts';
 
 /**
- * Turns a graph into another with the same results. Passes are pure: they leave the graph that they get as it is. The ideas are those of Ayo
+ * Turns a graph into another one with the same results. Passes are pure: they do not change the graph that they get. The ideas come from Ayo
  * (Tan et al., *Towards End-to-End Optimization of LLM-based Applications with Ayo*, ASPLOS '25, section 5).
  */
 export interface Pass {
   readonly name: string;
-  /** @param sizes what engines take efficiently at once; without it, nothing was measured */
+  /** @param sizes the efficient batch sizes of engines; by default, none was measured */
   apply(graph: Graph, sizes?: Sizes): Graph;
 }
 
 /**
- * Lets a node start when its values exist, whichever modules come before its own. `ordered` components keep their place, and so do texts that
- * the client reads while they are generated: at once, they would mix.
+ * Lets a node start as soon as its inputs exist, without waiting for earlier modules. `ordered` components keep their place, and so do texts that
+ * the client reads while they are generated: in parallel, they would mix.
  */
 export const dependencyPruning: Pass = {
   name: 'dependency-pruning',
@@ -40,9 +40,9 @@ const pipes = ({ operation }: Node): boolean =>
     : operation.kind === 'decoding' && operation.pipe === true;
 
 /**
- * Runs what reads the sentences or lines of a text as soon as they are complete: the generation hands them on early, and nodes that treat
- * them one by one are split. Leaves a generation alone whose readers take all of its items at once: an efficient batch of them takes no
- * longer than the last item would.
+ * Starts readers of single sentences or lines of a text as soon as these are complete: the generation hands them on early, and nodes that treat
+ * them one by one are split. A generation whose readers take all its items as one efficient batch stays as it is, since the batch takes no
+ * longer than the last item alone.
  */
 export const decodingPipelining: Pass = {
   name: 'decoding-pipelining',
@@ -63,7 +63,7 @@ export const decodingPipelining: Pass = {
   },
 };
 
-/** Ids of the generations of items that have a reader which can begin before the last item is there. */
+/** Ids of the generations of items with a reader that can begin before the last item exists. */
 function gainingFrom({ nodes }: Graph, sizes: Sizes): ReadonlySet<string> {
   const counts = new Map<string, number>();
   for (const { id, operation, outputs } of nodes) {
@@ -144,8 +144,8 @@ export const contextPrefetch: Pass = {
 };
 
 /**
- * Tells the batcher how deep each node lies, so that of the tenant's workflows the first goes first and of one workflow the node that most
- * others wait for (Ayo, section 6, algorithm 2).
+ * Gives each node's depth to the batcher, which then computes the tenant's oldest workflow first, and within a workflow the deepest node
+ * (Ayo, section 6, algorithm 2).
  */
 export const topologyBatching: Pass = {
   name: 'topology-batching',

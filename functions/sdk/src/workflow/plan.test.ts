@@ -124,7 +124,7 @@ describe('plans', () => {
       [() => ({ a: `${gen()}` }), /turns a value that may not exist yet into a string/],
     ];
     const many = Array.from({ length: MOST_PLANS + 1 }, (_, i) => ({ steps: i + 1 }));
-    assert.deepEqual(counted({ plans: many }).app.plans?.faults, ['There are 17 plans, and 16 is the most.']);
+    assert.deepEqual(counted({ plans: many }).app.plans?.faults, ['17 plans are listed, but at most 16 are possible.']);
     for (const [body, reason] of bodies) {
       const app = programOn<Input>(new TextEngine(), () => undefined, 'late', body, { plans: [{}] });
       assert.equal(app.plans?.count, 0);
@@ -222,7 +222,7 @@ describe('reads of an input', () => {
     for (const style of [{ loud: undefined }, { loud: true }, {}]) assert.ok(!reads.fit({ style }));
   });
 
-  it('compare an input that is no plain object as a whole', () => {
+  it('compare an input that is not a plain object as a whole', () => {
     const [text, map] = [new InputReads(), new InputReads()];
     assert.equal(text.watch('one'), 'one');
     assert.deepEqual([text.fit('one'), text.fit('two'), text.fit({})], [true, false, false]);

@@ -7,16 +7,16 @@ import { type EfficientTokens, Sizes } from './sizes.ts';
 /** Options of a workflow or a program. */
 export interface PlanOptions<I> {
   /**
-   * Inputs for which plans are made when the component is built: graphs that the passes have changed already. They lie in the component,
-   * because each instance starts from the state that the module left. A plan holds for every input that agrees with its own in what the
-   * program read of it; values of arguments are not read. An instance keeps further plans that it makes, {@link MOST_PLANS} in all.
+   * Inputs for which plans (optimised graphs) are made when the component is built. The component contains them, because each instance starts
+   * from the state in which the build left the module. A plan serves every input that equals its own in the parts that the program read; values
+   * of arguments are not read. An instance also keeps plans that it makes itself, {@link MOST_PLANS} in all.
    *
-   * With this option the graph must depend on nothing but the input: a plan keeps what `Math.random` or a clock said when it was made.
+   * With this option the graph must depend only on the input: a plan would keep the values of `Math.random` or a clock for ever.
    */
   readonly plans?: readonly Partial<I>[] | undefined;
 }
 
-/** A graph that was made from an input, and what the program read of the input to make it. */
+/** A graph that was made from an input, and the parts of the input that the program read for it. */
 export interface Made {
   readonly graph: Graph;
   readonly reads: InputReads;
@@ -31,7 +31,7 @@ interface Plan extends Made {
 /** Most plans of one workflow. A plan is found by comparing inputs with each, and takes the memory of its graph. */
 export const MOST_PLANS = 16;
 
-/** Plans of a workflow, by the structure of the input and the passes. A new version of the function starts with those of its own build. */
+/** Plans of a workflow, by the structure of the input and the passes. A new version of the function starts with the plans of its own build. */
 export class Plans {
   readonly #plans: Plan[] = [];
   readonly #faults: string[] = [];
@@ -46,10 +46,10 @@ export class Plans {
     return this.#faults;
   }
 
-  /** Makes the plans of the build. A failure is no fault of the module: the graph is then made at each run. */
+  /** Makes the plans of the build. A failure is only noted: the graph is then made at each run. */
   build<I>(samples: readonly Partial<I>[], make: (input: I) => Made): void {
     if (samples.length > MOST_PLANS)
-      this.#faults.push(`There are ${samples.length} plans, and ${MOST_PLANS} is the most.`);
+      this.#faults.push(`${samples.length} plans are listed, but at most ${MOST_PLANS} are possible.`);
     for (const sample of samples.slice(0, MOST_PLANS)) {
       try {
         this.#add(make(sample as I), PASSES, new Sizes(), true);
@@ -60,8 +60,8 @@ export class Plans {
   }
 
   /**
-   * The optimised graph of a plan for the input. Its passes would choose the same by what `tokensOf` says now: a plan of the build was made before
-   * anything was measured.
+   * The optimised graph of a plan that serves the input, and whose passes would make the same choices with the sizes of `tokensOf`. (The build
+   * made its plans before any size was measured.)
    */
   find(input: unknown, passes: readonly Pass[], tokensOf: EfficientTokens = () => undefined): Graph | undefined {
     const fits = ({ passes: own, reads, sizes }: Plan) =>
@@ -69,7 +69,7 @@ export class Plans {
     return this.#plans.find(fits)?.graph;
   }
 
-  /** Optimises a graph, and keeps the plan. The oldest goes when there are {@link MOST_PLANS}, those of the build last. */
+  /** Optimises a graph, and keeps the plan. Beyond {@link MOST_PLANS}, it drops the oldest plan, and plans of the build last. */
   add(made: Made, passes: readonly Pass[], sizes: Sizes): Graph {
     return this.#add(made, passes, sizes, false);
   }
@@ -117,7 +117,7 @@ export class InputReads {
     });
   }
 
-  /** Length of a list of the input, of which nothing else is noted. Throws `invalid-argument` where there is none. */
+  /** Length of a list of the input; notes only the length as read. Throws `invalid-argument` when the input has no such list. */
   lengthOf(input: unknown, name: string): number {
     const length = lengthOf(name)(input);
     if (typeof length !== 'number') throw new InferletError('invalid-argument', `The input has no list "${name}".`);

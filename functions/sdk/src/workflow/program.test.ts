@@ -8,7 +8,7 @@ import type { Variable } from './variable.ts';
 
 const DIMENSIONS = ['clear', 'exact', 'kind'];
 
-/** SGLang's judge: forks that look at one essay each in its own way, and a verdict over what they say. */
+/** SGLang's judge: forks that judge one essay in one dimension each, and a verdict from their judgments. */
 const judge: ProgramBody<string> = (session, essay) => {
   const text = session.state().add`Judge this essay. ${essay}\n`;
   const views = DIMENSIONS.map((dimension) => {
@@ -22,7 +22,7 @@ const judge: ProgramBody<string> = (session, essay) => {
   return { views, summary, grade };
 };
 
-/** A conversation whose turns depend on what was said. */
+/** A conversation whose turns depend on the generated texts. */
 const turns: ProgramBody<string> = (session, start) => {
   const state = session.state().add`${start}`;
   const [first, last] = [gen({ maxTokens: 5 }), gen({ maxTokens: 4 })];
@@ -45,7 +45,7 @@ const turns: ProgramBody<string> = (session, start) => {
   return { first, louder, last };
 };
 
-/** A program that decides by a value itself. */
+/** A program whose own code depends on a generated value. */
 const looks: ProgramBody<string> = async (session, start) => {
   const state = session.state();
   const answer = gen({ maxTokens: 3 });
@@ -59,7 +59,7 @@ const looks: ProgramBody<string> = async (session, start) => {
 const on = (body: ProgramBody<string>, told: string[] = [], engine = new TextEngine()): Program<string> =>
   programOn(engine, (text) => told.push(text), 'program', body);
 
-/** Three ways to go on, of which those with the longest texts do; the first one twice, to end in two ways. */
+/** Three continuations, of which the two longest continue; the longest twice, with two ends. */
 const best: ProgramBody<string> = (session, start) => {
   const root = session.state().add`${start}`;
   const words = [3, 5, 2].map((maxTokens) => gen({ maxTokens }));

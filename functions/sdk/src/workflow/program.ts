@@ -31,7 +31,7 @@ export class State {
   #context: Ref<'context'> | undefined;
   #pending: (Ref<'text'> | Prompt | string | number | Uint8Array)[] = [];
 
-  /** True when another state goes on with its context. */
+  /** True when another state has taken over the context. */
   #hasEnded = false;
 
   /** @internal */
@@ -170,7 +170,7 @@ export class Session {
     this.#interpreter = interpreter;
   }
 
-  /** A text of the input that changes nothing about what the program does: like a generated value it stands in templates. */
+  /** A text of the input. Like a generated value, it can only stand in templates, so the program is the same for every text. */
   argument(name: string): Variable {
     return this.#argument(name);
   }
@@ -201,8 +201,8 @@ export class Session {
   }
 
   /**
-   * Goes on with `count` of several states, which end. `choose` gets values that may not exist yet, and returns the places of the states to go on
-   * with: those of the first `count` come back, in this order.
+   * Continues with `count` of several states, and ends the others. `choose` gets the values once they exist, and returns indices of `states`: the
+   * states at the first `count` indices are returned, in this order.
    *
    * @example
    * const [best] = session.pick('best', answers, 1, scores, (texts) => [indexOfMax(texts.map(Number))]);

@@ -90,7 +90,7 @@ describe('efficient sizes', () => {
     assert.equal(isSplit(67), true);
     assert.equal(isSplit(66), false);
     assert.equal(isSplit(10), false);
-    // A batch of the measured size is no step of the model: the wait for the vectors stays as long.
+    // A batch of the measured size is not a step of the model: the wait for the vectors stays as long.
     const g = new Builder('waits');
     const vectors = g.embed(Array.from({ length: 160 }, () => 'x'.repeat(40)));
     const found = g.call('find', { vectors }, 'text', () => 'found', { kind: 'searching' });

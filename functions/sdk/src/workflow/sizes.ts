@@ -6,7 +6,7 @@ export interface EngineName {
   readonly model: string | undefined;
 }
 
-/** Tokens up to which a larger batch of an engine takes little more time; undefined before it was measured. */
+/** Size of a batch of an engine, in tokens, up to which a larger batch takes little more time; undefined before it is measured. */
 export type EfficientTokens = (engine: EngineName) => number | undefined;
 
 interface Choice {
@@ -20,12 +20,12 @@ export class Sizes {
   readonly #tokensOf: EfficientTokens;
   readonly #choices: Choice[] = [];
 
-  /** @param tokensOf by default, nothing was measured */
+  /** @param tokensOf measured sizes; none by default */
   constructor(tokensOf: EfficientTokens = () => undefined) {
     this.#tokensOf = tokensOf;
   }
 
-  /** A choice by an engine's efficient size. `choose` depends on nothing that changes. */
+  /** Makes and records a choice by an engine's efficient size. `choose` must depend only on its argument. */
   choose<T extends number | boolean>(engine: EngineName, choose: (tokens: number | undefined) => T): T {
     const chosen = choose(this.#tokensOf(engine));
     this.#choices.push({ engine, choose, chosen });
@@ -85,7 +85,7 @@ function tokensPerText({ each, inputs }: Node): number {
   return Math.max(1, text + (asked === undefined ? (query ? QUERY_TOKENS : 0) : asked / CHARACTERS_OF_TOKEN));
 }
 
-/** Characters of the texts that are known, without those that a node gives. */
+/** Lengths of the known texts; texts that a node computes are left out. */
 function lengthsIn(input: Input | undefined): number[] {
   if (!input || 'from' in input) return [];
   if ('list' in input) return input.list.flatMap((item) => lengthsIn(item));

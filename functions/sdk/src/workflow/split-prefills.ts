@@ -20,7 +20,7 @@ const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
 const NONE: ReadonlySet<string> = new Set();
 /** Nodes that keep their model busy. */
 const GENERATING: ReadonlySet<Kind> = new Set<Kind>(['decoding', 'partial-decoding', 'select', 'loop']);
-/** Times in steps of a model, by the kind of node; 1 for the others. Guesses: how much a node generates only its run tells. */
+/** Assumed durations in steps of a model, by the kind of node; 1 for the others. The true length of a generation is known only afterwards. */
 const STEPS: Partial<Record<Kind, number>> = {
   decoding: 8,
   'partial-decoding': 8,
@@ -29,15 +29,15 @@ const STEPS: Partial<Record<Kind, number>> = {
 };
 /**
  * The early part of a prompt is a device step of its own, which must be over when the rest arrives: otherwise the rest waits for it. Prompts
- * that wait together take up to two steps, since their early parts come one after another. A long text takes further ones.
+ * that wait together take up to two steps, since their early parts come one after another. A long text takes more steps.
  */
 const EARLY_STEPS = 2.5;
 /** A shorter known text is not worth a device call of its own. */
 const MIN_CHARACTERS = 32;
 
 /**
- * Splits prefillings: a partial prefilling computes the parts that exist while the model would wait for those that come later. Generations
- * before the later parts keep the model busy, so that the partial prefilling starts after them. A prompt stays whole where the rest of the
+ * Splits prefillings: a partial prefilling computes the existing parts of a prompt while the model would otherwise wait for later parts.
+ * Generations before the later parts keep the model busy, so the partial prefilling starts after them. A prompt stays whole where the rest of the
  * wait is no longer than the step that a split costs.
  */
 export function splitPrefills(graph: Graph, sizes: Sizes = new Sizes()): Graph {
@@ -106,7 +106,7 @@ function split(node: Node, cuts: readonly Cut[], used: Set<string>): Node[] {
   return nodes;
 }
 
-/** When the nodes of a graph end at the earliest, in steps of a model, and what they wait for. */
+/** The earliest ends of a graph's nodes, in steps of a model, and the nodes that each waits for. */
 class Timeline {
   readonly #nodes = new Map<string, Node>();
   readonly #ends = new Map<string, number>();
@@ -123,8 +123,8 @@ class Timeline {
   }
 
   /**
-   * The generations after which `reader`'s model waits for `late` alone while the values `known` exist; undefined where it waits for less than an
-   * early part of so many characters takes.
+   * The generations after which `reader`'s model waits for `late` alone while the values `known` exist; undefined where this wait is
+   * shorter than the computation of an early part of `characters`.
    */
   idleBefore(
     late: readonly Ref[],
@@ -147,9 +147,9 @@ class Timeline {
     return this.#isEnough(end - this.#endOf(refs), characters, model) ? refs : undefined;
   }
 
-  /** True when a model that waits for so many steps can compute so many characters before the wait ends. */
+  /** True when a model that waits for `steps` can compute `characters` before the wait ends. */
   #isEnough(steps: number, characters: number, model: string | undefined): boolean {
-    // No size of an efficient step changes that.
+    // Decide without asking for the efficient size, which could not change the result.
     if (steps <= EARLY_STEPS) return false;
     return this.#sizes.choose(
       { kind: 'model', model },
@@ -157,7 +157,7 @@ class Timeline {
     );
   }
 
-  /** Ids of the nodes that the outputs wait for, their own included, without those of `passed`. */
+  /** Ids of the nodes of `refs` and of the nodes that they wait for. Does not follow the nodes in `passed`. */
   #before(refs: readonly Ref[], passed: ReadonlySet<string> = NONE): ReadonlySet<string> {
     const found = new Set<string>();
     const left = refs.map(({ node }) => node);
@@ -174,7 +174,7 @@ class Timeline {
     return refs.reduce((latest, { node }) => Math.max(latest, this.#ends.get(node) ?? 0), 0);
   }
 
-  /** The output of a generation that comes last, if it can be read under `when`. Reading a context would fork it. */
+  /** The last output of a generation other than its context, which would be forked; undefined when it may not exist under `when`. */
   #endRef(id: string, when: readonly Guard[]): Ref | undefined {
     const node = this.#nodes.get(id);
     const last = Object.entries(node?.outputs ?? {}).findLast(([, type]) => type !== 'context');

@@ -71,7 +71,7 @@ describe('validate', () => {
   it('refuses components of one name, and one within another', () => {
     const g = new Builder('components');
     g.component('one', () => g.prefill('x'));
-    assert.throws(() => g.component('one', () => g.prefill('x')), /There is a component "one" already/);
-    assert.throws(() => g.component('two', () => g.component('three', () => 0)), /is made within "two"/);
+    assert.throws(() => g.component('one', () => g.prefill('x')), /The component "one" already exists/);
+    assert.throws(() => g.component('two', () => g.component('three', () => 0)), /begins inside of "two"/);
   });
 });

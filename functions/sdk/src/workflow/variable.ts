@@ -17,10 +17,10 @@ export type Recipe =
 
 /** One run of a program's body: its values belong to it. */
 export class BodyRun {
-  /** The first look at a value, even if the program caught its error: what it did then, it would not have done with the value. */
+  /** The first use of a value that does not exist yet. It counts even if the program caught the error, since the program then took another path. */
   looked: Untraceable | undefined;
 
-  /** The error for a look at a value. */
+  /** Notes a use of a value that may not exist yet, and returns its error. */
   look(what: string): Untraceable {
     const error = new Untraceable(what);
     this.looked ??= error;
