@@ -38,7 +38,9 @@ export class StoredPassages {
         return next;
       });
     } catch (error) {
-      if (first) await dropped(next);
+      // An update that fails as unavailable may have taken place: keep the index unless the pointer surely names another one.
+      const current = await store.getJson<string>(this.#key).catch(() => next);
+      if (first && current !== next) await dropped(next);
       throw error;
     }
     await dropped(before ?? this.#early);

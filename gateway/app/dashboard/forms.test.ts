@@ -7,7 +7,12 @@ import { TestPlatform } from '../../testing/platform.ts';
 const HOSTILE = `</textarea><script>alert(1)</script>"'&`;
 const SCHEMA = {
   type: 'object',
-  properties: { prompt: { type: 'string' }, count: { type: 'integer', minimum: 1 }, list: { type: 'array' } },
+  properties: {
+    prompt: { type: 'string' },
+    count: { type: 'integer', minimum: 1 },
+    list: { type: 'array' },
+    share: { type: 'number', minimum: 0.05, maximum: 1024 },
+  },
   required: ['prompt'],
   additionalProperties: false,
 };
@@ -41,6 +46,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       const shown = await browser.page('/dashboard/playground?function=story');
       for (const field of ['prompt', 'count', 'list']) assert.match(shown, new RegExp(`name="field\\.${field}"`));
       assert.equal(shown.includes('<script>alert'), false);
+      assert.match(shown, /0\.05 to 1,024/, 'bounds with all digits');
       const answer = await run(browser, {
         mode: 'form',
         'field.prompt': HOSTILE,

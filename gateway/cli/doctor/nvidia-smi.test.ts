@@ -5,6 +5,7 @@ import { parseSmi, visibleCards } from './nvidia-smi.ts';
 const TEXT = `0, GPU-aa11, NVIDIA H200, 143771, 143000, 9.0
 1, GPU-bb22, NVIDIA H200, 143771, 20, 9.0
 2, GPU-cc33, NVIDIA H200, [N/A], [N/A], 9.0
+3, GPU-dd44, NVIDIA H200, 143771, , 9.0
 `;
 
 test('parseSmi reads one card per line and omits cards without numbers', () => {

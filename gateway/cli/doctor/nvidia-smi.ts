@@ -36,11 +36,13 @@ export function askNvidiaSmi(timeoutMs: number): Promise<SmiCard[]> {
   });
 }
 
+const numberOf = (text = ''): number => (text === '' ? Number.NaN : Number(text));
+
 /** Parses the output of `nvidia-smi`. Drops a card whose number is missing (`[N/A]`). */
 export function parseSmi(text: string): SmiCard[] {
   return text.split('\n').flatMap((line) => {
     const [index, uuid, name, total, free, capability] = line.split(',').map((field) => field.trim());
-    const card = { index: Number(index), totalMb: Number(total), freeMb: Number(free) };
+    const card = { index: numberOf(index), totalMb: numberOf(total), freeMb: numberOf(free) };
     if (!uuid || !name || !capability || Object.values(card).some((value) => !Number.isFinite(value))) return [];
     return [{ ...card, uuid, name, capability }];
   });

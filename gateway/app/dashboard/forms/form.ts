@@ -1,4 +1,4 @@
-import { number } from '../html/format.ts';
+import { exact } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { notice } from '../html/parts.ts';
 import { type Field, textOf } from './fields.ts';
@@ -57,11 +57,11 @@ function limits({ kind, minimum, maximum, fallback }: Field): string {
   const parts = [
     ...(kind === 'json' ? ['JSON'] : []),
     ...(minimum !== undefined && maximum !== undefined
-      ? [`${number(minimum)} to ${number(maximum)}`]
+      ? [`${exact(minimum)} to ${exact(maximum)}`]
       : minimum !== undefined
-        ? [`at least ${number(minimum)}`]
+        ? [`at least ${exact(minimum)}`]
         : maximum !== undefined
-          ? [`at most ${number(maximum)}`]
+          ? [`at most ${exact(maximum)}`]
           : []),
     // Without a text, the hint would end with a pair of quotation marks.
     ...(fallback === '' || fallback === '""' ? [] : [`default ${fallback}`]),

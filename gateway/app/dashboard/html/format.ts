@@ -3,6 +3,7 @@ import { type Html, html } from './html.ts';
 
 const WHOLE = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
+const EXACT = new Intl.NumberFormat('en', { maximumFractionDigits: 20 });
 const COMPACT = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 const DAY = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric', timeZone: 'UTC' });
 const CLOCK = new Intl.DateTimeFormat('en-GB', {
@@ -20,6 +21,11 @@ const DAY_MS = 24 * HOUR;
 /** `12,345`; small numbers with one decimal. */
 export function number(value: number): string {
   return Math.abs(value) < 100 ? SHORT.format(value) : WHOLE.format(value);
+}
+
+/** All digits: `1,024`, `0.05`. */
+export function exact(value: number): string {
+  return EXACT.format(value);
 }
 
 /** `12.3K`, for tiles. */
