@@ -8,6 +8,7 @@ import { readArguments } from './arguments.ts';
 import { noteAwaited } from './awaited-functions.ts';
 import { missingRedisServer } from './bootstrap/redis-server.js';
 import { bundledFunctions, deployBundled, deployRest, firstFunctions } from './bundled.ts';
+import { keepCompiledCode } from './compiled-code.ts';
 import { type Config, loadConfig } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { assertRestored, claimHome } from './home.ts';
@@ -52,6 +53,7 @@ async function main(): Promise<number> {
   // The children run in another directory.
   if (process.env.PIE_CONFIG) process.env.PIE_CONFIG = path.resolve(process.env.PIE_CONFIG);
   process.chdir(config.root);
+  keepCompiledCode(process.env);
   const redisProblem = config.redis.kind === 'private' ? missingRedisServer() : null;
   if (redisProblem !== null) throw new ConfigError(redisProblem);
   assertRestored(config);

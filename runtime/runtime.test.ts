@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -17,14 +17,23 @@ describe('a runtime', () => {
   const invoke = (wish: Record<string, unknown>, deadlineMs?: number) => platform.invoke(version, wish, deadlineMs);
   const allFree = () => eventually(async () => (await platform.freePages()) === 256, 'all pages are free');
 
+  let code: string | undefined;
   before(async () => {
     // `npm test` names a folder that all of its processes share.
-    process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), 'pie-test-code');
+    if (process.env.NODE_COMPILE_CACHE === undefined) {
+      code = await mkdtemp(join(tmpdir(), 'pie-test-code-'));
+      process.env.NODE_COMPILE_CACHE = code;
+    }
     platform = await TestPlatform.start();
     const source = await readFile(new URL('./testing/fixtures/behaviour.js', import.meta.url), 'utf8');
     version = await platform.deploy(source, { name: 'behaviour', limits: LIMITS });
   });
-  after(() => platform.stop());
+  after(async () => {
+    await platform.stop();
+    if (code === undefined) return;
+    delete process.env.NODE_COMPILE_CACHE;
+    await rm(code, { recursive: true });
+  });
 
   it('streams the messages of an inferlet, then its result with its usage', async () => {
     const { events, messages, logs, end } = await invoke({ do: 'generate', count: 5 });

@@ -139,12 +139,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { groups, active } = shares;
   const stopping = new AbortController();
   const limited: Layers = { ...confined, ...(groups && { groups }) };
-  const code = sandboxCode(limited, stopping.signal);
-  const layers: Layers = { ...limited, ...(code && { codeCache: code.directory }) };
   // Until it is there, sandboxes only take longer to start.
-  const filled = code?.filled.catch((error: unknown) => {
-    if (!stopping.signal.aborted) onError(error);
-  });
+  const code = sandboxCode(limited, stopping.signal, onError);
+  const layers: Layers = { ...limited, ...(code && { codeCache: code.directory }) };
   const store = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names(), Date.now());
@@ -352,7 +349,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       await grammars.close();
       await images.close();
       await texts.close();
-      await filled;
+      await code?.filled;
       indexes.close();
       await lease.release();
       live?.abandon();

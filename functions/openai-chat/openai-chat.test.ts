@@ -5,7 +5,7 @@ import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 import { CHAT, countersOf, functionsPlatform, STORIES } from '#test/harness/functions.ts';
 import { until } from '#test/harness/platform.ts';
-import { openAiClient } from '../openai-shared/testing.ts';
+import { NOT_TOKENS, openAiClient } from '../openai-shared/testing.ts';
 
 const QUESTION = [{ role: 'user' as const, content: 'What is the capital of France?' }];
 
@@ -277,6 +277,7 @@ describe('openai-chat', () => {
     await refused({ temperature: 3 }, 'temperature', /greater than 2/);
     await refused({ temperature: 3, stream: true }, 'temperature', /greater than 2/);
     await refused({ messages: [] }, 'messages', /messages/);
+    for (const id of NOT_TOKENS) await refused({ logit_bias: { [id]: -100 } }, 'logit_bias', /property name/);
     await refused({ messages: [{ role: 'user', content: 'word '.repeat(200_000) }] }, 'messages', /too long/);
     await refused(
       { messages: [{ role: 'user', content: [{ type: 'image_url' }] }] },

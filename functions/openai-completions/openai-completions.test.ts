@@ -4,7 +4,7 @@ import type OpenAI from 'openai';
 import { BadRequestError } from 'openai';
 import { CHAT, callFunction, STORIES, TINY, TINY_REFERENCE } from '#test/harness/functions.ts';
 import { tokenCounter } from '#test/harness/tokens.ts';
-import { openAiClient } from '../openai-shared/testing.ts';
+import { NOT_TOKENS, openAiClient } from '../openai-shared/testing.ts';
 
 const PROMPT = 'Once upon a time';
 
@@ -227,6 +227,7 @@ describe('openai-completions', () => {
     await refused({ max_tokens: -1 }, 'max_tokens');
     await refused({ temperature: 'hot' }, 'temperature');
     await refused({ logit_bias: { 99999: 1 } }, 'logit_bias.99999');
+    for (const id of NOT_TOKENS) await refused({ logit_bias: { [id]: -100 } }, 'logit_bias');
     await refused({ reasoning: 'hard' }, 'reasoning');
     await refused({ prompt: 'word '.repeat(300), stream: true }, 'prompt', 'context_length_exceeded');
     // This prompt is too long to be tokenized.

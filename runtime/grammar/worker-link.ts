@@ -1,8 +1,8 @@
 import { fileURLToPath } from 'node:url';
-import { Worker } from 'node:worker_threads';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import { packagePaths } from '#infra/install.ts';
 import { patientTimer } from '../patient-timer.ts';
+import { startConfinedThread, type Thread } from '../sandboxes/index.ts';
 import type { Answer, Request, Sent } from './messages.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
@@ -44,7 +44,7 @@ const TURN_MS = 2000;
 
 const STACK_MB = 4;
 const PROGRAM = new URL('./matching/worker.ts', import.meta.url);
-/** Files that a worker may read: its own code. A thread with its own arguments does not inherit this process's permissions. */
+/** Files that a worker may read: its own code. */
 const CODE = [
   ...['.', '../../gpu-host/protocol', '../../scheduler/functions/schema', '../../package.json'].map((path) =>
     fileURLToPath(new URL(path, import.meta.url)),
@@ -61,7 +61,7 @@ const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
  * for setting up the next worker.
  */
 export class WorkerLink {
-  readonly #worker: Worker;
+  readonly #worker: Thread;
   readonly #pending: Pending[] = [];
   readonly #vocabularies = new Map<number, Promise<LinkReply>>();
   readonly #exited: Promise<void>;
@@ -82,11 +82,8 @@ export class WorkerLink {
   usedAt = 0;
 
   constructor({ name, heapMb, startMs }: LinkOptions) {
-    this.#worker = new Worker(PROGRAM, {
-      name,
-      env: {},
-      // A thread may not read links to folders, so it does not follow them when it imports a package.
-      execArgv: ['--preserve-symlinks', '--permission', ...CODE.map((path) => `--allow-fs-read=${path}`)],
+    this.#worker = startConfinedThread({
+      ...{ program: PROGRAM, name, read: CODE },
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MB },
     });
     this.#worker.on('message', (sent: Sent) => this.#answered(sent));

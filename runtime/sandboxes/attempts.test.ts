@@ -10,9 +10,11 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { confinedCommand } from './command.ts';
 import type { Outcomes, Target } from './fixtures/attacker.ts';
-import { type Layers, layersFor, probeMachine, runConfined } from './index.ts';
+import { type Layers, layersFor, probeMachine, runConfined, startConfinedThread } from './index.ts';
 
-const MAIN = fileURLToPath(new URL('fixtures/attacker.ts', import.meta.url));
+const ATTACKER = new URL('fixtures/attacker.ts', import.meta.url);
+const MAIN = fileURLToPath(ATTACKER);
+const STARTS_THREAD = fileURLToPath(new URL('fixtures/thread.ts', import.meta.url));
 const LIMITS = { timeoutMs: 60_000, memoryMb: 512 };
 const probe = await probeMachine();
 const namespaces = 'command' in probe.bubblewrap;
@@ -25,6 +27,9 @@ const FAIL_ANYWAY = new Set([
   'load a native addon',
   'call a native library (node:ffi)',
 ]);
+
+/** Attempts that succeed in a confined thread: it shares the descriptors of its process, and the flags of V8. */
+const IN_A_THREAD = ['use an inherited socket or file', 'make code of a string (new Function)'];
 
 describe('code that has taken over a confined process', () => {
   let target: Target;
@@ -112,6 +117,46 @@ describe('code that has taken over a confined process', () => {
     assert.deepEqual(successes(await attack(layersFor('process', probe))), []);
     await nothingHappened();
   });
+
+  /** Names of the attempts that succeed in a thread of this process, whose working folder is the home. */
+  const successesInThread = async (read: readonly string[]): Promise<string[]> => {
+    const back = process.cwd();
+    process.chdir(target.folder);
+    const thread = startConfinedThread({
+      ...{ program: ATTACKER, name: 'attacker', read: [MAIN, ...read], args: [JSON.stringify(target)] },
+      resourceLimits: { maxOldGenerationSizeMb: 64 },
+    });
+    try {
+      const [outcomes] = (await once(thread, 'message')) as [Outcomes];
+      return Object.keys(outcomes).filter((name) => !outcomes[name]?.refused);
+    } finally {
+      process.chdir(back);
+      await thread.terminate();
+    }
+  };
+
+  it("is refused every attempt that leaves the process's memory and descriptors in a thread", async () => {
+    assert.deepEqual(await successesInThread([]), IN_A_THREAD);
+    await nothingHappened();
+  });
+
+  it('reads the working folder in a thread that may', async () => {
+    assert.ok((await successesInThread([target.folder])).includes('read a file of the home'));
+  });
+
+  for (const isolation of ['namespaces', 'process'] as const) {
+    const skip = isolation === 'namespaces' && !namespaces && 'no namespaces here';
+    it(`is refused every attempt in a thread of such a process, except to start others (${isolation})`, {
+      skip,
+    }, async () => {
+      const program = { main: STARTS_THREAD, args: [JSON.stringify(target)], read: [MAIN], workers: true };
+      const { output, errors } = await runConfined(layersFor(isolation, probe), program, LIMITS);
+      assert.ok(output.startsWith('{'), errors);
+      const succeeded = successes(JSON.parse(output) as Outcomes).map((line) => line.split(':')[0]);
+      assert.deepEqual(succeeded, ['start a worker thread']);
+      await nothingHappened();
+    });
+  }
 
   it('succeeds with all of these attempts without any layer', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'pie-attacker-'));

@@ -1,10 +1,14 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readdir, rm, utimes } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, rm, stat, utimes } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { openCodeCache } from './code-cache.ts';
+import { promisify } from 'node:util';
+import { eventually } from '#scheduler/testing/fixture.ts';
+import { type CodeCacheOptions, openCodeCache } from './code-cache.ts';
 import type { ConfinedProgram } from './command.ts';
 import type { Report } from './fixtures/compiled.ts';
 import { layersFor, probeMachine, runConfined } from './index.ts';
@@ -12,7 +16,10 @@ import { layersFor, probeMachine, runConfined } from './index.ts';
 const MAIN = fileURLToPath(new URL('fixtures/compiled.ts', import.meta.url));
 const LOADING: ConfinedProgram = { main: MAIN, args: [], read: [] };
 const LIMITS = { timeoutMs: 60_000, memoryMb: 512 };
-const DAY_MS = 24 * 3600 * 1000;
+const MINUTE_MS = 60_000;
+const DAY_MS = 24 * 60 * MINUTE_MS;
+/** Opens a cache in the folder of its argument, and prints what is there once it is filled, and its errors. */
+const OPENS = fileURLToPath(new URL('fixtures/opens-cache.ts', import.meta.url));
 const probe = await probeMachine();
 const skip = !('command' in probe.bubblewrap) && 'no namespaces here';
 
@@ -26,7 +33,15 @@ describe('compiled code of confined programs', { skip }, () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  const open = (program = LOADING, until = signal) => openCodeCache({ folder, program, layers, signal: until });
+  const open = (program = LOADING, more: Partial<CodeCacheOptions> = {}) =>
+    openCodeCache({ folder, program, layers, signal, onError: assert.ifError, ...more });
+  /** Makes a folder that was marked as used so long ago. */
+  const leave = async (name: string, agoMs: number): Promise<void> => {
+    const path = join(folder, name);
+    await mkdir(path, { recursive: true });
+    const usedAt = new Date(Date.now() - agoMs);
+    await utimes(path, usedAt, usedAt);
+  };
   const reportWith = async (codeCache: string | undefined): Promise<Report> => {
     const with_ = codeCache === undefined ? layers : { ...layers, codeCache };
     const { output, errors } = await runConfined(with_, { ...LOADING, args: ['report'] }, LIMITS);
@@ -58,7 +73,7 @@ describe('compiled code of confined programs', { skip }, () => {
     const cache = open();
     await cache?.filled;
     // A second run would not begin.
-    const again = open(LOADING, AbortSignal.abort());
+    const again = open(LOADING, { signal: AbortSignal.abort() });
     await again?.filled;
     assert.equal(again?.directory, cache?.directory);
     const others = [open({ ...LOADING, once: true }), open({ ...LOADING, read: [fileURLToPath(import.meta.url)] })];
@@ -66,22 +81,15 @@ describe('compiled code of confined programs', { skip }, () => {
     assert.equal(new Set([cache, ...others].map((each) => each?.directory)).size, 3);
   });
 
-  it('is removed when no start has used it for days, and a run that breaks off leaves nothing', async () => {
-    const unused = join(folder, 'unused');
-    const recent = join(folder, 'recent');
-    for (const [path, days] of [
-      [unused, 4],
-      [recent, 2],
-    ] as const) {
-      await mkdir(path);
-      const usedAt = new Date(Date.now() - days * DAY_MS);
-      await utimes(path, usedAt, usedAt);
-    }
+  it('is removed when no process has used it for days, and a run that breaks off leaves nothing', async () => {
+    await leave('unused', 4 * DAY_MS);
+    await leave('recent', 2 * DAY_MS);
     const broken = new AbortController();
     const program = { ...LOADING, read: [fileURLToPath(new URL('layers.ts', import.meta.url))] };
-    const cache = open(program, broken.signal);
+    const cache = open(program, { signal: broken.signal });
     broken.abort(new Error('stopped'));
-    await assert.rejects(cache?.filled ?? Promise.resolve(), /stopped/);
+    await cache?.filled;
+    assert.equal(existsSync(cache?.directory ?? ''), false);
     await open(program)?.filled;
     const names = await readdir(folder);
     assert.deepEqual([names.includes('unused'), names.includes('recent')], [false, true]);
@@ -89,6 +97,43 @@ describe('compiled code of confined programs', { skip }, () => {
       names.filter((name) => name.startsWith('.')),
       [],
     );
+  });
+
+  it('is marked while a process uses it, and filled again when it is gone', async () => {
+    const using = new AbortController();
+    const cache = open(LOADING, { signal: using.signal, checkMs: 20 });
+    const directory = cache?.directory ?? '';
+    try {
+      await cache?.filled;
+      await leave(basename(directory), 4 * DAY_MS);
+      await eventually(async () => (await stat(directory)).mtimeMs > Date.now() - DAY_MS, 'it is marked');
+      await rm(directory, { recursive: true });
+      await eventually(() => Promise.resolve(existsSync(directory)), 'it is filled again');
+    } finally {
+      using.abort();
+    }
+  });
+
+  it('does not keep what a run left that was killed with its starter', async () => {
+    await open()?.filled;
+    await leave('.killed', 20 * MINUTE_MS);
+    await leave('.running', MINUTE_MS);
+    await open()?.filled;
+    const left = (await readdir(folder)).filter((name) => name.startsWith('.'));
+    assert.deepEqual(left, ['.running']);
+  });
+
+  it('is not kept when the disk has no room for all of it', async () => {
+    const small = join(folder, 'small');
+    await mkdir(small);
+    const openIn = async (bytes: number): Promise<unknown> => {
+      const disk = ['--dev-bind', '/', '/', '--size', String(bytes), '--tmpfs', small];
+      const { stdout } = await promisify(execFile)('bwrap', [...disk, process.execPath, OPENS, small, MAIN]);
+      return JSON.parse(stdout);
+    };
+    const enough = (await openIn(4 << 20)) as { readonly names: readonly string[]; readonly errors: readonly string[] };
+    assert.deepEqual([enough.names.length, enough.errors], [1, []]);
+    assert.deepEqual(await openIn(8192), { names: [], errors: ['ENOSPC'] });
   });
 });
 
@@ -99,6 +144,7 @@ it('is not kept without namespaces, where nothing would refuse a change', () => 
     program: LOADING,
     layers: layersFor('process', probe),
     signal: new AbortController().signal,
+    onError: assert.ifError,
   };
   assert.equal(openCodeCache(options), null);
 });

@@ -1,16 +1,18 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, statSync } from 'node:fs';
-import { mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
+import { mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setInterval as everyInterval } from 'node:timers/promises';
 import { type ConfinedProgram, compileFlags, NODE_COMPILE_CACHE } from './command.ts';
 import type { Layers } from './layers.ts';
 import { runConfined } from './run.ts';
+import { folderUse } from './tree-use.ts';
 
 /** Compiled code that confined processes load instead of compiling their sources. */
 export interface CodeCache {
   /** Folder that confined processes read. It is missing until it is filled, which changes nothing but the time that they take. */
   readonly directory: string;
-  /** Resolves once the folder is there. */
+  /** Resolves once the folder is there, or the run that fills it has failed. */
   readonly filled: Promise<void>;
 }
 
@@ -20,12 +22,22 @@ export interface CodeCacheOptions {
   /** Loads its code and ends. It handles no untrusted bytes, because other confined processes run what it leaves. */
   readonly program: ConfinedProgram;
   readonly layers: Layers;
+  /** Ends the runs that fill it, and the checks. */
   readonly signal: AbortSignal;
+  /** Takes the errors of runs and checks, of which none stops confined processes. */
+  readonly onError: (error: unknown) => void;
+  /** Interval of the checks that it is there, which also mark it as used; a day by default. */
+  readonly checkMs?: number;
 }
 
-/** Compiled code that no start has used for this long is removed. */
-const KEPT_MS = 3 * 24 * 3600 * 1000;
+const DAY_MS = 24 * 3600 * 1000;
+/** Compiled code that no process has used for this long is removed. */
+const KEPT_MS = 3 * DAY_MS;
 const LIMITS = { timeoutMs: 120_000, memoryMb: 512 };
+/** A run that fills a folder has ended or was killed with its starter. */
+const UNFINISHED_MS = 5 * LIMITS.timeoutMs;
+/** More files than the sources of a program become. */
+const MAX_NAMES = 10_000;
 
 /**
  * Opens the compiled code of a confined program. A run of the program in the background fills it, if need be. Null where this process cannot
@@ -39,19 +51,39 @@ export function openCodeCache(options: CodeCacheOptions): CodeCache | null {
     return null;
   }
   const directory = join(options.folder, digestOf(options.program));
-  return { directory, filled: fill(directory, options) };
+  void keep(directory, options);
+  return { directory, filled: check(directory, options) };
+}
+
+/** Other processes remove what is not marked, and this one may start confined processes for weeks. */
+async function keep(directory: string, options: CodeCacheOptions): Promise<void> {
+  const { checkMs = DAY_MS, signal } = options;
+  try {
+    for await (const _ of everyInterval(checkMs, null, { signal, ref: false })) await check(directory, options);
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
+
+/** Marks the folder as used, or fills it. */
+async function check(directory: string, options: CodeCacheOptions): Promise<void> {
+  const now = new Date();
+  try {
+    const isThere = await utimes(directory, now, now).then(
+      () => true,
+      () => false,
+    );
+    if (!isThere) await fill(directory, options);
+    await removeUnused(options.folder, now);
+  } catch (error) {
+    if (!options.signal.aborted) options.onError(error);
+  }
 }
 
 async function fill(directory: string, { folder, program, layers, signal }: CodeCacheOptions): Promise<void> {
-  const now = new Date();
-  const known = await utimes(directory, now, now).then(
-    () => true,
-    () => false,
-  );
-  if (known) return;
   // Runs that fill it at the same time do not meet: each has a folder of its own, and that of the first one to end stays.
   const unfinished = join(folder, `.${randomUUID()}`);
-  await mkdir(unfinished);
+  await mkdir(unfinished, { recursive: true });
   try {
     const environment = { ...program.environment, [NODE_COMPILE_CACHE]: unfinished };
     const { code, errors } = await runConfined(
@@ -60,11 +92,23 @@ async function fill(directory: string, { folder, program, layers, signal }: Code
       { ...LIMITS, signal },
     );
     if (code !== 0) throw new Error(`no compiled code for sandboxes: ${errors.trim().split('\n').at(-1)}`);
-    await rename(unfinished, directory).catch(() => undefined);
-    await removeUnused(folder, now);
+    await assertStored(unfinished);
+    await rename(unfinished, directory).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error;
+    });
   } finally {
     await rm(unfinished, { recursive: true, force: true });
   }
+}
+
+/** Node does not report code that it could not store. It stored all of it if the disk still has room for as much. */
+async function assertStored(folder: string): Promise<void> {
+  const { bytes } = await folderUse(folder, MAX_NAMES);
+  if (bytes === 0) throw new Error('Node stored no compiled code for sandboxes');
+  const copy = join(folder, 'copy');
+  // Random bytes, and on the disk: a file system may compress them, or report a full disk late.
+  await writeFile(copy, randomBytes(bytes), { flush: true });
+  await rm(copy);
 }
 
 async function removeUnused(folder: string, now: Date): Promise<void> {
@@ -75,7 +119,8 @@ async function removeUnused(folder: string, now: Date): Promise<void> {
       ({ mtimeMs }) => mtimeMs,
       () => now.getTime(),
     );
-    if (usedAt < now.getTime() - KEPT_MS) await rm(path, { recursive: true, force: true });
+    const keptMs = name.startsWith('.') ? UNFINISHED_MS : KEPT_MS;
+    if (usedAt < now.getTime() - keptMs) await rm(path, { recursive: true, force: true });
   }
 }
 

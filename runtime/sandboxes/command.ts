@@ -41,9 +41,11 @@ export interface Command {
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** Runs in each confined program and each of its threads before the program's code. */
-const CONFINE_URL = new URL('confine.ts', import.meta.url);
-const CONFINE = fileURLToPath(CONFINE_URL);
+/** Runs in each confined program, each of its threads and each confined thread of this process before the program's code. */
+export const CONFINE_URL = new URL('confine.ts', import.meta.url);
+export const CONFINE = fileURLToPath(CONFINE_URL);
+/** SQLite opens files without asking the permission model. */
+export const CLOSED_MODULES = ['--no-experimental-sqlite', '--no-experimental-ffi'];
 
 /** Writable memory that Node reserves and does not touch (573 MB idle on Linux, Node 26), with room for four worker threads. */
 const RESERVED_MB = 1024;
@@ -102,9 +104,7 @@ function nodeFlags(program: ConfinedProgram, { memoryMb }: KernelLimits, cache: 
     ...(tools ? ['--allow-addons', '--allow-child-process'] : []),
     ...compileFlags(program),
     '--disable-warning=SecurityWarning',
-    // SQLite opens files without asking the permission model.
-    '--no-experimental-sqlite',
-    '--no-experimental-ffi',
+    ...CLOSED_MODULES,
     '--disable-sigusr1',
     '--disable-warning=ExperimentalWarning',
     `--max-old-space-size=${Math.max(64, Math.floor(memoryMb / 2))}`,
@@ -119,7 +119,7 @@ export const compileFlags = ({ once }: ConfinedProgram): readonly string[] => [
 ];
 
 /** Drops paths inside other paths: Node forgets an allowed folder that comes after a file in it. */
-const outermost = (paths: readonly string[]): string[] =>
+export const outermost = (paths: readonly string[]): string[] =>
   [...new Set(paths)].filter((path) => !paths.some((other) => other !== path && isInside(path, other)));
 
 const isInside = (path: string, folder: string): boolean =>

@@ -1,9 +1,10 @@
 /**
- * Runs first in each confined process and each of its threads (`--import`). Removes functions that reach other processes or bypass Node's
- * permission model, and ends the process when its starter dies.
+ * Runs first in each confined process, each of its threads and each confined thread (`--import`). Removes functions that reach other
+ * processes or bypass Node's permission model, and a permission that Node adds to a thread's. Ends a process when its starter dies.
  */
 import { syncBuiltinESMExports } from 'node:module';
 import os from 'node:os';
+import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import v8 from 'node:v8';
 import { isMainThread } from 'node:worker_threads';
@@ -16,6 +17,19 @@ const LOOKS_AT_LIFELINE = 2;
 
 function refused(): never {
   throw Object.assign(new Error('Confined processes have no access to this function.'), { code: 'ERR_ACCESS_DENIED' });
+}
+
+/**
+ * Withdraws the right to read the working folder. Node lets a program read its own file, by the path in its arguments; a thread has none
+ * there, and Node takes an empty path for the working folder.
+ */
+function forgetWorkingFolder(): void {
+  const folder = process.cwd();
+  const option = '--allow-fs-read=';
+  const isNamed = process.execArgv.some(
+    (argument) => argument.startsWith(option) && path.resolve(argument.slice(option.length)) === folder,
+  );
+  if (!isNamed) process.permission.drop('fs.read', folder);
 }
 
 const { setFlagsFromString } = v8;
@@ -40,7 +54,8 @@ Object.defineProperty(os, 'setPriority', { value: refused });
 Object.defineProperty(v8, 'setFlagsFromString', { value: refused });
 syncBuiltinESMExports();
 
-if (isMainThread) {
+if (!isMainThread) forgetWorkingFolder();
+else {
   // The starter holds the other end of standard input, so its death closes the stream.
   process.stdin.on('end', () => process.exit(1)).on('error', () => process.exit(1));
   process.stdin.resume();

@@ -6,3 +6,4 @@ export { type Isolation, IsolationError, type Layers, layersFor, type Probe } fr
 export { machineLayers } from './machine.ts';
 export { probeMachine } from './probe.ts';
 export { type ConfinedLimits, type Ended, type FileLimits, LimitPassed, runConfined } from './run.ts';
+export { startConfinedThread, type Thread } from './threads.ts';

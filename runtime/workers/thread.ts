@@ -1,6 +1,6 @@
-import { Worker } from 'node:worker_threads';
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { patientTimer } from '../patient-timer.ts';
+import { startConfinedThread, type Thread } from '../sandboxes/index.ts';
 import type { Sent } from './messages.ts';
 
 /** The program and the limits of a worker thread. */
@@ -9,7 +9,7 @@ export interface ThreadOptions {
   readonly program: URL;
   /** Noun for a job in error messages, such as `the image`. */
   readonly noun: string;
-  /** Files and folders that the thread may read. It has no other permissions: a thread does not inherit this process's. */
+  /** Files and folders that the thread may read; it has no other permissions. */
   readonly readable: readonly string[];
   /** JavaScript heap, MiB. */
   readonly heapMb: number;
@@ -35,7 +35,7 @@ export interface Posted<Request> {
 /** A worker thread that runs one job at a time. Overrunning the deadline or crashing ends the thread and its job. */
 export class WorkerThread<Request, Value> {
   readonly #noun: string;
-  readonly #worker: Worker;
+  readonly #worker: Thread;
   readonly #exited: Promise<void>;
   #turn: Turn<Value> | undefined;
   #endTurn: () => void;
@@ -47,11 +47,8 @@ export class WorkerThread<Request, Value> {
 
   constructor({ program, noun, readable, heapMb }: ThreadOptions) {
     this.#noun = noun;
-    this.#worker = new Worker(program, {
-      name: noun,
-      env: {},
-      // A thread may not read links to folders, so it does not follow them when it imports a package.
-      execArgv: ['--preserve-symlinks', '--permission', ...readable.map((path) => `--allow-fs-read=${path}`)],
+    this.#worker = startConfinedThread({
+      ...{ program, name: noun, read: readable },
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 8 },
     });
     this.#worker.on('message', (sent: Sent<Value>) => this.#told(sent));

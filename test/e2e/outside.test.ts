@@ -14,6 +14,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { extract } from 'tar';
+import { defaultCacheDirectory } from '#gpu-host/models/cache.ts';
 import { freePort, type ProgramResult, ROOT, runProgram } from '#test/harness/platform.ts';
 
 /**
@@ -22,12 +23,14 @@ import { freePort, type ProgramResult, ROOT, runProgram } from '#test/harness/pl
  */
 describe('the installed packages, outside the clone,', () => {
   let directory = '';
+  let caches = '';
   let environment: NodeJS.ProcessEnv = {};
   let pie = '';
 
   before(async () => {
     directory = mkdtempSync(path.join(os.tmpdir(), 'pie-out-'));
     symlinkSync(realpathSync(path.join(ROOT, 'node_modules')), path.join(directory, 'node_modules'));
+    caches = path.join(directory, 'caches');
     const { PIE_URL: _url, PIE_API_KEY: _key, REDIS_URL: _redis, PIE_CONFIG: _config, ...rest } = process.env;
     environment = {
       ...rest,
@@ -117,6 +120,12 @@ describe('the installed packages, outside the clone,', () => {
       const { healthy, findings } = JSON.parse(await ok('node', [own, 'doctor', '--json'], project));
       assert.ok(healthy, JSON.stringify(findings));
     });
+    // The next start loads the code that this one compiled. Runtimes have a folder of their own.
+    const compiled = readdirSync(path.join(caches, 'pie/compile/runtime'));
+    assert.ok(
+      compiled.some((name) => name.startsWith(process.version)),
+      compiled.join(' '),
+    );
   });
 
   /** Unpacks each tarball as npm would, below node_modules by its package's name. */
@@ -146,11 +155,16 @@ describe('the installed packages, outside the clone,', () => {
     return stdout;
   }
 
-  /** Runs `body` while `pie up` serves, then ends `pie up`. */
+  /** Runs `body` while `pie up` serves with caches of its own, then ends `pie up`. */
   async function whileServing(bin: string, body: () => Promise<void>): Promise<void> {
     const platform = spawn(process.execPath, [bin, 'up', '--no-functions', '--json'], {
       cwd: directory,
-      env: environment,
+      env: {
+        ...environment,
+        NODE_COMPILE_CACHE: undefined,
+        XDG_CACHE_HOME: caches,
+        PIE_MODELS: defaultCacheDirectory(),
+      },
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     const ended = new Promise<number | null>((resolve) => platform.once('exit', resolve));

@@ -72,7 +72,9 @@ module.exports = new Proxy({}, { getPrototypeOf: () => members });
 
 function run(program: string, inputFile: string): Promise<string> {
   const permissions = ['--permission', `--allow-fs-read=${program}`, `--allow-fs-read=${inputFile}`];
-  const args = [...permissions, '--no-warnings', '--enable-source-maps', program, inputFile];
+  // SQLite and FFI open files and libraries past the permission model.
+  const closed = ['--no-experimental-sqlite', '--no-experimental-ffi'];
+  const args = [...permissions, ...closed, '--no-warnings', '--enable-source-maps', program, inputFile];
   const limits = { timeout: TIMEOUT_MS, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT_BYTES, env: {} } as const;
   return new Promise((resolve, reject) => {
     execFile(process.execPath, args, limits, (error, stdout, stderr) => {

@@ -12,6 +12,8 @@ import { prompt, workflow } from '@pie/inferlet/workflow';
 export const app = workflow('two-steps', (g, { topic, fault }: { topic: string; fault?: string }) => {
   if (fault === 'model') models();
   if (fault === 'file') process.getBuiltinModule('fs').readFileSync('/etc/hostname');
+  if (fault === 'folder') process.getBuiltinModule('fs').readdirSync('.');
+  if (fault === 'database') new (process.getBuiltinModule('node:sqlite')).DatabaseSync(':memory:');
   const first = g.component('first', () => g.generate(\`About \${topic}:\`, { maxTokens: 4, model: 'small' }));
   return { second: g.component('second', () => g.generate(prompt\`Write a long story that begins so: \${first}\`)) };
 });
@@ -45,6 +47,8 @@ describe('the graph of a source', () => {
     const cases: readonly [string, unknown, RegExp][] = [
       [WORKFLOW, { topic: 'x', fault: 'model' }, /A graph is made without a platform/],
       [WORKFLOW, { topic: 'x', fault: 'file' }, /Access to this API has been restricted/],
+      [WORKFLOW, { topic: 'x', fault: 'folder' }, /Access to this API has been restricted/],
+      [WORKFLOW, { topic: 'x', fault: 'database' }, /DatabaseSync/],
       ['export const run = async () => "";', {}, /The source exports no workflow/],
       ['export const run = ;', {}, /The source does not compile: index\.ts:1:20/],
     ];
