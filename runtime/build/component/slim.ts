@@ -81,7 +81,7 @@ function wipeFreeChunks(image: Uint8Array): void {
   }
 }
 
-/** Most data segments of one module: engines take no more than a hundred thousand. */
+/** Maximum data segments of one module: engines take no more than a hundred thousand. */
 const MAX_SEGMENTS = 10_000;
 
 /** The sections with data that fills memory with `image`, zeros left out. */
