@@ -70,7 +70,7 @@ async function end(child: ChildProcess): Promise<void> {
   await exited;
 }
 
-test('says when it is ready, serves all its models alike, and ends on SIGTERM', async () => {
+test('reports when it is ready, serves all its models alike, and ends on SIGTERM', async () => {
   const { child, ready } = await start();
   assert.deepEqual({ ready: ready.ready, address: ready.address }, { ready: true, address });
   const connection = await GpuHostConnection.connect(address);
@@ -202,7 +202,7 @@ test('persistent exports outlive a killed host, bit for bit; those of other weig
   await once(third.child, 'exit');
 });
 
-test('does not start with an adapter that it cannot compute, and says which and why', async () => {
+test('does not start with an adapter that it cannot compute, and names the adapter and the reason', async () => {
   const settings = JSON.parse(readFileSync(config, 'utf8'));
   const adapter = join(directory, 'adapter', 'adapter_config.json');
   const file = JSON.parse(readFileSync(adapter, 'utf8'));

@@ -1,6 +1,6 @@
 /** A timer that fires this much too late shows that the process was stalled. */
 const LATE_MS = 100;
-/** Most times that a late timer is set again. */
+/** Maximum number of times that a late timer is set again. */
 const AGAIN = 3;
 
 /**

@@ -11,10 +11,11 @@ const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
 const COMPILE_CACHE = 'NODE_COMPILE_CACHE';
 
 /**
- * Puts this process under Node's permission model. The process may read files (models may be anywhere), write artifacts, the directory
- * that machines share, its compile cache, its socket and its control group, connect, and start children (builds and examinations, confined by `runtime/sandboxes`) and worker threads
- * (grammars, images and texts, which `runtime/sandboxes` confines: they may only read their own code and tokenizers). It may use no addons or inspector.
- * Node reads flags at the start, so this replaces the process image once (same pid, arguments, streams). Call it before opening anything.
+ * Puts this process under Node's permission model. The process may read files (models may be anywhere), write artifacts, the directory that machines
+ * share, its compile cache, its socket and its control group, connect, and start children (builds and examinations, confined by `runtime/sandboxes`)
+ * and worker threads (grammars, images and texts, which `runtime/sandboxes` confines: they may only read their own code and tokenizers). It may use no
+ * addons or inspector. Node reads flags at the start, so this replaces the process image once (same pid, arguments, streams). Call it before opening
+ * anything.
  */
 export function enterPermissions(): void {
   if (process.permission || process.env[SWITCH] === 'off' || !process.execve) return;
@@ -36,7 +37,7 @@ export function enterPermissions(): void {
     '--allow-child-process',
     '--allow-worker',
     '--allow-net',
-    // SQLite and FFI open files and libraries past the permission model.
+    // SQLite and FFI open files and libraries without asking the permission model.
     '--no-experimental-sqlite',
     '--no-experimental-ffi',
     '--disable-warning=PERM0002',

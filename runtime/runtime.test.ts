@@ -65,7 +65,7 @@ describe('a runtime', () => {
 
   const endings: readonly [wish: Record<string, unknown>, code: string, message: RegExp][] = [
     [{ do: 'throw' }, 'inferlet-error', /boom/],
-    [{ do: 'number' }, 'invalid-result', /no string/],
+    [{ do: 'number' }, 'invalid-result', /not a string/],
     [{ do: 'text' }, 'invalid-result', /not JSON/],
     [{ do: 'spin' }, 'cpu-limit', /250 ms/],
     [{ do: 'leak' }, 'memory-limit', /limits\.memoryMb/],
@@ -113,7 +113,7 @@ describe('a runtime', () => {
       await platform.scheduler.cancel(id, 'no longer wanted');
       return platform.transcript(id);
     };
-    // Not beside each other: they share a sandbox, which on a busy machine may give the first no turn within the grace of a stop.
+    // One after the other: they share a sandbox, in which the spinning one could keep the sleeping one from its turn until the grace period ends.
     const asleep = await cancelled({ do: 'sleep' });
     const spinning = await cancelled({ do: 'spin' });
     assert.deepEqual(asleep.messages, ['sleeping', 'cancelled true']);
@@ -138,7 +138,7 @@ describe('a runtime', () => {
     assert.deepEqual(messages, ['heard 1', 'heard 2', 'heard 3']);
   });
 
-  it('reports a device failure as such, and continues when the device is back', async () => {
+  it('reports a device failure as device-lost, and continues when the device is back', async () => {
     const id = await platform.submit(version, { do: 'generate', count: 100, pauseMs: 20 });
     await started(platform, id);
     await platform.killGpuHost();
@@ -175,10 +175,10 @@ describe('a runtime', () => {
     assert.equal((await invoke({ do: 'echo', value: 1 })).end.data.output, 1);
   });
 
-  it('shows sandboxes their compiled code, where the machine supports it', async (t) => {
+  it('lets sandboxes read the code cache, where the machine supports namespaces', async (t) => {
     const { isolation, codeCache = '' } = platform.runtime.layers;
-    if (isolation !== 'namespaces') return t.skip('no namespaces here');
-    await eventually(() => Promise.resolve(existsSync(codeCache)), 'the code is there');
+    if (isolation !== 'namespaces') return t.skip('this machine has no namespaces');
+    await eventually(() => Promise.resolve(existsSync(codeCache)), 'the code cache exists');
     await invoke({ do: 'echo', value: 1 });
     const [sandbox] = platform.runtime.fleet.sandboxes;
     const command = await readFile(`/proc/${sandbox?.process.pid}/cmdline`, 'utf8');

@@ -76,18 +76,18 @@ export interface RuntimeOptions {
   readonly indexSocket?: string;
   /** Copies of names in the directory that machines share; without it, no name can be made durable. */
   readonly durable?: DurableCopies | undefined;
-  /** `host:port` on which it shows them to gateways of other machines, with the machine's part in connections to those. */
+  /** `host:port` on which it shows events to gateways of other machines, and the machine's certificates for these connections. */
   readonly liveAt?: { readonly address: string; readonly security: LinkSecurity | undefined } | undefined;
-  /** Most invocations at once; fewer while their work fills the thread. */
+  /** Maximum invocations at once; fewer while their work fills the thread. */
   readonly concurrency: number;
   readonly sandboxes: SandboxSettings;
   /** Confinement of sandboxes, and of the processes of builds and examinations; `auto` by default. */
   readonly isolation?: Isolation;
   /** The confinement tools of this machine; probed by default. */
   readonly probe?: Probe;
-  /** Most components built at once; 1 by default. */
+  /** Maximum components built at once; 1 by default. */
   readonly builds?: number;
-  /** Most memory of the instances of all invocations together, MiB, enforced by admission. Unlimited when absent. */
+  /** Maximum memory of the instances of all invocations together, MiB, enforced by admission. Unlimited when absent. */
   readonly memoryMb?: number;
   /** Limits of a function whose manifest sets none. */
   readonly limits: InvocationLimits;

@@ -286,7 +286,7 @@ export class Scheduler {
   }
 }
 
-/** Hears the time of Redis at each beginning of a connection: a process whose clock is wrong must not begin with it. */
+/** Reads the time of Redis whenever a connection begins, so that a process never starts with a wrong clock of its own. */
 async function hear(redis: Redis, clock: PlatformClock): Promise<void> {
   const askedAt = clock.asks();
   try {

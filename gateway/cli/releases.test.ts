@@ -129,7 +129,10 @@ describe('releases on the command line:', () => {
     assert.match(changed.stdout, /~ component: .*\n {2}\+ grants\.store: true\n {2}~ limits\.pages: 4 → 9000/);
     assert.match(changed.stderr, /warning: limits\.pages is 9000/);
     await ok('deploy', folder, '--message', 'the second');
-    assert.match((await pie('deploy', source('3', {}), '--tag', 'v1')).stderr, /"v1" is of version[\s\S]*conflict/);
+    assert.match(
+      (await pie('deploy', source('3', {}), '--tag', 'v1')).stderr,
+      /"v1" already names version[\s\S]*conflict/,
+    );
     const versions = await ok('versions', 'story');
     assert.match(
       versions,

@@ -20,7 +20,7 @@ export interface BareLoopResult {
   readonly tokens: readonly number[];
 }
 
-/** Most tokens of one prefill call, so that a long context does not make one huge step. */
+/** Maximum tokens of one prefill call, so that a long context does not make one huge step. */
 const PREFILL_TOKENS = 256;
 /** Decode steps before the measured ones: a backend may keep something of sequences that are decoded step by step. */
 const SETTLING_STEPS = 8;

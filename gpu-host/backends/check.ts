@@ -47,7 +47,8 @@ export function checkSizes(config: ModelConfig, sequence: SequenceInput): void {
     throw new InvalidInput(`A mask of ${mask.length} values for ${n} inputs over ${context.length} slots.`);
   }
   if (writes.length !== 0 && writes.length !== n) throw new InvalidInput(`${writes.length} slots for ${n} inputs.`);
-  if (attention === true && adapter) throw new InvalidInput('Attention is not told of a sequence with an adapter.');
+  if (attention === true && adapter)
+    throw new InvalidInput('Attention cannot be returned for a sequence with an adapter.');
   if (output.kind === 'none') return;
   if (output.rows < 1 || output.rows > n) throw new InvalidInput(`${output.rows} output rows of ${n} inputs.`);
   if (output.kind === 'top') checkTop(config, output);
@@ -66,7 +67,9 @@ export function checkPicked(batch: readonly SequenceInput[], rowsBefore: number)
     if (inputs.kind !== 'picked') continue;
     for (const row of inputs.rows) {
       if (row < rowsBefore) continue;
-      throw new InvalidInput(`The token picked at row ${row} of ${rowsBefore} of the batch before.`);
+      throw new InvalidInput(
+        `An input is the token picked at row ${row}, but the batch before picked ${rowsBefore} tokens.`,
+      );
     }
   }
 }

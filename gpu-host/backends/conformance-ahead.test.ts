@@ -64,7 +64,7 @@ eachBackend('steps ahead', (subject) => {
     assert.equal(subject.backend.ahead === true, isAhead);
   });
 
-  test('a chain of steps is the steps one by one', { skip }, async () => {
+  test('a chain of steps computes the same as the steps one by one', { skip }, async () => {
     const expected = await oneByOne();
     const steps: Promise<readonly SequenceOutput[]>[] = [];
     for (let step = 0; step < STEPS; step++) {
@@ -85,7 +85,7 @@ eachBackend('steps ahead', (subject) => {
     }
   });
 
-  test('rows are counted over those of tokens, and may be taken in any order and more than once', async () => {
+  test('picked rows are counted over all sequences with tokens, and may be used in any order and more than once', async () => {
     const prompts = [random.tokens(subject.model.config, 5), random.tokens(subject.model.config, 4)] as const;
     const top = (tokens: Uint32Array, rows: number) =>
       make(tokens, { output: { kind: 'top', rows, topK: 3, tokensOnly: rows === 2 } });

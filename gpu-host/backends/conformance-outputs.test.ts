@@ -17,7 +17,7 @@ eachBackend('outputs', (subject) => {
     assert.deepEqual(output.tokens.toSorted(), range(0, subject.model.config.vocabularySize));
   });
 
-  test('fewer tokens are the first of more; without probabilities they are the same', async () => {
+  test('a smaller topK gives the first tokens of a larger one, with and without probabilities', async () => {
     const tokens = random.tokens(subject.model.config, 4);
     const all = make(tokens, { output: wholeVocabulary(subject.model.config, 2) });
     const [whole, three, bare, excess] = await subject.backend.forward([
@@ -50,7 +50,7 @@ eachBackend('outputs', (subject) => {
     assert.equal((await subject.backend.project(new Float32Array(0), 0, 4)).tokens.length, 0);
   });
 
-  test('states and most probable tokens of the same rows', async () => {
+  test('states and the most probable tokens can be wanted of the same rows', async () => {
     const tokens = random.tokens(subject.model.config, 5);
     const top = make(tokens, { output: { ...wholeVocabulary(subject.model.config, 2), states: true } });
     const bare = make(tokens, { output: { kind: 'top', rows: 3, topK: 1, tokensOnly: true, states: true } });

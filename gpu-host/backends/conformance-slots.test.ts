@@ -42,7 +42,7 @@ eachBackend('keys and values', (subject) => {
     subject.backend.copySlots(new Uint32Array(0), new Uint32Array(0));
   });
 
-  test('copied keys are rotated on by their shifts', async () => {
+  test('copied keys are rotated by their shifts', async () => {
     const tokens = random.tokens(subject.model.config, 9);
     const question = random.tokens(subject.model.config, 2);
     const prefill = (first: number, start: number) =>
@@ -130,7 +130,7 @@ eachBackend('keys and values', (subject) => {
     close(batched, (await step([after]))[0]);
   });
 
-  test('many readers of one writer, some masked, some apart', async () => {
+  test('many sequences read the slots of one writer, some with masks, some of only a part', async () => {
     const prompt = random.tokens(subject.model.config, 24);
     const writer = make(prompt, { writes: range(0, 24) });
     const readers = Array.from({ length: 6 }, (_, i) => {

@@ -60,7 +60,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     }
   });
 
-  test('forks of one prefix are the same beside each other as alone', async () => {
+  test('forks of one prefix compute the same together as alone', async () => {
     const prefix = range(0, 50);
     await run(
       subject.backend,
@@ -99,7 +99,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     }
   });
 
-  test('forks of forks are the same beside each other as alone', async () => {
+  test('forks of forks compute the same together as alone', async () => {
     let next = 0;
     const forks: SequenceInput[] = [];
     /** Appends tokens to a context, then lets three go on from there. */
@@ -119,7 +119,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     for (const [i, fork] of forks.entries()) close(together[i], (await run(subject.backend, fork))[0]);
   });
 
-  test('results do not depend on the places of slots', async () => {
+  test('results do not depend on which slots are used', async () => {
     const tokens = random.tokens(subject.model.config, 20);
     const question = random.tokens(subject.model.config, 3);
     const scattered = random.permutation(POOL.pageSize * POOL.pageCount).slice(0, 20);
@@ -179,7 +179,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     close(beside, (await run(subject.backend, make(tokens)))[0]);
   });
 
-  test('positions are free, beyond the trained context and any table', async () => {
+  test('positions may be any, beyond the trained context and any table, too', async () => {
     const tokens = random.tokens(subject.model.config, 3);
     const relative: Float32Array[] = [];
     // The rotation is relative: the same distances give the same scores, up to the rounding of large angles.

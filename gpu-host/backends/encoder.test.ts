@@ -22,7 +22,7 @@ interface Cases {
   >;
 }
 
-/** Texts and models that the goldens are of. */
+/** Texts and models of the golden results. */
 const CASES = read('encoder-cases.json') as Cases;
 /** Results of transformers for the same weights in float64 (`fixtures/encoder-golden.py`), to eight digits after the point. */
 const GOLDEN = read('encoder-golden.json') as Record<string, readonly { tokens: number[]; values: number[] }[]>;

@@ -21,9 +21,9 @@ const ROWS = 2;
 /** Tokens computed before the others, whose keys and values come from the cache. */
 const FIRST = 10;
 
-/** Every family, with another of the settings that change the computation in each. */
+/** Every family; each has different settings that change the computation. */
 const MODELS: Readonly<Record<string, Partial<ModelConfig>>> = {
-  // Its rotations are scaled, unscaled and in between.
+  // With these settings some rotations are scaled, some are not, and some lie in between.
   llama: {
     headDim: 16,
     ropeScaling: { factor: 8, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 32 },

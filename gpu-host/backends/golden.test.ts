@@ -43,7 +43,7 @@ describe('stories15M', () => {
   for (const [name, create] of Object.entries(creators)) {
     // Emulated tensor cores are slow on a CPU.
     const isSlow = /cuda, (int8|fp8|int4)/.test(name) && !ALL;
-    test(`greedy tokens: ${name}`, { skip: isSlow && 'PIE_TEST_ALL=1 has it told' }, async () => {
+    test(`greedy tokens: ${name}`, { skip: isSlow && 'set PIE_TEST_ALL=1 to run it' }, async () => {
       const story = name.startsWith('cuda, bf16') && !ALL ? STORY.slice(0, 4) : STORY;
       const backend = await create();
       try {
@@ -54,7 +54,7 @@ describe('stories15M', () => {
     });
   }
 
-  const many = { skip: !ALL && 'PIE_TEST_ALL=1 has it told' };
+  const many = { skip: !ALL && 'set PIE_TEST_ALL=1 to run it' };
   test('a whole story is the same on the CPU and on a card', many, async () => {
     const onnx = await createOnnxBackend(model, { ...POOL, bits: 32 });
     const cuda = await createTestCudaBackend(model, POOL);

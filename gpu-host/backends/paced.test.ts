@@ -48,7 +48,7 @@ describe('a paced device', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('gives the results of the one within, after the time of its profile', async () => {
+  it('gives the results of the inner device, after the time of its profile', async () => {
     const clock = new StillClock();
     const paced = pacedBackend(inner, 'tiny', PACE, clock);
     const batch = [prompt(1, 2, 3, 4), prompt(5, 6)];
@@ -61,7 +61,7 @@ describe('a paced device', () => {
     assert.deepEqual(paced.device, { name: 'paced tiny' });
   });
 
-  it('waits only for what the step left of its time', async () => {
+  it("waits only for the rest of the step's time", async () => {
     const clock = new StillClock();
     const slow = (ms: number): Encoder => ({
       config: {} as Encoder['config'],
@@ -78,7 +78,7 @@ describe('a paced device', () => {
     assert.equal(clock.waits.length, 1, 'a slower step takes its own time');
   });
 
-  it('takes its time with a step that fails, too', async () => {
+  it('waits after a step that fails, too', async () => {
     const clock = new StillClock();
     await assert.rejects(pacedBackend(inner, 'tiny', PACE, clock).forward([prompt(1 << 30)]));
     assert.deepEqual(clock.waits, [20 + 0.5 + 2]);

@@ -25,15 +25,16 @@ export const paceMs = ({ stepMs, tokenMs, sequenceMs }: Pace, tokens: number, se
   stepMs + tokens * tokenMs + sequences * sequenceMs;
 
 /**
- * A backend whose steps take the time of another device, for benchmarks of schedules: `inner` computes each step, and what its device does not
- * use of the time passes. A step that `inner` computes more slowly takes its own time. It stands for a device of its own, named after `model`.
+ * A backend whose steps take the time of another device, for benchmarks of schedules: `inner` computes each step, and the backend then waits for
+ * the rest of the time. A step that `inner` computes more slowly takes its own time. The backend stands for a device of its own, named after
+ * `model`.
  */
 export function pacedBackend(inner: Backend, model: string, pace: Pace, clock = CLOCK): Backend {
   const paced = <T>(tokens: number, sequences: number, step: () => Promise<T>): Promise<T> =>
     atPace(clock, paceMs(pace, tokens, sequences), step);
   const replaced: Partial<Backend> = {
     device: { name: `paced ${model}` },
-    // A step ahead would begin before the one before it has taken its time.
+    // A step ahead would begin before the previous one has taken its time.
     ahead: false,
     forward: (batch: readonly SequenceInput[]) =>
       paced(

@@ -133,7 +133,7 @@ await main();
 async function main(): Promise<void> {
   const { values } = parseArgs({ options: { seed: { type: 'string', default: '1' } } });
   const seed = Number(values.seed);
-  if (!Number.isSafeInteger(seed)) throw new RangeError(`--seed ${values.seed} is no integer.`);
+  if (!Number.isSafeInteger(seed)) throw new RangeError(`--seed ${values.seed} is not an integer.`);
   const directory = await mkdtemp(join(tmpdir(), 'pie-parity-table-'));
   const cells = new Map<string, Cell>();
   const report: Report = (cell, { error, unrounded, original }) => {

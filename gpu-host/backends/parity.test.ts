@@ -20,9 +20,9 @@ import { Random, relativeError, rootMeanSquareError, run, sequence } from './tes
 const POOL = { pageSize: 16, pageCount: 24 };
 const TOLERANCE = 1e-4;
 /**
- * Bounds of quantised results: rarely, the two sides round an input to different levels, and later results of that scenario move. So a kind
- * of mask is held to the tolerance by the median of one of two random scenarios (a fault would show in both), and the other results are few
- * (of 84) and near. The rounding of other processors' kernels is unknown.
+ * Bounds of quantised results. Rarely, the two sides round an input to different levels, and later results of that scenario move. So a kind of
+ * mask passes when the median of one of its two random scenarios is within the tolerance: a fault would show in both. `outliers` bounds the
+ * other results, of 84, and `most` bounds their errors. The rounding of other processors' kernels is unknown.
  */
 const ROUNDED_APART = process.arch === 'x64' ? { outliers: 4, most: 0.2 } : { outliers: 84, most: 1 };
 const SEEDS = [31, 32];

@@ -11,7 +11,7 @@ function running(policy?: BatchPolicy): Trace {
   return trace;
 }
 
-test('runs are alone until anything else can go, whatever it is', () => {
+test('runs count as alone until any other call can go', () => {
   for (const kind of ['forward', 'project', 'encode', 'instant', 'idle'] as const) {
     const trace = running();
     assert.equal(trace.batcher.isAlone(trace.nowMs), true);

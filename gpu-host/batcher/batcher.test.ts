@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { SimCall } from './testing/sim-call.ts';
 import { Trace } from './testing/trace.ts';
 
-test('the first call goes at once; what comes meanwhile makes the next batch', () => {
+test('the first call goes at once; calls that come meanwhile make the next batch', () => {
   const trace = new Trace();
   trace.decode('a');
   const { batch, names } = trace.start();
@@ -59,7 +59,7 @@ test('queues of one inferlet that only read the same pages share a batch; a writ
   assert.deepEqual(trace.step(), ['late']);
 });
 
-test('calls that need no device go beside a batch, unless they touch what it uses', () => {
+test('calls that need no step go while a batch computes, unless they touch its pages or embeds', () => {
   const trace = new Trace();
   trace.push('a', { kind: 'forward', reads: [1] }, 'forward');
   const { batch } = trace.start();
@@ -88,7 +88,7 @@ test('a call without a step may take its time: what depends on it waits, what do
   assert.deepEqual(trace.instants(), ['synchronize']);
 });
 
-test('a long prefill goes on in chunks beneath the decodes', () => {
+test('a long prefill goes on in chunks together with the decodes', () => {
   const trace = new Trace();
   trace.push('long', { kind: 'forward', tokens: 150 });
   trace.decode('a');
@@ -224,7 +224,7 @@ test('a run rides with the steps of others, holds its queue, and can be paused',
   assert.deepEqual(trace.step(), ['after']);
 });
 
-test('a closed queue drops what has not gone, and what waited for it goes on', () => {
+test('a closed queue drops the calls that have not gone, and the calls that waited for it go on', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', writes: [1] }, 'gone');
   const { batch } = trace.start();
@@ -280,7 +280,7 @@ test('the model and its adapters take turns for any mix of queues, and priority 
   assert.deepEqual(trace.steps(), [['one', 'two'], ['c'], ['three'], ['a0'], ['b1'], ['a2'], ['c3'], ['b4'], ['a5']]);
 });
 
-test('many calls that read the same embed cost a constant number of looks each', () => {
+test('many calls that read the same embed cost a constant number of lookups each', () => {
   const trace = new Trace();
   const count = 4096;
   let looks = 0;

@@ -114,7 +114,7 @@ export class Batcher {
 
   /**
    * Marks the queue's later calls as those of a workflow's node; `depth` is the length of the longest way from it to the workflow's end.
-   * Earlier calls keep their depth: others may wait for them that lent them nothing.
+   * Earlier calls keep their depth: calls that lent them nothing may wait for them.
    */
   setDepth(queue: BatchQueue, depth: number): void {
     if (!this.#queues.has(queue)) return;
@@ -266,7 +266,7 @@ export class Batcher {
     for (const { later } of call.links?.softDependents ?? []) this.#goBack(later);
   }
 
-  /** A call became ready behind one that went, and found no room in the batch: it is not ready when that one did not go after all. */
+  /** Makes a call wait again that became ready behind an earlier one and found no room in the batch: the earlier one did not go after all. */
   #goBack(later: BatchCall): void {
     if (later.state !== 'ready' || later.blockers === 0) return;
     this.#withdraw(later);

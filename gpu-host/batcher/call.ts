@@ -34,11 +34,11 @@ export abstract class BatchCall {
   arrival = 0;
   /** Time of arrival, or for a run the time of its last token; milliseconds of the batcher's clock. */
   arrivedMs = 0;
-  /** Depth of the call's node in the graph of a workflow, see `Batcher.setDepth`; undefined for a call of no workflow. */
+  /** Depth of the call's node in the graph of a workflow, see `Batcher.setDepth`; undefined for a call outside workflows. */
   depth: number | undefined;
-  /** Place among calls that are as urgent, smaller first: the order of arrival, or for a call of a workflow that of another one whose turn it has. */
+  /** Place among equally urgent calls, smallest first: the call's order of arrival, or that of the call whose turn it took (`topology.ts`). */
   turn = 0;
-  /** Time by which a call of a workflow counts as arrived later, since it has the turn of another one; negative for earlier. Milliseconds. */
+  /** Milliseconds by which the call counts as arrived later (negative: earlier), because it took another call's turn. */
   yieldMs = 0;
   /** Latency target of each of the call's steps, milliseconds; set once it is ready, if its queue has targets. */
   targetMs: number | undefined;
@@ -47,7 +47,7 @@ export abstract class BatchCall {
   blockers = 0;
   /** Later calls that may go only when this one is done. */
   dependents: BatchCall[] | undefined;
-  /** State that only calls with soft conflicts, or of an inferlet that uses priorities, need. */
+  /** State of calls with soft conflicts and of inferlets that use priorities; undefined for other calls. */
   links: CallLinks | undefined;
 
   constructor(kind: CallKind, queue: BatchQueue) {
@@ -59,8 +59,8 @@ export abstract class BatchCall {
   abstract get tokens(): number;
 
   /**
-   * True when the call may be cut at any input. The batcher asks only when the call does not fit. By then every call that this one waits
-   * for is done: a call that joins the batch of one that it follows goes whole, and the batcher does not ask.
+   * True when the call may be cut at any input. The batcher asks only when the call does not fit, and only after every call that this one waits
+   * for is done: it never cuts a call that joins the batch of a call that it follows.
    */
   abstract chunkable(): boolean;
 
@@ -73,16 +73,16 @@ export abstract class BatchCall {
   }
 
   /**
-   * The pages that the call computes next; undefined when it gives none to others. Asked about ready calls while a batch is chosen, and the
-   * same until the batch leaves.
+   * The pages that the call computes next; undefined when it gives none to others. The batcher reads it from ready calls while it chooses a
+   * batch, and the value must stay the same until that batch leaves.
    */
   get pagesAhead(): PagesAhead | undefined {
     return undefined;
   }
 
   /**
-   * Requests what the call needs beside earlier calls, once its turn has come, and holds what is there. False when something is still to
-   * come: the call is then paused until it is resumed.
+   * Called when the call's turn has come. Takes what the call needs apart from the results of earlier calls, such as an adapter or the pixels of
+   * an image. False when something is missing: the batcher then pauses the call until it is resumed, and the call keeps what it took.
    */
   acquire(): boolean {
     return true;
@@ -101,7 +101,7 @@ export function isDeviceCall(call: BatchCall): boolean {
   return call.kind === 'forward' || call.kind === 'project' || call.kind === 'encode';
 }
 
-/** True when the call leaves its queue for good with this many inputs. */
+/** True when a batch that computes `tokens` inputs of the call is its last. */
 export function leavesWith(call: BatchCall, tokens: number): boolean {
   return !call.continues && tokens === call.tokens;
 }

@@ -92,7 +92,7 @@ class Pages {
     this.dice = new Dice(seed);
     this.maxTokens = 32 + this.dice.roll(200);
     this.trace = new Trace({ maxTokens: this.maxTokens, maxCalls: 2 + this.dice.roll(6), agingMs: 4 });
-    // The key of a page stands for the text up to it, so a text that leaves another one keeps its own keys.
+    // The key of a page stands for the text up to it, so two texts have different keys after they diverge.
     this.texts = Array.from({ length: 4 }, (_, text) => {
       const common = this.dice.roll(8);
       return Array.from({ length: 1 + this.dice.roll(12) }, (_, at) => (at < common ? at : 100 * (text + 1) + at));

@@ -24,7 +24,7 @@ export interface Candidates {
   readonly going: BatchCall[];
   /** These stay ready: one of `going` computes what they need. */
   readonly waiting: readonly BatchCall[];
-  /** Those that wait, by the call that computes their first page. */
+  /** The waiting calls, by the call that computes their first page. */
   readonly awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>;
 }
 
@@ -60,7 +60,7 @@ export function postponeWaiters(ready: BatchCall[], variant: string | undefined,
   };
   for (const call of ready) {
     if (chosen.has(call)) continue;
-    // Those behind a full batch stay behind it.
+    // Calls behind a full batch stay behind it.
     if (tokens >= limits.maxTokens || !isLong(call)) {
       going.push(call);
       continue;
@@ -106,7 +106,7 @@ class PageClaims {
     const { keys, takes, pageTokens } = pagesAhead;
     let shared = 0;
     while (shared < takes && shared < keys.length && claimed.has(keys[shared] as number)) shared++;
-    // A long text has keys for its first pages only, and nothing is known of those behind them.
+    // A long text has keys for its first pages only, so the pages behind them are unknown.
     const known = Math.min(call.tokens, maxTokens, (keys.length + 1) * pageTokens);
     if (shared * pageTokens * 2 < known) return undefined;
     return claimed.get(keys[0] as number);

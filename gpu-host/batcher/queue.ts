@@ -20,7 +20,7 @@ export class BatchQueue {
   depth: number | undefined;
   /** Calls that left the queue and are not done. */
   outstanding = 0;
-  /** Calls of these that were held, and go again when they are resumed. */
+  /** Outstanding calls that were held, and go again when they are resumed. */
   readonly back = new Set<BatchCall>();
   /** Time at which results emptied the queue, so that its next call can be expected; undefined otherwise. */
   answeredMs: number | undefined;

@@ -93,7 +93,7 @@ test('a call that only fills pages after a reader follows it, and does not fail 
 test('a call that reads one page and fills another page of a call depends on it', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', reads: [1], fills: [2] }, 'A');
-  // B follows A's read of 1 and needs A's fill of 2; and the other way round.
+  // B only follows A's read of page 1, and depends on A's fill of page 2.
   trace.push('a.2', { kind: 'forward', fills: [1], reads: [2] }, 'B');
   const { batch } = trace.start();
   assert.deepEqual(
@@ -114,14 +114,14 @@ test('a follower joins a batch whole or not at all', () => {
   trace.push('a', { kind: 'forward', fills: [1], tokens: 40 }, 'first');
   const second = trace.push('a', { kind: 'forward', fills: [1], tokens: 40 }, 'second');
   second.chunkable = () => {
-    assert.equal(second.blockers, 0, 'asked before what it follows was placed');
+    assert.equal(second.blockers, 0, 'the batcher asked before the calls that this one follows were done');
     return true;
   };
   trace.push('a', { kind: 'forward', fills: [1], tokens: 40 }, 'third');
   assert.deepEqual(trace.steps(), [['first:40'], ['second:40'], ['third:40']]);
 });
 
-test('a call that follows one that is here and one that is not stays', () => {
+test('a call that follows one call of the batch and one outside it does not join the batch', () => {
   const trace = new Trace({ maxCalls: 2 });
   trace.push('a.1', decodeOn(1), 'A');
   trace.push('a.2', { kind: 'forward', fills: [2], tokens: 100 }, 'B');
@@ -182,7 +182,7 @@ test('dependents of a dropped call inherit its dependencies', () => {
   assert.equal(trace.queue('a.1').scoreboard.size, 0);
 });
 
-test('closing a queue drops followers that have not gone, and lets the device finish', () => {
+test('closing a queue drops followers that are not on the device, and lets the device finish', () => {
   const trace = new Trace();
   trace.push('a.1', { kind: 'forward', fills: [1], tokens: 100 }, 'long');
   const { batch } = trace.start();

@@ -14,14 +14,14 @@ export interface LatencyTargets {
 export const MAX_PASSED_OVER = 3;
 /** Factor by which the estimate of a slow step falls with each faster step. */
 const FORGET = 0.9;
-/** The same for steps with pressing calls: these are short because ordinary prefills were cut, which says nothing of a full step. */
+/** The same factor for steps with pressing calls, which are short because ordinary prefills were cut: they show little about full steps. */
 const FORGET_CUT = 0.995;
 
 /** Time at which the call's step should have ended; infinite for a call without targets. */
 function dueMs(call: BatchCall, limits: BatchLimits): number {
   const { targets } = call.queue;
   if (!targets) return Number.POSITIVE_INFINITY;
-  // Once and for all: the last part of a cut prompt may be short.
+  // Set it once: the last part of a cut prompt may be short, and would get the target of a token.
   call.targetMs ??= targetMs(call, targets, limits);
   return call.arrivedMs + call.targetMs;
 }

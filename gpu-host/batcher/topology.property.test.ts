@@ -15,7 +15,7 @@ const waiting = fc.array(
   fc.record({
     tenant: fc.constantFrom('one', 'two'),
     query: fc.nat({ max: 3 }),
-    /** Undefined for a call of no workflow. */
+    /** Undefined for a call outside workflows. */
     depth: fc.option(fc.constantFrom(0, 1, 2, 0xffff_ffff), { nil: undefined }),
     priority: fc.integer({ min: -3, max: 3 }),
     arrivedMs: fc.nat({ max: 100 }),
@@ -50,7 +50,7 @@ function ordered(calls: readonly BatchCall[]): BatchCall[] {
   return order;
 }
 
-/** For each place of an order, the call there; of calls that may take each other's turns, the tenant and priority. */
+/** For each place of an order, the call there; only its tenant and priority if it may trade its turn with others. */
 const placesOf = (order: readonly BatchCall[], marked: ReadonlySet<number>): (string | number)[] =>
   order.map(({ arrival, queue }) => (marked.has(arrival) ? `${queue.tenant} ${queue.priority}` : arrival));
 
@@ -89,7 +89,7 @@ test('calls with a depth go by query, depth and arrival, as far as the bound on 
             later.queue.query - call.queue.query ||
             (call.depth ?? 0) - (later.depth ?? 0) ||
             later.arrival - call.arrival;
-          assert.ok(first > 0 || isSettled(later), 'out of order without having yielded all');
+          assert.ok(first > 0 || isSettled(later), 'out of order although neither call has yielded as long as it may');
         }
       }
     }),

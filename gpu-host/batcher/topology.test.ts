@@ -18,7 +18,7 @@ function decode(trace: Trace, queue: string, depth?: number): void {
   trace.nowMs++;
 }
 
-test('of a query the deepest goes first, and of a tenant the first query', () => {
+test("a tenant's first query goes first, and the deepest call of a query", () => {
   const trace = single();
   decode(trace, 't/b.1', 9);
   decode(trace, 't/a.1', 1);

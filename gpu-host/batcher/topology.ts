@@ -1,6 +1,6 @@
 import type { BatchCall } from './call.ts';
 
-/** Most that a call may yield, in levels of priority. */
+/** Maximum time that a call may yield, as a number of priority levels. */
 const MOST_LEVELS = 10;
 /** Calls of one tenant and priority that exchange turns; later ones wait for theirs, which bounds the cost of a batch. */
 const MOST_CALLS = 1024;
@@ -51,7 +51,7 @@ function exchange(group: readonly BatchCall[], agingMs: number): void {
   }
 }
 
-/** Most that a call may yield, milliseconds. It does not depend on the priority: a change of that must give back no turn that was taken. */
+/** Maximum time that a call may yield, milliseconds. It does not depend on the priority, so that a change of priority undoes no exchanged turn. */
 export const mostYieldMs = ({ depth }: BatchCall, agingMs: number): number =>
   depth === undefined ? 0 : MOST_LEVELS * agingMs;
 

@@ -26,7 +26,7 @@ test('a call lends its urgency to the one that it waits for', () => {
   assert.deepEqual(trace.steps().flat(), ['blocker', 'urgent', 'other', 'behind it']);
 });
 
-test('and to what is ahead of that, and what those wait for, and so on', () => {
+test('a call lends its urgency also to calls ahead of those that it waits for, and to those that these wait for', () => {
   const trace = single();
   queueOf(trace, 'a.1', -5);
   queueOf(trace, 'a.2', -4);
@@ -61,7 +61,7 @@ test('a change of priority on either side counts', () => {
   }
 });
 
-test('a run that others wait for has their priority, and is newly come with each token', () => {
+test('a run that others wait for has their priority, and counts as newly arrived with each token', () => {
   const trace = single();
   queueOf(trace, 'a.1', -3);
   queueOf(trace, 'a.2', 2);

@@ -27,7 +27,7 @@ test('16 mixed workflows end earlier on average when their calls carry depths, a
   }
 });
 
-test('of many workflows whose prompts wait for long, those that came first end first', (t) => {
+test('many workflows whose prompts wait for long end in the order in which they came', (t) => {
   for (const prompt of [300, 600, 1200]) {
     const setup = { queries: 16, generations: 8, prompt, tokens: 16, apartMs: 10 };
     const [plain, deep] = [false, true].map((isDeep) => endsOfPrompts({ ...setup, deep: isDeep }));

@@ -164,7 +164,7 @@ describe('encoders of a GPU host', () => {
     });
   }
 
-  it('bound what a tenant may leave waiting, and leave others their part', async () => {
+  it('bound the waiting calls of a tenant, and leave others their part', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const [greedy, other] = [open('greedy', 'greedy'), open('other', 'other')];
@@ -249,7 +249,7 @@ describe('encoders of a GPU host', () => {
     assert.equal(inferlet.usage.encodedTokens, 3, 'a batch that failed costs no tokens');
   });
 
-  it('end a call that is given up: its texts are not computed, and the others go on', async () => {
+  it('end a call whose future is dropped: its texts are not computed, and the others go on', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const [inferlet, other] = ['gives-up', 'goes-on'].map((id) => open(id, 'one-tenant'));

@@ -41,7 +41,7 @@ export interface EncodePort {
   finished(): void;
 }
 
-/** Bytes of waiting calls that every inferlet may have, on the heap and outside, whatever its tenant's others have. */
+/** Bytes of waiting calls that every inferlet may have, on the heap and outside, whatever the tenant's other inferlets have. */
 const LEAST_BYTES = 256 * 1024;
 /** JavaScript heap of a waiting call; more than its few tokens take. */
 const CALL_HEAP_BYTES = 2048;
@@ -70,7 +70,7 @@ interface EncodeCall {
 /** One inferlet's calls. */
 interface InferletCalls {
   readonly calls: Set<EncodeCall>;
-  /** Those that want an answer, by their id. */
+  /** The calls that want an answer, by their id. */
   readonly byId: Map<number, EncodeCall>;
   readonly heap: Taken;
   readonly values: Taken;

@@ -13,7 +13,7 @@ function simulated(seed: number) {
   return { below, time, fits: Math.min(2 ** 14, Math.max(1, (targetMs - fixedMs) / tokenMs)) };
 }
 
-test('batches grow to the target of time, whatever small batches come between', () => {
+test('batches grow to the target time, whatever small batches come between', () => {
   for (let seed = 1; seed <= 200; seed++) {
     const { below, time, fits } = simulated(seed);
     const profile = new LatencyProfile();

@@ -16,7 +16,7 @@ export interface PickedText<Call extends Waiting> {
   readonly index: number;
 }
 
-/** Padding of a batch, tokens, that is cheaper than a batch more. */
+/** Padding of a batch, tokens, that is cheaper than another batch. */
 const FREE_PADDING = 128;
 /** Batches of work that may overtake one call of a workflow. At 25 ms a batch they take 1.6 s; the longest, of 100 ms, take 6.4 s. */
 const MOST_OVERTAKING_BATCHES = 64;
@@ -29,7 +29,7 @@ interface TenantCalls<Call> {
   readonly waiting: Map<Call, number>;
   /** Tokens of all calls that came. */
   came: number;
-  /** Those of them that were taken or removed. */
+  /** Tokens of the calls that were taken or removed. */
   gone: number;
 }
 

@@ -85,7 +85,7 @@ async function decode(b: Workbench, who: Who, prompt: readonly number[], count: 
 }
 
 for (const backend of ['reference', 'onnx', 'cuda'] as const) {
-  test(`steps and forwards say what a model with merged weights says, whole and in chunks (${backend})`, async () => {
+  test(`steps and forwards compute the same as a model with merged weights, whole and in chunks (${backend})`, async () => {
     await using made = await start({ backend, model: { maxBatchTokens: 7, prefixCache: false } });
     const { host, oracleOf } = made;
     for (const who of ['pirate', 'quiet'] as const) {

@@ -20,7 +20,7 @@ export class Arrivals {
     const { space } = call.hostQueue;
     const { arriving, owner, port, scoreboard } = space;
     if (arriving.length > 0) arriving.push(call);
-    // A lone call has no place among others.
+    // A call alone has no place in an order.
     else if (!call.isLong || scoreboard.size === 0) this.#batcher.push(call, nowMs);
     else {
       arriving.push(call);

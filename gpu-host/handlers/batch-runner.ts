@@ -125,7 +125,7 @@ export class BatchRunner {
     return prepared.length > 0 ? new DeviceStep(backend, prepared, true) : undefined;
   }
 
-  /** Charges the step to its parts' inferlets, even after a failure or their end; no moment twice. @returns the device's start */
+  /** Charges the step to its parts' inferlets, even after a failure or their end, and no moment twice. @returns the device's start */
   #charge({ parts, submittedMs, endedMs }: DeviceStep): number {
     const startedMs = Math.max(submittedMs, this.#chargedMs);
     this.#chargedMs = Math.max(endedMs, this.#chargedMs);
@@ -307,7 +307,7 @@ export class BatchRunner {
     );
   }
 
-  /** Encodes images. One that the tenant had encoded before, or that two of its calls bring, is computed once. */
+  /** Encodes images. An image that the tenant had encoded before, or that several of its calls contain, is computed once. */
   async #encode(calls: readonly EmbedImageCall[]): Promise<void> {
     const { backend, imageCache } = this.#context;
     const ready: { readonly call: EmbedImageCall; readonly id: string }[] = [];

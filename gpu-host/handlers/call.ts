@@ -18,7 +18,7 @@ export interface ModelContext {
   readonly imageCache: ImageCache;
   /** Time slices of the runs whose tokens inferlets read. */
   readonly slices: RunSlices;
-  /** Those of the runs whose text clients read. */
+  /** Time slices of the runs whose text clients read. */
   readonly evenSlices: RunSlices;
   /** Counts chosen batches. Within one round a call's answers to the batcher stay the same. */
   readonly round: number;

@@ -4,8 +4,8 @@ import { GREEDY, generate, must, NONE, range, startTestHost, tagOf } from '../te
 import { encodeMask } from '../testing/mask.ts';
 import { ids, PROMPT, same, withWorkbench } from '../testing/workbench.ts';
 
-withWorkbench('what calls compute', (handler) => {
-  handler('fused steps, a run, and the three calls say what the model says', async (b) => {
+withWorkbench('computing calls', (handler) => {
+  handler('fused steps, a run, and the three calls give the tokens of the model', async (b) => {
     const expected = await b.oracle.greedy(PROMPT, 12);
     assert.deepEqual(await generate(b.inferlet, b.queue, PROMPT, 12), expected);
 
@@ -81,7 +81,7 @@ withWorkbench('what calls compute', (handler) => {
     b.send({ op: 'copy-embeds', sources: ids(state!), destinations: ids(copy!) });
     const before = must(await b.next(state!, 5));
     same(must(await b.next(copy!, 5)), before, 'a copy is the same state');
-    // A state's position follows its input's, so it can be the next input; then beside a token in one forward.
+    // A state's position follows its input's, so it can be the next input: first alone, then together with a token.
     const fed = b.embeds(2);
     b.forward(own, ids(copy!), NONE, ids(fed[0]!));
     b.embedText(ids(9), ids(3), ids(first!));
@@ -112,7 +112,7 @@ withWorkbench('what calls compute', (handler) => {
     same(await b.probe(own, 7, 30), whole, 'unmasked again');
   });
 
-  handler('an explicit mask and positions out of order', async (b) => {
+  handler('an explicit mask and equal positions decide what each input sees', async (b) => {
     const own = b.pages(1);
     void b.fill(own, PROMPT.slice(0, 4));
     // The probe sees slots 0 and 2 and itself.

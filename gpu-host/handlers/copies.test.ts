@@ -76,7 +76,7 @@ describe('pages that go from one host to another', () => {
     return made;
   };
 
-  test('are the same there, with their masks', async () => {
+  test('are the same on the other host, with their masks', async () => {
     const [a, b] = [await bench(hosts[0], 'a'), await bench(hosts[1], 'b')];
     const own = a.pages(3);
     must(await a.fill(own.subarray(0, 2), PROMPT));
@@ -127,7 +127,7 @@ describe('pages that go from one host to another', () => {
     assert.equal(tagOf(await begin(a, { ...carried, pageSize: 4 }, 'v')), 'invalid-argument');
   });
 
-  test('that changed on their way are not kept', async () => {
+  test('are not kept when they changed on their way', async () => {
     const [a, b] = [await bench(hosts[0], 'sends'), await bench(hosts[1], 'takes')];
     const own = a.pages(2);
     must(await a.fill(own, PROMPT));
@@ -149,7 +149,7 @@ describe('pages that go from one host to another', () => {
       assert.equal(tagOf(await b.inferlet.mapCopy(b.queue, 'changed')), 'not-found');
       assert.equal(tagOf(await ask({ op: 'copy-piece', copy, bytes: piece })), 'not-found', 'the copy has ended');
     }
-    // Pages that name slots which they do not have.
+    // The pages name slots that they do not have.
     const absurd = piece.slice();
     new DataView(absurd.buffer).setUint32(0, 0xffff_ffff, true);
     const copy = must(await begin(b, carried, 'absurd'));

@@ -86,7 +86,7 @@ withWorkbench('copies of slots and tokens', (handler) => {
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
   });
 
-  handler('copies that cannot be say why, and change nothing', async (b) => {
+  handler('refused copies give the reason, and change nothing', async (b) => {
     const own = b.pages(2);
     must(await b.fill(own, PROMPT));
     const before = await b.probe(own, 7, 40);

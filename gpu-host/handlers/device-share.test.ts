@@ -125,7 +125,7 @@ test('is not contended by a model whose calls ended while it waited', () => {
   assert.ok(!turns.isContended());
 });
 
-test('lets a model wait for the end of a step on the device, tells it, and keeps its place before models that ask first', () => {
+test("notifies models that wait when another model's step ends, and the one with less time keeps its place, whichever asks first", () => {
   const share = new DeviceShare();
   const ended = { second: 0, third: 0 };
   const first = share.join(() => ['one']);

@@ -8,7 +8,7 @@ export const LONGEST_USE_MS = 1000;
 const QUICK_INPUTS = 16;
 /** Duration of a quick step, far below the time after which a silent host counts as lost. */
 const QUICK_MS = 500;
-/** Part of the slowest quick step that counts at the next one: a single slow one is forgotten after some dozens. */
+/** Part of the slowest quick step that counts at the next one: a single slow one is forgotten after a few dozen. */
 const REMEMBERED = 0.9;
 
 /** A model's turns on the device that it shares with other models. */
@@ -99,7 +99,7 @@ export class DeviceShare {
         place.signs++;
         for (const other of this.#others(place)) {
           before.set(other, other.signs);
-          // A model that waits for this end is at work, though it asks again only now; unless its calls have ended meanwhile.
+          // A model that waits for this end counts as at work until it asks again, unless its calls have ended meanwhile.
           other.waits &&= wants(other);
           if (other.waits) other.signs++;
         }

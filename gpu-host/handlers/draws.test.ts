@@ -86,7 +86,7 @@ function withoutDraws(sequence: SequenceInput): SequenceInput {
   return { ...sequence, output: rest };
 }
 
-test('a row without numbers draws nothing, and its call is told so', async () => {
+test('a row without numbers draws nothing, and its call gets an error', async () => {
   const nothing = (inner: Backend) =>
     wrapBackend(inner, {
       ahead: false,

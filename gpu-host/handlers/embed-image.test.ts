@@ -157,7 +157,7 @@ describe('embed-image', () => {
     });
   }
 
-  it('never takes what follows an image for what follows another one, or none', async () => {
+  it('never takes pages after an image for pages after another image, or after none', async () => {
     await using host = await start();
     const oracle = await Oracle.of(host);
     const after = [...range(20, 40)];
@@ -265,7 +265,7 @@ describe('embed-image', () => {
     assert.deepEqual(batches, [4]);
   });
 
-  it('fails with what is wrong with the image, and so does what needs it', async () => {
+  it("fails with the image's fault, and so do the calls that need it", async () => {
     await using host = await start();
     const writer = await open(host);
     const bad = writer.image(Promise.resolve(err(handlerError('invalid-argument', 'no image'))));
@@ -326,7 +326,7 @@ describe('embed-image', () => {
     assert.deepEqual(ended, []);
   });
 
-  it('lets go of what an inferlet leaves behind, images that never came among them', async () => {
+  it('frees all that an ended inferlet held, images that never came included', async () => {
     await using host = await start();
     const writer = await open(host);
     const never = writer.image(new Promise(() => {}));

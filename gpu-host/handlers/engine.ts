@@ -116,7 +116,7 @@ export class ModelEngine {
       tenants,
       timed: (pages, work) => this.#timed(pages, work),
       freed: (pages, frames) => {
-        // The pages of an ended inferlet go to the one that it gave way to, so they are no turnover.
+        // The pages of an ended inferlet go to the one that it gave way to, so they do not count as turnover.
         if (pages.terminated === undefined) this.#turnover.freed(frames, performance.now());
       },
     });
@@ -438,11 +438,11 @@ export class ModelEngine {
 const ONE = (): number => 1;
 const meterOf = ({ space }: AdapterWant): Payer => space.port.meter;
 
-/** Calls with more addresses take the thread for longer than any call takes to arrive: some 0.2 µs an address. */
+/** Calls with more addresses take the thread for longer than any call takes to arrive: about 0.2 µs an address. */
 const MANY_ADDRESSES = 256;
 
 /** Approximate bytes of a scoreboard entry: the map's place, the entry, and a list of readers. */
 const KEY_BYTES = 100;
 
-/** Watching the sockets saves the sleep and the wake-up, some 30 µs a step, but takes a core. On a single core the runtime needs it. */
+/** Watching the sockets saves the sleep and the wake-up, about 30 µs a step, but takes a core. On a single core the runtime needs it. */
 const MAY_WATCH = availableParallelism() > 1;

@@ -100,7 +100,7 @@ onOneBackend('exports', (handler) => {
     must(await b.ask({ op: 'unexport', name: 'n' }));
   });
 
-  handler('what makes no sense is refused in its own future', async (b) => {
+  handler('an invalid call is refused in its own future', async (b) => {
     const own = b.pages(1);
     const refused: [Promise<Parameters<typeof tagOf>[0]>, string][] = [
       [b.ask({ op: 'export-pages', pages: own, name: '', persistent: false }), 'invalid-argument'],

@@ -25,7 +25,7 @@ export abstract class NamedPagesCall extends InstantCall {
     return this.requesterThat(checkMappable);
   }
 
-  /** The call's inferlet, which checks so many pages before memory makes room for them. */
+  /** The call's inferlet; `check` gets the number of pages before memory makes room for them. */
   protected requesterThat(check: (pages: number) => void): Requester<PageSnapshot> {
     const requester = this.names.requesterOf(this.hostQueue.space);
     return {
@@ -62,7 +62,7 @@ export abstract class NamedPagesCall extends InstantCall {
     this.reply(() => encodeText(this.hostQueue.space.port.writer, this.id, JSON.stringify(list)));
   }
 
-  /** The runtime makes some of these calls to learn where a name is: their errors are no errors of the inferlet's. */
+  /** The runtime makes some of these calls to learn where a name is: their errors are not the inferlet's. */
   protected override get failsQueue(): boolean {
     return false;
   }

@@ -57,7 +57,7 @@ export class ForwardCall extends DeviceCall {
   override chunkable(): boolean {
     const { outPages, mask } = this.operation;
     const inputs = this.#peekInputs();
-    // Without inputs the call fails, with the cause, when it is prepared.
+    // A call without inputs fails with the cause when it is prepared.
     return inputs !== undefined && isChunkable(outPages.length, positionsOf(inputs), mask);
   }
 
@@ -72,7 +72,7 @@ export class ForwardCall extends DeviceCall {
   }
 
   override prepare(granted: number): SequenceInput {
-    // Calls that follow this one in the batch count on all of it, even where the cache has lost some inputs since.
+    // Calls that follow this one in the batch need all of it, even when the cache has lost pages that `granted` counted on.
     const whole = granted >= this.tokens;
     this.plan ??= this.makePlan();
     const { plan } = this;

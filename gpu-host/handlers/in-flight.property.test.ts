@@ -8,8 +8,8 @@ import { checkCharged, openedBy } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 /*
- * Inferlets of two tenants send equal and similar prompts at once, on a device with few pages whose steps fail now and then. Inferlets are
- * cancelled amid their prefills, and memory ends others. All others must say what the oracle says, and no page may be lost.
+ * Inferlets of two tenants send equal and similar prompts at once, on a device with few pages whose steps fail now and then. The test cancels
+ * some inferlets amid their prefills, and the host ends others for memory. The rest must get the oracle's tokens, and no page may be lost.
  */
 
 const SEEDS = process.env.PIE_TEST_ALL ? 120 : 10;
@@ -32,7 +32,7 @@ interface Plot {
   readonly stories: readonly Story[];
   readonly pageCount: number;
   readonly maxBatchTokens: number;
-  /** One of so many steps of the device fails; 0 for none. */
+  /** On average, one of this number of device steps fails; 0 for none. */
   readonly failsOneIn: number;
 }
 
@@ -168,7 +168,7 @@ async function checkAtRest(host: TestHost, opened: readonly DeviceClient[]): Pro
   checkCharged(opened, deviceBusyMs);
 }
 
-test('prompts that are sent at once say what each would say alone, whichever inferlets and steps fail', async (t) => {
+test('prompts that are sent at once get the tokens that each would get alone, whichever inferlets and steps fail', async (t) => {
   const counts = { done: 0, cancelled: 0, failed: 0, compared: 0, saved: 0 };
   for (let seed = 0; seed < SEEDS; seed++) {
     const plot = plotOf(seed);
@@ -190,7 +190,11 @@ test('prompts that are sent at once say what each would say alone, whichever inf
     const alone = await play(plot, seed, false);
     if (alone.tellings.some(({ end }) => end !== 'done')) continue;
     counts.compared++;
-    assert.equal(shared.tokens + shared.hits, alone.tokens, 'what is computed and what is shared make up the whole');
+    assert.equal(
+      shared.tokens + shared.hits,
+      alone.tokens,
+      'computed and shared tokens add up to those computed without a cache',
+    );
     counts.saved += shared.hits;
   }
   t.diagnostic(`seeds 0 to ${SEEDS - 1}: ${JSON.stringify(counts)}`);

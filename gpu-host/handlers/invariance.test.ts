@@ -120,7 +120,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
       }
     });
 
-    test('with what the prefix cache has', async () => {
+    test('with pages from the prefix cache', async () => {
       await using host = await startTestHost(base);
       for (let round = 0; round < 4; round++) {
         const said = await together(host);

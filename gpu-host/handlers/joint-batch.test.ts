@@ -25,7 +25,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     };
     const seen = (): Watched => watched as Watched;
 
-    test('two prefills of one text and the step that follows are one batch, and say what they would alone', async () => {
+    test('two prefills of one text and the step that follows are one batch, and give the tokens that they give alone', async () => {
       await using host = await startTestHost(options);
       const b = await watchedBench(host, seen);
       const own = b.pages(3);
@@ -185,7 +185,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       );
     });
 
-    test('a projection that makes no sense fails alone', async () => {
+    test('an invalid projection fails alone', async () => {
       await using host = await startTestHost(options);
       const b = await watchedBench(host, seen);
       const [input, state] = b.embeds(2);
@@ -223,7 +223,7 @@ test('a state has exactly the same distribution in its step and in a later proje
   assert.deepEqual(must(await b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state!, topK: 90 })), inStep);
 });
 
-test('a step that fails takes what followed it in the batch along, and leaves its slots empty', async () => {
+test('a step that fails also fails its followers in the batch, and leaves its slots empty', async () => {
   let broken = false;
   await using host = await startTestHost({
     wrap: (inner) =>
@@ -267,7 +267,7 @@ test('a call that fails when it is prepared fails those that follow it in the ba
   assert.deepEqual(outcomes.map(tagOf), ['context-overflow', 'dependency-failed', 'ok']);
 });
 
-test('a call whose own result is worthless fails those that were computed after it in the batch', async () => {
+test('a call with an invalid result fails those that were computed after it in the batch', async () => {
   let poisoned = false;
   await using host = await startTestHost({
     wrap: (inner) =>

@@ -25,11 +25,11 @@ export interface CallMaker {
   readonly context: ModelContext;
   readonly names: NamedPages;
   readonly gaps: StepGaps;
-  /** A held run may go on. */
+  /** Called when a held run may go on. */
   resume(run: RunCall): void;
-  /** A call has what it waited for beside earlier calls, or its refusal. */
+  /** Called when a call gets an adapter that it waited for, or the refusal of the adapter. */
   told(call: HostCall): void;
-  /** An image of so many bytes, or its refusal, has arrived. */
+  /** Called when an image of so many bytes, or its refusal, has arrived. */
   arrived(call: EmbedImageCall, bytes: number): void;
 }
 

@@ -94,7 +94,7 @@ export class MemoryCall extends InstantCall {
     if (tokens.length !== positions.length || tokens.length !== addresses.length) {
       throw fault(
         'invalid-argument',
-        `${tokens.length} tokens, ${positions.length} positions and ${addresses.length} embeds; as many of each are expected`,
+        `${tokens.length} tokens, ${positions.length} positions and ${addresses.length} embeds; the three numbers must be equal`,
       );
     }
     embeds.checkHeld(addresses);

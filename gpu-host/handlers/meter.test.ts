@@ -36,7 +36,7 @@ test('a step is divided by tokens: whole numbers that add up, each within 1 of i
   );
 });
 
-test('whatever the steps, all that is spent is charged, and in the long run each pays for its tokens', () => {
+test('all device time is charged, and in the long run each call pays for its tokens', () => {
   fc.assert(
     fc.property(
       fc.array(fc.tuple(fc.double({ min: 0, max: 50, noNaN: true }), weights), { maxLength: 40 }),

@@ -50,7 +50,7 @@ export class ModelSpaces {
 
   /** Drops the calls of an open space; `releaseClosed` gives its memory back and calls `released`. @param why answers its pending calls */
   close(space: ModelSpace, released: () => void, why?: HandlerError): void {
-    // Inferlets that share a limit with this one may use its part now, though the device may still work on it.
+    // Inferlets that share a limit with this one may use its part now, although a device step may still use its pages.
     space.pages.leaveLimits();
     this.#dropCalls(space, why);
     this.#closing.push({ space, released });

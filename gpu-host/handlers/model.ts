@@ -82,7 +82,7 @@ export const EMBED_LIMITS = { maxEmbeds: MAX_EMBEDS, maxStateBytes: 64 * 1024 * 
 /** Maximum pending calls of one inferlet on one model, and maximum bytes of their arguments and keys. Past either the inferlet is ended. */
 export const MAX_PENDING_CALLS = 16_384;
 export const MAX_PENDING_BYTES = 64 * 1024 * 1024;
-/** Pending bytes that every inferlet may have, whatever its tenant's others have. */
+/** Pending bytes that every inferlet may have, whatever the tenant's other inferlets have. */
 export const LEAST_PENDING_BYTES = 256 * 1024;
 
 export function maxTopK(backend: Backend): number {

@@ -13,7 +13,7 @@ function statesOf(b: Workbench): Uint32Array {
   return states;
 }
 
-withWorkbench('what is asked of a state', (handler) => {
+withWorkbench('queries of a state', (handler) => {
   handler('log-probabilities and entropy are those of the whole distribution', async (b) => {
     const states = statesOf(b);
     const vocabulary = b.host.model.config.vocabularySize;
@@ -55,7 +55,7 @@ withWorkbench('what is asked of a state', (handler) => {
     }
   });
 
-  handler('what cannot be asked is refused in its own future', async (b) => {
+  handler('an invalid query is refused in its own future', async (b) => {
     const states = statesOf(b);
     const [token, empty] = b.embeds(2);
     b.embedText(ids(17), ids(0), ids(token!));

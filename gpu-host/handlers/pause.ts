@@ -1,4 +1,4 @@
-/** Below this, in milliseconds, a wait spins in turns of the event loop, because a timer is no finer. */
+/** A shorter wait spins in turns of the event loop, because timers are not precise enough. */
 const SHORTEST_TIMER_MS = 2;
 
 /** The engine's waits between batches. Each ends at its time, or when a frame or completion wakes the engine. */

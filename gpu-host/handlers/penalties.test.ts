@@ -38,7 +38,7 @@ function defined(
   return sorted[pick(sampler, values, 0, values.length, position)]?.[0] as number;
 }
 
-test('the most probable tokens that a run asks for are enough for the definition over the whole vocabulary', () => {
+test('the most probable tokens that a run requests suffice to pick the token of the whole vocabulary', () => {
   for (let seed = 1; seed <= 300; seed++) {
     const below = seeded(seed);
     const some = (count: number, of: number) => Uint32Array.from({ length: count }, () => below(of));
@@ -68,7 +68,7 @@ test('the most probable tokens that a run asks for are enough for the definition
   }
 });
 
-test('a change that raises tokens asks for as many as the host returns', () => {
+test('a change that raises logits requests as many candidates as the host returns', () => {
   for (const changes of [{ ...UNCHANGED, frequency: -1 }, { ...UNCHANGED, presence: -1 }, biased([3, 0.5])])
     assert.equal(new Penalties(changes, 64).candidates(GREEDY, 256), 256);
   assert.equal(new Penalties({ ...UNCHANGED, chosen: ids(1, 2, 3) }, 64).candidates(GREEDY, 256), 1);

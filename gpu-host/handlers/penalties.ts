@@ -91,7 +91,7 @@ export class Penalties {
       else moved.push({ token, logit });
     }
     moved.sort((a, b) => b.logit - a.logit || a.token - b.token);
-    // The others are in order: merge.
+    // The other candidates are in order, so merge both lists.
     const merged = { tokens: [] as number[], logits: [] as number[] };
     const push = (token: number, logit: number): void => {
       merged.tokens.push(token);

@@ -50,7 +50,7 @@ describe('limits of one call', () => {
     return space;
   };
 
-  test('no more context than the inferlet could hold: a page named twice counts twice', () => {
+  test('the context is at most as large as the inferlet could hold, and a page named twice counts twice', () => {
     for (const [pages, maxPages] of [
       [8, 3],
       [3, 8],
@@ -148,7 +148,7 @@ describe('a call that fails after some of its parts', () => {
     });
   }
 
-  test('but a run keeps the tokens that it has handed over', () => {
+  test('keeps the tokens that it has handed over, if it is a run', () => {
     const kit = makeMemory({ pages: 8, prefixCache: true });
     const space = kit.open();
     space.allocate(1, 3);

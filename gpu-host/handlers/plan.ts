@@ -20,7 +20,7 @@ export interface ForwardRequest {
   readonly tokens: Uint32Array | undefined;
   /** Number of last inputs whose outputs are wanted: these are always computed. */
   readonly rows: number;
-  /** True when committed parts stay although a later one fails: a run's tokens are out. Otherwise the whole call is undone. */
+  /** True when committed parts stay although a later one fails, because a run has sent their tokens. Otherwise the whole call is undone. */
   readonly keepsParts: boolean;
   /** The low-rank adapter that computes the forward; undefined for the model alone. */
   readonly adapter: string | undefined;
@@ -210,7 +210,7 @@ export class ForwardPlan {
 function resolve(space: PageSpace, request: ForwardRequest, pages: ContextPages, prefix: PrefixRun | undefined) {
   const { outPages, mask } = request;
   const positions = prefix ? request.positions.subarray(prefix.taken) : request.positions;
-  // Before the context is gathered: this may move an address that is both in and out to a copy.
+  // Do this before the context is gathered: it may move an address that is both in and out to a copy.
   const slots = outPages.length > 0 ? space.emptySlots(outPages, positions.length) : [];
   const context = gatherContext(space, prefix?.context ?? pages, smallest(positions), slots.length, mask !== undefined);
   const matrix = visibility(positions, context, mask);

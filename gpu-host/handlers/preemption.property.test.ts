@@ -10,14 +10,14 @@ import { Ended, take } from '../testing/ended.ts';
 import { NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
 
 /*
- * Inferlets that together want several times the pool live random lives: prefills that are cut, steps, runs, forks, copies, embeds, waits,
- * children, exports and hints about them. Some are closed amid their lives; swap has room for all, for half, or its disk fails. Each must say what it says alone, and the
- * oldest must come to its end.
+ * Inferlets that together want several times the pool make random calls: prefills that are cut, steps, runs, forks, copies, embeds, waits,
+ * children, exports and hints about them. The test closes some of them early; swap has room for all, for half, or its disk fails. Each must get
+ * the tokens that it gets alone, and the oldest must finish.
  */
 
 const SEEDS = process.env.PIE_TEST_ALL ? 160 : 8;
 const PAGE_SIZE = 8;
-/** Of the reference backend: keys and values of two layers with two heads of eight numbers. */
+/** Bytes of a page of the reference backend: keys and values of two layers with two heads of eight numbers. */
 const PAGE_BYTES = PAGE_SIZE * 2 * 2 * 2 * 8 * 8;
 const CONTEXT = 160;
 
@@ -390,7 +390,7 @@ async function play(plot: Plot): Promise<{ told: Told[]; preemptions: number; te
   return { told, preemptions, terminations };
 }
 
-/** Every story, told alone. */
+/** The outcome of every story that runs alone. */
 async function alone({ stories }: Plot): Promise<Told[]> {
   await using host = await hostFor(undefined);
   const connection = await host.connect();
@@ -399,7 +399,7 @@ async function alone({ stories }: Plot): Promise<Told[]> {
   return told;
 }
 
-test('whatever is preempted, swapped, closed or refused by a disk: each says what it says alone', {
+test('each inferlet gets the tokens that it gets alone, whatever is preempted, swapped, closed or refused by a disk', {
   timeout: 280_000,
 }, async (t) => {
   const counts = { done: 0, closed: 0, terminated: 0, preemptions: 0 };

@@ -52,7 +52,7 @@ test('a run of the newest leaves for an older inferlet and goes on with the same
   assert.deepEqual([statsOf(host).pages.free, statsOf(host).preempted], [PAGES, 0]);
 });
 
-test('a host tells when it holds calls of an inferlet, and when it holds none any more, also at the end of either', async () => {
+test('a host reports when it begins and stops to hold calls of an inferlet, also when the inferlet that waits or the one that runs ends', async () => {
   await using host = await startTestHost({ pageCount: PAGES, shape: { contextLength: 512 }, model: SWAP });
   const connection = await host.connect();
   const told: string[] = [];
@@ -176,7 +176,7 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
   assert.equal(statsOf(host).terminations, 0);
 });
 
-test('a held inferlet goes on when the older ones neither call nor wait, and these have their pages back later', async () => {
+test('a held inferlet goes on when the older ones neither call nor wait, and the older ones get their pages back later', async () => {
   await using host = await startTestHost({ pageCount: PAGES, model: SWAP });
   const connection = await host.connect();
   const [older, newer] = [guest(connection, 1), guest(connection, 2)];

@@ -48,7 +48,7 @@ export class Preemption {
     this.#turns.batcher.hold(call);
     // A call that follows a held one is not held itself.
     if (call.state !== 'paused' || call.hostQueue.space.park(call)) return;
-    // The family has returned since, while the call was on a disk.
+    // The family has returned meanwhile, while the call waited for a disk.
     this.#turns.batcher.resume(call, performance.now());
   }
 

@@ -36,7 +36,7 @@ async function prefill(b: Workbench, tokens: readonly number[], inPages?: Uint32
 }
 
 for (const backend of ['reference', 'onnx', 'cuda'] as const) {
-  test(`a prefix that was computed is not computed again, and says the same (${backend})`, async () => {
+  test(`a prefix that was computed is not computed again, and gives the same tokens (${backend})`, async () => {
     await using host = await startTestHost({ backend });
     await using plain = await startTestHost({ backend, model: { prefixCache: false } });
     const counted: number[] = [];
@@ -62,7 +62,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     assert.equal(statsOf(plain).prefix.hitTokens, 0);
   });
 
-  test(`a text that leaves another one inside a page computes what follows there, and says the same (${backend})`, async () => {
+  test(`a text that leaves another one inside a page computes only the rest, and gives the same tokens (${backend})`, async () => {
     await using host = await startTestHost({ backend });
     const b = await bench(host);
     await prefill(b, TEXT);
@@ -134,7 +134,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     }
   });
 
-  test(`what was decoded is found by the next turn (${backend})`, async () => {
+  test(`the next turn finds the decoded text (${backend})`, async () => {
     await using host = await startTestHost({ backend });
     const b = await bench(host);
     const pages = b.pages(8);
@@ -224,7 +224,7 @@ test('a page that the cache loses while the batch is made is computed, before wh
   same(after, await b.oracle.top([...TEXT, 7], [...range(0, TEXT.length + 1)], 1, 5));
 });
 
-test('a cache is a tenant’s own', async () => {
+test('each tenant has its own cache', async () => {
   await using host = await startTestHost();
   await prefill(await bench(host), TEXT);
   await prefill(await bench(host, 'y', 'another'), TEXT);
@@ -250,7 +250,7 @@ test('a write into a page from the cache changes only the copy of the writer', a
   same(distributions[0]!, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5));
 });
 
-test('calls that are no plain text neither take nor give', async () => {
+test('calls that are not plain text neither take pages from the cache nor add any', async () => {
   await using host = await startTestHost();
   const b = await bench(host);
   await prefill(b, TEXT);

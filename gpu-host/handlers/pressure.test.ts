@@ -235,7 +235,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
   });
 }
 
-test('memory that is asked for and given back over and over is never lost', async () => {
+test('memory that is allocated and freed many times is never lost', async () => {
   await using host = await startTestHost({ pageCount: PAGES });
   const connection = await host.connect();
   for (let round = 0; round < 20; round++) {

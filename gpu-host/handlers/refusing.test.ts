@@ -7,7 +7,7 @@ import { ids, PROMPT, same, withWorkbench } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 withWorkbench('what calls refuse', (handler) => {
-  handler('arguments that make no sense fail their own call, and say why', async (b) => {
+  handler('invalid arguments fail their own call, with the reason', async (b) => {
     const own = b.pages(2);
     must(await b.fill(own, PROMPT));
     const step = {
@@ -84,7 +84,7 @@ withWorkbench('what calls refuse', (handler) => {
     }
   });
 
-  handler('a failed call fails what depends on it with its cause, and nothing else', async (b) => {
+  handler('a failed call fails its dependents with its cause, and no other call', async (b) => {
     const own = b.pages(2);
     const other = b.pages(2);
     const [token, state] = b.embeds(2);
@@ -220,7 +220,7 @@ test('a device that fails once fails the calls of that batch, and serves on', as
   assert.equal(counts.owned, 0);
 });
 
-test('of a batch that the device refuses only the call to blame fails, and what needs it', async () => {
+test('when the device refuses a batch, only the invalid call and its dependents fail', async () => {
   const computed: number[][] = [];
   const refusing = (backend: Backend): Backend =>
     wrapBackend(backend, {
@@ -267,7 +267,7 @@ test('of a batch that the device refuses only the call to blame fails, and what 
   await inferlet.close();
 });
 
-test('numbers that are none stay with the call that meets them', async () => {
+test('NaN values fail only the call that computes them', async () => {
   let poisoned = false;
   const poison = (backend: Backend): Backend =>
     wrapBackend(backend, {

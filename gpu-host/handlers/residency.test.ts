@@ -72,39 +72,42 @@ onOneBackend(
       must(await b.ask({ op: 'unexport', name: 'a' }));
     });
 
-    handler('what is not allowed is refused', async (b) => {
-      await exported(b, 'a', 9);
-      const stranger = b.connection.openInferlet({ id: 'stranger', tenant: 'another', maxPages: 4, arrival: 2 });
-      const theirs = { inferlet: stranger, queue: stranger.createQueue('tiny') };
-      const operations: ExportControl[] = [
-        { op: 'export-residency', name: 'a' },
-        { op: 'pin-export', name: 'a', leaseMs: 10 },
-        { op: 'unpin-export', name: 'a' },
-        { op: 'retain-export', name: 'a', nextUseMs: 10 },
-        { op: 'prefetch-export', name: 'a' },
-        { op: 'demote-export', name: 'a', tier: 'memory' },
-      ];
-      for (const operation of operations) {
-        assert.equal(await refusal(theirs, operation), 'not-found');
-        assert.equal(await refusal(b, { ...operation, name: 'system/a' }), 'unsupported');
-        assert.equal(await refusal(b, { ...operation, name: 'a b' }), 'invalid-argument');
-      }
-      // A quarter of 64 pages may be pinned, half of that by one tenant.
-      assert.equal(await refusal(b, { op: 'pin-export', name: 'a', leaseMs: 10_000 }), 'limit-exceeded');
-      must(await b.ask({ op: 'unexport', name: 'a' }));
-      await exported(b, 'b', 5);
-      await exported(b, 'c', 4);
-      await ask(b, { op: 'pin-export', name: 'b', leaseMs: 60_000 });
-      assert.equal(await refusal(b, { op: 'pin-export', name: 'c', leaseMs: 10_000 }), 'unavailable');
-      for (const leaseMs of [0, 3_600_001, 2 ** 32 - 1])
-        assert.equal(await refusal(b, { op: 'pin-export', name: 'b', leaseMs }), 'invalid-argument');
-      assert.ok((await look(b, 'b')).leaseMs > 50_000, 'a refusal changes nothing');
-      assert.equal(await refusal(b, { op: 'demote-export', name: 'b', tier: 'device' }), 'invalid-argument');
-      assert.ok((await look(b, 'b')).leaseMs > 50_000, 'a refusal changes nothing');
-      assert.equal(await refusal(b, { op: 'demote-export', name: 'c', tier: 'disk' }), 'unsupported');
-      for (const name of ['b', 'c']) must(await b.ask({ op: 'unexport', name }));
-      await stranger.close();
-    });
+    handler(
+      "calls for another tenant's exports, system exports, invalid names and too many pages are refused",
+      async (b) => {
+        await exported(b, 'a', 9);
+        const stranger = b.connection.openInferlet({ id: 'stranger', tenant: 'another', maxPages: 4, arrival: 2 });
+        const theirs = { inferlet: stranger, queue: stranger.createQueue('tiny') };
+        const operations: ExportControl[] = [
+          { op: 'export-residency', name: 'a' },
+          { op: 'pin-export', name: 'a', leaseMs: 10 },
+          { op: 'unpin-export', name: 'a' },
+          { op: 'retain-export', name: 'a', nextUseMs: 10 },
+          { op: 'prefetch-export', name: 'a' },
+          { op: 'demote-export', name: 'a', tier: 'memory' },
+        ];
+        for (const operation of operations) {
+          assert.equal(await refusal(theirs, operation), 'not-found');
+          assert.equal(await refusal(b, { ...operation, name: 'system/a' }), 'unsupported');
+          assert.equal(await refusal(b, { ...operation, name: 'a b' }), 'invalid-argument');
+        }
+        // A quarter of 64 pages may be pinned, half of that by one tenant.
+        assert.equal(await refusal(b, { op: 'pin-export', name: 'a', leaseMs: 10_000 }), 'limit-exceeded');
+        must(await b.ask({ op: 'unexport', name: 'a' }));
+        await exported(b, 'b', 5);
+        await exported(b, 'c', 4);
+        await ask(b, { op: 'pin-export', name: 'b', leaseMs: 60_000 });
+        assert.equal(await refusal(b, { op: 'pin-export', name: 'c', leaseMs: 10_000 }), 'unavailable');
+        for (const leaseMs of [0, 3_600_001, 2 ** 32 - 1])
+          assert.equal(await refusal(b, { op: 'pin-export', name: 'b', leaseMs }), 'invalid-argument');
+        assert.ok((await look(b, 'b')).leaseMs > 50_000, 'a refusal changes nothing');
+        assert.equal(await refusal(b, { op: 'demote-export', name: 'b', tier: 'device' }), 'invalid-argument');
+        assert.ok((await look(b, 'b')).leaseMs > 50_000, 'a refusal changes nothing');
+        assert.equal(await refusal(b, { op: 'demote-export', name: 'c', tier: 'disk' }), 'unsupported');
+        for (const name of ['b', 'c']) must(await b.ask({ op: 'unexport', name }));
+        await stranger.close();
+      },
+    );
   },
   { model: SWAP },
 );

@@ -9,8 +9,8 @@ import type { NamedPages } from './named-pages.ts';
 import type { HostQueue } from './space.ts';
 
 /**
- * Control of where an export's pages are: the calls of `wit/allocate.wit` that pin, retain, prefetch and demote. They move pages between steps and take
- * no frame that an inferlet or another export holds, so they change no token and stop no inferlet.
+ * Control of where an export's pages are: the calls of `wit/allocate.wit` that pin, retain, prefetch and demote. They move pages between steps and
+ * take no frame that an inferlet or another export holds, so they change no token and stop no inferlet.
  */
 export class ResidencyCall extends NamedPagesCall {
   readonly #operation: ExportControl;
@@ -40,7 +40,7 @@ export class ResidencyCall extends NamedPagesCall {
         return this.#answer();
       case 'pin-export': {
         const { leaseMs } = operation;
-        // Before pages come from disk in vain.
+        // Check this before pages come from disk in vain.
         snapshots.leases.check(this.hostQueue.space.owner.tenant, found.pages, leaseMs, found.snapshot);
         return this.#bringBack(found, (snapshot) => {
           // The name may be another export's than before it came from disk.

@@ -88,7 +88,7 @@ test('a held inferlet goes on when an older one begins to wait', async () => {
   await run.done;
 });
 
-test('the protection of a family that returned ends, too, when it makes no steps', async () => {
+test('a family that returned and makes no steps loses its protection, too', async () => {
   await using host = await slowHost(1);
   const connection = await host.connect();
   const [older, between, newer] = [guest(connection, 1), guest(connection, 2), guest(connection, 3)];
@@ -97,7 +97,7 @@ test('the protection of a family that returned ends, too, when it makes no steps
   const own = must(older.inferlet.allocatePages(older.queue, 14));
   older.inferlet.freePages(older.queue, own.slice(4));
   await step(older, own.slice(0, 4), 0, 8);
-  // The newer one left, returns with this step, and then does something else.
+  // The newer one was preempted, returns with this step, and then makes no more calls.
   await step(newer, pages, 40, 41);
   assert.equal(statsOf(host).preemptions, 1);
   let isHeld = true;
@@ -160,7 +160,7 @@ test('a held inferlet goes on when the older one is quiet, while a third makes c
   await busy;
 });
 
-test('a held call of a child that is closed holds its family no more', async () => {
+test('closing a child that has a held call lets its family go on', async () => {
   await using host = await slowHost(5);
   const connection = await host.connect();
   const older = guest(connection, 1);

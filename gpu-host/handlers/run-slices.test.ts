@@ -128,7 +128,7 @@ test('runs of several inferlets hand over together; a run that fails hands over 
   await Promise.all(inferlets.map((inferlet) => inferlet.close()));
 });
 
-test('a run that keeps many tokens hands them over before its slice ends, so that its consumer can say that it goes on', async (t) => {
+test('a run that keeps many tokens hands them over before its slice ends, so that its consumer can report its progress', async (t) => {
   await using host = await startTestHost({ shape: { contextLength: 2048 }, pageCount: 256 });
   const oracle = await Oracle.of(host.model);
   const connection = await host.connect();

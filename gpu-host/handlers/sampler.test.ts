@@ -67,7 +67,7 @@ test('temperature 0 takes the most probable and ignores the rest', () => {
   assert.equal(candidatesWanted(GREEDY, 256), 1);
 });
 
-test('picks what the definition picks, on random distributions and samplers', () => {
+test('picks the token of the definition, on random distributions and samplers', () => {
   const sampler = fc.record({
     temperature: fc.double({ min: 0.05, max: 4, noNaN: true }),
     topK: fc.nat({ max: 50 }),
@@ -128,7 +128,7 @@ test('frequencies follow the distribution', () => {
   for (const [i, expected] of [0.5, 0.3, 0.2].entries()) assert.ok(Math.abs(counts[i]! / 30_000 - expected) < 0.01);
 });
 
-test('samplers that make no sense are refused by field', () => {
+test('invalid samplers are refused with the field', () => {
   const bad: [Partial<Sampler>, RegExp][] = [
     [{ temperature: Number.NaN }, /temperature NaN/],
     [{ temperature: -1 }, /temperature -1/],
@@ -155,7 +155,7 @@ test('samplers that make no sense are refused by field', () => {
   assert.equal(candidatesWanted({ ...GREEDY, temperature: 1, topK: 5000 }, 256), 256);
 });
 
-test('candidates that are not allowed are no candidates', () => {
+test('candidates that are not allowed are never picked', () => {
   const none = Number.NEGATIVE_INFINITY;
   const logProbabilities = Float32Array.of(-1, -0.2, -1.7, none, none);
   assert.equal(allowedCount(logProbabilities, 1, 4), 2);

@@ -24,24 +24,27 @@ function close(given: ArrayLike<number>, expected: ArrayLike<number>): void {
 }
 
 withWorkbench('forward-scores', (handler) => {
-  handler('each slot of the in-pages has what it received, then each input', async (b) => {
-    const expected = await b.oracle.attention(PROMPT, QUERIES);
-    const own = b.pages(3);
-    void b.fill(own.subarray(1), PROMPT.slice(0, CONTEXT));
-    const [state] = b.embeds(1);
-    const scores = await score(b, own, own.subarray(1), ids(state!));
-    const bySlot = new Float32Array(3 * 8);
-    for (let i = 0; i < CONTEXT; i++) bySlot[8 + i] = expected[i]!;
-    close(scores, [...bySlot, ...expected.slice(CONTEXT)]);
-    const sum = scores.reduce((total, value) => total + value, 0);
-    assert.ok(Math.abs(sum - QUERIES) < 1e-3, 'it sums to the inputs');
-    // The call is also a forward: its keys are kept, and its state is written.
-    same(
-      await b.probe(own, 7, PROMPT.length),
-      await b.oracle.top([...PROMPT, 7], [...range(0, PROMPT.length + 1)], 1, 5),
-    );
-    same(must(await b.next(state!, 5)), await b.oracle.top(PROMPT, [...PROMPT.keys()], 1, 5));
-  });
+  handler(
+    'the result has the attention that each slot of the in-pages received, then that of each input',
+    async (b) => {
+      const expected = await b.oracle.attention(PROMPT, QUERIES);
+      const own = b.pages(3);
+      void b.fill(own.subarray(1), PROMPT.slice(0, CONTEXT));
+      const [state] = b.embeds(1);
+      const scores = await score(b, own, own.subarray(1), ids(state!));
+      const bySlot = new Float32Array(3 * 8);
+      for (let i = 0; i < CONTEXT; i++) bySlot[8 + i] = expected[i]!;
+      close(scores, [...bySlot, ...expected.slice(CONTEXT)]);
+      const sum = scores.reduce((total, value) => total + value, 0);
+      assert.ok(Math.abs(sum - QUERIES) < 1e-3, 'it sums to the inputs');
+      // The call is also a forward: its keys are kept, and its state is written.
+      same(
+        await b.probe(own, 7, PROMPT.length),
+        await b.oracle.top([...PROMPT, 7], [...range(0, PROMPT.length + 1)], 1, 5),
+      );
+      same(must(await b.next(state!, 5)), await b.oracle.top(PROMPT, [...PROMPT.keys()], 1, 5));
+    },
+  );
 
   handler('masked slots received nothing', async (b) => {
     const own = b.pages(1);
@@ -54,7 +57,7 @@ withWorkbench('forward-scores', (handler) => {
     assert.ok(Math.abs(scores.reduce((total, value) => total + value, 0) - QUERIES) < 1e-3);
   });
 
-  handler('what a forward refuses is refused in the future', async (b) => {
+  handler('a call that a forward would refuse is refused in its own future', async (b) => {
     const [token] = b.embeds(1);
     const outcome = await b.ask({
       op: 'forward-scores',

@@ -62,7 +62,7 @@ export class StepCall extends DeviceCall {
   }
 
   override prepare(granted: number): SequenceInput {
-    // Calls that follow this one in the batch count on all of it, even where the cache has lost some inputs since.
+    // Calls that follow this one in the batch need all of it, even when the cache has lost pages that `granted` counted on.
     const whole = granted >= this.tokens;
     this.#plan ??= this.#makePlan();
     const plan = this.#plan;
@@ -139,7 +139,7 @@ export class StepCall extends DeviceCall {
     if (tokens.length !== positions.length) {
       throw fault(
         'invalid-argument',
-        `${tokens.length} tokens and ${positions.length} positions; as many of each are expected`,
+        `${tokens.length} tokens and ${positions.length} positions; give one position for each token`,
       );
     }
     const { config } = this.#model.backend;

@@ -36,7 +36,7 @@ test('a tenant alone works without a break', () => {
   thread.wanting.add('a');
   thread.run(1000, { a: 1 });
   assert.ok(thread.used('a') > 900, `${thread.used('a')} ms`);
-  // And it owes nothing when another comes.
+  // Time that the tenant took alone is not a debt when another tenant comes.
   thread.wanting.add('b');
   assert.equal(thread.share.mayWork('a'), true);
 });

@@ -1,4 +1,4 @@
-/** Part of the thread's time for the long work of all tenants that others wait beside. */
+/** Part of the thread's time that the long work of all tenants may take while other tenants wait. */
 const SHARE = 1 / 16;
 /** Time that a tenant saves up at most, ms. */
 const SAVED_MS = 2;

@@ -27,7 +27,7 @@ withWorkbench('usage', (handler) => {
   });
 });
 
-test('usage is told while an inferlet runs, when it is ended for others, and with swap-ins', async () => {
+test('usage is reported while an inferlet runs, when it is ended for others, and with swap-ins', async () => {
   await using host = await startTestHost({ pageCount: 16, model: { swapMemoryBytes: 4 * 4096, prefixCache: false } });
   const connection = await host.connect();
   const opened = openedBy(connection);
@@ -65,7 +65,7 @@ test('usage is told while an inferlet runs, when it is ended for others, and wit
   );
   assert.equal(tagOf(await newest.synchronize(newestQueue)), 'terminated');
   assert.match(ended[0]?.cause ?? '', /^memory pressure: the newest of 2 inferlets gave way to/);
-  assert.equal(ended[0]?.gpuUs, newest.usage.gpuUs, 'it was told before');
+  assert.equal(ended[0]?.gpuUs, newest.usage.gpuUs, 'it was reported before');
   await Promise.all(opened.map((inferlet) => inferlet.close()));
   const { models } = await connection.stats();
   assert.ok((models[0]?.swapsIn ?? 0) >= 4);

@@ -122,7 +122,7 @@ test('an explicit mask covers filled slots, then inputs; masked slots stay hidde
   );
 });
 
-test('masks of the wrong shape say what is wrong', () => {
+test('masks of the wrong shape are refused with the reason', () => {
   const space = makePages([[{ filled: true, masked: false, position: 0 }]]);
   const context = gatherContext(space, space.takePages(Uint32Array.of(1), undefined), 5, 0, true);
   const mask = (runs: number[], rowLengths: number[]): Mask => ({

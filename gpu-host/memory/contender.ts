@@ -18,7 +18,7 @@ export class Contender implements Preemptible {
   readonly spaces = new Set<PageSpace>();
   /** Number of held calls. A family that is away and has none needs no memory. */
   heldCalls = 0;
-  /** Frames that the claim needed which could not be met. */
+  /** Frames needed by the claim that could not be met. */
   wanted = 0;
   readonly #device: DeviceSteps;
   #isAway = false;
@@ -66,7 +66,7 @@ export class Contender implements Preemptible {
   /** @param overtook the newest of the older families that are away */
   return(overtook?: Contender): void {
     this.#isAway = false;
-    // Not the contender itself: it may have overtaken others in turn, and they would never be let go.
+    // Do not keep the contender itself: it may have overtaken others in turn, and chains of contenders would never be freed.
     this.#overtook = overtook && { arrival: overtook.arrival, order: overtook.order };
     this.#protectedSteps = PROTECTED_TOKENS;
     this.#protectedUntil = this.#device.count + PROTECTED_DEVICE_STEPS;
@@ -95,7 +95,7 @@ export class Contender implements Preemptible {
     return frames;
   }
 
-  /** Frames that the family may still take of those into which it returned a short while ago: its pages come back as calls need them. */
+  /** Frames promised to the family at its recent return that it has not taken yet: its pages come back as calls need them. */
   get promised(): number {
     return this.protectedSteps > 0 && !this.#isAway ? this.needed : 0;
   }

@@ -23,7 +23,7 @@ interface Kept {
 export class Copies {
   readonly #shares: Shares;
   readonly #most: number;
-  /** By tenant and version, least recently used first. */
+  /** Kept copies by tenant and version, least recently used first. */
   readonly #kept = new Map<string, Kept>();
 
   /** Time after which a copy that arrives, or is sent, ends when no call of it comes. */
@@ -50,7 +50,7 @@ export class Copies {
 
   /**
    * Takes room for a copy that arrives. The caller must call `leave`, or `keep`.
-   * @throws CallFault `limit-exceeded` when a copy is never so large, `unavailable` when the room is in use by others that arrive
+   * @throws CallFault `limit-exceeded` when no copy may be so large, `unavailable` when the room is in use by others that arrive
    */
   enter(tenant: string, bytes: number): void {
     if (bytes > this.#most / 2) {

@@ -39,7 +39,7 @@ function attempt(setting: Setting, schedule: readonly Operation[]): { world: Wor
 }
 
 for (const seed of SEEDS) {
-  test(`any schedule looks as if nothing were shared, cached, swapped or lost (seed ${seed})`, () => {
+  test(`after any schedule, pages have the content that they would have without sharing, caching and swap (seed ${seed})`, () => {
     for (const [config, schedule] of fc.sample(fc.tuple(setting, schedules(LENGTH)), { seed, numRuns: SCHEDULES })) {
       const outcome = attempt(config, schedule);
       if ('error' in outcome) throw failure(seed, config, schedule);

@@ -46,7 +46,7 @@ test('the newest inferlets are ended until the request fits, never an older one'
   kit.memory.audit();
 });
 
-test('children stand at their root’s place, after it', () => {
+test('children have their root’s place in the order, directly after it', () => {
   const ended: string[] = [];
   const kit = makeMemory({ pages: 6, ended: ({ owner }) => ended.push(owner.id) });
   const root = kit.open({ arrival: 5 });
@@ -132,7 +132,7 @@ test('unmapped snapshots go first, and empty pages need no room in swap', () => 
   kit.memory.audit();
 });
 
-test('a full pool of exports that swap has no room for is no reason to end an inferlet', () => {
+test('a pool full of exports for which swap has no room ends no inferlet', () => {
   const kit = makeMemory({ pages: 3 });
   const [exporter, other] = [kit.open(), kit.open()];
   exporter.allocate(1, 2);
@@ -161,7 +161,7 @@ test('a copy is made only for holders that stay', () => {
   kit.memory.audit();
 });
 
-test('what two inferlets share comes free when both are gone, and counts for neither alone', () => {
+test('pages that two inferlets share come free when both are gone, and count for neither alone', () => {
   const ended: string[] = [];
   const kit = makeMemory({ pages: 6, ended: ({ owner }) => ended.push(owner.id) });
   const [oldest, second, third] = [kit.open(), kit.open(), kit.open()];

@@ -16,7 +16,7 @@ function tagOf(action: () => void): string {
   return 'none';
 }
 
-test('embeds hold tokens or states, and say what is wrong with an address', () => {
+test('embeds hold tokens or states, and refuse a wrong address with the reason', () => {
   const embeds = new EmbedSpace(LIMITS);
   embeds.allocate(1, 3);
   embeds.setToken(1, 42, 7);
@@ -69,7 +69,7 @@ test('bytes of states are counted through copies, overwrites and frees', () => {
   );
 });
 
-test('what a failed call should have written fails its readers, until it is written anew or told', () => {
+test('an embed that a failed call should have written fails its readers, until it is written or the failure is reported', () => {
   const embeds = new EmbedSpace(LIMITS);
   const queue = {};
   embeds.allocate(1, 2);

@@ -55,7 +55,7 @@ export class EmbedSpace {
     if (this.#embeds.size + count > this.#limits.maxEmbeds) {
       throw fault(
         'limit-exceeded',
-        `${this.#embeds.size} embeds are held and ${count} more were asked; ${this.#limits.maxEmbeds} is the limit`,
+        `${this.#embeds.size} embeds are held and ${count} more were requested; the limit is ${this.#limits.maxEmbeds}`,
       );
     }
     for (let i = 0; i < count; i++) {

@@ -15,7 +15,7 @@ export interface Family extends FamilyName {
 
 /** The families that have members on one model. */
 export class Families {
-  /** By name and epoch. */
+  /** Families by name and epoch. */
   readonly #families = new Map<string, Family>();
 
   get size(): number {

@@ -28,7 +28,7 @@ export function dependencyFault(cause: HandlerError): CallFault {
 }
 
 /**
- * The outcome of a claim that must wait: the call is neither refused nor changed anything, and its inferlet is preempted. The call is made
+ * The outcome of a claim that must wait: the call is not refused, has changed nothing, and its inferlet is preempted. The call is made
  * again when the inferlet returns.
  */
 export class CallHeld extends Error {

@@ -16,12 +16,12 @@ export interface HostBytes {
   readonly copies: Copies;
 }
 
-/** Most bytes of copies by default; a tenant alone may have half. */
+/** Maximum bytes of copies by default; a tenant alone may have half. */
 const COPY_BYTES = 1024 ** 3;
 
 /**
  * Memory for `heapBytes` and `valueBytes`; a quarter of the heap's limit, and of the machine's memory, by default.
- * @param copyBytes of copies; 1 GiB by default, or an eighth of the machine's memory if that is less
+ * @param copyBytes bytes for copies; 1 GiB by default, or an eighth of the machine's memory if that is less
  */
 export function hostBytes(
   heapBytes = getHeapStatistics().heap_size_limit / 4,

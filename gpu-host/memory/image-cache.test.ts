@@ -31,7 +31,7 @@ describe('the cache of image embeds', () => {
         const held = (of: string) => sizeOf(kept.filter((each) => each.tenant === of));
         if (held(tenant) > 0 && !tenants.includes(tenant)) tenants.push(tenant);
         while (sizeOf(kept) > MAX_VALUES) {
-          // With equal shares, that of the tenant that came first.
+          // Among tenants with equal shares, the one that came first loses.
           const loser = tenants.reduce((most, each) => (held(each) > held(most) ? each : most));
           kept.splice(
             kept.findIndex((each) => each.tenant === loser),

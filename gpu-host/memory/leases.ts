@@ -9,7 +9,7 @@ const MAX_LEASE_MS = 60 * 60 * 1000;
 /** One page of this many may be pinned, over all tenants. */
 const PINNABLE_PART = 4;
 
-/** Why a lease ended: its time was over, or an inferlet or a newer snapshot needed the memory. */
+/** Reason for the end of a lease: its time was over, or an inferlet or a newer snapshot needed the memory. */
 export type LeaseEnd = 'expired' | 'pressure';
 
 /** Keeps a snapshot's pages on the device for some time, while no inferlet needs their frames. */

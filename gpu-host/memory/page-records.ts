@@ -80,7 +80,7 @@ export interface Extent {
 
 export const NO_EXTENT: Extent = { tokens: 0, nextPosition: 0 };
 
-/** The extent with one more page; a text with the reason when that can be no page of this layout. */
+/** The extent with one more page, or the reason why the page does not fit this layout. */
 export function withPage(
   { tokens, nextPosition }: Extent,
   page: StoredPage,

@@ -39,7 +39,7 @@ test('a page is free, cached, owned or swapped out, and its frame or ticket goes
   pool.check();
 });
 
-test('a page that is about to go gives its frame to one that comes back', () => {
+test('a page that is about to be swapped out can give its frame to one that comes back', () => {
   const pool = new PagePool(4, 1, () => {});
   const page = pool.take() as Page;
   pool.swapOut(page, { place: 'disk' });
@@ -51,7 +51,7 @@ test('a page that is about to go gives its frame to one that comes back', () => 
   assert.deepEqual(pool.counts(), { free: 0, cached: 0, owned: 1, total: 1, swappedOut: 0 });
 });
 
-test('a slot that was reserved in vain leaves no trace', () => {
+test('a reserved slot that is not filled changes nothing', () => {
   const pool = new PagePool(4, 1, () => {});
   const page = pool.take() as Page;
   const prefix = new PagePrefix('tenant', undefined, undefined, 4);

@@ -111,7 +111,7 @@ export class Relief {
   #firstThatFits(oldest: Contender, candidates: readonly Contender[]): Contender | undefined {
     const { total } = this.#pool;
     const mayOvertake = this.#running(oldest).some((other) => other.runs && isNewer(oldest, other));
-    // No later candidate has more than this: it may use no pages of more families.
+    // No later candidate has more room than this, because it may use the pages of no further families.
     let most = Number.POSITIVE_INFINITY;
     for (const family of candidates) {
       if (family !== oldest && !mayOvertake) return undefined;
@@ -122,7 +122,7 @@ export class Relief {
       if (!olderRuns) return family;
       const available = this.#gained(family, others);
       if (mayReturn({ needed, available, total, olderRuns })) return family;
-      // Its own pages were not counted: later ones may use them.
+      // The candidate's own pages were not counted: later candidates may use them.
       most = Math.min(most, available + family.resident);
     }
     return undefined;

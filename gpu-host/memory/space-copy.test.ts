@@ -44,7 +44,7 @@ function tokenCopy(sources: number[], indices: number[], destinations: number[],
   };
 }
 
-test('slots are copied with all their flags, and their keys rotated on', () => {
+test('slots are copied with all their flags, and their keys are rotated by the shift', () => {
   const { kit, space } = setUp(2, [10, 11, 12]);
   space.mask(1, 0b010);
   space.copySlots(slotCopy([1, 0, 2, 3, 4, 100]));
@@ -62,7 +62,7 @@ test('slots are copied with all their flags, and their keys rotated on', () => {
   assert.equal(space.mapping(2).page.maxPosition, 102, 'positions may pass anything but a number');
 });
 
-test('a page copied onto itself keeps what was there before', () => {
+test('a page copied onto itself reads all slots before it writes any', () => {
   const { kit, space } = setUp(1, [10, 11, 12, 13]);
   space.copySlots(slotCopy([1, 0, 1, 1, 3, 0]));
   assert.deepEqual(slotsOf(kit, space, 1).slice(0, 4), [
@@ -80,7 +80,7 @@ test('a page copied onto itself keeps what was there before', () => {
   );
 });
 
-test('a copy to a shared page leaves the sharer alone', () => {
+test('a copy to a shared page does not change the other address', () => {
   const { kit, space } = setUp(2, [10, 11]);
   space.share(Uint32Array.of(2), 3);
   space.copySlots(slotCopy([1, 0, 2, 0, 2, 0]));
@@ -88,7 +88,7 @@ test('a copy to a shared page leaves the sharer alone', () => {
   assert.equal(slotsOf(kit, space, 2)[1]?.[0], 11);
 });
 
-test('copies that cannot be are refused and change nothing', () => {
+test('invalid copies are refused and change nothing', () => {
   const { kit, space } = setUp(2, [10, 11]);
   const before = [slotsOf(kit, space, 1), slotsOf(kit, space, 2)];
   for (const [copy, tag] of [
@@ -165,11 +165,11 @@ test('tokens are counted over the filled slots of all sources, a page that is na
   assert.equal(space.mapping(4).masked, 0b10_000);
   const past = faultOf(() => copyTokens(space, tokenCopy([3, 1, 3, 2, 1], [16], [4]))).error;
   assert.equal(past.tag, 'invalid-argument');
-  assert.match(past.val, /token 16 of pages that hold 16/);
+  assert.match(past.val, /token index 16 is too large: the source pages hold 16 tokens/);
   assert.equal(faultOf(() => copyTokens(space, tokenCopy([], [0], [4]))).error.tag, 'invalid-argument');
 });
 
-test('a page under very many addresses is refused as what is written to, in the time that naming them takes', () => {
+test('a page under very many addresses is refused as a destination, in time linear in their number', () => {
   const { kit, space } = setUp(2, [10, 11]);
   const many = 100_000;
   space.share(new Uint32Array(many).fill(1), 10);

@@ -27,7 +27,7 @@ export interface TokenCopy {
 /** Maximum position that a shift can express. */
 const MAX_POSITION = 0x7fff_ffff;
 
-/** Pages made writable in one part: a copy takes some 40 µs. */
+/** Pages made writable in one part: a copy takes about 40 µs. */
 const ROOMS_A_PART = 16;
 /** Tokens copied in one part. */
 const TOKENS_A_PART = 128;
@@ -132,7 +132,10 @@ export class TokenCopying {
    */
   constructor(space: PageSpace, { sources, indices, destinations, positions }: TokenCopy) {
     if (positions.length > 0 && positions.length !== indices.length)
-      throw fault('invalid-argument', `${positions.length} positions for ${indices.length} tokens`);
+      throw fault(
+        'invalid-argument',
+        `${positions.length} positions for ${indices.length} tokens: give one for each token, or none`,
+      );
     this.#space = space;
     this.#tokens = sourceTokens(space, sources, indices);
     this.#positions = positions;
@@ -191,7 +194,8 @@ function sourceTokens(space: PageSpace, addresses: Uint32Array, indices: Uint32A
     ends[i] = held;
   }
   return Array.from(indices, (index) => {
-    if (index >= held) throw fault('invalid-argument', `token ${index} of pages that hold ${held}`);
+    if (index >= held)
+      throw fault('invalid-argument', `token index ${index} is too large: the source pages hold ${held} tokens`);
     const at = firstAbove(ends, index);
     const address = addresses[at] as number;
     const { page, masked } = space.peek(address);
@@ -256,7 +260,7 @@ function shifted(position: number, shift: number): number {
   if (moved >= 0 && moved <= MAX_POSITION) return moved;
   throw fault(
     'invalid-argument',
-    `position ${position} moved by ${shift} is ${moved}; 0 to ${MAX_POSITION} are positions`,
+    `position ${position} moved by ${shift} is ${moved}; positions are 0 to ${MAX_POSITION}`,
   );
 }
 

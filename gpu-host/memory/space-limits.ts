@@ -99,7 +99,7 @@ export class SpaceLimits {
     if (family && family.held + more > family.maxPages) {
       throw fault(
         'limit-exceeded',
-        `${family.held} pages are held by an invocation and its children together and ${more} more are needed; ${family.maxPages} is the limit of the first (manifest: limits.pages)`,
+        `${family.held} pages are held by an invocation and its children together and ${more} more are needed; ${family.maxPages} is the limit (limits.pages in the manifest of the first invocation)`,
       );
     }
     this.#tenant?.check(newToTenant);

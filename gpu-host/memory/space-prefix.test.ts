@@ -40,10 +40,10 @@ function prepare(
   };
   const before = space.memory.prefixes?.stats();
   const expected = space.peekPrefix(request)?.taken ?? 0;
-  assert.deepEqual(space.memory.prefixes?.stats(), before, 'a look counts for nothing');
+  assert.deepEqual(space.memory.prefixes?.stats(), before, 'a peek changes no statistics');
   const run = space.beginPrefix(request);
   const taken = run?.taken ?? 0;
-  assert.equal(taken, expected, 'what a look promises is taken');
+  assert.equal(taken, expected, 'the call takes as many inputs as the peek found');
   const slots = space.emptySlots(out, tokens.length - taken);
   for (const [i, { page, slot }] of slots.entries()) fillSlot(page, slot, positions[taken + i]!);
   run?.reserve(Uint32Array.from(tokens.slice(taken)));
@@ -85,7 +85,7 @@ function open(
 const ALL = [1, 2, 3, 4, 5, 6];
 const TEXT = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 
-test('a text that was computed before is taken, but for the inputs that are wanted', () => {
+test('a text that was computed before is taken, except for the inputs whose output is wanted', () => {
   const { kit, space } = open();
   assert.equal(forward(space, ALL, 0, TEXT), 0);
   assert.deepEqual(kit.memory.stats().prefix, { lookups: 1, hitTokens: 0, missTokens: 10, evictions: 0 });
@@ -104,7 +104,7 @@ test('a text that was computed before is taken, but for the inputs that are want
   kit.memory.audit();
 });
 
-test('a text goes on where its last page ends, be it amid a page', () => {
+test('a text that continues from the middle of a page takes the rest of that page and the pages after it', () => {
   const { kit, space } = open();
   forward(space, ALL, 0, TEXT.slice(0, 3));
   forward(space, ALL, 3, TEXT.slice(3));
@@ -134,7 +134,7 @@ test('a step that fails leaves the out-pages as they were', () => {
   kit.memory.audit();
   assert.equal(second.mapping(1).page, before);
   assert.equal(second.mapping(2).page.filled, 0);
-  assert.equal(second.mapping(3).page.filled, 0, 'nor is the copied part there');
+  assert.equal(second.mapping(3).page.filled, 0, 'the copied part is gone, too');
   assert.equal(forward(second, ALL, 2, TEXT.slice(2)), 7, 'and can be tried again');
   second.releaseAll();
   const { space: third } = open({}, kit);
@@ -143,10 +143,10 @@ test('a step that fails leaves the out-pages as they were', () => {
   third.releaseAll();
   space.releaseAll();
   kit.memory.audit();
-  assert.equal(kit.memory.pool.counts().owned, 0, 'an inferlet that is ended between leaves nothing');
+  assert.equal(kit.memory.pool.counts().owned, 0, 'an inferlet that is ended before its call completes leaves nothing');
 });
 
-test('what is reserved and not yet computed is neither found nor built upon', () => {
+test('slots that are reserved and not yet computed are neither found nor continued', () => {
   const { kit, space } = open();
   const first = prepare(space, ALL, 0, TEXT);
   const next = prepare(space, ALL, 10, [15, 16, 17]);
@@ -165,7 +165,7 @@ test('what is reserved and not yet computed is neither found nor built upon', ()
   assert.equal(forward(fourth, ALL, 0, [...TEXT, 20, 21, 22]), 12);
 });
 
-test('nor is it when a call before it has ended, which knows the page as full', () => {
+test('reserved slots are not found either when an earlier call, which knows the page as full, has ended', () => {
   const { kit, space } = open({ pages: 64 });
   const { space: other } = open({}, kit);
   forward(other, ALL, 0, [...TEXT.slice(0, 8), 30, 31, 32, 33]);
@@ -177,7 +177,7 @@ test('nor is it when a call before it has ended, which knows the page as full', 
   kit.memory.audit();
 });
 
-test('copies of a page that is not full go their own ways', () => {
+test('copies of a page that is not full are continued independently', () => {
   const { kit, space } = open();
   forward(space, ALL, 0, TEXT);
   space.share(Uint32Array.of(1, 2, 3), 20);
@@ -191,7 +191,7 @@ test('copies of a page that is not full go their own ways', () => {
   assert.equal(third.mapping(3).page, space.mapping(22).page);
 });
 
-test('a hit ends inside of a page: what follows there is copied, be the page full or not, or gone on since', () => {
+test('a hit may end inside a page: the equal slots are copied, whether the page is full, partly filled or continued since', () => {
   const { kit, space } = open({ pages: 64 });
   const fresh = (): PageSpace => open({}, kit).space;
   forward(space, ALL, 0, TEXT);
@@ -207,7 +207,7 @@ test('a hit ends inside of a page: what follows there is copied, be the page ful
   kit.memory.audit();
 });
 
-test('a copied beginning goes on as the text of its own page, and away with a call that fails', () => {
+test('a copied beginning becomes part of a new page of the text, and is removed when its call fails', () => {
   const { kit, space } = open({ pages: 64 });
   forward(space, ALL, 0, TEXT);
   const { space: second } = open({}, kit);
@@ -226,7 +226,7 @@ test('a copied beginning goes on as the text of its own page, and away with a ca
   kit.memory.audit();
 });
 
-test('pages that a call has given stay others’ when it fails, and its own are empty again', () => {
+test('pages that a call gave to others stay with them when it fails, and its own out-pages are empty again', () => {
   const { kit, space } = open({ pages: 64 });
   const first = prepare(space, ALL, 0, TEXT.slice(0, 9));
   first.run?.give();
@@ -268,7 +268,7 @@ test('a device that fails to copy a beginning leaves the out-pages as they were'
   kit.memory.audit();
 });
 
-test('a whole page that was copied, because it left the tree, stays others’ once it is given', () => {
+test('a whole page that was copied, because it left the tree, stays with others once it is given to them', () => {
   const { kit, space } = open({ pages: 40 });
   forward(space, ALL, 0, TEXT.slice(0, 6));
   const { space: second } = open({}, kit);
@@ -279,7 +279,7 @@ test('a whole page that was copied, because it left the tree, stays others’ on
   second.releaseAll();
   second.allocate(1, kit.memory.pool.free + 1);
   second.releaseAll();
-  assert.equal(kit.memory.prefixes?.size, 1, 'which has lost it');
+  assert.equal(kit.memory.prefixes?.size, 1, 'the tree has lost the second page');
   const { space: third } = open({}, kit);
   const giver = prepare(third, ALL, 0, [...TEXT.slice(0, 8), 20, 21, 22, 23, 24]);
   assert.equal(giver.taken, 8, 'the other page is copied');
@@ -338,7 +338,7 @@ test('anything but a plain text takes nothing and gives nothing', () => {
   const tokens = { sources: Uint32Array.of(1), indices: Uint32Array.of(0), positions: new Uint32Array(0) };
   copyTokens(extended, { ...tokens, destinations: Uint32Array.of(1) });
   assert.equal(extended.peek(1).page.prefix, undefined);
-  assert.equal(forward(fresh(), ALL, 0, TEXT), 9, 'whose original is untouched');
+  assert.equal(forward(fresh(), ALL, 0, TEXT), 9, 'the page in the tree is unchanged');
   assert.equal(kit.memory.prefixes?.size, 2);
   kit.memory.audit();
 });
@@ -355,7 +355,7 @@ test('tenants find nothing of each other, even after an import', () => {
   assert.equal(kit.memory.prefixes?.size, 4);
 });
 
-test('what an adapter computed is found by that adapter only, whatever went before', () => {
+test('pages that an adapter computed are found by that adapter only, whatever went before', () => {
   const { kit, space } = open({ tenant: 'a' });
   const fresh = () => open({ tenant: 'a' }, kit).space;
   forward(space, ALL, 0, TEXT, { adapter: 'x' });
@@ -375,7 +375,7 @@ test('what an adapter computed is found by that adapter only, whatever went befo
   kit.memory.audit();
 });
 
-test('a hit adds nothing to what is held, and a swapped-out page comes back in the frame that it stands in for', () => {
+test('a hit adds no held pages, and a swapped-out page comes back in the frame that the replaced page gives up', () => {
   const { kit, space } = open({ pages: 8, swapMemoryPages: 8, maxPages: 3 });
   forward(space, [1, 2, 3], 0, TEXT);
   space.waiting = true;

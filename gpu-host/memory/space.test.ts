@@ -30,7 +30,7 @@ test('a request larger than the pool or the limit claims nothing and ends no inf
   assert.equal(other.heldPages, 1);
 });
 
-test('addresses that are not held are refused by name, and a failed allocation is the cause of what needs it', () => {
+test('addresses that are not held are refused by name, and calls that need a failed allocation fail with its cause', () => {
   const space = makeMemory({ pages: 4 }).open();
   const queue = {};
   assert.deepEqual(
@@ -51,7 +51,7 @@ test('addresses that are not held are refused by name, and a failed allocation i
   assert.equal(faultOf(() => space.free(Uint32Array.of(20, 20))).error.tag, 'invalid-argument');
 });
 
-test('a page whose contents were never computed fails what reads it, until the failure is told or the page is freed', () => {
+test('a page whose contents were never computed fails its readers, until the failure is reported or the page is freed', () => {
   const space = makeMemory({ pages: 4 }).open();
   const queue = {};
   space.allocate(1, 2);
@@ -163,7 +163,7 @@ test('out-pages are filled in order; too few slots and a page named twice are re
   assert.equal(faultOf(() => space.emptySlots(Uint32Array.of(2, 2), 9)).error.tag, 'invalid-argument');
 });
 
-test('a snapshot keeps what was there with its masks, and an import maps it copy-on-write', () => {
+test('a snapshot keeps content and masks of its moment, and an import maps it copy-on-write', () => {
   const kit = makeMemory({ pages: 6 });
   const { memory } = kit;
   const space = kit.open();
@@ -195,7 +195,7 @@ test('a snapshot keeps what was there with its masks, and an import maps it copy
   assert.equal(memory.pool.free, 6);
 });
 
-test('a release tells, once for all pages, how many more frames a request can take', () => {
+test('a release reports, once for all pages, how many more frames a request can take', () => {
   const freed: number[] = [];
   const kit = makeMemory({ pages: 16, prefixCache: true, freed: (_, frames) => freed.push(frames) });
   const [one, two] = [kit.open(), kit.open()];

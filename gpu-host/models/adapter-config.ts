@@ -34,7 +34,7 @@ const UNSUPPORTED: Readonly<Record<string, string>> = {
   lora_bias: 'biases of the low-rank matrices are not supported',
   modules_to_save: 'whole modules that were trained beside the low-rank matrices are not supported',
   trainable_token_indices: 'trained embeddings are not supported',
-  target_parameters: 'parameters that are no projections are not supported',
+  target_parameters: 'parameters that are not projections are not supported',
   rank_pattern: 'ranks that differ by module are not supported',
   alpha_pattern: 'scales that differ by module are not supported',
   layers_to_transform: 'an adapter of some layers only is not supported',

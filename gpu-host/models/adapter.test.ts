@@ -10,7 +10,7 @@ import type { LoadedModel } from './load.ts';
 import { randomAdapter, randomModel } from './random-model.ts';
 import { writeSafetensors } from './safetensors.ts';
 
-/** The file that PEFT 0.17 writes, without all of its null members. */
+/** The file that PEFT 0.17 writes, without some of its null members. */
 const FILE = {
   auto_mapping: null,
   base_model_name_or_path: 'meta-llama/Llama-3.2-1B',
@@ -56,7 +56,7 @@ function isRefused(code: ModelErrorCode, text: RegExp): (error: unknown) => bool
 }
 
 describe('adapter_config.json', () => {
-  it('says rank, scale and targets', () => {
+  it('gives rank, scale and targets', () => {
     assert.deepEqual(parseAdapterConfig(FILE), { rank: 16, scale: 2, targets: ['q_proj', 'v_proj'] });
     assert.equal(parseAdapterConfig({ ...FILE, use_rslora: true }).scale, 8);
   });
@@ -97,7 +97,7 @@ describe('loadAdapter', () => {
     name: string,
     change: (tensor: string, shape: readonly number[]) => readonly number[] | null,
     value = 1,
-  ): Promise<Promise<LoadedAdapter>> => {
+  ): Promise<LoadedAdapter> => {
     const targets = ['q_proj', 'down_proj'] as const;
     const at = join(directory, name);
     await randomAdapter(at, model.config, 2, { rank: 4, targets });
@@ -139,7 +139,7 @@ describe('loadAdapter', () => {
     });
   }
 
-  it('refuses a file that is no safetensors, and a directory without one', async () => {
+  it('refuses a file that is not safetensors, and a directory without one', async () => {
     const at = join(directory, 'broken');
     await randomAdapter(at, model.config, 2);
     const file = join(at, 'adapter_model.safetensors');

@@ -14,14 +14,14 @@ export interface ChatMessage {
 export type TemplateVariables = Readonly<Record<string, unknown>>;
 
 /**
- * Most template nodes of one rendering, and the most time it may take: a rendering blocks the thread, and two nested loops over untrusted
+ * Maximum template nodes of one rendering, and maximum time it may take: a rendering blocks the thread, and two nested loops over untrusted
  * messages are quadratic.
  */
 const MAX_STEPS = 1_000_000;
 const MAX_RENDER_MS = 100;
-/** Most values in the variables (three per message, and one for their list): the library converts all of them before the first step. */
+/** Maximum number of values in the variables (three per message, and one for their list): the library converts all of them before the first step. */
 export const MAX_CHAT_VALUES = 32_768;
-/** Most numbers in one `range`. */
+/** Maximum number of numbers in one `range`. */
 const MAX_RANGE = 100_000;
 
 const namedTemplates = z.array(z.looseObject({ name: z.string(), template: z.string() }));

@@ -18,7 +18,7 @@ export interface ModelConfig {
   readonly kvHeads: number;
   readonly headDim: number;
   readonly vocabularySize: number;
-  /** Most tokens of a context, from the model's training. */
+  /** Maximum tokens of a context, from the model's training. */
   readonly contextLength: number;
   readonly ropeTheta: number;
   readonly ropeScaling: Llama3RopeScaling | LinearRopeScaling | null;

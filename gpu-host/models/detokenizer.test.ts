@@ -33,7 +33,7 @@ describe('parseDecoder', () => {
     assert.equal(text(bytesOf('<think>你')), '<think>你', 'characters outside the table stand for themselves');
   });
 
-  it('reads Metaspace, whose first space is not always of the text', () => {
+  it('reads Metaspace, whose first space does not always belong to the text', () => {
     assert.equal(
       parseDecoder({ type: 'Metaspace', replacement: '▁', prepend_scheme: 'first' }).stripsLeadingSpace,
       true,

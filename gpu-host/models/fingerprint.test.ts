@@ -48,7 +48,7 @@ describe('fingerprint', () => {
     return info;
   };
 
-  it('is the same for the same model, wherever it lies', async () => {
+  it('is the same for the same model in any directory', async () => {
     await cp(model.directory, join(root, 'copy'), { recursive: true });
     const copy = await loadModel(join(root, 'copy'));
     assert.equal(hashOf(copy), hashOf(model));
@@ -117,7 +117,7 @@ describe('fingerprint', () => {
     assert.equal(hashOf(blocked), hash);
   });
 
-  it('says when a file has become shorter', async () => {
+  it('reports a file that has become shorter', async () => {
     await cp(model.directory, join(root, 'short'), { recursive: true });
     const short = await loadModel(join(root, 'short'));
     const last = floats('lm_head.weight', short);

@@ -25,7 +25,7 @@ interface Layout {
   /** The chat template, and the file that has it. */
   readonly template: string;
   readonly templateIn: 'tokenizer_config.json' | 'chat_template.jinja';
-  /** Files that Pie needs not. */
+  /** Files that Pie does not need. */
   readonly others: readonly string[];
   readonly special: { readonly bos: number | null; readonly eos: readonly number[] };
   /** The chat of {@link MESSAGES}. */

@@ -52,7 +52,7 @@ export function detectLayout(path: string): { root: string; layout: ImportLayout
     });
   }
   throw new ModelError('invalid-source', `${path} holds no model that Pie can read`, {
-    hint: 'known: Hugging Face layout (config.json, *.safetensors), a .gguf file, an ONNX export with 8-bit weights, a llama2.c .bin with tokenizer.bin',
+    hint: 'Pie reads: Hugging Face layout (config.json, *.safetensors), a .gguf file, an ONNX export with 8-bit weights, a llama2.c .bin with tokenizer.bin',
   });
 }
 

@@ -114,7 +114,7 @@ describe('loadModel', () => {
     }
   });
 
-  it('says what a directory lacks', async () => {
+  it('names the files that a directory lacks', async () => {
     const empty = await mkdtemp(join(directory, 'empty-'));
     await assert.rejects(loadModel(empty), { code: 'missing-file', message: /config\.json/ });
     await copyFile(join(model.directory, 'config.json'), join(empty, 'config.json'));

@@ -15,7 +15,7 @@ describe('withLock', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  it('lets one at a time in, and tells the others that they wait', async () => {
+  it('lets one caller in at a time, and notifies the others that they wait', async () => {
     const file = join(directory, 'one');
     let inside = 0;
     let most = 0;
@@ -57,7 +57,7 @@ describe('withLock', () => {
     assert.equal(await withLock(file, { pollMs: 5 }, async () => 'in'), 'in');
   });
 
-  it('is taken over from another machine that shows no life', async () => {
+  it('is taken over from another machine that no longer renews it', async () => {
     const file = join(directory, 'far');
     await writeFile(file, JSON.stringify({ pid: 1, host: 'elsewhere', token: 'far' }));
     const abort = new AbortController();

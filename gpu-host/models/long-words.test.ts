@@ -36,7 +36,7 @@ describe('createLongWordMerger', () => {
     );
   });
 
-  it('takes the leftmost of equal pairs, and reads both forms of merges', () => {
+  it('merges the leftmost of equal pairs first, and reads both forms of merges', () => {
     const json = { type: 'BPE', vocab: { a: 0, aa: 1, aaaa: 2 }, merges: ['a a', ['aa', 'aa']] };
     const merge = createLongWordMerger(json);
     assert.deepEqual(merge?.('aaaaaaa'), ['aaaa', 'aa', 'a']);

@@ -66,7 +66,7 @@ describe('pie models', () => {
     );
   });
 
-  it('says what went wrong, why, and what to do, with an exit code for each kind', async () => {
+  it('reports what went wrong, why, and what to do, with an exit code for each kind', async () => {
     const unknown = await run(['pull', 'nope']);
     assert.equal(unknown.code, 3);
     assert.match(unknown.err, /error: there is no model "nope"\nhint: known models: stories15m/);

@@ -39,7 +39,7 @@ describe('parseSource', () => {
     assert.match(cacheName(parseSource('file:///x/model.bin')), /^file--model\.bin--[0-9a-f]{12}$/);
   });
 
-  it('refuses others, and what would leave the cache', () => {
+  it('refuses other sources, and names that would lead out of the cache', () => {
     for (const text of [
       '',
       'gpt5',
@@ -145,7 +145,7 @@ describe('pullModel', () => {
     assert.deepEqual(await pullModel('npm:tiny@1.0.0', { cacheDirectory }), { ...pulled, cached: true });
   });
 
-  it('goes on with a download that a cancelled pull left', async () => {
+  it('resumes a download that a cancelled pull left', async () => {
     const bytes = await publishPackage();
     server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes, stalls: true });
     const abort = new AbortController();
@@ -187,7 +187,7 @@ describe('pullModel', () => {
     await assert.rejects(pullModel(model!.name, { cacheDirectory }), { code: 'checksum-mismatch' });
   });
 
-  it('leaves a registry that wants credentials to npm, and still checks what it brings', async () => {
+  it('leaves a registry that needs credentials to npm, and still checks the package', async () => {
     const bytes = await publishPackage();
     const secret = { requires: 'Bearer npm_secret', headers: { 'content-type': 'application/json' } };
     const serve = (integrity: string) => {
@@ -212,7 +212,7 @@ describe('pullModel', () => {
     }
   });
 
-  it('publishes only what loads', async () => {
+  it('publishes only models that load', async () => {
     const bytes = await publishPackage(FILES.filter((name) => name !== 'tokenizer.json'));
     server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
     await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), {
@@ -247,7 +247,7 @@ describe('pullModel', () => {
     assert.deepEqual(await hidden(), []);
   });
 
-  it('says what is unknown', async () => {
+  it('names an unknown package, version, repository or folder', async () => {
     await assert.rejects(pullModel('npm:nothing@1.0.0', { cacheDirectory }), {
       code: 'unknown-model',
       message: /nothing/,
@@ -377,7 +377,7 @@ describe('pullModel', () => {
     assert.deepEqual([await listCached(cacheDirectory), await hidden()], [[], []]);
   });
 
-  it('refuses what the hub’s storage changed', async () => {
+  it('refuses a file that the hub’s storage changed', async () => {
     const storage = await FileServer.start();
     try {
       for (const changed of ['model.safetensors', 'tokenizer.json']) {
@@ -395,7 +395,7 @@ describe('pullModel', () => {
     }
   });
 
-  it('says that a hub model is gated', async () => {
+  it('reports that a hub model is gated', async () => {
     server.files.set('/owner/gated/resolve/main/config.json', { bytes: Buffer.from('{}'), statuses: [401] });
     await assert.rejects(pullModel('hf:owner/gated', { cacheDirectory }), { code: 'access-denied', hint: /HF_TOKEN/ });
   });

@@ -32,7 +32,7 @@ export interface PullOptions {
   /** {@link defaultCacheDirectory} by default. */
   readonly cacheDirectory?: string;
   readonly signal?: AbortSignal;
-  /** Use that the files are checked for; by default that of a causal model, or the one of an encoder's `architectures`. */
+  /** Kind of model that the files must hold. By default an encoder's `architectures` decide; any other model is causal. */
   readonly kind?: 'causal' | EncoderKind;
   /** True to fetch a model again that the cache already has. */
   readonly force?: boolean;
@@ -178,7 +178,7 @@ const architectureSchema = z.looseObject({
   architectures: z.array(z.string()).default([]).catch([]),
 });
 
-/** The kind of a model that was fetched without a word about its use. */
+/** The kind of a model whose use the caller did not state. */
 async function kindOf(directory: string): Promise<'causal' | EncoderKind> {
   const { model_type: type, architectures } = architectureSchema.parse(await readJson(join(directory, 'config.json')));
   if (!(ENCODER_TYPES as readonly (string | undefined)[]).includes(type)) return 'causal';

@@ -42,7 +42,7 @@ const ELEMENT_BYTES: Readonly<Record<string, number>> = {
 };
 /** The format's own limit. */
 const MAX_HEADER_BYTES = 100_000_000;
-/** Most bytes of one read call; the kernel refuses more than 2 GiB at once. */
+/** Maximum bytes of one read call; the kernel refuses more than 2 GiB at once. */
 const READ_BYTES = 1 << 30;
 
 const entrySchema = z.object({
@@ -53,7 +53,7 @@ const entrySchema = z.object({
 
 /**
  * Reads the header of a safetensors file and checks it as the format demands: every tensor lies inside the file, its size matches its
- * shape, and the data has no gaps or overlaps. Tensors of types that no model has here are checked and left out.
+ * shape, and the data has no gaps or overlaps. Tensors of types that no supported model has are checked and left out.
  *
  * @throws ModelError `malformed-weights`, naming the tensor.
  * @see https://github.com/huggingface/safetensors#format

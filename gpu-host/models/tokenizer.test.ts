@@ -78,7 +78,7 @@ describe('a SentencePiece tokenizer (stories15m)', () => {
     assert.equal(tokenizer.encode('').length, 0);
   });
 
-  it('takes the space before the first word off, once, and keeps it in a continuation', () => {
+  it('removes the space before the first word once, and keeps it in a continuation', () => {
     const tokens = tokenizer.encode('Once upon');
     assert.deepEqual([...tokens], [9038, 2501]);
     assert.equal(tokenizer.decode([1, ...tokens]), 'Once upon');
@@ -99,7 +99,7 @@ describe('a SentencePiece tokenizer (stories15m)', () => {
     assert.equal(tokenizer.decode(literal), 'a</s>');
   });
 
-  it('tells the bytes of every token', () => {
+  it('gives the bytes of every token', () => {
     assert.deepEqual([...tokenizer.tokenBytes(3)], [0]);
     assert.deepEqual([...tokenizer.tokenBytes(258)], [255]);
     assert.equal(Buffer.from(tokenizer.tokenBytes(2501)).toString(), ' upon');
@@ -197,7 +197,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     assert.throws(() => count({ n: 1, deep }), { code: 'invalid-messages' });
   });
 
-  it('takes a chat template from its own file, and says when one is wrong or refuses', async () => {
+  it('takes a chat template from its own file, and reports when one is wrong or refuses', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-template-'));
     try {
       for (const name of ['tokenizer.json', 'config.json']) await copyFile(join(directory, name), join(copy, name));
@@ -252,7 +252,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     }
   });
 
-  it('refuses files that are no tokenizer', async () => {
+  it('refuses files that are not a tokenizer', async () => {
     const broken = await mkdtemp(join(tmpdir(), 'pie-broken-'));
     try {
       await assert.rejects(loadTokenizer(broken), { code: 'missing-file' });

@@ -154,7 +154,7 @@ function build(
     createTokenStream(special ? tokenBytes : visibleBytes, decoder.stripsLeadingSpace && !continuation);
   const idOf = (name: string | null | undefined): number | null =>
     name === null || name === undefined ? null : (recognising.token_to_id(name) ?? null);
-  // Like transformers, takes the tokenizer's word over that of config.json: Qwen's says `"bos_token": null`, MiniMind2's
+  // As in transformers, the tokenizer's own files decide, not config.json: Qwen's says `"bos_token": null`, MiniMind2's
   // `"add_bos_token": false`, and SmolLM2's has a post-processor that adds nothing. The token still ends a text, and templates may name it.
   const begins =
     settings.bos_token !== null && (settings.add_bos_token ?? putsSpecialFirst(json.post_processor) ?? true);
@@ -264,7 +264,7 @@ function putsSpecialFirst(postProcessor: unknown): boolean | undefined {
 const digitsSchema = z.looseObject({ type: z.literal('Digits'), individual_digits: z.boolean().default(false) });
 const splitsSchema = z.looseObject({ type: z.literal('Sequence'), pretokenizers: z.array(z.unknown()) });
 
-/** A pre-tokenizer whose `Digits` split at numbers of all scripts, as those of the Rust library do: the library splits at 0 to 9 only. */
+/** A pre-tokenizer whose `Digits` split at numbers of all scripts, as those of the Rust library do: the JavaScript library splits at 0 to 9 only. */
 function withAllDigits(preTokenizer: unknown): unknown {
   const sequence = splitsSchema.safeParse(preTokenizer).data;
   if (sequence) return { ...sequence, pretokenizers: sequence.pretokenizers.map(withAllDigits) };

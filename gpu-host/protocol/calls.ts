@@ -31,7 +31,9 @@ export type {
 } from '#wit/generated/host.ts';
 
 export interface StepRequest extends WitStepRequest {
-  /** Allowed tokens, one row of `ceil(vocabularySize / 32)` words per output row: bit `t % 32` of word `t / 32`. Without it all are. */
+  /**
+   * Allowed tokens, one row of `ceil(vocabularySize / 32)` words per output row: bit `t % 32` of word `t / 32`. Without it, all tokens are allowed.
+   */
   readonly allowed?: Uint32Array | undefined;
   /** Name of the low-rank adapter to compute with. */
   readonly adapter?: string | undefined;

@@ -67,7 +67,7 @@ export interface ConnectOptions {
   readonly security?: LinkSecurity | undefined;
   /** Versions of the protocol; those that this release speaks by default. */
   readonly versions?: Versions;
-  /** Of the signs of life that a host at a network address is asked for. The supervisor watches those of this machine. */
+  /** Times of the heartbeat of hosts at network addresses. The supervisor watches the hosts of this machine. */
   readonly heartbeat?: HeartbeatTimes;
   /** First and longest pause between attempts to reconnect, in milliseconds: 20 and 500 by default. */
   readonly reconnectMs?: { readonly first: number; readonly longest: number };
@@ -98,7 +98,7 @@ export class GpuHostConnection {
   readonly #heartbeat: HeartbeatTimes | undefined;
   readonly #helloMs: number;
   #reconnect: { readonly first: number; readonly longest: number };
-  /** The socket for the host's state: there after the hello of a host that may be used. */
+  /** The socket for the host's state; it exists after the hello of a host that may be used. */
   #link: Link | undefined;
   /** The sockets of the tenants, while there is a link. */
   #tenants: TenantLinks | undefined;
@@ -232,7 +232,7 @@ export class GpuHostConnection {
   }
 
   /**
-   * Tokens up to which a larger step of a model, or batch of an encoder, takes little more time; undefined before the host knows. By the last
+   * Tokens up to which a larger step of a model, or batch of an encoder, takes little more time; undefined before the host knows. Taken from the last
    * `stats`, which the runtime reads every second for its load.
    */
   efficientTokens(name: string): number | undefined {

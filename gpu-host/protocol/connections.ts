@@ -11,7 +11,7 @@ export interface GpuHostAddress extends Omit<ConnectOptions, 'deadlineMs' | 'onR
 }
 
 export interface GpuHostConnectionsOptions {
-  /** How long the hosts must lack a connected host before its connection is closed, in milliseconds; 0 by default. */
+  /** Time for which a connected host must be missing from the hosts before its connection is closed, in milliseconds; 0 by default. */
   readonly keptMs?: number;
   /** Called with the reason when another host answers at a host's address. */
   readonly onRefused?: (why: string) => void;
@@ -22,8 +22,8 @@ interface OpenHost {
   readonly connection: GpuHostConnection;
   /** True when `ready` waits for the host. */
   isAwaited: boolean;
-  /** Since when the hosts lack it, in milliseconds of the caller's clock. */
-  lackedSinceMs: number | undefined;
+  /** Time since which it has been missing from the hosts, in milliseconds of the caller's clock. */
+  missingSinceMs: number | undefined;
 }
 
 /** A runtime's connections to all GPU hosts. The set of hosts may change at any time. */
@@ -46,8 +46,8 @@ export class GpuHostConnections {
 
   /**
    * Connects to new hosts, and again to living ones at whose address another host answered. Closes connections to hosts that have another
-   * address or are gone. A connected host is gone only once the hosts have lacked it for `keptMs`, or its connection ends: a registry may be
-   * empty for a moment. Others stay as they are.
+   * address or are gone. A connected host is gone only once it has been missing from the hosts for `keptMs`, or its connection ends: a
+   * registry may be empty for a moment. Others stay as they are.
    * @param nowMs time of a monotonic clock
    */
   set(hosts: readonly GpuHostAddress[], nowMs = performance.now()): void {
@@ -56,7 +56,7 @@ export class GpuHostConnections {
     const gone: OpenHost[] = [];
     for (const [name, open] of this.#open) {
       const host = wanted.get(name);
-      open.lackedSinceMs = host ? undefined : (open.lackedSinceMs ?? nowMs);
+      open.missingSinceMs = host ? undefined : (open.missingSinceMs ?? nowMs);
       open.isAwaited = host?.alive !== false;
       if (this.#isGone(open, host, nowMs)) gone.push(open);
       else if (open.isAwaited) open.connection.retry();
@@ -109,9 +109,9 @@ export class GpuHostConnections {
     }
   }
 
-  #isGone({ address, connection, lackedSinceMs }: OpenHost, host: GpuHostAddress | undefined, nowMs: number): boolean {
+  #isGone({ address, connection, missingSinceMs }: OpenHost, host: GpuHostAddress | undefined, nowMs: number): boolean {
     if (host) return host.address !== address;
-    return !connection.connected || nowMs - (lackedSinceMs ?? nowMs) >= (this.#options.keptMs ?? 0);
+    return !connection.connected || nowMs - (missingSinceMs ?? nowMs) >= (this.#options.keptMs ?? 0);
   }
 
   #add({ address, alive = true, ...options }: GpuHostAddress): void {
@@ -123,11 +123,11 @@ export class GpuHostConnections {
         this.#changed();
       },
     });
-    const open: OpenHost = { address, connection, isAwaited: alive, lackedSinceMs: undefined };
+    const open: OpenHost = { address, connection, isAwaited: alive, missingSinceMs: undefined };
     this.#open.set(options.name, open);
     connection.onReady(() => this.#changed());
     connection.onLost(() => {
-      if (open.lackedSinceMs === undefined) return this.#changed();
+      if (open.missingSinceMs === undefined) return this.#changed();
       this.#open.delete(options.name);
       this.#update([open]);
     });
@@ -138,7 +138,7 @@ export class GpuHostConnections {
     this.#list = [...this.#open.values()]
       .map(({ connection }) => connection)
       .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
-    // Close last: what ends with a connection finds the others.
+    // Close them last, so that work that ends with one connection still finds the others.
     for (const { connection } of gone) connection.close();
     this.#changed();
   }

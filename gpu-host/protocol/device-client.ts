@@ -168,7 +168,7 @@ export class DeviceClient {
       return err(
         handlerError(
           'limit-exceeded',
-          `${space.heldEmbeds} embeds are held and ${count} more were asked; ${MAX_EMBEDS} is the limit`,
+          `${space.heldEmbeds} embeds are held and ${count} more were requested; the limit is ${MAX_EMBEDS}`,
         ),
       );
     }

@@ -226,7 +226,7 @@ function words(...values: number[]): Uint8Array {
 
 const CALLS = (HELLO_VERSION << 16) | FRAME.calls;
 
-test('a bad frame is named for what it is', () => {
+test('each kind of bad frame gets its own error code', () => {
   const push = (bytes: Uint8Array) => codeOf(() => decodeAll(bytes));
   assert.equal(push(words(MAX_FRAME_WORDS + 1, CALLS)), 'oversized');
   assert.equal(push(words(0xffffffff, CALLS)), 'oversized');
@@ -252,7 +252,7 @@ test('a bad frame is named for what it is', () => {
   assert.equal(push(words(12, CALLS, 10, codeOfOperation('file-save'), 1, 1, 1, 0, 0, 3, 0, 0)), 'malformed');
 });
 
-test('random bytes are refused or waited for, never more', () => {
+test('random bytes are refused, or wait for the rest of a frame, and never become a call', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 400 }), fc.boolean(), (bytes, framed) => {
       const input = framed

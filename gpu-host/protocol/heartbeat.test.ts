@@ -136,7 +136,7 @@ test('a host ends all connections of a runtime that gives no sign of life, and f
   await until(() => host.stats().models[0]?.pages.owned === 0);
 });
 
-test('a host that goes down tells so on all connections of a runtime that it watches', async () => {
+test('a host that goes down announces it on all connections of a runtime that it watches', async () => {
   const host = new GpuHost([model.host.engines[0]!.model], { limits: { silentMs: 60_000 } });
   const connection = await GpuHostConnection.connect(await host.listen('127.0.0.1:0'), { heartbeat: QUICK });
   const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });

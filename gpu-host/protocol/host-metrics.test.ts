@@ -4,7 +4,7 @@ import { startTestHost } from '../testing/host.ts';
 import type { DeviceSummary, EncoderStats } from './host.ts';
 import { hostFamilies } from './host-metrics.ts';
 
-test('a host says as a metric what computes each model, and of a card how full it is', async () => {
+test('metrics of a host name the device of each model, and how much memory of a card is used', async () => {
   await using host = await startTestHost();
   const { models, ...stats } = host.host.stats();
   const points = (device: DeviceSummary, kv?: string) => {

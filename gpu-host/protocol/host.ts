@@ -159,9 +159,9 @@ export interface ModelStats extends ModelCompute {
 
 /** Mean times of a causal model's steps by their size, smallest first. */
 export interface StepTimes {
-  /** By the inputs of all sequences of a step. */
+  /** Times by the number of inputs of all sequences of a step. */
   readonly tokens: readonly { readonly size: number; readonly ms: number }[];
-  /** By the sequences of a step that decodes only: each has one input. */
+  /** Times by the number of sequences, of steps that only decode: each sequence has one input. */
   readonly sequences: readonly { readonly size: number; readonly ms: number }[];
 }
 
@@ -181,7 +181,7 @@ export interface EncoderStats {
   readonly failedCalls: number;
   /** Milliseconds that the device computed. */
   readonly deviceBusyMs: number;
-  /** Most tokens of the next batch, padding included: as many as take about 25 ms by `latency`. */
+  /** Maximum tokens of the next batch, padding included: as many as take about 25 ms by `latency`. */
   readonly maxBatchTokens: number;
   /** Measured time of batches by their size, smallest first. */
   readonly latency: readonly { readonly tokens: number; readonly msPerToken: number }[];

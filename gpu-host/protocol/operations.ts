@@ -183,7 +183,7 @@ export const OPERATIONS = {
   'export-residency': row(46, { name: text }, residencyOf),
   'pin-export': row(47, { name: text, leaseMs: u32 }, residencyOf),
   'unpin-export': row(48, { name: text }, residencyOf),
-  /** A `nextUseMs` of 0 is no hint. */
+  /** A `nextUseMs` of 0 means that there is no hint. */
   'retain-export': row(49, { name: text, nextUseMs: u32 }, residencyOf),
   'prefetch-export': row(50, { name: text }, residencyOf),
   'demote-export': row(51, { name: text, tier }, residencyOf),

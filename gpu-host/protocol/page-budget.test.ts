@@ -5,7 +5,7 @@ import { PageBudget, SharedPages } from './page-budget.ts';
 test('pages past the limit or the pool are refused at once, with the numbers', () => {
   const budget = new PageBudget(10, 100);
   budget.allocate(1, 8);
-  assert.match(budget.refuse(3)?.val ?? '', /8 pages are held and 3 more were asked; 10 is/);
+  assert.match(budget.refuse(3)?.val ?? '', /8 pages are held and 3 more were requested; .* limit is 10 /);
   assert.match(budget.refuse(101)?.val ?? '', /the whole pool has 100/);
   assert.equal(budget.refuse(2), undefined);
 });
@@ -30,7 +30,7 @@ test('pages held together with others count together, and are given back by a cl
   assert.ok(first && second);
   first.allocate(1, 6);
   assert.equal(second.refuse(4), undefined);
-  assert.match(second.refuse(5)?.val ?? '', /6 pages are held by .* together and 5 more were asked; 10 is/);
+  assert.match(second.refuse(5)?.val ?? '', /hold 6 pages together, and 5 more were requested; their limit is 10 /);
   assert.equal(new PageBudget(8, 100, shared, 'other').refuse(8), undefined, 'each model has its own');
   second.allocate(1, 4);
   first.free(Uint32Array.of(1));

@@ -73,28 +73,31 @@ export class PageBudget {
   /** Error when `count` more pages cannot be allocated. */
   refuse(count: number): HandlerError | undefined {
     if (count > this.#poolPages) {
-      return handlerError('limit-exceeded', `${count} pages were asked and the whole pool has ${this.#poolPages}`);
+      return handlerError('limit-exceeded', `${count} pages were requested, and the whole pool has ${this.#poolPages}`);
     }
     if (this.held + count > this.#maxPages) {
       return handlerError(
         'limit-exceeded',
-        `${this.held} pages are held and ${count} more were asked; ${this.#maxPages} is the invocation's limit (manifest: limits.pages)`,
+        `${this.held} pages are held and ${count} more were requested; the invocation's limit is ${this.#maxPages} (manifest: limits.pages)`,
       );
     }
     const shared = this.#shared;
     if (shared && shared.held(this.#model) + count > shared.maxPages) {
       return handlerError(
         'limit-exceeded',
-        `${shared.held(this.#model)} pages are held by all children of one root together and ${count} more were asked; ${shared.maxPages} is its limit (manifest: limits.pages)`,
+        `the root invocation and its children hold ${shared.held(this.#model)} pages together, and ${count} more were requested; their limit is ${shared.maxPages} (the root's manifest: limits.pages)`,
       );
     }
     return undefined;
   }
 
-  /** Addresses cost memory too, even when their pages are shared. */
+  /** Error when `count` more addresses cannot be made for shared pages: an address costs memory even when its page is shared. */
   refuseShare(count: number): HandlerError | undefined {
     if (this.#live.size + count <= MAX_ADDRESSES) return undefined;
-    return handlerError('limit-exceeded', `more than ${MAX_ADDRESSES} page addresses`);
+    return handlerError(
+      'limit-exceeded',
+      `an inferlet can have at most ${MAX_ADDRESSES} page addresses; free some first`,
+    );
   }
 
   allocate(first: number, count: number): void {

@@ -60,7 +60,7 @@ test('a decode loop sends no more words for a long context than for a short one'
   assert.deepEqual(loop(2000), loop(3));
 });
 
-test('a repeated list is one object at the reader, and outlives what comes after it', () => {
+test('a repeated list is one object at the reader, and stays valid after later frames', () => {
   const stream = new Stream();
   for (const count of [5, 5, 6, 2]) stream.send(1, forward(pages(count), pages(count)));
   const lists = stream.received.map((call) => (call as unknown as { inPages: List }).inPages);
@@ -72,7 +72,7 @@ test('a repeated list is one object at the reader, and outlives what comes after
   assert.deepEqual(lists[0], pages(5));
 });
 
-test('lists come out as they went in, over queues that share slots, refused calls and lists above what is kept', () => {
+test('the reader gets the lists that were sent, also with queues that share a slot, refused calls and lists too long to keep', () => {
   const context = fc.record({
     // Queues 1024 apart share a slot.
     queue: fc.constantFrom(1, 2, 1025),
@@ -103,7 +103,7 @@ test('lists come out as they went in, over queues that share slots, refused call
   );
 });
 
-test('the limit of a list counts what it repeats', () => {
+test('the limit of a list counts the pages that the list repeats from an earlier one', () => {
   const stream = new Stream();
   assert.ok(stream.send(1, forward(pages(MAX_ADDRESSES), new Uint32Array())));
   assert.ok(stream.send(1, forward(pages(MAX_ADDRESSES), pages(MAX_ADDRESSES))));

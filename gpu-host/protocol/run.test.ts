@@ -52,7 +52,7 @@ test('a waiting next learns that the connection is gone', async () => {
   assert.deepEqual(await waiting, { tag: 'err', val: handlerError('unavailable', 'gone') });
 });
 
-test('the host is told of consumption by quarters of its window, and of one stop', async () => {
+test('the client reports consumption to the host by quarters of the window, and one stop', async () => {
   const { run, sent } = makeRun();
   const quarter = RUN_WINDOW_TOKENS / 4;
   for (let i = 0; i < quarter - 1; i++) {

@@ -40,7 +40,7 @@ after(async () => {
   rmSync(directory, { recursive: true });
 });
 
-/** All machines accept one another, and have said nothing. */
+/** All machines accept one another, and have sent nothing. */
 function joined(): [TestMachine, TestMachine, TestMachine] {
   const [host, runtime, stranger] = machines as [TestMachine, TestMachine, TestMachine];
   host.accept(host, runtime);
@@ -122,7 +122,7 @@ test('without certificates, neither side uses an address that other machines rea
   await assert.rejects(bare.listen('0.0.0.0:0'), /need certificates/);
 });
 
-test('a certificate is its owner’s alone, stays over starts, and is made anew in its last 30 days', async () => {
+test('only its owner can read a certificate; it survives restarts and is renewed in its last 30 days', async () => {
   const home = path.join(directory, 'host');
   const now = Date.now();
   const first = await ensureCertificate(home, 'host', now);

@@ -62,7 +62,7 @@ test('a link closes when it has had no inferlet for a while, and a later inferle
   links.close('the test is over');
 });
 
-test('a link that leads to another process than the connection is lost', async () => {
+test('a link is lost when its address leads to another process than the connection', async () => {
   await using host = await startTestHost();
   const connection = await host.connect();
   const links = new TenantLinks(host.address, 'an earlier process', HELLO_VERSION);

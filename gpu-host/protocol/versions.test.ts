@@ -76,7 +76,7 @@ test('runtimes and GPU hosts of neighbouring releases work together, and both sp
   }
 });
 
-test('a side that is too old is named on both sides, and used again once it was upgraded', async () => {
+test('both sides name the side that is too old, and use it again once it is upgraded', async () => {
   for (const [runtime, ofHost, old] of [
     [BOTH, TOO_LATE, 'runtime'],
     [TOO_LATE, BOTH, 'GPU host'],

@@ -35,7 +35,7 @@ async function save({ inferlet, queue }: Opened, pages: Uint32Array) {
   );
 }
 
-test('a newer attempt ends all that an older one holds, wherever that hangs, and has its pages and locks for itself', async () => {
+test('a newer attempt ends the older one on any connection, and gets its pages and locks', async () => {
   await using host = await startTestHost();
   const [hanging, alive] = [await host.connect(), await host.connect()];
   const maker = open(alive, 0, 'maker');
@@ -74,7 +74,7 @@ test('a newer attempt ends all that an older one holds, wherever that hangs, and
   assert.equal(host.host.stats().models[0]?.pages.owned, 2, 'the file');
 });
 
-test('nothing is kept of an attempt whose inferlets are gone', () => {
+test('the host forgets an attempt whose inferlets are gone', () => {
   const attempts = new Attempts();
   const ended: string[] = [];
   const inferlet = (name: string) => ({ superseded: () => void ended.push(name) });

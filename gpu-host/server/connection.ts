@@ -85,7 +85,7 @@ export class Connection implements ResultSink {
   #usageTimer: NodeJS.Timeout | undefined;
   /** Present once the runtime has asked for a sign of life. */
   #heartbeat: Heartbeat | undefined;
-  /** True when the runtime knows of the step on the device that it may be a long one. */
+  /** True once the runtime was told that the step on the device may take long. */
   #isForewarned = false;
   #owner: string | undefined;
   #holdingTimer: NodeJS.Timeout;
@@ -182,7 +182,7 @@ export class Connection implements ResultSink {
     this.#used.clear();
   }
 
-  /** Bill held pages even while the inferlet is idle. */
+  /** Reports usage, so that held pages are billed even while their inferlet is idle. */
   #writeHoldings(): void {
     for (const inferlet of this.#inferlets.values()) inferlet.writeUsage();
   }
@@ -320,7 +320,7 @@ export class Connection implements ResultSink {
     const inferlet = this.#inferlets.get(call.inferlet);
     if (!inferlet) throw new ProtocolFault('malformed', `inferlet ${call.inferlet} is not open`);
     if (call.op === 'close-inferlet') this.#closeInferlet(inferlet, call.id);
-    // These name an earlier call, which may be over, as may its queue.
+    // These messages name an earlier call that may have ended, and its queue, too.
     else if (call.op === 'run-consumed') inferlet.run(call.id)?.consumed(call.tokens);
     else if (call.op === 'run-stop') inferlet.run(call.id)?.stop();
     else if (call.op === 'run-piped') inferlet.run(call.id)?.piped();

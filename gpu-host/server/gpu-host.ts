@@ -24,7 +24,7 @@ import { checkTraits } from './traits.ts';
 export type { HostedModel } from '../handlers/model.ts';
 
 export interface GpuHostOptions {
-  /** Name in the hello; runtimes that expect another name refuse the host. They take a host without a name for any. */
+  /** Name in the hello; runtimes that expect another name refuse the host. They accept any host without a name. */
   readonly name?: string;
   readonly limits?: Partial<ConnectionLimits>;
   /** Models without pages: they turn texts into vectors and scores. */
@@ -105,7 +105,7 @@ export class GpuHost {
     const server = linkServer(address, (socket) => this.#accept(socket), this.#security);
     this.#server = server;
     const bound = await listen(server, address);
-    // For example when no file descriptor is left for one more connection: open connections go on.
+    // This happens, for example, when no file descriptor is left for one more connection. Open connections go on.
     server.on('error', (error) => console.error('gpu-host: a connection could not be accepted:', error));
     return bound;
   }

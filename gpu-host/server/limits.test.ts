@@ -191,7 +191,7 @@ test('inferlets that share a limit hold no more than it together, copies of shar
   assert.equal(heldPages(), 0);
 });
 
-test('as many results as the bound allows, again and again, end nothing: what was read does not count', async () => {
+test('as many results as the bound allows, again and again, end no inferlet: results that were read do not count', async () => {
   await using host = await startTestHost({ host: { limits: { maxInferletUnreadBytes: 1 << 16 } } });
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'reader', maxPages: 8, arrival: 1 });
@@ -207,7 +207,7 @@ test('as many results as the bound allows, again and again, end nothing: what wa
   await inferlet.close();
 });
 
-test('keys of pending calls count: an inferlet that names too many behind a blocked queue is ended, and what was pending is answered', async () => {
+test('keys of pending calls count: an inferlet that names too many behind a blocked queue is ended, and its pending calls are answered', async () => {
   await using host = await startTestHost(LONG);
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'names much', maxPages: 160, arrival: 1 });
@@ -238,7 +238,7 @@ test('keys of pending calls count: an inferlet that names too many behind a bloc
   await asker.close();
 });
 
-test('inferlets of one tenant share the memory for pending calls and embeds: the one too many ends, and other tenants have room', async () => {
+test('inferlets of one tenant share the memory for pending calls and embeds: the inferlet that exceeds it ends, and other tenants have room', async () => {
   const bytes = hostBytes(16 << 20, 1 << 20);
   await using host = await startTestHost({ ...LONG, pageCount: 900, host: { bytes } });
   const connection = await host.connect();

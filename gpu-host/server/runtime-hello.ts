@@ -21,6 +21,6 @@ function fieldsOf(text: string): { readonly versions?: unknown; readonly owner?:
   try {
     return (JSON.parse(text) as object | null) ?? {};
   } catch {
-    throw new ProtocolFault('malformed', 'a hello that is no JSON');
+    throw new ProtocolFault('malformed', 'a hello that is not JSON');
   }
 }

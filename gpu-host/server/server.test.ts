@@ -146,7 +146,7 @@ test('a frame that cannot be read ends its connection with a code; neighbours an
   await until(() => unheldPages(host) === 64);
 });
 
-test('an inferlet that waits does so on a model that it meets later as well', async () => {
+test('a waiting inferlet also waits on models that it uses for the first time later', async () => {
   await using host = await startTestHost();
   const peer = new RawPeer(host.address);
   peer.greet().send((writer) => {
@@ -164,7 +164,7 @@ test('an inferlet that waits does so on a model that it meets later as well', as
   await until(() => spaces.size === 0);
 });
 
-test('a peer that says nothing is not kept', async () => {
+test('the host closes a peer that sends nothing', async () => {
   await using host = await startTestHost({ host: { limits: { helloMs: 30 } } });
   const peer = new RawPeer(host.address);
   assert.equal(await peer.ended(), 'timeout');
@@ -263,7 +263,7 @@ test('a cut connection frees all that its runtime holds', async () => {
   await until(() => unheldPages(host) === 64);
 });
 
-test('the client reconnects; what was open stays dead and what is opened then works', async () => {
+test('the client reconnects; inferlets opened before stay dead, and later ones work', async () => {
   await using host = await startTestHost();
   const oracle = await Oracle.of(host.model);
   const connection = await host.connect();
@@ -352,7 +352,7 @@ test('a call whose own size makes a flood is answered', async () => {
   assert.equal(connection.connected, true);
 });
 
-test('32 at once say what each says alone, in large batches', async () => {
+test('32 inferlets at once get the tokens that each gets alone, in large batches', async () => {
   await using host = await startTestHost({ pageCount: 128 });
   const connection = await host.connect();
   const prompts = Array.from({ length: 32 }, (_, i) => [1, 3 + i, 40 - i, 7]);
@@ -401,7 +401,7 @@ test('32 at once say what each says alone, in large batches', async () => {
   assert.ok(host.host.stats().models[0]!.meanBatchSize >= 16, 'runs and steps share batches');
 });
 
-test('a run stays within its window of what was consumed', async () => {
+test('a run stays at most a window ahead of its consumer', async () => {
   const tiny = { layers: 1, contextLength: 1024 };
   await using host = await startTestHost({ pageCount: 128, shape: tiny });
   const connection = await host.connect();

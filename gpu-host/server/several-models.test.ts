@@ -55,7 +55,7 @@ for (const swaps of [true, false])
         ...(onTerminated && { onTerminated: ({ cause }) => onTerminated(cause) }),
       });
 
-    test('says what each is and offers, and refuses one that claims what it cannot offer', () => {
+    test('states the name, vocabulary and traits of each, and refuses a model whose claimed traits lack others', () => {
       assert.deepEqual(
         connection.models.map(({ name, vocabularySize, traits }) => [name, vocabularySize, traits]),
         [
@@ -153,7 +153,7 @@ for (const swaps of [true, false])
       assert.deepEqual(free(), [PAGES, PAGES]);
     });
 
-    test('is told of a wait on all models, and of its end by the next call', async () => {
+    test('learns of a wait on all models, and of its end by the next call', async () => {
       const inferlet = open('waits everywhere', 1);
       const [, large] = [inferlet.createQueue('small'), inferlet.createQueue('large')];
       const waiting = () => host.engines.map(({ spaces }) => [...spaces].map(({ pages }) => pages.waiting));

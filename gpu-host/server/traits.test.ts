@@ -9,7 +9,7 @@ test('the traits of this host, fewer that stand alone, and unknown ones are fine
   }
 });
 
-test('adapters need what they are added to', () => {
+test('the trait adapter needs the trait fused', () => {
   checkTraits('m', [...TRAITS, 'adapter']);
   assert.throws(() => checkTraits('m', ['allocate', 'forward', 'adapter']), /m claims.*adapter needs fused/);
 });

@@ -40,7 +40,7 @@ describe('steps measured at the start', () => {
     return { tokens, sequences, tookMs: nowMs };
   }
 
-  it('tell the efficient size of a device before it serves', async () => {
+  it('give the efficient size of a device before it serves', async () => {
     // Llama-2-7B on an RTX 3090, by the figures of Ayo (ASPLOS '25).
     const { tokens, sequences } = await measure({ stepMs: 21, tokenMs: 0.23, sequenceMs: 0 });
     assert.equal(tokens.efficient(512), Math.round(21 / 0.23));

@@ -16,7 +16,7 @@ test('the efficient size is that which doubles the time of an empty step', () =>
   // Llama-2-7B on an RTX 3090, by the figures of Ayo: 21 ms and 0.23 ms a token.
   assert.equal(measured((size) => 21 + 0.23 * size).efficient(512), Math.round(21 / 0.23));
   assert.equal(measured((size) => 0.5 + 0.5 * size).efficient(512), 1);
-  // A device that computes beside its reading of weights, and takes the longer of both times: 20 ms at 400.
+  // A device that computes while it reads weights takes the longer of both times: 20 ms at 400.
   const roofline = measured((size) => Math.max(10, size * 0.05)).efficient(512) ?? 0;
   assert.ok(roofline > 350 && roofline < 450, `${roofline}`);
   // Long contexts slow the largest steps down, and say little about the others.
@@ -24,7 +24,7 @@ test('the efficient size is that which doubles the time of an empty step', () =>
   assert.ok(slowed > 30 && slowed < 50, `${slowed}`);
 });
 
-test('the efficient size is found whatever sizes come, give or take a tenth of each time', () => {
+test('the efficient size is found whatever sizes come, with times that vary by a tenth', () => {
   for (let seed = 1; seed <= 200; seed++) {
     const below = seeded(seed);
     const [fixedMs, eachMs] = [1 + below(40), (1 + below(100)) / 200];
@@ -39,7 +39,7 @@ test('the efficient size is found whatever sizes come, give or take a tenth of e
   }
 });
 
-test('a curve tells no size before the measured ones show it', () => {
+test('a curve gives no size before the measured ones show it', () => {
   const time = (size: number) => 20 + 0.2 * size;
   assert.equal(new StepCurve().efficient(512), undefined);
   assert.equal(measured(time, [1, 2, 4]).efficient(512), undefined);
@@ -48,13 +48,13 @@ test('a curve tells no size before the measured ones show it', () => {
   // Steps of up to 8 all take about the same time: a larger one may, too.
   assert.equal(measured(time, [1, 2, 4, 8]).efficient(512), undefined);
   assert.equal(measured(time, [1, 8, 64]).efficient(512), 100);
-  // No step takes more.
+  // No step takes longer.
   assert.equal(measured(time, [1, 8, 64]).efficient(64), 64);
   assert.equal(measured(() => 20, [1, 8, 64]).efficient(128), 128);
   assert.equal(measured(() => 20, [1, 8, 64]).efficient(512), undefined);
 });
 
-test('the first step of a size counts no more once another has come, and later changes of the device count', () => {
+test('the first step of a size no longer counts after the second, and later changes of the device count', () => {
   const curve = measured((size) => 10 + 0.1 * size, SIZES, 1);
   for (let round = 0; round < 40; round++) for (const size of SIZES) curve.note(size, 10 + 0.2 * size);
   assert.equal(curve.efficient(512), 50);

@@ -4,9 +4,9 @@ const LARGEST = 14;
 const WEIGHT = 0.2;
 /** A curve says nothing before its largest size is so many times its smallest. */
 const LEAST_SPREAD = 8;
-/** Largest size, in parts of the largest measured one, that a curve tells of. */
+/** Largest size for which a curve gives an estimate, as a multiple of the largest measured size. */
 const BEYOND = 2;
-/** Least time of a step, ms: what a coarse clock takes for none. */
+/** Least time of a step, ms, since a coarse clock may measure none. */
 const LEAST_MS = 1e-3;
 
 /** Mean size and time of the steps of more than half of a power of two, and at most that. */
@@ -40,8 +40,8 @@ export class StepCurve {
   }
 
   /**
-   * The maximum efficient size: what it adds takes as long as a step of nothing. Up to it, more work in a step costs little; beyond, time grows
-   * with the work. Undefined before the measured sizes tell it.
+   * The maximum efficient size, at which the work of a step takes as long as an empty step. Up to it, more work in a step costs little; beyond,
+   * time grows with the work. Undefined before the measured sizes tell it.
    *
    * @param most no step is larger
    */

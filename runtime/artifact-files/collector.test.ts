@@ -89,7 +89,7 @@ describe('artifacts without a version', () => {
     assert.deepEqual(await one.round(), [ofKept]);
     assert.deepEqual(await readdir(store), [], 'the store is empty, without set-aside artifacts');
 
-    // This runtime still has its program; another runtime would build it.
+    // This runtime still has the artifact's program; another runtime would build it.
     const again = await platform.deploy(component, { name: 'again' });
     assert.deepEqual(await names(), [ofKept]);
     assert.equal(await answer(again, 'b'), 'b');

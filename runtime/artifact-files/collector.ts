@@ -10,7 +10,7 @@ export interface ArtifactCollectorOptions {
   readonly unusedMs?: number;
   /** Time between two rounds; a minute by default. */
   readonly everyMs?: number;
-  /** Most artifacts that one round checks; 32 by default. */
+  /** Maximum artifacts that one round checks; 32 by default. */
   readonly lookedAtOnce?: number;
   readonly onError: (error: unknown) => void;
 }

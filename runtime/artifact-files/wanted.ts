@@ -5,7 +5,7 @@ import type { Scheduler } from '#scheduler/scheduler.ts';
 import { type Artifact, artifactHashOf } from '../build/index.ts';
 import { memoryPagesOf } from '../pool/launcher.ts';
 
-/** Most versions of a component that are examined; with more, every artifact of the current toolchain is kept. */
+/** Maximum versions of a component that are examined; with more, every artifact of the current toolchain is kept. */
 const MOST_USERS = 64;
 
 /**

@@ -29,10 +29,11 @@ suite('files that a build left', () => {
     await symlink('/dev/zero', link);
     execFileSync('mkfifo', [pipe]);
     await assert.rejects(readPlainFile(link, 10), { code: 'ELOOP' });
-    for (const path of ['/dev/zero', pipe, folder]) await assert.rejects(readPlainFile(path, 10), /is no file/);
+    for (const path of ['/dev/zero', pipe, folder])
+      await assert.rejects(readPlainFile(path, 10), /is not a regular file/);
   });
 
-  test('an artifact whose description is a pipe or too long is none', FOREVER, async () => {
+  test('a folder whose description is a pipe or too long is not taken for an artifact', FOREVER, async () => {
     await mkdir(join(folder, 'piped'));
     execFileSync('mkfifo', [join(folder, 'piped', META_FILE)]);
     assert.equal(await readArtifactAsItIs(folder, 'piped'), null);
@@ -61,7 +62,7 @@ suite('files that a build left', () => {
     await leave(0);
     await rm(join(from, TYPE_FILE));
     await symlink('/dev/zero', join(from, TYPE_FILE));
-    await assert.rejects(takeArtifactFiles(from, to), /package\.json of the artifact is no file/);
+    await assert.rejects(takeArtifactFiles(from, to), /package\.json of the artifact is not a regular file/);
   });
 
   test('folders that are nested beyond the longest path are removed', FOREVER, async () => {

@@ -14,7 +14,7 @@ export async function readPlainFile(path: string, maxBytes: number): Promise<Buf
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   try {
     const info = await file.stat();
-    if (!info.isFile()) throw new Error(`${path} is no file`);
+    if (!info.isFile()) throw new Error(`${path} is not a regular file`);
     if (info.size > maxBytes) throw new Error(`${path} has ${info.size} bytes; ${maxBytes} is the limit`);
     return await file.readFile();
   } finally {

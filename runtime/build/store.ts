@@ -31,7 +31,7 @@ export async function removeTree(path: string): Promise<void> {
   try {
     await rm(path, { recursive: true, force: true });
   } catch {
-    // Only this one removes paths that are too long for the kernel.
+    // Only this function removes paths that are too long for the kernel.
     rmSync(path, { recursive: true, force: true });
   }
 }
@@ -99,7 +99,7 @@ export async function takeArtifactFiles(from: string, to: string): Promise<void>
   let left = MAX_ARTIFACT_BYTES;
   for (const name of new Set([META_FILE, GLUE_FILE, TYPE_FILE, ...coreModules.map(({ file }) => file)])) {
     const info = await lstat(join(from, name));
-    if (!info.isFile()) throw new Error(`${name} of the artifact is no file`);
+    if (!info.isFile()) throw new Error(`${name} of the artifact is not a regular file`);
     left -= info.size;
     if (left < 0) throw new Error(`the artifact has more than ${MAX_ARTIFACT_BYTES} bytes`);
     await rename(join(from, name), join(to, name));

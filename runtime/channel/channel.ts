@@ -34,7 +34,7 @@ export interface ChannelOptions {
 }
 
 const EMPTY = Buffer.alloc(0);
-const UNTAKEN = 'the peer does not take what it is sent';
+const UNTAKEN = 'the peer does not read what this side sends';
 
 /** One invocation's part of a channel. */
 export class Lane {

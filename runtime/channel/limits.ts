@@ -7,10 +7,10 @@ export const HEADER_BYTES = 12;
  */
 export const FRAME_COST = 128;
 
-/** Most bytes of one frame's payload. Longer messages are cut, so that they do not delay other invocations. */
+/** Maximum bytes of one frame's payload. Longer messages are cut, so that they do not delay other invocations. */
 export const MAX_PAYLOAD_BYTES = 64 * 1024;
 
-/** Most bytes of one message: a file or result of 16 MiB, with room for the values around it. */
+/** Maximum bytes of one message: a file or result of 16 MiB, with room for the values around it. */
 export const MAX_MESSAGE_BYTES = 32 * 2 ** 20;
 
 /** Bytes, including `FRAME_COST` for each frame, that one invocation may have in flight in one direction. */

@@ -36,7 +36,7 @@ export class ResourceTable implements Handles {
     const what = CHANNEL_RESOURCES[resource];
     throw new ChannelFault(
       'bad-number',
-      `the sandbox named ${number}, which is no handle of ${what} in this invocation`,
+      `the sandbox named ${number}, which is not a handle of ${what} in this invocation`,
     );
   }
 

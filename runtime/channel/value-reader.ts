@@ -31,7 +31,7 @@ export class MessageReader implements ValueReader {
 
   /**
    * @param bytes a message that no other code writes to
-   * @param items most lists, elements and texts in it
+   * @param items maximum number of lists, elements and texts in it
    */
   constructor(bytes: Buffer, handles: Handles = NO_HANDLES, items = MAX_ITEMS) {
     this.#bytes = bytes;
@@ -91,7 +91,7 @@ export class MessageReader implements ValueReader {
 
   char(): string {
     const point = this.u32();
-    if (point > 0x10_ffff || (point >= 0xd800 && point <= 0xdfff)) bad(`${point} is no Unicode scalar value`);
+    if (point > 0x10_ffff || (point >= 0xd800 && point <= 0xdfff)) bad(`${point} is not a Unicode scalar value`);
     return String.fromCodePoint(point);
   }
 

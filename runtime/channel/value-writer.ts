@@ -2,7 +2,7 @@ import type { NumberList, ValueWriter } from '#wit/generate/channel-io.ts';
 import { ChannelFault } from './fault.ts';
 import { MAX_MESSAGE_BYTES } from './limits.ts';
 
-/** Returns the number under which the peer knows a resource. @throws for a value that is no resource of this kind */
+/** Returns the number under which the peer knows a resource. @throws for a value that is not a resource of this kind */
 export type NumberOf = (resource: number, value: unknown) => number;
 
 const FIRST_BYTES = 4096;

@@ -20,7 +20,7 @@ export class DevicePressure {
     this.#busy = busy;
   }
 
-  /** Starts to look: a sandbox got a run. The looks end with the last run. */
+  /** Starts to watch the device. Call it when a sandbox gets a run; the watch ends with the last run. */
   begin(): void {
     this.#timer ??= setInterval(() => this.#look(), LOOK_MS).unref();
   }

@@ -71,7 +71,7 @@ interface Kept {
 export class Fleet {
   readonly #options: FleetOptions;
   readonly #sandboxes = new Set<Sandbox>();
-  /** By tenant; a tenant's first sandbox keeps the ready instances. */
+  /** Places by tenant; a tenant's first sandbox keeps the ready instances. */
   readonly #places = new Map<string, readonly Place[]>();
   /** Number of sandboxes for one run by tenant, including those still being found. */
   readonly #alone = new Map<string, number>();
@@ -217,7 +217,7 @@ export class Fleet {
       if (spare) return this.#bind(spare, tenant, alone);
       if (this.#closing.signal.aborted) throw new LaunchError('runtime-lost', 'The runtime stops.');
       const { most } = this.#options.policy;
-      // The start of a sandbox for a lone run or a heavy tenant must not take cores from other work.
+      // The start of a sandbox for a solitary run or a heavy tenant must not take cores from other work.
       const background = alone || this.#cores?.isHeavy(tenant) === true;
       if (this.#beginning > 0) {
         if (!background) this.#hurry();

@@ -12,6 +12,6 @@ test('the runtime refuses times that would make its sums infinite', () => {
   for (const message of [beat, prepared]) {
     assert.deepEqual(readFromSandbox(message(60_000)), message(60_000));
     for (const ms of [1.7e308, 1e306, 1e12, Number.POSITIVE_INFINITY, Number.NaN, -1])
-      assert.throws(() => readFromSandbox(message(ms)), /a message that it may not/, `${ms}`);
+      assert.throws(() => readFromSandbox(message(ms)), /an invalid message/, `${ms}`);
   }
 });

@@ -5,7 +5,7 @@ const MAX_TEXT_CHARACTERS = 64 << 10;
 const MAX_INSTANCES = 4096;
 
 const number = z.int().nonnegative();
-/** A sandbox that is taken over may report any number. Larger ones would make sums infinite. */
+/** A compromised sandbox may report any number; sums of larger numbers could become infinite. */
 const MAX_MS = 30 * 86_400_000;
 const milliseconds = z.number().nonnegative().max(MAX_MS);
 const used = { instance: number, cpuMs: milliseconds, memoryBytes: number, calls: number };
@@ -24,9 +24,9 @@ const schema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('unprepared'), instance: number, message: z.string().max(MAX_TEXT_CHARACTERS) }),
 ]);
 
-/** Parses a sandbox's message. @throws when it is none of the messages of {@link FromSandbox} */
+/** Parses a sandbox's message. @throws TypeError when it is not a valid {@link FromSandbox} */
 export function readFromSandbox(message: unknown): FromSandbox {
   const read = schema.safeParse(message);
   if (read.success) return read.data;
-  throw new TypeError(`the sandbox sent a message that it may not: ${z.prettifyError(read.error).slice(0, 200)}`);
+  throw new TypeError(`the sandbox sent an invalid message: ${z.prettifyError(read.error).slice(0, 200)}`);
 }

@@ -25,7 +25,7 @@ export interface SandboxOptions {
 }
 
 const MAIN = fileURLToPath(new URL('../guest/main.ts', import.meta.url));
-/** Files that a sandbox may read: its own code, which is no secret. */
+/** Files that a sandbox may read: its own code, which is not secret. */
 const CODE = [
   new URL('..', import.meta.url),
   new URL('../../wit', import.meta.url),
@@ -142,7 +142,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
       try {
         channel.tell(message, body);
       } catch {
-        kill('it does not take what it is sent');
+        kill('it does not read what the runtime sends');
       }
     },
     open: (opening, guest) => channel.open(opening, guest),

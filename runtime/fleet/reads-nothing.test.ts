@@ -24,7 +24,7 @@ before(async () => {
 });
 after(() => platform.stop());
 
-it('a sandbox that speaks but takes nothing of what it is sent is killed, and the next one serves', async () => {
+it('a sandbox that sends but reads nothing is killed, and the next one serves', async () => {
   const version = await platform.deploy(GUEST, {
     name: 'deaf',
     grants: { store: true },
@@ -36,7 +36,7 @@ it('a sandbox that speaks but takes nothing of what it is sent is killed, and th
   const waiting = await Promise.all(Array.from({ length: 6 }, () => platform.submit(version, { do: 'listen' })));
   const { end } = await platform.transcript(deaf);
   assert.equal(end.data.code, 'runtime-lost');
-  assert.match(end.data.message ?? '', /it speaks, but takes nothing of what it is sent/);
+  assert.match(end.data.message ?? '', /it sends frames, but reads nothing that the runtime sends/);
   for (const id of waiting) {
     const { events } = await platform.transcript(id);
     assert.equal(events.filter(({ event }) => event === 'result' || event === 'error').length, 1);

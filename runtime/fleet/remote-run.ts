@@ -23,7 +23,7 @@ export interface RunSandbox {
   lost(): Promise<void>;
 }
 
-/** Most CPU time that an instance can have used before its run was made: the time of its start. */
+/** Maximum CPU time that an instance can have used before its run was made: the time of its start. */
 const MAX_START_CPU_MS = 5000;
 /** Bound on the time of the first call that a sandbox reports: longer than any invocation runs. */
 const MAX_WAIT_MS = 30 * 86_400_000;

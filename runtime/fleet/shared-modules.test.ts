@@ -3,7 +3,7 @@ import { it } from 'node:test';
 import type { StoredModule } from './sandbox.ts';
 import { SharedModules } from './shared-modules.ts';
 
-it('modules of most tenants come before those of most programs', () => {
+it('modules that more tenants use come before modules that more programs use', () => {
   const moduleOf = (hash: string): StoredModule => ({ hash, bytes: new Uint8Array(10) }) as StoredModule;
   const [engine, junk, own] = [moduleOf('engine'), moduleOf('junk'), moduleOf('own')];
   const shared = new SharedModules(10);

@@ -64,7 +64,7 @@ export class SandboxWatch {
       if (verdict === 'computing') sandbox.process.kill('it computed for 0.5 s without answering');
       if (verdict === 'still') sandbox.standsStill();
       const isDeaf = this.#isDeaf(sandbox, known, { ...DEAF, everyMs: limits.everyMs }, atMs);
-      if (isDeaf) sandbox.process.kill('it speaks, but takes nothing of what it is sent');
+      if (isDeaf) sandbox.process.kill('it sends frames, but reads nothing that the runtime sends');
     }
   }
 

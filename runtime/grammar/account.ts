@@ -5,7 +5,7 @@ import { CallAccount, type CpuBudget } from '../workers/account.ts';
 
 /** Bounds on unanswered calls and compilations, and on the bytes of their lists and sources. */
 const BOUNDS = { what: 'grammar calls', calls: 1024, bytes: 32 << 20 };
-/** Most accepted tokens that one user's matchers remember together, and the bytes of each. */
+/** Maximum accepted tokens that one user's matchers remember together, and the bytes of each. */
 const MAX_TOKENS = 1 << 20;
 const TOKEN_BYTES = 8;
 

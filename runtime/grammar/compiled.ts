@@ -30,7 +30,7 @@ export interface GrammarJob {
 
 const CLOSED = handlerError('closed', 'the grammar was dropped');
 
-/** Most attempts at a request whose worker is ended by other requests. */
+/** Maximum number of attempts at a request whose worker is ended by other requests. */
 const MAX_ATTEMPTS = 3;
 
 /** Makes requests for an operation; `follows` is true when a compilation was awaited for it. */

@@ -159,7 +159,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
       for (const held of [matcher, other, compiled]) held.drop();
     });
 
-    it('are none of none, without the worker and the tokenizer', async () => {
+    it('are empty for an empty text, without a call of the worker or the tokenizer', async () => {
       let calls = 0;
       const count = () => {
         calls += 1;

@@ -5,7 +5,7 @@ import { forcedTokens, type Spelling } from './forced-tokens.ts';
 import type { Answer, MatchStatus } from './messages.ts';
 import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
 
-/** Most tokens that a matcher accepts: it remembers all of them, to continue in another worker or as a fork. */
+/** Maximum tokens that a matcher accepts: it remembers all of them, to continue in another worker or as a fork. */
 const MAX_TOKENS = 131_072;
 
 const TOO_LONG = handlerError('limit-exceeded', `a matcher takes ${MAX_TOKENS} tokens at most; begin a new one`);
@@ -62,7 +62,7 @@ export class Matcher {
   /**
    * Accepts the tokens of the text that must come next, and returns them: none where there is a choice. See `forcedTokens`.
    *
-   * @param most most tokens to accept
+   * @param most maximum number of tokens to accept
    */
   jump(spelling: Spelling, most: number): Promise<Outcome<Uint32Array>> {
     if (most === 0) return this.#call(async () => ok(NO_TOKENS));
@@ -205,5 +205,5 @@ export class Matcher {
 }
 
 function unexpected(): Outcome<never> {
-  return err(handlerError('internal', 'the grammar worker answered something else'));
+  return err(handlerError('internal', 'the grammar worker answered another kind of request'));
 }

@@ -16,7 +16,7 @@ const STEPS = process.env.PIE_TEST_ALL ? 250 : 100;
 /** Steps after which a worker is taken, which takes as long as all of these steps. */
 const TAKEN_AFTER = 40;
 const JSON_SOURCE: GrammarSource = { tag: 'json' };
-/** Takes more memory than a small heap has: some 300,000 states. */
+/** Takes more memory than a small heap has: about 300,000 states. */
 const HUNGRY: GrammarSource = {
   tag: 'json-schema',
   val: JSON.stringify({

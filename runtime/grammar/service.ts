@@ -22,7 +22,7 @@ export interface GrammarModel {
 }
 
 export interface GrammarOptions {
-  /** Most worker threads, one per tenant; 8 by default. */
+  /** Maximum worker threads, one per tenant; 8 by default. */
   readonly maxWorkers?: number;
   /** An idle worker ends after this time; 30 s by default. */
   readonly idleMs?: number;
@@ -40,7 +40,7 @@ export interface GrammarOptions {
 const START_MS = 10_000;
 /** Longest wait for a worker when all are busy. */
 const PLACE_MS = 10_000;
-/** Most grammars of a tenant that stay compiled without a holder. */
+/** Maximum grammars of a tenant that stay compiled without a holder. */
 const MAX_UNUSED = 16;
 /** Memory of a source for each of its characters: a text of two bytes, here and in the key by which it is found. */
 const CHARACTER_BYTES = 4;

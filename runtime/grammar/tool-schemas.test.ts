@@ -73,7 +73,7 @@ describe('a grammar that leaves a keyword open', () => {
   });
   after(() => service.close());
 
-  it('ends a text that fits, and says what a whole text breaks', async () => {
+  it('ends a text that fits, and names the keyword that a whole text breaks', async () => {
     const compiled = value(service.compile('tenant', model, { tag: 'json-schema', val: JSON.stringify(schema) }));
     const matcher = compiled.matcher();
     const [eos] = model.tokenizer.special.eos;

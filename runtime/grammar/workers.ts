@@ -2,7 +2,7 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-hos
 import { type LinkOptions, WorkerLink } from './worker-link.ts';
 
 export interface WorkersOptions extends Omit<LinkOptions, 'name'> {
-  /** Most threads, one per tenant. */
+  /** Maximum threads, one per tenant. */
   readonly maxWorkers: number;
   /** An idle worker ends after this time. */
   readonly idleMs: number;

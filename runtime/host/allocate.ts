@@ -64,7 +64,7 @@ export const allocate = {
   ): Promise<Outcome<undefined>> => {
     const { device } = queue;
     if (!device) return Promise.resolve(queue.refusal());
-    // At once: the snapshot has its place among the queue's calls.
+    // Send it now, because the snapshot has its place among the queue's calls.
     const saved = device.ask(queue.id, { op: 'export-pages', pages, name, persistent });
     return noteSave({ inferlet, queue, kind: 'export', name }, persistent, saved, unexport(name));
   },

@@ -33,7 +33,7 @@ function parent() {
 }
 
 describe('a child', () => {
-  it('is told only once that no more messages follow', async () => {
+  it('passes on only the first close of its inbox', async () => {
     const { guest, asked, launch, of } = parent();
     const child = launch();
     for (let i = 0; i < 1000; i++) void of(child, 'close');

@@ -39,7 +39,7 @@ export interface ChildLauncher {
   stop(reason: HandlerError): void;
 }
 
-/** Most messages, and bytes of messages, on their way into one child's inbox. */
+/** Maximum messages, and bytes of messages, on their way into one child's inbox. */
 const MAX_SENDING = 256;
 const MAX_SENDING_BYTES = 4 << 20;
 

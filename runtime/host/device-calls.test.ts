@@ -149,7 +149,7 @@ describe('calls from an inferlet to a GPU host', () => {
         step(guest, next, 120, target, u32()),
         step(guest, next, 20, shifted, u32()),
       ]);
-      // Only distances between positions count.
+      // Keys depend only on the distances between positions.
       close(moved[0]?.logProbabilities ?? [], whole[0]?.logProbabilities ?? []);
       close(back[0]?.logProbabilities ?? [], whole[0]?.logProbabilities ?? []);
     });

@@ -115,7 +115,7 @@ describe('inputs of encoders', () => {
     assert.ok(billed < CALLS * each, `${billed} of ${CALLS * each} tokens`);
   });
 
-  it('take their whole amount of the quota while they are computed', async () => {
+  it('count in full against the quota while they are computed', async () => {
     const guest = open();
     guest.inferlet.tokens.allow(NOTHING_COUNTED, { left: 1.5 * each, until: null });
     const first = embed(guest);

@@ -9,7 +9,7 @@ import { Tokens } from './tokens.ts';
 const call = fc.record({ tokens: fc.integer({ min: 1, max: 50 }), computed: fc.nat({ max: 50 }) });
 type Call = typeof call extends fc.Arbitrary<infer T> ? T : never;
 
-test('the computed tokens and the reserved ones cover what calls may cost, and all calls at most', () => {
+test('computed and reserved tokens cover all tokens that calls may still cost, and never exceed those of all calls', () => {
   fc.assert(
     fc.property(fc.array(call, { maxLength: 30 }), fc.infiniteStream(fc.nat()), (calls, choices) => {
       const tokens = new EncoderTokens();
@@ -45,7 +45,7 @@ test('the computed tokens and the reserved ones cover what calls may cost, and a
   );
 });
 
-test('a call holds all its tokens of quota, limit and family until it ends, and then those that were computed', async () => {
+test('a call reserves all its tokens in quota, limit and family until it ends; then only the computed ones count', async () => {
   const reached: string[] = [];
   let family = 0;
   const count = (more: number) => {

@@ -1,7 +1,7 @@
 /**
- * Tokens of one inferlet's calls of encoders: those that GPU hosts have computed, and those that calls under way may still take. A host reports
- * what it has computed for all calls together. Of a call that ended early, the number is therefore known only when no other call is under way;
- * until then the part of the others is estimated too high, but never higher than if all calls were computed whole.
+ * Tokens of one inferlet's calls of encoders: those that GPU hosts have computed, and those that calls under way may still take. A host reports what
+ * it has computed for all calls together. The tokens of a call that ended early are therefore known only when no other call is under way. Until then
+ * the reserve of the other calls is too high, but never higher than if all calls were computed whole.
  */
 export class EncoderTokens {
   #asked = 0;
@@ -13,7 +13,7 @@ export class EncoderTokens {
     return this.#computed;
   }
 
-  /** Most tokens that the calls under way may still take. */
+  /** Maximum tokens that the calls under way may still take. */
   get reserved(): number {
     return Math.min(this.#underWay, this.#asked - this.#computed);
   }

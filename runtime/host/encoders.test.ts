@@ -102,7 +102,7 @@ describe('encoding calls of an inferlet', () => {
     const others = MAX_UNREAD - unread.bytes - 2 * (32 + 1) * 4;
     unread.count(others);
     const before = await textsEncoded();
-    // Of two calls under way that fit alone, the device computes both, and the first one has the room.
+    // Each of two calls would fit alone. The device computes both, and the first answer takes the room.
     const both = await Promise.all([unreadEmbed('a', 'b'), unreadEmbed('a', 'b')]);
     assert.deepEqual(both.map(({ tag }) => tag).sort(), ['err', 'ok']);
     for (const outcome of both)
@@ -137,7 +137,7 @@ describe('encoding calls of an inferlet', () => {
     const calls = [1, 2].map(() => guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', long));
     for (const call of calls) TestInferlet.releaseFuture(call);
     for (const call of calls) assert.equal(failureOf(await call), 'closed');
-    // The call that came first is still with the worker.
+    // The worker still has the call that came first.
     assert.equal(guest.inferlet.inputTokens, 0);
     value(await ahead);
     await guest.end();

@@ -3,7 +3,7 @@ import type { EncoderInfo, EncoderKind, Scores, Vectors } from '#wit/generated/h
 import type { GrantedEncoder, Inferlet } from './inferlet.ts';
 import { DROPPED } from './sleepers.ts';
 
-/** Limits of one call, beyond those of the GPU host. A worker takes some hundred milliseconds for so many characters. */
+/** Limits of one call, beyond those of the GPU host. A worker takes a few hundred milliseconds for this many characters. */
 const MAX_TEXTS = 256;
 const MAX_CHARACTERS = 262_144;
 const VALUE_BYTES = Float32Array.BYTES_PER_ELEMENT;
@@ -56,7 +56,7 @@ async function encode(
   const { summary, connection } = found.val;
   const refused = tooMuch(texts, query);
   if (refused !== null) return err(handlerError('limit-exceeded', refused));
-  // The call would cost tokens before its result is refused.
+  // Refuse now: later, the call would have cost tokens before its result is refused.
   const full = inferlet.unread.refusal(texts.length * summary.size * VALUE_BYTES);
   if (full) return err(full);
   const user = { ...inferlet.textUser, signal: AbortSignal.any([inferlet.stopping, signal]) };
@@ -82,7 +82,9 @@ function encoderOf({ description }: Inferlet, kind: EncoderKind, name: string): 
   const found = name === '' ? [...encoders.values()].find(({ summary }) => summary.kind === kind) : encoders.get(name);
   if (!found) {
     const what = name === '' ? `no ${kind === 'reranker' ? 'reranker' : 'embedding model'}` : 'no such encoder';
-    return err(handlerError('not-found', `this function was granted ${what}; ask embedding.encoders`));
+    return err(
+      handlerError('not-found', `this function was granted ${what}; embedding.encoders lists what it may use`),
+    );
   }
   if (found.summary.kind === kind) return ok(found);
   const text = `${found.summary.name} is a model of kind ${found.summary.kind}; this call takes one of kind ${kind}`;

@@ -14,7 +14,7 @@ const EXCHANGER = `
   const MIB = 1 << 20;
 
   const behaviours = {
-    // The largest file there is.
+    // The largest file that is allowed.
     large: async (then) => {
       await sendFile('large', 'text/plain', bytes(16 * MIB)).read();
       return behaviours[then]();
@@ -39,7 +39,7 @@ const EXCHANGER = `
         outcomes.push(short(await sendFile(name, type, bytes(size)).read()));
       }
       outcomes.push(short(await receiveFile('').read()));
-      // Two of the largest may be on their way.
+      // At most two files of the largest size may be in transit.
       const large = bytes(16 * MIB);
       const sends = [0, 1, 2].map((i) => sendFile('large' + i, 'text/plain', large).read());
       outcomes.push((await Promise.all(sends)).map(short));
@@ -58,7 +58,7 @@ const EXCHANGER = `
     dropped: async () => {
       const outcomes = [];
       for (let i = 0; i < 3; i++) {
-        // Settled and never read, as after a timeout.
+        // The future settles and is never read, as after a timeout.
         const future = receiveFile('large');
         await sendFile('behind' + i, 'text/plain', bytes(1)).read();
         await sleep(50).read();

@@ -15,11 +15,11 @@ import type { Inferlet } from './inferlet.ts';
 import type { InvocationFiles } from './invocation-services.ts';
 import { UnreadResult } from './unread-results.ts';
 
-/** Most calls of `receive-file` that may wait at once. */
+/** Maximum calls of `receive-file` that may wait at once. */
 const MAX_RECEIVING = 64;
 
 const NO_FILES = handlerError('unsupported', 'this host exchanges no files');
-const NO_MORE = handlerError('closed', 'the file is not there, and the client has closed the session');
+const NO_MORE = handlerError('closed', 'the client has closed the session without sending this file');
 
 /** One inferlet's transfers. */
 export class FileTransfers {

@@ -86,7 +86,7 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   const short = begin(21);
   const cut = await decode(short);
   assert.deepEqual(cut.tokens, whole.tokens.slice(0, 10));
-  assert.match(cut.end, /^limit-exceeded: quota tokens: 2 are asked for and 1 are left$/);
+  assert.match(cut.end, /^limit-exceeded: quota tokens: 2 are requested and 1 are left$/);
 
   const overtaken = begin(21);
   value(await overtaken.guest.queue.settle());

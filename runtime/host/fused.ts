@@ -287,7 +287,7 @@ function joined(first: Uint32Array, second: Uint32Array): Uint32Array {
 export function tokensOf({ tokens, output, rows, mask }: WireStepRequest): CallTokens {
   const inputs = tokens.length;
   const outputs = output.tag === 'none' ? 0 : rows;
-  // A decode step has one new input, which no cache has.
+  // A decode step has one new input, which is never cached.
   const cacheable = inputs === 1 || mask !== undefined ? 0 : Math.max(0, inputs - outputs);
   return { inputs, outputs, cacheable };
 }

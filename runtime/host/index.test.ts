@@ -87,7 +87,7 @@ describe('index', () => {
     assert.equal(await used('default'), 0);
   });
 
-  it('refuses missing grants, wrong arguments and too much of everything', async () => {
+  it('refuses missing grants, wrong arguments, and calls past each bound', async () => {
     const [nothing, reader, writer] = [inferlet({}), inferlet({ store: 'read' }), inferlet()];
     assert.equal(await failure(nothing, 'list-indexes'), 'unsupported');
     assert.equal(await failure(nothing, 'query', 'a', floats(1), undefined, [], 1), 'unsupported');
@@ -135,12 +135,12 @@ describe('index', () => {
     assert.equal((await scheduler.keyValues.write(tenant, 'other', new Uint8Array(60))).kind, 'written');
   });
 
-  it('counts what a write left behind when its inferlet ended before the answer', async () => {
+  it('counts the bytes of a write whose inferlet ended before the answer', async () => {
     const tenant = 'hasty';
     const guest = inferlet(undefined, tenant);
     await limitTo(tenant, 1e9);
     value(await call(guest, 'create', 'a', 1, 'cosine'));
-    // Entries whose answer nothing has read.
+    // The guest has read no answer for these entries.
     const options = { signal: new AbortController().signal, deadlineMs: 10_000 };
     const entries = [{ id: 'one', text: 'left behind', metadata: [] }];
     await indexes.during(tenant, 0, (client) => client.upsert('a', entries, floats(1), options));
@@ -166,7 +166,7 @@ describe('index', () => {
     const { promise, resolve: release } = Promise.withResolvers<void>();
     const options = { signal: new AbortController().signal, deadlineMs: 10_000 };
     const tenants = Array.from({ length: 80 }, (_, i) => `crowd${i}`);
-    // As an upsert does, each call first waits for something else.
+    // Each call first waits for something else, as an upsert does.
     const calls = tenants.map((tenant) =>
       indexes.during(tenant, 0, async (client) => {
         await promise;

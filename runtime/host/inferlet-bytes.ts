@@ -1,6 +1,6 @@
 import { Shares, Taken } from '#scheduler/policies/shares.ts';
 
-/** Most bytes that the inferlets of a runtime hold in its process. Tenants share them. */
+/** Maximum bytes that the inferlets of a runtime hold in its process. Tenants share them. */
 const MAX_BYTES = 2 ** 30;
 /** Bytes of each kind that every inferlet may hold, whatever others hold. */
 const LEAST_BYTES = 64 * 1024;

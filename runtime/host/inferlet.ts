@@ -104,7 +104,7 @@ export interface InferletDescription {
   readonly variables?: ReadonlyMap<string, string>;
 }
 
-/** Most resources of each kind that one inferlet may hold at once. */
+/** Maximum resources of each kind that one inferlet may hold at once. */
 const MAX_GRAMMARS = 64;
 const MAX_MATCHERS = 512;
 const MAX_FILES = 1024;
@@ -241,7 +241,7 @@ export class Inferlet {
     return this.#lastTokenAt;
   }
 
-  /** Most KV pages held at once, by model. */
+  /** Maximum KV pages held at once so far, by model. */
   get pagesPeak(): ReadonlyMap<string, number> {
     return this.#pagesPeak;
   }

@@ -16,7 +16,7 @@ export interface HostLoads {
 /** Shortest time between two reads of the counters. */
 const INTERVAL_MS = 1000;
 
-/** Recent load of a runtime's GPU hosts. Reads their counters at most once a second, on demand, and answers differences. */
+/** Recent load of a runtime's GPU hosts. Reads their counters at most once a second, on demand, and returns their changes. */
 export class ModelLoads {
   readonly #hosts: { readonly list: readonly LoadSource[] };
   readonly #clock: () => number;

@@ -52,7 +52,7 @@ export class Models {
     const hosts = this.#hosts.list;
     const open = hosts.map((connection) => this.#isOpen(connection));
     const there = new Set(hosts.flatMap(({ models }, i) => (open[i] ? models.map(({ name }) => name) : [])));
-    // Runtimes of several machines may see different hosts for a while; all of them name a host alike.
+    // Runtimes of several machines may see different hosts for a while, but all give a host the same name.
     const several = hosts.length > 1 || hosts.some(({ name }) => name.includes('@'));
     return hosts.flatMap(({ name: host, models, hostId }, i) =>
       models
@@ -113,7 +113,7 @@ export class Models {
     return this.#best(({ models }) => models, place);
   }
 
-  /** Of the summaries with one name, that of the host with the highest rank. */
+  /** The summaries by name. When several hosts have one name, the host with the highest rank counts. */
   #best<S extends { readonly name: string }>(
     summariesOf: (connection: GpuHostConnection) => readonly S[],
     place?: Place,

@@ -1,7 +1,7 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Taken } from '#scheduler/policies/shares.ts';
 
-/** Most calls of one inferlet under way at once, and most bytes that they carry: two files of the largest size. */
+/** Maximum calls of one inferlet under way at once, and maximum bytes that they carry: two files of the largest size. */
 const MAX_CALLS = 1024;
 const MAX_BYTES = 32 * 2 ** 20;
 
@@ -32,10 +32,10 @@ export class Outgoing {
     if (this.#calls < MAX_CALLS && this.#bytes + bytes <= MAX_BYTES) {
       if (this.#taken.fits(bytes)) return null;
       const text =
-        "the calls of the tenant's inferlets carry as many bytes as may be under way; await some and call again";
+        "the calls under way of all the tenant's inferlets have reached their limit of bytes; await some and call again";
       return handlerError('limit-exceeded', text);
     }
-    const text = `${this.#calls} calls with ${this.#bytes} bytes are under way (${MAX_CALLS} and ${MAX_BYTES} may be); await some and call again`;
+    const text = `${this.#calls} calls with ${this.#bytes} bytes are under way (the limits are ${MAX_CALLS} and ${MAX_BYTES}); await some and call again`;
     return handlerError('limit-exceeded', text);
   }
 

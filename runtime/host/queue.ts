@@ -3,7 +3,7 @@ import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-hos
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 import { offers } from './traits.ts';
 
-/** Most characters of an unknown model's name in an error. */
+/** Maximum characters of an unknown model's name in an error. */
 const MAX_SHOWN_NAME = 128;
 
 /** The host's side of a `queue` resource. */

@@ -58,13 +58,13 @@ describe('runtime', () => {
     assert.equal(failureOf(unreadable.call<Outcome<unknown>>('runtime', 'metadata', TEST_MODEL)), 'unavailable');
   });
 
-  it('tells the efficient sizes that the GPU host has measured, until the host is lost', async (t) => {
+  it('reports the efficient sizes that the GPU host has measured, until the host is lost', async (t) => {
     const own = await GpuHostConnection.connect(host.address);
     t.after(() => own.close());
     const guest = new TestInferlet(own, { encoders: ['small'] });
     const asked = (name: string) => guest.call<Outcome<number | undefined>>('runtime', 'efficient-tokens', name);
     assert.equal(value(asked(TEST_MODEL)), undefined);
-    // Of each size, the first step counts no more after the second one.
+    // After the second step of a size, the first one no longer counts.
     for (const size of [1, 8, 64, 1, 8, 64]) await step(own, size);
     const { models, encoders } = await own.stats();
     assert.ok((models[0]?.efficientTokens ?? 0) >= 1);

@@ -47,7 +47,7 @@ export const runtime = {
   'debug-query': (inferlet: Inferlet, query: string): Outcome<string> => {
     const answer = debugQuery(inferlet, query);
     if (answer !== undefined) return ok(JSON.stringify(answer));
-    return err(handlerError('invalid-argument', `no such query; ${DEBUG_QUERIES.join(', ')} can be asked`));
+    return err(handlerError('invalid-argument', `the query is unknown; the host answers ${DEBUG_QUERIES.join(', ')}`));
   },
 
   log: (inferlet: Inferlet, level: LogLevel, message: string): void => inferlet.session.log(level, message),

@@ -20,11 +20,11 @@ export interface MessageSource {
   attach(handler: { message(message: Message): Promise<void>; closed(): void }): () => void;
 }
 
-/** Most bytes that may wait to be written to the event log. */
+/** Maximum bytes that may wait to be written to the event log. */
 export const MAX_PENDING_BYTES = 1 << 20;
-/** Most bytes of one message: the log does not split messages. */
+/** Maximum bytes of one message: the log does not split messages. */
 export const MAX_MESSAGE_BYTES = 1 << 20;
-/** Most characters of a log line. */
+/** Maximum characters of a log line. */
 const MAX_LOG_CHARACTERS = 16_384;
 
 /** The conversation of one inferlet with its client. */

@@ -3,7 +3,7 @@ import type { Inferlet } from './inferlet.ts';
 import { DROPPED } from './sleepers.ts';
 import { UnreadResult } from './unread-results.ts';
 
-/** Most calls that may wait at one source. */
+/** Maximum calls that may wait at one source. */
 const MAX_WAITING = 16;
 
 interface Reader<T> {

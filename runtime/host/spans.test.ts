@@ -15,7 +15,7 @@ const clock = (start: number) => {
 };
 
 describe('spans', () => {
-  it('reports what was recorded, by its beginning, with times since the start', () => {
+  it('reports the recorded spans in order of their beginnings, with times since the start', () => {
     const { now, pass } = clock(5000);
     const spans = new Spans(now);
     assert.deepEqual(spans.report(), {});

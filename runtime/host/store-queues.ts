@@ -1,6 +1,6 @@
 import { Fifo } from '../channel/fifo.ts';
 
-/** Most commands, and bytes of commands, of one tenant in the store at once: another tenant's command waits behind no more than these. */
+/** Maximum commands, and bytes of commands, of one tenant in the store at once: another tenant's command waits behind no more than these. */
 const MAX_CALLS = 16;
 const MAX_BYTES = 2 ** 20;
 

@@ -137,7 +137,10 @@ function checkListing(prefix: string, after: string | undefined, limit: number):
     return handlerError('invalid-argument', `a prefix or key has more than ${MAX_KEY_BYTES} bytes, which no key has`);
   }
   if (limit >= 1 && limit <= MAX_LISTED_KEYS) return null;
-  return handlerError('invalid-argument', `${limit} keys were asked for; 1 to ${MAX_LISTED_KEYS} is expected`);
+  return handlerError(
+    'invalid-argument',
+    `${limit} keys were requested; the limit of a list is 1 to ${MAX_LISTED_KEYS}`,
+  );
 }
 
 const limit = (text: string): Outcome<never> => err(handlerError('limit-exceeded', text));

@@ -5,7 +5,7 @@ import { StopScanner } from '../../functions/sdk/src/stop.ts';
 import { noTokenizer, notGranted } from './detokenize.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** Most tokens before a run: more than any single character takes. */
+/** Maximum tokens before a run: more than any single character takes. */
 const MAX_BEFORE = 64;
 const MAX_STOPS = 64;
 const MAX_STOP_BYTES = 1024;

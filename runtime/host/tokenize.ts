@@ -7,12 +7,12 @@ import type { GrantedModel, Inferlet } from './inferlet.ts';
 /** A worker's answer suspends the guest. */
 type Answer<T> = Outcome<T> | Promise<Outcome<T>>;
 
-/** A text of this length takes a worker some tens of milliseconds. */
+/** A text of this length takes a worker a few tens of milliseconds. */
 export const MAX_TEXT_CHARACTERS = 32_768;
 /** A conversation's limit: characters per token of the model's context, with a minimum. */
 const CHARACTERS_PER_TOKEN = 16;
 const MIN_CHAT_CHARACTERS = 65_536;
-/** Most messages of one call; a message counts as two values. */
+/** Maximum messages of one call; a message counts as two values. */
 const MAX_MESSAGES = 8192;
 
 /** `wit/tokenize.wit`. Work whose length a guest controls runs in workers. */
@@ -55,11 +55,11 @@ export const tokenize = {
   }),
 };
 
-/** Most characters of one call's input, and of its rendered text. */
+/** Maximum characters of one call's input, and of its rendered text. */
 const chatLimit = ({ summary }: GrantedModel): number =>
   Math.max(MIN_CHAT_CHARACTERS, summary.contextLength * CHARACTERS_PER_TOKEN);
 
-/** Calls `call` for a model with a chat template, with the most characters that one call may render. */
+/** Calls `call` for a model with a chat template, with the maximum number of characters that one call may render. */
 const withTemplate = (
   inferlet: Inferlet,
   model: string,

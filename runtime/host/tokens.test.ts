@@ -88,7 +88,7 @@ test('outputs count after the call, and an allowance covers the tokens counted u
   await done;
   assert.deepEqual([tokens.output, tokens.quotaLeft], [3, 2]);
   tokens.allow({ ...NOTHING, inputTokens: 10, outputTokens: 3 }, left(0));
-  assert.match(tokens.refuse(1)?.val ?? '', /quota tokens: 1 are asked for and 0 are left/);
+  assert.match(tokens.refuse(1)?.val ?? '', /quota tokens: 1 are requested and 0 are left/);
   assert.equal(tokens.refuse(0), null);
   tokens.allow({ ...NOTHING, inputTokens: 10, outputTokens: 3 }, left(null));
   assert.equal(tokens.refuse(50), null);

@@ -3,7 +3,7 @@ import { EncoderTokens } from './encoder-tokens.ts';
 import type { SharedLimits } from './invocation-services.ts';
 
 export interface TokensOptions {
-  /** Most tokens of the invocation. */
+  /** Maximum tokens of the invocation. */
   readonly limit: number;
   /** The limits of the inferlet's family. */
   readonly shared: () => Pick<SharedLimits, 'count' | 'refuseTokens'> | null;
@@ -55,7 +55,7 @@ export class Tokens {
   /** Cacheable inputs of calls without an answer yet. */
   #unsettled = 0;
   readonly #encoders = new EncoderTokens();
-  /** Most tokens that may be charged to the quota; null for no bound. */
+  /** Maximum tokens that may be charged to the quota; null for no bound. */
   #quota: number | null = null;
   #until: number | null = null;
 
@@ -121,7 +121,7 @@ export class Tokens {
     return result;
   }
 
-  /** Counts the inputs of a call of an encoder while it is under way, at most. Returns the same promise, as `during` does. */
+  /** Counts all inputs of an encoder's call against the limits while the call is under way. Returns the same promise, as `during` does. */
   encoding<T>(inputs: number, result: Promise<Outcome<T>>): Promise<Outcome<T>> {
     this.#changeEncoders((encoders) => encoders.begin(inputs));
     void result.then(() => this.#changeEncoders((encoders) => encoders.end(inputs)));
@@ -144,7 +144,7 @@ export class Tokens {
     if (refused) return refused;
     if (wanted <= this.#room || this.#expire()) return null;
     this.#options.quotaReached();
-    const text = `quota tokens: ${wanted} are asked for and ${this.quotaLeft} are left`;
+    const text = `quota tokens: ${wanted} are requested and ${this.quotaLeft} are left`;
     return handlerError('limit-exceeded', text);
   }
 

@@ -2,7 +2,7 @@ import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/pr
 import type { Taken } from '#scheduler/policies/shares.ts';
 import { withRelease } from '../lowering/future-release.ts';
 
-/** Most bytes of results that wait for an inferlet to read them: two files of the largest size. */
+/** Maximum bytes of results that wait for an inferlet to read them: two files of the largest size. */
 const MAX_BYTES = 32 * 2 ** 20;
 
 /** Counts one result's bytes until the inferlet has read the result, or has dropped its future. */
@@ -45,7 +45,7 @@ export class UnreadResult {
   }
 }
 
-/** UnreadResults results of one inferlet's calls. */
+/** The unread results of one inferlet's calls. */
 export class UnreadResults {
   readonly #taken: Taken;
   #bytes = 0;

@@ -10,13 +10,13 @@ export interface ImageHeader {
   readonly orientation: number;
 }
 
-/** Most bytes, and most pixels, of an accepted image. */
+/** Maximum bytes, and maximum pixels, of an accepted image. */
 export const MAX_IMAGE_BYTES = 8 * 1024 * 1024;
 export const MAX_IMAGE_PIXELS = 16_000_000;
 /** Longest side: otherwise an image one pixel high could cost as much as a square one of the same width. */
 const MAX_IMAGE_SIDE = 16_384;
 
-/** Most segments before a JPEG's size; each has at most 64 KiB. */
+/** Maximum segments before a JPEG's size; each has at most 64 KiB. */
 const MAX_SEGMENTS = 1024;
 const PNG_SIGNATURE = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a];
 

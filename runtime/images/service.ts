@@ -8,7 +8,7 @@ import { MAX_IMAGE_BYTES } from './header.ts';
 import type { Request } from './messages.ts';
 
 export interface ImageOptions {
-  /** Most worker threads; 2 by default. Decoding the largest image takes some 700 MB. */
+  /** Maximum worker threads; 2 by default. Decoding the largest image takes about 700 MB. */
   readonly maxWorkers?: number;
   /** Time limit for decoding and resizing one image, from the start of its turn; 10 s by default. */
   readonly decodeMs?: number;
@@ -29,7 +29,7 @@ export interface ImageRequest {
 
 /** Bounds on the pending images of one inferlet. */
 const BOUNDS = { what: 'images', calls: 64, bytes: 4 * MAX_IMAGE_BYTES };
-/** Most bytes of images that wait or are prepared, of all tenants. */
+/** Maximum bytes of images that wait or are prepared, of all tenants. */
 const MAX_BYTES = 256 * 1024 * 1024;
 /** JavaScript heap of a worker; the pixels are outside the heap, bounded by the size in the header. */
 const HEAP_MB = 512;

@@ -143,7 +143,7 @@ export class AttemptRun {
     const released = this.#inferlet.release();
     const memoryBytes = family.memory.leave(run);
     run.dispose();
-    // Times of the steps before the inferlet's first host call; numbers, and what the inferlet recorded.
+    // The times of the steps before the inferlet's first host call, and the inferlet's own records.
     const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
     const preempted = this.#used.preemptedMs > 0 ? { preemptedMs: this.#used.preemptedMs } : {};
     const spans = this.#inferlet.spans.report(family.redactor.redact);

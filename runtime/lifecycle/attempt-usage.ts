@@ -36,7 +36,7 @@ export class AttemptUsage {
     this.#ended = this.#times;
   }
 
-  /** Milliseconds of the run in which its family was preempted and had calls to make. They are no part of `wallMs`. */
+  /** Milliseconds of the run in which its family was preempted and had calls to make. `wallMs` does not include them. */
   get preemptedMs(): number {
     return rounded((this.#ended ?? this.#times).heldMs);
   }

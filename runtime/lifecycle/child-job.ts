@@ -7,7 +7,7 @@ import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { TextService, TextUser } from '../texts/service.ts';
 
-/** Most characters of a child's input. */
+/** Maximum characters of a child's input. */
 const MAX_INPUT = 256 << 10;
 
 /** The fields of the parent's job that select a child's function. */
@@ -63,9 +63,9 @@ export async function checkInput(
 }
 
 /**
- * Makes the job of a child. The child has its root's place in the queue and latency targets, and its own function's limits, capped by the family's: at most the
- * root's pages and tokens, and no more wall time than its parent has left. Its deadline is its root's. CPU time and memory are not capped:
- * they are metered for each inferlet, and an artifact is built for its function's memory.
+ * Makes the job of a child. The child has its root's place in the queue and latency targets, and its own function's limits, capped by the family's:
+ * at most the root's pages and tokens, and no more wall time than its parent has left. Its deadline is its root's. CPU time and memory are not
+ * capped: they are metered for each inferlet, and an artifact is built for its function's memory.
  */
 export function childJob(
   { limits: defaults, clock = Date.now }: ChildJobs,

@@ -8,7 +8,7 @@ import type { Message } from '#wit/generated/host.ts';
 const HELD = { readCount: 2, maxWaitingLength: 64 * 1024 };
 const RETRY_MS = 200;
 
-/** Most bytes that a read of one entry returns: a single event of the largest size. */
+/** Maximum bytes that a read of one entry returns: a single event of the largest size. */
 const MAX_ENTRY_BYTES = 1 << 20;
 
 /** The child whose messages are read. */

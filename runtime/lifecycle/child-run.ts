@@ -7,7 +7,7 @@ import type { MessageReader, RunningChild } from '../host/children.ts';
 import { ChildMessages, type MessageSource } from './child-messages.ts';
 import type { Stop } from './stopping.ts';
 
-/** Most characters of a result that are kept in memory for the parent; a longer result is read from the child's log. */
+/** Maximum characters of a result that are kept in memory for the parent; a longer result is read from the child's log. */
 const MAX_KEPT_RESULT = 4096;
 
 export interface ChildRunOptions extends MessageSource {

@@ -15,7 +15,7 @@ import type { Family } from './family.ts';
 import { isLost, untilStored } from './stored.ts';
 import type { Verdict } from './verdict.ts';
 
-/** Most children that one runtime runs at once, of all tenants: each holds an instance's memory, and none waits for a slot. */
+/** Maximum children that one runtime runs at once, of all tenants: each holds an instance's memory, and none waits for a slot. */
 const MAX_RUNS = 1024;
 
 export interface ChildRunsOptions {
@@ -75,7 +75,7 @@ export class ChildRuns {
   /** Takes a place for a child of a tenant; returns an error when there is none. The caller must give a taken place back with `leave`. */
   enter(tenant: string): HandlerError | null {
     if (this.#places.enter(tenant)) return null;
-    const text = `this runtime runs ${this.#places.total} children (${MAX_RUNS} are the most), and as many of this tenant as it may; try again later`;
+    const text = `this runtime runs ${this.#places.total} children (the limit is ${MAX_RUNS}), and this tenant has its part of them; try again later`;
     return handlerError('unavailable', text);
   }
 
@@ -137,7 +137,7 @@ export class ChildRuns {
       case 'silent':
         return this.#endedElsewhere(job.id, signal);
       case undefined:
-        return failure('internal', 'It has not begun.');
+        return failure('internal', 'The child ended without having begun.');
     }
   }
 
@@ -168,7 +168,7 @@ export class ChildRuns {
     }
     if ('refused' in outcome) {
       if (outcome.refused === 'not-deployed')
-        begun(handlerError('not-found', `${name}@${version} is deployed no more`));
+        begun(handlerError('not-found', `${name}@${version} is no longer deployed`));
       begun(handlerError('cancelled', 'the parent has ended; nothing begins for it'));
       return { refused: 'ended' };
     }
@@ -188,7 +188,7 @@ export class ChildRuns {
       return record?.failure ? failure(record.failure.code, record.failure.message) : lost;
     } catch (error) {
       onError?.(error);
-      return failure('internal', 'It could not be ended.');
+      return failure('internal', 'The runtime could not record how the child ended.');
     }
   }
 }

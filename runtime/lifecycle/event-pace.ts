@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import { Paces } from '#scheduler/policies/paces.ts';
 
 /**
- * Events per second and core that one tenant may log while other tenants run. An event costs the runtime, Redis and a gateway some 10 µs
+ * Events per second and core that one tenant may log while other tenants run. An event costs the runtime, Redis and a gateway about 10 µs
  * each, so a flood takes a small part of a machine. A stream of tokens has 40 events per second.
  */
 const EVENTS_PER_CORE = 2000;

@@ -11,7 +11,7 @@ import { HeldTime } from './held-time.ts';
 export const MAX_CHILDREN = 64;
 /** Descendants that one root may launch in all, including ended ones: each leaves a record and a log behind. */
 export const MAX_LAUNCHES = 4096;
-/** Most generations below a root. */
+/** Maximum number of generations below a root. */
 export const MAX_DEPTH = 8;
 
 /**

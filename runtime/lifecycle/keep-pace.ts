@@ -34,7 +34,7 @@ export function keepPace(pace: Pace, { running, tell, onError }: PacedOptions): 
   let telling = false;
   const timer = setInterval(() => {
     const count = running();
-    const lagMs = lag(pace.minds(count));
+    const lagMs = lag(pace.mayCut(count));
     const limit = pace.review(lagMs, count);
     if (telling || limit === told || (!pace.isOpen && Math.abs(limit - told) < told * WORTH_TELLING)) return;
     told = limit;

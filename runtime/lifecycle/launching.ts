@@ -6,7 +6,7 @@ import { LaunchError, type Launched, type Launcher } from './launch.ts';
 const CROWD = 4;
 /** Longest such wait: a launch that takes longer waits for something else than the processor, such as a compilation. */
 const LONGEST_WAIT_MS = 50;
-/** Most versions whose bad standing is remembered; the oldest is evicted first. */
+/** Maximum versions whose bad standing is remembered; the oldest is evicted first. */
 const MAX_REMEMBERED = 1024;
 
 const nameOf = ({ tenant, function: name, version }: InvocationJob): string => `${tenant}/${name}@${version}`;

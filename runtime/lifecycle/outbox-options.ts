@@ -49,6 +49,6 @@ export interface OutboxOptions {
   readonly abandoned?: () => boolean;
   /** Longest time that the store needs to write acknowledged events to disk; 5 s by default: Redis puts a write off for less than 3 s. */
   readonly keepMs?: number;
-  /** Most bytes of acknowledged events that are kept; 2 MiB by default, more than the largest binary message takes. */
+  /** Maximum bytes of acknowledged events that are kept; 2 MiB by default, more than the largest binary message takes. */
   readonly keepBytes?: number;
 }

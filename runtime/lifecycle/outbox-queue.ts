@@ -1,8 +1,8 @@
 import type { NewEvent } from '#scheduler/invocations/types.ts';
 
-/** Most bytes of one call to the store: other calls wait for it. */
+/** Maximum bytes of one call to the store: other calls wait for it. */
 const MAX_BATCH_BYTES = 128 << 10;
-/** Most events of one call: the store takes at most this many in one step, with the usage of the last. */
+/** Maximum events of one call: the store takes at most this many in one step, with the usage of the last. */
 const MAX_BATCH_EVENTS = 1000;
 
 /** A batch of events in a call to the store. */

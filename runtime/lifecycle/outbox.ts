@@ -14,13 +14,13 @@ import type { Reporting } from './usage-reports.ts';
 
 /** Queued events do not wait for their tick once they have this many bytes. */
 const WRITE_NOW_BYTES = 64 << 10;
-/** Most characters of shown events that are not in the log: followers read the rest, and any longer event, from the log. */
+/** Maximum characters of shown events that are not in the log: followers read the rest, and any longer event, from the log. */
 const MAX_SHOWN_LENGTH = 64 << 10;
 /** No event is shown while an older one has been missing from the log for this long: this bounds what a dying runtime loses. */
 const MAX_UNLOGGED_MS = 250;
 /** Longest pause before the outbox checks again whether it may write or is closed. */
 const LONGEST_PAUSE_MS = 50;
-/** Most events, and most bytes of them, that the terminal event's write takes along. */
+/** Maximum events, and maximum bytes of them, that the terminal event's write takes along. */
 const MAX_LAST_EVENTS = 32;
 const MAX_LAST_BYTES = 16 << 10;
 const KEEP_MS = 5000;
@@ -366,7 +366,7 @@ export class Outbox implements EventSink, Reporting {
   /** Requeues the events that the log lost after `lastSeq`, before the queued events. Throws when one of them is not kept. */
   #rewind(lastSeq: number): void {
     const lostUpTo = this.nextSeq - 1;
-    // Set this even when the next step throws: the terminal event goes there.
+    // Set this even when the next step throws: the terminal event gets this number.
     this.#queue.nextSeq = lastSeq + 1;
     const lost = this.#kept.takeAfter(lastSeq);
     if (lost === null) {

@@ -7,9 +7,9 @@
  * the last one is in force. Few invocations cannot cause the lag, so the limit is not cut while few run.
  */
 export interface PacePolicy {
-  /** Most invocations at once, when the thread keeps up. */
+  /** Maximum invocations at once, when the thread keeps up. */
   readonly most: number;
-  /** Fewest invocations, unless `most` is lower: other load on the machine does not push the limit below it. */
+  /** Lowest limit, unless `most` is lower: other load on the machine must not stop a runtime. */
   readonly least: number;
   /** Lag above which the limit is cut, milliseconds. */
   readonly lagMs: number;
@@ -42,8 +42,8 @@ export class Pace {
     return this.#limit === this.#policy.most;
   }
 
-  /** True when the limit may be cut with this many running; otherwise the lag need not be measured. */
-  minds(running: number): boolean {
+  /** True when a review may cut the limit with this many running; otherwise the lag need not be measured. */
+  mayCut(running: number): boolean {
     return running > this.#policy.least;
   }
 

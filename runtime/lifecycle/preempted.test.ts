@@ -63,7 +63,7 @@ describe('an inferlet that a GPU host has preempted', () => {
   const metricOf = ({ events }: Transcript) =>
     JSON.parse(events.find(({ event }) => event === 'metric')?.data ?? '{}') as Record<string, number>;
 
-  it('has the wall time left that it had before, and usage tells both times', async () => {
+  it('has the wall time left that it had before, and its usage has both times', async () => {
     const { older, newer } = await preempt({});
     await outlast(newer);
     await tell(older);

@@ -246,7 +246,7 @@ export class InvocationRunner {
     }
     const run = new AttemptRun(attempt, launched, { models, encoders, grants, variables }, this.#shared);
     const end = await run.run();
-    // Awaited, so that the attempt counts as served until it has ended.
+    // Await it, so that the attempt counts as served until it has ended.
     return await this.#conclude(attempt, run, await run.release(end));
   }
 

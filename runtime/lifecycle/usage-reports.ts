@@ -19,7 +19,7 @@ interface Watched {
 export const QUIET_MS = 1000;
 /** Interval between two looks; it spreads the reports of attempts that began together. */
 const LOOK_MS = 250;
-/** Most reports of one look: the others wait for the next. */
+/** Maximum reports of one look: the others wait for the next. */
 const MAX_REPORTS = 200;
 /** Fields whose change justifies a report; a report carries the other fields, too. */
 const WORTH: readonly string[] = ['inputTokens', 'outputTokens', 'cachedTokens', 'gpuMs', 'cpuMs', 'pageSeconds'];

@@ -29,7 +29,7 @@ const PAGES_REFUSED =
 const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, code?: string, message?: RegExp][] = [
   ['a result', { ending: { kind: 'returned', ok: true, text: '{"a":1}' } }, 'result'],
   [
-    'a result that is no JSON',
+    'a result that is not JSON',
     { ending: { kind: 'returned', ok: true, text: '{a' }, resultFault: handlerError('invalid-argument', 'a') },
     'error',
     'invalid-result',
@@ -78,7 +78,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /^quota kv-pages: .* tenant's limit$/,
   ],
   [
-    'a call that depended on such pages',
+    'a call that depended on pages that the quota refused',
     {
       ending: failed(`an earlier call failed (limit-exceeded: ${PAGES_REFUSED})`),
       handlerErrors: new Map([
@@ -91,28 +91,28 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /^quota kv-pages: .* tenant's limit$/,
   ],
   [
-    'such words that no GPU host has said',
+    'the text of a page refusal that no GPU host gave',
     { ending: failed(PAGES_REFUSED), handlerErrors: new Map([['limit-exceeded', 'another limit']]) },
     'error',
     'inferlet-error',
     /^quota kv-pages/,
   ],
   [
-    'a trap without words after such a refusal',
+    'a trap without a message after pages were refused',
     { ending: trapped('unreachable'), handlerErrors: new Map([['limit-exceeded', PAGES_REFUSED]]) },
     'error',
     'quota-pages',
     /8 is the tenant's limit/,
   ],
   [
-    'a failure of its own long after such a refusal',
+    'a failure with another message after pages were refused',
     { ending: failed('my fault'), handlerErrors: new Map([['limit-exceeded', PAGES_REFUSED]]) },
     'error',
     'inferlet-error',
     /^my fault$/,
   ],
   [
-    'a quota that it met',
+    'a quota that is used up',
     {
       stop: quotaStop({ quota: 'gpu-ms-per-day', limit: 9, resetsAt: 0, scope: 'function' }, -1),
       ending: trapped('x'),
@@ -137,16 +137,22 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /60 MB of 64 MB/,
   ],
   [
-    'running out of memory',
+    'an error "out of memory" with much memory in use',
     { ending: failed('out of memory'), memoryBytes: 40 * MB },
     'error',
     'memory-limit',
     /limits\.memoryMb/,
   ],
-  ['an inferlet that only says so', { ending: failed('out of memory') }, 'error', 'inferlet-error', /out of memory/],
+  [
+    'an error "out of memory" with little memory in use',
+    { ending: failed('out of memory') },
+    'error',
+    'inferlet-error',
+    /out of memory/,
+  ],
   ['a CPU limit', { ending: trapped('used its CPU time', 'cpu-limit') }, 'error', 'cpu-limit', /CPU time/],
   [
-    'a tenant that may keep no more',
+    'a tenant whose bytes in Redis are used up',
     {
       outboxEnd: 'over-quota',
       outboxCause: QuotaExceeded.ofBytes('redis-bytes', 9, 9, 0),

@@ -44,11 +44,11 @@ export interface Evidence {
   readonly redact?: Redact;
 }
 
-/** Most characters of an error's message. */
+/** Maximum characters of an error's message. */
 const MAX_MESSAGE = 8192;
-/** Most characters of an invalid result that its error message quotes. */
+/** Maximum characters of an invalid result that its error message quotes. */
 const MAX_PREVIEW = 80;
-/** Most characters of a result. */
+/** Maximum characters of a result. */
 export const MAX_RESULT = 4 << 20;
 /** A memory counts as full from this part of its limit: memory grows in large steps, so growth fails long before the last page. */
 const FULL = 0.45;
@@ -136,7 +136,7 @@ function trapped(evidence: Evidence, trap: Extract<GuestEnding, { kind: 'trapped
   const quota = pageQuota(evidence, words);
   if (quota) return quota;
   if (NOT_A_STRING.test(words))
-    return failure('invalid-result', 'run returned a value that is no string: return JSON.stringify(value).');
+    return failure('invalid-result', 'run returned a value that is not a string: return JSON.stringify(value).');
   return failure(
     'trap',
     words === ''

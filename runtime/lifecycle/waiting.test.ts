@@ -37,7 +37,7 @@ describe('a wait monitor', () => {
     return { monitor, waits, device, turn, looking: () => look !== undefined };
   }
 
-  it('tells a device when a wait lasts and when it ends', async () => {
+  it('reports to a device when a wait lasts and when it ends', async () => {
     const { waits, device, turn } = make();
     const wait = Promise.withResolvers<number>();
     assert.equal(waits.during(wait.promise), wait.promise);
@@ -71,7 +71,7 @@ describe('a wait monitor', () => {
     assert.deepEqual(device.told, [true, false, true], 'reported again after the next quiet look');
   });
 
-  it('tells every device, also one opened later, and ends the report when any wait ends', async () => {
+  it('reports to every device, also one opened later, and ends the report when any wait ends', async () => {
     const { waits, device, turn } = make();
     const short = Promise.withResolvers<void>();
     void waits.during(new Promise(() => undefined));

@@ -63,7 +63,7 @@ export class WallTime implements Deadline {
     const start = () => {
       clearTimeout(timer);
       if (isOver) return;
-      // A hold that lasts adds what is left to add.
+      // A hold that still lasts adds at most the rest of the limit.
       const addedMs = held.isHeld ? wallMs : Math.min(wallMs, held.totalMs - heldBeforeMs);
       const leftMs = wallMs + addedMs - (held.nowMs - fromMs);
       timer = setTimeout(end, Math.min(Math.max(0, leftMs), MAX_TIMER_MS));

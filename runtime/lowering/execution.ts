@@ -367,7 +367,7 @@ export class Execution implements Task {
         return;
       }
       default:
-        this.guest.trap(`${code} is no callback code`);
+        this.guest.trap(`${code} is not a callback code`);
     }
   }
 

@@ -1,8 +1,8 @@
 import { GuestTrap } from './trap.ts';
 
-/** Most bytes that one host call may read from a guest's memory, all its strings and lists together. */
+/** Maximum bytes that one host call may read from a guest's memory, all its strings and lists together. */
 export const MAX_LIFTED_BYTES = 64 << 20;
-/** Most elements of lists of strings, records and the like that one host call may take; each becomes a host object. */
+/** Maximum number of list elements (strings, records and the like) that one host call may take; each becomes a host object. */
 export const MAX_LIFTED_ITEMS = 16_384;
 
 type Realloc = (old: number, oldSize: number, align: number, size: number) => number;
@@ -148,7 +148,7 @@ export class GuestMemory {
 
   char(code: number): string {
     const point = code >>> 0;
-    if (point > 0x10_ffff || (point >= 0xd800 && point <= 0xdfff)) this.trap(`${point} is no Unicode scalar value`);
+    if (point > 0x10_ffff || (point >= 0xd800 && point <= 0xdfff)) this.trap(`${point} is not a Unicode scalar value`);
     return String.fromCodePoint(point);
   }
 

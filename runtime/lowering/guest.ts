@@ -2,11 +2,11 @@ import { releaseOf } from './future-release.ts';
 import { GuestMemory } from './guest-memory.ts';
 import { GuestTrap } from './trap.ts';
 
-/** Most handles (resources, futures, waitable sets) that one inferlet may hold at once. */
+/** Maximum handles (resources, futures, waitable sets) that one inferlet may hold at once. */
 export const MAX_HANDLES = 16_384;
 
 /**
- * Most futures that were read and never dropped. JavaScript guests drop futures only when told to; such a handle costs only a word.
+ * Maximum futures that were read and never dropped. JavaScript guests drop futures only when told to; such a handle costs only a word.
  */
 const MAX_SPENT_FUTURES = 1_048_576;
 

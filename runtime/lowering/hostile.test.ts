@@ -64,7 +64,7 @@ const BAD_RESULTS: Case[] = [
   },
   { name: 'two results', guest: { run: `${RETURN_42} ${RETURN_42} (i32.const 0)` }, message: /returned twice/ },
   { name: 'no result', guest: { run: '(i32.const 0)' }, message: /without a result/ },
-  { name: 'an unknown callback code', guest: { run: '(i32.const 13)' }, message: /no callback code/ },
+  { name: 'an unknown callback code', guest: { run: '(i32.const 13)' }, message: /not a callback code/ },
   {
     name: 'waiting on a set that it does not hold',
     guest: { run: '(i32.const 82)' },
@@ -164,7 +164,7 @@ const BAD_CALLS: Case[] = [
 const GREEDY: Case[] = [
   { name: 'a loop', guest: { run: '(loop (br 0)) (i32.const 0)' }, code: 'cpu-limit', message: /CPU time/ },
   {
-    name: 'a loop that swallows what kills it',
+    name: 'a loop that catches the trap of its CPU limit',
     guest: { run: '(loop $l (block $b (try_table (catch_all $b) (loop (br 0)))) (br $l)) (i32.const 0)' },
     code: 'cpu-limit',
     message: /CPU time/,

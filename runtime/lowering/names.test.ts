@@ -94,7 +94,7 @@ describe('a plan', () => {
     'with an import from a negative instance': imports({ kind: 'export', instance: -1, name: 'x' }),
     'with an unknown source': imports({ kind: 'file' }),
     'with a global of another type': imports({ kind: 'global', id: 0, type: 'f64', mutable: true, value: 1 }),
-    'with a name that is no string': imports({ kind: 'export', instance: 0, name: 1 }),
+    'with a name that is not a string': imports({ kind: 'export', instance: 0, name: 1 }),
     'with an entry outside its instances': { ...valid, entry: { ...valid.entry, run: { instance: 1, name: 'run' } } },
     'in the callback form without a callback': { ...valid, entry: { ...valid.entry, form: 'callback' } },
   };

@@ -36,7 +36,7 @@ export class ReservedNameError extends Error {
   override readonly name = 'ReservedNameError';
 }
 
-/** Most CPU time of this thread that the start functions of a component may take. */
+/** Maximum CPU time of this thread that the start functions of a component may take. */
 const RECORD_LIMIT_MS = 500;
 
 interface Recorded {
@@ -147,7 +147,7 @@ function describe(recorded: readonly Recorded[]): Plan {
 
 /**
  * In wit-component's output, a module imports by number from a shim that calls through a table, which a later instance fills with the real
- * functions (`actual`). If such a function is no core export, the plan answers the import by its own name instead of through the shim.
+ * functions (`actual`). If such a function is not a core export, the plan answers the import by its own name instead of through the shim.
  */
 function bypassShims(instances: readonly PlannedInstance[]): PlannedInstance[] {
   const answered = new Map<string, Source>();

@@ -1,6 +1,6 @@
 import type { Guest } from './guest.ts';
 
-/** Most characters of a guest's standard error that are kept. */
+/** Maximum characters of a guest's standard error that are kept. */
 const MAX_STDERR = 4096;
 
 const STDERR_HANDLE = 1;

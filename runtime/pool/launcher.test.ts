@@ -120,7 +120,7 @@ describe('a launcher', () => {
       return error;
     };
     const unknown = await failing(open(), 'other');
-    assert.deepEqual([unknown.code, /deployed no more/.test(unknown.message)], ['artifact-unavailable', true]);
+    assert.deepEqual([unknown.code, /no longer deployed/.test(unknown.message)], ['artifact-unavailable', true]);
     const nowhere = join(store, 'empty');
     const gone = await failing(open({ store: nowhere, componentOf: async () => null }));
     assert.deepEqual([gone.code, /deploy the function again/.test(gone.message)], ['artifact-unavailable', true]);

@@ -129,9 +129,9 @@ export class FunctionLauncher implements Launcher {
     try {
       found = await this.function(tenant, name, version);
     } catch (cause) {
-      throw new LaunchError('artifact-unavailable', `What is deployed as ${name} could not be read.`, { cause });
+      throw new LaunchError('artifact-unavailable', `The deployed version of ${name} could not be read.`, { cause });
     }
-    if (!found) throw new LaunchError('artifact-unavailable', `${name}@${version} is deployed no more.`);
+    if (!found) throw new LaunchError('artifact-unavailable', `${name}@${version} is no longer deployed.`);
     return found;
   }
 
@@ -182,7 +182,7 @@ export class FunctionLauncher implements Launcher {
       );
     }
     if (!component)
-      throw new LaunchError('artifact-unavailable', 'The component is stored no more; deploy the function again.');
+      throw new LaunchError('artifact-unavailable', 'The component is no longer stored; deploy the function again.');
     return component;
   }
 }

@@ -34,7 +34,7 @@ interface Wish {
  */
 export class Service {
   readonly #options: ServiceOptions;
-  /** By function: `<tenant>/<name>`. */
+  /** Wishes by function: `<tenant>/<name>`. */
   readonly #wishes = new Map<string, readonly Wish[]>();
   /** Programs that were read, by tenant and key. */
   readonly #read = new Map<string, StoredProgram>();

@@ -58,7 +58,6 @@ export const NODE_COMPILE_CACHE = 'NODE_COMPILE_CACHE';
  */
 const TIERING_BUDGET = 500_000;
 
-/** Locations of dynamic libraries. */
 const LIBRARIES = ['/lib', '/lib64', '/usr/lib', '/usr/lib64', '/etc/ld.so.cache', '/nix/store'];
 
 /** Returns the command line that runs a program under these layers. Pure. */
@@ -98,7 +97,7 @@ function nodeFlags(program: ConfinedProgram, { memoryMb }: KernelLimits, cache: 
   return [
     '--permission',
     ...outermost([CONFINE, program.main, ...read, ...write, ...cache]).map((path) => `--allow-fs-read=${path}`),
-    // Node uses no compiled code that it may not write. The mount refuses what this permits.
+    // Node uses a code cache only with the permission to write it. The mount is read-only all the same.
     ...outermost([...write, ...cache]).map((path) => `--allow-fs-write=${path}`),
     ...(workers ? ['--allow-worker'] : []),
     ...(tools ? ['--allow-addons', '--allow-child-process'] : []),

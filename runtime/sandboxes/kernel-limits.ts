@@ -24,7 +24,7 @@ export interface ActiveLimits {
 const GET_GROUPS =
   'give Pie a control group of its own: `Delegate=yes` in its systemd unit (or `systemd-run --user --scope -p Delegate=yes pie up`); in a container, a private cgroup namespace with /sys/fs/cgroup writable';
 
-/** Probes and prepares the kernel's limits. A missing limit is no error. */
+/** Probes and prepares the kernel's limits. A missing limit is not an error. */
 export async function openKernelShares(): Promise<KernelShares> {
   const delegation = await openDelegation();
   const groups = 'groups' in delegation ? delegation.groups : null;

@@ -74,7 +74,7 @@ function find(name: string): string | null {
       accessSync(file, constants.X_OK);
       return file;
     } catch {
-      // Not in this folder of the PATH.
+      // The program is not in this folder of the PATH.
     }
   }
   return null;

@@ -2,7 +2,7 @@ import { type Context, type Span, SpanStatusCode, type Tracer, trace } from '@op
 import type { DeviceClient } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 
-/** Most steps of one invocation that get spans; later steps are only counted. */
+/** Maximum steps of one invocation that get spans; later steps are only counted. */
 export const MAX_STEPS = 256;
 
 /** The queue that a step is issued on. */

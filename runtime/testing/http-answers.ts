@@ -29,7 +29,7 @@ export const answers: Readonly<Record<string, RequestListener>> = {
   '/twice': (_request, response) =>
     response.setHeader('content-encoding', 'deflate, gzip').end(gzipSync(deflateSync(TEXT))),
   '/strange': (_request, response) => response.setHeader('content-encoding', 'rot13').end('uryyb'),
-  '/broken': (_request, response) => response.setHeader('content-encoding', 'gzip').end('this is no gzip'),
+  '/broken': (_request, response) => response.setHeader('content-encoding', 'gzip').end('this is not gzip'),
   '/bomb': (_request, response) =>
     response.setHeader('content-encoding', 'gzip').end(gzipSync(Buffer.alloc(64 * MIB), { level: 9 })),
 };

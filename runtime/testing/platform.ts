@@ -19,7 +19,7 @@ import { TEST_SANDBOXES } from './sandboxes.ts';
 
 export { TEST_MODEL } from './gpu-host.ts';
 
-/** Far longer than on a quiet machine, because other tests run beside. */
+/** Far longer than on a quiet machine, because other tests run at the same time. */
 export const DEADLINE_MS = 180_000;
 /** Longer than any stall of a test's event loop. */
 const LEASE_MS = 8000;

@@ -10,7 +10,7 @@ import { parseJson } from './json.ts';
 import type { Conversation, EncodedTexts, TextJob, TextValue } from './messages.ts';
 
 export interface TextOptions {
-  /** Most worker threads; 2 by default. The last one never ends when idle. Each keeps the tokenizers of all models that it has used. */
+  /** Maximum worker threads; 2 by default. The last one never ends when idle. Each keeps the tokenizers of all models that it has used. */
   readonly maxWorkers?: number;
   /** Time limit for one text, from the start of its turn, and for loading its tokenizer; 10 s by default. */
   readonly deadlineMs?: number;
@@ -29,11 +29,11 @@ export interface TextModel {
 const SMALL_TEXT_BYTES = 192;
 /** JSON up to this length is parsed on this thread, when there is no schema. */
 const SMALL_JSON_CHARACTERS = 4096;
-/** Most bytes of waiting and running jobs, of all tenants. */
+/** Maximum bytes of waiting and running jobs, of all tenants. */
 const MAX_BYTES = 256 << 20;
 /** Bytes of a job besides its characters. */
 const JOB_BYTES = 256;
-/** JavaScript heap: a tokenizer of 128k tokens takes up to 80 MB, parsed JSON of 4 Mi characters some hundred MB. */
+/** JavaScript heap: a tokenizer of 128k tokens takes up to 80 MB, parsed JSON of 4 Mi characters a few hundred MB. */
 const HEAP_MB = 1024;
 /** Time after which an idle worker ends, except for the last one. A worker with the tokenizers of both bundled models takes 50 MB. */
 const IDLE_MS = 30_000;
@@ -46,7 +46,7 @@ const CODE = [
 ];
 
 /**
- * Tokenizes, renders chat templates and checks JSON from untrusted guests. It uses worker threads: a job may take some hundred
+ * Tokenizes, renders chat templates and checks JSON from untrusted guests. It uses worker threads: a job may take a few hundred
  * milliseconds, during which no other guest of this process would get a token. Small texts are tokenized on this thread.
  */
 export class TextService {

@@ -8,7 +8,7 @@ import { parseJson } from './json.ts';
 import type { EncodedTexts, TextJob, TextValue } from './messages.ts';
 
 const tokenizers = new Map<string, Tokenizer>();
-/** By directory, each with the shape that it was loaded for. */
+/** Loaded tokenizers of encoders by directory, each with the shape that it was loaded for. */
 const encoders = new Map<string, { readonly tokenizer: EncoderTokenizer; readonly shape: EncoderShape }>();
 const inputs = new InputChecker();
 
@@ -115,7 +115,7 @@ function judged<T>(make: () => T): Outcome<T> {
 function parseVariables(text: string): Record<string, unknown> {
   const value: unknown = JSON.parse(text);
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value };
-  throw new TypeError('the variables of a chat template are a JSON object');
+  throw new TypeError('the variables of a chat template must be a JSON object');
 }
 
 function check({ text, fn }: Extract<TextJob, { kind: 'check' }>): Outcome<undefined> {

@@ -36,7 +36,7 @@ for (const [network, prefix] of NOT_PUBLIC_IPV6) notPublic.addSubnet(network, pr
 const globalUnicast = new BlockList();
 globalUnicast.addSubnet(...PUBLIC_IPV6, 'ipv6');
 
-/** True for a public IP address; false for text that is none. IPv4 addresses written as IPv6 are never public. */
+/** True for a public IP address; false for any other text. IPv4 addresses written as IPv6 are never public. */
 export function isPublicAddress(address: string): boolean {
   if (isIPv4(address)) return !notPublic.check(address, 'ipv4');
   return isIPv6(address) && globalUnicast.check(address, 'ipv6') && !notPublic.check(address, 'ipv6');

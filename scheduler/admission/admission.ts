@@ -9,7 +9,7 @@ const OVERVIEW = loadScript(new URL('./scripts/overview.lua', import.meta.url));
 const REPAIR = loadScript(new URL('./scripts/repair.lua', import.meta.url));
 const OBSERVE = loadScript(new URL('./scripts/observe-pages.lua', import.meta.url));
 
-/** Most that one script call admits (`MAX_STARTS` of admission.lua); `admit` then calls the script again. */
+/** Maximum number of invocations that one script call admits (`MAX_STARTS` of admission.lua); `admit` then calls the script again. */
 const MAX_STARTS = 256;
 /** Interval between checks of the ledger against the invocations; of all callers, one does the check. */
 const REPAIR_INTERVAL_MS = 5000;

@@ -17,7 +17,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
 
   /**
    * A runtime whose runs end when the test orders it, or with the signal. Its fetches begin up to `begins` attempts.
-   * @param of platform; a new one by default
+   * @param of the platform; a new one by default
    */
   async function start(begins = 4, of?: Scheduler, leaseMs?: number) {
     const most = { begins };
@@ -200,7 +200,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     const unreceived = async () =>
       (await commands.hkeys(keys.fetch(lease.id))).some((field) => field.startsWith('jobs'));
     let cut = false;
-    // Before the runtime's connection has written anything.
+    // This runs before the runtime's connection has written anything.
     hooks.fetched = () => {
       cut = true;
       stream().destroy();

@@ -173,7 +173,7 @@ test('where runtimes differ about the pages of a GPU host, the last description 
   await scheduler.close();
 });
 
-test('a capacity that an earlier release has written decides as it is, and the next change counts it anew', async () => {
+test('admission uses a capacity that an earlier release wrote as it is, and the next change recounts it', async () => {
   const scheduler = openTestScheduler(redis);
   const { redis: client, keys } = scheduler.store;
   const models = ['a', 'bb', 'ccc'].map((host) => aModel('m', host, 0));

@@ -13,20 +13,26 @@ const TAKE_JOBS = loadScript(new URL('./scripts/take-jobs.lua', import.meta.url)
 
 /** Longest blocking wait for a job in a platform of few runtimes; also the longest delay after a lost wake-up. */
 const BLOCK_SECONDS = 2;
-/** Up to this number of runtimes, a wait has the length above. With more, it grows in proportion up to the next bound: any runtime's look finds all jobs. */
+/**
+ * Up to this number of runtimes, a wait has the length above. With more, it grows in proportion up to the next bound: any runtime's look finds all
+ * jobs.
+ */
 const WAITING_AT_PACE = 8;
 const MOST_BLOCK_SECONDS = 8;
 /** Time after its end at which a blocking wait without an answer counts as lost with its connection. */
 const LOST_WAIT_MS = 2000;
 /** A longer wait also counts as lost when Redis has answered no renewal for this many leases. */
 const LOST_LEASES = 1.5;
-/** Number of checks of that in the time of a lease. */
+/** Number of such checks during one lease. */
 const CHECKS_PER_LEASE = 2;
-/** Time after the wait at which a fetch without an answer counts as lost. A late answer is worth waiting for: no other runtime gets its jobs for seconds. */
+/**
+ * Time after the wait at which a fetch without an answer counts as lost. A late answer is worth waiting for: no other runtime gets its jobs for
+ * seconds.
+ */
 const LOST_FETCH_MS = 10_000;
 /** Time after which Redis forgets a call to end a wait. */
 const WAKE_MS = 4000;
-/** Most jobs of one fetch: a fraction of a millisecond of Redis. */
+/** Maximum jobs of one fetch: a fraction of a millisecond of Redis. */
 const MAX_TAKEN = 16;
 /** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
 const LOCK_MS = 7 * 24 * 3_600_000;
@@ -169,7 +175,7 @@ export class JobFetcher {
     const locks = jobs.map(({ id }) => `${this.#jobs}:${id}:lock`);
     const tell = (store: Store) =>
       store.call(async (redis) => {
-        // In this order: an attempt that is taken away in between is lost, and has lost its lock.
+        // Keep this order: an attempt that is taken away in between is lost, and has lost its lock.
         const [, tokens] = await Promise.all([redis.hdel(fetch, `jobs:${first.fetchToken}`), redis.mget(locks)]);
         return new Set(jobs.flatMap(({ id, fetchToken }, i) => (tokens[i] === fetchToken ? [id] : [])));
       });

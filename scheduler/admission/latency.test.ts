@@ -7,7 +7,7 @@ import { AdmissionPolicy, DEFAULT_RESERVE, type Demand, MAX_OVERTAKEN } from './
 const MANY = 1_000_000;
 
 describe('admission of invocations with latency targets', () => {
-  test('one uses the reserve, and goes ahead of its own tenant on the way', () => {
+  test('such an invocation uses the reserve, and goes ahead of others of its tenant on the way to runtimes', () => {
     const policy = new AdmissionPolicy({ slots: 32, starts: 8, reserve: DEFAULT_RESERVE, pages: { m: 320 } });
     for (let i = 1; i <= 40; i++) policy.enter({ id: `b${i}`, tenant: 't', arrival: 100 + i, pages: { m: 10 } }, 0);
     for (let admitted = policy.admit(0); policy.admitted < 24; admitted = policy.admit(0))
@@ -48,7 +48,7 @@ describe('admission of invocations with latency targets', () => {
     assert.ok(displaced > MAX_OVERTAKEN, 'it was displaced');
   });
 
-  test('beside them, another one of the tenant runs or starts with the next end', () => {
+  test('another invocation of the tenant runs beside them or starts at the next end', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 4 }),

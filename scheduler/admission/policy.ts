@@ -111,9 +111,10 @@ interface Left {
  * not fit, with the same bound on overtaking: without the bound, a flow of small invocations would keep the memory taken for good. The
  * bound costs other tenants only the head's expected pages; the head's own queue waits behind it as always.
  *
- * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; at least one), for
- * heads with latency targets, and for heads with kept room among the first `LOOK` turns. A head with targets is on its way as one of a tenant
- * with few slots, and goes ahead of its own tenant's, too. A quota bounds the number of such invocations. Invocations that start from it do not overtake a tenant that has its part of it.
+ * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; at least one), for heads with
+ * latency targets, and for heads with kept room among the first `LOOK` turns. A head with targets is on its way as one of a tenant with few slots,
+ * and goes ahead of its own tenant's, too. A quota bounds the number of such invocations. A start from the reserve does not
+ * count as overtaking a head that a tenant's part of the reserve could hold.
  */
 export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
@@ -358,7 +359,7 @@ export class AdmissionPolicy {
     return Math.floor(this.#capacity.slots * this.#capacity.reserve);
   }
 
-  /** Most pages of a model that a tenant may hold and still count as one that holds little. */
+  /** Maximum pages of a model that a tenant may hold and still count as one that holds little. */
   #own(model: string): number | undefined {
     const total = this.#capacity.pages[model];
     return total === undefined ? undefined : ownOf(Math.floor(total * this.#capacity.reserve));
@@ -398,7 +399,7 @@ export class AdmissionPolicy {
   }
 }
 
-/** Most of a resource that a tenant may hold and still count as one that holds little. */
+/** Maximum of a resource that a tenant may hold and still count as one that holds little. */
 function ownOf(reserve: number): number {
   return reserve > 0 ? Math.max(1, Math.floor(reserve / 2)) : 0;
 }

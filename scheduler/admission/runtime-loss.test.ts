@@ -107,7 +107,7 @@ describe('a runtime that is lost or leaves', () => {
     await close();
   });
 
-  test('pages and slots held on a leaving runtime are no capacity of the other runtimes', async () => {
+  test('pages and slots held on a leaving runtime do not count as capacity of the other runtimes', async () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);
     const leaving = await start('leaving', 3, 'order', 30);
     for (let i = 0; i < 3; i += 1) await submit(scheduler, 10);
@@ -133,7 +133,7 @@ describe('a runtime that is lost or leaves', () => {
     const last = await submit(scheduler, 10);
     await run(5, 'staying');
     assert.deepEqual(await room(), [0, 0]);
-    // An end on the leaving runtime makes no room on this one; an end on this one does.
+    // An end on the leaving runtime makes no room on the staying one; an end on the staying one does.
     runs[0]?.finish();
     await succeeded(scheduler, runs[0]?.id ?? '');
     assert.deepEqual(await room(), [0, 0]);

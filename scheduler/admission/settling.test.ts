@@ -12,7 +12,7 @@ after(() => redis.stop());
 /** More tenants than one step settles. */
 const TENANTS = 700;
 
-test('a change that concerns all tenants reaches 700 of them, more than one step settles', async () => {
+test('a change that concerns all tenants reaches 700 of them, which takes more than one step', async () => {
   const scheduler = openTestScheduler(redis);
   const { store, admission } = scheduler;
   const lease = await offer(scheduler, { slots: TENANTS });

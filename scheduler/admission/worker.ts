@@ -34,7 +34,7 @@ export interface AdmissionWorkerOptions {
   readonly slots: number;
   /** Attempts that begin with their fetch; by default, `run` begins them all. */
   readonly begins?: {
-    /** Most attempts that the next fetch begins. */
+    /** Maximum number of attempts that the next fetch begins. */
     readonly most: () => number;
     /** True when the attempts show their events to followers themselves. */
     readonly shown: boolean;
@@ -108,7 +108,7 @@ export class AdmissionWorker {
     const reconnected = () => {
       this.#quietIntervals = 0;
       this.#scheduleAudit(LOST_REPLY_MS);
-      // The connection sends a fetch again, behind its wait, although Redis may have made it.
+      // The connection sends a fetch again, behind its wait, although Redis may have run it.
       if (this.#fetcher.unanswered !== null) this.#fetcher.wake().catch(() => undefined);
     };
     this.#cleanups.push(this.#fetcher.onReady(reconnected));
@@ -168,7 +168,7 @@ export class AdmissionWorker {
 
   #pump(): void {
     if (this.#fetching || this.#state !== 'started') return;
-    // A fetch that Redis may have made is repeated even so, since it may have begun attempts.
+    // Repeat a fetch that Redis may have run, because it may have begun attempts.
     if (this.#fetcher.unanswered === null && (this.#paused || this.#running.size >= this.#slots)) return;
     this.#fetching = this.#fetch().finally(() => {
       this.#fetching = null;
@@ -319,7 +319,7 @@ export class AdmissionWorker {
       this.#quietIntervals -= 1;
       return;
     }
-    // Jobs that come or go during the search end the quiet.
+    // Jobs that come or go during the search end the quiet period.
     this.#quietIntervals = QUIET_INTERVALS;
     let isQuiet = false;
     try {

@@ -23,7 +23,7 @@ const MAX_PRIORITY = 2 ** 21 - 1;
 
 const TAKE_TURN = loadScript(new URL('./scripts/take-turn.lua', import.meta.url));
 
-/** Requests builds from a runtime. Tenants take turns (`turns.ts`). */
+/** Requests builds from a runtime. Tenants take turns (`build-turns.ts`). */
 export class Builds {
   readonly #store: Store;
   readonly #channels: Channels;
@@ -112,7 +112,7 @@ function unavailable(): BuildRefusal {
   return {
     ok: false,
     code: 'runtime-unavailable',
-    message: 'No runtime is there to build the component.',
+    message: 'No runtime is running to build the component.',
     hint: 'Look at the logs of the runtime, or start one; then deploy again.',
   };
 }

@@ -159,7 +159,11 @@ export class Deployments {
     for (let tries = 1; ; tries++) {
       const outcome = await this.#register(deployment, pinned.revisions, options);
       if (outcome !== 'component-gone') return outcome;
-      if (tries >= TRIES) throw new StoreError('store-unavailable', 'The component is removed again and again.');
+      if (tries >= TRIES)
+        throw new StoreError(
+          'store-unavailable',
+          `The component was removed ${TRIES} times while the version was registered. Deploy again.`,
+        );
     }
   }
 
@@ -200,7 +204,7 @@ export class Deployments {
     }
   }
 
-  /** The content to store and its version id: of an existing version with equal content, if there is one. */
+  /** The content to store, and its version id, which is that of an existing version with equal content if there is one. */
   async #content({ tenant, manifest: given }: Deployment, componentHash: string, secrets: Revisions): Promise<Content> {
     const { functions, environments } = this.#parts;
     const { manifest, environment, mark } = await environments.seal(tenant, given);
@@ -281,7 +285,7 @@ function tagTaken(name: string, tag: string, version: string): DeployRefusal {
   return {
     ok: false,
     code: 'conflict',
-    message: `The tag "${tag}" is of version ${version} already.`,
+    message: `The tag "${tag}" already names version ${version}.`,
     hint: `Choose another tag, or move it afterwards: \`pie alias set ${name} ${tag} VERSION\`.`,
     field: 'tag',
   };
@@ -311,7 +315,7 @@ function full(name: string, reason: FullReason): DeployRefusal {
   return {
     ok: false,
     code: 'conflict',
-    message: `${name} has as many versions as a function may have: ${MAX_VERSIONS}, those included that were removed and drain.`,
+    message: `${name} has as many versions as a function may have: ${MAX_VERSIONS}, including those that were removed and still drain.`,
     hint: `Remove old ones: \`pie versions ${name}\` lists them, \`pie remove ${name}@VERSION\`.`,
   };
 }
@@ -331,6 +335,6 @@ function tooLarge(bytes: number): BuildRefusal {
     ok: false,
     code: 'component-too-large',
     message: `The component has ${bytes} bytes; ${MAX_COMPONENT_BYTES} are allowed.`,
-    hint: 'Leave out what the inferlet does not need: large data belongs into its input or the store.',
+    hint: 'Leave out what the inferlet does not need: large data belongs in its input or the store.',
   };
 }

@@ -28,23 +28,23 @@ describe('warnings of a deploy', () => {
     [
       'an imported trait that none of its models has',
       { imports: ['forward', 'introspect'], manifest: { name: 'story', model: 'plain' } },
-      /imports "introspect", which no model that it may use offers \(plain\)/,
+      /imports "introspect", which none of its models supports \(plain\)/,
     ],
     [
       'a model that does not exist',
       { manifest: { name: 'story', model: ['plain', 'gone'] } },
-      /The model "gone" is not there \(but plain, tuned\)/,
+      /No GPU host serves the model "gone" \(served: plain, tuned\)/,
     ],
     [
       'no warning for an encoder',
       { manifest: { name: 'story', model: ['plain', 'minilm'] }, encoders: ['minilm'] },
       null,
     ],
-    ['no models at all', { models: [], imports: ['introspect'] }, /^No model is there at the moment/],
+    ['no models at all', { models: [], imports: ['introspect'] }, /^No GPU host serves a model now/],
     [
       'more pages than any model has',
       { manifest: { name: 'story', limits: { pages: 200 } } },
-      /limits\.pages is 200, but no model that it may use has more than 128/,
+      /limits\.pages is 200, but no model that the function may use has more than 128/,
     ],
     [
       'no warning for as many pages as one model has',
@@ -54,12 +54,12 @@ describe('warnings of a deploy', () => {
     [
       'more expected pages than a model has',
       { manifest: { name: 'story', expectedPages: { plain: 65 } } },
-      /expectedPages\.plain is 65, above the 64/,
+      /expectedPages\.plain is 65, but the model has 64/,
     ],
     [
       'expected pages of a model that the function does not use',
       { manifest: { name: 'story', model: 'plain', expectedPages: { tuned: 1 } } },
-      /expectedPages\.tuned is of a model that the function may not use/,
+      /expectedPages\.tuned names a model that the function may not use/,
     ],
     [
       'children that are not deployed',

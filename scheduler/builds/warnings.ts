@@ -59,12 +59,11 @@ export function deployWarnings({
 }
 
 function unknownModels(named: readonly string[], offered: readonly RuntimeModel[]): string[] {
-  if (offered.length === 0)
-    return ['No model is there at the moment: calls on models will fail until a GPU host serves one.'];
+  if (offered.length === 0) return ['No GPU host serves a model now: calls of models will fail until one does.'];
   const there = offered.map(({ name }) => name);
   return named
     .filter((name) => !there.includes(name))
-    .map((name) => `The model "${name}" is not there (but ${there.join(', ')}): calls on it will fail.`);
+    .map((name) => `No GPU host serves the model "${name}" (served: ${there.join(', ')}): calls of it will fail.`);
 }
 
 function missingTraits(imports: readonly string[], usable: readonly RuntimeModel[]): string[] {
@@ -73,7 +72,7 @@ function missingTraits(imports: readonly string[], usable: readonly RuntimeModel
     .filter((name) => TRAITS.has(name) && !usable.some(({ traits }) => traits.includes(name)))
     .map(
       (name) =>
-        `The component imports "${name}", which no model that it may use offers (${usable.map((model) => model.name).join(', ')}): calls of it, should it make any, answer \`unsupported\`.`,
+        `The component imports "${name}", which none of its models supports (${usable.map((model) => model.name).join(', ')}): such calls answer \`unsupported\`.`,
     );
 }
 
@@ -82,17 +81,19 @@ function pagesAbove({ limits, expectedPages }: Manifest, usable: readonly Runtim
   if (most === 0) return [];
   const warnings: string[] = [];
   if (limits?.pages !== undefined && limits.pages > most)
-    warnings.push(`limits.pages is ${limits.pages}, but no model that it may use has more than ${most} KV pages.`);
+    warnings.push(
+      `limits.pages is ${limits.pages}, but no model that the function may use has more than ${most} KV pages.`,
+    );
   const expected =
     typeof expectedPages === 'number' ? [['', expectedPages] as const] : Object.entries(expectedPages ?? {});
   for (const [model, pages] of expected) {
     const there = model === '' ? most : usable.find(({ name }) => name === model)?.pageCount;
     const field = model === '' ? 'expectedPages' : `expectedPages.${model}`;
     if (there === undefined)
-      warnings.push(`${field} is of a model that the function may not use, or that is not there.`);
+      warnings.push(`${field} names a model that the function may not use, or that no GPU host serves.`);
     else if (pages > there)
       warnings.push(
-        `${field} is ${pages}, above the ${there} KV pages there are: each invocation waits until nothing else runs.`,
+        `${field} is ${pages}, but the model has ${there} KV pages: each invocation waits until nothing else runs.`,
       );
   }
   return warnings;

@@ -74,7 +74,7 @@ export class BuildWorker {
   async #answer({ data: request }: Job<BuildRequest>): Promise<void> {
     const leftMs = request.deadlineAt - this.#options.store.clock();
     if (leftMs <= 0) return;
-    // The turn is gone: the gateway of the build has died or given up.
+    // The script finds no turn when the gateway of the build has died or given up.
     const waited = await this.#options.store.script(BEGIN_TURN, [this.#options.store.keys.buildTurns], [request.id]);
     if (waited !== 1) return;
     const signal = AbortSignal.any([AbortSignal.timeout(leftMs), this.#closing.signal]);

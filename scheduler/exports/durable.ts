@@ -47,7 +47,7 @@ export type Kept =
   | { readonly is: 'kept'; readonly replaced: DurableCopy | null }
   /** The name was saved anew or removed since its owner was read. */
   | { readonly is: 'changed' }
-  /** Nothing was noted: the tenant's other copies take so much. */
+  /** Nothing was noted: the tenant's other copies, with their number and bytes, leave no room. */
   | { readonly is: 'full'; readonly copies: number; readonly bytes: number };
 
 /** The tenants' names whose content is also in the shared directory. Every method throws `StoreError`. */

@@ -38,7 +38,7 @@ describe('owners of names', () => {
     assert.equal(await nameOwners.of(named('n')), null);
   });
 
-  test('of claims at the same time, one counts', async () => {
+  test('when several claims are made at once, one counts', async () => {
     const claims = Array.from({ length: 16 }, (_, i) => owner(`host-${i}`, `${i}`));
     const others = await Promise.all(claims.map((claim) => scheduler.nameOwners.claim(named('race'), claim, null)));
     assert.equal(others.filter((other) => other === null).length, 1);

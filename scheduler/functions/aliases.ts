@@ -5,13 +5,13 @@ export const LIVE = 'live';
 /** Takes the place of an alias in a deploy that leaves the traffic alone. */
 export const NO_ALIAS = 'none';
 
-/** Most versions among which one alias divides its invocations. */
+/** Maximum versions among which one alias divides its invocations. */
 export const MAX_SHARES = 10;
-/** Most aliases and tags of one function. */
+/** Maximum aliases and tags of one function. */
 export const MAX_ALIASES = 200;
 /** States kept in the history of each alias. */
 export const MAX_HISTORY = 100;
-/** Most characters of the message of a change. */
+/** Maximum characters of the message of a change. */
 export const MAX_MESSAGE = 500;
 /** Fewer digits of a version would be too ambiguous. */
 export const MIN_VERSION_PREFIX = 4;
@@ -38,7 +38,7 @@ export interface AliasState {
   /** Id of the key that made the change. */
   readonly by: string;
   readonly message?: string;
-  /** Set by a rollback: the revision whose state it restored, which was no rollback itself. */
+  /** Set by a rollback: the revision whose state it restored, which was not a rollback itself. */
   readonly restores?: number;
   /** The alias is a tag: it names one version for good, and keeps no instances ready. */
   readonly tag?: true;

@@ -6,7 +6,7 @@ import type { Store } from '../store/store.ts';
 
 /** Lifetime of a blob without a function version: long enough for a build and a slow deploy. */
 const UNUSED_BLOB_MS = 15 * 60_000;
-/** Most bytes of a component. */
+/** Maximum bytes of a component. */
 export const MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
 /** Transferring a component of that size takes longer than other calls. */
 const BLOB_DEADLINE_MS = 15_000;

@@ -11,7 +11,7 @@ export interface Difference {
   readonly to: string | null;
 }
 
-/** Most characters shown of a value: an input's schema may have thousands. */
+/** Maximum characters shown of a value: an input's schema may have thousands. */
 const MAX_TEXT = 120;
 const HASH_DIGITS = 12;
 

@@ -49,11 +49,11 @@ export function ownersFor(tenant: string, name: string): readonly string[] {
 const VERSION_FIELD = 'version:';
 const ALIAS_FIELD = 'alias:';
 const VERSION_LENGTH = 12;
-/** Most functions of a tenant. */
+/** Maximum functions of a tenant. */
 export const MAX_FUNCTIONS = 1000;
-/** Most versions of a function, draining ones included; every read of a function reads all of them. */
+/** Maximum versions of a function, draining ones included; every read of a function reads all of them. */
 export const MAX_VERSIONS = 200;
-/** Most bytes of the records (JSON texts) of a tenant's versions: lists and secrets read all of them. */
+/** Maximum bytes of the records (JSON texts) of a tenant's versions: lists and secrets read all of them. */
 export const MAX_RECORD_BYTES = 8 << 20;
 /** Functions read at once. Other requests have their turn between two parts. */
 const READ_AT_ONCE = 16;
@@ -109,7 +109,7 @@ export interface DeployedFunction {
   readonly name: string;
   /** Newest first. */
   readonly versions: readonly FunctionVersion[];
-  /** By name, `live` first. */
+  /** Sorted by name, `live` first. */
   readonly aliases: readonly NamedAlias[];
 }
 

@@ -62,7 +62,7 @@ function isHostPattern(text: string): boolean {
 }
 
 /**
- * True when a pattern matches the host and the port of a URL. A pattern without a port means the scheme's own, or any with `any-port`.
+ * True when a pattern matches the host and the port of a URL. A pattern without a port means the scheme's own port, or any port with `any-port`.
  *
  * @example hostMatches('*.example.com', new URL('https://api.example.com/')) // true
  */

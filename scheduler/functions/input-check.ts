@@ -21,7 +21,7 @@ export interface InputFault {
   readonly cause?: unknown;
 }
 
-/** Most compiled schemas kept; a version's schema never changes. */
+/** Maximum compiled schemas kept; a version's schema never changes. */
 const MAX_VALIDATORS = 200;
 
 /** Checks inputs against the JSON schema (2020-12) of a function's manifest, in a bounded number of steps. */

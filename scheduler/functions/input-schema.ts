@@ -17,7 +17,7 @@ export interface SchemaFault {
 const TYPES = ['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'];
 const MAX_DEPTH = 32;
 const MAX_FAULTS = 10;
-/** Most characters of a refused pattern in its error message. */
+/** Maximum characters of a refused pattern in its error message. */
 const MAX_TOLD = 100;
 
 const SCHEMA_KEYWORDS = [
@@ -33,7 +33,7 @@ const NUMBER_KEYWORDS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMax
 
 /**
  * Finds the mistakes that make a schema useless or a validator throw: a wrong type name, a pattern that cannot be matched in linear time, a
- * reference that leads nowhere, a subschema that is none. It is no full validation against the meta-schema.
+ * reference that leads nowhere, a subschema that is not a schema. It does not validate fully against the meta-schema.
  */
 export function checkInputSchema(schema: unknown): SchemaFault[] {
   const faults: SchemaFault[] = [];

@@ -46,7 +46,7 @@ describe('manifest', () => {
   });
 
   const faults: [what: string, manifest: unknown, field: string, message: RegExp][] = [
-    ['a value that is no object', 7, '', /must be a JSON object/],
+    ['a value that is not an object', 7, '', /must be a JSON object/],
     ['a missing name', {}, 'name', /is missing/],
     ['a bad name', { name: 'My Function' }, 'name', /lower-case letter/],
     ['a name that is too long', { name: 'a'.repeat(64) }, 'name', /63 at most/],
@@ -55,7 +55,7 @@ describe('manifest', () => {
     ['a limit below its bound', { name: 'a', limits: { cpuMs: 0 } }, 'limits.cpuMs', /from 1 to 600000/],
     ['a limit above its bound', { name: 'a', limits: { memoryMb: 1e6 } }, 'limits.memoryMb', /from 1 to 1024/],
     ['a limit that is not a number', { name: 'a', limits: { tokens: '5' } }, 'limits.tokens', /whole number/],
-    ['limits that are no object', { name: 'a', limits: 5 }, 'limits', /must be an object/],
+    ['limits that are not an object', { name: 'a', limits: 5 }, 'limits', /must be an object/],
     ['a pool that is too large', { name: 'a', pool: { min: 1000 } }, 'pool.min', /not be above 256/],
     [
       'one latency target',
@@ -71,7 +71,7 @@ describe('manifest', () => {
     ],
     ['a latency class', { name: 'a', latency: 'interactive' }, 'latency', /firstTokenMs and perTokenMs, or false/],
     ['latency targets without end', { name: 'a', latency: true }, 'latency', /or false/],
-    ['a bad model name', { name: 'a', model: ['ok', 'not ok'] }, 'model.1', /no name of a model/],
+    ['a bad model name', { name: 'a', model: ['ok', 'not ok'] }, 'model.1', /not a name of a model/],
     ['a model of a wrong type', { name: 'a', model: 5 }, 'model', /the name of a model/],
     ['no models', { name: 'a', model: [] }, 'model', /at least one/],
     ['an entry outside the folder', { name: 'a', main: '../../etc/passwd' }, 'main', /inside the folder/],
@@ -113,7 +113,7 @@ describe('manifest', () => {
       /secret too/,
     ],
     ['a wrong flag', { name: 'a', restartable: 'yes' }, 'restartable', /true or false/],
-    ['a schema that is no object', { name: 'a', input: 'string' }, 'input', /JSON Schema/],
+    ['a schema that is not an object', { name: 'a', input: 'string' }, 'input', /JSON Schema/],
     [
       'a wrong type in a schema',
       { name: 'a', input: { properties: { n: { type: 'float' } } } },
@@ -157,7 +157,7 @@ describe('manifest', () => {
     ],
     ['functions that are not a list', { name: 'a', grants: { launch: 'other' } }, 'grants.launch', /"\*" or a list/],
     ['an unknown grant', { name: 'a', grants: { files: true } }, 'grants.files', /is not a field/],
-    ['grants that are no object', { name: 'a', grants: ['store'] }, 'grants', /must be an object/],
+    ['grants that are not an object', { name: 'a', grants: ['store'] }, 'grants', /must be an object/],
     ['a manifest that is too large', { name: 'a', description: 'x'.repeat(70_000) }, '', /larger than/],
   ];
   for (const [what, manifest, field, message] of faults) {

@@ -32,11 +32,11 @@ export const DEFAULT_LIMITS: InvocationLimits = {
 
 /** Highest and, negated, lowest priority that a function may give its queues. */
 export const MAX_PRIORITY = 3;
-/** Most ready instances that a function may request. */
+/** Maximum ready instances that a function may request. */
 const MAX_POOL = 256;
 const MAX_DESCRIPTION = 1000;
 const MAX_MODELS = 16;
-/** Most bytes of a manifest as JSON text. */
+/** Maximum bytes of a manifest as JSON text. */
 export const MAX_MANIFEST_BYTES = 64 * 1024;
 
 /** Pattern of a function's name, which appears in URLs, keys and commands. */
@@ -57,7 +57,7 @@ const target = (name: keyof typeof LATENCY_BOUNDS) => {
 
 const modelName = z
   .string('must be the name of a model, or a list of names')
-  .regex(MODEL_NAME, 'is no name of a model (letters, digits, ".", "_", "-" and "/", up to 128)');
+  .regex(MODEL_NAME, 'is not a name of a model (letters, digits, ".", "_", "-" and "/", up to 128)');
 
 const [, MOST_PAGES] = LIMIT_BOUNDS.pages;
 const expectedPages = z

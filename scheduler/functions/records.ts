@@ -25,7 +25,7 @@ export function parseState(text: string): AliasState {
   try {
     return JSON.parse(text) as AliasState;
   } catch (cause) {
-    throw new StoreError('store-corrupt', 'A stored alias is no JSON.', { cause });
+    throw new StoreError('store-corrupt', 'A stored alias is not JSON.', { cause });
   }
 }
 
@@ -59,7 +59,7 @@ function parseRecord(text: string): StoredVersion {
   try {
     return JSON.parse(text) as StoredVersion;
   } catch (cause) {
-    throw new StoreError('store-corrupt', 'A stored function version is no JSON.', { cause });
+    throw new StoreError('store-corrupt', 'A stored function version is not JSON.', { cause });
   }
 }
 

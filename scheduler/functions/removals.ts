@@ -16,7 +16,7 @@ const SCRIPTS = {
 const CANCEL_REASON = 'The function was removed.';
 /** Cancels sent at once. */
 const CANCELS_AT_ONCE = 32;
-/** Most invocations of one version cancelled in one round. */
+/** Maximum invocations of one version cancelled in one round. */
 const CANCELS_PER_ROUND = 1000;
 /** Interval after which one process repeats the cancels of invocations that have not ended. */
 const CANCEL_AGAIN_MS = 5000;

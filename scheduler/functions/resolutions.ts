@@ -6,7 +6,7 @@ import { type Functions, ownersFor } from './functions.ts';
 import { type Serving, type ServingBasis, servedVersion } from './serving.ts';
 import type { FunctionVersion } from './types.ts';
 
-/** Most memory of the cache, by estimate. */
+/** Maximum memory of the cache, by estimate. */
 const MAX_BYTES = 32 * 1024 * 1024;
 /** Memory of an entry besides its texts. */
 const ENTRY_BYTES = 4096;
@@ -36,7 +36,7 @@ export interface Submitting<T> {
 export class Resolutions {
   readonly #store: Store;
   readonly #functions: Functions;
-  /** By owner, so that all tenants share the entries of the platform's functions. */
+  /** Groups are owners, so that all tenants share the entries of the platform's functions. */
   readonly #cache = new FairCache<Serving>(MAX_BYTES);
 
   constructor(store: Store, functions: Functions) {

@@ -8,7 +8,7 @@ export interface Serving {
   /** The alias's state as it is stored, or the version that the reference names: while it stays, so do the shares. */
   readonly basis: string;
   readonly shares: readonly Share[];
-  /** As their owner has them. */
+  /** The versions of `shares`, as the owner of the function stores them. */
   readonly versions: readonly FunctionVersion[];
   /** Characters of the stored texts. */
   readonly length: number;

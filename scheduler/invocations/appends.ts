@@ -26,11 +26,11 @@ const APPEND = loadScript(new URL('./scripts/append.lua', import.meta.url));
 
 /** Events past the log's last one that an attempt may show before it writes them; no other event ever gets their numbers. */
 export const SHOWN_AHEAD = 512;
-/** Most events of one script call. */
+/** Maximum events of one script call. */
 export const MAX_EVENTS = 1000;
 /** Bytes of events of one script call, unless one write alone has more. All other Redis calls wait for the script. */
 const MAX_BYTES = 128 << 10;
-/** Most writes of one script call. */
+/** Maximum writes of one script call. */
 const MAX_WRITES = 128;
 
 /**

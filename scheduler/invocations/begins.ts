@@ -21,7 +21,7 @@ export interface AttemptBegin {
 
 const BEGIN = loadScript(new URL('./scripts/begin-attempt.lua', import.meta.url));
 
-/** Most attempts that one script call begins: about a millisecond of Redis. */
+/** Maximum number of attempts that one script call begins: about a millisecond of Redis. */
 const MAX_BEGINS = 16;
 
 /** Begins the attempts of a process: those of one turn of the event loop in few script calls, so that admission runs once for them. */

@@ -12,9 +12,9 @@ import type { CreateOutcome } from './types.ts';
 
 const CREATE = loadScript(new URL('./scripts/create.lua', import.meta.url));
 
-/** Most submissions of one tenant that are on their way to Redis at once: about a millisecond of its time. */
+/** Maximum submissions of one tenant that are on their way to Redis at once: about a millisecond of its time. */
 const MOST_CREATED_AT_ONCE = 8;
-/** Most submissions of one script call, of all tenants: about a millisecond of Redis. */
+/** Maximum submissions of one script call, of all tenants: about a millisecond of Redis. */
 const MAX_CREATES = 8;
 /** Characters of the jobs of one script call, unless one job alone has more. */
 const MAX_LENGTH = 256 << 10;
@@ -94,20 +94,20 @@ function outcomeOf({ function: name, version, limits }: Submission, reply: unkno
     case -2:
       throw new StoreError(
         'idempotency-key-reused',
-        `The key was used for ${String(value)}, of another function or body.`,
+        `The idempotency key belongs to invocation ${String(value)}, which has another function or body.`,
       );
     case -10:
       throw new StoreError(
         'concurrency-key-busy',
-        `As many invocations with this concurrency key as may be have not ended: ${Number(value)}.`,
+        `${Number(value)} invocations with this concurrency key have not ended, which is the limit.`,
       );
     case -11:
       throw new StoreError(
         'debounce-keys-full',
-        `As many debounce keys of the tenant as may be wait: ${Number(value)}.`,
+        `${Number(value)} debounce keys of the tenant wait, which is the limit.`,
       );
     case -5:
-      throw new StoreError('not-deployed', `${name}@${version} is deployed no more.`);
+      throw new StoreError('not-deployed', `${name}@${version} is no longer deployed.`);
     case -6:
       throw new StoreError(
         'above-memory',

@@ -100,7 +100,7 @@ describe('debounce', () => {
     assert.deepEqual(await waits(), { entries: 1, keys: 1, queued: 0 }, 'the next one begins anew');
   });
 
-  test('other functions, keys and tenants do not meet', async () => {
+  test('invocations of other functions, keys and tenants do not replace each other', async () => {
     const all = [
       await submit('same'),
       await submit('same', { function: 'other' }),
@@ -128,7 +128,7 @@ describe('debounce', () => {
     assert.equal((await waits()).keys, held);
   });
 
-  test('another process releases what waits after a restart of Redis and of the platform', async () => {
+  test('another process releases the waiting invocations after a restart of Redis and of the platform', async () => {
     const { id } = await submit('restart');
     await scheduler.close();
     await redis.restart();

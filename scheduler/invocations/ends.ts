@@ -30,7 +30,7 @@ export interface AttemptEnd {
 
 const FINISH = loadScript(new URL('./scripts/finish.lua', import.meta.url));
 
-/** Most ends of one script call: about a millisecond of Redis. */
+/** Maximum ends of one script call: about a millisecond of Redis. */
 const MAX_ENDS = 8;
 /** Last events that cost Redis as much as an end. */
 const EVENTS_AS_ONE = 16;

@@ -16,8 +16,8 @@ export const MEDIA_TYPE = /^[\w.+-]{1,64}\/[\w.+-]{1,64}(?:;[\x20-\x7e]{0,120})?
 /** Checks a file before the store accepts it. Returns the fault as text, or null. */
 export function fileFault(name: string, mediaType: string, size: number): string | null {
   if (!FILE_NAME.test(name))
-    return `"${name.slice(0, 130)}" is no name of a file: 1 to 128 letters, digits, ".", "_", "-".`;
-  if (!MEDIA_TYPE.test(mediaType)) return `"${mediaType.slice(0, 130)}" is no media type, such as "text/plain".`;
+    return `"${name.slice(0, 130)}" is not a name of a file: 1 to 128 letters, digits, ".", "_", "-".`;
+  if (!MEDIA_TYPE.test(mediaType)) return `"${mediaType.slice(0, 130)}" is not a media type, such as "text/plain".`;
   if (size > MAX_FILE_BYTES) return `The file has ${size} bytes; ${MAX_FILE_BYTES} is the limit.`;
   return null;
 }

@@ -121,7 +121,7 @@ export class Files {
 
   /**
    * Resolves to true once the file exists, and to false when it cannot come any more (the client has closed the session, the invocation has
-   * ended) or the signal aborts. Waits out an absence of Redis.
+   * ended) or the signal aborts. While Redis is unavailable, it goes on waiting.
    */
   async appears(id: string, name: string, signal: AbortSignal): Promise<boolean> {
     const wakeup = new Wakeup();
@@ -158,6 +158,6 @@ function parseInfo(text: string): FileInfo {
   try {
     return JSON.parse(text) as FileInfo;
   } catch (cause) {
-    throw new StoreError('store-corrupt', 'What is stored of a file is no JSON.', { cause });
+    throw new StoreError('store-corrupt', 'The stored description of a file is not JSON.', { cause });
   }
 }

@@ -98,7 +98,7 @@ export class Follower implements Feed<InvocationEvent> {
     this.#isAwaited = events.length === 0;
     if (this.#cursor.done) this.close();
     if (events.length > 0) {
-      // Not for an empty answer: a reader that asks often would put off the idle read for ever.
+      // Do not restart the timer after an empty answer: a reader that asks often would postpone the idle read forever.
       if (!this.#isPaused) this.#timer?.refresh();
       this.#proceed();
       return events;

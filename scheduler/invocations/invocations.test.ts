@@ -161,7 +161,7 @@ describe('invocations', () => {
     assert.ok(created.created && third.created && third.arrival > created.arrival);
   });
 
-  test('of concurrent ends over two connections, one ends the invocation', async () => {
+  test('when two connections end an invocation at once, one of them does', async () => {
     for (let round = 0; round < 20; round += 1) {
       const { id, epoch } = await begun(scheduler);
       const outcomes = await Promise.all([

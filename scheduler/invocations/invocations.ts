@@ -288,7 +288,7 @@ export class Invocations {
    * Gives up a running attempt that was ended to make room. The invocation waits again at its original place in its tenant's queue and
    * starts anew in the next epoch. Event `seq` of its log states the cause. Idempotent per epoch; only `requeued` changes any state.
    *
-   * @param pages most pages that the attempt held or asked for, by model; admission starts the next attempt when at least as many fit.
+   * @param pages maximum pages that the attempt held or asked for, by model; admission starts the next attempt when at least as many fit.
    * @param forMemory true when the attempt ended for lack of memory; the next attempt starts when a GPU host has that many pages.
    * @throws SequenceGap like `append`.
    */

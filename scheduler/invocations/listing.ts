@@ -5,7 +5,7 @@ import { hasEnded, type ListQuery } from './types.ts';
 
 const LIST = loadScript(new URL('./scripts/list.lua', import.meta.url));
 
-/** Most invocations that one call looks at: about a millisecond of Redis time. */
+/** Maximum invocations that one call looks at: about a millisecond of Redis time. */
 const MAX_LOOKED_AT = 2000;
 /** `<submission time>.<id>`, as a page gives it. */
 const CURSOR = /^(\d{1,15})\.([A-Za-z0-9_-]{1,128})$/;
@@ -34,6 +34,6 @@ export async function listedIds(
 function parseCursor(cursor: string | undefined): { time: string; id: string } {
   if (cursor === undefined) return { time: '+inf', id: '' };
   const match = CURSOR.exec(cursor);
-  if (match === null) throw new StoreError('invalid-argument', 'The cursor is none of this list.');
+  if (match === null) throw new StoreError('invalid-argument', 'The cursor does not belong to this list.');
   return { time: match[1] ?? '', id: match[2] ?? '' };
 }

@@ -36,7 +36,8 @@ export function parseRecord(fields: Readonly<Record<string, string>>): Invocatio
   };
   const integer = (name: string): number => {
     const value = Number(text(name));
-    if (!Number.isFinite(value)) throw new StoreError('store-corrupt', `An invocation's field "${name}" is no number.`);
+    if (!Number.isFinite(value))
+      throw new StoreError('store-corrupt', `An invocation's field "${name}" is not a number.`);
     return value;
   };
   const status = fields.status;
@@ -96,6 +97,6 @@ function parseJson<T>(text: string, field: string): T {
   try {
     return JSON.parse(text) as T;
   } catch (cause) {
-    throw new StoreError('store-corrupt', `An invocation's field "${field}" is no JSON.`, { cause });
+    throw new StoreError('store-corrupt', `An invocation's field "${field}" is not JSON.`, { cause });
   }
 }

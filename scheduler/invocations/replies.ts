@@ -42,7 +42,7 @@ export function gap(id: string, seq: number, reply: unknown): SequenceGap | null
   );
 }
 
-/** A reply that a script never gives. */
+/** The error for a reply that the script never gives. */
 export function unexpected(script: string, reply: unknown): StoreError {
   return new StoreError('store-corrupt', `The script ${script} answered ${JSON.stringify(reply)}.`);
 }

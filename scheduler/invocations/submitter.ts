@@ -1,8 +1,8 @@
 import type { ChannelListener, Channels } from '../store/channels.ts';
 
-/** Most expected invocations whose followers do not listen yet; the oldest is forgotten first. */
+/** Maximum expected invocations whose followers do not listen yet; the oldest is forgotten first. */
 const MAX_EXPECTED = 16_384;
-/** Most bytes that are kept for an invocation whose follower does not listen yet; beyond them, the follower reads the log. */
+/** Maximum bytes that are kept for an invocation whose follower does not listen yet; beyond them, the follower reads the log. */
 const MAX_KEPT_BYTES = 4096;
 
 /** An invocation that this process submits. */

@@ -28,9 +28,9 @@ export interface WriteOptions {
 }
 
 export interface KeyValuesOptions {
-  /** Most bytes of a tenant's keys and values, with 8 per value for its version; 256 MiB by default. */
+  /** Maximum bytes of a tenant's keys and values, with 8 per value for its version; 256 MiB by default. */
   readonly maxBytes?: number;
-  /** Most keys of a tenant; 1,000,000 by default. */
+  /** Maximum keys of a tenant; 1,000,000 by default. */
   readonly maxKeys?: number;
 }
 
@@ -51,7 +51,7 @@ const VERSION_BYTES = 8;
 const REPLY_MS = 20_000;
 /** Expired keys that each write drops. */
 const SWEPT_BY_WRITE = 16;
-/** Most expired keys per tenant, and most tenants, in one round of `sweep`. */
+/** Maximum expired keys per tenant, and maximum tenants, in one round of `sweep`. */
 const SWEPT_AT_ONCE = 1000;
 const TENANTS_AT_ONCE = 16;
 /** Keys that one call of the list script reads; it skips expired ones. */
@@ -190,4 +190,4 @@ function versionBytes(version: bigint): Buffer {
 const asBuffer = (bytes: Uint8Array): Buffer => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
 const corrupt = (script: string): StoreError =>
-  new StoreError('store-corrupt', `The script ${script} answered what it never answers.`);
+  new StoreError('store-corrupt', `The script ${script} returned a value of an unknown form.`);

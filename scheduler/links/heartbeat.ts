@@ -1,6 +1,6 @@
 /** Interval of the requests for a sign of life, milliseconds. */
 const EVERY_MS = 500;
-/** Silent intervals after which a peer counts as lost: some four seconds. A peer whose process collects garbage for 600 ms stays. */
+/** Silent intervals after which a peer counts as lost: about four seconds. A peer whose process collects garbage for 600 ms stays. */
 const SILENT_INTERVALS = 7;
 
 export interface HeartbeatTimes {

@@ -20,7 +20,7 @@ export interface LinkSecurity {
 
 /** Longest wait for a peer's TLS handshake, in milliseconds. */
 const HANDSHAKE_MS = 5000;
-/** Silence after which the kernel asks whether the peer's machine is still there: it tells of a lost one some ten seconds later. */
+/** Silence after which the kernel probes whether the peer's machine is still there: it reports a lost one about ten seconds later. */
 const KEEP_ALIVE_MS = 1000;
 
 /** The same security for connections to one machine: no other machine's certificate is accepted there. */

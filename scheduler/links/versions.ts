@@ -16,7 +16,7 @@ const MAX_VERSION = 0xffff;
 /** The newest version that both sides speak; null when there is none. Both sides find the same. */
 export function commonVersion(ours: Versions, theirs: Versions): number | null {
   const version = Math.min(ours.newest, theirs.newest);
-  // A peer may state what is no number.
+  // A peer may state something other than a number.
   return version >= Math.max(ours.oldest, theirs.oldest) ? version : null;
 }
 

@@ -20,7 +20,7 @@ export interface LiveClientOptions {
   readonly security?: LinkSecurity | undefined;
   /** Versions that this side speaks; those of this release by default. */
   readonly versions?: Versions;
-  /** Of the signs of life that runtimes at network addresses are asked for. */
+  /** Times of the heartbeat of runtimes at network addresses. */
   readonly heartbeat?: HeartbeatTimes;
   /** Takes the reason when a runtime and this side have no version in common. */
   readonly onRefused?: (why: string) => void;
@@ -83,9 +83,9 @@ export class LiveClient implements LiveSource {
 /** Time after which a connection without followed invocations closes. */
 const IDLE_MS = 60_000;
 
-/** Most ids of one frame. */
+/** Maximum ids of one frame. */
 const MAX_ASKS = 1000;
-/** Most invocations whose events came before their follower and that are remembered; the oldest is forgotten first. */
+/** Maximum invocations whose events came before their follower and that are remembered; the oldest is forgotten first. */
 const MAX_EARLY = 1024;
 
 /** An invocation that is followed over a connection. */

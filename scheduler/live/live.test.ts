@@ -151,7 +151,7 @@ describe('live events', () => {
     assert.deepEqual(nowhere.told, []);
   });
 
-  test('are left out for a process that does not read, which gets the position once it reads again', async () => {
+  test('are skipped for a process that does not read; it gets its position in the log when it reads again', async () => {
     const attempt = new Attempt(server, 'a');
     const slow = connect(socket);
     slow.write(encodeFrame(['follow', 'a']));
@@ -184,7 +184,7 @@ describe('live events', () => {
     assert.deepEqual(follower.told, ['logged 0', '1 one']);
   });
 
-  test('shows the attempts of a submitter without being asked, and forgets them with their ends', async () => {
+  test("of a submitter's attempts are sent to it without a request, until the attempt ends", async () => {
     const gateway = connect(socket);
     const fields = readFields(gateway);
     gateway.write(encodeFrame(['submitter', 'gateway']));
@@ -202,7 +202,7 @@ describe('live events', () => {
     gateway.destroy();
   });
 
-  test('shows the whole attempt of a submitter to a follower that comes before or after its first events', async () => {
+  test("of a submitter's whole attempt reach its follower that attaches before or after the first events", async () => {
     follow(client, 'a');
     await eventually(() => server.followed === 1, 'the connection is open');
     for (const when of ['before', 'after']) {
@@ -223,7 +223,7 @@ describe('live events', () => {
     }
   });
 
-  test('reach an own follower that heard of the attempt from the log, or of a later attempt', async () => {
+  test("reach the submitter's own follower when the log, or a message, names the attempt's runtime", async () => {
     // Nothing is pushed: the client connects later.
     const attempt = new Attempt(server, 'a', 'gateway');
     const other = follow(client, 'b');

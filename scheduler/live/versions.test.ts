@@ -105,7 +105,7 @@ describe('live events between releases', () => {
     assert.equal(late.said.length, 1);
   });
 
-  test('are asked of a runtime that states no version in the frames that it knows', async () => {
+  test('are requested from a runtime that states no version, in frames that it knows', async () => {
     const socket = path.join(directory, 'silent.sock');
     const asked: string[] = [];
     const runtime = createServer((peer) => {

@@ -4,7 +4,7 @@ import { SILENT_JOIN_VERSION } from './join-versions.ts';
 const SECRET_BYTES = 32;
 const ID_BYTES = 9;
 const NONCE_BYTES = 12;
-/** Before the newest version of the sender in a nonce; sides that state none have random bytes there. */
+/** Precedes the newest version of the sender in a nonce; sides that state no version have random bytes there. */
 const NEWEST_MARK = Buffer.from('pie>');
 const NEWEST_BYTES = 2;
 const TAG_BYTES = 16;

@@ -185,7 +185,7 @@ export class MachineLease {
     try {
       return { holder: JSON.parse(String(text)) as Partial<MachineInfo>, leftMs: Number(leftMs) };
     } catch (cause) {
-      throw new StoreError('store-corrupt', `The entry of the machine "${this.#name}" is no JSON.`, { cause });
+      throw new StoreError('store-corrupt', `The entry of the machine "${this.#name}" is not JSON.`, { cause });
     }
   }
 

@@ -15,7 +15,7 @@ const description = (name: string, more: Partial<MachineDescription> = {}): Mach
   ...more,
 });
 const never = { onTaken: () => assert.fail('the name was taken') };
-/** A script that refuses too little never tells what a test waits for. */
+/** Bounds a test that waits for a notice in vain, because a script refuses too little. */
 const TIMEOUT_MS = 30_000;
 
 describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
@@ -25,7 +25,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     redis = await TestRedis.start();
     scheduler = openTestScheduler(redis);
   });
-  // Those that a failed test left behind would keep this process alive.
+  // Leases and marks that a failed test left behind would keep this process alive.
   const leases: MachineLease[] = [];
   const marks: RestoreMark[] = [];
   const over = new AbortController();
@@ -83,7 +83,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     lease.abandon();
   });
 
-  it('tells a supervisor whose name was taken while it stood still', async () => {
+  it('notifies a supervisor whose name was taken while it stood still', async () => {
     const told = Promise.withResolvers<Error>();
     const slow = await claim(description('east'), { leaseMs: 100, onTaken: told.resolve });
     const other = await claim(description('east', { host: 'other' }), { force: true });
@@ -167,7 +167,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await east.release();
   });
 
-  it('tells a restore that another one has its lease, and leaves what is the other’s', async () => {
+  it('notifies a restore that another one has its lease, and leaves that lease', async () => {
     const { store } = scheduler;
     const keys = [store.keys.restoreLease, store.keys.restoreMark];
     const mark = await begin('slow', 1);
@@ -210,7 +210,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await lease.release();
   });
 
-  it('shows a machine its own GPU hosts and those of others with a network address, and tells of changes', async () => {
+  it('shows a machine its own GPU hosts and those of others with a network address, and reports changes', async () => {
     const host = (name: string, address: string) => ({ name, address });
     const own = [host('gpu-host-1@east', '/run/pie/gpu-host-1.sock'), host('gpu-host-2@east', '10.0.0.1:7000')];
     let changes = 0;
@@ -234,7 +234,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     assert.deepEqual(await seenBy('east'), ['gpu-host-1@east', 'gpu-host-2@east']);
     await east.release();
     await eventually(() => changes >= 3, 'two machines came and one went');
-    assert.equal(changes, 3, 'renewals are no changes');
+    assert.equal(changes, 3, 'renewals are not changes');
     stop();
   });
 });

@@ -81,6 +81,6 @@ function parse(text: string): Omit<MachineInfo, 'alive'> {
   try {
     return JSON.parse(text) as Omit<MachineInfo, 'alive'>;
   } catch (cause) {
-    throw new StoreError('store-corrupt', 'The entry of a machine is no JSON.', { cause });
+    throw new StoreError('store-corrupt', 'The entry of a machine is not JSON.', { cause });
   }
 }

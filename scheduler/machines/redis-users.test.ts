@@ -17,7 +17,7 @@ const masterKeys = openMasterKeys('', {
 });
 const PERMISSION = { roles: ['runtime'], by: 'a key', tenant: 'default' } as const;
 
-describe('the Redis users of machines', () => {
+describe('the Redis user of a machine', () => {
   let redis: TestRedis;
   let scheduler: ReturnType<typeof openTestScheduler>;
   const opened: Redis[] = [];
@@ -66,7 +66,7 @@ describe('the Redis users of machines', () => {
     assert.equal(await scheduler.redisUsers.mayChange(), true);
   });
 
-  it('is one for each machine: a name that has joined or is registered gets no second one', async () => {
+  it('exists once: a name that has joined or is registered gets no second user', async () => {
     await granted('north', 'BB');
     assert.equal(await grant('north', 'CC'), 'taken');
     const machine = { name: 'south', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;

@@ -89,7 +89,7 @@ export class RedisUsers {
   /** Brings the users of Redis in line with the machines that have joined. A removed machine's connections end at once. */
   async compare(): Promise<void> {
     const { keys } = this.#store;
-    // In this order: a user that is granted in between is in neither list, or in both.
+    // Keep this order: a user that is granted in between is then in neither list, or in both.
     const listed = (await this.#store.call((redis) => redis.call('ACL', 'LIST'))) as string[];
     const stored = await this.#store.call((redis) => redis.hgetall(keys.joinedMachines));
     const wanted = new Map(
@@ -148,6 +148,6 @@ function parse(text: string): JoinNote {
   try {
     return JSON.parse(text) as JoinNote;
   } catch (cause) {
-    throw new StoreError('store-corrupt', 'The entry of a machine that has joined is no JSON.', { cause });
+    throw new StoreError('store-corrupt', 'The entry of a machine that has joined is not JSON.', { cause });
   }
 }

@@ -126,7 +126,7 @@ export class Broadcasts {
     const until = performance.now() + this.#store.deadlineMs;
     while (!(await this.#register(topic))) {
       if (this.#closed || performance.now() > until) {
-        throw new StoreError('store-unavailable', 'The connection for broadcasts is not there; try again.');
+        throw new StoreError('store-unavailable', 'The scheduler is not connected to Redis for broadcasts; try again.');
       }
       await sleep(RETRY_MS);
     }

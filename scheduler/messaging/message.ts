@@ -7,7 +7,7 @@ export interface Envelope {
   readonly message: Message;
 }
 
-/** Most bytes of one message. */
+/** Maximum bytes of one message. */
 export const MAX_MESSAGE_BYTES = 2 ** 20;
 
 const TEXT = 't'.charCodeAt(0);

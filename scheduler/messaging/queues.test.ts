@@ -155,7 +155,7 @@ describe('queues', () => {
       await eventually(async () => (await client.zcard(keys.messageQueue('t', 'b'))) === 1, 'the message is back');
       assert.equal(await used(), room);
 
-      // As after a day without use.
+      // Make the queue expire, as after a day without use.
       await client.del(keys.messageQueue('t', 'c'), keys.messageQueueState('t', 'c'));
       await client.zadd(keys.messageQueuesExpiries('t'), 1, keys.messageQueue('t', 'c'));
       assert.equal(await push('e'), 'ok');

@@ -15,10 +15,10 @@ export type PushOutcome =
   | { readonly kind: 'full'; readonly messages: number; readonly bytes: number }
   | { readonly kind: 'tenant-full'; readonly bytes: number };
 
-/** Most messages and bytes that may wait in one queue. */
+/** Maximum messages and bytes that may wait in one queue. */
 export const MAX_QUEUE_MESSAGES = 10_000;
 export const MAX_QUEUE_BYTES = 16 * 2 ** 20;
-/** Most bytes in all queues of a tenant. Each message costs 64 bytes more, and each queue 512, empty ones included until they expire. */
+/** Maximum bytes in all queues of a tenant. Each message costs 64 bytes more, and each queue 512, empty ones included until they expire. */
 export const MAX_QUEUES_BYTES = 64 * 2 ** 20;
 /** A queue expires after a day without use. */
 const QUEUE_MS = 24 * 3_600_000;
@@ -62,7 +62,7 @@ export class MessageQueues {
   readonly #closed = new AbortController();
   readonly #tenantBytes: number;
 
-  /** @param tenantBytes most bytes in all queues of a tenant */
+  /** @param tenantBytes maximum bytes in all queues of a tenant */
   constructor(store: Store, channels: Channels, tenantBytes = MAX_QUEUES_BYTES) {
     this.#store = store;
     this.#channels = channels;

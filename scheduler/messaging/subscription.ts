@@ -11,7 +11,7 @@ export type Next =
   | { readonly kind: 'interrupted' }
   | { readonly kind: 'closed' };
 
-/** Most messages and bytes that may wait in one subscription. */
+/** Maximum messages and bytes that may wait in one subscription. */
 export const MAX_WAITING_MESSAGES = 1024;
 export const MAX_WAITING_BYTES = 4 * 2 ** 20;
 

@@ -7,9 +7,9 @@ const readScript = loadScript(new URL('./scripts/read.lua', import.meta.url));
 
 /** Validity of a snapshot: three times the interval at which processes publish. */
 const HOLDS_MS = 15_000;
-/** Most processes with a snapshot. */
+/** Maximum processes with a snapshot. */
 const MAX_PROCESSES = 256;
-/** Most characters of one snapshot; a larger one is refused. */
+/** Maximum characters of one snapshot; a larger one is refused. */
 const MAX_SNAPSHOT = 2 * 1024 * 1024;
 
 export interface Snapshot {
@@ -30,12 +30,12 @@ export class MetricsBoard {
     if (text.length > MAX_SNAPSHOT) {
       throw new StoreError(
         'invalid-argument',
-        `What ${process} has measured takes ${text.length} characters; ${MAX_SNAPSHOT} is the limit.`,
+        `The measurements of ${process} take ${text.length} characters; ${MAX_SNAPSHOT} is the limit.`,
       );
     }
     const stored = await this.#store.script(publishScript, this.#keys(), [process, text, HOLDS_MS, MAX_PROCESSES]);
     if (stored !== 1)
-      throw new StoreError('invalid-argument', `More than ${MAX_PROCESSES} processes hand over what they measure.`);
+      throw new StoreError('invalid-argument', `More than ${MAX_PROCESSES} processes publish measurements.`);
   }
 
   /** The last snapshot of each living process, by process. */

@@ -18,7 +18,7 @@ export class FairCache<Value> {
   readonly #groups = new Map<string, Group<Value>>();
   #size = 0;
 
-  /** @param maxSize most that all entries take together, in the unit of `set` */
+  /** @param maxSize maximum size of all entries together, in the unit of `set` */
   constructor(maxSize: number) {
     this.#maxSize = maxSize;
   }
@@ -42,22 +42,22 @@ export class FairCache<Value> {
   set(group: string, key: string, value: Value, size: number): void {
     this.delete(group, key);
     if (size > this.#maxSize) return;
-    const of = this.#groups.get(group) ?? { entries: new Map(), size: 0 };
-    this.#groups.set(group, of);
-    of.entries.set(key, { value, size });
-    of.size += size;
+    const target = this.#groups.get(group) ?? { entries: new Map(), size: 0 };
+    this.#groups.set(group, target);
+    target.entries.set(key, { value, size });
+    target.size += size;
     this.#size += size;
     while (this.#size > this.#maxSize) this.#evict();
   }
 
   delete(group: string, key: string): void {
-    const of = this.#groups.get(group);
-    const entry = of?.entries.get(key);
-    if (of === undefined || entry === undefined) return;
-    of.entries.delete(key);
-    of.size -= entry.size;
+    const target = this.#groups.get(group);
+    const entry = target?.entries.get(key);
+    if (target === undefined || entry === undefined) return;
+    target.entries.delete(key);
+    target.size -= entry.size;
     this.#size -= entry.size;
-    if (of.entries.size === 0) this.#groups.delete(group);
+    if (target.entries.size === 0) this.#groups.delete(group);
   }
 
   #evict(): void {

@@ -89,7 +89,7 @@ export interface Served {
   /** The admitted invocation at the root of its tree; null when it is the root itself. */
   readonly root: string | null;
   readonly startedAt: number | null;
-  /** As the root's job has it. */
+  /** Placement key of the root's job. */
   readonly placement?: string | null;
 }
 

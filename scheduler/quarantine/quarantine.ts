@@ -7,7 +7,7 @@ import { afterLoss, type Conduct, type Standing, standingOf } from './policy.ts'
 
 const CHANGE = loadScript(new URL('./scripts/change-conduct.lua', import.meta.url));
 
-/** Most concurrent changes of the same conduct before a change gives up. */
+/** Maximum concurrent changes of the same conduct before a change gives up. */
 const MAX_TRIES = 100;
 
 type Version = Pick<FunctionVersion, 'tenant' | 'name' | 'version' | 'platform'>;
@@ -94,6 +94,6 @@ function parseConduct(text: string | null): Conduct | null {
   try {
     return JSON.parse(text) as Conduct;
   } catch (cause) {
-    throw new StoreError('store-corrupt', 'The stored conduct of a function is no JSON.', { cause });
+    throw new StoreError('store-corrupt', 'The stored conduct of a function is not JSON.', { cause });
   }
 }

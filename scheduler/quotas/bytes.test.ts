@@ -134,7 +134,7 @@ describe('bytes in Redis', () => {
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.ok(((await used()) ?? 0) < before, 'the lost record is not counted');
     assert.deepEqual(await client.hkeys(account).then((fields) => fields.sort()), ['bytes', `i:${kept.id}`].sort());
-    // A tenant from before there were accounts.
+    // This tenant was made by a release without accounts.
     await client.del(account);
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.equal(await used(), 3 + 5 + 8);

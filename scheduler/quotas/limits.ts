@@ -6,7 +6,7 @@ export const MAX_LIMIT = 999_999_999_999_999;
 /** Longest override. A permanent change is a setting. */
 const MAX_OVERRIDE_MS = 366 * 86_400_000;
 export const MAX_REASON_LENGTH = 200;
-/** Most settings of one tenant, including its functions' settings. */
+/** Maximum settings of one tenant, including its functions' settings. */
 export const MAX_SETTINGS = 1000;
 
 /** Origin of a limit: the platform's default, a setting of the tenant or its function, or an override of that setting. */

@@ -252,6 +252,6 @@ function parseNote(text: string | undefined): ChangeNote {
     const { author = '', reason = '' } = JSON.parse(text ?? '{}') as Partial<ChangeNote>;
     return { author, reason };
   } catch (cause) {
-    throw new StoreError('store-corrupt', 'What is stored of a quota is no JSON.', { cause });
+    throw new StoreError('store-corrupt', 'A stored quota is not JSON.', { cause });
   }
 }

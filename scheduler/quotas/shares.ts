@@ -1,5 +1,5 @@
 const MIB = 2 ** 20;
-/** A small Redis gives a tenant up to this much: the bundled functions alone have some 100 MiB of components. */
+/** A small Redis gives a tenant up to this much: the bundled functions alone have about 100 MiB of components. */
 const SMALL_BYTES = 256 * MIB;
 const LEAST_DISK_BYTES = 1024 * MIB;
 

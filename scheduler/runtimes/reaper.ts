@@ -30,7 +30,7 @@ const LATE = 1 / 4;
 const SEARCH_INTERVAL_MS = 5000;
 /** A runtime ends its overdue invocations itself. After this grace the reaper ends those that remain. */
 const DEADLINE_GRACE_MS = 5000;
-/** Most overdue invocations handled in one round. */
+/** Maximum overdue invocations handled in one round. */
 const OVERDUE_COUNT = 200;
 
 export interface ReaperOptions {

@@ -98,7 +98,7 @@ describe('runtimes', () => {
   test('after a runtime is killed, its plain invocation fails once and its restartable one runs elsewhere', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS });
     const observer = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, leaseMs: LEASE_MS });
-    // With two reapers, both detect the death.
+    // Two reapers run, and both detect the death.
     scheduler.reaper.start();
     observer.reaper.start();
     const first = await startChild('runtime-1');

@@ -139,6 +139,6 @@ function parse<T>(text: string): T {
   try {
     return JSON.parse(text) as T;
   } catch (cause) {
-    throw new StoreError('store-corrupt', 'What a runtime stored of itself is no JSON.', { cause });
+    throw new StoreError('store-corrupt', 'The stored description of a runtime is not JSON.', { cause });
   }
 }

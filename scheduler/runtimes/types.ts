@@ -20,7 +20,7 @@ export interface RuntimeEncoder {
   readonly kind: 'embedding' | 'reranker';
   /** Values of a vector; 1 for a reranker. */
   readonly size: number;
-  /** Most tokens of a text, or of a query with a document. */
+  /** Maximum tokens of a text, or of a query with a document. */
   readonly contextLength: number;
 }
 
@@ -77,7 +77,7 @@ export interface RuntimeDescription {
   readonly machine?: string;
   /** Names the calls that it offers to components, see `wit/contract.ts`; absent in earlier releases. */
   readonly contract?: string;
-  /** Most invocations that the runtime runs at once. */
+  /** Maximum invocations that the runtime runs at once. */
   readonly slots: number;
   /** Number of invocations that the runtime's thread keeps up with now; all slots by default. Tenants that hold few may exceed it. */
   readonly pace?: number;
@@ -104,7 +104,7 @@ export interface RuntimeDescription {
   readonly accepting?: boolean;
   /** MiB that the instances of all its invocations may take together; memory is not limited when absent. */
   readonly memoryMb?: number;
-  /** Most invocations that are admitted to the runtime and have not begun; 8 by default. */
+  /** Maximum invocations that are admitted to the runtime and have not begun; 8 by default. */
   readonly starts?: number;
   /** Pages that admission gives out per existing page, 1 by default. The platform uses the largest value of any runtime. */
   readonly overcommit?: number;
@@ -170,7 +170,7 @@ export interface ModelLoad {
 export interface EncoderLoad {
   readonly encoder: string;
   readonly kind: RuntimeEncoder['kind'];
-  /** As that of {@link ModelLoad}. */
+  /** Id of the host's process, as in {@link ModelLoad}. */
   readonly hostId: string;
   readonly device: { readonly name: string; readonly index?: number };
   /** Mean number of texts per device step; 0 without steps. */
@@ -182,7 +182,7 @@ export interface EncoderLoad {
   readonly tokensPerSecond: number;
   /** Calls that wait for the device, or are computed. */
   readonly waitingCalls: number;
-  /** Most tokens of the next batch, and the measured time of batches by their size, both with padding. */
+  /** Maximum tokens of the next batch, and the measured time of batches by their size, both with padding. */
   readonly maxBatchTokens: number;
   readonly latency: readonly { readonly tokens: number; readonly msPerToken: number }[];
 }

@@ -3,7 +3,7 @@ import type { Timing } from './rules.ts';
 
 type Pattern = Extract<Timing, { cron: string }>;
 
-/** Why a pattern of the right form (`timingFault`) is refused, by the rules of BullMQ; null for a valid one. */
+/** The reason for which a pattern of the right form (`timingFault`) is refused, by the rules of BullMQ; null for a valid one. */
 export function cronFault(pattern: Pattern, now: number): string | null {
   try {
     return nextAt(pattern, now) === null ? `No time fits the pattern "${pattern.cron}".` : null;

@@ -5,7 +5,7 @@ export const SCHEDULE_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 /** Least time between two invocations of a schedule. */
 export const LEAST_INTERVAL_MS = 60_000;
 export const MOST_INTERVAL_MS = 366 * 86_400_000;
-/** Most bytes of a schedule's input, JSON text. */
+/** Maximum bytes of a schedule's input, JSON text. */
 export const MAX_INPUT_BYTES = 16_384;
 /** Schedules that a tenant may have unless its quota says otherwise. */
 export const DEFAULT_SCHEDULES = 100;
@@ -17,14 +17,14 @@ const CRON = /^[\dA-Za-z*,/?#-]+(?: [\dA-Za-z*,/?#-]+){4}$/;
 /** When a schedule fires: at the times of a cron pattern in a time zone, or at once and then at an interval. */
 export type Timing = { readonly cron: string; readonly timezone: string } | { readonly everyMs: number };
 
-/** Why a timing is refused; null for one of the right form, whose pattern `cronFault` checks. `field` is the member at fault. */
+/** The reason for which a timing is refused; null for one of the right form, whose pattern `cronFault` checks. `field` is the member at fault. */
 export function timingFault(timing: Timing): { readonly field: string; readonly message: string } | null {
   if ('everyMs' in timing) {
     const { everyMs } = timing;
     const fits = Number.isInteger(everyMs) && everyMs >= LEAST_INTERVAL_MS && everyMs <= MOST_INTERVAL_MS;
     return fits ? null : { field: 'everyMs', message: 'An interval has from one minute to 366 days.' };
   }
-  if (!isTimeZone(timing.timezone)) return { field: 'timezone', message: `"${timing.timezone}" is no time zone.` };
+  if (!isTimeZone(timing.timezone)) return { field: 'timezone', message: `"${timing.timezone}" is not a time zone.` };
   if (timing.cron.length > MAX_CRON_CHARACTERS || !CRON.test(timing.cron))
     return { field: 'cron', message: 'A cron pattern has five fields: minute, hour, day, month, day of the week.' };
   return null;

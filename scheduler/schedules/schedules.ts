@@ -15,7 +15,7 @@ const SCRIPTS = {
   note: loadScript(new URL('./scripts/note-time.lua', import.meta.url)),
 };
 
-/** Tries of a time at which the store is away. */
+/** Attempts to create the invocation of one time while the store is away. */
 const ATTEMPTS = 5;
 const RETRY_MS = 5000;
 const BULL_EVENTS = 100;
@@ -44,7 +44,8 @@ export class Schedules {
   }
 
   /**
-   * Stores a schedule, or replaces the one of its name. Its timing must be valid (`timingFault`, `cronFault`). Null when the tenant has no such function.
+   * Stores a schedule, or replaces the one of its name. Its timing must be valid (`timingFault`, `cronFault`). Null when the tenant has no such
+   * function.
    *
    * @throws QuotaExceeded when the tenant may have no more schedules.
    */
@@ -98,12 +99,12 @@ export class Schedules {
     await this.#store.call(() => this.#opened().removeJobScheduler(schedulerId(tenant, name)));
   }
 
-  /** Notes what became of a time of a schedule. */
+  /** Stores the outcome of one time of a schedule. */
   async note({ tenant, name, id }: FiringJob, last: LastTime): Promise<void> {
     await this.#store.script(SCRIPTS.note, [this.#store.keys.schedules(tenant)], [name, id, JSON.stringify(last)]);
   }
 
-  /** Gives every schedule whose job scheduler is missing, or that of an earlier state, its own again. Returns how many there were. */
+  /** Starts every schedule again whose job scheduler is missing or belongs to an earlier state. Returns how many there were. */
   async repair(): Promise<number> {
     const { keys } = this.#store;
     let repaired = 0;
@@ -112,7 +113,7 @@ export class Schedules {
     return repaired;
   }
 
-  /** Starts a schedule whose job scheduler is not that of its present state: two changes at once, or one that broke off, leave an earlier one. */
+  /** Starts a schedule whose job scheduler does not belong to its present state, which two changes at once, or one that broke off, leave behind. */
   async ensure(schedule: Schedule): Promise<boolean> {
     const { tenant, name, id } = schedule;
     const running = await this.#store.call(() => this.#opened().getJobScheduler(schedulerId(tenant, name)));

@@ -2,20 +2,20 @@
 
 /** Name of a secret, or of a variable in a function's environment. */
 export const VARIABLE_NAME = /^[A-Z][A-Z0-9_]{0,63}$/;
-/** Most bytes of a secret's value. */
+/** Maximum bytes of a secret's value. */
 export const MAX_SECRET_BYTES = 16 * 1024;
-/** Most secrets of a tenant. */
+/** Maximum secrets of a tenant. */
 export const MAX_SECRETS = 100;
-/** Most stored values of a tenant: current ones, and those that deployed versions use. */
+/** Maximum stored values of a tenant: current ones, and those that deployed versions use. */
 export const MAX_REVISIONS = 1000;
-/** Most secrets that one function may name. */
+/** Maximum secrets that one function may name. */
 export const MAX_NAMED_SECRETS = 32;
-/** Most plain variables of a function. */
+/** Maximum plain variables of a function. */
 export const MAX_VARIABLES = 64;
-/** Most characters of a plain variable. */
+/** Maximum characters of a plain variable. */
 export const MAX_VARIABLE_LENGTH = 4096;
 
-/** Most characters of all secrets and plain variables of a function: the runtime searches each text of its invocations for them. */
+/** Maximum characters of all secrets and plain variables of a function: the runtime searches each text of its invocations for them. */
 export const MAX_ENVIRONMENT_CHARACTERS = 64 * 1024;
 
 /** Replaces a variable's value wherever a manifest is stored or shown. */

@@ -27,7 +27,7 @@ export async function unseal(keys: MasterKeys, owner: Owner, sealed: string): Pr
   const bytes = Buffer.from(sealed.slice(at + 1), 'base64url');
   const key = await keys.byId(id);
   if (key === null) throw new Error(`it is sealed under the master key ${id}, which is not known here`);
-  if (bytes.length < NONCE_BYTES + TAG_BYTES) throw new Error('what is stored is too short');
+  if (bytes.length < NONCE_BYTES + TAG_BYTES) throw new Error('the stored value is too short');
   const decipher = createDecipheriv(ALGORITHM, key.key, bytes.subarray(0, NONCE_BYTES), { authTagLength: TAG_BYTES })
     .setAAD(additionalData(owner))
     .setAuthTag(bytes.subarray(-TAG_BYTES));

@@ -96,7 +96,7 @@ describe('secrets of tenants', () => {
     assert.ok(third.revision > second.revision, 'a revision is never reused');
   });
 
-  it('refuse a wrong name or value, and more than the limit, and store nothing', async () => {
+  it('refuse an invalid name or value and a secret past the limit, and then store nothing', async () => {
     const secrets = open();
     for (const name of ['', 'token', 'A-B', '1A', `A${'B'.repeat(64)}`, 'A@1', 'A\n']) {
       await assert.rejects(secrets.set('bad', name, 'value', 'key_1'), StoreError, name);

@@ -17,7 +17,7 @@ const SCRIPTS = {
 
 /** Time for which a gateway caches a valid key. A key removed elsewhere works at most this much longer. */
 const BELIEF_MS = 1500;
-/** Most cached keys. */
+/** Maximum cached keys. */
 const MAX_BELIEVED = 10_000;
 const MINUTE_MS = 60_000;
 const REPLY_MS = 60_000;

@@ -14,7 +14,7 @@ const GUARDED = /^(tenant|key|quota|webhook-secret|gpu-host|machine)\./;
 /** Longest target and details (as JSON) of an entry, characters. */
 const MAX_TARGET = 256;
 const MAX_DETAILS = 4096;
-/** Most entries that are read at once. */
+/** Maximum number of entries that are read at once. */
 const MAX_AUDIT_LIMIT = 1000;
 
 /** Actor of acts without a key. */

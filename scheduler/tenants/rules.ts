@@ -10,9 +10,9 @@ export const KEY_ID = /^key_[0-9a-f]{12}$/;
 /** A tenant's weight in the fair share between waiting tenants. */
 export const WEIGHT = { least: 1, most: 1000, usual: 100 } as const;
 
-/** Most tenants of one installation. */
+/** Maximum tenants of one installation. */
 export const MAX_TENANTS = 10_000;
-/** Most keys of one tenant, those in their grace period included. */
+/** Maximum keys of one tenant, those in their grace period included. */
 export const MAX_KEYS = 100;
 
 const DAY_MS = 86_400_000;

@@ -100,7 +100,7 @@ describe('tenants and their keys', () => {
     assert.equal(await here.remove('gone', key.id), 'unknown');
   });
 
-  it('an expired key is told from an unknown one for a week', async () => {
+  it('for a week, an expired key is distinguished from an unknown one', async () => {
     await tenants.ensure('brief');
     const keys = keysOf();
     const { apiKey, key } = made(await keys.create('brief', { name: 'a', scopes: ['invoke'], expiresAt: now + 1000 }));

@@ -41,7 +41,7 @@ export class Tenants {
   }
 
   async create(name: string, settings: TenantSettings = {}): Promise<CreateTenantOutcome> {
-    if (!TENANT_NAME.test(name)) throw new StoreError('invalid-argument', `"${name}" is no name of a tenant.`);
+    if (!TENANT_NAME.test(name)) throw new StoreError('invalid-argument', `"${name}" is not a name of a tenant.`);
     const { keys } = this.#store;
     const fields = { createdAt: new Date(this.#store.clock()).toISOString(), ...toFields(settings) };
     const reply = await this.#store.script(
@@ -56,7 +56,7 @@ export class Tenants {
   /** Creates the tenant when it does not exist. */
   async ensure(name: string): Promise<void> {
     if ((await this.create(name)) === 'full') {
-      throw new StoreError('invalid-argument', `There are ${MAX_TENANTS} tenants, as many as there may be.`);
+      throw new StoreError('invalid-argument', `There are ${MAX_TENANTS} tenants, which is the limit.`);
     }
   }
 

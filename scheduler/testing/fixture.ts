@@ -11,7 +11,7 @@ export const TEST_LIMITS: InvocationLimits = { cpuMs: 10_000, wallMs: 60_000, me
 
 const TEST_MODEL = { contextLength: 2048, vocabularySize: 100, pageSize: 16, traits: [] };
 
-/** Longer than any test's event loop stands still. Tests of the end of a lease set their own length. */
+/** Longer than any test blocks its event loop. Tests of the end of a lease set their own length. */
 const LEASE_MS = 120_000;
 
 /** A scheduler with its own prefix on a test's Redis, whose leases do not run out. */
@@ -79,7 +79,7 @@ export async function hold(scheduler: Scheduler, id: string, runtimeId: string):
   await redis.hset(`${keys.jobs}:${id}`, 'pb', runtimeId, 'processedOn', Date.now());
 }
 
-/** Counts descriptions that were written without the script that registers runtimes, as earlier releases leave them. */
+/** Makes admission count all runtimes again: `hold` writes their descriptions without the script that counts them. */
 async function recount({ admission, store }: Scheduler): Promise<void> {
   await store.redis.hdel(`${store.keys.admission}:capacity`, 'leaving');
   await admission.admit();

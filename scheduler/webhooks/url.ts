@@ -8,13 +8,14 @@ const MAX_URL_BYTES = 2048;
  */
 export function webhookFault(text: string, tenant: string, reach: Reach): string | null {
   if (Buffer.byteLength(text) > MAX_URL_BYTES) return `it has more than ${MAX_URL_BYTES} bytes`;
-  if (!URL.canParse(text)) return 'it is no absolute URL';
+  if (!URL.canParse(text)) return 'it is not an absolute URL';
   const url = new URL(text);
-  if (url.protocol !== 'https:' && url.protocol !== 'http:') return `${url.protocol} is no protocol of webhooks`;
+  if (url.protocol !== 'https:' && url.protocol !== 'http:')
+    return `${url.protocol} is not a protocol of webhooks; use https:`;
   if (url.username !== '' || url.password !== '') return 'it holds credentials; check the signature instead';
   if (reach.trusts(url, tenant)) return null;
   if (url.protocol === 'http:') return 'it is not https';
-  if (reach.refuses(url, tenant)) return `${url.hostname} is no address of the public internet`;
+  if (reach.refuses(url, tenant)) return `${url.hostname} is not an address of the public internet`;
   if (/(^|\.)localhost\.?$/.test(url.hostname)) return 'localhost is this machine';
   return null;
 }

@@ -27,7 +27,7 @@ const OF_ONE_TENANT = 8;
 /** A gateway finds an end whose wake-up was lost within this time. */
 const IDLE_MS = 5000;
 const RETRY_MS = 2000;
-/** Most ends put into the queue in one round. */
+/** Maximum ends put into the queue in one round. */
 const ROUND = 100;
 /** Time for which a delivery stays locked after its gateway died. */
 const LOCK_MS = 30_000;
@@ -81,7 +81,7 @@ export class Webhooks {
     this.#connection = connect();
     this.#connection.on('error', () => undefined);
     this.#queue = new Queue(WEBHOOK_QUEUE, {
-      // Not the store's: each pipeline of ioredis copies the scripts that BullMQ defines on a connection.
+      // Do not use the store's connection: each pipeline of ioredis copies the scripts that BullMQ defines on a connection.
       connection: this.#connection,
       prefix: store.keys.bull,
       streams: { events: { maxLen: BULL_EVENTS } },

@@ -36,7 +36,7 @@ interface Cost extends Drained {
 interface Sample {
   readonly queued: number;
   readonly own: Cost;
-  /** The same on a bare BullMQ queue and worker. */
+  /** The cost of the same number of jobs on a bare BullMQ queue and worker. */
   readonly bare: Cost;
   /** Times of the other tenant's invocations, in ms. */
   readonly unloaded: readonly number[];

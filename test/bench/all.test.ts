@@ -36,7 +36,7 @@ describe('pie bench all', () => {
     assert.ok(seconds < 15 * 60, `${seconds} s`);
   });
 
-  it('goes on after a suite that fails, and tells its place and the time left', async () => {
+  it('goes on after a suite that fails, and reports its place and the time left', async () => {
     const lines: string[] = [];
     const out = path.join(directory, 'failing');
     const options = { repetitions: 1, quick: true, only: [], out, resume: false };

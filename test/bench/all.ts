@@ -11,8 +11,8 @@ import { reportOf } from './report/markdown.ts';
 import type { Machine, Results, Suite } from './report/results.ts';
 
 /**
- * Suites in the order in which they run, with the seconds of each in a quick run of one round on two cores: they tell the time left. The first
- * suites are those of the papers.
+ * Suites in the order in which they run, with the seconds of each in a quick run of one round on two cores, from which a run reckons the time
+ * left. The first suites are those of the papers.
  */
 export const SUITES: readonly Expected[] = [
   { name: 'agents', seconds: 36 },
@@ -47,9 +47,9 @@ export const SUITES: readonly Expected[] = [
   { name: 'soak', seconds: 36 },
 ];
 
-/** A quick run of one round without named suites begins none after this time, and ends one that runs then. */
+/** Limit on a quick run of one round without named suites: no suite begins after it, and a suite that still runs is ended. */
 const QUICK_MS = 15 * 60_000;
-/** Longest time of one suite of any other run. */
+/** Limit on one suite in any other run. */
 const SUITE_MS = 3_600_000;
 
 export interface AllOptions {
@@ -64,21 +64,21 @@ export interface AllOptions {
   /** Keep the suites that ran in the results of `out`, made on the same machine with the same options. */
   readonly resume: boolean;
   readonly progress: (line: string) => void;
-  /** Runs before all suites and counts for the time of none. */
+  /** Runs before the first suite; its time counts for none of them. */
   readonly prepare?: () => Promise<void>;
 }
 
 /**
  * Runs the suites one after another, each in a process of its own, and writes `results.json`, `report.md` and pictures. A suite that fails
  * or does not run is part of the report.
- * @param list the suites that there are
+ * @param list all known suites
  * @returns the number of suites that failed
  */
 export async function all(options: AllOptions, list = SUITES): Promise<number> {
   const { quick, repetitions, out, progress } = options;
   const unknown = options.only.find((name) => !list.some((suite) => suite.name === name));
   if (unknown !== undefined) throw new Error(`There is no suite "${unknown}".`);
-  // Read before hours of work: a wrong file must not cost them.
+  // Read the earlier run first: a wrong file must not cost hours of work.
   const before = options.against === undefined ? undefined : await readResults(options.against);
   const machine = machineFacts();
   const file = path.join(out, 'results.json');
@@ -129,7 +129,7 @@ export async function all(options: AllOptions, list = SUITES): Promise<number> {
       const took = (performance.now() - suiteMs) / 1000;
       done.push({ expected: toRun[done.length]?.seconds, seconds: took });
       progress(`${place}: ${suite.outcome}, ${took.toFixed(0)} s`);
-      // A run takes hours: what ends it must not take the suites before with it.
+      // A run takes hours: a failure must not lose the suites that have run.
       await writeResults();
     }
   }

@@ -99,7 +99,7 @@ async function measure(policy: string, clients: number, round: number): Promise<
   return results;
 }
 
-/** From the go to the last result at the client. */
+/** Measures from the start signal to the last result at the client. */
 async function decodeTogether(
   platform: Platform,
   stats: GpuHostConnection,

@@ -27,7 +27,7 @@ const QUICK_COUNTS = [1, 32];
 const QUICK_PART = 1 / 4;
 /** Steps of the bare loop. */
 const BARE_STEPS = 64;
-/** Hold the bare loop's contexts at the most inferlets. */
+/** Enough pages for the bare loop's contexts at the largest number of inferlets. */
 const PAGES = 2560;
 
 interface Sample {

@@ -17,7 +17,7 @@ const SLOTS = 8;
 const EVEN: Lengths = { prompt: 64, output: 64 };
 const LONG_PROMPT: Lengths = { prompt: 96, output: 16 };
 const LONG_OUTPUT: Lengths = { prompt: 16, output: 96 };
-/** Most tokens of a request. */
+/** Maximum tokens of a request. */
 const LONGEST = EVEN.prompt + EVEN.output;
 const LONGEST_PROMPT = LONG_PROMPT.prompt;
 const BOUND = boundOf(LONGEST_PROMPT, SLOTS * LONGEST);
@@ -29,7 +29,7 @@ const AT_ONCE = 32;
 
 /** Arrivals of one client. */
 interface Load {
-  /** Requests a second over those that the platform can answer. */
+  /** Requests a second, as a multiple of those that the platform can answer. */
   readonly rate: number;
   readonly lengths: Lengths;
   /** Parts of the time in which it sends; all of it by default. */
@@ -71,7 +71,7 @@ const QUEUES = ['two tenants', 'one tenant'] as const;
 interface Sample extends Compared {
   readonly setting: string;
   readonly queues: string;
-  /** Times to the first piece of the first client's requests, ms; at least those for requests that did not begin. */
+  /** Times to the first piece of the first client's requests, ms; for a request that did not begin, the time until the end of the load. */
   readonly firstMs: readonly number[];
   /** Part of the first client's tokens that it got until the end of the load. */
   readonly answered: number;
@@ -163,7 +163,7 @@ interface At {
   readonly loadMs: number;
 }
 
-/** Requests a second of equal lengths that the platform answers when all are there at once. */
+/** Requests a second of equal lengths that the platform answers when all arrive at once. */
 async function capacityOf(platform: Platform, tokens: TextTokens, { apiKey }: TenantClient): Promise<number> {
   const random = randomFrom(1);
   const startMs = performance.now();

@@ -40,7 +40,7 @@ export const idle: Bench = {
   summary: 'memory, CPU and wake-ups of every process of the idle platform, and its Redis commands',
   help: `Starts the platform with both bundled models, the first bundled functions and one spare sandbox, and invokes nothing. Reads the
 proportional memory of every process right after the start and ${SETTLE_MS / 1000} s later, then counts CPU time, wake-ups and Redis commands for
-${WINDOW_MS / 1000} s. A round is one platform. There is no baseline: the aim is ${AIM_GB} GB for all processes, and as few wake-ups as can be.`,
+${WINDOW_MS / 1000} s. A round is one platform. There is no baseline: the aim is ${AIM_GB} GB for all processes, and as few wake-ups as possible.`,
   quick: `It settles for ${QUICK_SETTLE_MS / 1000} s instead of ${SETTLE_MS / 1000}, and counts for ${QUICK_WINDOW_MS / 1000} s instead of ${WINDOW_MS / 1000}.`,
   async run({ repetitions, quick, progress }) {
     const rounds: Round[] = [];
@@ -160,8 +160,8 @@ function report(rounds: readonly Round[], quick: boolean): BenchReport {
     ]),
     notes: [
       `Median (min–max) of ${rounds.length} platforms. Memory is proportional (PSS): a page that several processes map counts once in the sum. 1 MB is 1,000,000 bytes.`,
-      'The kernel divides by the processes of the whole machine: others that run the same Node binary, this benchmark included, take their share of its 30 MB or more from the sum.',
-      `CPU and wake-ups over ${window / 1000} s after that, from the scheduler's counts of all threads; a wake-up follows each voluntary wait.`,
+      'PSS divides a shared page among all processes of the machine that map it. Other processes with the same Node binary, this benchmark included, therefore lower the sum: the binary has 30 MB or more.',
+      `CPU and wake-ups are counted for ${window / 1000} s after the platform has settled, from the kernel scheduler's counts of all threads; a wake-up follows each voluntary wait.`,
       `Redis commands a second, those of scripts included: ${formatSpread(all, 1)}; most often ${commandRates
         .slice(0, TOP_COMMANDS)
         .map(({ name, rate }) => `${name} ${format(rate.median, 1)}`)

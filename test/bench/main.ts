@@ -16,7 +16,7 @@ Runs the suites one after another and writes results.json with every sample and 
                   all sides, in one round, which has no spread and shows no aim as met. Downloads before a machine’s first run do not count.
                   Without named suites or more rounds, it ends after 15 minutes: --resume runs the rest
   --out FOLDER    where to write them, bench-results by default
-  --against FILE  results.json of an earlier run to compare with: lists the figures whose ranges have nothing in common
+  --against FILE  results.json of an earlier run to compare with: lists the figures whose ranges do not overlap
   --resume        keep the suites that ran in FOLDER's results.json (same machine and options), and run the others or the named ones`;
 
 const help = async (): Promise<string> => `${USAGE}
@@ -24,7 +24,7 @@ const help = async (): Promise<string> => `${USAGE}
 ${(await Promise.all([...BENCHES.values()].map((load) => load()))).map((bench) => `  ${bench.name.padEnd(12)} ${bench.summary}`).join('\n')}
 
   -n, --repetitions N  rounds, 5 by default and 1 with --quick; the report shows their median, least and largest value
-  --quick              few cases, each with all sides, in some 25 s
+  --quick              few cases, each with all sides, in about 25 s
   --json               one JSON object with every round's numbers
   -h, --help           with a NAME: its baseline and its rounds
 
@@ -116,5 +116,5 @@ function describe(error: unknown): string {
 }
 
 process.on('unhandledRejection', fail);
-// Exits although a request of a failed run may still be open.
+// Exit even when a request of a failed run is still open.
 await main().then((code) => process.exit(code), fail);

@@ -32,20 +32,20 @@ interface Invoked {
   readonly elapsedMs: number;
   /** Calls of the guest. */
   readonly calls: number;
-  /** Batches of the device: tokens that it computes ahead of a stop change them by one or two. */
+  /** Batches of the device. They vary by one or two, because the device computes tokens ahead of a stop. */
   readonly steps: number;
   /** Its output, as JSON. */
   readonly output: string;
 }
 
-/** The cost of making and optimising graphs, with and without plans, and programs traced over the same interpreted. */
+/** The cost of making and optimising graphs, with and without plans, and the time of traced programs over that of interpreted ones. */
 export const plans: Bench = {
   name: 'plans',
-  summary: "the optimiser's share of a query with and without a plan, and programs traced over the same interpreted",
-  help: `A guest with all applications in it runs ${QUERIES} queries of each on inputs of their own, then makes the graph of a query, applies all passes and finds its plan
-many times, and divides by the number: its clock counts in milliseconds. Shares are of the median query. Each program then runs traced and
-interpreted as a function; a round runs both on one input, whose prefix the second finds computed, and they take turns in going first. CPU is the
-guest's own, as it is metered. Each repetition has two rounds.`,
+  summary: "the optimiser's share of a query with and without a plan, and traced programs over interpreted ones",
+  help: `One guest contains all applications. It runs ${QUERIES} queries of each, every one on its own input. Then it makes the graph of a query, applies
+all passes and finds its plan many times, and divides the time by their number, because its clock counts in milliseconds. Shares are of the
+median query. Each program then runs as a function, traced and interpreted. A round runs both on one input; they take turns in going first,
+because the second one finds the prefix computed. CPU is the metered CPU time of the guest. Each repetition has two rounds.`,
   quick: `${QUICK_APPLICATIONS.length} of ${APPLICATIONS.length} applications (${QUICK_APPLICATIONS.join(', ')}), whose graphs the guest makes ${QUICK_TIMES} times instead of ${TIMES}.`,
   async run({ repetitions, quick, progress }) {
     const [applications, programs, times] = quick
@@ -105,8 +105,8 @@ guest's own, as it is metered. Each repetition has two rounds.`,
         `Of ${compared.rounds} programs run both ways, ${compared.others} had another result, ${compared.moreCalls} more calls and ${compared.moreSteps} more device steps (aim 0).`,
         'Time, calls and steps: traced over interpreted, median (min–max) of the ratios within a round.',
         'Calls are all those of the guest; a traced node tells its place in the graph with one of them, for batching by topology.',
-        'A device step is a batch: tokens that the device computes ahead of a stop change their number by one or two.',
-        'CPU a node: of the whole invocation, by the nodes of the graph, traced and interpreted.',
+        'A device step is a batch. Their number varies by one or two, because the device computes tokens ahead of a stop.',
+        'CPU a node: CPU time of the whole invocation divided by the nodes of the graph; first traced, then interpreted.',
       ],
       data,
     };

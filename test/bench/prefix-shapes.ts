@@ -8,7 +8,7 @@ import { randomShape, type Shape } from './shapes.ts';
 import { formatSpread, spread } from './statistics.ts';
 
 const CONTEXT = 2048;
-/** Hold the requests that a workload sends at once without a common page. A tenant alone may save a quarter of them. */
+/** Enough pages for the requests that a workload sends at once, without a common page. A tenant alone may save a quarter of them. */
 const PAGES = 1536;
 
 const CACHED = 'cached';
@@ -26,7 +26,7 @@ interface Sample {
   /** From the first request to the last answer at the HTTP client. */
   readonly elapsedMs: number;
   readonly computed: number;
-  /** By the key of the request's last part. */
+  /** Answers by the key of the request's last part. */
   readonly answers: Readonly<Record<string, string>>;
 }
 

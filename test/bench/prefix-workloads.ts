@@ -93,7 +93,7 @@ export const WORKLOADS: readonly Workload[] = [
   },
 ];
 
-/** Those of a quick run. */
+/** The workloads of a quick run. */
 export const QUICK_WORKLOADS = WORKLOADS.filter(({ name }) => name.startsWith('multi-turn chat'));
 
 /** Makes the parts of a workload in one round. No two rounds have equal parts. */

@@ -17,8 +17,8 @@ const QUICK_SHAPE = '15M';
 const WARM_REQUESTS = 10;
 const MAX_TOKENS = 2;
 /**
- * Of equal prompts at once. An inferlet that ends leaves whole pages to the prefix cache, so one that comes after it computes the rest of
- * the last page. With so many tokens all of them meet.
+ * Tokens of each of the equal prompts sent at once. An inferlet that ends leaves whole pages to the prefix cache, so one that comes after it computes
+ * the rest of the last page. With so many tokens all of them meet.
  */
 const EQUAL_TOKENS = 16;
 const PAGE_SIZE = 16;
@@ -40,8 +40,8 @@ interface Sample {
 export const prefix: Bench = {
   name: 'prefix',
   summary: 'tokens prefilled and time to first message on shared prefixes, with and without the prefix cache',
-  help: `${REQUESTS} HTTP requests one after another, whose prompts share some 190 of the model's 256 tokens. The baseline is a platform with the prefix
-cache off. Then as many requests at once, with one prompt of some 200 tokens. A round runs both platforms, which take turns in going first, each
+  help: `${REQUESTS} HTTP requests one after another, whose prompts share about 190 of the model's 256 tokens. The baseline is a platform with the prefix
+cache off. Then as many requests at once, with one prompt of about 200 tokens. A round runs both platforms, which take turns in going first, each
 after ${WARM_REQUESTS} requests that warm it. Three rounds at most.
 Then the workloads of SGLang's section 6.2 (few-shot, tree search, multi-turn chat, agents, a long document) on random weights in the layers of a
 model of ${SHAPE} parameters, with 2,048 tokens of context: without cache, with the automatic one, and without it but with a program

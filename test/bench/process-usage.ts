@@ -11,7 +11,7 @@ import {
 /** One process of the platform. */
 export interface PlatformProcess {
   readonly pid: number;
-  /** Name of its nearest root, and its own program when it is no root: `runtime-1`, `runtime-1: guest/main.ts`. */
+  /** Name of its nearest root, and its own program when it is not a root: `runtime-1`, `runtime-1: guest/main.ts`. */
   readonly name: string;
   readonly pssBytes: number;
   readonly work: ThreadWork;

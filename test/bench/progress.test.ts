@@ -8,7 +8,7 @@ describe('time left of a run', () => {
     { name: 'b', seconds: 40 },
   ];
 
-  it('is what the rest took before, at the pace of the suites that have run', () => {
+  it('is the earlier time of the remaining suites, scaled by the pace of those that have run', () => {
     assert.equal(secondsLeft([], rest), 60);
     assert.equal(secondsLeft([{ expected: 10, seconds: 15 }], rest), 90);
     assert.equal(
@@ -24,7 +24,7 @@ describe('time left of a run', () => {
     assert.equal(secondsLeft([{ expected: 10, seconds: 15 }], []), 0);
   });
 
-  it('is unknown while the time of a suite is, and takes no pace from one of unknown time', () => {
+  it('is unknown without an earlier time of each remaining suite; a finished suite without one sets no pace', () => {
     assert.equal(secondsLeft([{ expected: 10, seconds: 15 }], [...rest, { name: 'c' }]), undefined);
     assert.equal(secondsLeft([{ expected: undefined, seconds: 500 }], rest), 60);
   });

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Pause before each side, in which what the one before left behind ends: writes to the log, refilled pools, collections of garbage. */
+/** Pause before each side, in which the remaining work of the side before ends: writes to the log, refills of pools, garbage collections. */
 const SETTLE_MS = 500;
 
 /**
@@ -20,7 +20,7 @@ export async function inTurn<T extends readonly unknown[]>(
   return results as unknown as T;
 }
 
-/** Runs the sides as {@link inTurn} does, for no measurement but to warm them: without the pauses. */
+/** Runs the sides as {@link inTurn} does, to warm them and without the pauses. */
 export const warmUp = <T extends readonly unknown[]>(
   sides: { readonly [K in keyof T]: () => Promise<T[K]> },
   round = 0,

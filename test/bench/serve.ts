@@ -22,7 +22,7 @@ const ALONE = 16;
 const QUICK_ALONE = 8;
 const WARM_REQUESTS = 48;
 const QUICK_WARM_REQUESTS = 16;
-/** Times of the SLO over those of the faster side without load. */
+/** Limits of the SLO, as multiples of the times of the faster side without load. */
 const SLO = { first: 10, token: 5 } as const;
 
 const SIDES = ['platform', 'node-llama-cpp'] as const;
@@ -56,7 +56,7 @@ interface Run {
   readonly within: number;
 }
 
-/** The SLO of a round, and what it is made of. */
+/** The SLO of a round, and the times that it follows from. */
 interface Limits {
   readonly firstMs: number;
   readonly tokenMs: number;
@@ -168,7 +168,7 @@ function report(
     ),
     notes: [
       `Goodput: requests a second within the SLO of the round: first token within ${limits.map(({ firstMs }) => format(firstMs, 0)).join(', ')} ms and ${limits.map(({ tokenMs }) => format(tokenMs, 1)).join(', ')} ms a later token, ${SLO.first} and ${SLO.token} times those of the faster side without load.`,
-      `Without load, ms to the first token and a later one: ${SIDES.map((side) => `${side} ${aloneOf(limits, side, 'firstMs')} and ${aloneOf(limits, side, 'tokenMs')}`).join('; ')}. No goodput of node-llama-cpp, no ratio.`,
+      `Without load, ms to the first token and a later one: ${SIDES.map((side) => `${side} ${aloneOf(limits, side, 'firstMs')} and ${aloneOf(limits, side, 'tokenMs')}`).join('; ')}. A ratio is missing where node-llama-cpp has no goodput.`,
       `Mean lengths: ${format(mean(typical.map(({ prompt }) => prompt.length)), 0)} tokens of prompt, ${format(mean(typical.map(({ output }) => output)), 0)} of output. "Token": the mean of the tokens after the first of a request.`,
       'Beyond its capacity a side answers ever later: its times grow with the number of requests, which ends the load.',
       `node-llama-cpp: ${threads} threads, the faster number, and ${SEQUENCES} sequences. It sends token ids, the platform text and then all ids.`,

@@ -20,7 +20,7 @@ describe('statistics', () => {
     assert.ok(Number.isNaN(spread([]).median));
   });
 
-  it('tells one value, which has no range, from several equal ones', () => {
+  it('distinguishes one value, which has no range, from several equal ones', () => {
     assert.equal(formatSpread(spread([3])), '3.00 (n = 1)');
     assert.equal(formatSpread(spread([3, 3]), 0), '3 (3–3)');
   });

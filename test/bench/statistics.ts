@@ -43,7 +43,7 @@ export const format = (value: number, digits = 2): string => value.toFixed(digit
 export const formatSpread = ({ median, min, max, isSingle = false }: Spread, digits = 2): string =>
   `${format(median, digits)} (${isSingle ? SINGLE : `${format(min, digits)}–${format(max, digits)}`})`;
 
-/** In place of a range. */
+/** Stands in place of a range when there is one value. */
 export const SINGLE = 'n = 1';
 
 /** Words for the cells of a table of so many rounds. */

@@ -10,7 +10,7 @@ const STEPS = 64;
 const QUICK_STEPS = 24;
 const SIZES: readonly Shape[] = ['15M', '135M', '360M'];
 const QUICK_SIZES: readonly Shape[] = ['135M'];
-/** Hold eight contexts beside some cached prefixes. */
+/** Enough pages for eight contexts beside some cached prefixes. */
 const PAGES = 96;
 
 /** Time per output token that the platform adds to the bare loop, by the size of the model. */

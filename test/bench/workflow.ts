@@ -18,7 +18,7 @@ import {
 import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from './workflow/engines.ts';
 
 const AT_ONCE = [1, 16];
-/** On the cores of this machine, which compute one query for long. */
+/** Queries at once on the cores of this machine, which compute one query for long. */
 const AT_ONCE_ON_CORES = [1, 4];
 /** Cases of a quick run, on paced engines: one whose components wait, and one whose queries are batched. */
 const QUICK = [
@@ -217,7 +217,7 @@ function lineOfMixed({ firstCome, topology }: Mixed): string {
 }
 
 interface Costs {
-  /** By application. */
+  /** Costs by application. */
   readonly applications: Readonly<Record<string, { nodes: number; makeMs: number; optimiseMs: number }>>;
   /** The library's own cost of a node, measured on a graph of nodes that do nothing. */
   readonly empty: { readonly make: number; readonly optimise: number; readonly makeAndRun: number };

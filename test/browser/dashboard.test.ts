@@ -269,7 +269,7 @@ test('the playground runs a function by keyboard alone, streams its text, and sh
     assert.equal(await page.getByLabel('maxTokens').inputValue(), '400');
   }));
 
-test('the nodes and spans of an invocation fit a phone, and are no barrier', async () => {
+test('the nodes and spans of an invocation fit a phone, and have no accessibility barriers', async () => {
   await deploy(platform, 'nodes');
   const ids = await Promise.all(['workflow', 'spans'].map((what) => start('nodes', { what })));
   // A mobile browser would zoom out until a row that is too wide fits.

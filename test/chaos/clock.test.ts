@@ -89,7 +89,7 @@ describe('a wall clock that steps by an hour and back', () => {
         const next = await begin();
         all.push(next);
         open.push(next);
-        // One ends that began before the step.
+        // One of them ends that began before the step.
         await end(open.shift() as Watched);
       }
       for (const each of open) await end(each);

@@ -81,7 +81,7 @@ async function endingOf(front: Machines['front'], each: Watched, listens: boolea
   void each.ended.then(() => {
     isOver = true;
   });
-  // One that began again waits for its client again.
+  // An invocation that began again waits for its client again.
   while (!isOver) {
     if (listens) await say(front, each.id, { text: 'go on' }).catch(() => undefined);
     await Promise.race([each.ended, sleep(500)]);

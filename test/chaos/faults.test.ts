@@ -17,7 +17,8 @@ test('a hundred schedules have every kind of fault, and most leave capacity', ()
   assert.deepEqual(scheduleOf(7, SHAPE), scheduleOf(7, SHAPE));
 });
 
-const skip = Network.missing() || (!process.env.PIE_TEST_ALL && 'it takes a quarter of an hour: npm run test:all');
+const skip =
+  Network.missing() || (!process.env.PIE_TEST_ALL && 'it takes a quarter of an hour; `npm run test:all` runs it');
 
 describe('machines that fail', { skip }, () => {
   let machines: Machines;

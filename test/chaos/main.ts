@@ -27,8 +27,8 @@ const KNOWN_WITHIN_MS = 3000;
 const NEXT_WITHIN_MS = 5000;
 const runs = Number(values.runs);
 const first = Number(values.seed);
-if (!(Number.isInteger(runs) && runs > 0)) refuseArguments(USAGE, `--runs ${values.runs} is no number of runs.`);
-if (!(Number.isInteger(first) && first >= 0)) refuseArguments(USAGE, `--seed ${values.seed} is no seed.`);
+if (!(Number.isInteger(runs) && runs > 0)) refuseArguments(USAGE, `--runs ${values.runs} is not a number of runs.`);
+if (!(Number.isInteger(first) && first >= 0)) refuseArguments(USAGE, `--seed ${values.seed} is not a seed.`);
 // An interrupted run, too, leaves no networks and disks behind: they are removed on exit.
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
 if (values.machines) await faults();

@@ -35,8 +35,8 @@ describe('the current contract', () => {
       'interface x { record r { a: u32, b: u32 } variant v { one, two(r), three } resource q { put: func(); } g: func(); f: func(a: r); }',
     );
     assert.deepEqual(missingFrom(changed, old), [
-      'x.r is another type',
-      'x.v is another type',
+      'the type x.r has changed',
+      'the type x.v has changed',
       'x f has another signature',
       'x [method]q.get is gone',
     ]);
@@ -46,7 +46,7 @@ describe('the current contract', () => {
     assert.deepEqual(missingFrom(grown, old), []);
     assert.deepEqual(missingFrom({ ...(await readWorld()), imports: [] }, old).slice(-2), [
       'x is gone',
-      'the export run is another',
+      'the export run is gone or has another signature',
     ]);
   });
 });

@@ -1,8 +1,8 @@
 import type { WitFunction, WitInterface, WitWorld } from '#wit/generate/model.ts';
 
 /**
- * Describes what a contract lacks of an older one, one line each; empty for a superset. Every interface, function, resource and type of the
- * old contract must exist with the same structure: to an existing component, a variant with one more case is another type.
+ * Describes the parts of an older contract that the current one lacks, one line each; empty for a superset. Every interface, function, resource
+ * and type of the old contract must exist with the same structure: to an existing component, a variant with one more case is another type.
  */
 export function missingFrom(current: WitWorld, old: WitWorld): string[] {
   const missing: string[] = [];
@@ -14,10 +14,12 @@ export function missingFrom(current: WitWorld, old: WitWorld): string[] {
   }
   for (const before of old.exports) {
     const now = current.exports.find(({ name }) => name === before.name);
-    if (!now || shape(now) !== shape(before)) missing.push(`the export ${before.name} is another`);
+    if (!now || shape(now) !== shape(before))
+      missing.push(`the export ${before.name} is gone or has another signature`);
   }
   for (const now of current.exports) {
-    if (!old.exports.some(({ name }) => name === now.name)) missing.push(`the export ${now.name} is asked for`);
+    if (!old.exports.some(({ name }) => name === now.name))
+      missing.push(`the export ${now.name} is new, and existing components lack it`);
   }
   return missing;
 }
@@ -27,7 +29,7 @@ function missingFromInterface(now: WitInterface, before: WitInterface): string[]
   for (const type of before.types) {
     const same = now.types.find(({ name }) => name === type.name);
     if (!same) missing.push(`${before.name}.${type.name} is gone`);
-    else if (shape(same) !== shape(type)) missing.push(`${before.name}.${type.name} is another type`);
+    else if (shape(same) !== shape(type)) missing.push(`the type ${before.name}.${type.name} has changed`);
   }
   for (const { name } of before.resources) {
     if (!now.resources.some((resource) => resource.name === name)) missing.push(`${before.name}.${name} is gone`);

@@ -43,6 +43,6 @@ test('the index links to each guide, and each guide links only to pages and pict
   }
 });
 
-test('a name that objects inherit is no guide', () => {
+test('a name that objects inherit is not a guide', () => {
   for (const name of ['__proto__', 'constructor', 'toString']) assert.equal(guidePage(name), null);
 });

@@ -51,7 +51,7 @@ async function run(tenant: Pick<TenantClient, 'fetch'>, input: object): Promise<
   return outcome.output ?? outcome;
 }
 
-test('a platform that was destroyed is back from its backup', async () => {
+test('a backup restores a platform that was destroyed', async () => {
   // biome-ignore lint/suspicious/noExplicitAny: the test reads what the wire says
   let expected: any;
   let usage: unknown;

@@ -163,7 +163,7 @@ const BAD: readonly Bad[] = [
     code: 'invalid-secret',
   },
   {
-    what: 'a webhook that is no URL',
+    what: 'a webhook that is not a URL',
     method: 'POST',
     route: INVOKE,
     body: {},

@@ -50,7 +50,7 @@ describe('bad input', () => {
   }
 
   for (const [what, bytes, status, code] of [
-    ['bytes that are not Wasm', async () => new TextEncoder().encode('hello, this is no Wasm'), 422, 'not-wasm'],
+    ['bytes that are not Wasm', async () => new TextEncoder().encode('hello, this is not Wasm'), 422, 'not-wasm'],
     ['a core module', async () => Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0), 422, 'core-module'],
     ['a component of another world', foreignComponent, 422, 'wrong-world'],
     ['a component above the limit', async () => new Uint8Array(65 * MEBIBYTE), 413, 'component-too-large'],

@@ -43,7 +43,7 @@ after(async () => {
   await first?.[Symbol.asyncDispose]();
 });
 
-/** Starts held invocations and waits until each has sent a message and the runtimes named run so many of each. */
+/** Starts held invocations and waits until each has sent a message and each of the runtimes named fills its slots. */
 async function holdOn(platform: Platform, runtimes: readonly string[]): Promise<string[]> {
   const held = await Promise.all(
     Array.from({ length: SLOTS * runtimes.length }, () => hold(platform, 'counted', HELD)),

@@ -8,7 +8,7 @@ import { Machines, type Shape } from '#test/harness/machines.ts';
 import { Network } from '#test/harness/network.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
 
-/** The whole shape takes some 20 s more to start. */
+/** The whole shape takes about 20 s more to start. */
 const SHAPE: Shape = {
   'gpu-1': 'gpu-host',
   ...(process.env.PIE_TEST_ALL && ({ 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' } as const)),

@@ -70,17 +70,17 @@ test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lo
   const first = await deployWith(platform, 'ticker', {});
   const streams = load('ticker');
   /** Waits until streams of a version have ended, while all clients have one. */
-  const told = (version: string) =>
+  const ended = (version: string) =>
     until(
       `streams of ${version} have ended`,
       () =>
         streams.live() === STREAMS && streams.done.some((events) => terminal(events)?.data.output?.version === version),
     );
-  await told(first);
+  await ended(first);
 
   const second = await deployWith(platform, 'ticker', { description: 'the second' });
   assert.notEqual(second, first);
-  await told(second);
+  await ended(second);
 
   await client.setAlias('ticker', 'live', {
     shares: [
@@ -107,7 +107,7 @@ test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lo
   const seen = versionsOf(await streams.stop());
   assert.deepEqual([...seen.keys()].sort(), [first, second].sort());
 
-  // Remove the function while `STREAMS` invocations run: they finish normally, and new invocations fail.
+  // Remove the function while `STREAMS` invocations run. They finish normally, and new invocations fail.
   const last = Array.from({ length: STREAMS }, () => {
     let begun: () => void = () => undefined;
     const started = new Promise<void>((resolve) => {

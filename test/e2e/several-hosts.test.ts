@@ -207,7 +207,7 @@ test('after a SIGKILL of one GPU host, its invocations end as device-lost, and t
   const held = await start('held', 16, HELD);
   const placed = new Map<string, string | undefined>();
   const countOn = (host: string) => [...placed.values()].filter((place) => place === host).length;
-  await until('both hosts run some', async () => {
+  await until('both hosts run a part of the invocations', async () => {
     const response = await platform.fetch('/v1/invocations?status=running&limit=200');
     const { invocations } = (await response.json()) as InvocationPage;
     for (const { id, gpuHost } of invocations) if (held.includes(id)) placed.set(id, gpuHost);
@@ -216,7 +216,7 @@ test('after a SIGKILL of one GPU host, its invocations end as device-lost, and t
   });
   assert.ok(countOn('gpu-host-1') > 0 && countOn('gpu-host-2') > 0, JSON.stringify([...placed.values()]));
   const restarted = platform.restarted('gpu-host-2');
-  // The supervisor is stopped until the platform has noticed the loss, so that it does not restart the host before.
+  // The supervisor is stopped until the platform has noticed the loss, so that it does not restart the host too early.
   process.kill(platform.supervisorPid, 'SIGSTOP');
   process.kill(platform.pid('gpu-host-2'), 'SIGKILL');
   const seen = async () => {

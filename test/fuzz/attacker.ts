@@ -20,9 +20,9 @@ export interface Target {
   readonly vocabularySize: number;
 }
 
-/** Most frames between two answers of the host. */
+/** Maximum frames between two answers of the host. */
 const MAX_BURST = 12;
-/** Most bursts of one connection. */
+/** Maximum bursts of one connection. */
 const MAX_BURSTS = 16;
 
 /** Attacks with one connection after another until the budget is spent; `seed` and `index` determine what each connection sends. */

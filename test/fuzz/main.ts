@@ -19,8 +19,8 @@ const { values } = readArguments(USAGE, {
 });
 const frames = Number(values.frames);
 const seed = Number(values.seed);
-if (!(frames > 0)) refuseArguments(USAGE, `--frames ${values.frames} is no number of frames.`);
-if (!Number.isInteger(seed)) refuseArguments(USAGE, `--seed ${values.seed} is no seed.`);
+if (!(frames > 0)) refuseArguments(USAGE, `--frames ${values.frames} is not a number of frames.`);
+if (!Number.isInteger(seed)) refuseArguments(USAGE, `--seed ${values.seed} is not a seed.`);
 const bar = new cliProgress.SingleBar({
   format: 'mutated frames [{bar}] {value}/{total} {eta_formatted} left',
   stream: process.stderr,

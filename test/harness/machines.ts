@@ -21,7 +21,7 @@ export type Shape = Readonly<Record<string, 'runtime' | 'gpu-host'>>;
 
 export interface MachinesOptions {
   readonly shape: Shape;
-  /** Text of the first machine's pie.toml, which all machines take over; of the address of this process on their network. */
+  /** Text of the first machine's pie.toml, which all machines take over. A function gets the address of this process on their network. */
   readonly config?: string | ((outside: string) => string);
   /** The first machine's home, a new one by default. */
   readonly home?: string;
@@ -40,7 +40,7 @@ export class Machines implements AsyncDisposable {
   readonly #disks: boolean;
   readonly #root: string;
   readonly #homes = new Map<string, string>();
-  /** Starts each machine, also again. */
+  /** Options with which each machine starts, also after an upgrade. */
   readonly #starts = new Map<string, StartOptions>();
   readonly #platforms = new Map<string, Platform>();
   #directory = '';
@@ -165,7 +165,7 @@ export class Machines implements AsyncDisposable {
     return [...this.#platforms].flatMap(([name, platform]) => (this.shape[name] === 'gpu-host' ? [platform] : []));
   }
 
-  /** Process ids of everything that runs on a machine, but of sandboxes without a network. */
+  /** Process ids of everything that runs on a machine, except sandboxes without a network. */
   pids(name: string): number[] {
     return this.network.pids(name).filter((pid) => pid !== process.pid);
   }
@@ -175,7 +175,7 @@ export class Machines implements AsyncDisposable {
       try {
         process.kill(pid, signal);
       } catch {
-        // It has ended meanwhile.
+        // The process has ended meanwhile.
       }
     }
   }

@@ -36,7 +36,7 @@ export class Network implements Disposable {
     }
   }
 
-  /** Why this machine has no network namespaces; false where it has. */
+  /** The reason for which this machine has no network namespaces; false where it has them. */
   static missing(): string | false {
     if (process.getuid?.() !== 0) return 'network namespaces need root';
     const probe = `pie${process.pid}probe`;
@@ -114,6 +114,6 @@ function quietly(...words: string[]): void {
   try {
     ip(...words);
   } catch {
-    // It is not there.
+    // The namespace or the link does not exist.
   }
 }

@@ -21,7 +21,7 @@ export function likeliest(row: Row): number {
 }
 
 /**
- * The keys and values of a text in the tiny model's float64 backend. The test says which stay: no code of the library, the runtime or the GPU
+ * The keys and values of a text in the tiny model's float64 backend. The test decides which stay: no code of the library, the runtime or the GPU
  * host takes part.
  */
 export class ReferenceText implements AsyncDisposable {

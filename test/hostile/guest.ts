@@ -91,7 +91,7 @@ const ENTRY = ({ run, callback }: GuestText): string => `
   (func $callback (export "[callback][async-lift]run") (param $event i32) (param $handle i32) (param $value i32) (result i32)
     (local $i i32) ${callback ?? DONE})`;
 
-/** The bytes that an attack deploys. @throws Error of the tools for text that is no WebAssembly */
+/** The bytes that an attack deploys. @throws Error of the tools for text that is not WebAssembly */
 export async function attackBytes(source: Source): Promise<Uint8Array> {
   if ('guest' in source) return wrapModule(await parse(guestText(source.guest)));
   if ('core' in source) return wrapModule(await bytesOf(source.core));

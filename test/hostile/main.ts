@@ -18,7 +18,7 @@ Deploys and invokes components that attack the platform, while another tenant st
   --help         this text
 
 The report lists the attacks beside which the canary's median time per token was more than 10 % longer than alone, and its longest stretches.
-To tell what the machine has to give, it begins with the canary beside one and two processes that compute without end and use no platform.
+To show the machine's own share of that, it begins with the canary beside one and two processes that compute without end and use no platform.
 It exits with 1 when an attack harmed the platform or another tenant, ended in another way than expected, or left something behind.
 `;
 
@@ -36,7 +36,7 @@ const { values } = readArguments(USAGE, {
   },
 });
 if (values.class !== '' && !CLASSES.some((name) => name === values.class)) {
-  refuseArguments(USAGE, `--class ${values.class} is no class of attacks.`);
+  refuseArguments(USAGE, `--class ${values.class} is not a class of attacks.`);
 }
 const attacks = CORPUS.filter(
   ({ name, kind }) => name.includes(values.only) && (values.class === '' || kind === values.class),

@@ -1,4 +1,4 @@
-/** Prefills a prompt and generates; for tests of the prefix cache: equal tokens, and the time to the first one. */
+/** Prefills a prompt and generates, for tests of the prefix cache. Returns the tokens and the time to the first one. */
 import { Context, defineInferlet } from '@pie/inferlet';
 import { runtime } from '@pie/inferlet/raw';
 

@@ -1,4 +1,4 @@
-/** Takes memory, computes, waits and computes again; for tests of pressure: swap, termination, oversubscription. */
+/** Takes memory, computes, waits and computes again; for tests of memory pressure: swap, termination, oversubscription. */
 import { Context, defineInferlet, model, receive, send } from '@pie/inferlet';
 import { allocate, fused, Queue, settle } from '@pie/inferlet/raw';
 
@@ -7,12 +7,12 @@ interface Input {
   readonly pages: number;
   /** Tokens to generate before the wait, and again after it. */
   readonly tokens: number;
-  /** Waits for a message in between, while the GPU host may swap its pages out. */
+  /** True to wait for a message in between, while the GPU host may swap the pages out. */
   readonly hold?: boolean;
   readonly prompt?: string;
 }
 
-/** Most tokens of one call; a prefill of many pages takes several calls. */
+/** Maximum tokens of one call; a prefill of many pages takes several calls. */
 const CHUNK = 256;
 
 export const run = defineInferlet(async ({ pages, tokens, hold = false, prompt = 'Once upon a time' }: Input) => {

@@ -20,7 +20,7 @@ const TEXTS: readonly string[] = fixture('tokenizers-texts.json');
 /** One text as the Rust library tokenizes it. */
 interface Golden {
   readonly special: readonly number[];
-  /** Without a look at special tokens, where this differs. */
+  /** Tokens when special tokens are read as plain text, where these differ. */
   readonly literal?: readonly number[];
   /** Text of the literal tokens, where it differs from the text. */
   readonly decoded?: string;
@@ -31,7 +31,7 @@ const GOLDEN: Readonly<Record<string, readonly Golden[]>> = fixture('tokenizers-
 const PULLED = ['stories15m', 'minimind2-small'] as const;
 /** Rules of the families for cutting words, over the vocabulary of minimind2. */
 const WORDS = ['gpt-2', 'smollm', 'llama-bpe', 'qwen2'] as const;
-/** Tokens of more digits than minimind2 has, by their merges. */
+/** Merges for tokens of several digits, which minimind2 lacks. */
 const DIGITS = ['1 2', '3 4', '12 3', '123 4', '12 34'];
 /** The families' own tokenizers: 55 MB that no other test needs. */
 const PUBLISHED = ['llama3_2', 'qwen2_5', 'qwen3', 'gpt2'] as const;

@@ -34,7 +34,7 @@ for (const version of versions)
         }),
     });
 
-    it('is what the public API shows', async () => {
+    it('is shown by the public API', async () => {
       const { tenantKey, operatorKey, invocation, answers } = expected;
       // Later versions may show more.
       assert.partialDeepStrictEqual(await answersOf(as(tenantKey), invocation), answers);
@@ -56,7 +56,7 @@ for (const version of versions)
       assert.deepEqual(await readEvents(rest), events.slice(2));
     });
 
-    it('runs: versions read the secret and the stored value, and usage goes on from what it was', async () => {
+    it('runs: versions read the secret and the stored value, and usage continues from the stored counters', async () => {
       const client = as(expected.tenantKey);
       const used = async (): Promise<number[]> => {
         const [row] = (await json(await client.fetch('/v1/usage?by=month'))).usage;
@@ -80,7 +80,7 @@ for (const version of versions)
       );
     });
 
-    it('is what the command line shows', async () => {
+    it('is shown by the command line', async () => {
       const apiKey = expected.tenantKey;
       const shown = await platform.pie(['schedule', 'list'], { apiKey });
       assert.match(shown.stdout, /nightly.*keeper/, shown.stderr);

@@ -46,7 +46,10 @@ export function describeReleases(get: () => Harness): void {
         [4.5, 0.01, 7, 'first'],
       );
       assert.match(body.grants.join('; '), /the model nowhere; reads the tenant's store; launches the function nobody/);
-      assert.match(body.warnings.join('; '), /"nowhere" is not there[\s\S]*grants\.launch names "nobody"/);
+      assert.match(
+        body.warnings.join('; '),
+        /No GPU host serves the model "nowhere"[\s\S]*grants\.launch names "nobody"/,
+      );
       assert.equal(body.alias.alias, 'live');
       assert.match(body.createdBy, /^key_/);
       const { aliases } = (await get().ask('/v1/functions/told/aliases')).body;

@@ -92,6 +92,6 @@ class Stack {
 /** The projection whose weights a tensor holds. */
 function projectionOf(part: string): Projection {
   const name = PROJECTIONS.find((projection) => part.endsWith(`.${projection}.weight`));
-  if (name === undefined) throw new TypeError(`${part} is no projection's tensor.`);
+  if (name === undefined) throw new TypeError(`${part} is not a tensor of a projection.`);
   return name;
 }

@@ -55,7 +55,7 @@ const shapes = fc.array(
 );
 
 describe('dealtRows', () => {
-  test('every sequence is in one row, of at most so many', () => {
+  test('every sequence is in one row, and no row has more than its bound', () => {
     const property = fc.property(shapes, (drawn) => {
       const batch = strangers(drawn);
       const rows = separateRows(batch, [...batch.keys()]);
@@ -99,7 +99,7 @@ test('only lone causal sequences without a requested attention output are moved'
 });
 
 describe('Planner', () => {
-  test('every sequence runs once, for no more than in rows of their own', () => {
+  test('every sequence runs once, at no higher cost than in rows of their own', () => {
     const planner = new Planner(COSTS, 1, SLOTS);
     const property = fc.property(shapes, (drawn) => {
       const batch = strangers(drawn);
@@ -120,7 +120,7 @@ describe('Planner', () => {
     fc.assert(property, { seed: 12, numRuns: 200 });
   });
 
-  test('like contexts stay apart, unlike ones do not', () => {
+  test('contexts of like lengths get rows of their own, unlike ones share rows', () => {
     const planner = new Planner(COSTS, 1, SLOTS);
     const plan = (contexts: readonly number[]) =>
       planner.plan(strangers(contexts.map((context) => ({ inputs: 1, context }))));

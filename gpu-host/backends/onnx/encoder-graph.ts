@@ -155,7 +155,7 @@ export class EncoderNodes {
     return this.#graph.node('Gelu', [x], name, activation === 'gelu-tanh' ? { approximate: 'tanh' } : {});
   }
 
-  /** A norm with the bias that BERT has and ModernBERT has not. */
+  /** A norm; with a bias for BERT, without one for ModernBERT. */
   norm(name: string, rows: string): string {
     const bias = this.#config.family === 'modernbert' ? [] : [this.weight(`${name}.bias`)];
     const epsilon = { float: this.#config.layerNormEpsilon };

@@ -170,7 +170,7 @@ export class FeedBuilder {
     const most = rows.reduce((most, { segments }) => Math.max(most, segments.length), 0);
     const places = rows.length * most;
     const segmentRows = this.#segmentRows.int32(count).fill(0);
-    // Places past a row's last segment name any segment; the bias takes its share.
+    // Places past a row's last segment name any segment; the bias hides its slots.
     const rowSegments = this.#rowSegments.int32(places).fill(0);
     const bias = this.#segmentBias.float32(places).fill(HIDDEN);
     rows.forEach(({ segments }, r) => {

@@ -71,7 +71,7 @@ export async function createOnnxBackend(model: LoadedModel, options: OnnxBackend
     adaptedDecoder: new LazySession(() => decoder({ adapter: true })),
     head: new LazySession(() => session(buildHead(model, headBits, quantized))),
   };
-  // Making this session blocks the thread for long, so make it at start rather than while other calls compute.
+  // Creating this session blocks the thread for long, so create it at the start and not while other calls compute.
   if (options.adapters) await sessions.adaptedDecoder.get();
   return new OnnxBackend(model, options, pool, sessions, await OnnxImageEncoder.open(model, options.threads));
 }

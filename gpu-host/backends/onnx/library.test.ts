@@ -17,7 +17,7 @@ const PROGRAM = `
   console.log(JSON.stringify(open.filter((path) => /onnxruntime\\.db|mat-debug/.test(path))));
 `;
 
-test('a session reports nothing to the maker of ONNX Runtime', async () => {
+test('a session sends no telemetry to the maker of ONNX Runtime', async () => {
   const home = await mkdtemp(join(tmpdir(), 'pie-library-'));
   try {
     // ONNX Runtime reports nothing where it finds a variable of a CI system.

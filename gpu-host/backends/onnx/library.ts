@@ -1,4 +1,4 @@
-// Everything imports ONNX Runtime from here: what a library's environment says must be set before it is loaded.
+// All modules import ONNX Runtime from here, because its environment variables must be set before it is loaded.
 import './no-telemetry.ts';
 
 export { InferenceSession, Tensor } from 'onnxruntime-node';

@@ -38,7 +38,7 @@ const LAYER_NS = 15_000;
 const GATHER_PASSES = 3;
 /** Fixed cost of a layer's nodes that join the attention over segments to the attention over gathered rows. */
 const SEGMENT_LAYER_NS = 40_000;
-/** Most scores of one layer kept at once, 4 bytes each: 512 MiB. A single sequence may exceed this bound; batches are split to meet it. */
+/** Maximum number of scores of one layer kept at once, 4 bytes each: 512 MiB. Batches are split to meet it; a single sequence may exceed it. */
 const MAX_SCORES = 1 << 27;
 
 /** Costs of a model whose decoder weights have `bits` bits and whose head weights have `headBits`. */
@@ -50,7 +50,7 @@ export function runCosts(config: ModelConfig, bits: number, headBits: number): R
     perRun: layers * LAYER_NS + (parameters * bits + hiddenSize * vocabularySize * headBits) / 8 / WEIGHT_BYTES_PER_NS,
     perToken: (2 * parameters) / FLOPS_PER_NS,
     perSegmentRun: layers * SEGMENT_LAYER_NS,
-    // Read once.
+    // Segments are read once.
     perSegment: (SEGMENT_SLOTS * layers * 2 * kv * 4) / GATHER_BYTES_PER_NS,
     perRow: (layers * 2 * kv * 4 * GATHER_PASSES) / GATHER_BYTES_PER_NS,
     perPackedRow: (layers * 2 * kv * 4) / GATHER_BYTES_PER_NS,
@@ -103,7 +103,7 @@ function byShape(shapes: readonly RowShape[]): (a: number, b: number) => number 
   return (a, b) => shapes[a].tokens - shapes[b].tokens || shapes[a].context - shapes[b].context || a - b;
 }
 
-/** Finds the best cuts of `order` by dynamic programming; sequences of like shape are neighbours in `order`. */
+/** Finds the best cuts of `order` by dynamic programming; sequences of similar shape are neighbours in `order`. */
 function cheapestSegments(
   shapes: readonly RowShape[],
   order: readonly number[],

@@ -40,7 +40,7 @@ test('rows shorter than their run count as padding', () => {
   assert.equal(meter.share(), 1 - (58 + 33) / 116);
 });
 
-test('so do scores between strangers in one row', () => {
+test('scores between unrelated sequences in one row count as padding, too', () => {
   const meter = new PaddingMeter(COSTS);
   const batch = [step(9), step(4)];
   meter.add([jointRow([0, 1], batch)], { tokens: 2, width: 15, blind: false });
@@ -48,7 +48,7 @@ test('so do scores between strangers in one row', () => {
   assert.equal(meter.share(), 1 - (16 + 90 + 15) / 136);
 });
 
-test('a lone prompt pads nothing', async () => {
+test('a single prompt has no padding', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'pie-padding-'));
   const model = await randomModel(directory, {}, 1);
   const backend = await createOnnxBackend(model, { pageSize: 8, pageCount: 8, bits: 32, threads: 1 });

@@ -40,12 +40,12 @@ export class PaddingMeter {
   }
 
   #wantedOf(row: Row): number {
-    let strange = row.tokens * (row.tokens + row.context);
+    let unrelated = row.tokens * (row.tokens + row.context);
     for (const { sequence } of row.members) {
       const inputs = sequence.positions.length;
-      strange -= inputs * (inputs + sequence.context.length);
+      unrelated -= inputs * (inputs + sequence.context.length);
     }
     const segments = row.segments.length * this.#costs.perSegment;
-    return rowCost(row, this.#costs) - strange * this.#costs.perScore + segments;
+    return rowCost(row, this.#costs) - unrelated * this.#costs.perScore + segments;
   }
 }

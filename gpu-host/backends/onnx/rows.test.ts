@@ -50,19 +50,19 @@ function contextOf(row: Row, member: Row['members'][number]): number[] {
 }
 
 describe('sharedRows', () => {
-  test('nothing to share', () => {
+  test('shares nothing when sequences have no slot in common', () => {
     assert.equal(shared([decode(range(0, 9))]), null);
     assert.equal(shared([decode(range(0, 9)), decode(range(20, 29))]), null);
     assert.equal(shared([decode(range(0, 0)), decode(range(0, 0))]), null);
     assert.equal(shared([decode(range(0, 2)), decode(range(0, 2), new Uint8Array(3))]), null);
   });
 
-  test('not when the scores cost more than the gathering', () => {
+  test('shares nothing when the scores cost more than the gathering', () => {
     const forks = [decode(range(0, 9)), decode(range(0, 9))];
     assert.equal(sharedRows(forks, [0, 1], { ...COSTS, perScore: 100 }, 1), null);
   });
 
-  test('not when a row would keep more scores at once than are allowed', () => {
+  test('shares nothing when a row would keep more scores at once than are allowed', () => {
     // Together 2 × 11 scores a head, and the bound is 2²⁷.
     const forks = [decode(range(0, 9)), decode(range(0, 9))];
     assert.equal(sharedRows(forks, [0, 1], COSTS, 2 ** 22)?.length, 1);

@@ -22,14 +22,14 @@ const SHAPES: Readonly<Record<string, Partial<ModelConfig>>> = {
   'grouped queries': { heads: 8, kvHeads: 4, headDim: 64, contextLength: 1024 },
 };
 
-/** Sequences over pages, as the memory above a backend would hold them: steps come, go, fork, and see their pages written and moved. */
+/** Sequences over pages, as the memory above a backend holds them: sequences come, go and fork, and their pages are overwritten and moved. */
 class Schedule {
   readonly #config: ModelConfig;
   readonly #random: Random;
   readonly #free: number[];
   /** The slots of each sequence, in order; the last page may have room. */
   #sequences: { readonly context: number[]; readonly room: number[] }[] = [];
-  /** Sequences that pages of a page number belong to. */
+  /** Number of sequences that hold each page. */
   readonly #holders = new Int32Array(POOL.pageCount);
 
   constructor(config: ModelConfig, seed: number) {
@@ -114,7 +114,7 @@ class Schedule {
     return [{ kind: 'move-page', from, to }];
   }
 
-  /** Some slots of a context get the keys and values of others, turned to other positions. */
+  /** Some slots of a context get the keys and values of others, rotated to other positions. */
   #overwrite(): Step[] {
     if (this.#sequences.length === 0) return [];
     const { context } = this.#sequences[this.#random.below(this.#sequences.length)];

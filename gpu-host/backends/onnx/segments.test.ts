@@ -106,7 +106,7 @@ test('a window that moves with every step fills no segments', () => {
   assert.equal(segments.count, 0);
 });
 
-test('any write to a slot makes its segment useless', () => {
+test('any write to a slot invalidates its segment', () => {
   const slots = range(0, PAGE * PAGES);
   const changes: Record<string, (pool: KvPool) => void> = {
     store: (pool) => pool.store(new Float32Array(8), 1, 0, Uint32Array.of(40)),
@@ -122,7 +122,7 @@ test('any write to a slot makes its segment useless', () => {
   }
 });
 
-test('explicit masks find nothing', () => {
+test('sequences with explicit masks use no segments', () => {
   const made = setUp();
   const slots = range(0, PAGE * PAGES);
   decode(made, slots, 100, 3);
@@ -130,7 +130,7 @@ test('explicit masks find nothing', () => {
   assert.equal(made.run([sequenceOf(slots.slice(0, 103), slots.slice(103, 104), mask)]), null);
 });
 
-test('segments that no batch wants leave, and the others move together', () => {
+test('segments that no batch uses are removed, and the others are compacted', () => {
   const random = new Random(3);
   for (let history = 0; history < 20; history++) {
     const { run, segments } = setUp();

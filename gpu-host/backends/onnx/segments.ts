@@ -7,13 +7,13 @@ import type { Row } from './rows.ts';
 
 /** Context slots of one segment. Longer segments leave more of each context to gather. */
 export const SEGMENT_SLOTS = 32;
-/** Most bytes of all segments of a model, 256 MiB; a batch's segments take as much as the keys and values that they copy. */
+/** Maximum bytes of all segments of a model, 256 MiB; a batch's segments take as much as the keys and values that they copy. */
 const MAX_BYTES = 1 << 28;
 /** A segment that no run has read for this many batches makes room for another. */
 const KEPT_BATCHES = 8;
-/** Most bytes of segments filled after one batch, 32 MiB: the thread copies for about 10 ms. */
+/** Maximum bytes of segments filled after one batch, 32 MiB: the thread copies for about 10 ms. */
 const MAX_FILL_BYTES = 1 << 25;
-/** Most segments moved before one batch. */
+/** Maximum segments moved before one batch. */
 const MAX_MOVES = 8;
 const NONE: readonly number[] = [];
 

@@ -5,9 +5,10 @@ import { Random, range, relativeError } from '../testing/scenario.ts';
 import { createOnnxBackend, type OnnxBackend } from './index.ts';
 
 /**
- * Prints the CPU time of a decode step of 32 forks of stories15M over trees of context slots, at 32 bits on one thread, over that of the
- * same forks with contexts of their own: these hold the same keys and values in other slots, so that nothing is shared, and the steps read
- * segments. The last column has the same steps without any context. Medians and ranges of rounds, each of which takes all ways in turn.
+ * Prints the CPU time of a decode step of 32 forks of stories15M that share a tree of context slots, at 32 bits on one thread. The other columns
+ * are multiples of that time: for the same forks with contexts of their own, which hold the same keys and values in other slots, so that
+ * nothing is shared and the steps read segments; and for the same steps without any context. Each figure is the median of rounds, with their
+ * range; a round takes all ways in turn.
  *
  * Run it as `node gpu-host/backends/onnx/tree-table.ts [rounds]`.
  */
@@ -21,7 +22,7 @@ const ROUNDS = Number(process.argv[2] ?? 5);
 const SEED = 11;
 const TOLERANCE = 1e-4;
 
-/** Levels of a tree: all forks have the slots of the first level; those of the others are of so many branches. */
+/** Levels of a tree, each with its number of branches and the slots of each branch: the first level is common to all forks. */
 const TREES: Readonly<Record<string, readonly (readonly [branches: number, slots: number])[]>> = {
   '200 shared, 8 own': [
     [1, 200],

@@ -5,7 +5,7 @@ import type { LoadedModel, TensorStore } from '#gpu-host/models/load.ts';
 import { ElementType, type ElementTypeNumber, type FileRange, type GraphBuilder } from './graph-builder.ts';
 
 /**
- * Most bits of a weight as multiplied: float32, or blocks of 8 or 4 bits with a float32 scale each. Matrices that the model's file keeps in
+ * Maximum bits of a weight as multiplied: float32, or blocks of 8 or 4 bits with a float32 scale each. Matrices that the model's file keeps in
  * blocks of no more bits are multiplied from these blocks.
  */
 export type WeightBits = 32 | 8 | 4;

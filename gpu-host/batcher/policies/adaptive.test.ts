@@ -7,7 +7,7 @@ import { Scoreboard } from '../scoreboard.ts';
 import { SimCall } from '../testing/sim-call.ts';
 import { DEFAULT_GRACE, graceMs } from './adaptive.ts';
 
-test('the wait is bounded by the policy, and by what it is worth', () => {
+test('the wait is bounded by the policy, and by the time that it can save', () => {
   assert.equal(graceMs(DEFAULT_GRACE, 0, 5, 10), 0);
   assert.equal(graceMs(DEFAULT_GRACE, 5, 0, 10), 0);
   assert.equal(graceMs(DEFAULT_GRACE, 16, 16, 10), 4);
@@ -15,7 +15,7 @@ test('the wait is bounded by the policy, and by what it is worth', () => {
   assert.equal(graceMs(DEFAULT_GRACE, 32, 1, 3.2), 0.1);
 });
 
-test('a response time learns by halves', () => {
+test('the learned response time moves halfway to each new one', () => {
   assert.equal(learnResponse(undefined, 4), 4);
   assert.equal(learnResponse(4, 0), 2);
   assert.equal(learnResponse(2, 4), 3);

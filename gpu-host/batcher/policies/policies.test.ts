@@ -49,7 +49,7 @@ test('k-only: more calls than a batch holds are not waited for', () => {
   assert.deepEqual(trace.step(), ['a', 'b', 'c', 'd']);
 });
 
-test('t-only: batches leave when the clock strikes', () => {
+test('t-only: batches leave at fixed times', () => {
   assert.equal(tOnlyWaitMs({ intervalMs: 10 }, 13, 13), 7);
   assert.equal(tOnlyWaitMs({ intervalMs: 10 }, 13, 21), 0);
   assert.equal(tOnlyWaitMs({ intervalMs: 10 }, 20, 20), 10);
@@ -113,7 +113,7 @@ test('rate: a busy stream is gathered, a slow one is not', () => {
   assert.equal(trace.waitMs(), 0);
 });
 
-test('bounds that make no sense are refused', () => {
+test('invalid bounds are refused', () => {
   const bad: BatchPolicy[] = [
     { kind: 'k-only', calls: 0, maxWaitMs: 1 },
     { kind: 'k-only', calls: 2, maxWaitMs: Number.POSITIVE_INFINITY },

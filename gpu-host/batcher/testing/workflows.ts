@@ -30,7 +30,7 @@ export interface MixSetup {
   /** Time between two queries, milliseconds. */
   readonly apartMs: number;
   readonly maxCalls: number;
-  /** Most inputs of a batch; 512 by default. */
+  /** Maximum inputs of a batch; 512 by default. */
   readonly maxTokens?: number;
   /** Time of an input, ms; 0.2 by default. */
   readonly tokenMs?: number;

@@ -196,7 +196,7 @@ export class World {
     this.#checkTenants([...ready, ...onDevice]);
   }
 
-  /** Calls that cannot run are no weight of their model in the device's time. */
+  /** Tenants whose calls cannot run must not count in their model's share of the device's time. */
   #checkTenants(calls: readonly WorldCall[]): void {
     const tenants = new Set(calls.map(({ queue }) => queue.tenant));
     assert.deepEqual(new Set(this.batcher.tenants()), tenants, 'the tenants that can use the device');

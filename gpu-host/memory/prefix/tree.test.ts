@@ -75,7 +75,7 @@ test('evicts the least recently used leaf first, a parent after its children', (
   assert.equal(tree.stats().evictions, 4);
 });
 
-test('a page before pages in use goes with what can no longer be found without it', () => {
+test('removing a page removes the pages after it, which can no longer be found', () => {
   const tree = new PrefixTree<TestPage>(1);
   const used = page('used');
   const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3), [page('free'), used, page('last')]);
@@ -93,7 +93,7 @@ test('a page before pages in use goes with what can no longer be found without i
   tree.check();
 });
 
-test('a page that is removed takes what follows it along', () => {
+test('a page that is removed takes the pages after it along', () => {
   const tree = new PrefixTree<TestPage>(1);
   const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3), [page('1'), page('12'), page('123')]);
   const left = tree.remove(nodes[1]!);

@@ -106,7 +106,7 @@ export class PrefixTree<P extends object> {
     this.#missTokens -= tokens;
   }
 
-  /** What `match` would find. Does not change the order of use or the statistics. */
+  /** Finds the same as `match`. Does not change the order of use or the statistics. */
   peek(
     tenant: string,
     parent: PrefixNode<P> | undefined,

@@ -56,7 +56,7 @@ test('imports of one file at once read it once, and none sees a part of it', asy
   assert.deepEqual([requester.restores, other.restores, memory.held.size], [1, 0, 5]);
 });
 
-test('an import whose inferlet ends gives its pages back, and the next one begins anew', async (t) => {
+test('an import whose inferlet ends gives its pages back, and the next import begins again', async (t) => {
   const directory = temporaryDirectory(t);
   await new Life(directory).registry.exportPages('t', 'a', snapshotOf(1, 3), true, memoryOnly);
   const { memory, registry, requester } = new Life(directory);
@@ -101,7 +101,7 @@ test('tenants that want files of the system take turns, however many one of them
     },
   };
   const asked = Array.from({ length: 50 }, () => registry.importPages('t', 'system/a', greedy, same));
-  // Those behind the other tenant find the content in memory.
+  // Imports behind that of the other tenant find the content in memory.
   const settled = Promise.allSettled(asked);
   const other = new TestRequester(memory, 'u');
   assert.deepEqual(await registry.importPages('u', 'system/a', other, contentsOf), contentsOf(snapshotOf(1, 3)));

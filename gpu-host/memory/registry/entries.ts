@@ -359,7 +359,7 @@ export class Entries<S extends Snapshot> {
           this.#saving.add(tenant, -reserved);
           reserved = 0;
           this.#settle(entry, version);
-          // The version's pages are on disk from now on, so memory may drop them.
+          // From now on the version's pages are on disk, so memory may drop them.
           this.#shrink();
         },
       );

@@ -90,14 +90,14 @@ test('finds every changed byte and every other length', async () => {
   await assert.rejects(decoded(Buffer.concat([bytes, Buffer.alloc(1)])), FileDamage);
 });
 
-test('says which format it is of when it is of another', async () => {
+test('names the format of a file that it cannot read', async () => {
   const bytes = await encoded(snapshotOf(3, 1));
   bytes.writeUInt32LE(2, 8);
-  await assert.rejects(decoded(bytes), /it is of format 2, this host reads 1/);
-  await assert.rejects(decoded(Buffer.from('not a snapshot at all')), /does not begin as a snapshot does/);
+  await assert.rejects(decoded(bytes), /it has format 2, and this host reads format 1/);
+  await assert.rejects(decoded(Buffer.from('not a snapshot at all')), /it does not begin like a snapshot/);
 });
 
-test('two pages that changed places are found out', async () => {
+test('finds two swapped pages', async () => {
   const bytes = await encoded(snapshotOf(3, 2));
   const first = bytes.subarray(bytes.length - 2 * PAGE_BYTES, bytes.length - PAGE_BYTES);
   const second = bytes.subarray(bytes.length - PAGE_BYTES);
@@ -105,7 +105,7 @@ test('two pages that changed places are found out', async () => {
   await assert.rejects(decoded(swapped), /checksum of page 0/);
 });
 
-test('refuses a page that is not there', async () => {
+test('refuses a page past the last', async () => {
   const bytes = await encoded(snapshotOf(3, 1));
   const file = await opened(bytes);
   assert.throws(() => file.pageAt(1), RangeError);

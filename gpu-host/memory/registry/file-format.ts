@@ -181,9 +181,9 @@ interface Layout {
 function locate(read: ByteReader, size: number): Layout {
   if (size < PREAMBLE_BYTES) throw new FileDamage(`it has ${size} bytes, fewer than any snapshot`);
   const preamble = read(0, PREAMBLE_BYTES);
-  if (!preamble.subarray(0, MAGIC.length).equals(MAGIC)) throw new FileDamage('it does not begin as a snapshot does');
+  if (!preamble.subarray(0, MAGIC.length).equals(MAGIC)) throw new FileDamage('it does not begin like a snapshot');
   const version = preamble.readUInt32LE(8);
-  if (version !== VERSION) throw new FileDamage(`it is of format ${version}, this host reads ${VERSION}`);
+  if (version !== VERSION) throw new FileDamage(`it has format ${version}, and this host reads format ${VERSION}`);
   const length = preamble.readUInt32LE(12);
   if (length > MAX_HEADER_BYTES) throw new FileDamage(`its header claims ${length} bytes`);
   const tableOffset = PREAMBLE_BYTES + length + CHECKSUM_BYTES;
@@ -195,7 +195,7 @@ function locate(read: ByteReader, size: number): Layout {
   const header = parseHeader(json.toString());
   const dataOffset = dataOffsetOf(tableOffset, header);
   const whole = length + fileSize(header.pages, header);
-  if (whole !== size) throw new FileDamage(`it has ${size} bytes, its header says ${whole}`);
+  if (whole !== size) throw new FileDamage(`it has ${size} bytes, but its header says ${whole}`);
   return { header, tableOffset, dataOffset };
 }
 

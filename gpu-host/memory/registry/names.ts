@@ -16,7 +16,7 @@ export function checkName(name: string): void {
 
 function noName(name: string): CallFault {
   const shown = name.length > 40 ? `${JSON.stringify(name.slice(0, 40))}…` : JSON.stringify(name);
-  return fault('invalid-argument', `${shown} is no name: 1 to 128 letters, digits, ".", "_", "-" and "/"`);
+  return fault('invalid-argument', `${shown} is not a name: 1 to 128 letters, digits, ".", "_", "-" and "/"`);
 }
 
 export function isSystemName(name: string): boolean {

@@ -278,7 +278,7 @@ class Trial {
   }
 }
 
-test('what was saved last is what is seen, and what a restart finds', async (t) => {
+test('readers and a restart find the version that was saved last', async (t) => {
   const root = mkdtempSync(join(tmpdir(), 'pie-overlap-'));
   t.after(() => rmSync(root, { recursive: true, force: true }));
   let operations = 0;

@@ -13,7 +13,7 @@ const OTHER: Caller = { tenant: 't', inferlet: 'three', functionName: 'other' };
 const STRANGER: Caller = { tenant: 'u', inferlet: 'four', functionName: 'maker' };
 const OPERATOR: Caller = { tenant: 'system', inferlet: 'five', functionName: 'setup' };
 
-test('an export keeps its pages until it is taken back', () => {
+test('an export keeps its pages until it is removed', () => {
   const { memory, registry } = new Life(undefined);
   const snapshot = snapshotOf(1, 3);
   assert.equal(registry.exportPages('t', 'a', snapshot, false, memoryOnly), undefined);
@@ -52,9 +52,9 @@ test('names are names and never paths', async (t) => {
     assertRefused(
       () => registry.exportPages('t', name, snapshotOf(1, 1), true, memoryOnly),
       'invalid-argument',
-      /is no name/,
+      /is not a name/,
     );
-    assertRefused(() => registry.importPages('t', name, memoryOnly, same), 'invalid-argument', /is no name/);
+    assertRefused(() => registry.importPages('t', name, memoryOnly, same), 'invalid-argument', /is not a name/);
     assertRefused(() => registry.unexport('t', name), 'invalid-argument');
     assertRefused(() => registry.openFile(MAKER, name, false, memoryOnly, same), 'invalid-argument');
     assertRefused(
@@ -77,7 +77,7 @@ test('names are names and never paths', async (t) => {
   }
 });
 
-test('what is persistent comes back bit for bit after a restart, what is not is gone', async (t) => {
+test('persistent entries come back bit for bit after a restart, and the others are gone', async (t) => {
   const directory = temporaryDirectory(t);
   const first = new Life(directory);
   const [kept, file] = [snapshotOf(1, 3), snapshotOf(2, 2)];
@@ -190,7 +190,7 @@ test('rights go by function', () => {
   );
 });
 
-test('a lock is held by one inferlet until it gives it back or goes', () => {
+test('a lock is held by one inferlet until it releases the lock or ends', () => {
   const { memory, registry } = new Life(undefined);
   const options = { persistent: false, rights: 'writable' } as const;
   registry.saveFile(MAKER, 'f', snapshotOf(1, 1), options, memoryOnly);

@@ -11,7 +11,7 @@ export interface RestoringEntries<S extends Snapshot> {
   readonly bufferBytes: number;
   /** The entry's current version, which counts as used now. */
   touch(entry: Entry<S>): Version<S>;
-  /** @throws CallFault when as many pages find no room in memory beside those that are on their way */
+  /** @throws CallFault when memory has no room for `pages` pages beside the `loadingPages` that are on their way */
   checkMemoryRoom(pages: number, loadingPages: number): void;
   /** Keeps the pages of a version from now on. */
   keep(version: Version<S>, snapshot: S): void;

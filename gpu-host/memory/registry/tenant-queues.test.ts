@@ -61,7 +61,7 @@ test("a tenant's tasks run one after the other, beside those of as many tenants 
   assert.deepEqual(seen, ['ab', 'ba', 'ac', 'c', 'c']);
 });
 
-test('tenants that want the same take turns, and what waits for another thing starts as soon as it may', async () => {
+test('tenants that want the same thing take turns, and a task that waits for another thing starts as soon as that is free', async () => {
   const queues = new TenantQueues(3);
   const { running, task, endFirst } = openTasks();
   const wants = ['a', 'a', 'a', 'b'].map((tenant) => queues.run(of(tenant, 'shared'), task(`${tenant}'s`)));

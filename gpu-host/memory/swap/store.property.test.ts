@@ -179,7 +179,7 @@ function pageOf(seed: number): Uint8Array {
   return page;
 }
 
-test('a hundred thousand random operations give back what was put, or say that the disk lost it', (t) => {
+test('a hundred thousand random operations give back each stored page, or report that the disk lost it', (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'pie-swap-'));
   t.after(() => rmSync(directory, { recursive: true, force: true }));
   const counts = { operations: 0, readErrors: 0, writeErrors: 0 };

@@ -27,7 +27,7 @@ function taken(store: SwapStore, ticket: SwapTicket): Uint8Array {
   return into;
 }
 
-test('fills memory, then the disk, then refuses; a place given back is good again', (t) => {
+test('fills memory, then the disk, then refuses; a freed place can be used again', (t) => {
   const store = new SwapStore({
     pageBytes: PAGE_BYTES,
     memoryBytes: 2 * PAGE_BYTES + 1,
@@ -70,7 +70,7 @@ test('reads without forgetting, copies what it is given', (t) => {
   t.assert.throws(() => store.drop(ticket), /ticket was spent/);
 });
 
-test('a page is read to where it stays, in memory of the device when there is some', (t) => {
+test('a page is read into the buffer that will hold it, pinned memory of the device when there is some', (t) => {
   const pieces: number[] = [];
   const store = new SwapStore({
     pageBytes: PAGE_BYTES,
@@ -154,7 +154,7 @@ test('a page that the disk changed is a fault of that page only', (t) => {
   store.close();
 });
 
-test('a disk that takes nothing is a full store that says why', (t) => {
+test('a disk that refuses every write makes the store full, with the reason', (t) => {
   const directory = join(temporaryDirectory(t), 'a-file');
   writeFileSync(directory, '');
   const reports: string[] = [];
@@ -183,7 +183,7 @@ test('refuses pages of another size', () => {
   assert.throws(() => new SwapStore({ pageBytes: 0, memoryBytes: 8, diskBytes: 0, directory: '/nowhere' }), RangeError);
 });
 
-test('a disk that fails, works and fails again is told of twice', () => {
+test('a disk that fails, works and fails again is reported twice', () => {
   let broken = true;
   const reports: string[] = [];
   const store = new SwapStore({

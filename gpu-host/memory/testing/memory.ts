@@ -94,7 +94,7 @@ export function faultOf(action: () => unknown): CallFault {
   throw new Error('no fault');
 }
 
-/** Copies all tokens at once, in all of the copy's parts. */
+/** Runs all parts of a token copy. */
 export function copyTokens(space: PageSpace, request: TokenCopy): void {
   const copying = new TokenCopying(space, request);
   while (copying.next());

@@ -12,7 +12,7 @@ import { copyOf, emptyPage, type PlainPage, samePage } from './plain-pages.ts';
 import { ACTORS, type LeaseOperation, type Operation, PAGE_SIZE, type Setting, type WriteCall } from './schedule.ts';
 import { type Prepared, prepareWrite, type WriteShape } from './write.ts';
 
-/** Maximum places that the calls of one batch may reserve for their tenant. */
+/** Maximum number of places that the calls of one batch may reserve for their tenant. */
 const RESERVED = 12;
 
 /** An inferlet: its space, and the oracle's content of its addresses. */
@@ -32,8 +32,8 @@ export interface Export {
 }
 
 /**
- * Memory beside an oracle that shares nothing, caches nothing and swaps nothing: no address may show what memory does to make room. Every
- * refusal is checked against the oracle.
+ * Memory beside an oracle that shares nothing, caches nothing and swaps nothing. The content of an address must not depend on evictions and
+ * swaps. Every refusal is checked against the oracle.
  */
 export class World {
   readonly kit: TestMemory;
@@ -118,10 +118,10 @@ export class World {
       if (!(error instanceof CallFault)) throw error;
       const { tag } = error.error;
       if (tag === 'terminated') {
-        assert.ok(actor.space.terminated !== undefined, 'told to be ended and was not');
+        assert.ok(actor.space.terminated !== undefined, 'the call answered terminated, but its inferlet was not ended');
       } else {
         assert.equal(tag, 'limit-exceeded', error.message);
-        assert.ok(mayNotFit, `refused what fits: ${error.message}`);
+        assert.ok(mayNotFit, `refused a request that fits: ${error.message}`);
         this.counts.refused++;
       }
       return false;
@@ -185,12 +185,12 @@ export class World {
     const requester = this.#requester;
     assert.ok(requester, 'an inferlet was ended without a request for memory');
     this.counts.terminated++;
-    assert.equal(this.kit.memory.snapshots.leases.pages, 0, 'an inferlet was ended beside a lease');
+    assert.equal(this.kit.memory.snapshots.leases.pages, 0, 'an inferlet was ended before all leases');
     if (space === requester) {
       const older = [...this.kit.memory.spaces].filter((other) => other !== space && isNewer(space, other));
       assert.ok(
         older.some(({ held }) => [...held.keys()].some((page) => page.frame >= 0)),
-        'ended, though no older inferlet holds pages',
+        'an inferlet was ended, though no older one holds pages',
       );
     } else assert.ok(isNewer(space, requester), 'an inferlet older than the requester was ended');
     const who = this.actors.findIndex((actor) => actor?.space === space);
@@ -327,7 +327,7 @@ export class World {
     if (operation.fate === 'failed') {
       for (const { write } of left.reverse()) write.revert();
       for (const [{ pages }, former] of before) {
-        // Pages allocated on the way are empty again.
+        // A page that the failed batch allocated is empty again.
         for (const address of pages.keys()) pages.set(address, former.get(address) ?? emptyPage(PAGE_SIZE));
       }
     } else for (const { write } of left) write.compute();
@@ -359,7 +359,7 @@ export class World {
     const empty = into.flatMap((address) => (pages.get(address) as PlainPage).slots).filter((slot) => !slot).length;
     const filled = inPages.flatMap((address) => (pages.get(address) as PlainPage).slots).filter((slot) => slot).length;
     const missing = Math.ceil(Math.max(0, call.tokens.length - empty) / PAGE_SIZE);
-    // Now and then with room to spare.
+    // Some calls allocate more pages than they fill.
     const more = this.allocate(actor, missing + (call.pick % 8 === 0 ? 2 : 0));
     if (!more) return undefined;
     actor.text = [...actor.text, ...more];

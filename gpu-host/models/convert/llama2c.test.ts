@@ -12,7 +12,7 @@ import { convertLlama2c } from './llama2c.ts';
 
 const VOCABULARY = 280;
 
-/** Writes a model as llama2.c's `export.py` does, but keeps q and k unchanged: their rows then count as rows in llama2.c's order. */
+/** Writes a model as llama2.c's `export.py` does, except that q and k keep their order of rows: a reader takes it for llama2.c's order. */
 function checkpointOf({ config, tensors }: LoadedModel): Buffer {
   const { hiddenSize, intermediateSize, layers, heads, kvHeads, contextLength, headDim, tiedEmbeddings } = config;
   const header = Int32Array.of(

@@ -89,7 +89,7 @@ describe('convertOnnxQ8', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  it('finds, dequantises and turns every weight', async () => {
+  it('finds, dequantises and transposes every weight', async () => {
     for (const config of [{ tiedEmbeddings: true }, { kvHeads: 1 }]) {
       const model = await randomModel(join(directory, 'original'), config, 3);
       const { graph, values } = exportGraph(model);
@@ -104,7 +104,7 @@ describe('convertOnnxQ8', () => {
     }
   });
 
-  it('names the weight that a graph lacks, and refuses what is no graph', async () => {
+  it('names the weight that a graph lacks, and refuses a file that is not a graph or has other shapes', async () => {
     const source = join(directory, 'bad');
     const model = await randomModel(source, {}, 3);
     const out = join(directory, 'bad-out');

@@ -24,7 +24,7 @@ interface CommonParts {
   readonly vocabularySize: number;
   /** Rows of the table of segment embeddings: 2 for models that tell the texts of a pair apart. */
   readonly tokenTypes: number;
-  /** Most tokens of one input, special tokens included. */
+  /** Maximum tokens of one input, special tokens included. */
   readonly contextLength: number;
   readonly activation: EncoderActivation;
   readonly layerNormEpsilon: number;
@@ -172,7 +172,7 @@ function bertParts(file: z.output<typeof configSchema>): BertParts {
     : { family: 'roberta', positions, firstPosition: (file.pad_token_id ?? 1) + 1 };
 }
 
-/** Most attention scores of a text, over all heads: 1 GiB. A backend may hold all of a layer at once, and any client may send a long text. */
+/** Maximum number of attention scores of a text, over all heads: 1 GiB. A backend may hold a whole layer, and any client may send a long text. */
 const MAX_SCORES = 2 ** 28;
 
 /** The special tokens of a pair, and one token of each text. */
@@ -192,7 +192,7 @@ function embeddingHead(files: SentenceFiles): EncoderHead {
     throw refused(
       `the prompt "${prompt}" before each text, "default_prompt_name" of config_sentence_transformers.json`,
     );
-  // Without sentence-transformers' files nothing says how the states become one vector; the mean is what such models do most.
+  // Without sentence-transformers' files the pooling is unknown; most such models use the mean.
   if (files.modules === undefined && files.pooling === undefined)
     return { kind: 'embedding', pooling: 'mean', normalizes: true };
   const modules = modulesSchema.safeParse(files.modules ?? []);

@@ -170,7 +170,7 @@ describe('the tokenizer of an encoder', () => {
     );
   });
 
-  it('says whether it left anything out', async () => {
+  it('reports whether it cut the text', async () => {
     const [bert] = await tokenizers();
     const long = bert!.encode('king '.repeat(100));
     assert.deepEqual([long.tokens.length, long.isCut, long.tokens.at(-1)], [64, true, 3]);
@@ -238,7 +238,7 @@ describe('the tokenizer of an encoder', () => {
 });
 
 describe('the weights of an encoder', () => {
-  it('are missed by name', async () => {
+  it('are named when they are missing', async () => {
     const root = await mkdtemp(join(tmpdir(), 'pie-encoder-'));
     try {
       await randomEncoder(root, { kind: 'embedding' }, 1);

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { ModelError } from '../errors.ts';
 
 /**
- * The part of an encoder's config that ModernBERT has for itself (Warner et al., 2024): it normalises before each part, turns queries and keys
+ * The part of an encoder's config that only ModernBERT has (Warner et al., 2024): it normalises before each part, turns queries and keys
  * by their positions, gates its inner layer, and lets most layers see only near tokens.
  */
 export interface ModernBertParts {
@@ -36,7 +36,7 @@ const schema = z.looseObject({
     .looseObject({ full_attention: rotation.nullish(), sliding_attention: rotation.nullish() })
     .nullish(),
   classifier_pooling: z.enum(['cls', 'mean']).default('cls'),
-  // The models that exist have none of these; their activation is that of the layers.
+  // No published model has these fields; the activation is then that of the layers.
   norm_bias: absent,
   attention_bias: absent,
   mlp_bias: absent,

@@ -72,7 +72,7 @@ export function headNames(family: 'bert' | 'roberta'): { readonly dense: string;
 /** The tensors of a checkpoint under the names of {@link expectedEncoderTensors}. */
 export function encoderTensors(stored: TensorStore): TensorStore {
   const writtenAs = (name: string): string => {
-    // Checkpoints converted from TensorFlow name a norm's parameters otherwise.
+    // Checkpoints converted from TensorFlow use other names for a norm's parameters.
     const names = [
       name,
       name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta'),

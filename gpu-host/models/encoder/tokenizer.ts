@@ -27,7 +27,6 @@ export interface EncoderTokenizer {
 }
 
 /**
- * Characters of a text that are read at first, and at most, per token that the model takes. The library takes seconds for a text of some
  * hundred thousand characters, and its stack overflows with as many tokens.
  */
 const CHARACTERS_PER_TOKEN = { first: 8, most: 64 };

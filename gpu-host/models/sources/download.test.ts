@@ -42,7 +42,7 @@ describe('download', () => {
     if ('after' in context) context.after(() => rm(directory, { recursive: true, force: true }));
   });
 
-  it('goes on where a connection broke, within one call', async () => {
+  it('resumes within one call where a connection broke', async () => {
     server.files.set('/file', { bytes: content, cuts: cuts(100_000, 50_000) });
     const seen: number[] = [];
     await download({ ...options, onProgress: ({ doneBytes }) => seen.push(doneBytes) });
@@ -60,7 +60,7 @@ describe('download', () => {
     assert.equal(existsSync(options.partFile), false);
   });
 
-  it('goes on where an earlier call gave up', async () => {
+  it('resumes where an earlier call gave up', async () => {
     server.files.set('/file', { bytes: content, cuts: cuts(123_456) });
     await assert.rejects(download({ ...options, attempts: 1 }), { code: 'download-failed' });
     assert.equal((await stat(options.partFile)).size, 123_456);
@@ -82,7 +82,7 @@ describe('download', () => {
     assert.deepEqual(await readFile(options.destination), content);
   });
 
-  it('starts over once when the kept beginning was of another content', async () => {
+  it('starts over once when the part file holds other content', async () => {
     server.files.set('/file', { bytes: content });
     for (const kept of [randomBytes(70_000), randomBytes(400_000)]) {
       await writeFile(join(directory, 'old.part'), kept);

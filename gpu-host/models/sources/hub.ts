@@ -126,7 +126,7 @@ class Hub {
     } catch (cause) {
       if (signal?.aborted) throw new ModelError('cancelled', `${id}: cancelled`);
       throw new ModelError('unreachable', `the hub cannot be reached: ${causeText(cause)}`, {
-        hint: `tried ${this.#endpoint}; HF_ENDPOINT names another one`,
+        hint: `tried ${this.#endpoint}; set HF_ENDPOINT to use another hub`,
         cause,
       });
     }

@@ -64,7 +64,7 @@ const parse = (changes: object = {}, preprocessor: object = {}) => {
 const tower = (changes: object) => ({ vision_config: { ...LLAVA_15.vision_config, ...changes } });
 
 describe('configs of models that take images', () => {
-  it('reads LLaVA 1.5, whose config leaves out what is a default', () => {
+  it('reads LLaVA 1.5, whose config omits defaults', () => {
     const text = parseConfig(LLAVA_15);
     assert.deepEqual(
       [
@@ -106,7 +106,7 @@ describe('configs of models that take images', () => {
     assert.throws(() => parse({}, { size: { height: 384, width: 384 } }), ModelError);
   });
 
-  it('reads the forms that preprocessors have had', () => {
+  it('reads all forms of preprocessor files', () => {
     const old = {
       size: 336,
       crop_size: 336,

@@ -80,7 +80,7 @@ export function parsePreparation(json: unknown, imageSize: number): ImagePrepara
   const defaults = DEFAULTS[kind === 'Siglip' ? 'siglip' : 'clip'];
   if (file.do_resize === false) throw refused('images are not resized');
   const filter = FILTERS.get(file.resample ?? BICUBIC);
-  if (filter === undefined) throw refused(`resample ${file.resample} is no filter known here`);
+  if (filter === undefined) throw refused(`resample ${file.resample} is not a filter that Pie knows`);
 
   const shortestEdge = resizedEdge(file.size ?? imageSize, imageSize);
   const isCut = kind !== 'Siglip' && file.do_center_crop !== false;

@@ -3,7 +3,7 @@ import type { CoreModule } from './core-modules.ts';
 
 /** Options of an artifact, which are part of its hash. */
 export interface ArtifactOptions {
-  /** Most pages of 64 KiB that all memories of the component can grow to together. */
+  /** Maximum pages of 64 KiB that all memories of the component can grow to together. */
   readonly memoryPages: number;
 }
 

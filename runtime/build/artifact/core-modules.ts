@@ -39,7 +39,7 @@ export function prepareCoreModules(
   helpers: ReadonlyMap<string, Uint8Array>,
   memoryPages: number,
 ): PreparedModule[] {
-  if (modules.size > MAX_MODULES) throw unsupported(`it has ${modules.size} core modules; ${MAX_MODULES} is the most`);
+  if (modules.size > MAX_MODULES) throw unsupported(`it has ${modules.size} core modules; ${MAX_MODULES} is the limit`);
   const memories = readMemories([...modules.values()]);
   const tables = [...modules.values()].flatMap((bytes) => readDefinitions(bytes).tables.map(({ min }) => min));
   const memorySpare = spareMemory(memories.flat(), memoryPages);
@@ -61,7 +61,7 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((total, numbe
 function spareMemory(memories: readonly DefinedMemory[], memoryPages: number): number {
   const total = sum(memories.map(({ min }) => min));
   if (memories.length > MAX_MEMORIES)
-    throw unsupported(`it has ${memories.length} memories; ${MAX_MEMORIES} is the most`);
+    throw unsupported(`it has ${memories.length} memories; ${MAX_MEMORIES} is the limit`);
   if (total > memoryPages) {
     throw new BuildError(
       'build-failed',
@@ -76,7 +76,7 @@ function spareMemory(memories: readonly DefinedMemory[], memoryPages: number): n
 function spareElements(minima: readonly number[]): number {
   const total = sum(minima);
   if (minima.length > MAX_TABLES || total > MAX_TABLE_ELEMENTS) {
-    throw unsupported(`its tables have ${total} elements; ${MAX_TABLE_ELEMENTS} is the most`);
+    throw unsupported(`its tables have ${total} elements; ${MAX_TABLE_ELEMENTS} is the limit`);
   }
   return Math.floor((MAX_TABLE_ELEMENTS - total) / Math.max(1, minima.length));
 }

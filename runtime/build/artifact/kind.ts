@@ -9,7 +9,7 @@ export function checkKind(bytes: Uint8Array): void {
   if (bytes.length > MAX_COMPONENT_BYTES) {
     throw new BuildError(
       'component-too-large',
-      `The component has ${(bytes.length / 2 ** 20).toFixed(1)} MiB; ${MAX_COMPONENT_BYTES / 2 ** 20} MiB is the most.`,
+      `The component has ${(bytes.length / 2 ** 20).toFixed(1)} MiB; ${MAX_COMPONENT_BYTES / 2 ** 20} MiB is the limit.`,
       'Leave debug information out (release build, wasm-strip) and move large data into the input or a store.',
     );
   }

@@ -14,12 +14,13 @@ const INSTEAD: Readonly<Record<string, string>> = {
   util: 'Use TextEncoder and TextDecoder, which are global, or the npm package `util`.',
   url: 'Install an npm package such as `whatwg-url`.',
   path: 'Install the npm package `path-browserify`.',
-  process: 'An inferlet has no environment: its input and the interface `runtime` tell it what it may know.',
-  os: 'An inferlet has no environment: its input and the interface `runtime` tell it what it may know.',
+  process: 'An inferlet has no process environment: read values from its input or from the interface `runtime`.',
+  os: 'An inferlet has no process environment: read values from its input or from the interface `runtime`.',
   child_process: 'An inferlet cannot start programs.',
   worker_threads: 'An inferlet runs on one thread; Promise.all over its calls runs them together.',
 };
 
+/** Modules that share another module's hint. */
 const SAME: Readonly<Record<string, string>> = {
   https: 'http',
   http2: 'http',

@@ -8,7 +8,7 @@ import type { Source } from './source.ts';
 const REPOSITORY = fileURLToPath(new URL('../../../', import.meta.url));
 const PRELUDE = fileURLToPath(new URL('prelude/index.ts', import.meta.url));
 const ENTRY = 'pie:entry';
-/** Most bytes of a bundle; the largest inferlets have some hundred kilobytes. */
+/** Maximum bytes of a bundle; the largest inferlets have a few hundred kilobytes. */
 const MAX_BUNDLE_BYTES = 16 * 2 ** 20;
 
 /** How every bundle of a source finds and reads its modules. */
@@ -62,7 +62,7 @@ export async function bundle(source: Source): Promise<Bundle> {
   if (code.length > MAX_BUNDLE_BYTES) {
     throw new BuildError(
       'build-failed',
-      `The bundled source has ${(code.length / 2 ** 20).toFixed(1)} MiB; ${MAX_BUNDLE_BYTES / 2 ** 20} MiB is the most.`,
+      `The bundled source has ${(code.length / 2 ** 20).toFixed(1)} MiB; ${MAX_BUNDLE_BYTES / 2 ** 20} MiB is the limit.`,
       'Import less, and pass large data as input.',
     );
   }

@@ -29,7 +29,8 @@ export async function componentize(bundle: Bundle, directory: string): Promise<U
 
 /**
  * Makes a component of the QuickJS engine after it has evaluated a module. The engine is optimised for size: it saves 0.55 of 1.9 MB. Pure
- * computation takes 1.2 to 1.6 times as long; a waiting call takes 7 µs, not 5 (`runtime/lowering/bench.ts`); a device step some thousand.
+ * computation takes 1.2 to 1.6 times as long; a waiting call takes 7 µs, not 5 (`runtime/lowering/bench.ts`), which is little beside a device step of
+ * a few ms.
  */
 export async function withEngine(witPath: string, jsSource: string): Promise<Uint8Array> {
   const { component } = await run({ witPath, world: 'inferlet', jsSource, stubWasi: true, optSize: true });
@@ -55,7 +56,7 @@ function explain(message: string, bundle: Bundle): BuildError {
   if (message.includes('blocking on a promise')) {
     return new BuildError(
       'build-failed',
-      'The module awaits something at its top level that never comes.',
+      'The module awaits a promise at its top level that never settles.',
       'Modules are evaluated once, at build time, without a host: await inside run().',
     );
   }

@@ -1,4 +1,4 @@
-import { leb, Reader, Writer } from '../wasm/binary.ts';
+import { leb, Reader, signedLeb, Writer } from '../wasm/binary.ts';
 import { readSections, SECTION, type Section, withSection, writeSections } from '../wasm/sections.ts';
 
 /** Custom sections that only people and debuggers read. */
@@ -81,7 +81,7 @@ function wipeFreeChunks(image: Uint8Array): void {
   }
 }
 
-/** Most data segments of one module: engines take no more than a hundred thousand. */
+/** Maximum data segments of one module: engines take no more than a hundred thousand. */
 const MAX_SEGMENTS = 10_000;
 
 /** The sections with data that fills memory with `image`, zeros left out. */
@@ -117,11 +117,4 @@ function runsOf(image: Uint8Array, gap: number): { readonly from: number; readon
     }
   }
   return runs;
-}
-
-/** Signed LEB128 of a number that is not negative. */
-function signedLeb(value: number): number[] {
-  const bytes = leb(value);
-  const top = bytes.at(-1) ?? 0;
-  return top & 64 ? [...bytes.slice(0, -1), top | 128, 0] : bytes;
 }

@@ -25,7 +25,7 @@ const looks = program('looks', async function looking(session) {
 export const run = () => (looks ? plain : looks);
 `;
 
-/** A helper that gets a value of a program. */
+/** Source of a helper that receives a value of a program. */
 const helper = (test: string) => `export const more = (value: unknown): string => {
   type Unused = string;
   if (${test}) return 'a';
@@ -46,14 +46,14 @@ describe('the check of workflows', () => {
   }
   const manifest = (example: unknown) => JSON.stringify({ name: 'checked', input: { examples: [example] } });
 
-  it('is made for sources in any place that use workflows', () => {
+  it('runs for sources that use workflows, in any folder', () => {
     const directory = '/clone/functions/judge';
     assert.ok(hasWorkflows({ directory }, ['index.ts', '../sdk/src/workflow/index.ts']));
     assert.ok(hasWorkflows({ directory: '/other' }, ['node_modules/@pie/inferlet/dist/workflow/index.js']));
     assert.ok(!hasWorkflows({ directory }, ['index.ts', '../sdk/src/context.ts']));
   });
 
-  it('tells what is traced and planned, and what will be interpreted, with the place', async () => {
+  it('reports the programs that are traced, planned or interpreted, and the reason with its place', async () => {
     const notes = await check({
       'index.ts': TRACED,
       'more.ts': helper('value === undefined'),
@@ -61,11 +61,11 @@ describe('the check of workflows', () => {
     });
     assert.deepEqual(notes, [
       'The program "plain" is traced: 4 nodes, 1 plan in the artifact.',
-      'The program "looks" cannot be traced, so that it will be interpreted. It reads a value before the program is whole at looking (index.ts:13:32).',
+      'The program "looks" cannot be traced and will be interpreted. It reads a value before the program is whole at looking (index.ts:13:32).',
     ]);
   });
 
-  it('refuses a value in a condition, also in a file that gets it, with the place and the ways out', async () => {
+  it('refuses a condition over a value, also in an imported file, and names the place and the alternatives', async () => {
     for (const test of ['value', '!value', `value === 'a'`, `'a' !== value`]) {
       const refused = check({ 'index.ts': TRACED, 'more.ts': helper(test), 'pie.json': manifest({ topic: 'a' }) });
       await assert.rejects(refused, (error) => {
@@ -85,7 +85,7 @@ describe('the check of workflows', () => {
     }
   });
 
-  it('refuses a value in an assignment that looks at it, and in a file with JSX or decorators', async () => {
+  it('refuses logical assignments to a value, and finds conditions in files with JSX or decorators', async () => {
     const source = (test: string) => `export const more = (value: any): string => {
   ${test}
   const shown = <b />;
@@ -149,7 +149,7 @@ export const run = () => app;
     await assert.rejects(check({ 'index.ts': source }), /index\.ts:4:26: This condition looks at a value/);
   });
 
-  it('tells why a program has no graph or no plan', async () => {
+  it('reports why a program has no graph or no plan', async () => {
     const source = `${HEAD}
 export const app = program('lists', (session, { topics }: { topics: readonly string[] }) => {
   const answers = topics.map((topic) => gen());

@@ -12,12 +12,12 @@ interface Traced {
   readonly isProgram: boolean;
   readonly nodes?: number;
   readonly plans?: number;
-  /** Reason for which there is no graph, and whether it is that the program looks at a value. */
+  /** Reason why there is no graph; `looks` is true when the program looked at a value that does not exist yet. */
   readonly fault?: { readonly text: string; readonly looks: boolean };
   readonly planFaults: readonly string[];
 }
 
-/** True for a bundle with the library's workflows in it, by its files, whose paths are relative to the project. */
+/** True if the bundle contains the library's workflow module. `files` are the bundle's files, relative to the project. */
 export const hasWorkflows = ({ directory }: Pick<Source, 'directory'>, files: readonly string[]): boolean =>
   files.some((file) =>
     /(functions\/sdk\/src|@pie\/inferlet\/(dist|src))\/workflow\/index\.[jt]s$/.test(resolve(directory, file)),
@@ -61,7 +61,7 @@ async function exampleOf({ directory }: Source): Promise<unknown> {
   }
 }
 
-/** Makes the graph of each workflow and program of the source, and tells how that went. */
+/** Makes the graph of each workflow and program of the source, and reports the results. */
 const entryText = (entry: string): string => `
 import { readFileSync } from 'node:fs';
 import { Untraceable, undecided } from '@pie/inferlet/workflow';
@@ -82,9 +82,9 @@ __pieTold({ traced, undecided: [...undecided] });
 function notesOf({ name, isProgram, nodes, plans, fault, planFaults }: Traced, hasExample: boolean): string[] {
   const what = `${isProgram ? 'program' : 'workflow'} "${name}"`;
   const notes = planFaults.map(
-    (text) => `A plan of the ${what} cannot be made at the build, so that it is made at each run. ${text}`,
+    (text) => `A plan of the ${what} cannot be made at the build; each run makes it. ${text}`,
   );
-  if (fault?.looks) notes.push(`The ${what} cannot be traced, so that it will be interpreted. ${fault.text}`);
+  if (fault?.looks) notes.push(`The ${what} cannot be traced and will be interpreted. ${fault.text}`);
   else if (fault && hasExample) notes.push(`The ${what} has no graph for the example of pie.json. ${fault.text}`);
   else if (fault && isProgram) {
     notes.push(`The ${what} was not traced, because pie.json has no example of its input. ${fault.text}`);

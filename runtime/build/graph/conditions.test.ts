@@ -27,7 +27,7 @@ function outcome(code: string): { readonly out: unknown; readonly places: readon
 }
 
 describe('checks of conditions', () => {
-  it('stand around what each condition looks at', () => {
+  it('wrap each value that a condition looks at', () => {
     const cases: readonly [code: string, places: readonly string[]][] = [
       ['if (1) out = 2;', ['1:5']],
       ['out = [0, 1].map((a) => a ? 1 : 2);', ['1:25', '1:25']],
@@ -49,11 +49,11 @@ describe('checks of conditions', () => {
     }
   });
 
-  it('give each value its own place where several end together', () => {
+  it('report the place of each value when several end at one place', () => {
     assert.deepEqual(outcome(checked('out = !!0;')).places, ['1:9', '1:8']);
   });
 
-  it('leave comparisons with nothing, and what is no condition', () => {
+  it('leave comparisons with null and undefined, and expressions that are not conditions', () => {
     for (const code of [
       'out = 1 !== undefined',
       'out = null == 2',
@@ -72,7 +72,7 @@ describe('checks of conditions', () => {
     );
   });
 
-  it('stand behind a line for the shell', () => {
+  it('are inserted after a shebang line', () => {
     assert.equal(outcome(checked('#!/usr/bin/env node\nif (1) out = 2;')).out, 2);
   });
 

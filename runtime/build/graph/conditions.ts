@@ -7,8 +7,6 @@ import { build, type Plugin } from 'esbuild';
 const isOwn = (path: string): boolean => !/[\\/]node_modules[\\/]|[\\/]functions[\\/]sdk[\\/]src[\\/]/.test(path);
 
 /**
- * Puts the library's `tested` around what each condition of the project's files looks at, with its place: JavaScript itself asks no object
- * whether it is true, or equal to another value.
  * @param directory the project, which places are relative to
  */
 export function conditionChecks(directory: string): Plugin {
@@ -28,7 +26,7 @@ export function conditionChecks(directory: string): Plugin {
         };
         const checked = withChecks(compiled.code, placeOf);
         if (checked === undefined) return undefined;
-        // Columns are those before the checks went in.
+        // Columns are those of the source without the checks.
         const inline = `\n//# sourceMappingURL=data:application/json;base64,${Buffer.from(compiled.map).toString('base64')}`;
         return { contents: checked + inline, loader: 'js', resolveDir: dirname(path) };
       });
@@ -46,7 +44,7 @@ async function compile(path: string): Promise<{ readonly code: string; readonly 
     sourcesContent: false,
     logLevel: 'silent',
     // `a ||= b` becomes `a || (a = b)`, whose left side can be checked.
-    // The parser reads no decorators, which the target lacks.
+    // The target has no decorators, so esbuild compiles them away: the parser cannot read them.
     target: 'es2023',
     supported: { 'logical-assignment': false },
   });
@@ -54,7 +52,7 @@ async function compile(path: string): Promise<{ readonly code: string; readonly 
   return { code: output('.js'), map: output('.map') };
 }
 
-/** The module with its conditions checked; undefined if it has none, or is not what the parser reads. */
+/** The module with its conditions checked; undefined if it has none, or the parser cannot read it. */
 export function withChecks(code: string, placeOf: (line: number, column: number) => string): string | undefined {
   const found: Look[] = [];
   try {
@@ -70,7 +68,7 @@ export function withChecks(code: string, placeOf: (line: number, column: number)
     checked += code.slice(from, at) + text;
     from = at + instead;
   }
-  // On the first line, so that lines stay; a line for the shell may only stand at the beginning.
+  // Insert into the first line, so that line numbers stay; a shebang line must stay at the beginning.
   const body = (checked + code.slice(from)).replace(/^#!/, '//');
   return `import { compared as ${COMPARED}, tested as ${TESTED} } from '@pie/inferlet/workflow'; ${body}`;
 }

@@ -31,7 +31,7 @@ export async function evaluate(source: Source, evaluation: Evaluation): Promise<
     absWorkingDir: source.directory,
     outfile: program,
     sourcemap: 'inline',
-    // The library puts workflows and programs there.
+    // The library registers workflows and programs in this list.
     banner: { js: `globalThis[Symbol.for('pie.workflows')] = []; ${TOLD}` },
     plugins: [withoutPlatform(), imports(), ...(evaluation.plugins ?? [])],
   }).catch((error: unknown) => {
@@ -44,7 +44,7 @@ export async function evaluate(source: Source, evaluation: Evaluation): Promise<
 const MARK = '\u0001result ';
 const TOLD = `const __pieTold = (result) => process.stdout.write('\\n' + ${JSON.stringify(MARK)} + JSON.stringify(result) + '\\n');`;
 
-/** Puts what is not there in place of the library's raw layer: a graph is made without a platform. */
+/** Replaces the library's raw layer by a module whose functions fail, because a graph is made without a platform. */
 function withoutPlatform(): Plugin {
   return {
     name: 'without-platform',

@@ -36,7 +36,7 @@ export async function runGraphStage(
   }
 }
 
-/** Finds the workflow among the exports of the source, and tells its drawings. */
+/** Finds the workflow among the exports of the source, and reports its drawings. */
 const entryText = (entry: string): string => `
 import { readFileSync } from 'node:fs';
 import { drawSvg, drawText, optimise, PASSES } from '@pie/inferlet/workflow';

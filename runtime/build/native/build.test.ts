@@ -193,7 +193,7 @@ describe('a machine without clang', () => {
 
   it('refuses a build and names the package to install', async () => {
     const failure = await buildWithout(await project('bare', `${HEAD}${RUN} {}`));
-    assert.equal(failure.message, 'clang is missing, which compiles C to WebAssembly.');
+    assert.equal(failure.message, 'The C compiler, clang, is not on the PATH.');
     assert.match(String(failure.hint), /apt-get install clang lld/);
   });
 

@@ -37,8 +37,8 @@ const INSTALL =
   'Install LLVM: `apt-get install clang lld` on Debian and Ubuntu (and wasi-libc for string.h or malloc); `brew install llvm lld` on macOS.';
 
 class NoCompilerError extends MissingCompilerError {
-  constructor(what: string) {
-    super(`${what} is missing, which compiles C to WebAssembly.`, INSTALL);
+  constructor(message: string) {
+    super(message, INSTALL);
   }
 }
 
@@ -68,10 +68,11 @@ export async function compileC(source: Source, scratch: string): Promise<Compile
 
 async function clang(args: readonly string[], cwd: string): Promise<Ran> {
   const ran = await runCompiler('clang', args, { cwd, limitMs: COMPILE_LIMIT_MS, limitKib: COMPILE_LIMIT_KIB });
-  if (ran === null) throw new NoCompilerError('clang');
-  if (/No available targets are compatible/.test(ran.errors)) throw new NoCompilerError('A clang that knows wasm32');
+  if (ran === null) throw new NoCompilerError('The C compiler, clang, is not on the PATH.');
+  if (/No available targets are compatible/.test(ran.errors))
+    throw new NoCompilerError('clang has no target for WebAssembly (wasm32).');
   if (/unable to execute command|posix_spawn failed|wasm-ld.*(not found|No such file)/i.test(ran.errors)) {
-    throw new NoCompilerError('wasm-ld (of lld)');
+    throw new NoCompilerError('clang found no linker for WebAssembly (wasm-ld of lld).');
   }
   return ran;
 }
@@ -112,7 +113,7 @@ async function failure(errors: string, directory: string): Promise<BuildError> {
   }
   return new BuildError(
     'build-failed',
-    `clang failed: ${errors.trim().slice(-1000) || 'without a word'}`,
+    `clang failed: ${errors.trim().slice(-1000) || 'it printed no message'}`,
     'Correct the source and deploy again.',
   );
 }

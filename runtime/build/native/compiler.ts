@@ -6,7 +6,7 @@ import { join, relative, resolve } from 'node:path';
 import type { Source } from '../component/source.ts';
 import { BuildError } from '../outcome.ts';
 
-/** Most characters of a compiler's output. */
+/** Maximum characters of a compiler's output. */
 const MAX_OUTPUT_CHARACTERS = 1_000_000;
 
 /** Thrown when a compiler, or a part of it, is not installed. */

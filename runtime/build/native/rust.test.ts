@@ -170,7 +170,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
     );
     const child = spawn(process.execPath, [MAIN, 'component', source, join(folder, 'out.wasm')], { stdio: 'ignore' });
     const ended = once(child, 'exit');
-    // The compiler's folder.
+    // This is the compiler's folder.
     for await (const _ of watch(folder)) if ((await readdir(folder)).length > 0) break;
     child.kill('SIGINT');
     assert.deepEqual(await ended, [130, null]);
@@ -251,7 +251,7 @@ describe('a machine without Rust', () => {
   it('refuses a build and names the packages to install', async () => {
     const directory = await project('bare', 'fn main() {}');
     const failure = await buildWithout(directory);
-    assert.equal(failure.message, 'rustc is missing, which compiles Rust to WebAssembly.');
+    assert.equal(failure.message, 'The Rust compiler, rustc, is not on the PATH.');
     assert.match(String(failure.hint), /apt-get install rustc libstd-rust-dev-wasm32 lld/);
     const folder = join(root, 'incomplete');
     await mkdir(folder);

@@ -21,9 +21,9 @@ const CRATE = fileURLToPath(new URL('../../../wit/generated/pie.rs', import.meta
 const COMPILE_LIMIT_MS = 60_000;
 /** The compiler maps its own libraries, too. */
 const COMPILE_LIMIT_KIB = 4 * 2 ** 20;
-/** The library's default is 1 MiB. The linker puts the stack first in memory, so that an overflow runs past address 0 and traps. */
+/** Rust's default for this target is 1 MiB. The linker puts the stack first in memory, so that an overflow runs past address 0 and traps. */
 const STACK_BYTES = 262_144;
-/** Most faults that a failure lists. */
+/** Maximum faults that a failure lists. */
 const MAX_DIAGNOSTICS = 20;
 
 const TARGET = 'wasm32-unknown-unknown';
@@ -56,7 +56,7 @@ export async function findRustc(path = process.env.PATH ?? ''): Promise<string> 
     if (await hasLibrary(program, folder)) return program;
   }
   throw found === undefined
-    ? new MissingCompilerError('rustc is missing, which compiles Rust to WebAssembly.', INSTALL)
+    ? new MissingCompilerError('The Rust compiler, rustc, is not on the PATH.', INSTALL)
     : new MissingCompilerError(`${found} lacks the standard library for ${TARGET}.`, INSTALL);
 }
 
@@ -69,13 +69,13 @@ async function hasLibrary(rustc: string, cwd: string): Promise<boolean> {
 
 async function run(rustc: string, args: readonly string[], cwd: string): Promise<Ran> {
   const ran = await runCompiler(rustc, args, { cwd, limitMs: COMPILE_LIMIT_MS, limitKib: COMPILE_LIMIT_KIB });
-  if (ran === null) throw new MissingCompilerError(`${rustc} is missing, which compiles Rust to WebAssembly.`, INSTALL);
+  if (ran === null) throw new MissingCompilerError(`The Rust compiler ${rustc} does not exist.`, INSTALL);
   return ran;
 }
 
 /**
- * Compiles a Rust file with its modules, and the crate `pie`, into a core module, with limits on time and memory. No other crates: rustc runs
- * no code of the source, as procedural macros and build scripts of crates would.
+ * Compiles a Rust file with its modules, and the crate `pie`, into a core module, with limits on time and memory. It supports no other crates,
+ * because their procedural macros and build scripts would run code of the source at the build.
  * @param scratch folder for temporary files
  * @param store folder that keeps the compiled crate for further sources; an unwritable one only costs time
  * @throws {MissingCompilerError} without rustc or the library; BuildError with the faults' places when the source does not compile
@@ -147,7 +147,7 @@ interface Span {
 async function failure(errors: string, directory: string): Promise<BuildError> {
   const messages = errors.split('\n').flatMap(parsed);
   if (messages.some(({ message }) => /^linker .* not found/.test(message))) {
-    return new MissingCompilerError('The linker of WebAssembly (lld) is missing, which rustc runs.', INSTALL);
+    return new MissingCompilerError('rustc found no linker for WebAssembly (lld).', INSTALL);
   }
   const diagnostics: Diagnostic[] = [];
   for (const { message, spans } of messages.slice(0, MAX_DIAGNOSTICS)) {
@@ -165,7 +165,7 @@ async function failure(errors: string, directory: string): Promise<BuildError> {
       'build-failed',
       `The source does not compile: ${first.file}:${first.line}:${first.column}: ${first.text}${more}`,
       /unresolved import|can't find crate|undeclared crate/.test(first.text)
-        ? 'There are the standard library and the crate pie; put other code into modules beside the source.'
+        ? 'A source can use only the standard library and the crate pie; put other code into modules beside the source.'
         : 'Correct the source at that place and deploy again.',
       diagnostics,
     );
@@ -173,12 +173,12 @@ async function failure(errors: string, directory: string): Promise<BuildError> {
   const [other] = messages;
   return new BuildError(
     'build-failed',
-    `rustc failed: ${(other?.message ?? errors.trim()).slice(-1000) || 'without a word'}`,
+    `rustc failed: ${(other?.message ?? errors.trim()).slice(-1000) || 'it printed no message'}`,
     'Correct the source and deploy again.',
   );
 }
 
-/** The place in the source, for one inside a macro that of its call. */
+/** The span in the source. For a span inside a macro, this is the macro's call. */
 const written = (span: Span | undefined): Span | undefined => (span?.expansion ? written(span.expansion.span) : span);
 
 function parsed(line: string): Message[] {

@@ -24,7 +24,11 @@ export const isNative = (entry: string): boolean => extname(entry) in COMPILERS;
 async function compile(source: Source, scratch: string, store?: string): Promise<Compiled> {
   const compiler = COMPILERS[extname(source.entry)];
   if (compiler) return compiler(source, scratch, store);
-  throw new BuildError('build-failed', `${source.entry} is no C or Rust.`, 'Name a .c or .rs file, or a module.');
+  throw new BuildError(
+    'build-failed',
+    `${source.entry} is not a C or Rust source.`,
+    'Name a .c or .rs file, or a module.',
+  );
 }
 
 /**

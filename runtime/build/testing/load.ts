@@ -14,7 +14,7 @@ export interface Loaded {
   run(input: string): Promise<string>;
   /** Makes the instance trap at its next yield. */
   kill(): void;
-  /** Gives up the thread at the next yield, for the tests that watch the event loop. */
+  /** Number of times that the instance has yielded to the event loop. */
   readonly yields: () => number;
   readonly logs: readonly { readonly level: string; readonly message: string }[];
   /** Linear memory of the instance, in bytes, all memories together. */
@@ -117,7 +117,10 @@ function importsFor(answers: Answers): Imports {
 const answerOf = (item: WitFunction, answers: Readonly<Record<string, unknown>> | undefined): unknown =>
   answers?.[item.js] ?? (() => plain(item.result, true));
 
-/** A value of a type: zero, empty, the first case; `ok` of a result, which on jco's side is the bare value at a function's top. */
+/**
+ * The simplest value of a type: zero, an empty list, the first case, `ok`. jco takes the result of a function as the bare `ok` value.
+ * @param top true for the result of a function
+ */
 function plain(type: WitType | null, top = false): unknown {
   if (!type) return undefined;
   switch (type.kind) {

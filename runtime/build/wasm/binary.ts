@@ -89,12 +89,15 @@ export function leb(value: number): number[] {
   return out;
 }
 
-/** Signed LEB128 of a value that is not negative. */
+/** Signed LEB128 of a 32-bit integer. */
 export function signedLeb(value: number): number[] {
-  const out = leb(value);
-  const last = out.length - 1;
-  const top = out[last] ?? 0;
-  return top & 64 ? [...out.slice(0, last), top | 128, 0] : out;
+  const out: number[] = [];
+  for (let rest = value | 0; ; rest >>= 7) {
+    const low = rest & 127;
+    const isLast = rest >> 6 === 0 || rest >> 6 === -1;
+    out.push(isLast ? low : low | 128);
+    if (isLast) return out;
+  }
 }
 
 /** A name, preceded by its length. */

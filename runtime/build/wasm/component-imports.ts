@@ -35,7 +35,7 @@ interface Exported {
   readonly fresh?: boolean;
 }
 
-/** Longest type text; ours have some hundred characters. A type that contains another one twice doubles the text with every level. */
+/** Longest type text; ours have a few hundred characters. A type that contains another one twice doubles the text with every level. */
 const MAX_TYPE_TEXT = 65536;
 
 const OTHER: Type = { kind: 'other' };

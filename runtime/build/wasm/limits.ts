@@ -5,7 +5,7 @@ import { type Limits, readLimits, skipValueType } from './types.ts';
 
 /** Bytes of a page of linear memory. */
 export const MEMORY_PAGE_BYTES = 65536;
-/** Most elements of all tables of a component: 16 times the QuickJS engine's need; an element takes 8 bytes. */
+/** Maximum number of elements in all tables of a component: 16 times the QuickJS engine's need; an element takes 8 bytes. */
 export const MAX_TABLE_ELEMENTS = 65536;
 
 /** Memories and tables that a module defines itself, without its imports. */

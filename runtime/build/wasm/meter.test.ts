@@ -358,7 +358,7 @@ suite('the work per unit of fuel is bounded', () => {
       return state.yields;
     };
     assert.equal(run(64), 0);
-    // Each first pays for all, and then for all but its last piece.
+    // Each fill or copy first pays for all of it, and then for all but its last piece.
     assert.equal(run(1 << 20), 10);
     assert.equal(run(4 << 20), 40);
   });

@@ -7,7 +7,7 @@ import { PathLength } from './path-length.ts';
 /** Fuel that a function with loops takes at once and then counts down in a local, because a register is cheaper than a global. */
 export const GRANT = 16;
 
-/** Most instructions between two checks, along any path. Bounds the duration of one unit of fuel. */
+/** Maximum number of instructions between two checks, along any path. Bounds the duration of one unit of fuel. */
 const MAX_PATH = 512;
 /** A function without loops and without indirect calls whose longest path, callees included, is at most this has no check. */
 const UNCHECKED_FUNCTION = 128;

@@ -31,7 +31,7 @@ export interface GuestRunner {
   readonly lost?: (fault: ChannelFault) => void;
 }
 
-/** A sandbox's end that runs one program for every invocation that the runtime opens. */
+/** The sandbox's side of a channel. It runs one program in each invocation that the runtime opens. */
 export function sandboxOf(stream: Duplex, runner: GuestRunner) {
   const compiled = suspendingWorld(compileWorld(sandboxTable(runner.local)));
   const executions = new Set<Execution>();
@@ -81,7 +81,7 @@ export function ending(
   return { guest, ended: promise };
 }
 
-/** Connects both ends in this process. */
+/** Connects a runtime's side and a sandbox's side of one channel in this process. */
 export function bothEnds(host: HostTable, runner: GuestRunner) {
   const [mine, theirs] = duplexPair();
   const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();

@@ -6,10 +6,10 @@ import { mostStates } from '../translate/states.ts';
 import { type Rule, State } from './state.ts';
 import { type ByteRange, utf8 } from './utf8.ts';
 
-/** Most states of one grammar: some 100 MB. */
+/** Maximum states of one grammar: about 100 MB. */
 const MAX_STATES = 400_000;
 const QUOTE = 0x22;
-/** Most states of JSON strings that are found again: some 15 MB. */
+/** Maximum states of remembered JSON strings: about 15 MB. */
 const MAX_STRING_STATES = 40_000;
 
 /**

@@ -2,7 +2,7 @@ import { tooLarge } from '../translate/error.ts';
 import { type Frame, OpenFrame } from './frames.ts';
 import type { Rule, State } from './state.ts';
 
-/** Most ways through the grammar that are followed at once. */
+/** Maximum number of ways through the grammar that are followed at once. */
 const MAX_WAYS = 4096;
 
 /** One way to read a text so far: the state in a rule, and the returns of that rule. */

@@ -209,7 +209,7 @@ describe(`masks, seed ${SEED}`, () => {
     const [a, bOrC, every] = [0b001, 0b110, 0xffff_ffff];
     assert.deepEqual(masks(), [a]);
     assert.deepEqual(masks(0, 2, 1, 0), [a, bOrC, a, every, every]);
-    // The text must end behind the third guess, and the model has no end.
+    // The text must end behind the third guess, and the model has no end-of-sequence token.
     assert.deepEqual(masks(0, 1, 0, 0), [a, bOrC, a, every, every]);
     assert.deepEqual(masks(99), [a, every]);
     assert.deepEqual(masks(), [a], 'the matcher has accepted a guess');

@@ -2,10 +2,10 @@ import type { Forced } from '../messages.ts';
 import type { Place, Places } from './places.ts';
 import type { TokenTree } from './token-tree.ts';
 
-/** Most bytes of one answer. A longer forced text comes in several answers. */
+/** Maximum bytes of one answer. A longer forced text comes in several answers. */
 const MAX_BYTES = 2048;
 
-/** Most offsets of one answer: each costs a tokenization. With more, the text is not reported. */
+/** Maximum number of offsets of one answer: each costs a tokenization. With more, the text is not reported. */
 const MAX_REACHING = 8;
 
 export const NOT_FORCED: Forced = { bytes: new Uint8Array(0), reaching: [] };

@@ -5,7 +5,7 @@ import { MemoryBound } from './memory.ts';
 import type { Rule } from './state.ts';
 import { stringWays } from './string-ways.ts';
 
-/** Most bytes of places and masks of all grammars of a worker; its heap also holds the grammars' automata. */
+/** Maximum bytes of places and masks of all grammars of a worker; its heap also holds the grammars' automata. */
 export const MAX_PLACE_BYTES = 128 << 20;
 /** Estimated sizes in V8's heap. */
 const PLACE_BYTES = 250;
@@ -89,7 +89,7 @@ export class Places {
     }
     const known = place.next?.[byte];
     if (known !== undefined) return known;
-    // All bytes around this one that take the same edges lead to the same place.
+    // All neighbouring bytes that take the same edges lead to the same place.
     let low = 0;
     let high = 255;
     const reached: Way[] = [];

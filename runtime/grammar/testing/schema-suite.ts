@@ -19,7 +19,7 @@ export interface Case {
 export interface SchemaOutcome {
   readonly file: string;
   readonly description: string;
-  /** Why the grammar refuses the schema, or null. */
+  /** Reason for which the grammar refuses the schema, or null. */
   readonly refusal: string | null;
   /** Keywords that the grammar leaves to the check at the end. */
   readonly open: readonly string[];

@@ -4,7 +4,7 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Matcher } from '../service.ts';
 import type { Random } from './random.ts';
 
-/** Number of tokens after which a walk looks for the end, and the most tokens of a walk. */
+/** Number of tokens after which a walk looks for the end, and the maximum tokens of a walk. */
 const WANDER = 30;
 const MAX_STEPS = 2000;
 /** Texts that close open constructs of JSON and of the languages of our tests. */
@@ -41,7 +41,7 @@ export function allowed(mask: Uint32Array): number[] {
   return ids;
 }
 
-/** Those of some ascending ids whose bits are set. */
+/** The ids whose bits are set in `mask`; `ids` ascend. */
 const among = (ids: Iterable<number>, mask: Uint32Array): number[] =>
   Array.from(ids).filter((id) => ((mask[id >>> 5] ?? 0) >>> (id & 31)) & 1);
 

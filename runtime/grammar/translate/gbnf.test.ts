@@ -72,19 +72,19 @@ describe('GBNF', () => {
   it('reports the error and its line', () => {
     const table: [string, RegExp][] = [
       ['', /no rule named root/],
-      ['root ::= "a', /line 1: .* is nothing that a grammar has/],
+      ['root ::= "a', /line 1: .* is not valid in a grammar/],
       ['root ::= [a', /line 1/],
       ['root ::= "a"\nroot ::= "b"', /line 2: the rule "root" exists already/],
       ['root ::= "a"\nx ::= missing', /line 2: the rule "x" uses "missing"/],
       ['root ::= ("a"', /line 1: a group is not closed/],
       ['root ::= "a")', /line 1: "\)" cannot stand here/],
       ['root ::= * "a"', /"\*" cannot stand here/],
-      ['root ::= "a"{3,2}', /no range/],
-      ['root ::= "\\q"', /no escape/],
-      ['root ::= "\\ud800"', /no character/],
+      ['root ::= "a"{3,2}', /not a range/],
+      ['root ::= "\\q"', /not an escape/],
+      ['root ::= "\\ud800"', /not a character/],
       ['root ::= [b-a]', /empty range/],
       ['"a" ::= root', /a rule was expected/],
-      ['root ::= <think>', /is nothing that a grammar has/],
+      ['root ::= <think>', /is not valid in a grammar/],
     ];
     for (const [source, message] of table) assert.throws(() => parseGbnf(source), message, source);
     assert.throws(() => parseGbnf('root ::= "a"{20000}'), { tag: 'limit-exceeded' });

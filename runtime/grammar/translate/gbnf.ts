@@ -177,8 +177,7 @@ function tokenize(source: string): Token[] {
         line,
       });
     else if (set) tokens.push({ kind: 'class', set: readClass(set[1] === '^', set[2] ?? '', line), line });
-    else
-      throw problem(line, `${quote(source.slice(at, at + 20))} is nothing that a grammar has`, 'quote literals as "…"');
+    else throw problem(line, `${quote(source.slice(at, at + 20))} is not valid in a grammar`, 'quote literals as "…"');
   }
   return tokens;
 }
@@ -186,7 +185,8 @@ function tokenize(source: string): Token[] {
 function readBounds([all, low, comma, high]: RegExpExecArray, line: number): { min: number; max: number } {
   const min = Number(low);
   const max = comma === '' ? min : high === '' ? Number.POSITIVE_INFINITY : Number(high);
-  if ((low === '' && high === '') || max < min) throw problem(line, `${all} is no range`, 'write {n}, {n,} or {n,m}');
+  if ((low === '' && high === '') || max < min)
+    throw problem(line, `${all} is not a range`, 'write {n}, {n,} or {n,m}');
   if (min > MAX_REPETITIONS || (max > MAX_REPETITIONS && max !== Number.POSITIVE_INFINITY)) {
     throw tooLarge(`EBNF, line ${line}: ${all} repeats more than ${MAX_REPETITIONS} times; leave the upper bound out`);
   }
@@ -234,7 +234,7 @@ function readUnits(body: string, line: number): Unit[] {
     if (!found)
       throw problem(
         line,
-        `${quote(body.slice(at, at + 10))} is no escape`,
+        `${quote(body.slice(at, at + 10))} is not an escape`,
         'known: \\n \\r \\t \\" \\\\ \\[ \\] \\x.. \\u.... \\U........',
       );
     const code = found[1] ?? found[2] ?? found[3];
@@ -248,7 +248,7 @@ function readUnits(body: string, line: number): Unit[] {
     }
     const value = Number.parseInt(code, 16);
     if (value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff))
-      throw problem(line, `${found[0]} is no character`, 'use a Unicode scalar value');
+      throw problem(line, `${found[0]} is not a character`, 'use a Unicode scalar value');
     units.push({ text: String.fromCodePoint(value), escaped: true });
   }
   return units;

@@ -8,7 +8,7 @@ interface Decimal {
   readonly scale: number;
 }
 
-/** Most remainders that an automaton tells apart. */
+/** Maximum number of remainders that an automaton tells apart. */
 const MAX_REMAINDERS = 2000;
 const DIGITS = Array.from({ length: 10 }, (_, digit) => characters([0x30 + digit, 0x30 + digit]));
 const ALPHABET = [...DIGITS, charactersOf('.'), charactersOf('-')];
@@ -24,7 +24,7 @@ export function isMultiple(value: number, of: number): boolean {
 
 /**
  * The multiples of a positive number, as decimal numbers without exponents. The automaton remembers the remainder of the digits read so far;
- * it also accepts texts that are no JSON, such as '00'.
+ * it also accepts texts that are not JSON, such as '00'.
  *
  * @throws Inexpressible if there are too many remainders
  */

@@ -6,7 +6,7 @@ import { Inexpressible, negation, type Part, type Pointer } from './json-schema-
 import { valuesOf } from './json-schema-values.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
-/** Most places of an array with 'contains' that differ in their index or in what was found before. */
+/** Maximum number of places of an array with 'contains' that differ in their index or in what was found before. */
 const MAX_PLACES = 500;
 const MAX_LISTED = 200;
 

@@ -9,7 +9,7 @@ export type Type = (typeof TYPES)[number];
 export interface ObjectRule {
   readonly properties: ReadonlyMap<string, Part>;
   readonly patterns: readonly (readonly [pattern: string, value: Part])[];
-  /** For properties that neither of the others names; undefined if the schema does not say. */
+  /** Schema of properties that `properties` and `patterns` do not name; undefined if the schema does not say. */
   readonly additional: Part | undefined;
   /** True if the schema declares the object's properties: then grammars keep others out, unless `additional` is written. */
   readonly declares: boolean;
@@ -18,13 +18,13 @@ export interface ObjectRule {
 /** Rules for the items of an array from one schema. */
 export interface ListRule {
   readonly prefix: readonly Part[];
-  /** For items after the prefix. */
+  /** Schema of the items after the prefix. */
   readonly items: Part | undefined;
   /** True if arrays are whole tuples, unless `minItems` says less. */
   readonly declares: boolean;
 }
 
-/** Of the items from index `from` on, `min` to `max` fit. */
+/** Requires that `min` to `max` of the items from index `from` on match `item`. */
 export interface ContainsRule {
   readonly item: Part;
   readonly from: number;
@@ -40,7 +40,7 @@ export interface Case {
   readonly integers?: boolean | undefined;
   /** The only values. */
   readonly listed?: readonly unknown[] | undefined;
-  /** Numbers and strings that are no values. */
+  /** Numbers and strings that are not values. */
   readonly unlisted?: readonly (number | string)[] | undefined;
   readonly low?: Bound | undefined;
   readonly high?: Bound | undefined;
@@ -58,7 +58,7 @@ export interface Case {
   readonly minProperties?: number | undefined;
   readonly maxProperties?: number | undefined;
   readonly objects?: readonly ObjectRule[] | undefined;
-  /** For the names of all properties. */
+  /** Schemas of the names of all properties. */
   readonly names?: readonly Part[] | undefined;
 }
 

@@ -26,9 +26,9 @@ import {
   type SchemaObject,
 } from './json-schema-object.ts';
 
-/** Most schemas that hold for one value at once, through '$ref', 'allOf' and the like. */
+/** Maximum schemas that hold for one value at once, through '$ref', 'allOf' and the like. */
 const MAX_DEPTH = 100;
-/** Keywords that hold for other parts of a schema than those in which they stand; no other schema may extend ours. */
+/** Keywords whose target depends on the schemas that extend this one; no other schema may extend ours. */
 const REFUSED: ReadonlyMap<string, string> = new Map([
   ['$dynamicRef', 'use $ref'],
   ['$recursiveRef', 'use $ref'],
@@ -120,7 +120,7 @@ export class Cases implements CaseMaker {
     return limited(parts.flatMap((each) => this.of([each])));
   }
 
-  /** Each option without the values of those others that it might share values with. */
+  /** The cases of each option, without the values of the other options that it may overlap with. */
   #exactlyOne(options: readonly Part[]): readonly Case[] {
     const all = options.map((option) => this.of([option]));
     return limited(

@@ -14,7 +14,7 @@ export interface OpenKeyword {
   readonly at: Pointer;
 }
 
-/** Most keywords that a message names. */
+/** Maximum keywords that a message names. */
 const MAX_NAMED = 5;
 
 /**

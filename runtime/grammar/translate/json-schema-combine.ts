@@ -1,7 +1,7 @@
 import { type Case, conjunction } from './json-schema-case.ts';
 import { Inexpressible, type Part, type Pointer, part, type SchemaObject } from './json-schema-object.ts';
 
-/** Most cases of one value: alternatives multiply. */
+/** Maximum number of cases of one value: alternatives multiply. */
 const MAX_CASES = 256;
 
 /** Makes the cases of schemas. */

@@ -8,7 +8,7 @@ const BYTE = '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])';
 const LABEL = '[a-z0-9]{1,10}(-[a-z0-9]{1,10}){0,2}';
 const HOST = `${LABEL}(\\.${LABEL}){0,5}`;
 
-/** Regular expressions for JSON Schema's formats: each text of theirs is of the format; not every text of the format is theirs. */
+/** Regular expressions for JSON Schema's formats: each matching text has the format, but not every text of the format matches. */
 export const FORMATS: ReadonlyMap<string, string> = new Map([
   ['date', DATE],
   ['time', TIME],

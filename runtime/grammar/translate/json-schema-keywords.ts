@@ -88,7 +88,7 @@ export function writtenTypes(schema: SchemaObject, at: Pointer): readonly (Type 
   return (Array.isArray(written) ? written : [written]).map((type) => {
     const found = known.find((name) => name === type);
     if (found) return found;
-    throw mistake(inside(at, 'type'), `${JSON.stringify(type)} is no type; known: ${known.join(', ')}`);
+    throw mistake(inside(at, 'type'), `${JSON.stringify(type)} is not a type; known: ${known.join(', ')}`);
   });
 }
 

@@ -25,7 +25,7 @@ const MAX_DIGITS = 15;
 /** Places after the point, if multiples do not ask for more. */
 const MIN_PLACES = 6;
 const MANY = Number.POSITIVE_INFINITY;
-/** Most states of the automata of remembered numbers: some 30 MB. */
+/** Maximum states of the automata of remembered numbers: about 30 MB. */
 const MAX_KNOWN = 100_000;
 const numbers = new Known<Expression>(MAX_KNOWN, (made) => (made.kind === 'language' ? made.language.states : 1));
 

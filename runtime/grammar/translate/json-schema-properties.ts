@@ -20,7 +20,7 @@ import { fits, partsOf } from './json-schema-values.ts';
 import { automatonOf, complement, expressionOf, intersection, isEmpty } from './regular.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
-/** Most patterns for names: each set of patterns that a name may match is a case of its own. */
+/** Maximum patterns for names: each set of patterns that a name may match is a case of its own. */
 const MAX_PATTERNS = 5;
 
 interface Property {

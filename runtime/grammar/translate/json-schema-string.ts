@@ -24,7 +24,7 @@ const languages = knownAutomata();
 
 type TextRules = Pick<Case, 'minLength' | 'maxLength' | 'patterns' | 'formats' | 'unlisted'>;
 
-/** Most states of the automata of remembered strings: some 50 MB. */
+/** Maximum states of the automata of remembered strings: about 50 MB. */
 const MAX_KNOWN = 200_000;
 const strings = new Known<Expression>(MAX_KNOWN, (made) => (made.kind === 'language' ? made.language.states : 1));
 

@@ -382,7 +382,7 @@ describe('JSON schemas', () => {
       [{ uniqueItems: true, items: { pattern: '(?=a)' } }, /lookaround/],
       [{ $defs: { a: { $id: 'b', properties: { x: { $ref: '#/$defs/c' } } } }, $ref: '#/$defs/a' }, /its own \$id/],
       [{ type: 'string', pattern: '(?=a)' }, /lookaround/],
-      [{ type: 'text' }, /#\/type: "text" is no type/],
+      [{ type: 'text' }, /#\/type: "text" is not a type/],
       [{ $ref: 'http://example.com/schema' }, /points elsewhere/],
       [{ $ref: '#/$defs/a~1b' }, /points to nothing/],
       [{ type: 'string', minLength: -1 }, /#\/minLength: must be an integer/],
@@ -409,10 +409,10 @@ describe('JSON schemas', () => {
         JSON.stringify(schema),
       );
     }
-    assert.throws(() => jsonSchemaGrammar('{"type":'), /it is no JSON/);
+    assert.throws(() => jsonSchemaGrammar('{"type":'), /it is not JSON/);
   });
 
-  it('say which keywords they leave to the end, and what a text breaks', () => {
+  it('name the keywords that they leave to the end, and the one that a text breaks', () => {
     const of = (schema: unknown) => jsonSchemaGrammar(JSON.stringify(schema)).check;
     assert.equal(of({ type: 'array', items: { enum: [1, 2] }, uniqueItems: true }), undefined);
     const check = of({ properties: { tags: { type: 'array', items: { type: 'string' }, uniqueItems: true } } });

@@ -36,10 +36,10 @@ export function jsonGrammar(): Grammar {
 }
 
 /**
- * A grammar for a schema (2020-12, read the usual way of decoding): each of its texts that passes the grammar's `check` is JSON that the
- * schema accepts. The grammar is narrower than the schema: declared properties come in their order, others only where
- * 'additionalProperties' is written, a tuple has all of its 'prefixItems' unless 'minItems' is written. `check` is there only for keywords
- * that no grammar keeps. With 'x-guidance' at its root a schema chooses compact JSON.
+ * A grammar for a schema (2020-12, read as constrained decoding usually reads it): each of its texts that passes the grammar's `check` is JSON that
+ * the schema accepts. The grammar is narrower than the schema: declared properties come in their order, others only where 'additionalProperties' is
+ * written, a tuple has all of its 'prefixItems' unless 'minItems' is written. `check` is there only for keywords that no grammar keeps. With
+ * 'x-guidance' at its root a schema chooses compact JSON.
  *
  * @throws GrammarError with the place in the schema
  */
@@ -48,7 +48,7 @@ export function jsonSchemaGrammar(source: string): Grammar {
   try {
     root = JSON.parse(source);
   } catch (error) {
-    throw invalid(`JSON schema: it is no JSON: ${error instanceof Error ? error.message : String(error)}`);
+    throw invalid(`JSON schema: it is not JSON: ${error instanceof Error ? error.message : String(error)}`);
   }
   const rules = newRules();
   const translator = new SchemaTranslator(rules, root, isCompact(root));
@@ -124,7 +124,7 @@ class SchemaTranslator implements Translation {
       throw tooLarge(`JSON schema, ${shortened(first.at)}: nested more than ${MAX_DEPTH} deep; use $ref`);
     try {
       if (more.length === 0 && !first.negated) return this.#single(first, key);
-      // Recursive schemas that hold together lead back to this rule.
+      // Schemas that must hold at the same time may be recursive: then they lead back to this rule.
       const name = this.#rules.unused('all');
       this.#known.set(key, { kind: 'rule', name });
       return this.#rules.define(name, this.#together(kept, strict));
@@ -151,7 +151,7 @@ class SchemaTranslator implements Translation {
     return made;
   }
 
-  /** A schema without others in it. Those of one text are equal if nothing but what all grammars share is in their expression. */
+  /** Translates a schema without others in it. Schemas of equal text share an expression that has no rules of its own and leaves nothing open. */
   #leaf(schema: SchemaObject, at: Pointer, keywords: readonly string[]): Expression {
     const written = JSON.stringify(keywords.map((keyword) => [keyword, schema[keyword]]));
     const known = leaves.get(written);
@@ -230,7 +230,7 @@ class SchemaTranslator implements Translation {
     }
   }
 
-  /** A superset of a type's values, as close as it is easy. */
+  /** A simple superset of a type's values, for rules that cannot be expressed. */
   #any(type: Type, { integers, low, high }: Case): Expression {
     switch (type) {
       case 'number':
@@ -250,7 +250,7 @@ const LEAF_KEYWORDS: ReadonlySet<string> = new Set([
   ...['type', 'enum', 'const', 'minLength', 'maxLength', 'pattern', 'format'],
   ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'],
 ]);
-/** Most characters of remembered leaves: some 20 MB with their expressions. */
+/** Maximum characters of remembered leaves: about 20 MB with their expressions. */
 const MAX_LEAVES = 500_000;
 const leaves = new Known<{ readonly expression: Expression; readonly rules: number }>(MAX_LEAVES);
 

@@ -33,7 +33,7 @@ export const PLAIN: Characters = complement(union(characters([0, 0x1f]), charact
 
 const SPECIAL = complement(PLAIN);
 
-/** Most characters of the bounds of remembered strings: some 1,000 strings. */
+/** Maximum characters of the bounds of remembered strings: about 1,000 strings. */
 const MAX_STRINGS = 10_000;
 const strings = new Known<Expression>(MAX_STRINGS);
 

@@ -88,8 +88,8 @@ describe('regex', () => {
       ['*a', /\* repeats nothing/],
       ['a**', /two quantifiers/],
       ['a{3,1}', /range \{3,1\} is empty/],
-      ['\\u{110000}', /no character/],
-      ['\\ud800', /no character/],
+      ['\\u{110000}', /not a character/],
+      ['\\ud800', /not a character/],
       ['\\xZZ', /2 hexadecimal digits/],
       ['\ud800', /UTF-16/],
     ];

@@ -57,7 +57,7 @@ export function regexSearch(pattern: string): Expression {
  */
 export function parseRegex(pattern: string): readonly Alternative[] {
   if (!pattern.isWellFormed())
-    throw invalid(`regular expression ${quote(pattern)}: half a UTF-16 pair is no character; remove it`);
+    throw invalid(`regular expression ${quote(pattern)}: half a UTF-16 pair is not a character; remove it`);
   const parser = new Parser(pattern);
   const parts = parser.alternatives(0, true);
   parser.expectEnd();
@@ -263,7 +263,7 @@ class Parser {
 
   #character(value: number): string {
     if (value <= 0x10ffff && (value < 0xd800 || value > 0xdfff)) return String.fromCodePoint(value);
-    throw this.error(`U+${value.toString(16)} is no character`, 'write characters above U+FFFF as \\u{…}');
+    throw this.error(`U+${value.toString(16)} is not a character`, 'write characters above U+FFFF as \\u{…}');
   }
 
   #peek(): string | undefined {

@@ -4,7 +4,7 @@ import { Inexpressible } from './json-schema-object.ts';
 import type { Automaton } from './regular.ts';
 import { mostStates } from './states.ts';
 
-/** Most characters, and most pairs of a state and a number of characters. */
+/** Maximum characters, and maximum pairs of a state and a number of characters. */
 const MAX_LENGTH = 3000;
 const MAX_PAIRS = 1_000_000;
 
@@ -30,7 +30,7 @@ export function countedRules(
   written: (set: Characters) => Expression,
 ): CountedRules | undefined {
   const isBounded = max < Number.POSITIVE_INFINITY;
-  // Without a bound, a text with a cycle can be shortened by it: if one is long enough, one is at most so long.
+  // Without a bound, a text that passes a cycle can be shortened by it: if any text is long enough, one of at most this length is, too.
   const longest = isBounded ? max : min + accepts.length;
   if (longest > MAX_LENGTH || longest * accepts.length > MAX_PAIRS)
     throw new Inexpressible('the lengths are too large');

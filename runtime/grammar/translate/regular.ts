@@ -10,9 +10,9 @@ import { choice, EMPTY, type Expression, NEVER, oneOf, type RuleSet, sequence } 
 import { Inexpressible } from './json-schema-object.ts';
 import { Known } from './known.ts';
 
-/** Most states of an automaton: subset construction and products may multiply them. */
+/** Maximum states of an automaton. Subset construction and products may multiply them. */
 const MAX_STATES = 3000;
-/** Most moves looked at while one automaton is made, some 50 ms. */
+/** Maximum moves that the construction of one automaton visits, in about 50 ms. */
 const MAX_WORK = 500_000;
 
 interface Move {
@@ -28,10 +28,10 @@ export interface Automaton {
   readonly moves: readonly (readonly Move[])[];
 }
 
-/** Most states and moves of the automata that are remembered for one purpose: some 10 MB. */
+/** Maximum states and moves of all automata in one cache: about 10 MB. */
 const MAX_KNOWN = 200_000;
 
-/** Remembers automata. */
+/** Makes a cache of automata, bounded by their states and moves. */
 export function knownAutomata(): Known<Automaton> {
   return new Known(MAX_KNOWN, ({ moves }) => moves.reduce((size, own) => size + own.length + 1, 0));
 }
@@ -60,7 +60,7 @@ export function automatonOf(expression: Expression): Automaton {
   );
 }
 
-/** Texts of both. @throws Inexpressible if it is too large */
+/** The automaton of the texts that both accept. @throws Inexpressible if it is too large */
 export function intersection(a: Automaton, b: Automaton): Automaton {
   return trimmed(
     explored<readonly [number, number]>(
@@ -72,7 +72,7 @@ export function intersection(a: Automaton, b: Automaton): Automaton {
   );
 }
 
-/** Every other text. */
+/** The automaton of the texts that the given one does not accept. */
 export function complement({ accepts, moves }: Automaton): Automaton {
   const other = accepts.length;
   const all = moves.map((each): Move[] => [
@@ -87,7 +87,7 @@ export function complement({ accepts, moves }: Automaton): Automaton {
   return trimmed({ accepts: [...accepts.map((accepted) => !accepted), true], moves: [...all.map(sorted), stay] });
 }
 
-/** Texts of `min` to `max` characters. */
+/** The automaton of the texts of `min` to `max` characters. */
 export function lengths(min: number, max: number): Automaton {
   const last = max === Number.POSITIVE_INFINITY ? min : max;
   if (last > MAX_STATES) throw new Inexpressible('the lengths are too large');
@@ -102,7 +102,10 @@ export function lengths(min: number, max: number): Automaton {
   };
 }
 
-/** The smallest automaton of given steps. @param next the state after a character, or null; states are equal if their keys are */
+/**
+ * The smallest automaton of a transition function. States with the same JSON text are one state.
+ * @param next the state after a character of `alphabet[index]`; null when no text continues so
+ */
 export function automatonFrom<S>(
   start: S,
   accepts: (state: S) => boolean,
@@ -138,7 +141,7 @@ export function matches({ accepts, moves }: Automaton, text: string): boolean {
   return accepts[state] === true;
 }
 
-/** An expression for an automaton's texts: a rule for each state. @param written how a set of characters is written */
+/** An expression for an automaton's texts, with a rule for each state. @param written makes the expression of a set of characters */
 export function expressionOf(
   { accepts, moves }: Automaton,
   rules: RuleSet,
@@ -239,7 +242,7 @@ function closed({ empty }: Nondeterministic, states: readonly number[]): readonl
   return [...found].sort((a, b) => a - b);
 }
 
-/** Ranges of characters that lead to the same states. */
+/** Splits the moves into disjoint ranges. All characters of a range lead to the same states. */
 function pieces(moves: readonly { readonly set: Characters; readonly target: number }[]) {
   const ends = new Set<number>();
   for (const { set } of moves) {
@@ -269,7 +272,7 @@ function common(mine: readonly Move[], theirs: readonly Move[]) {
   return found;
 }
 
-/** All states reachable from `start`. */
+/** The automaton of all states reachable from `start`. */
 function explored<S>(
   start: S,
   keyOf: (state: S) => string,
@@ -294,7 +297,7 @@ function explored<S>(
   return { accepts: states.map(accepts), moves };
 }
 
-/** Sorted, neighbours with one target as one move. */
+/** Sorts the moves, and joins adjacent ranges that have the same target. */
 function sorted(moves: readonly Move[]): Move[] {
   const merged: Move[] = [];
   for (const move of moves.toSorted((a, b) => a.from - b.from)) {
@@ -306,7 +309,7 @@ function sorted(moves: readonly Move[]): Move[] {
   return merged;
 }
 
-/** Without states that lead nowhere. */
+/** Removes the states that lead to no accepted text. */
 function trimmed({ accepts, moves }: Automaton): Automaton {
   const live = liveStates({ accepts, moves });
   if (live.size === accepts.length) return { accepts, moves };
@@ -318,7 +321,7 @@ function trimmed({ accepts, moves }: Automaton): Automaton {
   );
 }
 
-/** Without states that lead nowhere, and with equal states as one (Moore's partition refinement). */
+/** Removes the states that lead to no accepted text, and merges equal states (Moore's partition refinement). */
 function minimal({ accepts, moves }: Automaton): Automaton {
   const live = liveStates({ accepts, moves });
   const kept = moves.map((own) => own.filter(({ target }) => live.has(target)));

@@ -1,6 +1,6 @@
 import type { Expression } from './expression.ts';
 
-/** Most states for the last bytes of one range of characters beyond ASCII. */
+/** Maximum states for the last bytes of one range of characters beyond ASCII. */
 const STATES_OF_RANGE = 48;
 
 /** A number that the states of the automata of these rules do not exceed: quickly found, and mostly near. */

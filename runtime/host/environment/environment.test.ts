@@ -15,7 +15,7 @@ const SOURCE = `
       case 'read':
         return JSON.stringify({ names: listVariables(), mode: getVariable('MODE'), none: getVariable('NONE') ?? null, length: key?.length ?? null });
       case 'log':
-        // As the prelude's console does.
+        // The prelude's console logs in this way.
         log('info', ['the key', key, JSON.stringify({ key })].join(' '));
         log('info', [key.slice(0, 5), key.slice(5, 11), key.slice(11)].join(' '));
         log('error', String(new Error(key)));

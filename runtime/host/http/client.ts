@@ -11,7 +11,7 @@ export interface HttpClientOptions {
   readonly lookup?: Lookup;
 }
 
-/** Most requests under way of all inferlets of a runtime; tenants share them. */
+/** Maximum requests under way of all inferlets of a runtime; tenants share them. */
 const MAX_EXCHANGES = 4096;
 
 /** Shared by the requests of all inferlets of a runtime: the reachable addresses, and the count of requests. */

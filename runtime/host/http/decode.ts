@@ -2,9 +2,9 @@ import type { IncomingMessage } from 'node:http';
 import { pipeline, Readable, type Transform } from 'node:stream';
 import { constants, createGunzip, createInflate, createInflateRaw } from 'node:zlib';
 
-/** Most decoders for one body: each has a window of its own. */
+/** Maximum decoders for one body: each has a window of its own. */
 const MAX_ENCODINGS = 2;
-/** Most decoded bytes that are read ahead. */
+/** Maximum decoded bytes that are read ahead. */
 const READ_AHEAD_BYTES = 64 * 1024;
 
 /** Like browsers, accept a stream that ends without its trailer; a connection that breaks still fails the read. */

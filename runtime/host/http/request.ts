@@ -39,9 +39,9 @@ const ENCODINGS = 'gzip, deflate';
 export function parseRequest(request: Request, grants: Grants, defaults: HeaderDefaults): Outcome<Hop> {
   const { redirects, body, headers } = request;
   const method = request.method.toUpperCase();
-  if (!TOKEN.test(method)) return invalid('the method is no token of RFC 9110, such as GET or POST');
+  if (!TOKEN.test(method)) return invalid('the method is not a token of RFC 9110, such as GET or POST');
   if (REFUSED_METHODS.includes(method)) return invalid(`${method} cannot be sent from an inferlet`);
-  if (redirects > MAX_REDIRECTS) return invalid(`${redirects} redirects; 0 to ${MAX_REDIRECTS} can be followed`);
+  if (redirects > MAX_REDIRECTS) return invalid(`redirects is ${redirects}; it may be 0 to ${MAX_REDIRECTS}`);
   if (body && body.length > MAX_BODY_BYTES) {
     return err(handlerError('limit-exceeded', `the body has ${body.length} bytes; ${MAX_BODY_BYTES} is the limit`));
   }
@@ -62,7 +62,7 @@ export function parseRequest(request: Request, grants: Grants, defaults: HeaderD
 
 /**
  * The request that a redirect asks for, by the Fetch standard (HTTP-redirect fetch): 303, and 301 or 302 of a POST, become a GET without
- * body; credentials go only to the original origin. Null when the status is no redirect.
+ * body; credentials go only to the original origin. Null when the status is not a redirect.
  */
 export function redirected(
   hop: Hop,
@@ -91,30 +91,32 @@ function parseUrl(text: string, base: URL | undefined, grants: Grants): Outcome<
   const url = text.length <= MAX_URL_CHARACTERS && URL.canParse(text, base?.href) ? new URL(text, base) : null;
   if (!url)
     return invalid(
-      base ? 'the redirect leads to no URL' : 'the URL cannot be read; it begins with http:// or https://',
+      base ? 'the redirect has no valid URL' : 'the URL cannot be read; it begins with http:// or https://',
     );
   if (url.protocol !== 'http:' && url.protocol !== 'https:') {
-    return invalid(`${url.protocol} is no protocol of requests; http: and https: are`);
+    return invalid(`a request to ${url.protocol} is not supported; use http: or https:`);
   }
   if (url.username !== '' || url.password !== '') {
-    return invalid('a URL with user and password; send an authorization header');
+    return invalid('the URL contains a user or password; send an authorization header instead');
   }
   if (grants.hosts.some((pattern) => hostMatches(pattern, url))) return ok(url);
   const who = base
-    ? `the redirect to ${url.host}, a host that the function was not granted`
-    : `requests to ${url.host}`;
+    ? `a redirect leads to ${url.host}, a host that the function was not granted`
+    : `the function was not granted requests to ${url.host}`;
   return err(handlerError('unsupported', `${who}: the manifest must list it ("grants": {"hosts": ["${url.host}"]})`));
 }
 
 function parseHeaders(headers: Request['headers']): Outcome<Record<string, string[]>> {
   const characters = headers.reduce((sum, { name, value }) => sum + name.length + value.length, 0);
   if (headers.length > MAX_HEADERS || characters > MAX_HEADER_CHARACTERS) {
-    return invalid(`more than ${MAX_HEADERS} headers, or ${MAX_HEADER_CHARACTERS} characters of them`);
+    return invalid(
+      `the request has more than ${MAX_HEADERS} headers, or more than ${MAX_HEADER_CHARACTERS} characters in them`,
+    );
   }
   const parsed: Record<string, string[]> = Object.create(null);
   for (const { name, value } of headers) {
     const key = name.toLowerCase();
-    if (!TOKEN.test(key)) return invalid('the name of a header is no token of RFC 9110');
+    if (!TOKEN.test(key)) return invalid('the name of a header is not a token of RFC 9110');
     if (REFUSED_HEADERS.includes(key)) return invalid(`the header ${key} is set by the platform; leave it out`);
     try {
       validateHeaderValue(key, value);

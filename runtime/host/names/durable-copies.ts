@@ -14,7 +14,7 @@ export interface DurableCopiesOptions {
   readonly directory: SharedDirectory;
   /** Bounds of one tenant's copies together. */
   readonly bounds: CopyBounds;
-  /** Most bytes of one copy. */
+  /** Maximum bytes of one copy. */
   readonly largestBytes?: number;
 }
 
@@ -82,7 +82,7 @@ export class DurableCopies {
         if (finished.tag === 'err') return finished;
         const why = stopped();
         if (why) return err(why);
-        // Until the store tells, the entry may name the file.
+        // The entry may name the file until the store answers, so the file must stay.
         isKept = true;
         const kept = await this.#keep(name, content.owner, copy);
         isKept = kept.is === 'kept';

@@ -135,7 +135,7 @@ export async function finishRemoval(
   const call =
     kind === 'file' ? ({ op: 'file-remove', name, functionName } as const) : ({ op: 'unexport', name } as const);
   const removed = await answered(here.device.ask(here.queue, call));
-  // Without the store, the next use tells it.
+  // When the store is away, the next use of the name finishes the removal there.
   if (removed.tag === 'ok' || isNotFound(removed))
     await names.durable?.forgotten(owned, own.name, removal).catch(() => undefined);
 }

@@ -95,14 +95,14 @@ describe('saves beside durable names', () => {
     go.resolve();
     value(await saving);
     for (const host of ['east', 'west']) value(await load(await hosts.at(host), 'n'));
-    // The save is the later content.
+    // The save has the later content.
     assert.deepEqual(await hosts.files(), []);
     value(await makeDurable(other, 'n'));
     await hosts.kill('east');
     value(await load(await hosts.at('west'), 'n'));
   });
 
-  it('that cannot be noted leave a file that they replaced', async () => {
+  it('leave the replaced file as it was when the store cannot note them', async () => {
     hosts.fresh();
     const maker = await hosts.at('east');
     value(await open(maker).save('f', true, 'writable'));
@@ -111,7 +111,7 @@ describe('saves beside durable names', () => {
     const held = open(writer, 'f', 'write');
     value(await held.ready());
     assert.match(await refused(held.save('f', true, 'writable')), /the store is away/);
-    // Of a new name, nothing is left.
+    // A failed save of a new name leaves nothing.
     assert.match(await refused(held.save('g', true, 'writable')), /the store is away/);
     assert.match(await refused(held.save('f', true, 'writable')), /the store is away/);
     for (const host of ['east', 'west']) {

@@ -80,7 +80,7 @@ describe('durable names', () => {
     assert.deepEqual(await after40(guest, imported), expected);
     assert.match(await refused(load(guest, 'plain')), /^unavailable: .*kept by GPU host east/);
     assert.deepEqual(await list(guest), [{ name: 'a/b', pages: 3, tokens: 40, nextPosition: 40, persistent: true }]);
-    // On a host that came later, for a platform that no longer has the owner.
+    // The host came later, and the platform no longer has the owner.
     await hosts.add('new');
     const later = await hosts.at('new', { hosts: ['west', 'new'] });
     assert.deepEqual(await after40(later, value(await load(later, 'a/b'))), expected);
@@ -153,7 +153,7 @@ describe('durable names', () => {
     await saved('east', 'k', text(7));
     assert.ok((await hosts.scheduler.durableNames.look(entry, 'east')).removal);
     for (const host of ['east', 'west']) assert.equal(value(await load(await hosts.at(host), 'k')).tokens, 7, host);
-    // Names of new content, at either host.
+    // Both hosts now have names of new content.
     await saved('west', 'n', text(9));
     await saved('east', 'm', text(8));
     for (const host of ['east', 'west']) {
@@ -219,7 +219,7 @@ describe('durable names', () => {
     assert.match(await refused(load(await hosts.at('west'), 'a')), /^not-found/);
     value(await makeDurable(maker, 'c'));
     value(await remove(maker, 'c'));
-    // Of two calls at once, each of which found room, one has it.
+    // When two calls at once both find room for one copy, one of them is refused.
     value(await remove(maker, 'a'));
     value(await remove(maker, 'b'));
     for (const name of ['a', 'b']) await saved('east', name, text(20));
@@ -230,7 +230,7 @@ describe('durable names', () => {
     assert.equal((await hosts.files()).length, 1);
   });
 
-  it('of which the write fails leave no file, and no entry', async () => {
+  it('whose write fails leave no file and no entry', async () => {
     hosts.fresh();
     await saved('east', 'n', text(200));
     const failing = async (guest: TestInferlet, why: RegExp) => {
@@ -298,7 +298,7 @@ describe('durable names', () => {
     for (const each of made) value(await each);
   });
 
-  it('sweep what a killed runtime has left, and nothing that is young or in use', async () => {
+  it('remove files that a killed runtime left, and no file that is young or in use', async () => {
     hosts.fresh();
     const maker = await saved('east', 'n');
     value(await makeDurable(maker, 'n'));

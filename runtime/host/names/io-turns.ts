@@ -27,7 +27,7 @@ export class IoTurns {
   async during<T>(work: () => Promise<T>, undo: (made: T) => void = () => undefined): Promise<T> {
     const turn = Promise.withResolvers<void>();
     const late = Promise.withResolvers<never>();
-    // The race may be over when the time is.
+    // The work may end at the same moment as the time.
     late.promise.catch(() => undefined);
     let isLate = false;
     const timer = setTimeout(() => {

@@ -65,10 +65,10 @@ export async function bring(
       await finishRemoval(used, shared, removal);
       return err(nothingNamed(used.name));
     }
-    // Of a host that is gone, the copy counts, and not what the own host may have under the name from before.
+    // When the owner is gone, its copy counts, and not older content that the inferlet's own host may have under the name.
     if (copy && (owner?.host !== own.name || (await isLost(used, shared)))) return bringCopy(used, shared, copy, write);
     const outcome = await open(here);
-    // Without the store, the next import brings the entry up to date.
+    // When the store is away, the next import updates the entry.
     if (outcome.tag === 'ok' && !owner) void names.note(owned, own).catch(() => undefined);
     if (isNotFound(outcome) && !copy && owner?.host === own.name)
       void names.owners.release(owned, owner).catch(() => undefined);
@@ -110,7 +110,7 @@ export async function noteSave(
     if (!names.isShared(own)) return outcome;
     const noted = claimed.then(async (refused): Promise<Outcome<undefined>> => {
       if (!refused) return outcome;
-      // Without the store, the entry of the content before stands for what replaced it.
+      // While the store is away, the entry of the earlier content stands for the content that replaced it.
       if (!(isUnknown && replaces)) await undo({ device, queue: used.queue.id });
       return err(refused);
     });
@@ -166,7 +166,7 @@ export async function removeName(
   const { device, model } = queue;
   if (!device || !model) return queue.refusal();
   const names = namesOf(inferlet);
-  // At once, so that the queue's later saves find the name free.
+  // Remove it at the own host first, so that the queue's later saves find the name free.
   const removed = remove({ device, queue: queue.id });
   if (!names) return removed;
   const shared = sharedFor(used);
@@ -182,7 +182,7 @@ export async function removeName(
     try {
       return await removeElsewhere(used, shared, outcome, remove);
     } catch (error) {
-      // A copy that is left would still be found.
+      // Remove the copy, too: a later use would still find it.
       return outcome.tag === 'ok' && !names.durable ? outcome : err(fromStore(error));
     }
   });
@@ -294,7 +294,7 @@ export async function saveAtOwner(
   const here = { device, queue: queue.id };
   const full = inferlet.stopped ?? inferlet.outgoing.refusal(0);
   if (full) return err(full);
-  // A snapshot now: later calls may write the pages.
+  // Take a snapshot now: later calls may write the pages.
   const frozen = pages.length === 0 ? ok(pages) : device.sharePages(queue.id, pages);
   if (frozen.tag === 'err') return frozen;
   const free = ({ device, queue }: Side, held: Uint32Array) => {
@@ -306,7 +306,7 @@ export async function saveAtOwner(
       const carried = await names.turns.during(inferlet.description.tenant, inferlet.stopping, () =>
         carry(here, frozen.val, owner, version, () => inferlet.stopped),
       );
-      // Outside of the turn, as in an import.
+      // Do this outside of the turn, as in an import.
       const mapping = carried.tag === 'ok' ? owner.device.mapCopy(owner.queue, version) : Promise.resolve(carried);
       const mapped = await answered(mapping);
       if (mapped.tag === 'err') {
@@ -339,7 +339,8 @@ async function fetchPages(
   let opened: Outcome<Imported> | undefined;
   let outcome: Outcome<Brought> = err(GONE);
   try {
-    // The lock first, so that the version stays; otherwise the version first, so that no older content gets a newer version's name.
+    // A write takes the lock first, so that the version stays. A read asks for the version first, so that no older content gets a newer
+    // version's name.
     if (write) opened = await answered(open(there));
     outcome = opened?.tag === 'err' ? await checked(opened) : await mapped();
   } finally {
@@ -349,7 +350,7 @@ async function fetchPages(
     }
   }
   if (outcome.tag === 'ok') return ok(write ? { ...outcome.val, owner: there } : outcome.val);
-  // The calls that a silent host has not answered end with the inferlet's side of it.
+  // Closing the inferlet's side of a silent host ends the calls that the host has not answered.
   if (outcome.val === LATE) inferlet.others.drop(connection);
   return err(ownersError(outcome.val, name, there));
 
@@ -358,7 +359,7 @@ async function fetchPages(
       const asked = { op: 'name-version', file: kind === 'file', name, functionName } as const;
       const version = await answered(there.device.ask(there.queue, asked));
       if (version.tag === 'err') return checked(version);
-      // Outside of the turn: the queue's host may hold the call until it has memory for the pages.
+      // Do this outside of the turn: the queue's host may hold the call until it has memory for the pages.
       const kept = await here.device.mapCopy(here.queue, version.val.version);
       if (!isNotFound(kept)) return kept;
       if (tries === MAX_FETCHES - 1) break;
@@ -373,7 +374,7 @@ async function fetchPages(
     if (pages.tag === 'err') return checked(pages);
     try {
       const carried = await carry(there, pages.val.pages, here, version, () => inferlet.stopped);
-      // A host has ended its part of a transfer that stood still. The name is still there.
+      // A host has ended its part of a transfer that made no progress. The name still exists.
       return isNotFound(carried) ? err(STOOD_STILL) : carried;
     } finally {
       if (!opened && pages.val.pages.length > 0) there.device.freePages(there.queue, pages.val.pages);
@@ -418,7 +419,7 @@ async function isLost({ inferlet, kind, name }: UsedName, { here }: Shared): Pro
   return isNotFound(await answered(here.device.ask(here.queue, asked)));
 }
 
-/** The error with which a save of a name fails that a host has; null when it has none. */
+/** The error with which a save fails when a host has the name; null when it does not have it. */
 async function hasName({ inferlet, queue, kind, name }: UsedName, connection: GpuHostConnection) {
   const { device, queue: at } = inferlet.others.at(connection, queue.name);
   const { functionName } = inferlet.description;

@@ -162,7 +162,7 @@ describe('names of two GPU hosts', () => {
     assert.deepEqual(await after40(guest, imported, 2), await after40(home, value(await load(home, 'n')), 2));
   });
 
-  it('list, remove and save of a name do what they do on one host', async () => {
+  it('a name is listed, removed and saved as on one host', async () => {
     fresh();
     await saved('east', 'b');
     await saved('west', 'a', text(20), false);
@@ -189,7 +189,7 @@ describe('names of two GPU hosts', () => {
     assert.equal((await owner('b'))?.host, 'west');
   });
 
-  it('of two hosts that save one name at once, exactly one has it', async () => {
+  it('when two hosts save one name at once, exactly one gets it', async () => {
     fresh();
     for (let round = 0; round < 8; round++) {
       const name = `race-${round}`;
@@ -328,7 +328,7 @@ describe('names of two GPU hosts', () => {
     await until(() => names.turns.size === 0);
   });
 
-  it('a host that the platform no longer has is not believed', async () => {
+  it('an entry of a host that the platform no longer has is ignored', async () => {
     fresh();
     await saved('east', 'n');
     const west = connectionOf('west');
@@ -416,7 +416,7 @@ describe('names of two GPU hosts', () => {
       for (let turn = 0; turn < 2; turn++)
         void names.turns.during(tenant, new AbortController().signal, () => busy.promise);
       const saving = held.save('n', true, 'writable');
-      // Written after the save, so not part of it.
+      // This is written after the save, and so is not part of it.
       value(await held.pred(text(25).slice(24), count(1, 24), 1));
       busy.resolve({ tag: 'ok', val: undefined });
       value(await saving);

@@ -28,9 +28,9 @@ interface Open {
 export class OtherHosts {
   readonly #options: () => InferletOptions;
   readonly #open = new Map<GpuHostConnection, Open>();
-  /** Those that were replaced and whose hosts have not told their last usage yet. */
+  /** Replaced devices whose hosts have not reported their last usage yet. */
   readonly #ending = new Set<DeviceClient>();
-  /** Usage of those that have ended. */
+  /** Usage of devices that have ended. */
   #past: Usage = { gpuUs: 0, pageMs: 0 };
   #isClosed = false;
 

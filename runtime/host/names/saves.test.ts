@@ -56,7 +56,7 @@ describe('saves of names that two GPU hosts share', () => {
   const owner = (name: string, kind: 'export' | 'file') =>
     scheduler.nameOwners.of({ tenant, model: MODEL, kind, name });
 
-  it('a file that was saved at its owner for good is found after the restart of the owner', async () => {
+  it('a file that is made persistent at its owner is found after the owner restarts', async () => {
     const passing = open(at(EAST));
     value(await passing.pred(text(20), count(20), 1));
     value(await passing.save('n', false, 'writable'));
@@ -77,7 +77,7 @@ describe('saves of names that two GPU hosts share', () => {
     assert.equal((await owner('n', 'file'))?.persistent, true);
   });
 
-  it('a name that another host keeps leaves no error in the queue that uses and removes it', async () => {
+  it('using and removing a name of another host leaves no error in the queue', async () => {
     const made = open(at(EAST));
     value(await made.pred(text(20), count(20), 1));
     value(await made.save('elsewhere', false, 'writable'));
@@ -93,7 +93,7 @@ describe('saves of names that two GPU hosts share', () => {
     value(await reader.queue.settle());
   });
 
-  it('an export is pinned, moved and looked at from the other host', async () => {
+  it('an inferlet on one host pins, moves and inspects an export of the other host', async () => {
     const maker = at(EAST);
     const held = pages(maker, 2);
     await step(maker, text(20), 0, none, held);
@@ -115,7 +115,7 @@ describe('saves of names that two GPU hosts share', () => {
     assert.match(await refused(unknown), /^not-found/);
   });
 
-  it('a save that is refused is taken back when its inferlet ends first', async () => {
+  it('a save whose inferlet ends before the name is claimed leaves nothing under the name', async () => {
     const maker = at(EAST);
     const [theirs, claimed, end] = [pages(maker, 1), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     await step(maker, text(9), 0, none, theirs);
@@ -146,7 +146,7 @@ describe('saves of names that two GPU hosts share', () => {
     assert.match(await refused(load(at(WEST), 'm')), /^not-found/);
   });
 
-  it('the usage of a host that an inferlet drops counts up to its end', async () => {
+  it("an inferlet's usage includes that of a host that it dropped", async () => {
     const guest = at(WEST);
     const { others } = guest.inferlet;
     const { device, queue } = others.at(connections[EAST]!, MODEL);
@@ -162,7 +162,7 @@ describe('saves of names that two GPU hosts share', () => {
     assert.ok(guest.inferlet.deviceUsage.gpuUs > 0);
   });
 
-  it('a save at the owner that gets no turn leaves no pages', async () => {
+  it('a save that gets no transfer turn at the owner leaves no pages', async () => {
     const maker = open(at(EAST));
     value(await maker.pred(text(20), count(20), 1));
     value(await maker.save('t', true, 'writable'));

@@ -48,7 +48,7 @@ describe('a shared directory', () => {
   it('is refused at the start unless this user alone can write it', async () => {
     await refused(path.join(at, 'absent'), /cannot be found.*Mount it/);
     await writeFile(path.join(at, 'file'), '');
-    await refused(path.join(at, 'file'), /no directory/);
+    await refused(path.join(at, 'file'), /not a directory/);
     const open = path.join(at, 'open');
     await mkdir(open);
     for (const mode of [0o777, 0o770, 0o1777]) {
@@ -71,13 +71,13 @@ describe('a shared directory', () => {
     assert.deepEqual(await readdir(path.join(open, 'inner'), { recursive: true }), [folder], 'no probe is left');
   });
 
-  it('is refused where it is another one than that of the platform, as a missing mount is', async () => {
+  it('is refused when the platform already uses another one, as when a mount is missing', async () => {
     const platform = openTestScheduler(redis, { prefix: 'mounts' });
     const { durableNames: names } = platform;
     const mount = path.join(at, 'mount');
     const bare = path.join(at, 'bare');
     for (const directory of [mount, bare]) await mkdir(directory, { mode: 0o700 });
-    // Of several that begin at once with the same directory, one makes the folder.
+    // When several runtimes open the same directory at once, one of them makes the folder.
     await Promise.all([0, 1, 2].map(() => SharedDirectory.open(mount, names)));
     const [folder = '', ...others] = await readdir(mount);
     assert.deepEqual(others, []);
@@ -90,7 +90,7 @@ describe('a shared directory', () => {
     await rm(path.join(bare, folder));
     await mkdir(path.join(bare, folder), { mode: 0o700 });
     await SharedDirectory.open(bare, names);
-    // Of two that begin at once with different ones, one goes on.
+    // When two runtimes open different directories at once, one of them is refused.
     const both = openTestScheduler(redis, { prefix: 'both' });
     const begun = [mount, bare].map((directory) => SharedDirectory.open(directory, both.durableNames));
     const ends = await Promise.allSettled(begun);
@@ -99,7 +99,7 @@ describe('a shared directory', () => {
   });
 
   const tenant = { tenant: 't', model: 'm', kind: 'export', name: 'n' } as const;
-  /** The folder of a tenant with that many old files that no entry names. */
+  /** Makes a tenant's folder with `count` old files that no entry names. */
   const abandoned = async (turns: IoTurns, count: number) => {
     const mount = await mkdtemp(path.join(at, 'mount-'));
     const platform = openTestScheduler(redis, { prefix: path.basename(mount) });
@@ -118,7 +118,7 @@ describe('a shared directory', () => {
     return { directory, folder };
   };
 
-  it('is swept in steps, of which a directory that hangs takes one', async () => {
+  it('is swept in steps of 64 files, and a sweep ends at the first call that hangs', async () => {
     class Turns extends IoTurns {
       calls = 0;
       last = Number.POSITIVE_INFINITY;
@@ -136,7 +136,7 @@ describe('a shared directory', () => {
     assert.equal((await readdir(folder)).length, 70 - 2 - 64);
   });
 
-  it('that tells at the close what it could not write keeps no file', async () => {
+  it('keeps no file when the close reports a failed write', async () => {
     const file = path.join(at, 'written');
     const handle = await openFile(file, 'wx');
     closeSync(handle.fd);
@@ -146,7 +146,7 @@ describe('a shared directory', () => {
     await assert.rejects(readFile(file), { code: 'ENOENT' });
   });
 
-  it('that hangs keeps no process from its end', async () => {
+  it('does not keep a process from ending when it hangs', async () => {
     const pipe = path.join(at, 'pipe');
     execFileSync('mkfifo', [pipe]);
     const program = `
@@ -166,7 +166,7 @@ describe('a shared directory', () => {
     assert.equal(signal, 'SIGKILL');
   });
 
-  it('that hangs keeps two threads, and gives errors in time', async () => {
+  it('holds at most two threads when it hangs, and its calls fail in time', async () => {
     const turns = new IoTurns(50);
     const hung = Promise.withResolvers<string>();
     const undone: string[] = [];

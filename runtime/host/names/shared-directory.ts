@@ -15,7 +15,7 @@ const FORMAT = 'pie durable copy 1';
  * counts once an entry names it, so that it needs no temporary name.
  */
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_SYNC;
-/** Most files that one sweep looks at, so that it takes no longer than the transfer that it comes with. */
+/** Maximum number of files that one sweep looks at, so that it takes no longer than the transfer that it comes with. */
 const SWEPT = 64;
 /** Age of a file that no entry names, after which no transfer can still be writing it. */
 const ABANDONED_MS = 60 * 60_000;
@@ -90,7 +90,7 @@ export class SharedDirectory {
       async () => {
         await makeFolder(folder);
         const handle = await fs.open(at, CREATE, 0o600);
-        // The server's clock, which gave the other files their times, too.
+        // Use the file server's clock, which also gave the other files their times.
         return { handle, now: (await handle.stat()).mtimeMs };
       },
       ({ handle }) => void handle.close(),
@@ -143,7 +143,7 @@ export class SharedDirectory {
         const { mtimeMs } = await fs.lstat(path.join(folder, entry));
         if (now - mtimeMs > ABANDONED_MS) await fs.rm(path.join(folder, entry), { force: true });
       });
-      // In a directory that hangs, each of them would take as long.
+      // A directory that hangs would let every further call run into its deadline.
       if (swept.tag === 'err' && swept.val.tag !== 'not-found') return;
     }
   }
@@ -205,7 +205,7 @@ export class CopyWriter {
   async discard(): Promise<void> {
     await made(this.#turns, async () => {
       try {
-        // A network file system may tell here what it could not write.
+        // A network file system may report a failed write only here.
         await this.#close();
       } finally {
         await fs.rm(this.#begun.path, { force: true });
@@ -272,12 +272,12 @@ async function made<T>(turns: IoTurns, work: () => Promise<T>, undo?: (made: T) 
   } catch (cause) {
     const code = codeOf(cause);
     const text = `the shared directory failed (${code ?? textOf(cause)}); try again`;
-    // The paths of an error are the operator's.
+    // The error goes to an inferlet, and its paths are the operator's.
     return err(handlerError(code === 'ENOENT' ? 'not-found' : 'unavailable', text));
   }
 }
 
-/** All that must be equal, so that no field of a file is believed. */
+/** The header that a file must have. It is compared as a whole, so that no field of a file is trusted. */
 function headerOf({ tenant, model, kind, name }: OwnedName, copy: DurableCopy): Buffer {
   const { file, bytes, checksum, fingerprint, pageSize, pageBytes, pages, tokens, nextPosition, access } = copy;
   const layout = { fingerprint, pageSize, pageBytes };
@@ -297,7 +297,7 @@ async function checkPlace(directory: string): Promise<void> {
       `The shared directory ${setting} cannot be found: ${textOf(cause)}. Mount it on every machine with a runtime.`,
     );
   });
-  if (!found.isDirectory()) throw new SharedDirectoryError(`${setting} is no directory.`);
+  if (!found.isDirectory()) throw new SharedDirectoryError(`${setting} is not a directory.`);
   const own = process.getuid?.();
   if (own !== undefined && found.uid !== own) {
     throw new SharedDirectoryError(`The shared directory ${setting} must belong to the user ${own}, not ${found.uid}.`);

@@ -12,13 +12,13 @@ export interface Place {
   readonly owner: NameOwner;
 }
 
-/** Most entries that a claim replaces before it gives up: each was another save in the meantime. */
+/** Maximum number of entries that a claim replaces before it gives up: each was another save in the meantime. */
 const MAX_TRIES = 8;
 
 /** The names that a runtime's GPU hosts share: which host owns an export or a KV file, and the turns of transfers between hosts. */
 export class SharedNames {
   readonly turns = new TransferTurns();
-  /** Those of transfers to and from the shared directory, which may hang: transfers between hosts do not wait for it. */
+  /** Turns of transfers to and from the shared directory, which may hang: transfers between hosts do not wait for them. */
   readonly durableTurns = new TransferTurns();
   readonly owners: Pick<NameOwners, 'of' | 'list' | 'claim' | 'release'>;
   /** Copies of names in storage that all machines share; without it, a name is as durable as its host. */

@@ -33,7 +33,7 @@ export interface Found {
   readonly owner: NameOwner | null;
   /** The copy of the owner's content in the shared directory. */
   readonly copy: DurableCopy | null;
-  /** The removal that the queue's own host must still make: its content does not count. */
+  /** The removal that the queue's own host must still make. Until then, the host's content under the name does not count. */
   readonly removal: Removal | null;
 }
 
@@ -42,10 +42,10 @@ export async function findName({ names, own, owned }: Shared): Promise<Outcome<F
   try {
     const looking = names.durable?.look(owned, own.name);
     const [owner, looked] = await Promise.all([names.owners.of(owned), looking]);
-    // A copy of other content than the owner's ended with the save that replaced it.
+    // A copy with another claim than the owner's is obsolete: a later save replaced it.
     const copy = looked?.copy && looked.copy.claim === owner?.claim ? looked.copy : null;
-    const isAnew = owner?.host === own.name && owner.claim !== looked?.removal?.claim;
-    return ok({ owner, copy, removal: isAnew ? null : (looked?.removal ?? null) });
+    const isSavedAgain = owner?.host === own.name && owner.claim !== looked?.removal?.claim;
+    return ok({ owner, copy, removal: isSavedAgain ? null : (looked?.removal ?? null) });
   } catch (error) {
     return err(fromStore(error));
   }
@@ -76,5 +76,8 @@ export function isNotFound(outcome: Outcome<unknown>): boolean {
 
 /** The error for a name that a host has and that was removed while the host was away. */
 export function nothingNamed(name: string): HandlerError {
-  return handlerError('not-found', `nothing has the name "${name}"; it was removed while its GPU host was away`);
+  return handlerError(
+    'not-found',
+    `no export or file has the name "${name}"; it was removed while its GPU host was away`,
+  );
 }

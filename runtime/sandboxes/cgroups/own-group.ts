@@ -19,7 +19,7 @@ export type OwnGroup =
  */
 export function ownGroup(proc = '/proc/self'): OwnGroup {
   const found = groupDirectory(tryRead(`${proc}/cgroup`), tryRead(`${proc}/mountinfo`));
-  if (found === null) return { missing: 'no cgroup v2 is mounted that this process is in' };
+  if (found === null) return { missing: 'this process is in no mounted cgroup v2' };
   return delegatedGroup(path.basename(found) === PLATFORM_GROUP ? path.dirname(found) : found);
 }
 
@@ -31,7 +31,8 @@ export function delegatedGroup(directory: string): OwnGroup {
   if (!existsSync(path.join(directory, 'cgroup.events')))
     return { missing: `${directory} is the machine's root group` };
   // Root may write into any group, but a login's group holds its shell and the other processes of its user.
-  if (/^session-.*\.scope$/.test(path.basename(directory))) return { missing: `${directory} is a login session's` };
+  if (/^session-.*\.scope$/.test(path.basename(directory)))
+    return { missing: `${directory} belongs to a login session` };
   const needed = ['.', 'cgroup.procs', 'cgroup.subtree_control'];
   if (!needed.every((name) => writable(path.join(directory, name)))) return { missing: `${directory} is not writable` };
   return { directory, controllers };

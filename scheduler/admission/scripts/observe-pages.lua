@@ -3,7 +3,7 @@
 
   KEYS[1] learned values of the version (hash), see include/learn-peaks.lua
   ARGV[1] retention of that hash, ms
-  ARGV[2...] pairs: model, the most pages that the run held
+  ARGV[2...] pairs: model, maximum pages that the run held
 
   Returns 1.
 ]]

@@ -5,7 +5,7 @@
     - puts a queued invocation that is neither in its queue, nor debounced, nor admitted back into its queue, or returns its id when it has no job;
     - removes a job from BullMQ's list `wait` when the ledger does not have it;
     - sets sums that do not equal their entries;
-    - counts the capacity anew: once a minute, and while a runtime that takes no more jobs holds some.
+    - counts the capacity again from all runtimes: once a minute, and while a runtime that takes no more jobs holds some.
   Each call looks at a part of the unended invocations and of the tenants. It settles every tenant of that part, since a limit may have
   expired.
 
@@ -29,12 +29,12 @@ end
 
 --- @include "./include/admission.lua"
 
--- Unended invocations, and about how many tenants, that each call looks at. So many take Redis some 15 ms, in which it answers no other command.
+-- Unended invocations and (about) tenants that one call looks at. Together they take Redis about 15 ms, in which it answers no other command.
 local LOOKED_AT = 250
 local TENANTS_LOOKED_AT = 150
--- Names that one call passes: Lua's stack holds some 8,000.
+-- Names that one call passes: Lua's stack holds about 8,000.
 local NAMES_AT_ONCE = 1000
--- Time between two counts of all runtimes, ms. A count takes some 15 µs for each runtime.
+-- Time between two counts of all runtimes, ms. A count takes about 15 µs for each runtime.
 local COUNT_MS = 60000
 
 local jobs = prefix .. ':bull:invocations:'

@@ -20,8 +20,8 @@
   ARGV[3] runtime that takes them
   ARGV[4] token of this fetch, the value of the jobs' locks
   ARGV[5] duration of the locks, ms
-  ARGV[6] most jobs to take
-  ARGV[7] most attempts to begin
+  ARGV[6] maximum jobs to take
+  ARGV[7] maximum attempts to begin
   ARGV[8] events past the log's last one that an attempt may show before it has written them; 0 when it shows none
   ARGV[9] the runtime's cancels (hash)
   ARGV[10] channel on which the runtime hears of cancels
@@ -56,7 +56,7 @@ end
 -- Longer than the recovery of a dead runtime takes.
 local FETCH_MS = 3600000
 
--- The marker wakes another runtime for the jobs that are left; without any it would only cause an empty fetch.
+-- The marker wakes another runtime for the jobs that are left; without such jobs it would only cause an empty fetch.
 local function wakeForLeft()
   local left = redis.call('LLEN', wait)
   if left > 0 then

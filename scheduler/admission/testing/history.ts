@@ -93,7 +93,7 @@ export function anyOrder(tenants: number): fc.Arbitrary<Order> {
   );
 }
 
-/** Plays orders to a policy; `look` gets every step and the policy's state after it. */
+/** Plays orders to a policy, and records the steps with what the policy admitted in each. */
 export class Player {
   readonly policy: AdmissionPolicy;
   readonly steps: Step[] = [];
@@ -103,7 +103,7 @@ export class Player {
   readonly starting = new Map<string, Demand>();
   now = 1_800_000_000_000;
   #arrivals = 0;
-  /** True when the last step's change goes on. */
+  /** True while the change of the last step has further steps. */
   #goesOn = false;
   #together = false;
 
@@ -136,7 +136,7 @@ export class Player {
         this.#arrivals += 1;
         const { m, n, memoryMb } = order;
         const pages = { ...(m > 0 && { m }), ...(n > 0 && { n }), ...(memoryMb > 0 && { [MEMORY]: memoryMb }) };
-        // A place ahead, and no other's place: scripts and policy need not agree on the order of equals.
+        // Ahead of earlier arrivals, but equal to none of them: scripts and policy need not agree on the order of equal arrivals.
         const arrival = order.latency ? this.#arrivals - 20.5 : this.#arrivals;
         const demand: Demand = { id: `i${this.#arrivals}`, tenant, arrival, pages, latency: order.latency };
         this.waiting.set(demand.id, demand);

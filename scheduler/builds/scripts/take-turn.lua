@@ -1,5 +1,5 @@
 --[[
-  Gives a new build its turn; `nextTurn` of turns.ts computes the same. A repeated call gets the same turn.
+  Gives a new build its turn; `nextTurn` of build-turns.ts computes the same. A repeated call gets the same turn.
 
   KEYS[1] turns (hash): `<tenant> <turn> <until, ms>` of each unfinished build by id; `time`: the largest turn that has begun
 
@@ -22,7 +22,7 @@ for i = 1, #fields, 2 do
   else
     local tenant, other, deadline = string.match(fields[i + 1], '^(%S+) (%d+) (%d+)$')
     if tonumber(deadline) < tonumber(ARGV[3]) then
-      -- Its gateway died before it removed the turn.
+      -- The gateway of the turn died before it removed the turn.
       redis.call('HDEL', KEYS[1], fields[i])
     else
       waiting = true

@@ -10,8 +10,8 @@
   ARGV[3] field of the copy
   ARGV[4] the copy (JSON)
   ARGV[5] its bytes
-  ARGV[6] most copies of the tenant
-  ARGV[7] most bytes of them together
+  ARGV[6] maximum copies of the tenant
+  ARGV[7] maximum bytes of them together
 
   Returns {'changed'}, {'full', copies, bytes} with what the tenant's other copies take, or {'kept', the replaced copy or ''}.
 ]]

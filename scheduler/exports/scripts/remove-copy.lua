@@ -11,7 +11,7 @@
   ARGV[5] field of the mark that the owner must forget the name, too; empty for none
   ARGV[6] the mark (JSON)
 
-  Returns 1 when they were.
+  Returns 1 when the name and its copy were removed, else 0.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 

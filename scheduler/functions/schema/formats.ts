@@ -20,7 +20,7 @@ const FORMATS: ReadonlyMap<string, (text: string) => boolean> = new Map([
   ['url', (text: string) => URL_TEXT.test(text)],
 ]);
 
-/** True when a text has a format; an unknown format is no condition. */
+/** True when a text has a format; an unknown format is not a condition. */
 export function hasFormat(text: string, name: unknown, budget: StepBudget): boolean {
   const matches = typeof name === 'string' ? FORMATS.get(name) : undefined;
   if (matches === undefined) return true;

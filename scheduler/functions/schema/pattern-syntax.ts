@@ -32,7 +32,7 @@ export function parsePattern(source: string): PatternNode {
     new RegExp(source, 'u');
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message.replace(/^.*: /s, '') : 'it does not parse';
-    throw new PatternError(`is no regular expression of ECMAScript with the flag "u": ${reason}`, { cause });
+    throw new PatternError(`is not a regular expression of ECMAScript with the flag "u": ${reason}`, { cause });
   }
   return new Parser(source).parse();
 }

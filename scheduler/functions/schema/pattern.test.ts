@@ -171,7 +171,7 @@ describe('Pattern', () => {
     ['(?<=a)b', /looks ahead or behind/],
     ['(?<!a)b', /looks ahead or behind/],
     ['(?i:a)', /changes flags/],
-    ['(', /no regular expression.*Unterminated group/],
+    ['(', /not a regular expression.*Unterminated group/],
     ['a{2001}', /2001 steps/],
     ['((a{50}){50}){50}', /steps with its repetitions/],
     ['(){99999999}', /steps with its repetitions/],

@@ -1,10 +1,10 @@
 import type { StepBudget } from './budget.ts';
 import { type Assertion, PatternError, type PatternNode, parsePattern } from './pattern-syntax.ts';
 
-/** Most instructions of one pattern with its repetitions written out, which bounds the steps per character of a text. */
+/** Maximum number of instructions of one pattern with its repetitions written out, which bounds the steps per character of a text. */
 const MAX_PATTERN_SIZE = 2000;
 
-/** Most different character classes and escapes in one pattern, because V8 compiles each. */
+/** Maximum different character classes and escapes in one pattern, because V8 compiles each. */
 const MAX_SETS = 100;
 
 const ASCII = 128;

@@ -182,7 +182,7 @@ describe('SchemaValidator', () => {
 });
 
 describe('the cost of messages', () => {
-  it('a value of the schema is told once, however many items do not match it', () => {
+  it('the fault names a value of the schema once, however many items do not match it', () => {
     let told = 0;
     const only = Object.assign([1, 2], {
       toJSON: () => {

@@ -9,12 +9,12 @@ import { Pattern } from './pattern.ts';
 import { PatternError } from './pattern-syntax.ts';
 import { isObject, References, SchemaError } from './references.ts';
 
-/** Most patterns of a schema, and most instructions of all its patterns together. */
+/** Maximum patterns of a schema, and maximum instructions of all its patterns together. */
 export const MAX_PATTERNS = 100;
 const MAX_PATTERN_STEPS = 4000;
 /** Steps of one check: 10 to 20 ms, measured in 2026. */
 export const MAX_STEPS = 1_000_000;
-/** Most nested schemas under check at once. */
+/** Maximum nested schemas under check at once. */
 const MAX_DEPTH = 1000;
 
 /** Step costs of single operations. */
@@ -117,7 +117,7 @@ class Run {
     this.#budget.spend(VISIT_STEPS);
     if (schema === true) return null;
     if (schema === false) return { place, kind: 'unexpected', message: 'is not expected.' };
-    if (!isObject(schema)) throw new SchemaError('a part of it is no schema');
+    if (!isObject(schema)) throw new SchemaError('a part of it is not a schema');
     this.#depth += 1;
     if (this.#depth > MAX_DEPTH) throw new TooDeepError('The value is nested too deeply.');
     const fault =
@@ -372,7 +372,7 @@ class Run {
   #matches(source: string, text: string): boolean {
     this.#budget.spend(MEMBER_STEPS);
     const pattern = this.#patterns.get(source);
-    if (pattern === undefined) throw new SchemaError('a part of it is no schema');
+    if (pattern === undefined) throw new SchemaError('a part of it is not a schema');
     return pattern.test(text, this.#budget);
   }
 
@@ -399,7 +399,7 @@ function typeOf(value: unknown): string {
 
 function listOf(value: unknown): readonly unknown[] {
   if (Array.isArray(value)) return value;
-  throw new SchemaError('a part of it is no list');
+  throw new SchemaError('a part of it is not a list');
 }
 
 function other(place: Place | null, message: string): Fault {

@@ -1,5 +1,5 @@
 --[[
-  Answers the question of a waiting invocation, or tells that its time has passed. The invocation goes into its tenant's queue for another
+  Answers the question of a waiting invocation, or records that its time has passed. The invocation goes into its tenant's queue for another
   attempt. Exactly one call answers a question.
 
   KEYS[1] record (hash)
@@ -44,7 +44,8 @@ end
 leaveQuestion({ id = id, questionsKey = KEYS[3], tenantQuestionsKey = tenantQuestionsKey })
 holdBytes(account, 'i:' .. id, #ARGV[4])
 redis.call('HINCRBY', record, 'questionBytes', #ARGV[4])
--- The deadline does not count the wait, and a long wait earns no place before others; that of latency targets lies ahead of all, and stays.
+-- The wait does not count toward the deadline. It earns no earlier place in the queue: the invocation gets a new arrival, except with latency
+-- targets, whose arrival lies ahead of all others.
 local later = tonumber(deadlineMs) + now - tonumber(askedAt)
 if redis.call('HEXISTS', record, 'latency') == 0 then
   arrival = redis.call('INCR', KEYS[5])

@@ -7,10 +7,10 @@
 
   ARGV[1] now, ms
   ARGV[2] approximate number of events that a log keeps
-  ARGV[3] most bytes of event data that an invocation may log in all
+  ARGV[3] maximum bytes of event data that an invocation may log in all
   ARGV[4] approximate number of lines that a function's log keeps
   ARGV[5] retention of a function's log after its last line, ms
-  ARGV[6] most bytes of all events of the root's family, terminal events and 64 bytes per event included
+  ARGV[6] maximum bytes of all events of the root's family, terminal events and 64 bytes per event included
   ARGV[7] events past the log's last one that an attempt may show before it has written them
   ARGV[8...] for each record: live channel, or '' when the attempt shows its events itself; epoch of the attempt; number of the first event;
     usage after these events (../../usage/scripts/include/metering.lua) or ''; number of events; then a pair of event and data for each

@@ -20,7 +20,7 @@
   ARGV[14] state for the next attempt, a JSON string
   ARGV[15] token of the last message that the attempt has handled, 16 bytes, or '' for none
   ARGV[16] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua
-  ARGV[17..19] approximate number of events that a log keeps, most bytes of their data, most bytes of the family's; see append.lua
+  ARGV[17..19] approximate number of events that a log keeps, maximum bytes of their data, maximum bytes of the family's; see append.lua
 
   Returns 'waiting' by this call, or by the same call made before; 'cancelled' when a cancel is in progress (nothing changes); 'stale' epoch
           (or no such record); 'ended'; 'full' when the log has no room for the event (nothing changes).
@@ -32,7 +32,7 @@
 --- @include "./include/append-events.lua"
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
 
--- Most messages that an inbox holds besides the kept ones.
+-- Maximum messages that an inbox holds besides the kept ones.
 local MAX_MESSAGES = 256
 
 local record, job, id, changed = KEYS[1], KEYS[5], ARGV[1], {}

@@ -1,5 +1,5 @@
 --[[
-  Stores the record of a child whose only attempt has begun. Its runtime runs the child at once, so the child enters no line.
+  Stores the record of a child whose only attempt has begun. Its runtime runs the child at once, so the child enters no queue.
 
   KEYS[1] record (hash)
   KEYS[2] record of the parent (hash)
@@ -71,7 +71,7 @@ addUnfinished(given, id)
 redis.call('ZADD', deadlines, submittedAt + deadlineMs, id)
 listOpen(listing, given['function'], id, submittedAt, ARGV[10], ARGV[4], tonumber(ARGV[5]))
 runGathered()
--- A child is no request of its own, but counts as an invocation.
+-- A child does not count as a request, but as an invocation.
 account, fn = given.account, given['function']
 count(account, fn, tonumber(ARGV[9]), {[INVOCATIONS] = 1})
 return {1, tonumber(ARGV[9]), 1, standing, attemptLimits(account, fn, tonumber(ARGV[9]))}

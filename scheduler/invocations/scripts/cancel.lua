@@ -23,7 +23,7 @@ if not status then
 end
 if status == 'running' then
   redis.call('HSETNX', KEYS[1], 'cancelReason', ARGV[9])
-  -- In the same step, so that the invocation's end finds the cancel that it must remove.
+  -- Store the cancel in the same step, so that the invocation's end finds and removes it.
   local cancels, channel = unpack(redis.call('HMGET', KEYS[1], 'cancelsKey', 'cancelChannel'))
   if cancels then
     redis.call('HSET', cancels, ARGV[1], ARGV[9])

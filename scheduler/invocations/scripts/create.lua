@@ -32,7 +32,7 @@
           {-9} when the reference leads elsewhere by now; nothing was stored.
           {-7} when the version is quarantined; nothing was stored.
           {-10, limit} when as many invocations with its concurrency key as it allows have not ended; nothing was stored.
-          {-11, keys} when as many debounce keys of the tenant wait as may be; nothing was stored.
+          {-11, keys} when the waiting debounce keys of the tenant have reached their limit; nothing was stored.
           {-6, MiB} when the instance may take more memory than all runtimes together have; nothing was stored.
           {-8, text of the error}
           A quota is four texts: name, function or '', limit, used; `quotas` are the quotas that limit this request.
@@ -88,11 +88,11 @@ local function latencyOf(given, now)
   return wanted and wanted ~= '' and wanted or nil
 end
 
--- Most open invocations of a concurrency key whose records a refusal looks for.
+-- Maximum open invocations of a concurrency key whose records a refusal looks for.
 local LOST_AT_ONCE = 16
 
--- True when the open invocations with a concurrency key leave room for one more. Those whose records Redis has lost count no longer, some with
--- each refusal.
+-- True when the open invocations with a concurrency key leave room for one more. Each refusal removes some invocations whose records Redis
+-- has lost from the count.
 -- `replaced` is an invocation that ends when the new one is stored, or nil.
 local function hasConcurrency(key, limit, prefix, replaced)
   if replaced and redis.call('SISMEMBER', key, replaced) == 1 then
@@ -174,7 +174,7 @@ local function create(place, at)
   if given.concurrencyKey and not hasConcurrency(given.concurrencyKey, tonumber(given.concurrencyLimit), given.prefix, replaced) then
     return {-10, tonumber(given.concurrencyLimit)}
   end
-  -- Those stored before may leave the queue at once, and then do not count against this limit.
+  -- Invocations stored before may leave the queue at once, and then do not count against this limit.
   if quotaLimit(account, 'waiting-invocations', '', now) then
     enterQueues()
   end

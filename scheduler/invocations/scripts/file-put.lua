@@ -11,10 +11,10 @@
   ARGV[4] description of the file as JSON text
   ARGV[5] epoch of the inferlet's attempt, or '' for the client
   ARGV[6] now, ms
-  ARGV[7] most files of the invocation
-  ARGV[8] most bytes of all its files
-  ARGV[9] most bytes of all files of the root's family, names and descriptions included
-  ARGV[10] most bytes of all files of the tenant, likewise
+  ARGV[7] maximum files of the invocation
+  ARGV[8] maximum bytes of all its files
+  ARGV[9] maximum bytes of all files of the root's family, names and descriptions included
+  ARGV[10] maximum bytes of all files of the tenant, likewise
 
   Returns 1 put, 0 no such record, -1 ended or the attempt is over, -2 too many files, -3 too many bytes,
           -4 too many bytes of the family, -5 of the tenant, {-6, quota, limit, used} the tenant's storage quota has no room.

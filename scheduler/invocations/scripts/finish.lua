@@ -7,13 +7,13 @@
 
   ARGV[1] now, ms
   ARGV[2..5] record, events, lines and times of `keptFor` in include/end-arguments.lua
-  ARGV[6] most bytes of all events of the root's family; an error is always accepted
+  ARGV[6] maximum bytes of all events of the root's family; an error is always accepted
   ARGV[7] retention of learned peaks, ms
-  ARGV[8, 9] approximate number of events that a log keeps, and most bytes of event data that an invocation may log in all
+  ARGV[8, 9] approximate number of events that a log keeps, and maximum bytes of event data that an invocation may log in all
   ARGV[10...] for each record: id; live channel; inbox channel; epoch of the attempt; number of the terminal event, larger than that of any
     event that a reader was shown; event: result | error; data; status: succeeded | failed | cancelled; failure code, or ''; failure
     message, or ''; usage as JSON text, or ''; usage of the attempt as it is counted (../../usage/scripts/include/metering.lua), or '';
-    number of the log's last event, as the attempt knows it; the most that the run held, pairs of model and number in a JSON list, or '';
+    number of the log's last event, as the attempt knows it; the peak of the run, pairs of model and number in a JSON list, or '';
     number of the last event that followers were shown; number of last events, then a pair of event and data for each. Followers get the
     others of them with the terminal event
 

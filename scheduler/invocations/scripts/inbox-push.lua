@@ -8,8 +8,8 @@
   ARGV[1] inbox channel
   ARGV[2] a token of this message, so that a command sent twice adds it once
   ARGV[3] the message: its token, one byte of kind, then its content
-  ARGV[4] most messages that may wait
-  ARGV[5] most bytes that may wait or be kept
+  ARGV[4] maximum messages that may wait
+  ARGV[5] maximum bytes that may wait or be kept
   ARGV[6] now, ms
 
   Returns 1 added, -1 ended, -2 no such record, -3 closed, -4 full, {-5, quota, limit, used} the tenant may keep no more bytes in Redis.

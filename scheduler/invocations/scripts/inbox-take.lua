@@ -7,7 +7,7 @@
   KEYS[2] inbox (list)
 
   ARGV[1] token of the last message handled, 16 bytes; '' for none
-  ARGV[2] most messages to return, and the most that are ever handled between two calls
+  ARGV[2] maximum messages to return, which also bounds the messages handled between two calls
   ARGV[3] epoch of the attempt that takes messages, or '' for any running attempt
 
   Returns {1 when no more messages can come, else 0, message...}; {1} to an attempt that is over.

@@ -6,8 +6,8 @@
   ARGV[1] prefix of a record's key, before the id
   ARGV[2] submission time of the last invocation seen, or '+inf'
   ARGV[3] its id, or ''
-  ARGV[4] most invocations to return
-  ARGV[5] most invocations to look at
+  ARGV[4] maximum invocations to return
+  ARGV[5] maximum invocations to look at
   ARGV[6] statuses to return, with commas around each (',queued,running,'), or '' for all
 
   Returns {cursor time, cursor id, id...}: the cursor is the last invocation that was looked at; its id is '' when no page follows.

@@ -10,8 +10,8 @@
 
   ARGV[1] number of the last event that the reader has
   ARGV[2] epoch of that event, or '' when the reader does not know it
-  ARGV[3] most events
-  ARGV[4] most bytes of their fields, unless the first entry alone has more
+  ARGV[3] maximum events
+  ARGV[4] maximum bytes of their fields, unless the first entry alone has more
 
   Returns {1 if the log holds no more, else 0; status or ''; runtime that shows events before writing them, or ''; when the store lost
           events that the reader has, the number after which, else ''; epoch of the record; XRANGE entries...}.

@@ -6,7 +6,7 @@
 
   ARGV[1] prefix of every key
   ARGV[2] now, ms
-  ARGV[3] most invocations to release
+  ARGV[3] maximum invocations to release
 
   Returns the number of released invocations.
 ]]

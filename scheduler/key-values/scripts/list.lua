@@ -8,7 +8,7 @@
   ARGV[2] lower bound in the syntax of ZRANGEBYLEX
   ARGV[3] upper bound
   ARGV[4] how many keys are wanted
-  ARGV[5] most keys to read
+  ARGV[5] maximum keys to read
 
   Returns {1 when the range may have more keys, the last key read or '', key...}.
 ]]

@@ -20,7 +20,9 @@
   ARGV[8] roles of the machine, as JSON text
 
   Returns false when the name is claimed, 'removed' when an operator has removed the machine, 'owned NAME' when the certificate is another
-  machine's, 'restoring HOLDER' while a restore keeps the machine from starting or going on, 'roles ROLES' when the machine's token allowed only these, else {description of the machine that holds the name as JSON text, how long its lease holds yet in ms}.
+  machine's, 'restoring HOLDER' while a restore keeps the machine from starting or going on,
+  'roles ROLES' when the machine's token allowed only these, else {description of the machine that holds the name as JSON text, how long its
+  lease still holds, ms}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 if redis.call('SISMEMBER', KEYS[5], ARGV[7]) == 1 then

@@ -1,5 +1,5 @@
 --[[
-  Ends the lease of a restore, and removes its mark when the platform is whole. Those of another restore stay.
+  Ends the lease of a restore, and removes its mark when the platform is whole. The lease and the mark of another restore stay.
 
   KEYS[1] the lease: the restore that holds it (string with a TTL)
   KEYS[2] the mark: the last restore that began to change the platform (string)

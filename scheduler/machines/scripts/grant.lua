@@ -9,8 +9,8 @@
   ARGV[2] the hash of its password and its certificate, as JSON text
   ARGV[3] fingerprint of its certificate
 
-  Returns 1 when it is noted, 0 when a machine of its name has joined or is registered, or its certificate was removed, and -1 when the token
-  is used or over.
+  Returns 1 when it is noted, 0 when a machine of its name has joined or is registered, or its certificate was removed, and -1 when the
+  token is used or has expired.
 ]]
 if redis.call('EXISTS', KEYS[4]) == 0 then
   return -1

@@ -38,7 +38,7 @@ if count >= tonumber(ARGV[3]) or bytes + #ARGV[2] > tonumber(ARGV[4]) then
 end
 local all = queuesBytes()
 local known = redis.call('HEXISTS', KEYS[4], KEYS[1]) == 1
-local added = #ARGV[2] + MESSAGE_BYTES + (known and 0 or LINE_BYTES)
+local added = #ARGV[2] + MESSAGE_BYTES + (known and 0 or QUEUE_BYTES)
 if all + added > tonumber(ARGV[7]) then
   return {-2, all}
 end

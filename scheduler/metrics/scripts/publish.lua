@@ -7,7 +7,7 @@
   ARGV[1] process
   ARGV[2] its snapshot
   ARGV[3] how long it is valid, ms
-  ARGV[4] most processes
+  ARGV[4] maximum processes
 
   Returns 1 stored, 0 there are already that many other processes.
 ]]

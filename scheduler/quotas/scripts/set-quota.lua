@@ -9,7 +9,7 @@
   ARGV[3] override, or ''
   ARGV[4] end of the override, ms
   ARGV[5] author and reason, as JSON text
-  ARGV[6] most settings of a tenant
+  ARGV[6] maximum settings of a tenant
 
   Returns 1 changed, 0 there are too many (nothing was changed).
 ]]

@@ -1,6 +1,6 @@
 import type { Store } from '../../store/store.ts';
 
-/** Cost of each item beside its content, in bytes, from quotas/README.md. */
+/** Cost of each item in addition to its content, in bytes, from quotas/README.md. */
 const COST = { record: 2048, event: 64, logLine: 128, message: 64, queue: 512 } as const;
 
 /**

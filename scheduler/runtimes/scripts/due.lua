@@ -1,6 +1,6 @@
 --[[
-  Tells a reaper what there is to do, so that an idle platform costs one command a round. In a large platform, a look soon after another
-  reaper's only tells how many runtimes live.
+  Returns the work of a reaper's round, so that an idle platform costs one command a round. In a large platform, a call soon after another
+  reaper's returns only the number of live runtimes.
 
   No runtime counts as dead until reapers have looked for the length of a lease without a long pause: while Redis stood still, no runtime
   could renew its lease.
@@ -17,11 +17,11 @@
           which their leases last at least (ms by the clock of Redis); a look checks only those whose time has come
   ARGV[1] prefix of every key
   ARGV[2] now, ms
-  ARGV[3] most overdue invocations returned
+  ARGV[3] maximum overdue invocations returned
   ARGV[4] how long a lease holds, ms
   ARGV[5] time between two looks that counts as a pause, ms
   ARGV[6] least time between two looks of a large platform, ms
-  ARGV[7] most runtimes of a platform that is not large
+  ARGV[7] maximum runtimes of a platform that is not large
 
   Returns {time of Redis, ms, number of runtimes that live} when another reaper has looked for this one; else {that time, ids of runtimes whose lease has run out, ids of
   overdue invocations, 1 when tenants wait or hold slots, 1 when stored values have expired, 1 when removals are under way, 1 when debounced
@@ -47,7 +47,7 @@ if redis.call('ZCARD', checks) ~= runtimes then
     redis.call('ZADD', checks, 0, id)
   end
 end
--- Most values that one call passes: Lua's stack holds some 8,000.
+-- Maximum number of values that one call passes: Lua's stack holds about 8,000.
 local MOST_AT_ONCE = 2000
 local late, alive = {}, {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', checks, '-inf', now)) do

@@ -6,7 +6,7 @@
 
   ARGV[1] name
   ARGV[2] entry, JSON text
-  ARGV[3] most schedules of the tenant
+  ARGV[3] maximum schedules of the tenant
 
   Returns 1 stored, 0 the tenant has as many as it may, -1 there is no such function.
 ]]

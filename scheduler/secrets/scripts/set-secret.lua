@@ -9,8 +9,8 @@
   ARGV[2] sealed value
   ARGV[3] time of the change, ISO 8601
   ARGV[4] author of the change
-  ARGV[5] most secrets of a tenant
-  ARGV[6] most stored values of a tenant
+  ARGV[5] maximum secrets of a tenant
+  ARGV[6] maximum stored values of a tenant
   ARGV[7] how long the reply is kept, ms
 
   Returns the revision, -1 for too many secrets, -2 for too many values.

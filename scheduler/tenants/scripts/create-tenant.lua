@@ -6,7 +6,7 @@
   KEYS[3] reply to this call (string)
 
   ARGV[1] name
-  ARGV[2] most tenants of the installation
+  ARGV[2] maximum tenants of the installation
   ARGV[3] how long the reply is kept, ms
   ARGV[4…] fields and values of the record
 

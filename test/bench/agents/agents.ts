@@ -8,7 +8,7 @@ import { type Case, type Pattern, SWARM_AGENTS, TURN_TOKENS } from './task.ts';
 import { uncached, World } from './world.ts';
 
 const STORIES = 'stories15m';
-/** Its context holds conversations of 32 tool calls. */
+/** Model whose context holds conversations of 32 tool calls. */
 const LONG = 'minimind2-small';
 const PATTERNS: readonly Pattern[] = ['react', 'codeact', 'swarm'];
 const LOOPS = { react: reactLoop, codeact: codeactLoop, swarm: swarmLoop };
@@ -21,7 +21,7 @@ const ALL: readonly Case[] = [
   ...[1, 8, 32].map((agents) => ({ ...base, toolMs: 50, agents })),
   ...[0, 2, 8, 16, 32].map((ios) => ({ ...base, model: LONG, ios })),
 ];
-/** As many messages as a swarm has agents. */
+/** I/Os of a quick run. A swarm sends as many messages as it has agents. */
 const QUICK_IOS = { react: 2, codeact: 2, swarm: SWARM_AGENTS };
 const QUICK: readonly Case[] = PATTERNS.map((pattern) => ({ ...base, pattern, ios: QUICK_IOS[pattern] }));
 

@@ -156,6 +156,6 @@ const server = http.createServer((request, response) => {
     });
   });
 });
-// Both ends are on one machine and end together: no idle connection closes below a request.
+// Both ends are on one machine and end together, so an idle connection must never close while a request uses it.
 server.keepAliveTimeout = 0;
 server.listen(0, '127.0.0.1', () => announce([(server.address() as AddressInfo).port]));

@@ -24,7 +24,7 @@ export const answerOf = (step: number): string => String(12 + step);
 /** The text that an agent reads after a call; in CodeACT, the output of its code. */
 export const observed = (answer: string): string => `\nIt is ${answer}.`;
 
-/** CodeACT: the code of a turn, which calls the tool and computes on its answer. Models that fit a test write none that runs. */
+/** CodeACT: the code of a turn, which calls the tool and computes on its answer. Models small enough for a test write no code that runs. */
 export const CODE = `
   state.step = (state.step ?? -1) + 1;
   const found = Number(await look(state.step));
@@ -34,7 +34,7 @@ export const CODE = `
   console.log("It is " + highest + ".");
 `;
 
-/** The question of one agent. Those of most numbers have equally many tokens. */
+/** The question of one agent. The questions of most numbers have the same number of tokens. */
 export function questionOf(pattern: Pattern, number: number): string {
   const name = String(10_000 + (number % 90_000));
   return pattern === 'swarm'

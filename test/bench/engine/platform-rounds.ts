@@ -9,7 +9,7 @@ const CONTEXT = 8;
 export interface PlatformRounds {
   readonly bits: number;
   readonly clients: number;
-  /** Most tokens of one invocation. */
+  /** Maximum tokens of one invocation. */
   readonly tokens: number;
   readonly rounds: number;
 }
@@ -21,7 +21,10 @@ export interface PlatformRound {
   readonly peerRate: number;
 }
 
-/** Streams through gateway, runtime and GPU host, against as many sequences of a peer without a server, in turn and after a round of both. */
+/**
+ * Measures streams through gateway, runtime and GPU host, and as many sequences of each peer without a server, in turn. The first round only warms
+ * up.
+ */
 export async function throughThePlatform(
   { bits, clients, tokens, rounds }: PlatformRounds,
   peers: readonly EngineProcess[],

@@ -1,3 +1,5 @@
+import { leb, signedLeb } from '#runtime/build/wasm/binary.ts';
+
 /**
  * A WebAssembly module whose `sum(from, bytes)` reads memory with 128-bit loads, eight at a time: no other way lets a JavaScript thread
  * read at the memory's speed. `bytes` must be a multiple of 128.
@@ -35,24 +37,4 @@ export function streamModule(): Uint8Array<ArrayBuffer> {
 
 function section(id: number, bytes: readonly number[]): number[] {
   return [id, ...leb(bytes.length), ...bytes];
-}
-
-function leb(value: number): number[] {
-  const bytes: number[] = [];
-  for (let left = value; ; ) {
-    const low = left & 0x7f;
-    left >>>= 7;
-    if (left === 0) return [...bytes, low];
-    bytes.push(low | 0x80);
-  }
-}
-
-function signedLeb(value: number): number[] {
-  const bytes: number[] = [];
-  for (let left = value; ; ) {
-    const low = left & 0x7f;
-    left >>= 7;
-    if ((left === 0 && (low & 0x40) === 0) || (left === -1 && (low & 0x40) !== 0)) return [...bytes, low];
-    bytes.push(low | 0x80);
-  }
 }

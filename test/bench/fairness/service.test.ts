@@ -15,7 +15,7 @@ const waiting = (client: 0 | 1, sentMs: number, count: number): Request[] =>
   Array.from({ length: count }, () => request(client, sentMs, []));
 
 describe('service of two clients', () => {
-  it('differs by what one got more within a window in which both wait', () => {
+  it('differs by the surplus of one client within a window in which both wait', () => {
     const both = [...waiting(0, 0, 2), ...waiting(1, 0, 2)];
     // 10 + 2 * 4 for the first client at 100 and 200, the same for the second at 300 and 400, and once more.
     const requests = [...both, request(0, 0, [100, 200]), request(1, 0, [300, 400]), request(1, 0, [500, 600])];

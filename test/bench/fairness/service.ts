@@ -35,7 +35,7 @@ export const boundOf = (longestInput: number, batchTokens: number): number =>
 
 /**
  * Compares the service of two clients in the windows in which both wait. A client surely waits while more of its requests are open than the
- * platform runs at once (`slots`). Service: the prompt's with the first piece of an output, and each piece's when it arrives.
+ * platform runs at once (`slots`). The service of a prompt counts when the first piece of its output arrives, that of a piece when it arrives.
  */
 export function compare(requests: readonly Request[], slots: number, untilMs: number): Compared {
   const changes = requests.flatMap(changesOf).sort((a, b) => a.atMs - b.atMs);

@@ -38,7 +38,7 @@ interface Work {
   /** Part of a core, of all threads of Redis. */
   readonly core: number;
   readonly commandsPerSecond: number;
-  /** 99th percentile and most of the time of one script, ms, rounded up by Redis. */
+  /** 99th percentile and maximum of the time of one script, ms, rounded up by Redis. */
   readonly scriptP99Ms: number;
   readonly scriptMostMs: number;
 }

@@ -20,13 +20,13 @@ export interface FleetSize {
   readonly runtimes: number;
   readonly tenants: number;
   readonly gateways: number;
-  /** Of each runtime. */
+  /** Slots of each runtime. */
   readonly slots: number;
 }
 
 /**
- * Registered runtimes without sandboxes, each with a GPU host of its own that exists only in its description, and gateways. Connections,
- * leases, renewals, fetches, attempts and reapers are those of the platform. An invocation ends when `endOne` says so.
+ * Runtimes and gateways without sandboxes and GPU hosts: each runtime describes a GPU host that does not exist. Connections, leases, renewals,
+ * fetches, attempts and reapers are those of the platform. An invocation ends when `endOne` is called.
  */
 export class Fleet implements AsyncDisposable {
   readonly size: FleetSize;
@@ -59,7 +59,7 @@ export class Fleet implements AsyncDisposable {
   /** The scheduler of a gateway. */
   get scheduler(): Scheduler {
     const [gateway] = this.#gateways;
-    if (gateway === undefined) throw new Error('A fleet has a gateway.');
+    if (gateway === undefined) throw new Error('The fleet has no gateway.');
     return gateway;
   }
 
@@ -117,7 +117,7 @@ export class Fleet implements AsyncDisposable {
     await this.#until(() => this.#ended >= until, 'not all invocations ended');
   }
 
-  /** Lets one of the running invocations end, the one that has run longest. */
+  /** Ends the invocation that has run longest. */
   endOne(): void {
     this.#running.shift()?.();
   }
@@ -202,7 +202,7 @@ export class Fleet implements AsyncDisposable {
   }
 }
 
-/** Does work for each number below `count`, some of it at once. */
+/** Calls `work` for each number below `count`, with at most `most` calls at once. */
 async function atOnce(most: number, count: number, work: (i: number) => Promise<unknown>): Promise<void> {
   let next = 0;
   const lane = async () => {

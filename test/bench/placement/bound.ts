@@ -1,16 +1,17 @@
 import { mean, quantile } from '../statistics.ts';
 import { CHUNK_TOKENS, INPUT_MS, STEP_MS, type Trace, type Traced, tokensToCompute } from './trace.ts';
 
-/** Latencies, ms, below which no policy comes, even with other orders of starting. */
+/** Lower bounds of the latencies of any policy, ms, even of one that starts invocations in another order. */
 export interface Bound {
   readonly meanMs: number;
   readonly p99Ms: number;
 }
 
 /**
- * The larger of two lower bounds. Alone: each invocation has the fastest host to itself, with all of its context there that an earlier one
- * may have left. Shared: one machine does the work of all hosts with the shortest remaining work first, which no other order of the same work
- * beats (Schrage, 1968). The work of a step is that of its inputs, and the invocation's part of the step's own time by its part of the pages.
+ * The larger of two lower bounds. The bound "alone": each invocation has the fastest host to itself, and finds there as much of its context as
+ * earlier invocations may have left. The bound "shared": one machine does the work of all hosts with the shortest remaining work first, which no
+ * other order of the same work beats (Schrage, 1968). An invocation's work in a step is that of its inputs, and a share of the step's fixed time in
+ * proportion to its pages.
  */
 export function boundOf(trace: Trace): Bound {
   const alone = trace.invocations.map(aloneOn(trace));
@@ -36,7 +37,7 @@ function aloneOn({ hosts, changes }: Trace): (invocation: Traced) => number {
   };
 }
 
-/** Most tokens of its context that an invocation may find anywhere, for invocations in order of arrival. */
+/** Maximum tokens of its context that an invocation may find anywhere, for invocations in order of arrival. */
 export function earlierContexts(): (invocation: Traced) => number {
   const most = new Map<string, number>();
   return ({ context }) => {
@@ -47,7 +48,7 @@ export function earlierContexts(): (invocation: Traced) => number {
   };
 }
 
-/** After a crash an invocation may find what it wrote itself, so any context may be there whole. */
+/** An invocation that runs again after a crash may find its own context, so any context may be there in full. */
 function bestContexts(changes: Trace['changes']): (invocation: Traced) => number {
   if (changes.some(({ kind }) => kind === 'crash')) return ({ context }) => context?.tokens ?? 0;
   return earlierContexts();

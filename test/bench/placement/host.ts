@@ -37,7 +37,7 @@ export class SimulatedHost {
   #steps = 0;
   #atMs = 0;
   readonly #contexts = new Map<string, { tokens: number; users: number; exported: boolean }>();
-  /** Pages of contexts that no running invocation uses and that are no exports. */
+  /** Pages of contexts that no running invocation uses and that are not exports. */
   #cached = 0;
 
   constructor(shape: HostShape) {

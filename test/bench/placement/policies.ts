@@ -7,9 +7,9 @@ export function platform(spread: Spread): Policy {
   const serving = new Map<string, number>();
   let open: readonly number[] = [];
   /** Index of the host that serves a key. A key keeps its host until hosts change. */
-  const hostOf = (key: string, { nowMs, described, open: now }: View): number => {
-    if (now !== open) serving.clear();
-    open = now;
+  const hostOf = (key: string, { nowMs, described, open: openNow }: View): number => {
+    if (openNow !== open) serving.clear();
+    open = openNow;
     let host = serving.get(key);
     if (host === undefined) {
       const served = { id: key, tenant: key, root: null, startedAt: nowMs };
@@ -64,7 +64,7 @@ export const twoChoices = (random: () => number): Policy => ({
   },
 });
 
-/** Part of a host's pages that runs, with what waits for it. */
+/** Pages that running invocations hold and waiting ones need, over the host's pages. */
 const loadOf = (index: number, { hosts, waitingPages }: View): number => {
   const { reserved = 0, shape } = hosts[index] ?? {};
   return (reserved + (waitingPages[index] ?? 0)) / (shape?.pages ?? 1);
@@ -72,7 +72,7 @@ const loadOf = (index: number, { hosts, waitingPages }: View): number => {
 
 /**
  * The oracle knows lengths, contexts and speeds. It chooses a host only when one has room, so no head waits for a full host while another has
- * room, and takes the host on which the invocation costs least: its own time there, and that by which it delays those that run.
+ * room, and takes the host on which the invocation costs least: its own time there, and the time by which it delays those that run there.
  */
 export const oracle = (): Policy => ({
   name: 'oracle',

@@ -90,7 +90,7 @@ describe('simulated placement', () => {
     assert.equal(simulate(oneHost(kept), oracle()).hosts[0]?.hitTokens, 128);
   });
 
-  it('starts again what a crash ended', () => {
+  it('restarts the invocations that a crash ended', () => {
     const hosts = ['gpu-host-0', 'gpu-host-1'].map((name) => ({ name, speed: 1, pages: 20 }));
     const changes = [{ atMs: 100, host: 0, kind: 'crash' as const }];
     const { outcomes } = simulate({ ...oneHost([traced('a')], changes), hosts }, leastLoaded());

@@ -34,7 +34,7 @@ export interface Outcome {
 export interface Simulated {
   readonly outcomes: readonly Outcome[];
   readonly hosts: readonly SimulatedHost[];
-  /** Most pages that a host had reserved, over its pages. */
+  /** Maximum pages that a host had reserved, over its pages. */
   readonly mostReserved: number;
 }
 

@@ -52,7 +52,7 @@ describe('report', () => {
     assert.match(markdown, /\| 1\.2 \(1\.1–1\.3\) \| 1\.5 \(1\.4–1\.6\) \| 1\.25 \|/);
   });
 
-  it('says of one round that it has no spread, and claims no change to be beyond noise', () => {
+  it('states that one round has no spread, and calls no change beyond noise', () => {
     const quick: Results = {
       ...results('1.50 (n = 1)'),
       repetitions: 1,
@@ -85,7 +85,7 @@ describe('report', () => {
     assert.match(pictures.get('agents.svg') ?? '', /over the client loop: one round, no spread/);
   });
 
-  it('says when the machine was busy', () => {
+  it('states when the machine was busy', () => {
     const busy = { ...results('1.50 (1.40–1.60)'), suites: [{ ...suite('1.50 (1.40–1.60)'), loadBefore: 1.5 }] };
     assert.match(reportOf(busy, '').markdown, /the machine was busy/);
     assert.doesNotMatch(reportOf(results('1.50 (1.40–1.60)'), '').markdown, /busy/);

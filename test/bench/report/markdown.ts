@@ -17,7 +17,7 @@ export interface Report {
   readonly pictures: ReadonlyMap<string, string>;
 }
 
-/** The column of each suite's picture; that of others is the first one with figures. */
+/** The column that each suite's picture shows. Pictures of other suites show the first column with figures. */
 const PLOTTED: Readonly<Record<string, string>> = {
   agents: 'over the client loop',
   stacked: 'over the client loop',
@@ -107,7 +107,7 @@ function comparison(now: Results, before: Results): string {
   ];
   return [
     '## Compared with an earlier run',
-    `With commit \`${before.machine.commit}\` of ${before.startedAt.slice(0, 10)}: ${all.length} figures of both runs, ${beyond.length} of them beyond noise (the ranges have nothing in common)${unlike.length > 0 ? `; ${unlike.join(', and ')}` : ''}.`,
+    `With commit \`${before.machine.commit}\` of ${before.startedAt.slice(0, 10)}: ${all.length} figures of both runs, ${beyond.length} of them beyond noise (the ranges do not overlap)${unlike.length > 0 ? `; ${unlike.join(', and ')}` : ''}.`,
     ...(beyond.length === 0 ? [] : [changeTable(beyond)]),
     ...(single.length === 0
       ? []
@@ -118,7 +118,7 @@ function comparison(now: Results, before: Results): string {
   ].join('\n\n');
 }
 
-/** Names the suites whose quick cases the two versions of Pie chose otherwise. */
+/** Names the suites whose quick cases differ between the two versions of Pie. */
 function otherCases(now: Results, before: Results): string[] {
   const cases = new Map(before.suites.flatMap((suite) => (suite.outcome === 'ran' ? [[suite.name, suite.quick]] : [])));
   const others = now.suites.filter(
@@ -155,7 +155,7 @@ function pictureOf(suite: SuiteRun): { svg: string; told: string } | undefined {
     ? header.indexOf(PLOTTED[name])
     : header.findIndex((_, at) => rows.some((cells) => spreadIn(cells[at] ?? '') !== undefined));
   const told = header[column] ?? '';
-  // A column that tells no bars apart is no part of their names.
+  // A column with one value for all bars would only lengthen their names.
   const labels = labelColumns(rows).filter((at) => new Set(rows.flatMap((cells) => cells[at] || [])).size > 1);
   const bars = rows.flatMap((cells) => {
     const spread = spreadIn(cells[column] ?? '');

@@ -56,7 +56,7 @@ describe('results', () => {
     assert.ok(mixed.every(({ spread }) => !spread.isSingle));
   });
 
-  it('call a change beyond noise exactly when the ranges have nothing in common', () => {
+  it('call a change beyond noise exactly when the ranges do not overlap', () => {
     const spread = fc
       .array(fc.integer({ min: 1, max: 40 }), { minLength: 3, maxLength: 3 })
       .map((values) => values.toSorted((a, b) => a - b))

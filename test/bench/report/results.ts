@@ -28,7 +28,7 @@ export type Suite = SuiteRun | SuiteMissing;
 export interface SuiteRun {
   readonly name: string;
   readonly outcome: 'ran';
-  /** As that of the machine; the suites of a resumed run may have different ones. */
+  /** Commit of the clone when the suite ran; the suites of a resumed run may have different ones. */
   readonly commit: string;
   readonly seconds: number;
   /** Load average of the minute before it, and the share of its processor time that the machine's host took away. */
@@ -100,7 +100,7 @@ export interface Change {
   readonly before: Spread;
   /** Median now over the median before. */
   readonly ratio: number;
-  /** True when the ranges of the two runs have nothing in common; undefined when a run has one value, whose noise is unknown. */
+  /** True when the ranges of the two runs do not overlap; undefined when a run has one value, whose noise is unknown. */
   readonly beyondNoise: boolean | undefined;
 }
 

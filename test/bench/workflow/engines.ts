@@ -21,7 +21,7 @@ export interface Engines {
   /** Name of the engines in the report. */
   readonly description: string;
   readonly shape: Shape;
-  /** Most sequences of a batch of the model; Pie's default without. */
+  /** Maximum sequences of a batch of the model; Pie's default without. */
   readonly sequences?: number;
   /** `pace` of the engines in `pie.toml`; the engines' own times without. */
   readonly paces?: {
@@ -127,7 +127,7 @@ export class WorkflowPlatform implements AsyncDisposable {
     const search = await SearchEngine.start({ delayMs: SEARCH_MS, port: ENGINE_PORT });
     try {
       const platform = await Platform.start({ home, functions: false, config: configuration(weights, engines) });
-      // Not by the platform's start: these builds are kept from one platform to the next.
+      // The platform's start does not deploy them: these builds are kept from one platform to the next.
       for (const name of new Set(applications.map(functionOf)))
         await deploySource(platform, path.join(ROOT, 'functions', name), { manifest: { limits: LIMITS } });
       return new WorkflowPlatform(platform, new Queries(platform, engines.shape, search.url), search);

@@ -35,7 +35,7 @@ const { values } = readArguments(USAGE, {
 function whole(name: string, text: string, least: number): number {
   const value = Number(text);
   if (!Number.isInteger(value) || value < least)
-    refuseArguments(USAGE, `--${name} ${text} is no whole number from ${least} on.`);
+    refuseArguments(USAGE, `--${name} ${text} is not a whole number from ${least} on.`);
   return value;
 }
 

@@ -1,4 +1,4 @@
-import { leb, Reader } from '#runtime/build/wasm/binary.ts';
+import { leb, Reader, signedLeb } from '#runtime/build/wasm/binary.ts';
 import { skipLocals } from '#runtime/build/wasm/call-graph.ts';
 import { type Instruction, OP, readInstruction } from '#runtime/build/wasm/instructions.ts';
 import type { Random } from '../random.ts';
@@ -75,15 +75,4 @@ function sitesIn(code: Uint8Array): Site[] {
           sites.push({ start, end, change: (random) => [first + random.below(last - first + 1)] });
   }
   return sites;
-}
-
-/** Signed LEB128 of a 32-bit number. */
-function signedLeb(value: number): number[] {
-  const bytes: number[] = [];
-  for (let rest = value | 0; ; rest >>= 7) {
-    const low = rest & 127;
-    const done = rest >> 6 === 0 || rest >> 6 === -1;
-    bytes.push(done ? low : low | 128);
-    if (done) return bytes;
-  }
 }

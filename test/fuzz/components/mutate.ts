@@ -148,7 +148,7 @@ export interface Mutant {
   readonly mutations: readonly string[];
 }
 
-/** Most attempts to find a mutation that fits. */
+/** Maximum number of attempts to find a mutation that fits. */
 const MAX_ATTEMPTS = 20;
 /** One in this many mutants comes from a seed with a JavaScript engine. */
 const ENGINE_EVERY = 100;

@@ -38,7 +38,7 @@ const forks = (count: number, then: string): GuestText => ({
     ${times(count, '(drop (call $children.child.new (i32.load (i32.const 1024)) (i32.load (i32.const 1028)) (i32.const 16) (i32.const 2)))')} ${then}`,
 });
 const SLEEP = wait('runtime.sleep', '(call $runtime.sleep (i32.const 2000))');
-/** Until all invocations of a flood are there. */
+/** Sleeps until all invocations of a flood have started. */
 const LONG_SLEEP = wait('runtime.sleep', '(call $runtime.sleep (i32.const 20000))');
 /** A list of 16,384 zeros, behind what the heap holds. */
 const ZEROS = '(i32.const 1048576) (i32.const 16384)';

@@ -25,7 +25,7 @@ const CALLS: Readonly<Record<string, string>> = {
   yield: '(drop (call $root:thread-yield))',
 };
 
-/** Parameters per frame: frames this large fill the stack in a thousand calls and are still smaller than what a host call needs. */
+/** Parameters per frame. A thousand frames of this size fill the stack, and one frame is still smaller than the stack of a host call. */
 const PARAMETERS = 50;
 
 /** Calls the host at every depth up to the end of the stack, so that some calls find almost no stack left. */

@@ -4,7 +4,7 @@ import { defineInferlet, invocation, receive, send, sleep } from '@pie/inferlet'
 interface Input {
   readonly ticks?: number;
   readonly everyMs?: number;
-  /** Waits for a message of its client before the first tick. */
+  /** True to wait for a message of the client before the first tick. */
   readonly hold?: boolean;
 }
 

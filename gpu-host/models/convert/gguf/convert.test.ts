@@ -38,7 +38,7 @@ describe('convertGguf', () => {
     const out = await mkdtemp(join(directory, 'out-'));
     await assert.rejects(convertGguf(file, out), error);
   };
-  /** The same parts with one metadata entry replaced or added, or removed. */
+  /** The same parts with `entry` added or replaced. A string names the entry to remove. */
   const changed = (parts: FileParts, entry: Entry | string): FileParts => {
     const [key, replacement] = typeof entry === 'string' ? [entry, []] : [entry[0], [entry]];
     return { ...parts, metadata: [...parts.metadata.filter(([name]) => name !== key), ...replacement] };
@@ -53,7 +53,7 @@ describe('convertGguf', () => {
     });
   };
 
-  it('gives back every float, and the same tokens, for each family and head', async () => {
+  it('keeps every float, and so the greedy tokens, for each family and with tied embeddings', async () => {
     const variants: Partial<ModelConfig>[] = [
       {},
       { tiedEmbeddings: true, heads: 8, headDim: 16 },
@@ -70,10 +70,10 @@ describe('convertGguf', () => {
     }
   });
 
-  it('undoes the order of rows that a rotation of neighbouring pairs needs', async () => {
+  it('undoes the order of rows that llama.cpp uses to rotate neighbouring pairs', async () => {
     const model = await original();
     const parts = modelParts(model, 'F32');
-    // With the rows as they lie in the file, an implementation that rotates neighbouring pairs computes the model.
+    // An implementation that rotates neighbouring pairs computes the same tokens from the rows in the file's order.
     const rows = new Map(
       parts.tensors.map(({ name, bytes }) => [name, new Float32Array(new Uint8Array(bytes).buffer)]),
     );
@@ -89,7 +89,7 @@ describe('convertGguf', () => {
     assert.deepEqual(greedy(asStored, 'interleaved'), greedy(await convert(parts)));
   });
 
-  it('keeps the type of plain values, and blocks where ours hold the same values', async () => {
+  it('keeps the type of plain values, and keeps blocks that one of our block types can represent', async () => {
     const model = await original();
     const name = 'model.layers.1.mlp.down_proj.weight';
     const scales: Record<Encoding, number> = { F32: 0, F16: 2 ** -11, BF16: 2 ** -7, Q8_0: 0.005, Q4_0: 0.08 };
@@ -141,7 +141,7 @@ describe('convertGguf', () => {
     const scaling = { factor: 32, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 };
     const model = await original({ ropeTheta: 500_000 });
     const parts = modelParts(model, 'F32');
-    // What llama.cpp's converter writes (`generate_extra_tensors` of its LlamaModel).
+    // The divisors that llama.cpp's converter writes (`generate_extra_tensors` of its LlamaModel).
     const divisors = Float32Array.from({ length: SHAPE.headDim / 2 }, (_, i) => {
       const wavelength = 2 * Math.PI * 500_000 ** ((2 * i) / SHAPE.headDim);
       if (wavelength < 8192 / 4) return 1;

@@ -172,7 +172,7 @@ function halvesOfHeads(read: Uint8Array, rowBytes: number, rowsOfHead: number): 
 
 function readDivisors(fd: number, { type, shape, offset, bytes }: GgufTensor): Float32Array {
   if (type.plain !== 'F32' || shape.length !== 1 || bytes > PIECE_BYTES)
-    throw new ModelError('malformed-weights', `"${DIVISORS}" is no short list of 32-bit floats`);
+    throw new ModelError('malformed-weights', `"${DIVISORS}" is not a short list of 32-bit floats`);
   return new Float32Array(readAt(fd, offset, bytes).buffer);
 }
 

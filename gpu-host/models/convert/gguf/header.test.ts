@@ -74,7 +74,7 @@ describe('readGgufHeader', () => {
     assert.equal(readGgufHeader(file).metadata.get('b'), longText);
   });
 
-  it('refuses what is no GGUF file of a known version', async () => {
+  it('refuses a file that is not GGUF of a known version', async () => {
     await refuses(Buffer.alloc(0), /does not begin/);
     await refuses(Buffer.from('GGUF'), /does not begin/);
     await refuses(Buffer.from('GGML'.padEnd(100, '\0')), /does not begin/);

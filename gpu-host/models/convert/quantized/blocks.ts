@@ -5,12 +5,12 @@ import { readWords, unpackRows } from './words.ts';
 
 /** Levels that a conversion unpacks at a time; a row may be longer. */
 const PIECE_VALUES = 1 << 20;
-/** Backends also take single rows of this matrix, without zero points. */
+/** Backends look up single rows of this matrix, which they support without zero points only. */
 const EMBEDDINGS = 'model.embed_tokens.weight';
 
 /**
- * The tensors that hold a matrix: blocks with exactly the same levels, zero points and scales, if a size of ours divides the groups; else
- * 32-bit floats, each product rounded once. Besides pieces, a conversion keeps the words of one matrix in memory.
+ * The tensors that hold a matrix: blocks with exactly the same levels, zero points and scales, if one of our block sizes divides the group size;
+ * else 32-bit floats, each product rounded once. Besides pieces, a conversion keeps the words of one matrix in memory.
  *
  * @throws ModelError `malformed-weights` when a scale is not finite
  */
@@ -56,7 +56,7 @@ function repeated<T extends Float32Array | Uint8Array>(values: T, times: number)
   return all;
 }
 
-/** Rows of numbers, one a byte, in `bits` each; each row begins in a byte of its own. */
+/** Packs rows of numbers, of which each takes a byte, into `bits` bits each. Each row begins at a byte. */
 function packedRows(numbers: Uint8Array, columns: number, bits: 4 | 8): Uint8Array {
   if (bits === 8) return numbers;
   const rowBytes = Math.ceil(columns / 2);
@@ -92,7 +92,7 @@ function* floatsOf(matrix: GroupedMatrix): Generator<Uint8Array> {
   }
 }
 
-/** The levels of a matrix, some rows at a time, one a byte. */
+/** Yields the levels of a matrix some rows at a time, one level per byte. */
 function* pieces({ levels, rows, columns }: GroupedMatrix): Generator<{ first: number; levels: Uint8Array }> {
   const words = readWords(levels.tensor);
   const step = Math.max(1, Math.floor(PIECE_VALUES / columns));

@@ -72,7 +72,7 @@ function* values(
         for (const last = Math.min(at + tileColumns, end); at < last; at++) {
           const byte = piece[at] as number;
           if ((byte & 127) === 127)
-            throw new ModelError('malformed-weights', `"${name}" has a value in row ${row} that is no number`, {
+            throw new ModelError('malformed-weights', `"${name}" has a value in row ${row} that is not a number`, {
               hint: 'the checkpoint is damaged, fetch it again',
             });
           floats[at] = (VALUES[byte] as number) * scale;

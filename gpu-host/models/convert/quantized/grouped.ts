@@ -18,7 +18,7 @@ export interface GroupedMatrix {
   readonly levels: PackedNumbers;
   /** `[rows, groups]`; null for `2^(bits − 1)` everywhere. */
   readonly zeros: (PackedNumbers & { readonly lessOne: boolean }) | null;
-  /** By row, or by group. */
+  /** The tensor of the scales, stored row by row or group by group. */
   readonly scales: { readonly name: string; readonly tensor: StoredTensor; readonly by: 'row' | 'group' };
 }
 

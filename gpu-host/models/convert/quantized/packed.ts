@@ -56,6 +56,6 @@ function checkShape(name: string, tensor: StoredTensor | undefined, shape: reado
   if (String(found) === String(shape)) return;
   throw new ModelError(
     'wrong-shape',
-    `"${name}" says [${found.join(', ')}], config.json implies [${shape.join(', ')}]`,
+    `"${name}" holds the shape [${found.join(', ')}], but config.json implies [${shape.join(', ')}]`,
   );
 }

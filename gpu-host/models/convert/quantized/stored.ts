@@ -32,21 +32,21 @@ export class Stored {
   }
 
   /**
-   * A tensor that stands in for another one; null when the other one alone is there.
+   * A tensor that stands in for another one; null when the checkpoint has only the other one.
    *
-   * @throws ModelError `malformed-weights` when both are there, `missing-tensor` when neither is
+   * @throws ModelError `malformed-weights` when it has both, `missing-tensor` when it has neither
    */
   findInstead(name: string, other: string): StoredTensor | null {
     const found = this.find(name);
-    const isOther = this.#tensors.has(other);
-    if (found !== undefined && !isOther) return found;
-    if (found === undefined && isOther) return null;
+    const hasOther = this.#tensors.has(other);
+    if (found !== undefined && !hasOther) return found;
+    if (found === undefined && hasOther) return null;
     throw found === undefined
       ? new ModelError('missing-tensor', `the weights lack "${name}", and "${other}" in its place`, { hint: MISMATCH })
       : new ModelError('malformed-weights', `the weights have both "${name}" and "${other}"`, { hint: MISMATCH });
   }
 
-  /** Names that nothing asked for. */
+  /** Tensors that the conversion did not use. */
   unused(): [name: string, tensor: StoredTensor][] {
     return [...this.#tensors].filter(([name]) => this.#unused.has(name));
   }

@@ -5,21 +5,21 @@ export interface Packing {
   readonly bits: 4 | 8;
   /** The dimension whose neighbours share a word. */
   readonly along: 'rows' | 'columns';
-  /** Words from a row, or from the rows of a word, to the next. */
+  /** Distance in words from a row, or from a group of rows that share a word, to the next. */
   readonly rowStride: number;
-  /** Words from a column, or from the columns of a word, to the next. */
+  /** Distance in words from a column, or from a group of columns that share a word, to the next. */
   readonly columnStride: number;
   /** Place of each neighbour in its word, counted from the lowest bits; in order by default. */
   readonly places?: readonly number[];
 }
 
-/** A tensor of 32-bit integers, as the bits that they are. */
+/** Reads a tensor of 32-bit integers as unsigned words. */
 export function readWords(tensor: StoredTensor): Uint32Array {
   const bytes = readBytes(tensor);
   return new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
 }
 
-/** Some rows of a matrix, one number a byte. */
+/** Unpacks some rows of a matrix, one number per byte. */
 export function unpackRows(
   words: Uint32Array,
   { bits, along, rowStride, columnStride, places }: Packing,

@@ -2,7 +2,7 @@ import { type LogLevel, log } from 'pie:inferlet/runtime@0.1.0';
 import { define } from './globals.ts';
 import { isRunning, onStart } from './phase.ts';
 
-/** Most lines kept while the module loads; `run` writes them when it starts. */
+/** Maximum lines kept while the module loads; `run` writes them when it starts. */
 const MAX_EARLY_LINES = 100;
 const MAX_DEPTH = 4;
 const MAX_ITEMS = 100;

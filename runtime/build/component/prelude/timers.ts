@@ -15,7 +15,7 @@ const delayOf = (milliseconds: unknown): number => {
   return delay > 0 && delay <= MAX_DELAY_MS ? delay : 0;
 };
 
-/** Sleeps and then calls; false when the invocation is being stopped, or the timer was cleared. */
+/** Calls the callback after the delay. False when the invocation is being stopped, or the timer was cleared. */
 async function fire(id: number, delay: number, callback: Callback, args: readonly unknown[]): Promise<boolean> {
   const outcome = await sleep(delay).read();
   if (outcome.tag === 'err' || !active.has(id)) return false;
@@ -33,7 +33,7 @@ function startTimer(callback: unknown, milliseconds: unknown, args: readonly unk
   lastId += 1;
   const id = lastId;
   active.add(id);
-  // An interval of 0 would never let the inferlet's own promises have a turn that costs less than a call to the host.
+  // An interval of 0 would call the host without a pause, in every turn of the inferlet.
   const delay = repeat ? Math.max(1, delayOf(milliseconds)) : delayOf(milliseconds);
   const loop = async () => {
     while ((await fire(id, delay, callback as Callback, args)) && repeat && active.has(id));

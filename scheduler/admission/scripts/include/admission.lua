@@ -56,7 +56,7 @@ local function exact(number)
   return string.format('%.17g', number)
 end
 
--- Most of a resource that a tenant may hold and still count as one that holds little.
+-- Maximum of a resource that a tenant may hold and still count as one that holds little.
 local function ownOf(reserve)
   return reserve > 0 and math.max(1, math.floor(reserve / 2)) or 0
 end
@@ -76,7 +76,7 @@ local function reservePages(a, model)
   return math.floor(a.pages[model] * a.reserve)
 end
 
--- Most pages of a model that a tenant may hold and still count as one that holds little; nil for a model that no host has.
+-- Maximum pages of a model that a tenant may hold and still count as one that holds little; nil for a model that no host has.
 local function ownPages(a, model)
   return a.pages[model] and ownOf(reservePages(a, model))
 end

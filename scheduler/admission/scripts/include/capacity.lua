@@ -115,7 +115,7 @@ local function noteModels(a, models)
       version = version or redis.call('HINCRBY', a.base .. 'state', 'hosts', 1)
       redis.call('ZADD', key, version, host)
     end
-    -- For machines of an earlier release.
+    -- Machines of an earlier release read this field.
     if hosts[model] then
       redis.call('HSET', a.base .. 'capacity', 'hosts:' .. model, cjson.encode(hosts[model]))
     else
@@ -203,7 +203,7 @@ local function describedIn(text)
   return ok and type(description) == 'table' and description or nil
 end
 
--- Counts the offers of all living runtimes anew, and what those of them hold that take no more jobs.
+-- Recounts the offers of all living runtimes, and what the leaving ones (those that take no more jobs) still hold.
 function recount(a)
   local counts, offers, leaving = openCounts(a, true), {}, {}
   local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
@@ -221,8 +221,8 @@ function recount(a)
 
   local overcommit, reserve, hasMemory, spread = 1, 0, false, nil
   for kind in pairs(counts.kinds) do
-    local most, kept, memory, by = string.match(kind, '^(%S+) (%S+) (%d) (.*)$')
-    overcommit, reserve = math.max(overcommit, tonumber(most)), math.max(reserve, tonumber(kept))
+    local factor, kept, memory, by = string.match(kind, '^(%S+) (%S+) (%d) (.*)$')
+    overcommit, reserve = math.max(overcommit, tonumber(factor)), math.max(reserve, tonumber(kept))
     hasMemory = hasMemory or memory == '1'
     -- While runtimes differ, the default counts.
     spread = spread ~= 'tenant' and by ~= '' and by or spread
@@ -290,8 +290,8 @@ function recount(a)
   settleCapacity(a, sameModels)
 end
 
--- Counts what one runtime offers now; `text` is its description, or nil for one that goes. Anything else than a change of numbers, and of the
--- GPU hosts while no runtime leaves, is counted anew.
+-- Counts what one runtime offers now; `text` is its description, or nil for one that goes. Recounts everything unless only numbers have
+-- changed, or GPU hosts while no runtime leaves.
 function countRuntime(a, id, text)
   local description = describedIn(text)
   local offer = description and description.accepting == true and offerOf(description) or nil
@@ -310,17 +310,17 @@ function countRuntime(a, id, text)
   if offer then
     addOffer(counts, offer, 1)
   end
-  local isAnew, models = false, {}
+  local needsRecount, models = false, {}
   for kind, count in pairs(counts.before.kinds) do
-    isAnew = isAnew or (count > 0) ~= (counts.kinds[kind][1] > 0)
+    needsRecount = needsRecount or (count > 0) ~= (counts.kinds[kind][1] > 0)
   end
   for place, count in pairs(counts.before.places) do
-    isAnew = isAnew or a.leaving > 0
+    needsRecount = needsRecount or a.leaving > 0
     if (count > 0) ~= (counts.places[place][1] > 0) then
       models[string.match(place, '^[^@]+')] = true
     end
   end
-  if isAnew then
+  if needsRecount then
     return recount(a)
   end
 

@@ -9,7 +9,7 @@ local function holdsFewPages(a, tenant)
   return true
 end
 
--- Most runtimes whose loads a script reads: each that shares a GPU host tells the same of it.
+-- Maximum runtimes whose loads a script reads: each that shares a GPU host tells the same of it.
 local REPORTERS = 16
 
 -- The pages that the GPU hosts of a place last reported they could give without ending an inferlet, as a list of {pages, readAt}; nil when

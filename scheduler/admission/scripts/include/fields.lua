@@ -1,4 +1,4 @@
--- Reads and writes of hashes with a field for each of many things.
+-- Reads and writes hashes that have many fields.
 
 -- Values that are read when they are first used: a script uses few of the hosts and models of a large platform.
 local function readOnce(read)
@@ -24,7 +24,7 @@ local function fieldsOf(key, start, parse)
   end)
 end
 
--- Most values that one call passes: Lua's stack holds some 8,000.
+-- Maximum number of values that one call passes: Lua's stack holds about 8,000.
 local MOST_AT_ONCE = 4000
 
 -- Sets fields of a hash (`set` alternates fields and values) and removes others.

@@ -30,7 +30,7 @@ local function writeAlias(fn, alias, state, limit)
   return text
 end
 
--- Before there were aliases, `current` named the one version in service.
+-- Makes the alias `live` of `current`, by which releases without aliases named the version in service.
 local function adoptCurrent(fn, limit)
   local current = redis.call('HGET', fn, 'current')
   if not current then

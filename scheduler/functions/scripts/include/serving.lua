@@ -11,7 +11,7 @@ local function findServing(functions, reference)
     if state then
       return i, state
     end
-    -- Before there were aliases, `current` named the one version in service.
+    -- Releases without aliases named the version in service by `current`.
     local current = alias == 'live' and redis.call('HGET', fn, 'current')
     if current and redis.call('HEXISTS', fn, 'version:' .. current) == 1 then
       return i, current

@@ -7,7 +7,7 @@
 --- @include "../../../usage/scripts/include/first-message.lua"
 --- @include "../../../quotas/scripts/include/bytes-limit.lua"
 
--- Most bytes of a log entry, unless one event alone has more; readers take whole entries.
+-- Maximum bytes of a log entry, unless one event alone has more; readers take whole entries.
 local ENTRY_BYTES = 16384
 
 -- Free bytes by account, read once.
@@ -30,7 +30,7 @@ end
 -- `w`: keys `record` and `events`; `channel` on which they are published, or '' when the attempt shows its events itself; `firstSeq`, number
 --   of the first event; `first`, index in ARGV of the first pair of event and data; `count`.
 -- `record`: the record's fields status, epoch, seq, bytes, account, id, firstMessageAt, rootKey, familyBytes, submitter.
--- `bounds`: `now`; most `events` and `bytes` of a log; `lines` of the function's log, and the time `linesMs` that it is kept; `familyBytes`;
+-- `bounds`: `now`; maximum `events` and `bytes` of a log; `lines` of the function's log, and the time `linesMs` that it is kept; `familyBytes`;
 --   `ahead`, the events that an attempt may show before it writes them.
 -- Returns nil, or a refusal as append.lua does; then nothing was appended. New values go to `record` and, as pairs of field and value, to
 -- `changed`; the caller stores them.

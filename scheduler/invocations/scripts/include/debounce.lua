@@ -2,7 +2,7 @@
 -- the end of the delay. `debounceKey` of a record is its tenant's hash of waiting ones: `debounceField` (function and key) to id and time of
 -- the first submission.
 
--- Most keys of a tenant that wait at once.
+-- Maximum keys of a tenant that wait at once.
 local MAX_DEBOUNCE_KEYS = 1000
 
 -- The invocation that waits with the same function and key, or nil, and the time of the first one that it stands for. An entry whose

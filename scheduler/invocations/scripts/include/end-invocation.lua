@@ -54,7 +54,7 @@ local function holdUntilLater(account, bytes, at)
   gather('ZADD', account .. ':redis-ends', step * LIFETIME_STEP_MS, holder)
 end
 
--- Most bytes of a job whose input outlives the invocation, so that a client can invoke with it again.
+-- Maximum bytes of a job whose input outlives the invocation, so that a client can invoke with it again.
 local KEPT_INPUT_BYTES = 16384
 
 -- Keeps the job of an ended invocation, which has the input, for as long as its events. A child (without `prefix`) has none. Returns the
@@ -131,7 +131,7 @@ local function endInvocation(a, record)
   if record.idempotencyKey then
     redis.call('PEXPIRE', record.idempotencyKey, record.idempotencyMs)
   end
-  -- In the same step, so that every end is notified.
+  -- Register the webhook in the same step, so that no end goes without its notification.
   if record.webhooksKey then
     record.webhookStatus, record.webhookNextAt = 'pending', a.now
     redis.call('ZADD', record.webhooksKey, a.now, a.id)

@@ -3,12 +3,12 @@
 -- Bytes of all queues of a tenant. An unused queue expires; the next access to the tenant's queues releases its bytes.
 -- KEYS[1] queue (sorted set), KEYS[2] state (hash)
 -- KEYS[4] usage (hash): `bytes` in all, and by queue
--- KEYS[5] expiries (sorted set): queues by expiry, ms of this server's clock, by which their keys expire too
+-- KEYS[5] expiries (sorted set): queues by the time at which their keys expire, ms of this server's clock
 -- The last argument is the prefix of the keys of the tenant's quotas.
 local account = ARGV[#ARGV]
 
--- Cost of a message and of a queue beside their content.
-local MESSAGE_BYTES, LINE_BYTES = 64, 512
+-- Cost of a message and of a queue in addition to their content.
+local MESSAGE_BYTES, QUEUE_BYTES = 64, 512
 
 -- Bytes of all queues that have not expired.
 local function queuesBytes()
@@ -18,7 +18,7 @@ end
 
 -- Updates the bytes of the queue, and renews its expiry.
 local function countQueue(keptMs)
-  local bytes = tonumber(redis.call('HGET', KEYS[2], 'bytes') or 0) + redis.call('ZCARD', KEYS[1]) * MESSAGE_BYTES + LINE_BYTES
+  local bytes = tonumber(redis.call('HGET', KEYS[2], 'bytes') or 0) + redis.call('ZCARD', KEYS[1]) * MESSAGE_BYTES + QUEUE_BYTES
   local before = tonumber(redis.call('HGET', KEYS[4], KEYS[1]) or 0)
   redis.call('HINCRBY', KEYS[4], 'bytes', bytes - before)
   changeBytes(account, bytes - before)

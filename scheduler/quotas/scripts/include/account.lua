@@ -8,7 +8,7 @@
 -- Stored values, files, lines and components have accounts of their own, which the sum includes.
 local RECORD_BYTES, EVENT_BYTES, LOG_LINE_BYTES = 2048, 64, 128
 local LIFETIME_STEP_MS = 60000
--- Most holders that one call releases.
+-- Maximum holders that one call releases.
 local ENDED_AT_ONCE = 256
 
 local function accountKey(account)

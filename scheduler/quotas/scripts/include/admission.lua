@@ -1,4 +1,4 @@
--- After bytes-limit.lua and counters.lua. Decides whether a client may make one more invocation.
+-- Decides whether a client may make one more invocation. Needs bytes-limit.lua and counters.lua, included before it.
 
 -- The counted limits, with the use of each.
 local function countedUse(account, fn, now)

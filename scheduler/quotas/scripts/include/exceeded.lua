@@ -1,12 +1,12 @@
--- After limits.lua and counters.lua.
+-- Needs limits.lua and counters.lua, included before it.
 
 -- The number as text without loss of precision, or ''.
 local function exactText(number)
   return number ~= '' and string.format('%.17g', number) or ''
 end
 
--- The use of an invocation's counted quotas. Returns the exceeded quota that ends last, or nil; the tokens left in the fullest token
--- window, or ''; and that window (the longest of several). Requests are skipped: they were counted when the invocation was made.
+-- Compares an invocation's counted quotas with their use. Returns the exceeded quota whose window ends last, or nil; the tokens left in the
+-- fullest token window, or ''; and that window (the longest of several). Requests are skipped: they were counted when the invocation was made.
 local function exceededQuota(account, fn, now)
   local exceeded, tokensLeft, tokensWindow = nil, '', ''
   local read = {}

@@ -1,5 +1,5 @@
 --- @include "./account.lua"
--- Most expired members that one call handles.
+-- Maximum expired members that one call handles.
 local FORGOTTEN_AT_ONCE = 256
 
 -- Releases the bytes of members that have expired by now: `usage` (hash) has `bytes` in all, and by member; `expiries` (sorted set) has

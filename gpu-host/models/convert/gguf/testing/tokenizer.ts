@@ -9,7 +9,7 @@ export interface TokenizerJson {
   };
 }
 
-/** A byte-level tokenizer.json as llama.cpp's converter writes it (`get_vocab_base`, `SpecialVocab`). */
+/** The metadata entries that llama.cpp's converter writes for a byte-level tokenizer.json (`get_vocab_base`, `SpecialVocab`). */
 export function byteLevelEntries({ added_tokens: added, model }: TokenizerJson, pre: string): Entry[] {
   const ids = [...Object.values(model.vocab), ...added.map(({ id }) => id)];
   const size = ids.reduce((a, b) => Math.max(a, b)) + 1;
