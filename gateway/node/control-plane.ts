@@ -174,8 +174,7 @@ export class NodeControlPlane implements ControlPlane {
       if (record === null) return null;
       await this.#audited(principal, record, 'read');
       const input = await this.#scheduler.invocations.input(id);
-      if (input === null)
-        throw new GatewayError('unknown-input', `The input of ${id} is not stored, or is no longer stored.`);
+      if (input === null) throw new GatewayError('unknown-input', `The input of ${id} is not stored, or no longer.`);
       if (input.length > LARGE_BYTES) memory?.hold(HELD_FACTOR * input.length);
       return input;
     });
@@ -190,11 +189,7 @@ export class NodeControlPlane implements ControlPlane {
     const before = includesScope(principal.scopes, 'operator') ? audit : undefined;
     return translatingFeed(
       this.#scheduler.events.feed(id, after, { before }),
-      () =>
-        new GatewayError(
-          'unknown-invocation',
-          `The store has no events of an invocation "${id}". Events are deleted some time after its end.`,
-        ),
+      () => new GatewayError('unknown-invocation', `No events of "${id}" are stored. They are deleted after its end.`),
     );
   }
 
