@@ -48,7 +48,9 @@ export function ggufConfig(
   if (family === undefined) {
     throw new ModelError(
       'unsupported-model',
-      `GGUF models of architecture "${String(architecture)}" are not supported`,
+      architecture === undefined
+        ? 'the GGUF file does not state its architecture (general.architecture)'
+        : `GGUF models of architecture "${String(architecture)}" are not supported`,
       {
         hint: `supported: ${ARCHITECTURES.join(', ')}`,
       },

@@ -185,7 +185,7 @@ describe('convertGguf', () => {
     const extra = { name: 'blk.0.attn_q.bias', shape: [64], type: 0, bytes: Buffer.alloc(256) };
     const cases: [FileParts, string, RegExp][] = [
       [changed(parts, ['general.architecture', 'text', 'gemma3']), 'unsupported-model', /"gemma3"/],
-      [changed(parts, 'general.architecture'), 'unsupported-model', /"undefined"/],
+      [changed(parts, 'general.architecture'), 'unsupported-model', /does not state its architecture/],
       [changed(parts, ['llama.expert_count', 'u32', 8]), 'unsupported-model', /8 experts/],
       [changed(parts, ['llama.rope.scaling.type', 'text', 'yarn']), 'unsupported-model', /"yarn"/],
       [changed(parts, ['llama.rope.dimension_count', 'u32', 8]), 'unsupported-model', /part is rotated/],
