@@ -164,7 +164,7 @@ describe('http', () => {
       [await failure(guest, '/text', { method: 'G E T' }), /token/],
       [await failure(guest, '/text', { method: '' }), /token/],
       [await failure(guest, '/text', { method: 'connect' }), /CONNECT/],
-      [await failure(guest, 'ftp://127.0.0.1/x'), /protocol/],
+      [await failure(guest, 'ftp://127.0.0.1/x'), /ftp: is not supported/],
       [await failure(guest, '://'), /URL/],
       [await failure(guest, `http://me:pass@${host}/`), /user/],
       [await failure(guest, '/text', { redirects: 11 }), /redirects/],
