@@ -234,7 +234,7 @@ function report([baseline, whole]: readonly [FleetSize, FleetSize], samples: rea
     notes: [
       `${SLOTS} slots a runtime, a GPU host each, ${GATEWAYS} gateways; every process runs a reaper. Turnover: ${1000 / END_EVERY_MS} invocations end, are admitted, begin and arrive a second.`,
       `Idle and waiting: the CPU of Redis for housekeeping alone (aim at most ${100 * AIM_CORE} % of a core), with renewals, looks for jobs and a read of the registry a second.`,
-      `Decision: CPU of Redis until an invocation that arrives for a free slot has begun (aim at most ${AIM_MS} ms), of a tenant that had one before; a tenant's first one also chooses its GPU host. Whole life: in the turnover. Both without the housekeeping. Clients and Redis share the machine.`,
+      `Decision: CPU of Redis until an invocation that arrives for a free slot has begun (aim at most ${AIM_MS} ms), of a tenant that had one before. Each invocation chooses its GPU host among all. Whole life: in the turnover. Both without the housekeeping. Clients and Redis share the machine.`,
     ],
     data: samples,
   };
