@@ -101,6 +101,8 @@ test('a CUDA model has a device, memory, precision, pages and a step deadline', 
   assert.equal(modelOf('kv = "fp8"')?.kv, 'fp8');
   assert.equal(set.dependentLaunch, undefined);
   assert.equal(modelOf('dependent_launch = false')?.dependentLaunch, false);
+  assert.equal(set.sharedPrefixes, undefined);
+  assert.equal(modelOf('shared_prefixes = false')?.sharedPrefixes, false);
   const elsewhere = modelOf('pages = 0', { PIE_BACKEND: 'onnx' })!;
   assert.deepEqual([elsewhere.backend, elsewhere.bits, elsewhere.pages], ['onnx', 32, 1024]);
   assert.equal(withToml('', { PIE_BACKEND: 'cuda' }).gpuHosts[0]?.models[0]?.backend, 'cuda');

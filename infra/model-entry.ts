@@ -24,6 +24,8 @@ export interface ModelEntry {
   readonly warmUpS?: number;
   /** `cuda` only: true (the default) when a kernel may begin while the kernel before it ends. */
   readonly dependentLaunch?: boolean;
+  /** `cuda` only: true (the default) when the keys that several sequences begin with may be read once for all of them. */
+  readonly sharedPrefixes?: boolean;
   /** KV pages of the pool, fixed at start; 0 means as many as fit (`cuda` only, and its default). */
   readonly pages: number;
   /** Slots of a page. */
@@ -105,7 +107,8 @@ const BACKEND_SETTINGS: Readonly<
     | 'memory_mb'
     | 'step_deadline_s'
     | 'warm_up_s'
-    | 'dependent_launch',
+    | 'dependent_launch'
+    | 'shared_prefixes',
     readonly BackendName[]
   >
 > = {
@@ -120,6 +123,7 @@ const BACKEND_SETTINGS: Readonly<
   step_deadline_s: ['cuda'],
   warm_up_s: ['cuda'],
   dependent_launch: ['cuda'],
+  shared_prefixes: ['cuda'],
 };
 
 /** The settings of batching policies, with the policies that use each. */
@@ -165,6 +169,7 @@ export const causalSchema = z
     step_deadline_s: z.number().min(0.1).max(3600).optional(),
     warm_up_s: z.number().min(0).max(600).optional(),
     dependent_launch: z.boolean().optional(),
+    shared_prefixes: z.boolean().optional(),
     pages: z.int().min(0).max(1_000_000).optional(),
     page_size: z.int().min(8).max(32).default(16),
     max_batch_tokens: z.int().min(1).max(65_536).default(512),

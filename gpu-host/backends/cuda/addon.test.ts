@@ -57,6 +57,7 @@ const optionsOf = ({ config }: LoadedModel): EngineOptions => ({
   kv: 'as computed',
   graphs: true,
   dependentLaunch: true,
+  sharedPrefixes: true,
   cublas: true,
 });
 
@@ -94,6 +95,7 @@ describe('the addon', () => {
       wrong({ heads: 'four' }, /heads is not a number/);
       wrong({ graphs: undefined }, /graphs is neither/);
       wrong({ dependentLaunch: undefined }, /dependentLaunch is neither/);
+      wrong({ sharedPrefixes: undefined }, /sharedPrefixes is neither/);
       wrong({ precision: 'int3' }, /precision is "int3"/);
       wrong({ kv: 'int3' }, /kv is "int3"/);
       wrong({ kv: 'fp8' }, /require bf16 activations/);

@@ -68,6 +68,7 @@ export interface EngineOptions {
   readonly kv: KvPrecision | 'as computed';
   readonly graphs: boolean;
   readonly dependentLaunch: boolean;
+  readonly sharedPrefixes: boolean;
   readonly cublas: boolean;
 }
 

@@ -63,6 +63,8 @@ export interface CudaBackendOptions {
   readonly threads?: number;
   /** True, the default, to let a step's kernels begin while the previous kernel ends. */
   readonly dependentLaunch?: boolean;
+  /** True, the default, to read the keys that several sequences of a step begin with once for all of them, where that costs less. */
+  readonly sharedPrefixes?: boolean;
   /**
    * Most time for which the start captures graphs of common batch sizes, so that the first steps need not; 0 for none. 10 s by default,
    * and none on an emulated card.
@@ -175,6 +177,7 @@ function openEngine(addon: CudaAddon, card: CudaDevice, model: LoadedModel, opti
         kv: options.kv ?? 'as computed',
         graphs: true,
         dependentLaunch: options.dependentLaunch ?? true,
+        sharedPrefixes: options.sharedPrefixes ?? true,
         cublas: true,
       },
       tensorPlaces(model),

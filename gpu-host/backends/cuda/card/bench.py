@@ -21,6 +21,8 @@ BATCHES = (1, 32, 128)
 CONTEXT = 1024
 PREFILL = 4096
 SWAPPED = 1024
+# Decoding of sequences that begin with the same tokens: sequences, the tokens that they share, their own ones.
+SHARERS, PREFIXES, OWN = 32, (4096, 16384), 128
 # Most time of a step over its floor, by shape and batch; 1.5 for the others.
 LIMITS = {("8B", 1): 1.25, ("8B", 32): 1.35, ("1B", 1): 1.35}
 # Seconds within which a program must answer, by command; 60 by default.
@@ -212,6 +214,19 @@ def measure(run):
     run.ask(harness, f"kernels shape={first} rows={prefill}")
     for batch in batches:
         run.ask(harness, f"kernels shape={first} batch={batch} context={context} kv=fp8", why="kv=fp8")
+    # With and without reading the keys of a common prefix once for several sequences.
+    sharers, prefixes, own = (4, (320,), 40) if toy else (SHARERS, PREFIXES, OWN)
+    for prefix in prefixes:
+        for shared in (1, 0):
+            command = f"kernels shape={first} batch={sharers} context={prefix + own} prefix={prefix} shared={shared}"
+            run.ask(harness, command, why=f"prefix={prefix} shared={shared}")
+    for prefix in prefixes:
+        for shared in (1, 0):
+            settings = f"prefix={prefix} shared={shared}"
+            rows = "room=24 rows=64" if toy else "room=128"
+            run.ask(harness, f"load shape={first} sequences={sharers} context={prefix + own} {settings} {rows}", why=settings)
+            run.ask(harness, f"decode batch={sharers} context={prefix + own} steps={steps}", why=settings)
+            run.ask(harness, "unload")
     run.ask(harness, f"linear shape={first} most={2 if toy else 128}")
     changes = [(first, settings) for settings in ("dependent=0", "graphs=0", "cublas=0", "precision=int8", "precision=fp8", "precision=int4", "kv=fp8")]
     # Launch overhead and the host's work matter most in a small model.

@@ -63,6 +63,9 @@ const SMALL_KINDS = [
 const DECODE_BATCHES = [1, 2, 3, 7, 8, 9, 16, 17, 31, 33, 64, 65];
 /** Tokens of a context so long that the kernels split it over blocks. */
 const LONG_CONTEXT = 520;
+/** Tokens that sequences of one group begin with, and that a part of them has in common beyond. */
+const SHARED = 330;
+const SHARED_BY_SOME = 200;
 const PROMPTS = [[1], [1, 9038, 2501, 263, 931], [1, 450, 4266, 471, 1407]];
 /** Tokens that stories15M decodes from its first token on; llama2.c decodes the same. */
 const STORY = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
@@ -144,6 +147,7 @@ async function writeModel(
   }
   recorder.case('fewer tokens, and draws');
   await drawn(recorder, seed);
+  if (fast) await sharedPrefixes(recorder, seed);
   if (fast && !small) await large(recorder, seed);
   else await decodeBatches(recorder, seed, [1, 5]);
   out.close();
@@ -260,6 +264,34 @@ async function decodeBatches(recorder: Recorder, seed: number, sizes: readonly n
       ),
     );
   }
+}
+
+/** Records a decode batch in which sequences begin with the same slots, some of them with more; one begins with others. */
+async function sharedPrefixes(recorder: Recorder, seed: number): Promise<void> {
+  const { config } = recorder;
+  const random = new Random(seed + 2);
+  const slots = random.permutation(recorder.pageSize * recorder.pageCount);
+  const all = slots.slice(0, SHARED);
+  const some = slots.slice(0, SHARED + SHARED_BY_SOME);
+  recorder.case('shared prefixes');
+  await recorder.forward([sequence(config, random.tokens(config, SHARED), { writes: all, output: { kind: 'none' } })]);
+  await recorder.forward([
+    sequence(config, random.tokens(config, SHARED_BY_SOME), {
+      context: all,
+      writes: some.slice(SHARED),
+      output: { kind: 'none' },
+    }),
+  ]);
+  const contexts = [some, all, slots.slice(1, 100), all, some, some, all, some];
+  await recorder.forward(
+    contexts.map((context, i) =>
+      sequence(config, random.tokens(config, 1), {
+        context,
+        writes: slots.slice(600 + i, 601 + i),
+        output: { kind: 'top', rows: 1, topK: config.vocabularySize, states: true },
+      }),
+    ),
+  );
 }
 
 /** Records cases that only large sizes reach: many rows, long contexts, long masks. */

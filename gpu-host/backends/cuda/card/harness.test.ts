@@ -29,6 +29,8 @@ describe('cuda-harness, emulated', () => {
     assert.equal(good, true);
     assert.equal(models.length, 4);
     for (const { handlers } of models) assert.ok(handlers.length >= 8, `${handlers.length} handlers`);
+    const alone = await run(harness, ['check', folder, '--only', 'heads-of-64', '--precision', 'bf16', '--no-shared']);
+    assert.equal(alone.code, 0, `${alone.stdout}${alone.stderr}`);
   });
 
   test('a single wrong weight is detected', async () => {
@@ -70,6 +72,11 @@ describe('cuda-harness, emulated', () => {
       'kernels shape=toy batch=2 context=40',
       'kernels shape=toy rows=40',
       'kernels shape=toy batch=2 context=40 kv=fp8',
+      'kernels shape=toy batch=4 context=360 prefix=320',
+      'kernels shape=toy batch=4 context=360 prefix=320 shared=0',
+      'load shape=toy sequences=4 context=360 prefix=320 room=24 rows=64',
+      'decode batch=4 context=360 steps=2',
+      'load shape=toy prefix=20 context=40',
       `load ${TOY} kv=fp8`,
       'decode batch=2 context=40 steps=3',
       'swap tokens=16 times=1',
@@ -110,6 +117,14 @@ describe('cuda-harness, emulated', () => {
       of(command).result.kernels.find(({ kernel }: { kernel: string }) => kernel === 'attention').bytes;
     const wide = bytesOf('kernels shape=toy batch=2 context=40');
     assert.equal(wide - bytesOf('kernels shape=toy batch=2 context=40 kv=fp8'), (512 - 288) * 2 * 41);
+    // Each of four sequences has 41 of the 361 keys to itself.
+    const sharing = bytesOf('kernels shape=toy batch=4 context=360 prefix=320');
+    assert.equal(sharing, bytesOf('kernels shape=toy batch=4 context=360 prefix=320 shared=0'));
+    assert.equal(sharing - 2 * wide, 512 * 320);
+    const decodedSharing = of('decode batch=4 context=360 steps=2').result;
+    assert.equal(decodedSharing.deviceMs.count, 2);
+    assert.equal(decodedSharing.floorBytes - decode.floorBytes, 512 * 2 * (320 + 4 * 40 - 2 * 40));
+    assert.match(of('load shape=toy prefix=20 context=40').error, /whole pages/);
     const step = of('kernels shape=toy batch=2 context=40').result;
     const names = step.kernels.map(({ kernel }: { kernel: string }) => kernel);
     for (const name of ['qkv', 'o', 'gate_up', 'down', 'head', 'attention', 'top 1'])

@@ -190,7 +190,11 @@ function steps({ records }: Results): string {
 function kernels({ records, ceilings }: Results): string {
   return find(records, 'harness', 'kernels')
     .map(({ result }) => {
-      const what = result.rows ? `prefill of ${result.rows}` : `batch ${result.batch}, context ${result.context}`;
+      const reads =
+        result.prefix > 0 ? `, ${result.prefix} of it shared and read ${result.shared ? 'together' : 'alone'}` : '';
+      const what = result.rows
+        ? `prefill of ${result.rows}`
+        : `batch ${result.batch}, context ${result.context}${reads}`;
       const cells = result.kernels
         .filter(({ perStep }: { perStep: number }) => perStep > 0)
         .toSorted((a: { stepUs: number }, b: { stepUs: number }) => b.stepUs - a.stepUs)

@@ -164,7 +164,7 @@ if [ -n "$tests" ]; then
   rm -f "$work/failed-beside"
   # Each feature off, to find out which one is the cause of a fault; with --full the sanitizers, which need a minute.
   if [ -d "$fixtures" ]; then
-    for feature in dependent graphs cublas; do beside "check without $feature" 90 "$harness" check "$fixtures" "--no-$feature"; done
+    for feature in dependent graphs cublas shared; do beside "check without $feature" 90 "$harness" check "$fixtures" "--no-$feature"; done
   fi
   [ -x "$tests" ] && beside 'C++ tests' 90 "$tests"
   if [ "$mode" = full ] && [ -x "$tests" ] && command -v compute-sanitizer >/dev/null; then

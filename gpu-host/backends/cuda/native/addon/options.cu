@@ -38,6 +38,7 @@ EngineOptions readOptions(napi_env env, napi_value options) {
   else if (kv != "as computed") refuse("kv is \"" + kv + "\"; fp8 is expected, or \"as computed\"");
   read.graphs = getBoolean(env, options, "graphs");
   read.dependentLaunch = getBoolean(env, options, "dependentLaunch");
+  read.sharedPrefixes = getBoolean(env, options, "sharedPrefixes");
   read.cublas = getBoolean(env, options, "cublas");
   return read;
 }

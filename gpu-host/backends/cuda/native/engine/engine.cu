@@ -43,6 +43,7 @@ PlanContext planContext(const EngineOptions& options, int pageCount, int multipr
   context.multiprocessors = multiprocessors;
   context.fastAttention = attentionIsFast<T>(options.shape);
   context.graphs = options.graphs;
+  context.sharedPrefixes = options.sharedPrefixes;
   return context;
 }
 

@@ -49,6 +49,7 @@ struct EngineOptions {
   bool graphs = true;
   bool dependentLaunch = true;  // A step's kernels may begin before the previous kernel has ended (../device/launch.h).
   bool cublas = true;
+  bool sharedPrefixes = true;  // Sequences that begin with the same slots read these keys together where that costs less (../kernels/attention.h).
   int spinUs = 100;        // How long `wait` polls after a step's expected end before it sleeps.
   bool timing = false;     // Measure `Results::deviceMs`.
 };

@@ -18,6 +18,7 @@ class StepLaunch {
     tables_.itemCount = table<int>(plan.upload.counts);
     tables_.slots = memory.tables;
     tables_.mask = tables_.tileWords = table<uint32_t>(0);
+    tables_.members = table<AttentionMember>(0);
     tables_.partials = at_.partials;
     tables_.counters = at_.counters;
     tables_.statistics = plan.received.empty() ? nullptr : at_.statistics;

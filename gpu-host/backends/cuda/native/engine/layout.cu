@@ -80,6 +80,7 @@ size_t boundOf(const TableCounts& counts, int items, const Part& part, const Ste
   Cursor cursor(nullptr, SIZE_MAX);
   layTables(cursor, counts);
   cursor.table<AttentionItem>(items);
+  cursor.table<AttentionMember>(counts.sequences);
   // One more for alignment.
   cursor.table<TableWrite>(static_cast<size_t>(counts.sequences) + part.keys / TABLE_WRITE_SLOTS + 1);
   // Tile words never exceed mask words.

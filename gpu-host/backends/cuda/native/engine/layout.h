@@ -19,9 +19,9 @@ struct StepShape {
   }
 };
 
-// Byte offsets of the tables of an upload block. Lists of slots, table writes, mask and tile words, allowed words and embeds follow the tables;
-// references to them count words (for embeds: rows) from the start of the block, so that no launch depends on their offsets. References to slot lists
-// alone count from the start of the slot tables (Steps), because a list is either there or in the block.
+// Byte offsets of the tables of an upload block. Lists of slots, table writes, attention members, mask and tile words, allowed words and embeds follow;
+// references to them count words (for embeds and members: these) from the start of the block, so that no launch depends on their offsets. References to
+// slot lists alone count from the start of the slot tables (Steps), because a list is either there or in the block.
 struct UploadLayout {
   size_t counts = 0;      // int × 3: number of attention items; number of table writes, and place of the first one.
   size_t tokens = 0;      // int × rows; negative values: see kernels/rows.h.
@@ -53,6 +53,9 @@ struct PlanContext {
   int multiprocessors = 132;
   bool fastAttention = false;
   bool graphs = true;  // Pad steps of few rows to buckets.
+  bool sharedPrefixes = true;
+
+  bool sharesPrefixes() const { return sharedPrefixes && fastAttention; }
 };
 
 StepShape stepShape(const Part& part, const PlanContext& context);

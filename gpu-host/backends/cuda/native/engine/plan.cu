@@ -77,12 +77,15 @@ class Writer {
     for (int i = 0; i < piece.rows; i++) cursor_.at<int>(plan_.upload.embedRows)[firstRow + i] = static_cast<int>(offset / rowBytes) + i;
   }
 
-  void tableWrites() {
+  // Writes the list of table writes. `tables`: the copy of the tables, which may be empty.
+  void tableWrites(std::vector<int>& tables) {
     int* const counts = cursor_.at<int>(plan_.upload.counts);
     const size_t at = cursor_.table<TableWrite>(tableWrites_.size());
     counts[1] = static_cast<int>(tableWrites_.size());
     counts[2] = static_cast<int>(at / sizeof(int));
     std::copy(tableWrites_.begin(), tableWrites_.end(), cursor_.at<TableWrite>(at));
+    if (tables.empty()) return;
+    for (const TableWrite& write : tableWrites_) std::copy_n(cursor_.at<int>(0) + write.from, write.count, tables.begin() + write.to);
   }
 
   // Padding of a bucket: rows that belong to no sequence and write to the trash slot, heads without a request.
@@ -154,15 +157,19 @@ class Writer {
   size_t received_ = 0;
 };
 
-// Writes items and tile words to the places that the layout gives them; word offsets are counted from the block's start.
+// Writes items, members and tile words to the places that the layout gives them; word offsets are counted from the block's start.
 void writeAttention(AttentionPlan& attention, Cursor& cursor, UploadLayout& layout, bool reserved, int bound) {
   if (attention.items.size() > static_cast<size_t>(bound))
     throw std::logic_error(std::to_string(attention.items.size()) + " attention items exceed the bound of " +
                            std::to_string(bound) + ".");
   if (!reserved) layout.items = cursor.table<AttentionItem>(attention.items.size());
+  const size_t members = cursor.table<AttentionMember>(attention.members.size());
   const size_t tiles = cursor.table<uint32_t>(attention.tileWords.size());
-  for (AttentionItem& item : attention.items)
+  for (AttentionItem& item : attention.items) {
     if (item.tileWord >= 0) item.tileWord += static_cast<int>(tiles / sizeof(uint32_t));
+    if (item.merge == ATTENTION_SHARED) item.firstPartial += static_cast<int>(members / sizeof(AttentionMember));
+  }
+  std::copy(attention.members.begin(), attention.members.end(), cursor.at<AttentionMember>(members));
   *cursor.at<int>(layout.counts) = static_cast<int>(attention.items.size());
   if (!attention.items.empty()) std::memcpy(cursor.at<AttentionItem>(layout.items), attention.items.data(), attention.items.size() * sizeof(AttentionItem));
   if (!attention.tileWords.empty())
@@ -187,11 +194,16 @@ StepPlan Planner::plan(const Batch& batch, const Part& part, uint8_t* block, int
   sequences_.clear();
   for (const Piece& piece : part.pieces) sequences_.push_back(writer.inputs(piece));
   for (size_t i = 0; i < part.pieces.size(); i++) writer.outputs(part.pieces[i], sequences_[i].firstRow);
-  writer.tableWrites();
+  writer.tableWrites(tables_);
   writer.pad();
+  lists_.clear();
+  for (size_t i = 0; i < sequences_.size() && context_.sharesPrefixes(); i++) {
+    const int table = batch.sequences[part.pieces[i].sequence].table;
+    lists_.push_back(table >= 0 ? &tables_[table] : cursor.at<int>(0) + (sequences_[i].firstKey - blockWord));
+  }
 
   AttentionPlan attention = planAttention(sequences_.data(), static_cast<int>(sequences_.size()), reinterpret_cast<const uint32_t*>(block), model,
-                                          context_.multiprocessors, context_.fastAttention);
+                                          context_.multiprocessors, context_.fastAttention, lists_.empty() ? nullptr : lists_.data());
   writeAttention(attention, cursor, plan.upload, plan.shape.padded, items);
   for (size_t i = 0; i < part.pieces.size(); i++) writer.embeds(part.pieces[i], sequences_[i].firstRow);
   plan.upload.bytes = cursor.bytes();

@@ -25,7 +25,8 @@ struct StepPlan {
 // working memory between calls.
 class Planner {
  public:
-  explicit Planner(PlanContext context) : context_(std::move(context)) {}
+  explicit Planner(PlanContext context)
+      : context_(std::move(context)), tables_(context_.sharesPrefixes() ? static_cast<size_t>(context_.limits.tableSlots) : 0) {}
   StepPlan plan(const Batch& batch, const Part& part, uint8_t* block, int blockWord = 0);
   const PlanContext& context() const { return context_; }
 
@@ -34,6 +35,8 @@ class Planner {
   std::vector<AttentionSequence> sequences_;
   std::vector<uint8_t> columns_;
   std::vector<TableWrite> writes_;
+  std::vector<int> tables_;        // A copy of the slot tables, to compare sequences; empty if prefixes are not shared.
+  std::vector<const int*> lists_;  // The slots of each sequence.
 };
 
 }  // namespace pie

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include "../kernels/attention-views.h"
 #include "budget.h"
 #include "copies.h"
 #include "masks.h"
@@ -86,14 +87,16 @@ std::vector<int> seenBy(const std::vector<uint8_t>& block, const UploadLayout& a
   for (int i = 0; i < *table<int>(block, at.counts); i++) {
     const AttentionItem& item = items[i];
     if (item.kvHead != kvHead) continue;
-    for (int packed = item.firstRow; packed < item.firstRow + item.rows; packed++) {
-      if (packed % group != 0 || item.queryRow + packed / group != row) continue;
-      for (int tile = item.firstTile; tile < item.endTile; tile++) {
-        if (item.tileWord >= 0 && (table<uint32_t>(block, 0)[item.tileWord + tile / 32] >> (tile % 32) & 1) == 0) continue;
-        for (int key = tile * ATTENTION_TILE; key < std::min((tile + 1) * ATTENTION_TILE, item.keys); key++) {
-          const uint32_t* words = table<uint32_t>(block, 0) + item.maskWord + static_cast<size_t>(packed / group) * item.maskStride;
-          if (item.maskWord < 0 ? key <= item.context + packed / group : (words[key / 32] >> (key % 32) & 1) != 0)
-            slots.push_back(table<int>(block, 0)[item.firstKey + key]);
+    for (const AttentionView& view : viewsOf(item, table<AttentionMember>(block, 0), group)) {
+      for (int packed = view.firstRow; packed < view.firstRow + view.rows; packed++) {
+        if (packed % group != 0 || view.queryRow + packed / group != row) continue;
+        for (int tile = item.firstTile; tile < item.endTile; tile++) {
+          if (item.tileWord >= 0 && (table<uint32_t>(block, 0)[item.tileWord + tile / 32] >> (tile % 32) & 1) == 0) continue;
+          for (int key = tile * ATTENTION_TILE; key < std::min((tile + 1) * ATTENTION_TILE, item.keys); key++) {
+            const uint32_t* words = table<uint32_t>(block, 0) + item.maskWord + static_cast<size_t>(packed / group) * item.maskStride;
+            if (item.maskWord < 0 ? key <= item.context + packed / group : (words[key / 32] >> (key % 32) & 1) != 0)
+              slots.push_back(table<int>(block, 0)[item.firstKey + key]);
+          }
         }
       }
     }

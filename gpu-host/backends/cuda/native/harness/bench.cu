@@ -14,12 +14,15 @@ const char* const BENCH_HELP =
     "  copy megabytes=4096 times=10             bytes per second within the device\n"
     "  matmul size=8192 times=10                dense bf16 rate\n"
     "  load shape=8B graphs=1 dependent=1 spin=100 cublas=1 precision=bf16 kv=bf16 sequences=128 context=1024 room=128 rows=8192\n"
+    "       shared=1 prefix=0\n"
     "      precision: of weights, bf16, int8, fp8 or int4\n"
+    "      prefix: tokens at the beginning of every context whose slots are the same; shared: they are read once for several sequences\n"
     "  decode batch=32 context=1024 steps=64\n"
     "  prefill tokens=8192 times=5\n"
     "  swap tokens=1024 times=5\n"
     "  unload\n"
-    "  kernels shape=8B batch=32 context=1024 rows=0 cublas=1 precision=bf16 kv=bf16   each kernel of a decode step, or of a prefill of `rows`\n"
+    "  kernels shape=8B batch=32 context=1024 rows=0 cublas=1 precision=bf16 kv=bf16 shared=1 prefix=0\n"
+    "      each kernel of a decode step, or of a prefill of `rows`\n"
     "  linear shape=8B least=1 most=128 precision=bf16   matrices × rows × ways to multiply\n"
     "  quit\n";
 
@@ -62,12 +65,14 @@ class Bench {
     }
     if (command.name == "kernels") {
       const NamedShape& shape = shapeNamed(command.text("shape", "8B"));
-      const int batch = command.number("batch", 1), context = command.number("context", 1024), rows = command.number("rows", 0);
-      const bool cublas = command.flag("cublas", true);
       const std::string precision = command.text("precision", "bf16");
-      const bool narrow = narrowKv(command);
+      KernelRun run;
+      run.batch = command.number("batch", 1), run.context = command.number("context", 1024), run.rows = command.number("rows", 0);
+      run.cublas = command.flag("cublas", true), run.narrowKv = narrowKv(command), run.precision = precisionNamed(precision);
+      run.shared = command.flag("shared", true), run.prefix = command.number("prefix", 0);
       command.done();
-      return measureKernels(shape, batch, context, rows, cublas, precisionNamed(precision), narrow).set("precision", precision).text();
+      if (run.prefix < 0 || run.prefix > run.context) throw std::invalid_argument("prefix must be a part of the context");
+      return measureKernels(shape, run).set("precision", precision).text();
     }
     if (command.name == "linear") {
       const NamedShape& shape = shapeNamed(command.text("shape", "8B"));
@@ -119,6 +124,8 @@ class Bench {
     options.context = command.number("context", options.context);
     options.room = command.number("room", options.room);
     options.rows = command.number("rows", options.rows);
+    options.sharedPrefixes = command.flag("shared", true);
+    options.prefix = command.number("prefix", options.prefix);
     command.done();
     session.reset();
     session = std::make_unique<Session>(shape, options);

@@ -75,6 +75,7 @@ int check(const CheckOptions& options) {
       engine.graphs = options.graphs;
       engine.dependentLaunch = options.dependent;
       engine.cublas = options.cublas;
+      engine.sharedPrefixes = options.sharedPrefixes;
       std::string failure;
       ErrorTable errors;
       try {

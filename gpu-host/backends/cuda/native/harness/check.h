@@ -9,7 +9,7 @@ struct CheckOptions {
   std::string only;  // Only fixtures whose names contain this.
   bool bf16 = true, float32 = true;
   bool float8Kv = false;  // Keys and values in float8, with bf16 activations.
-  bool graphs = true, dependent = true, cublas = true;
+  bool graphs = true, dependent = true, cublas = true, sharedPrefixes = true;
   std::string json;  // Output file for all numbers; empty: none.
 };
 

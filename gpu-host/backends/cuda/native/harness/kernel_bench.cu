@@ -52,18 +52,27 @@ struct AttentionInputs {
   std::vector<int> slots;
   double keys = 0;   // Query rows × keys that they see.
   double read = 0;   // Distinct keys.
+
+  std::vector<const int*> lists() const {
+    std::vector<const int*> all;
+    for (const AttentionSequence& s : sequences) all.push_back(slots.data() + s.firstKey);
+    return all;
+  }
 };
 
-AttentionInputs attentionInputs(int batch, int context, int rows) {
+AttentionInputs attentionInputs(const KernelRun& run) {
   AttentionInputs inputs;
-  const int count = rows > 0 ? 1 : batch;
-  const int own = rows > 0 ? rows : 1, before = rows > 0 ? 0 : context;
+  const int count = run.rows > 0 ? 1 : run.batch, prefix = run.rows > 0 ? 0 : run.prefix;
+  const int own = run.rows > 0 ? run.rows : 1, before = run.rows > 0 ? 0 : run.context;
   for (int i = 0; i < count; i++) inputs.sequences.push_back({i * own, own, i * (before + own), before + own, -1, 0});
-  inputs.read = static_cast<double>(count) * (before + own);
+  inputs.read = static_cast<double>(count) * (before + own - prefix) + prefix;
   inputs.keys = static_cast<double>(count) * own * (before + (own + 1) / 2.0);
   // Pages of 16 slots in scattered order.
   const int total = count * (before + own), pages = (total + 15) / 16;
-  for (int i = 0; i < total; i++) inputs.slots.push_back(static_cast<int>((static_cast<int64_t>(i / 16) * 7919 + 13) % pages) * 16 + i % 16);
+  for (int i = 0; i < total; i++) {
+    const int key = i % (before + own), at = key < prefix ? key : i;
+    inputs.slots.push_back(static_cast<int>((static_cast<int64_t>(at / 16) * 7919 + 13) % pages) * 16 + at % 16);
+  }
   return inputs;
 }
 
@@ -107,22 +116,25 @@ DeviceBytes randomSlots<float8>(const ModelShape& shape, size_t slots) {
 
 // Measures the kernels whose work depends on the storage type of keys and values.
 template <typename K>
-void measureAttention(Report& report, const ModelShape& shape, int batch, int context, int prefillRows, int multiprocessors, cudaStream_t stream) {
-  const int rows = prefillRows > 0 ? prefillRows : batch;
-  const AttentionInputs inputs = attentionInputs(batch, context, prefillRows);
+void measureAttention(Report& report, const ModelShape& shape, const KernelRun& run, int multiprocessors, cudaStream_t stream) {
+  const int rows = run.rows > 0 ? run.rows : run.batch;
+  const AttentionInputs inputs = attentionInputs(run);
+  const std::vector<const int*> lists = inputs.lists();
   const bool fast = attentionIsFast<bf16>(shape);
-  const AttentionPlan plan = planAttention(inputs.sequences.data(), static_cast<int>(inputs.sequences.size()), nullptr, shape, multiprocessors, fast);
+  const AttentionPlan plan = planAttention(inputs.sequences.data(), static_cast<int>(inputs.sequences.size()), nullptr, shape, multiprocessors, fast,
+                                           run.shared ? lists.data() : nullptr);
   const AttentionBounds bounds = attentionBounds(rows, static_cast<int>(inputs.sequences.size()), shape, multiprocessors, fast);
   const size_t slots = (inputs.slots.size() + 15) / 16 * 16, layerBytes = slots * slotBytes<K>(shape);
   const int layers = static_cast<int>(std::min<size_t>(64, std::max<size_t>(2, ROTATED_BYTES / layerBytes + 1)));
   const DeviceBytes pool = randomSlots<K>(shape, layers * slots), queries = randomValues(static_cast<size_t>(rows) * shape.queryWidth(), 6);
-  const DeviceBytes out = zeroed<bf16>(static_cast<size_t>(rows) * shape.queryWidth()), items = uploaded(plan.items);
+  const DeviceBytes out = zeroed<bf16>(static_cast<size_t>(rows) * shape.queryWidth()), items = uploaded(plan.items), members = uploaded(plan.members);
   const DeviceBytes itemCount = uploaded(std::vector<int>{static_cast<int>(plan.items.size())}), slotList = uploaded(inputs.slots);
   const DeviceBytes counters = zeroed<int>(bounds.counters), partials(bounds.partialBytes);
   AttentionTables tables;
   tables.items = items.as<AttentionItem>();
   tables.itemCount = itemCount.as<int>();
   tables.slots = slotList.as<int>();
+  tables.members = members.as<AttentionMember>();
   tables.counters = counters.as<int>();
   tables.partials = partials.as<float>();
   const auto layerOf = [&](int i) { return kvLayer(pool.as<K>((i % layers) * layerBytes), shape); };
@@ -143,8 +155,9 @@ void measureAttention(Report& report, const ModelShape& shape, int batch, int co
 
 }  // namespace
 
-JsonObject measureKernels(const NamedShape& named, int batch, int context, int prefillRows, bool cublas, Precision precision, bool narrowKv) {
+JsonObject measureKernels(const NamedShape& named, const KernelRun& run) {
   const ModelShape& shape = named.shape;
+  const auto [batch, context, prefillRows, prefix, cublas, narrowKv, shared, precision] = run;
   const int rows = prefillRows > 0 ? prefillRows : batch;
   const int headRows = prefillRows > 0 ? 1 : batch;
   const size_t hidden = shape.hidden;
@@ -167,8 +180,8 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
                      [&](int i) { bench.launch(matrix, i, own, linear, stream); });
     }
   }
-  if (narrowKv) measureAttention<float8>(report, shape, batch, context, prefillRows, multiprocessors, stream);
-  else measureAttention<bf16>(report, shape, batch, context, prefillRows, multiprocessors, stream);
+  if (narrowKv) measureAttention<float8>(report, shape, run, multiprocessors, stream);
+  else measureAttention<bf16>(report, shape, run, multiprocessors, stream);
   report.measure("add and norm", 2 * shape.layers, 1, 12.0 * rows * hidden, 0, [&](int) {
     launchAddNorm<bf16>(normed.as<bf16>(), residual.as<float>(), delta.as<bf16>(), weight.as<bf16>(), rows, shape.hidden, 1e-5f, stream);
   });
@@ -202,7 +215,7 @@ JsonObject measureKernels(const NamedShape& named, int batch, int context, int p
   if (prefillRows > 0) {
     result.set("rows", prefillRows);
   } else {
-    result.set("batch", batch).set("context", context);
+    result.set("batch", batch).set("context", context).set("prefix", prefix).set("shared", shared);
   }
   return result.set("stepUs", report.stepUs).raw("kernels", report.rows.text());
 }

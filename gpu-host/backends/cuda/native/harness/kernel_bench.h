@@ -6,8 +6,14 @@
 namespace pie::harness {
 
 // Kernels of one decode step, or with `rows` > 0 of a prefill of that many rows of one sequence. Times are per launch within a graph of successive
-// launches that rotate through several buffers. `narrowKv`: float8 keys and values.
-JsonObject measureKernels(const NamedShape& named, int batch, int context, int rows, bool cublas, Precision precision, bool narrowKv);
+// launches that rotate through several buffers. `narrowKv`: float8 keys and values. `prefix`: slots that all sequences of a decode step begin with;
+// `shared`: their keys are read once for several sequences.
+struct KernelRun {
+  int batch, context, rows, prefix;
+  bool cublas, narrowKv, shared;
+  Precision precision;
+};
+JsonObject measureKernels(const NamedShape& named, const KernelRun& run);
 
 // Measures every matrix of a shape × numbers of rows from `least` to `most` × ways to compute the product.
 JsonArray measureLinears(const NamedShape& named, int least, int most, Precision precision);

@@ -12,7 +12,8 @@ namespace {
 using namespace pie::harness;
 
 constexpr char HELP[] =
-    "cuda-harness check FIXTURES [--only NAME] [--precision bf16|float32] [--kv fp8] [--no-graphs] [--no-dependent] [--no-cublas] [--json FILE]\n"
+    "cuda-harness check FIXTURES [--only NAME] [--precision bf16|float32] [--kv fp8] [--no-graphs] [--no-dependent] [--no-cublas] [--no-shared]\n"
+    "    [--json FILE]\n"
     "  replays the fixtures of ../card/fixtures.ts on the engine; exits with 0 if all errors are within the aims\n"
     "cuda-harness bench\n"
     "  answers commands on standard input, one per line, with JSON:\n";
@@ -43,6 +44,8 @@ CheckOptions checkOptions(int count, char** words) {
       options.dependent = false;
     } else if (word == "--no-cublas") {
       options.cublas = false;
+    } else if (word == "--no-shared") {
+      options.sharedPrefixes = false;
     } else if (options.folder.empty() && word[0] != '-') {
       options.folder = word;
     } else {

@@ -43,8 +43,10 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
   engineOptions.tiedEmbeddings = named.tied;
   engineOptions.frequencies = plainFrequencies(named);
   engineOptions.pageSize = PAGE_SIZE;
-  pagesPerSequence = pagesOf(options.context + options.room);
-  engineOptions.pageCount = std::max(options.sequences * pagesPerSequence, pagesOf(options.rows));
+  if (options.prefix % PAGE_SIZE != 0 || options.prefix > options.context) throw std::invalid_argument("prefix must be whole pages of the context");
+  prefixPages = options.prefix / PAGE_SIZE;
+  pagesPerSequence = pagesOf(options.context - options.prefix + options.room);
+  engineOptions.pageCount = std::max(prefixPages + options.sequences * pagesPerSequence, pagesOf(options.rows));
   engineOptions.maxRows = options.rows;
   engineOptions.maxSequences = options.sequences;
   engineOptions.scratchSlots = PAGE_SIZE;
@@ -52,6 +54,7 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
   engineOptions.dependentLaunch = options.dependent;
   engineOptions.spinUs = options.spinUs;
   engineOptions.cublas = options.cublas;
+  engineOptions.sharedPrefixes = options.sharedPrefixes;
   engineOptions.timing = true;
   engineOptions.precision = precisionNamed(options.precision);
   if (options.narrowKv) engineOptions.kv = KvPrecision::Fp8;
@@ -85,12 +88,15 @@ void Session::fillPool() {
 
 std::vector<uint32_t> Session::slotsOf(int sequence, int tokens) const {
   std::vector<uint32_t> slots(tokens);
-  for (int i = 0; i < tokens; i++) slots[i] = static_cast<uint32_t>(pageOrder[sequence * pagesPerSequence + i / PAGE_SIZE] * PAGE_SIZE + i % PAGE_SIZE);
+  for (int i = 0; i < tokens; i++) {
+    const int page = i / PAGE_SIZE, before = page < prefixPages ? 0 : sequence * pagesPerSequence;
+    slots[i] = static_cast<uint32_t>(pageOrder[before + page] * PAGE_SIZE + i % PAGE_SIZE);
+  }
   return slots;
 }
 
 Batch Session::batchOf(Inputs& inputs, int batch, int context) {
-  const int listed = pagesPerSequence * PAGE_SIZE;
+  const int listed = (prefixPages + pagesPerSequence) * PAGE_SIZE;
   known.resize(options.sequences, 0);
   inputs.sequences.assign(batch, Sequence());
   for (int i = 0; i < batch; i++) {
@@ -119,7 +125,7 @@ Batch Session::batchOf(Inputs& inputs, int batch, int context) {
 }
 
 JsonObject Session::decode(int batch, int context, int steps) {
-  if (batch < 1 || batch > options.sequences || context < steps / 2 || context + steps > options.context + options.room)
+  if (batch < 1 || batch > options.sequences || context < options.prefix + steps / 2 || context + steps > options.context + options.room)
     throw std::invalid_argument("the pool was made for less: load larger sequences, context or room");
   const int first = context - steps / 2;
   const auto inputsOf = [&] {
@@ -178,7 +184,9 @@ JsonObject Session::decode(int batch, int context, int steps) {
       .set("graphsRefusedWhy", graphs.why)
       .set("batch", batch)
       .set("context", context)
-      .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) + contextBytes(named.shape, options.narrowKv, batch, context))
+      .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) + contextBytes(named.shape, options.narrowKv, batch, context, options.prefix))
+      .set("prefix", options.prefix)
+      .set("shared", options.sharedPrefixes)
       .raw("wallMs", wallMs.json())
       .raw("deviceMs", deviceMs.json())
       .raw("hostGapMs", gapMs.json())
@@ -236,7 +244,7 @@ JsonObject Session::swap(int tokens, int times) {
   Samples inMs, outMs, stepMs, overlappedMs;
   Inputs inputs;
   // As many sequences as fit before those pages.
-  const int batch = std::min({options.sequences, 32, (static_cast<int>(pageOrder.size()) - count) / pagesPerSequence});
+  const int batch = std::min({options.sequences, 32, (static_cast<int>(pageOrder.size()) - count - prefixPages) / pagesPerSequence});
   for (int i = 0; i < batch; i++) {
     inputs.slots.push_back(slotsOf(i, options.context + 1));
     inputs.tokens.push_back(static_cast<uint32_t>(i));
@@ -281,6 +289,8 @@ JsonObject Session::describe() const {
       .set("dependent", options.dependent)
       .set("spinUs", options.spinUs)
       .set("cublas", options.cublas)
+      .set("shared", options.sharedPrefixes)
+      .set("prefix", options.prefix)
       .set("rows", options.rows)
       .set("pages", static_cast<int>(pageOrder.size()))
       .set("loadMs", loadMs)

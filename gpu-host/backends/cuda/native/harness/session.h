@@ -14,6 +14,8 @@ struct SessionOptions {
   int spinUs = 100;
   std::string precision = "bf16";  // Precision of the weights: bf16, int8, fp8 or int4.
   bool narrowKv = false;  // Keys and values in float8.
+  bool sharedPrefixes = true;  // See EngineOptions::sharedPrefixes.
+  int prefix = 0;       // Tokens at the beginning of every context whose slots all sequences share; whole pages.
   int sequences = 128;  // Most sequences per step.
   int context = 1024;
   int room = 128;       // Tokens by which each sequence may grow.
@@ -45,7 +47,7 @@ class Session {
   double loadMs = 0;
   std::unique_ptr<Engine> engine;
   std::vector<int> pageOrder;
-  int pagesPerSequence = 0;
+  int prefixPages = 0, pagesPerSequence = 0;  // The latter beside the prefix.
   std::vector<int> known;  // By sequence: slots that its table has, as a backend's steps have them.
 };
 

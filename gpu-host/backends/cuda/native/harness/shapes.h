@@ -57,8 +57,10 @@ inline double weightBytes(const ModelShape& shape, Precision precision) {
   const double head = precision == Precision::Bf16 ? 2 : 1, layers = precision == Precision::Int4 ? 0.5 + 2.0 / 128 : head;
   return layers * layerWeights(shape) * shape.layers + head * shape.vocabulary * shape.hidden;
 }
-inline double contextBytes(const ModelShape& shape, bool narrowKv, int batch, int context) {
-  return static_cast<double>(narrowKv ? slotBytes<float8>(shape) : slotBytes<bf16>(shape)) * shape.layers * batch * context;
+// The first `prefix` slots of all contexts are the same.
+inline double contextBytes(const ModelShape& shape, bool narrowKv, int batch, int context, int prefix) {
+  const double slots = static_cast<double>(batch) * (context - prefix) + prefix;
+  return static_cast<double>(narrowKv ? slotBytes<float8>(shape) : slotBytes<bf16>(shape)) * shape.layers * slots;
 }
 
 // Operations of a prefill that computes the head for the last row only; attention counts the pairs that a causal mask shows.

@@ -107,7 +107,7 @@ __device__ __forceinline__ void writeFew(const WarpRows<V>& rows, bf16* shared, 
       mergeInto(sum, largest, total, *reinterpret_cast<const Floats<4>*>(sums + (w * V::ROWS + row) * STRIDE + 4 * piece), one.x, one.y);
     }
     if (item.parts > 1) {
-      float* partial = partialRow(item, a, item.part, row);
+      float* partial = partialRow(item, a, row);
       reinterpret_cast<Floats<4>*>(partial)[piece] = sum;
       if (piece == 0) *reinterpret_cast<float2*>(partial + V::HEAD_DIM) = make_float2(largest, total);
     } else {
@@ -132,7 +132,7 @@ __device__ __forceinline__ void writeMany(const WarpRows<V>& rows, bf16* shared,
       const float largest = rows.largest[band][half] * a.scale, total = rows.total[band][half], share = total > 0 ? 1 / total : 0;
       if (warpRow + row >= item.rows) continue;
       if (item.parts > 1) {
-        float* partial = partialRow(item, a, item.part, warpRow + row);
+        float* partial = partialRow(item, a, warpRow + row);
 #pragma unroll
         for (int n = 0; n < V::HEAD_DIM / 8; n++)
           *reinterpret_cast<float2*>(partial + outputColumn<V>(n, lane)) = outputPair<V>(rows, band, half, n);

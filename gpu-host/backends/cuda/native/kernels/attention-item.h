@@ -79,14 +79,35 @@ __device__ __forceinline__ uint32_t visibleKeys(const AttentionItem& item, const
   return bits;
 }
 
+// True if the rows are those of several sequences.
+__device__ __forceinline__ bool isShared(const AttentionItem& item) { return item.merge == ATTENTION_SHARED; }
+
+__device__ __forceinline__ const AttentionMember* memberOf(const AttentionItem& item, const Arguments& a, int packed) {
+  return a.tables.members + item.firstPartial + packed / a.group;
+}
+
 // Index of a packed row among the step's rows × heads.
 __device__ __forceinline__ size_t headRow(const AttentionItem& item, const Arguments& a, int packed) {
   const int row = item.firstRow + packed;
-  return static_cast<size_t>(item.queryRow + row / a.group) * a.heads + item.kvHead * a.group + row % a.group;
+  const int input = isShared(item) ? __ldg(&memberOf(item, a, packed)->queryRow) : item.queryRow + row / a.group;
+  return static_cast<size_t>(input) * a.heads + item.kvHead * a.group + row % a.group;
 }
 
-__device__ __forceinline__ float* partialRow(const AttentionItem& item, const Arguments& a, int part, int packed) {
-  return a.tables.partials + static_cast<size_t>(item.firstPartial + part * item.rows + packed) * (a.headDim + ATTENTION_PARTIAL_EXTRA);
+// The partial results of one packed row: those of part q are row `first` + q × `stride`.
+struct RowParts {
+  int first, stride, parts;
+  int merge;
+};
+__device__ __forceinline__ RowParts partsOf(const AttentionItem& item, const Arguments& a, int packed) {
+  if (!isShared(item)) return {item.firstPartial + packed, item.rows, item.parts, item.merge};
+  const int4 member = __ldg(reinterpret_cast<const int4*>(memberOf(item, a, packed)));
+  return {member.y + item.kvHead * member.z * a.group + packed % a.group, a.group, member.z, member.w + item.kvHead};
+}
+__device__ __forceinline__ float* partialRow(const RowParts& row, const Arguments& a, int part) {
+  return a.tables.partials + static_cast<size_t>(row.first + part * row.stride) * (a.headDim + ATTENTION_PARTIAL_EXTRA);
+}
+__device__ __forceinline__ float* partialRow(const AttentionItem& item, const Arguments& a, int packed) {
+  return partialRow(partsOf(item, a, packed), a, item.part);
 }
 
 template <int WIDTH>
@@ -114,38 +135,45 @@ __device__ __forceinline__ void mergeInto(Floats<WIDTH>& sum, float& largest, fl
   largest = both;
 }
 
-// Called by all threads of a block after the block has written its part. The block that finishes last merges all parts in order. Requires headDim to
-// be a multiple of WIDTH.
+// Called by all threads of a block after the block has written its part. For each sequence of the item, the block that finishes last merges all parts
+// in order. Requires headDim to be a multiple of WIDTH.
 template <typename T, int WIDTH>
 __device__ __forceinline__ void finishPart(T* out, const AttentionItem& item, const Arguments& a) {
-  __shared__ bool last;
+  __shared__ bool last[THREADS];  // By sequence; an item has at most THREADS rows.
+  const int thread = static_cast<int>(threadIdx.x);
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(&a.tables.counters[2 + item.merge], 1) == item.parts - 1;
-  __syncthreads();
-  if (!last) return;
+  bool isLast = false;
+  if (thread < (isShared(item) ? item.rows / a.group : 1)) {
+    const RowParts row = partsOf(item, a, thread * a.group);
+    isLast = atomicAdd(&a.tables.counters[2 + row.merge], 1) == row.parts - 1;
+    if (isLast) a.tables.counters[2 + row.merge] = 0;
+    last[thread] = isLast;
+  }
+  if (!__syncthreads_or(isLast)) return;
   __threadfence();
-  if (threadIdx.x == 0) a.tables.counters[2 + item.merge] = 0;
   constexpr int AHEAD = 8;  // Loads in flight.
   const int pieces = a.headDim / WIDTH;
-  for (int i = static_cast<int>(threadIdx.x); i < item.rows * pieces; i += THREADS) {
-    const int row = i / pieces, piece = i % pieces;
+  for (int i = thread; i < item.rows * pieces; i += THREADS) {
+    const int packed = i / pieces, piece = i % pieces;
+    if (!last[isShared(item) ? packed / a.group : 0]) continue;
+    const RowParts row = partsOf(item, a, packed);
     Floats<WIDTH> sum = {};
     float largest = -INFINITY, powers = 0;
-    for (int first = 0; first < item.parts; first += AHEAD) {
+    for (int first = 0; first < row.parts; first += AHEAD) {
       Floats<WIDTH> values[AHEAD];
       Floats<2> statistics[AHEAD];
 #pragma unroll
       for (int q = 0; q < AHEAD; q++) {
-        const float* from = partialRow(item, a, min(first + q, item.parts - 1), row);
+        const float* from = partialRow(row, a, min(first + q, row.parts - 1));
         values[q] = loadShared(reinterpret_cast<const Floats<WIDTH>*>(from) + piece);
         statistics[q] = loadShared(reinterpret_cast<const Floats<2>*>(from + a.headDim));
       }
 #pragma unroll
       for (int q = 0; q < AHEAD; q++)
-        if (first + q < item.parts) mergeInto(sum, largest, powers, values[q], statistics[q].at[0], statistics[q].at[1]);
+        if (first + q < row.parts) mergeInto(sum, largest, powers, values[q], statistics[q].at[0], statistics[q].at[1]);
     }
-    const size_t target = headRow(item, a, row);
+    const size_t target = headRow(item, a, packed);
     const float share = powers > 0 ? 1 / powers : 0;
     for (int e = 0; e < WIDTH; e++) out[target * a.headDim + piece * WIDTH + e] = static_cast<T>(sum.at[e] * share);
     if (piece == 0 && a.tables.statistics != nullptr) a.tables.statistics[target] = make_float2(largest, powers);

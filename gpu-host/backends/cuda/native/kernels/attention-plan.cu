@@ -1,9 +1,13 @@
 // Splits a step's attention into work items. A pure function without device code.
 #include <algorithm>
 #include <queue>
-#include "attention.h"
+#include "attention-prefixes.h"
 
 namespace pie {
+
+using attention::SharedPrefixes;
+using attention::SharedRun;
+
 namespace {
 
 constexpr int TILE = ATTENTION_TILE;
@@ -28,17 +32,25 @@ int partialTiles(int rows) { return ceilDiv(rows, 32); }
 // Fewest tiles per part, so that the traffic of its partial result stays small compared with the keys and values it reads.
 int leastTiles(int rows) { return std::max(2, rows / 16); }
 
-// A range of packed rows of one sequence with all their keys. Every KV head has the same strands.
+// A range of packed rows with all their keys: rows of one sequence, or of all sequences of a run with the keys that they share. Every KV head has the
+// same strands.
 struct Strand {
-  int sequence;
+  int sequence;  // Whose slots are read: of a run, any of its sequences.
   int firstRow, rows;
   int firstTile, endTile;
-  int visible;   // Tiles in [firstTile, endTile) that some row sees.
-  int tileWord;  // Offset of the strand's visibility bits in tileWords, or -1 if all its tiles are visible.
+  int visible;      // Tiles in [firstTile, endTile) that some row sees.
+  int tileWord;     // Offset of the strand's visibility bits in tileWords, or -1 if all its tiles are visible.
+  int run = -1;     // The run, or the innermost run that has the sequence's earlier tiles.
+  int members = 0;  // Number of sequences of a run's strand, 0 for others; the first one's place in the order follows.
+  int firstMember = 0;
+  int copies = 1;   // A run of many sequences is computed in several items per part, of at most `rows` rows each.
   int parts = 1;
 
+  bool writesPartials() const { return parts > 1 || run >= 0; }
   int64_t wholeCost() const { return (visible + START_TILES) * tileCost(rows); }
-  int64_t partCost() const { return parts == 1 ? wholeCost() : (ceilDiv(visible, parts) + START_TILES + partialTiles(rows)) * tileCost(rows); }
+  int64_t partCost() const {
+    return writesPartials() ? (ceilDiv(visible, parts) + START_TILES + partialTiles(rows)) * tileCost(rows) : wholeCost();
+  }
 };
 
 // Number of parts so that none costs more than `limit`.
@@ -79,16 +91,19 @@ void findVisible(Strand& strand, const AttentionSequence& sequence, const uint32
   }
 }
 
-std::vector<Strand> findStrands(const AttentionSequence* sequences, int count, const uint32_t* mask, int group, bool fast, std::vector<uint32_t>& words) {
+// `innermost`: by sequence, the innermost of `runs` that it belongs to, or -1.
+std::vector<Strand> findStrands(const AttentionSequence* sequences, int count, const uint32_t* mask, int group, bool fast, const std::vector<SharedRun>& runs,
+                                const std::vector<int>& innermost, std::vector<uint32_t>& words) {
   std::vector<Strand> strands;
   for (int s = 0; s < count; s++) {
     const AttentionSequence& sequence = sequences[s];
     const int packed = sequence.rows * group, most = fast ? FAST_ROWS : PLAIN_ROWS;
     for (int row = 0; row < packed; row += most) {
-      Strand strand{s, row, std::min(most, packed - row), 0, ceilDiv(sequence.keys, TILE), 0, -1};
+      Strand strand{s, row, std::min(most, packed - row), 0, ceilDiv(sequence.keys, TILE), 0, -1, innermost[s]};
       const int first = row / group, last = (row + strand.rows - 1) / group;
       if (sequence.maskWord < 0) strand.endTile = ceilDiv(sequence.keys - sequence.rows + last + 1, TILE);
-      strand.visible = strand.endTile;
+      if (strand.run >= 0) strand.firstTile = runs[strand.run].endTile;
+      strand.visible = strand.endTile - strand.firstTile;
       if (sequence.maskWord >= 0 && mask != nullptr) findVisible(strand, sequence, mask, first, last, words);
       strands.push_back(strand);
     }
@@ -100,7 +115,7 @@ std::vector<Strand> findStrands(const AttentionSequence* sequences, int count, c
 // simulated.
 int64_t longestQueue(const std::vector<Strand>& strands, int queues) {
   std::vector<std::pair<int64_t, int>> costs;
-  for (const Strand& strand : strands) costs.push_back({strand.partCost(), strand.parts});
+  for (const Strand& strand : strands) costs.push_back({strand.partCost(), strand.parts * strand.copies});
   std::sort(costs.begin(), costs.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::priority_queue<int64_t, std::vector<int64_t>, std::greater<int64_t>> loads(std::greater<int64_t>(), std::vector<int64_t>(queues, 0));
   int64_t longest = 0;
@@ -115,31 +130,68 @@ int64_t longestQueue(const std::vector<Strand>& strands, int queues) {
   return longest;
 }
 
-struct Budget {
-  int64_t parts, partialRows;
+// What the plans of all steps of an engine have in common.
+struct Sizes {
+  int group, kvHeads, blocks;
+
+  int64_t mostParts() const { return int64_t{PARTS_PER_BLOCK} * blocks; }
+  int64_t mostPartialRows() const { return int64_t{PARTIAL_ROWS_PER_BLOCK} * blocks; }
 };
 
-Budget budgetOf(int blocks) { return {int64_t{PARTS_PER_BLOCK} * blocks, int64_t{PARTIAL_ROWS_PER_BLOCK} * blocks}; }
-
-bool fits(const std::vector<Strand>& strands, int kvHeads, const Budget& budget) {
+bool fits(const std::vector<Strand>& strands, const Sizes& sizes) {
   int64_t parts = 0, rows = 0;
   for (const Strand& strand : strands) {
-    if (strand.parts == 1) continue;
-    parts += int64_t{strand.parts} * kvHeads;
-    rows += int64_t{strand.parts} * strand.rows * kvHeads;
+    if (!strand.writesPartials()) continue;
+    // A sequence's only item has room outside of the budget.
+    if (strand.parts > 1 || strand.members > 0) parts += int64_t{strand.parts} * strand.copies * sizes.kvHeads;
+    rows += int64_t{strand.parts} * (strand.members > 0 ? strand.members * sizes.group : strand.rows) * sizes.kvHeads;
   }
-  return parts <= budget.parts && rows <= budget.partialRows;
+  return parts <= sizes.mostParts() && rows <= sizes.mostPartialRows();
+}
+
+// The fewer rows an item has, the shorter its parts may be: halves the rows of an item while parts of the least length would leave blocks idle, down to
+// 32, below which an item takes no less time, and to two sequences.
+Strand strandOf(const SharedRun& run, int index, int sequence, const Sizes& sizes) {
+  Strand strand{sequence, 0, 0, run.firstTile, run.endTile, run.endTile - run.firstTile, -1, index, run.count, run.first};
+  for (int most = FAST_ROWS;; most /= 2) {
+    strand.copies = ceilDiv(run.count, std::max(1, most / sizes.group));
+    strand.rows = ceilDiv(run.count, strand.copies) * sizes.group;
+    const int64_t items = int64_t{strand.copies} * sizes.kvHeads * ceilDiv(strand.visible, leastTiles(strand.rows));
+    if (items >= sizes.blocks || most / 2 < std::max(32, 2 * sizes.group)) return strand;
+  }
+}
+
+// Keeps the runs that cost less than the same tiles of every sequence alone, the partial results of all sequences included, and that leave half of the
+// budget for splits. Up to 32 rows, costs are bytes of keys and values read. A run that is not kept leaves its tiles to the runs within it.
+void keepCheaper(std::vector<SharedRun>& runs, const Sizes& sizes) {
+  std::vector<SharedRun> kept;
+  struct Around { int run, endTile; };
+  std::vector<Around> around;  // By run: the innermost kept run at its end.
+  int64_t parts = 0, rows = 0;
+  for (SharedRun run : runs) {
+    const Around outer = run.parent < 0 ? Around{-1, 0} : around[run.parent];
+    run.parent = outer.run, run.firstTile = outer.endTile;
+    const Strand strand = strandOf(run, 0, 0, sizes);
+    const int64_t alone = int64_t{run.count} * strand.visible * tileCost(sizes.group);
+    const int64_t together = strand.partCost() * strand.copies + int64_t{run.count} * partialTiles(sizes.group) * tileCost(sizes.group);
+    // Partial rows of the shared keys and of the sequences' own ones.
+    const int64_t moreParts = int64_t{strand.copies} * sizes.kvHeads, moreRows = int64_t{2} * run.count * sizes.group * sizes.kvHeads;
+    const bool keeps = together < alone && parts + moreParts <= sizes.mostParts() / 2 && rows + moreRows <= sizes.mostPartialRows() / 2;
+    if (keeps) kept.push_back(run), parts += moreParts, rows += moreRows;
+    around.push_back(keeps ? Around{static_cast<int>(kept.size()) - 1, run.endTile} : outer);
+  }
+  runs = std::move(kept);
 }
 
 // Chooses the number of parts of every strand: tries several cost limits around a block's even share and keeps the one with the shortest estimated
 // makespan.
-int64_t chooseParts(std::vector<Strand>& strands, int kvHeads, int blocks) {
+int64_t chooseParts(std::vector<Strand>& strands, const Sizes& sizes) {
   int64_t total = 0, dearest = 0;
   for (const Strand& strand : strands) {
-    total += strand.wholeCost();
+    total += strand.wholeCost() * strand.copies;
     dearest = std::max(dearest, strand.wholeCost());
   }
-  const int queues = std::max(1, blocks / kvHeads);
+  const int queues = std::max(1, sizes.blocks / sizes.kvHeads);
   const int64_t share = ceilDiv<int64_t>(total, queues);
   int64_t best = longestQueue(strands, queues);
   if (strands.size() >= size_t(ITEMS_ENOUGH) * queues && dearest <= share) return best;
@@ -147,7 +199,7 @@ int64_t chooseParts(std::vector<Strand>& strands, int kvHeads, int blocks) {
   // In order of ascending number of parts: more parts must improve the estimate by at least 3 %.
   for (const int64_t limit : {share * 5 / 4, share, share * 3 / 4, share / 2, share / 3}) {
     for (Strand& strand : tried) strand.parts = partsWithin(strand, limit);
-    if (!fits(tried, kvHeads, budgetOf(blocks))) break;
+    if (!fits(tried, sizes)) break;
     const int64_t estimate = longestQueue(tried, queues);
     if (estimate * 100 >= best * 97) continue;
     best = estimate;
@@ -164,38 +216,97 @@ int tileAfter(const Strand& strand, const std::vector<uint32_t>& words, int want
   return tile;
 }
 
+// The runs of a step, and the place of each sequence in them.
+struct Sharing {
+  SharedPrefixes prefixes;
+  std::vector<int> places;     // By sequence: its place in the order.
+  std::vector<int> innermost;  // By sequence: its innermost run, or -1.
+};
+
+Sharing findSharing(const AttentionSequence* sequences, int count, const int* const* slots, const Sizes& sizes) {
+  Sharing found{{}, std::vector<int>(count, -1), std::vector<int>(count, -1)};
+  if (slots == nullptr) return found;
+  found.prefixes = attention::findSharedPrefixes(sequences, count, slots);
+  keepCheaper(found.prefixes.runs, sizes);
+  const auto& [order, runs] = found.prefixes;
+  for (size_t place = 0; place < order.size(); place++) found.places[order[place]] = static_cast<int>(place);
+  // Inner runs come later.
+  for (size_t run = 0; run < runs.size(); run++)
+    for (int i = 0; i < runs[run].count; i++) found.innermost[order[runs[run].first + i]] = static_cast<int>(run);
+  return found;
+}
+
+// By run: the number of parts of it and of the runs around it.
+std::vector<int> partsUpTo(const std::vector<SharedRun>& runs, const std::vector<Strand>& strands) {
+  std::vector<int> parts(runs.size());
+  for (const Strand& strand : strands)
+    if (strand.members > 0) parts[strand.run] = strand.parts;
+  for (size_t run = 0; run < runs.size(); run++)
+    if (runs[run].parent >= 0) parts[run] += parts[runs[run].parent];
+  return parts;
+}
+
+// Replaces each run's strand by its copies.
+std::vector<Strand> separated(const std::vector<Strand>& strands, int group) {
+  std::vector<Strand> all;
+  for (Strand strand : strands) {
+    const int end = strand.firstMember + strand.members;
+    for (; strand.copies > 1; strand.copies--) {
+      Strand one = strand;
+      one.copies = 1, one.members = ceilDiv(end - strand.firstMember, strand.copies), one.rows = one.members * group;
+      all.push_back(one);
+      strand.firstMember += one.members;
+    }
+    if (strand.members > 0) strand.members = end - strand.firstMember, strand.rows = strand.members * group;
+    all.push_back(strand);
+  }
+  return all;
+}
+
 }  // namespace
 
-AttentionPlan planAttention(const AttentionSequence* sequences, int count, const uint32_t* mask, const ModelShape& shape, int multiprocessors, bool fast) {
+AttentionPlan planAttention(const AttentionSequence* sequences, int count, const uint32_t* mask, const ModelShape& shape, int multiprocessors, bool fast,
+                            const int* const* slots) {
   AttentionPlan plan;
-  const int blocks = attentionBlocks(shape, multiprocessors, fast), kvHeads = shape.kvHeads;
-  std::vector<Strand> strands = findStrands(sequences, count, fast ? mask : nullptr, shape.heads / kvHeads, fast, plan.tileWords);
+  const int kvHeads = shape.kvHeads, group = shape.heads / kvHeads, blocks = attentionBlocks(shape, multiprocessors, fast);
+  const Sizes sizes{group, kvHeads, blocks};
+  const Sharing sharing = findSharing(sequences, count, fast ? slots : nullptr, sizes);
+  const std::vector<SharedRun>& runs = sharing.prefixes.runs;
+  std::vector<Strand> strands = findStrands(sequences, count, fast ? mask : nullptr, group, fast, runs, sharing.innermost, plan.tileWords);
   if (strands.empty()) return plan;
-  plan.makespan = chooseParts(strands, kvHeads, blocks);
+  for (size_t run = 0; run < runs.size(); run++) strands.push_back(strandOf(runs[run], static_cast<int>(run), sharing.prefixes.order[runs[run].first], sizes));
+  plan.makespan = chooseParts(strands, sizes);
+  strands = separated(strands, group);
   std::stable_sort(strands.begin(), strands.end(), [](const Strand& a, const Strand& b) { return a.partCost() > b.partCost(); });
+  // A sequence's parts are those of its runs, the outermost first, then its own.
+  const std::vector<int> sharedParts = partsUpTo(runs, strands);
+  if (!runs.empty()) plan.members.resize(sharing.prefixes.order.size());
   int64_t total = 0;
   size_t items = 0;
   for (const Strand& strand : strands) items += static_cast<size_t>(strand.parts) * kvHeads;
   plan.items.reserve(items);
   for (const Strand& strand : strands) {
     const AttentionSequence& sequence = sequences[strand.sequence];
-    int firstTile = strand.firstTile;
+    const bool isRun = strand.members > 0, merges = !isRun && strand.writesPartials();
+    const int before = strand.run < 0 ? 0 : sharedParts[strand.run] - (isRun ? strand.parts : 0);
+    AttentionItem item{sequence.firstRow, 0, strand.firstRow, strand.rows, sequence.firstKey, sequence.keys, sequence.keys - sequence.rows, sequence.maskWord,
+                       sequence.maskStride, 0, strand.firstTile, strand.tileWord, 0, before + strand.parts, -1, -1};
+    if (isRun) item.parts = 2, item.firstPartial = strand.firstMember, item.merge = ATTENTION_SHARED;
+    if (merges && strand.run >= 0) plan.members[sharing.places[strand.sequence]] = {sequence.firstRow, plan.partialRows, item.parts, plan.merges};
     for (int part = 0; part < strand.parts; part++) {
-      const int endTile = part + 1 == strand.parts
-                              ? strand.endTile
-                              : tileAfter(strand, plan.tileWords, static_cast<int>(int64_t{strand.visible} * (part + 1) / strand.parts));
+      item.part = before + part;
+      item.firstTile = item.endTile;
+      item.endTile = part + 1 == strand.parts ? strand.endTile
+                                              : tileAfter(strand, plan.tileWords, static_cast<int>(int64_t{strand.visible} * (part + 1) / strand.parts));
       // KV heads of one slot are adjacent in memory, so their items are scheduled next to each other.
-      for (int kvHead = 0; kvHead < kvHeads; kvHead++) {
-        const bool split = strand.parts > 1;
-        plan.items.push_back({sequence.firstRow, kvHead, strand.firstRow, strand.rows, sequence.firstKey, sequence.keys, sequence.keys - sequence.rows,
-                              sequence.maskWord, sequence.maskStride, firstTile, endTile, strand.tileWord, part, strand.parts,
-                              split ? plan.partialRows + kvHead * strand.parts * strand.rows : -1, split ? plan.merges + kvHead : -1});
+      for (item.kvHead = 0; item.kvHead < kvHeads; item.kvHead++) {
+        if (merges) item.firstPartial = plan.partialRows + item.kvHead * item.parts * strand.rows, item.merge = plan.merges + item.kvHead;
+        plan.items.push_back(item);
       }
-      firstTile = endTile;
     }
     total += strand.partCost() * strand.parts * kvHeads;
-    if (strand.parts == 1) continue;
-    plan.partialRows += kvHeads * strand.parts * strand.rows;
+    if (!merges) continue;
+    plan.partialRows += kvHeads * item.parts * strand.rows;
     plan.merges += kvHeads;
   }
   plan.evenShare = (total + blocks - 1) / blocks;
@@ -203,12 +314,12 @@ AttentionPlan planAttention(const AttentionSequence* sequences, int count, const
 }
 
 AttentionBounds attentionBounds(int maxRows, int maxSequences, const ModelShape& shape, int multiprocessors, bool fast) {
-  const int group = shape.heads / shape.kvHeads, blocks = attentionBlocks(shape, multiprocessors, fast);
-  const Budget budget = budgetOf(blocks);
-  const int64_t strands = int64_t{maxRows} * group / (fast ? FAST_ROWS : PLAIN_ROWS) + std::min(maxSequences, maxRows);
-  // Each merge has at least two parts.
-  return {static_cast<int>(strands * shape.kvHeads + budget.parts), static_cast<int>(2 + budget.parts / 2),
-          static_cast<size_t>(budget.partialRows) * (shape.headDim + ATTENTION_PARTIAL_EXTRA) * sizeof(float)};
+  const int group = shape.heads / shape.kvHeads, blocks = attentionBlocks(shape, multiprocessors, fast), sequences = std::min(maxSequences, maxRows);
+  const Sizes sizes{group, shape.kvHeads, blocks};
+  const int64_t strands = int64_t{maxRows} * group / (fast ? FAST_ROWS : PLAIN_ROWS) + sequences;
+  // Each merge has at least two parts of the budget, or belongs to a sequence that shares keys.
+  return {static_cast<int>(strands * shape.kvHeads + sizes.mostParts()), static_cast<int>(2 + sizes.mostParts() / 2 + int64_t{sequences} * shape.kvHeads),
+          static_cast<size_t>(sizes.mostPartialRows()) * (shape.headDim + ATTENTION_PARTIAL_EXTRA) * sizeof(float)};
 }
 
 }  // namespace pie

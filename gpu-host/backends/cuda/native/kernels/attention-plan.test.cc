@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <queue>
+#include <set>
 #include "../testing/test.h"
-#include "attention.h"
+#include "attention-views.h"
 
 using namespace pie;
 using testing::Random;
@@ -15,6 +15,7 @@ struct Step {
   std::vector<AttentionSequence> sequences;
   std::vector<uint32_t> mask;
   int rows = 0;
+  std::vector<std::vector<int>> slots;  // By sequence; empty: the plan does not see any.
 };
 
 ModelShape shapeOf(int kvHeads, int group, int headDim) {
@@ -69,13 +70,30 @@ bool sees(const Step& step, const AttentionSequence& s, int input, int key) {
 }
 
 AttentionPlan plan(const Step& step, const ModelShape& shape, int multiprocessors, bool fast) {
-  return planAttention(step.sequences.data(), static_cast<int>(step.sequences.size()), step.mask.data(), shape, multiprocessors, fast);
+  std::vector<const int*> lists;
+  for (const std::vector<int>& list : step.slots) lists.push_back(list.data());
+  return planAttention(step.sequences.data(), static_cast<int>(step.sequences.size()), step.mask.data(), shape, multiprocessors, fast,
+                       lists.empty() ? nullptr : lists.data());
 }
 
-const AttentionSequence* sequenceOf(const Step& step, const AttentionItem& item) {
+const AttentionSequence* sequenceAt(const Step& step, int row) {
   for (const AttentionSequence& s : step.sequences)
-    if (s.firstRow == item.queryRow) return &s;
+    if (s.firstRow == row) return &s;
   return nullptr;
+}
+
+// An item reads the right keys for a sequence if it reads the sequence's own list, or one that is equal as far as the item reads.
+bool readsKeysOf(const Step& step, const AttentionItem& item, const AttentionSequence& s) {
+  if (item.merge != ATTENTION_SHARED)
+    return item.firstKey == s.firstKey && item.keys == s.keys && item.context == s.keys - s.rows && item.maskWord == s.maskWord && item.maskStride == s.maskStride;
+  const int end = item.endTile * ATTENTION_TILE;
+  const std::vector<int>& own = step.slots[&s - step.sequences.data()];
+  for (size_t i = 0; i < step.sequences.size(); i++) {
+    if (step.sequences[i].firstKey != item.firstKey) continue;
+    return s.maskWord < 0 && s.rows == 1 && end < s.keys && item.keys >= end && item.context >= end - 1 && item.maskWord < 0 && item.tileWord < 0 &&
+           std::equal(own.begin(), own.begin() + end, step.slots[i].begin());
+  }
+  return false;
 }
 
 // Counts how often the items cover each (row, KV head, key) of the step.
@@ -83,21 +101,19 @@ void checkCoverage(const Step& step, const ModelShape& shape, const AttentionPla
   const int group = shape.heads / shape.kvHeads;
   std::map<std::pair<const AttentionSequence*, int>, std::vector<uint8_t>> met;
   for (const AttentionItem& item : planned.items) {
-    const AttentionSequence* s = sequenceOf(step, item);
-    REQUIRE(s != nullptr);
-    CHECK_EQUAL(item.firstKey, s->firstKey);
-    CHECK_EQUAL(item.keys, s->keys);
-    CHECK_EQUAL(item.context, s->keys - s->rows);
-    CHECK_EQUAL(item.maskWord, s->maskWord);
-    CHECK_EQUAL(item.maskStride, s->maskStride);
-    REQUIRE(item.rows > 0 && item.firstRow >= 0 && item.firstRow + item.rows <= s->rows * group);
-    REQUIRE(item.firstTile >= 0 && item.endTile <= (s->keys + ATTENTION_TILE - 1) / ATTENTION_TILE);
-    auto& counts = met[{s, item.kvHead}];
-    counts.resize(static_cast<size_t>(s->rows) * group * s->keys);
-    for (int tile = item.firstTile; tile < item.endTile; tile++) {
-      if (item.tileWord >= 0 && !(planned.tileWords[item.tileWord + tile / 32] >> (tile % 32) & 1)) continue;
-      for (int row = item.firstRow; row < item.firstRow + item.rows; row++)
-        for (int key = tile * ATTENTION_TILE; key < std::min((tile + 1) * ATTENTION_TILE, s->keys); key++) counts[static_cast<size_t>(row) * s->keys + key]++;
+    for (const AttentionView& view : viewsOf(item, planned.members.data(), group)) {
+      const AttentionSequence* s = sequenceAt(step, view.queryRow);
+      REQUIRE(s != nullptr);
+      CHECK(readsKeysOf(step, item, *s));
+      REQUIRE(view.rows > 0 && view.firstRow >= 0 && view.firstRow + view.rows <= s->rows * group);
+      REQUIRE(item.firstTile >= 0 && item.endTile <= (s->keys + ATTENTION_TILE - 1) / ATTENTION_TILE);
+      auto& counts = met[{s, item.kvHead}];
+      counts.resize(static_cast<size_t>(s->rows) * group * s->keys);
+      for (int tile = item.firstTile; tile < item.endTile; tile++) {
+        if (item.tileWord >= 0 && !(planned.tileWords[item.tileWord + tile / 32] >> (tile % 32) & 1)) continue;
+        for (int row = view.firstRow; row < view.firstRow + view.rows; row++)
+          for (int key = tile * ATTENTION_TILE; key < std::min((tile + 1) * ATTENTION_TILE, s->keys); key++) counts[static_cast<size_t>(row) * s->keys + key]++;
+      }
     }
   }
   int wrong = 0;
@@ -117,26 +133,32 @@ void checkCoverage(const Step& step, const ModelShape& shape, const AttentionPla
 }
 
 // The parts of one merge are numbered without gaps, and no two parts share a partial row.
-void checkParts(const AttentionPlan& planned) {
-  std::map<int, std::vector<const AttentionItem*>> merges;
+void checkParts(const AttentionPlan& planned, int group) {
+  struct Part {
+    AttentionView view;
+    int kvHead;
+  };
+  std::map<int, std::vector<Part>> merges;
   std::vector<uint8_t> used(planned.partialRows);
   for (const AttentionItem& item : planned.items) {
-    if (item.parts == 1) {
-      CHECK_EQUAL(item.merge, -1);
-      continue;
+    CHECK(item.parts > 1 || item.merge == -1);
+    for (const AttentionView& view : viewsOf(item, planned.members.data(), group)) {
+      if (item.parts == 1) continue;
+      merges[view.merge].push_back({view, item.kvHead});
+      for (int row = 0; row < view.rows; row++) used.at(view.firstPartial + view.part * view.rows + row)++;
     }
-    merges[item.merge].push_back(&item);
-    for (int row = 0; row < item.rows; row++) used.at(item.firstPartial + item.part * item.rows + row)++;
   }
   CHECK_EQUAL(static_cast<int>(merges.size()), planned.merges);
   if (!merges.empty()) CHECK(merges.begin()->first == 0 && merges.rbegin()->first == planned.merges - 1);
   CHECK(std::all_of(used.begin(), used.end(), [](uint8_t times) { return times == 1; }));
   for (const auto& [merge, parts] : merges) {
-    std::vector<bool> there(parts.front()->parts);
-    for (const AttentionItem* item : parts) {
-      CHECK(item->parts == parts.front()->parts && item->firstPartial == parts.front()->firstPartial && item->rows == parts.front()->rows);
-      CHECK(item->kvHead == parts.front()->kvHead && item->firstRow == parts.front()->firstRow && item->queryRow == parts.front()->queryRow);
-      there.at(item->part) = true;
+    const auto& [first, kvHead] = parts.front();
+    std::vector<bool> there(first.parts);
+    for (const Part& part : parts) {
+      const AttentionView& view = part.view;
+      CHECK(view.parts == first.parts && view.firstPartial == first.firstPartial && view.rows == first.rows);
+      CHECK(part.kvHead == kvHead && view.firstRow == first.firstRow && view.queryRow == first.queryRow);
+      there.at(view.part) = true;
     }
     CHECK_EQUAL(parts.size(), there.size());
     CHECK(std::all_of(there.begin(), there.end(), [](bool is) { return is; }));
@@ -149,7 +171,38 @@ void checkBounds(const Step& step, const ModelShape& shape, const AttentionPlan&
   CHECK(2 + planned.merges <= bounds.counters);
   CHECK(planned.partialRows * (shape.headDim + ATTENTION_PARTIAL_EXTRA) * sizeof(float) <= bounds.partialBytes);
   CHECK(planned.tileWords.size() <= step.mask.size());
+  CHECK(planned.members.size() <= step.sequences.size());
 }
+
+// Decoding sequences that begin with the slots of others, in a random tree, among sequences of other kinds.
+Step forkedStep(Random& random) {
+  Step step;
+  int next = 0;
+  const int64_t count = random.integer(1, 70);
+  for (int64_t i = 0; i < count; i++) {
+    const bool decodes = random.uniform() < 0.9;
+    add(step, random, static_cast<int>(random.integer(0, 1500)), decodes ? 1 : static_cast<int>(random.integer(1, 20)), decodes ? 0.1 : 0.5);
+    std::vector<int> list(step.sequences.back().keys);
+    for (int& slot : list) slot = next++;
+    if (i > 0 && random.uniform() < 0.9) {
+      const std::vector<int>& from = step.slots[static_cast<size_t>(random.integer(0, i - 1))];
+      const size_t most = std::min(from.size(), list.size() - 1);
+      std::copy_n(from.begin(), random.uniform() < 0.5 ? most : static_cast<size_t>(random.integer(0, static_cast<int64_t>(most))), list.begin());
+    }
+    step.slots.push_back(std::move(list));
+  }
+  return step;
+}
+
+// Tiles of keys that the items read.
+int64_t tilesRead(const AttentionPlan& planned) {
+  int64_t tiles = 0;
+  for (const AttentionItem& item : planned.items) tiles += item.endTile - item.firstTile;
+  return tiles;
+}
+
+// Multiprocessors that hold as many blocks as those of an H100, on any card.
+int multiprocessorsOf(const ModelShape& shape) { return 264 / attentionBlocks(shape, 1, true); }
 
 }  // namespace
 
@@ -164,7 +217,7 @@ TEST("attention plan: random steps are covered exactly once, within bounds and d
     const bool fast = random.uniform() < 0.8;
     const AttentionPlan planned = plan(step, shape, multiprocessors, fast), again = plan(step, shape, multiprocessors, fast);
     checkCoverage(step, shape, planned);
-    checkParts(planned);
+    checkParts(planned, group);
     checkBounds(step, shape, planned, multiprocessors, fast);
     CHECK_EQUAL(planned.items.size(), again.items.size());
     CHECK(planned.items.empty() || std::memcmp(planned.items.data(), again.items.data(), planned.items.size() * sizeof(AttentionItem)) == 0);
@@ -174,8 +227,73 @@ TEST("attention plan: random steps are covered exactly once, within bounds and d
   CHECK(split > 1000 && whole > 1000 && skipping > 100);
 }
 
-// Multiprocessors that hold as many blocks as those of an H100, on any card.
-int multiprocessorsOf(const ModelShape& shape) { return 264 / attentionBlocks(shape, 1, true); }
+TEST("attention plan: sequences that share slots are covered exactly once, within bounds, by items that read them once for several") {
+  Random random(46);
+  int shared = 0, nested = 0, members = 0;
+  int64_t fewer = 0, tiles = 0;
+  for (int i = 0; i < 150; i++) {
+    Step step = forkedStep(random);
+    const int kvHeads = static_cast<int>(random.integer(1, 3)), group = static_cast<int>(random.integer(1, 9));
+    const ModelShape shape = shapeOf(kvHeads, group, 64);
+    const int multiprocessors = random.uniform() < 0.7 ? 132 : static_cast<int>(random.integer(1, 20));
+    const AttentionPlan planned = plan(step, shape, multiprocessors, true);
+    checkCoverage(step, shape, planned);
+    checkParts(planned, group);
+    checkBounds(step, shape, planned, multiprocessors, true);
+    std::map<int, std::set<std::pair<int, int>>> runs;  // By member: the members of the items that it belongs to.
+    for (const AttentionItem& item : planned.items) {
+      if (item.merge != ATTENTION_SHARED || item.kvHead > 0) continue;
+      shared++, members += item.rows / group;
+      CHECK(item.rows <= 128 && item.rows % group == 0);
+      for (int member = 0; member < item.rows / group; member++) runs[item.firstPartial + member].insert({item.firstPartial, item.rows});
+    }
+    for (const auto& [member, items] : runs) nested += items.size() > 1;
+    // What a plan without slots and the plain kernel do.
+    const AttentionPlan plain = plan(step, shape, multiprocessors, false);
+    checkCoverage(step, shape, plain);
+    CHECK(plain.members.empty());
+    step.slots.clear();
+    const AttentionPlan alone = plan(step, shape, multiprocessors, true);
+    CHECK(alone.members.empty() && tilesRead(planned) <= tilesRead(alone));
+    fewer += tilesRead(alone) - tilesRead(planned), tiles += tilesRead(alone);
+  }
+  // Fails if the random steps share too little.
+  CHECK(shared > 1000 && members > 3 * shared && nested > 200 && 5 * fewer > tiles);
+}
+
+TEST("attention plan: sharing is chosen by its cost, and an outlier does not end it") {
+  const ModelShape shape = shapeOf(8, 4, 128);
+  const auto step = [](const std::vector<std::pair<int, int>>& asked) {  // Slots shared with the first sequence, own slots.
+    Step step;
+    Random random(47);
+    int next = 0;
+    for (const auto& [shared, own] : asked) {
+      add(step, random, shared + own - 1, 1, 0);
+      std::vector<int> list(shared + own);
+      for (int& slot : list) slot = next++;
+      if (!step.slots.empty()) std::copy_n(step.slots[0].begin(), shared, list.begin());
+      step.slots.push_back(std::move(list));
+    }
+    return step;
+  };
+  // The largest end of keys that an item reads for several sequences.
+  const auto sharedKeys = [&](const std::vector<std::pair<int, int>>& asked) {
+    int keys = 0;
+    for (const AttentionItem& item : plan(step(asked), shape, 132, true).items)
+      if (item.merge == ATTENTION_SHARED) keys = std::max(keys, item.endTile * ATTENTION_TILE);
+    return keys;
+  };
+  // Two sequences: T tiles together cost (T + 2) × 4 and twice 4 for their own partial results, alone 8 T.
+  CHECK_EQUAL(sharedKeys({{256, 40}, {256, 40}}), 0);
+  CHECK_EQUAL(sharedKeys({{320, 40}, {320, 40}}), 320);
+  std::vector<std::pair<int, int>> many(30, {4000, 128});
+  CHECK_EQUAL(sharedKeys(many), 4000 / ATTENTION_TILE * ATTENTION_TILE);
+  many.push_back({70, 128});
+  CHECK_EQUAL(sharedKeys(many), 4000 / ATTENTION_TILE * ATTENTION_TILE);
+  // 32 sequences with 8,192 shared slots and 128 own ones: tiles read for a KV head.
+  const AttentionPlan together = plan(step(std::vector<std::pair<int, int>>(32, {8192, 128})), shape, multiprocessorsOf(shape), true);
+  CHECK_EQUAL(tilesRead(together), 8 * (2 * 128 + 32 * 2));
+}
 
 TEST("attention plan: the longest queue stays near an even share") {
   Random random(42);

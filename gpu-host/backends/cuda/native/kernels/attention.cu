@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queri
       }
       const float total = laneSum(row.total);
       if (item.parts > 1) {
-        float* partial = partialRow(item, a, item.part, r);
+        float* partial = partialRow(item, a, r);
         for (int i = lane; i < a.headDim; i += 32) partial[i] = row.sum[i];
         if (lane == 0) partial[a.headDim] = row.largest, partial[a.headDim + 1] = total;
       } else {

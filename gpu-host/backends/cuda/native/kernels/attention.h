@@ -1,6 +1,8 @@
 // Attention of query rows over arbitrary lists of slots (PagedAttention: Kwon et al., SOSP '23; FlashAttention-2: Dao, 2023; Flash-Decoding: Dao et
 // al., 2023). The query heads of a group share one KV head, so their rows are packed: packed row p of a sequence is its input p / group, query head p
-// % group of the group. The planner splits packed rows × keys into work items, which blocks claim dynamically.
+// % group of the group. The planner splits packed rows × keys into work items, which blocks claim dynamically. Rows of several sequences whose lists
+// begin with the same slots may share an item, which loads these keys once for all of them (Hydragen: Juravsky et al., 2024; ChunkAttention: Ye et
+// al., 2024).
 #pragma once
 #include <vector>
 #include "types.h"
@@ -42,10 +44,22 @@ struct alignas(16) AttentionItem {
   int firstPartial;  // Part q writes its partial results to rows firstPartial + q × rows and following.
   int merge;         // Counter by which the last block to finish a part is found; that block merges all parts in order.
 };
+// As `merge`: the rows are those of rows / group sequences of one input each, which see the same slots in these tiles: those of the item's sequence. Their
+// AttentionMembers begin at `firstPartial`, and take the place of queryRow, parts (2 here), firstPartial and merge.
+constexpr int ATTENTION_SHARED = -2;
+
+// A sequence of one input with shared keys. Its parts are those of the shared keys, then those of its own keys, whose items have the same fields.
+struct alignas(16) AttentionMember {
+  int queryRow;
+  int firstPartial;  // Of KV head 0; those of the next head begin parts × group rows later.
+  int parts;
+  int merge;         // Of KV head 0; the next head's is the next counter.
+};
 
 struct AttentionPlan {
   std::vector<AttentionItem> items;  // In descending order of cost.
   std::vector<uint32_t> tileWords;   // Never more words than the mask has.
+  std::vector<AttentionMember> members;  // At most one per sequence.
   int merges = 0;
   int partialRows = 0;
   // Estimates in one arbitrary unit: the longest queue of a block, and the total cost of all items divided by the number of blocks.
@@ -54,9 +68,11 @@ struct AttentionPlan {
 };
 
 // Splits a step into work items. Splits over the keys only where whole rows would leave multiprocessors idle. Skips tiles that no row of an item
-// sees, by causality and by `mask` (the step's words on the host; null: ignored). `fast` is the result of attentionIsFast. A pure function of its
-// arguments.
-AttentionPlan planAttention(const AttentionSequence* sequences, int count, const uint32_t* mask, const ModelShape& shape, int multiprocessors, bool fast);
+// sees, by causality and by `mask` (the step's words on the host; null: ignored). `fast` is the result of attentionIsFast. `slots` has each sequence's
+// slots on the host: sequences that begin with the same slots share items where this costs less, if they are causal, have one input, and `fast`. Null
+// shares nothing. A pure function of its arguments.
+AttentionPlan planAttention(const AttentionSequence* sequences, int count, const uint32_t* mask, const ModelShape& shape, int multiprocessors, bool fast,
+                            const int* const* slots = nullptr);
 
 // Upper bounds on the output of planAttention for steps of up to `maxRows` rows, for allocation at start.
 struct AttentionBounds {
@@ -73,6 +89,7 @@ struct AttentionTables {
   const int* slots = nullptr;           // Of all keys. An earlier kernel of the chain may write them, so they are not read through the read-only path.
   const uint32_t* mask = nullptr;       // Null if no sequence has a mask.
   const uint32_t* tileWords = nullptr;  // May be null if `mask` is.
+  const AttentionMember* members = nullptr;
   float* partials = nullptr;
   int* counters = nullptr;
   // Null, or rows × heads statistics for launchReceived; x: largest score × log2(e) / √headDim, y: sum of 2^(score − x).

@@ -1,0 +1,27 @@
+// Finds sequences of a step that begin with the same slots. Pure.
+#pragma once
+#include <vector>
+#include "attention.h"
+
+namespace pie::attention {
+
+// The sequences order[first .. first + count) list the same slots in the tiles before endTile. A run of more sequences, `parent`, ends at firstTile.
+struct SharedRun {
+  int parent;  // Index of an earlier run, or -1.
+  int first, count;
+  int firstTile, endTile;
+};
+
+struct SharedPrefixes {
+  std::vector<int> order;       // Sequences that may share keys; each run's are adjacent.
+  std::vector<SharedRun> runs;  // A prefix tree: parents precede their children.
+};
+
+// Sequences that part more often than this from others share nothing after that. Bounds the time that a step's planning takes.
+constexpr int MOST_PARTINGS = 16;
+
+// Sequences may share keys if they are causal and have one input, which sees their whole context. slots[i] lists the slots of sequence i, or is null.
+// The slots are compared, so that the result relies on nothing that a caller claims. Only whole tiles are shared: no item ends within one.
+SharedPrefixes findSharedPrefixes(const AttentionSequence* sequences, int count, const int* const* slots);
+
+}  // namespace pie::attention
