@@ -12,17 +12,18 @@ const PAGES = 100;
 
 /** The host that serves a key, computed without the runtime's code. */
 function hostOf(key: string, hosts: readonly string[]): string {
-  if (key.startsWith('@')) return key.slice(1);
+  if (key.startsWith('@') && hosts.includes(key.slice(1, key.lastIndexOf('/'))))
+    return key.slice(1, key.lastIndexOf('/'));
   const weight = (host: string) => createHash('sha1').update(`${host}\0${key}`).digest('hex');
   return hosts.reduce((best, host) => (weight(host) > weight(best) ? host : best));
 }
 
 /** An id of which the policy makes the key of a host, while the hosts hold these pages. */
 function idFor(host: string, hosts: readonly string[], held: ReadonlyMap<string, number>): string {
-  const crowding = (key: string) => held.get(hostOf(key, hosts)) ?? 0;
+  const crowding = (key: string) => (held.get(hostOf(key, hosts)) ?? 0) / PAGES;
   for (;;) {
     const id = newInvocationId();
-    if (chosenKey({ id }, hosts, crowding) === `@${host}`) return id;
+    if (chosenKey({ id }, hosts, crowding) === `@${host}/${id}`) return id;
   }
 }
 
@@ -94,7 +95,7 @@ describe('admission over several GPU hosts', () => {
         if (i < 9) held.set(host, (held.get(host) ?? 0) + 30);
       }
       const placements = await Promise.all((await admitted()).map((id) => scheduler.invocations.get(id)));
-      assert.deepEqual(placements.map((record) => record?.placement).sort(), [
+      assert.deepEqual(placements.map((record) => record?.placement?.split('/')[0]).sort(), [
         '@0',
         '@0',
         '@0',
@@ -126,7 +127,7 @@ describe('admission over several GPU hosts', () => {
         const placement = await redis.hget(keys.invocation(id), 'placement');
         assert.equal(await redis.hget(`${keys.jobs}:${id}`, 'placement'), placement);
         assert.equal((await scheduler.invocations.get(id))?.placement, placement);
-        assert.equal(placement, i < 3 ? key : `@${other}`, `invocation ${i}`);
+        assert.equal(placement, i < 3 ? key : `@${other}/${id}`, `invocation ${i}`);
         const host = hostOf(placement ?? '', hosts);
         held.set(host, (held.get(host) ?? 0) + 30);
       }
@@ -168,9 +169,39 @@ describe('admission over several GPU hosts', () => {
         assert.equal(await redis.hget(`${keys.jobs}:${record.id}`, 'placement'), noted);
         const digits = createHash('sha1').update(record.id).digest('hex');
         const first = hosts[Number.parseInt(digits.slice(0, 8), 16) % hosts.length];
-        chosen[key === affinity ? 'affinity' : key === `@${first}` ? 'first' : 'second']++;
+        chosen[key === affinity ? 'affinity' : key === `@${first}/${record.id}` ? 'first' : 'second']++;
       }
       for (const [kind, count] of Object.entries(chosen)) assert.ok(count > 0, `${kind}: ${JSON.stringify(chosen)}`);
+    } finally {
+      await close();
+    }
+  });
+
+  test('invocations of two models on unlike sets of hosts spread over all hosts of both', async () => {
+    await open(['0'], 'invocation');
+    try {
+      const large = ['1', '2', '3', '4'];
+      const small = ['0', '5'];
+      const place = (name: string, host: string) => ({ ...model(host), name });
+      const models = [...small.map((host) => place('a', host)), ...large.map((host) => place('b', host))];
+      await lease.describe({ models });
+      const expected = new Map<string, number>();
+      const add = (name: string, host: string, pages: number) =>
+        expected.set(`pages:${name}@${host}`, (expected.get(`pages:${name}@${host}`) ?? 0) + pages);
+      for (let i = 0; i < 60; i++) {
+        const record = submission({ tenant: `t${i}`, expectedPages: i % 2 === 0 ? { a: 1, b: 4 } : { a: 2, b: 1 } });
+        await scheduler.submit(record);
+        const key = (await scheduler.invocations.get(record.id))?.placement ?? '';
+        assert.ok((i % 2 === 0 ? large : small).includes(key.slice(1, key.indexOf('/'))), key);
+        add('a', hostOf(key, small), i % 2 === 0 ? 1 : 2);
+        add('b', hostOf(key, large), i % 2 === 0 ? 4 : 1);
+      }
+      assert.equal((await admitted()).length, 60);
+      const state = await scheduler.store.redis.hgetall(`${scheduler.store.keys.admission}:state`);
+      for (const [field, pages] of expected) assert.equal(Number(state[field]), pages, field);
+      assert.equal(expected.size, 6);
+      const used = large.map((host) => expected.get(`pages:b@${host}`) ?? 0);
+      assert.ok(Math.max(...used) < 2 * Math.min(...used), `${used}`);
     } finally {
       await close();
     }

@@ -48,34 +48,48 @@ describe('placement on GPU hosts', () => {
   test('an affinity with room is chosen, and else the less crowded of two hosts that the id draws', () => {
     const part = fc.double({ min: 0.01, max: 2, noNaN: true });
     const hosts = fc.uniqueArray(fc.constantFrom(...HOSTS), { maxLength: 4 });
-    const id = fc.string({ minLength: 1 });
+    const id = fc.stringMatching(/^[A-Za-z0-9_-]{1,20}$/);
     fc.assert(
       fc.property(id, hosts, fc.array(part, { minLength: 4, maxLength: 4 }), part, (id, names, parts, byAffinity) => {
         const asked: string[] = [];
         const crowding = (key: string) => {
           if (key === 'talk') return byAffinity;
           asked.push(key);
-          return parts[HOSTS.indexOf(key.slice(1))] ?? Number.NaN;
+          return parts[HOSTS.indexOf(key.slice(1, key.lastIndexOf('/')))] ?? Number.NaN;
         };
         assert.equal(
           chosenKey({ id, affinity: 'talk' }, names, () => 1),
           'talk',
         );
         const key = chosenKey({ id, affinity: byAffinity > 1 ? 'talk' : undefined }, names, crowding);
-        if (names.length === 0) return assert.equal(key, id);
-        const drawn = [...new Set(asked)];
-        assert.equal(drawn.length, Math.min(2, names.length));
-        assert.equal(crowding(key), Math.min(...drawn.map(crowding)));
-        assert.equal(HOSTS[preference(key, HOSTS)[0] ?? -1], key.slice(1));
+        if (names.length < 2) return assert.equal(key, id);
+        const drawn = new Set([...asked, key]);
+        assert.ok(drawn.size <= 2);
+        const least = Math.min(...[...drawn].map(crowding));
+        if (least <= 1) assert.equal(crowding(key), least);
+        assert.equal(`@${HOSTS[preference(key, HOSTS)[0] ?? -1]}/${id}`, key);
       }),
     );
+  });
+
+  test('where neither of two hosts has room, heads wait for either, and the id spreads what the named host cannot take', () => {
+    const two = HOSTS.slice(0, 2);
+    const keys = KEYS.map((id) => chosenKey({ id }, two, (key) => (key.startsWith('@gpu-host-1/') ? 1.2 : 1.1)));
+    const first = keys.filter((key) => key.startsWith('@gpu-host-1/'));
+    assert.ok(Math.abs(first.length - 2000) < 5 * Math.sqrt(1000), `${first.length}`);
+    // Another model's hosts, and the hosts that remain: each takes an equal part.
+    for (const others of [['x', 'y', 'z', 'u'], HOSTS.slice(1).concat('x')]) {
+      const served = others.map(() => 0);
+      for (const key of first) served[preference(key, others)[0] ?? -1]! += 1;
+      for (const count of served) assert.ok(Math.abs(count - first.length / 4) < 5 * Math.sqrt(375), `${served}`);
+    }
   });
 
   test('ids draw all pairs of hosts equally often', () => {
     const pairs = new Map<string, number>();
     for (const id of KEYS) {
       const asked = new Set<string>();
-      chosenKey({ id }, HOSTS, (key) => asked.add(key).size);
+      chosenKey({ id }, HOSTS, (key) => asked.add(key.slice(0, key.indexOf('/'))).size / 4);
       const pair = [...asked].sort().join();
       pairs.set(pair, (pairs.get(pair) ?? 0) + 1);
     }
@@ -123,7 +137,7 @@ describe('placement on GPU hosts', () => {
       assert.equal(servingHost({ gpuHosts: hosts }, child), `gpu-host-${first + 1}`);
       const placed = { ...child, placement: tenant };
       assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, placed), `gpu-host-${first + 1}`);
-      const named = { ...child, placement: '@gpu-host-3' };
+      const named = { ...child, placement: '@gpu-host-3/r' };
       assert.equal(servingHost({ gpuHosts: hosts, spread: 'invocation' }, named), 'gpu-host-3');
       assert.equal(servingHost({ gpuHosts: hosts.slice(0, 1) }, served), null, 'no choice between hosts');
     }

@@ -4,8 +4,14 @@ import type { RuntimeDescription, RuntimeGpuHost } from '../runtimes/types.ts';
 /** Spread of invocations over GPU hosts: all of a tenant's on one host, or each on its own. */
 export type Spread = 'tenant' | 'invocation';
 
-/** The placement key that names a GPU host. No tenant, id or affinity begins with its sign. */
-const keyOf = (host: string): string => `@${host}`;
+/**
+ * The placement key of an invocation that names a GPU host. The id in it spreads the work that this host cannot take: of models that it does not
+ * have, and after it is lost. No tenant, id or affinity begins with the sign, and no id has a slash.
+ */
+const keyOf = (host: string, id: string): string => `@${host}/${id}`;
+
+/** The host that a key names; null for other keys. */
+const namedBy = (key: string): string | null => (key.startsWith('@') ? key.slice(1, key.lastIndexOf('/')) : null);
 
 /**
  * The order in which a key's work tries the GPU hosts. The first connected host serves it, and admission counts its pages there (`placed`
@@ -16,8 +22,9 @@ const keyOf = (host: string): string => `@${host}`;
  * @returns indices of `hosts`, the preferred one first
  */
 export function preference(key: string, hosts: readonly string[]): number[] {
+  const named = namedBy(key);
   // Above every hash, which consists of hexadecimal digits.
-  const weight = (host: string): string => (key === keyOf(host) ? '~' : hash('sha1', `${host}\0${key}`));
+  const weight = (host: string): string => (host === named ? '~' : hash('sha1', `${host}\0${key}`));
   return hosts
     .map((host, index) => ({ index, weight: weight(host) }))
     .sort((a, b) => (a.weight < b.weight ? 1 : a.weight > b.weight ? -1 : a.index - b.index))
@@ -41,11 +48,10 @@ export function affinityKey(tenant: string, affinity: string): string {
   return hash('sha1', `${tenant}\0${affinity}`);
 }
 
-/** Places in a list of `count` hosts, at least one, that an id draws: two different ones unless there is one host only. */
+/** Two different places in a list of `count` hosts, at least two, that an id draws. */
 function drawn(id: string, count: number): readonly [number, number] {
   const digits = hash('sha1', id);
   const first = Number.parseInt(digits.slice(0, 8), 16) % count;
-  if (count === 1) return [first, first];
   const second = Number.parseInt(digits.slice(8, 16), 16) % (count - 1);
   return [first, second < first ? second : second + 1];
 }
@@ -53,10 +59,11 @@ function drawn(id: string, count: number): readonly [number, number] {
 /**
  * The key by which admission places a root invocation when it becomes the head of its tenant's line, where roots choose hosts. An affinity
  * counts while the hosts of its key have room. Otherwise the key names the less crowded of two hosts that the id draws: the lesser of two
- * random loads is close to the least of all (Mitzenmacher, 2001), at a cost that does not grow with the hosts. The id itself is the key where
- * no host is known. The scheduler's scripts implement the same rule (`placementOf`).
+ * random loads is close to the least of all (Mitzenmacher, 2001), at a cost that does not grow with the hosts. Where neither has room, the key
+ * names the first: pages do not tell which host has room sooner, and all waiting heads would choose the same one. The id itself is the key where
+ * no choice is known. The scheduler's scripts implement the same rule (`placementOf`).
  *
- * @param hosts names of the hosts of the invocation's model, the first by name if it has several
+ * @param hosts names of the hosts of the model of which the most pages are expected
  * @param crowding part of its pages that the fullest host of a key has admitted, with the head's expected ones; above 1 when these do not fit
  */
 export function chosenKey(
@@ -65,9 +72,10 @@ export function chosenKey(
   crowding: (key: string) => number,
 ): string {
   if (affinity !== undefined && crowding(affinity) <= 1) return affinity;
-  if (hosts.length === 0) return id;
-  const [first, second] = drawn(id, hosts.length).map((place) => keyOf(hosts[place] as string)) as [string, string];
-  return crowding(second) < crowding(first) ? second : first;
+  if (hosts.length < 2) return id;
+  const [first, second] = drawn(id, hosts.length).map((at) => keyOf(hosts[at] as string, id)) as [string, string];
+  const other = crowding(second);
+  return other <= 1 && other < crowding(first) ? second : first;
 }
 
 /** True while an operator has drained the GPU host: it takes no new invocations. */

@@ -71,15 +71,15 @@ const MAX_CHOSEN = 8192;
 const DEFAULT_CANDIDATES = 256;
 
 /**
- * The decoder for a sampler on a sequence's model. `seed` applies if the sampler has none. With `tells`, the decoder reports each token's
- * log-probability.
+ * The decoder for a sampler on a sequence's model. `seed` applies if the sampler has none. Decoders of runs alone read `stopTokens`. With
+ * `tells`, the decoder reports each token's log-probability.
  */
 export function decoderFor(
   sequence: Sequence,
   sampler: Sampler,
   mode: DecodeMode | undefined,
   seed: number,
-  stopTokens: readonly number[],
+  stopTokens: () => readonly number[],
   tells = false,
 ): Decoder {
   const { fused } = sequence;
@@ -87,7 +87,7 @@ export function decoderFor(
     const { ahead } = sampler;
     const isWhole = ahead?.choose === sampler.choose && sampler.candidates === DEFAULT_CANDIDATES;
     if (ahead && isWhole && !tells && (mode ?? 'ahead') === 'ahead' && offersPenalties(sequence))
-      return new PenalizedDecoder(sequence, sampler, ahead, seed, stopTokens);
+      return new PenalizedDecoder(sequence, sampler, ahead, seed, stopTokens());
     if (mode === 'ahead') {
       throw new InferletError('invalid-argument', 'A custom sampler cannot decode ahead: it has to see every token.');
     }
@@ -109,7 +109,7 @@ export function decoderFor(
   }
   if (mode === 'step' || (mode === undefined && sequence.adapter !== undefined))
     return new StepDecoder(sequence, sampler, seed);
-  return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens);
+  return new AheadDecoder(sequence, wireSampler(sampler, sequence, seed), stopTokens());
 }
 
 /** True when the host can change logits in a run of a sequence. A GPU host of an earlier release cannot, and no run has an adapter. */

@@ -306,7 +306,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed, held);
     else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, asked, speculator, seed, stops);
     else {
-      const ends = withStopStrings(stops, this.#stops, model.name);
+      const ends = () => withStopStrings(stops, this.#stops, model.name);
       this.#decoder = decoderFor(this.#sequence, asked, decode, seed, ends, logProbabilities);
     }
     if (this.#healing && this.#decoder) {

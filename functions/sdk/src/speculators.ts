@@ -96,7 +96,7 @@ class Drafting implements Speculation {
     // Propose nothing when the draft model's context has no room for the text.
     if (this.#stopped || wanted < 1) return [];
     sequence.replace(tokens);
-    const decoder = decoderFor(sequence, this.#sampler, undefined, this.#seed, this.#stopTokens);
+    const decoder = decoderFor(sequence, this.#sampler, undefined, this.#seed, () => this.#stopTokens);
     this.#decoder = decoder;
     const drafted: number[] = [];
     try {

@@ -2,7 +2,8 @@ import { detokenize, tokenizeContinuation } from './models.ts';
 
 /** Most stop tokens of a run. */
 const MAX_STOP_TOKENS = 256;
-/** Longest stop string for which a token is looked for: hardly any token is longer. */
+/** Most stop strings for which a token is looked for, and the longest one: hardly any token is longer. */
+const MAX_STOPS = 64;
 const MAX_CHARACTERS = 64;
 
 /**
@@ -11,7 +12,7 @@ const MAX_CHARACTERS = 64;
  */
 export function withStopStrings(stopTokens: readonly number[], stops: readonly string[], model: string): number[] {
   const all = new Set(stopTokens);
-  for (const stop of stops) {
+  for (const stop of stops.slice(0, MAX_STOPS)) {
     if (all.size >= MAX_STOP_TOKENS) break;
     if (stop.length > MAX_CHARACTERS) continue;
     const [token, ...more] = tokenizeContinuation(stop, { model });

@@ -11,27 +11,27 @@ local function crowdingOf(a, key, pages)
   return most
 end
 
--- The keys of two GPU hosts that an id draws from those of the first model by name (`drawn` in ../../../policies/placement.ts); nil where no
--- host is known.
+-- The keys of two GPU hosts that an id draws (`drawn` in ../../../policies/placement.ts) from those of the model of which the most pages are
+-- expected, of several the first by name; nil without two hosts.
 local function drawnKeys(a, id, pages)
-  local first
-  for model in pairs(pages) do
-    first = model ~= MEMORY and (not first or model < first) and model or first
+  local chosen
+  for model, count in pairs(pages) do
+    local most = chosen and pages[chosen] or -1
+    if model ~= MEMORY and (count > most or (count == most and model < chosen)) then
+      chosen = model
+    end
   end
-  local list = a.base .. 'hosts:' .. (first or '')
-  local count = a.leaving and first and redis.call('ZCARD', list) or 0
-  if count == 0 then
+  local list = a.base .. 'hosts:' .. (chosen or '')
+  local hosts = a.leaving and chosen and redis.call('ZCARD', list) or 0
+  if hosts < 2 then
     return nil
   end
   local function keyAt(place)
-    return '@' .. redis.call('ZRANGE', list, place, place)[1]
+    return '@' .. redis.call('ZRANGE', list, place, place)[1] .. '/' .. id
   end
   local digits = redis.sha1hex(id)
-  local one = tonumber(string.sub(digits, 1, 8), 16) % count
-  if count == 1 then
-    return keyAt(one), keyAt(one)
-  end
-  local other = tonumber(string.sub(digits, 9, 16), 16) % (count - 1)
+  local one = tonumber(string.sub(digits, 1, 8), 16) % hosts
+  local other = tonumber(string.sub(digits, 9, 16), 16) % (hosts - 1)
   return keyAt(one), keyAt(other < one and other or other + 1)
 end
 
@@ -41,5 +41,6 @@ local function chosenKey(a, id, affinity, pages)
     return affinity
   end
   local one, other = drawnKeys(a, id, pages)
-  return one and crowdingOf(a, other, pages) < crowdingOf(a, one, pages) and other or one or id
+  local part = other and crowdingOf(a, other, pages) or math.huge
+  return part <= 1 and part < crowdingOf(a, one, pages) and other or one or id
 end

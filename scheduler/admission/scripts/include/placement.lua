@@ -43,7 +43,7 @@ end
 
 -- The first host of `preference` among all of a model. A key that names one of them is not compared with the others.
 local function hostOf(a, model, key)
-  local named = string.match(key, '^@(.*)$')
+  local named = string.match(key, '^@(.*)/[^/]*$')
   if named and a.leaving and redis.call('ZSCORE', a.base .. 'hosts:' .. model, named) then
     return named
   end
