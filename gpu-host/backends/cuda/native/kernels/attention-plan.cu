@@ -130,7 +130,7 @@ int64_t longestQueue(const std::vector<Strand>& strands, int queues) {
   return longest;
 }
 
-// What the plans of all steps of an engine have in common.
+// Sizes that the plans of all steps of an engine share, and the bounds that follow from them.
 struct Sizes {
   int group, kvHeads, blocks;
 

@@ -248,7 +248,7 @@ TEST("attention plan: sequences that share slots are covered exactly once, withi
       for (int member = 0; member < item.rows / group; member++) runs[item.firstPartial + member].insert({item.firstPartial, item.rows});
     }
     for (const auto& [member, items] : runs) nested += items.size() > 1;
-    // What a plan without slots and the plain kernel do.
+    // The plain kernel shares nothing, and neither does a plan without slots.
     const AttentionPlan plain = plan(step, shape, multiprocessors, false);
     checkCoverage(step, shape, plain);
     CHECK(plain.members.empty());
