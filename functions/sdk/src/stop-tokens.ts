@@ -1,14 +1,14 @@
 import { detokenize, tokenizeContinuation } from './models.ts';
 
-/** Most stop tokens of a run. */
+/** Maximum stop tokens of a run. */
 const MAX_STOP_TOKENS = 256;
-/** Most stop strings for which a token is looked for, and the longest one: hardly any token is longer. */
+/** Maximum stop strings that are looked up, and their maximum length: hardly any token is longer. */
 const MAX_STOPS = 64;
 const MAX_CHARACTERS = 64;
 
 /**
- * `stopTokens`, and for each stop string that one token spells, this token: a run then ends with it on the device, which otherwise decodes
- * on until the inferlet or the platform has read the text. Other tokens may contain a stop string, so the text must be searched all the same.
+ * Adds the token of each stop string that is exactly one token to `stopTokens`. The device ends a run at such a token; without it, the device
+ * decodes on until the inferlet or the platform has read the text. Other tokens may contain a stop string, so the caller still searches the text.
  */
 export function withStopStrings(stopTokens: readonly number[], stops: readonly string[], model: string): number[] {
   const all = new Set(stopTokens);
