@@ -59,8 +59,9 @@ function readPid(file: string): number | null {
 function isPlatform(pid: number): boolean {
   try {
     process.kill(pid, 0);
-  } catch {
-    return false;
+  } catch (error) {
+    // EPERM: a process of another user, which may be a platform, too.
+    if ((error as NodeJS.ErrnoException).code !== 'EPERM') return false;
   }
   try {
     return OWNERS.test(readFileSync(`/proc/${pid}/cmdline`, 'utf8'));
