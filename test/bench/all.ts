@@ -196,7 +196,13 @@ async function runSuite(name: string, { quick, repetitions }: AllOptions, limitM
     child.once('error', reject);
     child.once('close', (code, signal) => resolve(signal === null ? `exit code ${code}` : `ended by ${signal}`));
   });
-  const [output, end] = await Promise.all([text(child.stdout), ended]);
+  // The terminal sends Ctrl-C to the suite, too; a SIGTERM to this process alone would leave it running.
+  const terminate = () => {
+    child.kill();
+    process.exit(143);
+  };
+  process.once('SIGTERM', terminate);
+  const [output, end] = await Promise.all([text(child.stdout), ended]).finally(() => process.off('SIGTERM', terminate));
   const elapsedMs = performance.now() - startMs;
   if (elapsedMs >= limitMs) return { name, outcome: 'not run', reason: `not done after ${minutes(limitMs)} minutes` };
   if (end !== 'exit code 0') return { name, outcome: 'failed', reason: `${end}; its error is on the terminal` };
