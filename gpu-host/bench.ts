@@ -18,10 +18,11 @@ import {
 import { aheadShare } from './protocol/host.ts';
 
 /**
- * Time per token through frames, batcher and handlers over the bare backend's, in one run:
+ * Compares the time per token through frames, batcher and handlers with that of the bare backend, in one run:
  * `node gpu-host/bench.ts [--clients 1,8,32] [--tokens 100] [--rounds 3] [--model stories15m] [--bits 32] [--head-bits 32] [--backend onnx]
  * [--precision bf16] [--kv fp8]`.
- * Bare calls the backend's step back to back at the same batch and context. Rounds alternate; the output is medians of the ratios.
+ * A bare round calls the backend's step back to back, with the same batch and context. Rounds alternate; the output has the medians of the
+ * ratios.
  */
 const { values } = parseArgs({
   options: {
@@ -116,7 +117,7 @@ function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: st
   return outcome.val;
 }
 
-/** Runs the backend's step back to back, at the same batch and contexts. Milliseconds per step. */
+/** Runs the backend's step back to back, with the same batch and contexts. @returns milliseconds per step */
 async function bare(backend: Backend, clients: number): Promise<number> {
   const inputs = new Uint32Array(clients).fill(1);
   const startedMs = performance.now();

@@ -3,11 +3,11 @@ import { Dice } from './batcher/testing/dice.ts';
 import { must, range, startTestHost } from './testing/host.ts';
 
 /**
- * Shows what the order of prompts is worth to the prefix cache: `node gpu-host/order-bench.ts`.
+ * Shows how the order of prompts affects the hit rate of the prefix cache: `node gpu-host/order-bench.ts`.
  *
- * A tiny model serves a known trace three times: in random order of arrival, in random order sorted within each window of as many prompts as
- * wait at once (longest shared prefix first can do no better there), and depth first over the whole trace, the offline optimum (Zheng et
- * al., SGLang, section 3 and theorem 3.1). Hit rates are tokens found over tokens looked up, medians of the rounds.
+ * A tiny model serves a known trace three times: in a random order of arrival; in that order, sorted within windows of the prompts that wait
+ * at once (longest shared prefix first can do no better there); and depth first over the whole trace, the offline optimum (Zheng et al.,
+ * SGLang, section 3 and theorem 3.1). Hit rates are tokens found over tokens looked up, medians of the rounds.
  */
 
 const PAGE_TOKENS = 8;

@@ -20,7 +20,7 @@ export interface IndexHostOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** The index host: serves the indexes of a directory on a unix socket. A connection is a tenant's: its first frame names the tenant. */
+/** The index host: serves the indexes of a directory on a unix socket. Each connection belongs to the tenant that its first frame names. */
 export class IndexHost {
   readonly #catalog: Catalog;
   readonly #server: net.Server;

@@ -25,10 +25,10 @@ export const FIRST_FUNCTIONS: readonly string[] = [
 /** The function of `pie demo`. A first user calls it soon, and then it must not wait behind the functions that follow later. */
 const DEMO_FUNCTION = 'story-agent';
 
-/** The function behind each kind of encoder's route. */
+/** The function behind the route of each kind of encoder. */
 const ENCODER_FUNCTIONS = { embedding: 'openai-embeddings', reranker: 'rerank' } as const;
 
-/** {@link FIRST_FUNCTIONS}, that of the demo, and those that the routes of the configured encoders need. */
+/** {@link FIRST_FUNCTIONS}, the demo's function, and the functions behind the routes of the configured encoders. */
 export function firstFunctions({ encoders }: Pick<Config, 'encoders'>): string[] {
   return [...FIRST_FUNCTIONS, DEMO_FUNCTION, ...new Set(encoders.map(({ kind }) => ENCODER_FUNCTIONS[kind]))];
 }
@@ -62,9 +62,9 @@ export async function deployBundled(config: Config, names: readonly string[], si
 }
 
 /**
- * Deploys bundled functions one after the other, at low priority, once all runtimes that take invocations are of this release. Reports the beginning, the end and a failure through `say`, and never
- * throws for a failed deployment. On a machine without a runtime, it first waits for one of another machine. Returns early and silently
- * when the signal aborts.
+ * Deploys bundled functions one after the other, at low priority, once all runtimes that take invocations are of this release. On a machine
+ * without a runtime, it first waits until another machine has one. Reports the beginning, the end and a failure through `say`, and never throws
+ * for a failed deployment. Returns early and silently when the signal aborts.
  */
 export async function deployRest(
   config: Config,

@@ -1,8 +1,9 @@
 import path from 'node:path';
 
 /**
- * Names the folder in which the processes of this machine keep and find compiled code, unless the environment names one, as `npm start` does:
- * that of the command line (`gateway/cli/bin.js`). Runtimes and sandboxes have folders of their own in it (`runtime/permissions.ts`).
+ * Names the folder in which the processes of this machine keep compiled code: the folder of the command line (`gateway/cli/bin.js`). A folder
+ * that the environment already names, as with `npm start`, stays. Runtimes and sandboxes have folders of their own in it
+ * (`runtime/permissions.ts`).
  */
 export function keepCompiledCode(environment: NodeJS.ProcessEnv): void {
   const { XDG_CACHE_HOME, HOME } = environment;

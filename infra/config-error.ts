@@ -1,4 +1,4 @@
-/** The configuration is wrong; the message says what, where, and what to do. */
+/** The configuration is wrong. The message names the fault, its place and the remedy. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
 }

@@ -27,19 +27,19 @@ export interface GpuHostConfig {
   readonly address: string;
   readonly models: readonly ModelEntry[];
   readonly encoders: readonly EncoderEntry[];
-  /** Holds persistent exports, KV files and swapped pages, one folder per model; without it they last as long as the process. */
+  /** Holds persistent exports, KV files and swapped pages, one folder per model. Without it, all of these end with the process. */
   readonly kvDirectory?: string;
 }
 
 export interface RuntimeConfig {
-  /** `host:port` at which it shows events to gateways of other machines; absent when only those of this machine see them at once. */
+  /** `host:port` at which the runtime shows events to gateways of other machines; absent when only this machine's gateway sees them at once. */
   readonly address?: string;
   /** Invocations that one runtime runs at once. */
   readonly concurrency: number;
   /** Memory for the instances of all running invocations together; admission counts the memory that it expects each to use. */
   readonly memoryMb: number;
   readonly sandboxes: {
-    /** Most sandboxes of one runtime at once, spares included. */
+    /** Maximum sandboxes of one runtime at once, spares included. */
     readonly most: number;
     /** Sandboxes that one tenant may have at once. */
     readonly perTenant: number;
@@ -100,8 +100,8 @@ export interface Config {
     readonly maxWaiting: number;
   };
   /**
-   * Default quotas of a tenant, by quota name (`tokens-per-day`). A missing quota is unlimited, except `redis-bytes` (a quarter of
-   * the memory of Redis; of a small Redis half, up to 256 MiB) and `disk-bytes` (an eighth of the disk of the home).
+   * Default quotas of a tenant, by quota name (`tokens-per-day`). A missing quota is unlimited, except `redis-bytes` (a quarter of the memory
+   * of Redis, but half of a small Redis, up to 256 MiB) and `disk-bytes` (an eighth of the disk of the home).
    */
   readonly quotas: Readonly<Partial<Record<string, number>>>;
   /** Hosts with private addresses that functions may be granted. */
@@ -245,7 +245,7 @@ const environmentSchema = z.object({
   OTEL_SDK_DISABLED: z.string().optional(),
 });
 
-/** Ports at the machine's address: that of the first GPU host, those of the others follow, and that of the runtime. */
+/** Ports at the machine's address: of the first GPU host, which the ports of its other GPU hosts follow, and of the runtime. */
 const GPU_HOST_PORT = 7400;
 const RUNTIME_PORT = 7500;
 

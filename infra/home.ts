@@ -6,7 +6,7 @@ import { ConfigError } from './config-error.ts';
 const PID_FILE = 'supervisor.pid';
 /** Marks a home that a restore is writing: a platform that lacks some of the records would delete the files that belong to them. */
 const RESTORING = 'restoring';
-/** In the command lines of the programs that claim a home: the supervisor's, and `pie`, which npm starts through a link. */
+/** Matches the command lines of the programs that claim a home: the supervisor, and `pie`, which npm starts through a link. */
 const OWNERS = /infra\/up\.|gateway\/cli\/|\/pie\0.*(backup|restore)\0/s;
 
 /** Throws {@link ConfigError} when a running platform has the home. */

@@ -4,7 +4,7 @@ import type { Role } from './machine-settings.ts';
 /** Content of a pie.toml. */
 export type Settings = Readonly<Record<string, unknown>>;
 
-/** Settings of one machine, which another must not take over: `[table]`, or a key of one. */
+/** Settings of one machine, which another must not take over: a whole table, or a table and one of its keys. */
 const OWN: readonly (readonly [string, string?])[] = [
   ['machine'],
   ['redis'],
@@ -52,7 +52,7 @@ export interface JoiningMachine {
   readonly address: string;
   readonly redis: {
     readonly url: string;
-    /** Name of the file with the authorities of its certificate, beside the settings. */
+    /** Name of the file, beside the settings, with the authorities of the certificate of Redis. */
     readonly ca?: string;
   };
 }

@@ -26,8 +26,8 @@ import { shownRedis } from './redis-settings.ts';
 /** Longest wait for a shared Redis at the start. */
 const REDIS_DEADLINE_MS = 10_000;
 /**
- * When Redis refuses this machine's user for longer, an operator removed the machine while it was away. A shorter refusal may be a Redis that
- * restarted without its users: a gateway that may create users restores them.
+ * When Redis has refused this machine's user for longer, an operator has removed the machine while it was away. A shorter refusal may come from
+ * a Redis that restarted without its users; a gateway that may create users restores them.
  */
 const REFUSED_MS = 15 * 60_000;
 /** Interval at which the supervisor reads the other machines' certificates. */
@@ -100,8 +100,8 @@ export async function claimMachine(
 }
 
 /**
- * Keeps the file of accepted certificates up to date, at once when an operator removes a machine. Calls `removed` when the removed machine is this
- * one. Resolves after the first write, to a function that stops the updates. While Redis is away, the file stays as it is.
+ * Keeps the file of accepted certificates up to date, at once when an operator removes a machine. Calls `removed` when an operator removes this
+ * machine. Resolves after the first write, to a function that stops the updates. While Redis is away, the file stays as it is.
  */
 async function followPeers(config: Config, store: Store, removed: () => void): Promise<() => void> {
   const peers = new PeerList(MACHINE_LEASE_MS);

@@ -22,7 +22,7 @@ interface ModelEnvironment {
   readonly PIE_THREADS?: number | undefined;
 }
 
-/** The entry for a GPU host whose cards stand `further` after those of the first. */
+/** The entry for a GPU host whose card numbers are by `further` higher than those of the first host. */
 export function onCard(model: ModelEntry, further: number): ModelEntry {
   return model.backend === 'cuda' ? { ...model, device: deviceOf(model) + further } : model;
 }
@@ -51,7 +51,7 @@ function checkCards(models: readonly ModelEntry[]): void {
 /** A story model, the default of functions that name no model, and a chat model. Both have fixed pages, so they may share a card. */
 const DEFAULT_MODELS = ['stories15m', 'minimind2-small'].map((name) => ({ name, pages: DEFAULT_PAGES }));
 
-/** The causal models of the `[[model]]` entries, after those of the environment. @throws ConfigError */
+/** The causal models of the `[[model]]` entries; without entries, the model that the environment names, or the defaults. @throws ConfigError */
 export function modelEntries(written: readonly Written[] | undefined, env: ModelEnvironment): ModelEntry[] {
   const entries =
     written?.filter((entry) => entry.kind === 'causal') ??

@@ -24,7 +24,7 @@ export interface ModelEntry {
   readonly warmUpS?: number;
   /** `cuda` only: true (the default) when a kernel may begin while the kernel before it ends. */
   readonly dependentLaunch?: boolean;
-  /** `cuda` only: true (the default) when the keys that several sequences begin with may be read once for all of them. */
+  /** `cuda` only: true (the default) when a step may read the keys of a prefix that several sequences share once for all of them. */
   readonly sharedPrefixes?: boolean;
   /** KV pages of the pool, fixed at start; 0 means as many as fit (`cuda` only, and its default). */
   readonly pages: number;

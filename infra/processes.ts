@@ -30,8 +30,8 @@ const WATCH_GPU_HOST: WatchLimits = { everyMs: 250, computingMs: 60_000, stillMs
 const WATCH_INDEX_HOST: WatchLimits = { everyMs: 250, computingMs: 10_000, stillMs: 10_000 };
 
 /**
- * MiB of each of V8's two halves for young objects. V8 lets them grow to 16 during a start and keeps them: all processes together hold
- * 140 MB less with 4.
+ * MiB of each of V8's two halves for young objects. By default, V8 lets them grow to 16 during a start and keeps them. With 4, all processes
+ * together hold 140 MB less.
  */
 const YOUNG_MIB = 4;
 
@@ -128,7 +128,7 @@ export function privateRedis(config: Config, { socket, maxMemoryMb }: RedisSetti
   return redisServer(settings, config, READY_TIMEOUT_MS);
 }
 
-/** A Redis that shows the file `snapshot.rdb` of a directory and writes nothing; at a unix socket there. */
+/** A Redis that serves the file `snapshot.rdb` of a directory at a unix socket in that directory, and writes nothing. */
 export function snapshotRedis(directory: string): { readonly spec: ChildSpec; readonly redis: RedisSettings } {
   const redis: RedisSettings = { kind: 'external', url: `unix:${path.join(directory, 'redis.sock')}` };
   const settings = {

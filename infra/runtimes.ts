@@ -13,7 +13,7 @@ export function runtimeName(): string {
 /** Bounds the socket's path, which the kernel limits to 107 bytes. */
 const LONGEST_NAME = 16;
 
-/** Path of the socket on which a runtime serves gateways on the same machine events that are not in the log yet. */
+/** Path of the socket on which a runtime shows events that are not in the log yet to gateways on the same machine. */
 export function liveSocket({ runDirectory }: Pick<Config, 'runDirectory'>, name: string): string {
   const short =
     name.length <= LONGEST_NAME ? name : createHash('sha256').update(name).digest('hex').slice(0, LONGEST_NAME);

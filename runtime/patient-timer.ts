@@ -7,7 +7,7 @@ const AGAIN = 3;
  * Calls back after `ms` milliseconds during which this process could run. A busy machine may stall the process with all its threads, and
  * the awaited work with it. Input that arrived while the thread was busy is read before the callback.
  *
- * @returns the function that ends it.
+ * @returns the function that ends the timer.
  */
 export function patientTimer(ms: number, callback: () => void): () => void {
   let timer: NodeJS.Timeout | undefined;

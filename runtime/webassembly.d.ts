@@ -33,7 +33,7 @@ declare namespace WebAssembly {
   class RuntimeError extends Error {}
   class CompileError extends Error {}
   class LinkError extends Error {}
-  /** Wraps a function so that it suspends a calling guest until its promise resolves. */
+  /** Wraps a function so that a guest that calls it is suspended until the function's promise resolves. */
   class Suspending {
     constructor(call: (...args: never[]) => unknown);
   }

@@ -42,7 +42,7 @@ export interface Keys {
   readonly deadlines: string;
   /** Sorted set: invocations that wait for a person, by the end of the wait. */
   readonly questions: string;
-  /** Set: those of a tenant. */
+  /** Set: a tenant's invocations that wait for a person. */
   tenantQuestions(tenant: string): string;
   /** Sorted set: invocations that wait for the end of their debounce delay, by its time. */
   readonly debounced: string;
@@ -57,7 +57,7 @@ export interface Keys {
   listing(tenant: string): string;
   /** String with a TTL: how an invocation ended (event, a space, data), when it is kept longer than the invocation's events. */
   outcome(id: string): string;
-  /** String with a TTL: the job of an ended invocation, which has its input; of a large one or a child there is none. */
+  /** String with a TTL: the job of an ended invocation, with its input; absent for a large job and for a child. */
   input(id: string): string;
   /** Sorted set: ended invocations whose webhook is not yet in its queue, by end (ms since the epoch). */
   readonly webhooks: string;
@@ -109,7 +109,7 @@ export interface Keys {
   fetch(runtimeId: string): string;
   /** Set: invocations whose jobs a runtime holds. */
   held(runtimeId: string): string;
-  /** Hash: when reapers looked for dead runtimes, see `runtimes/scripts/due.lua`. */
+  /** Hash: the times at which reapers looked for dead runtimes, see `runtimes/scripts/due.lua`. */
   readonly looks: string;
   /** Hash: cancels requested of a runtime, invocation to reason. */
   cancels(runtimeId: string): string;
@@ -174,17 +174,17 @@ export interface Keys {
   /**
    * Prefix of the keys of a tenant's quotas and usage; the scripts append the rest. Hashes: `:quotas` limits by quota, `:quota-notes`
    * author and reason of each, `:open` unfinished client invocations by function (`*` for all), `:components`, `:records` and `:disk` bytes by
-   * version, `:indexes` the bytes of its vector indexes, `:redis` and `:redis-ends` bytes in Redis (`quotas/scripts/include/account.lua`), and `:usage:…` counters
-   * (`usage/scripts/include/counters.lua`). The tenant `*` holds the defaults of all tenants.
+   * version, `:indexes` the bytes of its vector indexes, `:redis` and `:redis-ends` bytes in Redis (`quotas/scripts/include/account.lua`), and
+   * `:usage:…` counters (`usage/scripts/include/counters.lua`). The tenant `*` holds the defaults of all tenants.
    */
   account(tenant: string): string;
   /** Hash: time of the last repair of accounts, and the cursor at which the next one starts. */
   readonly accountRepairs: string;
-  /** Hash: `bytes` of a tenant's vector indexes, and when the index host knew them (`at`, microseconds since the epoch). */
+  /** Hash: `bytes` of a tenant's vector indexes, and the time at which the index host counted them (`at`, microseconds since the epoch). */
   indexSum(tenant: string): string;
   /** Name of the machine that has the vector indexes. */
   readonly indexOwner: string;
-  /** Hash: a tenant's stored values by key; each value follows its version (8 bytes, big-endian). */
+  /** Hash: a tenant's stored values by key; before each value stands its version (8 bytes, big-endian). */
   storedValues(tenant: string): string;
   /** Sorted set: the keys of a tenant's stored values, all with score 0, so that they sort by their bytes. */
   storedNames(tenant: string): string;

@@ -57,8 +57,8 @@ import { Webhooks, type WebhooksOptions } from './webhooks/webhooks.ts';
 
 export interface SchedulerOptions extends StoreOptions {
   /**
-   * Opens a connection with `connectionOptions()`: for commands, subscriptions, build requests and each worker, and twice in a runtime (see
-   * `Vital`).
+   * Opens a connection with `connectionOptions()`. The scheduler has one for commands, one for subscriptions, one for build requests and one
+   * for each worker, and in a runtime two more (see `Vital`).
    */
   readonly connect: () => Redis;
   readonly retention?: Partial<Retention>;
@@ -66,9 +66,9 @@ export interface SchedulerOptions extends StoreOptions {
   readonly outageMs?: number;
   /** Length of a runtime's lease without renewal, the same in every process; 3,000 ms by default. */
   readonly leaseMs?: number;
-  /** Name of the machine of this process, which alone reaches the sockets of its runtimes; see `machines/`. */
+  /** Name of this process's machine. Only processes of one machine reach the sockets of its runtimes; see `machines/`. */
   readonly machine?: string;
-  /** The machine's part in connections to other machines; without it, events of their runtimes come from the log. */
+  /** Secures connections to other machines. Without it, events of their runtimes come from the log. */
   readonly links?: LinkSecurity | undefined;
   /** Keys that seal and open the tenants' secrets, see `openMasterKeys`. Without them, secrets can neither be stored nor used. */
   readonly masterKeys?: MasterKeys;
@@ -215,13 +215,13 @@ export class Scheduler {
     });
   }
 
-  /** Stores an invocation and puts it into its tenant's line. The scheduler admits it at once when there is room. */
+  /** Stores an invocation and puts it into its tenant's queue. The scheduler admits it at once when there is room. */
   async submit(submission: Submission): Promise<Submitted> {
     const outcome = await this.invocations.create(submission);
     return outcome.created ? { id: submission.id, created: true, quotas: outcome.quotas } : outcome;
   }
 
-  /** Admits waiting invocations that fit after a change of a tenant's weight, suspension or limits; by default of all tenants. */
+  /** After a change of weight, suspension or limits, admits the waiting invocations that fit: of one tenant, or by default of all. */
   async pokeAdmission(tenant = '*'): Promise<void> {
     await this.admission.admit(tenant);
   }

@@ -163,7 +163,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   return app;
 }
 
-/** Answers with an error; with less of it when a large one does not fit. */
+/** Answers with an error. When a large error does not fit, answers with a part of it. */
 function answer(c: Context<AppEnv>, error: GatewayError): Response {
   try {
     const problem = toProblem(error, c.get('requestId'), new URL(c.req.url).origin);
@@ -173,7 +173,7 @@ function answer(c: Context<AppEnv>, error: GatewayError): Response {
   }
 }
 
-/** The error without the messages of its invocation; without messages, the refusal that names the invocation. */
+/** The error without the messages of its invocation. For an error without messages, the refusal, which names the invocation. */
 function shortened(error: GatewayError, refusal: GatewayError): GatewayError {
   const { messages, invocation } = error.members;
   if (Array.isArray(messages) && messages.length > 0) {

@@ -177,8 +177,8 @@ export interface InvokeRequest {
   /** At most `limit` invocations of the tenant with this key wait or run at once; the gateway refuses another one (`concurrency-key-busy`). */
   readonly concurrency?: { readonly key: string; readonly limit: number } | undefined;
   /**
-   * The invocation starts after `delayMs`; a later one of the same function with this key ends it as `superseded` and starts the delay anew,
-   * until `maxMs` have passed since the first.
+   * The invocation starts after `delayMs`. Until then, a later invocation of the same function with this key ends it as `superseded` and starts
+   * the delay anew, until `maxMs` have passed since the first invocation.
    */
   readonly debounce?: { readonly key: string; readonly delayMs: number; readonly maxMs: number } | undefined;
   /** Name of the schedule that makes the invocation; the platform sets it, never a client. */

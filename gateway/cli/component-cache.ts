@@ -1,7 +1,7 @@
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 
-/** Most bytes of compiled components on a user's disk; one has some 2 MB. */
+/** Maximum bytes of compiled components on a user's disk. A component has about 2 MB. */
 const MAX_CACHE_BYTES = 512 * 2 ** 20;
 /** Commands may run side by side: keep files that another command used a moment ago, and its temporary folders. */
 const IN_USE_MS = 10 * 60_000;

@@ -23,7 +23,7 @@ const ENTRIES = ['index.ts', 'index.js', 'main.ts', 'main.js'];
 
 /**
  * Finds the function to deploy for `target`: a folder with a pie.json, a source file or a component. A file takes the pie.json beside it
- * when that names the file as its `main`. Otherwise the file needs none, and its name becomes the function's.
+ * when this pie.json names the file as its `main`. Otherwise the file needs no pie.json, and its name becomes the function's name.
  */
 export function findFunction(target: string, name: string | undefined): FunctionSource {
   const full = path.resolve(target);

@@ -145,7 +145,7 @@ export class FrameStream {
     });
   }
 
-  /** One timer serves all reads: it looks again when something was heard meanwhile. */
+  /** One timer serves all reads: when bytes have arrived meanwhile, it starts again for the rest of the time. */
   #watch(ms: number): void {
     this.#timer = setTimeout(() => {
       const leftMs = this.#heardAt + this.#idleTimeoutMs - performance.now();
@@ -160,7 +160,7 @@ export class FrameStream {
   }
 }
 
-/** The frames of a response one by one. Cancels the body when the caller stops early. Errors as of `FrameStream.read`. */
+/** The frames of a response one by one. Cancels the body when the caller stops early. Throws the errors of `FrameStream.read`. */
 export async function* readFrames(body: ReadableStream<Uint8Array>, options: FrameOptions): AsyncGenerator<Frame> {
   const stream = new FrameStream(body, options);
   try {

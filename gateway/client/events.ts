@@ -16,7 +16,7 @@ interface EventData {
     readonly coldStart: boolean;
     /** Set from the second attempt on, which takes back the messages of earlier ones. */
     readonly attempt?: number;
-    /** The invocation that launched it. */
+    /** The invocation that launched this one. */
     readonly parent?: string;
   };
   readonly message: MessageData;

@@ -22,7 +22,7 @@ export interface RequestOptions {
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string | FormData | Uint8Array<ArrayBuffer> | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Sets no limit on the time to the first byte of the answer. */
+  /** When true, the time to the first byte of the answer has no limit. */
   readonly patient?: boolean;
   /** An error status to accept as an answer. */
   readonly alsoStatus?: number;

@@ -25,9 +25,9 @@ export interface InvokeOptions extends CallOptions {
    */
   readonly concurrency?: { readonly key: string; readonly limit?: number };
   /**
-   * The invocation starts after `delayMs` (1 s to 24 h). A later one of the same function with this key takes its place before that: this
-   * one ends as `superseded`, and the error's `successor` names the other. The delay starts anew, until `maxMs` (ten delays by default)
-   * have passed since the first.
+   * The invocation starts after `delayMs` (1 s to 24 h). Until then, a later invocation of the same function with this key replaces it: the
+   * replaced one ends as `superseded`, and its error's `successor` names the later one. Each replacement starts the delay anew, until `maxMs`
+   * (ten delays by default) have passed since the first invocation.
    */
   readonly debounce?: { readonly key: string; readonly delayMs: number; readonly maxMs?: number };
 }

@@ -49,12 +49,12 @@ export class OperationsClient {
     return this.#http.json('/v1/load', common(options));
   }
 
-  /** Drains a GPU host, or ends its drain; operators only. Answers when all runtimes know of it. */
+  /** Drains a GPU host, or ends its drain; operators only. Resolves when all runtimes know of the change. */
   async changeGpuHost(name: string, change: GpuHostChange, options: CallOptions = {}): Promise<GpuHostState> {
     return this.#http.json(`/v1/gpu-hosts/${encodeURIComponent(name)}`, withBody(options, 'PATCH', change));
   }
 
-  /** Drains a machine, or ends its drain; operators only. Answers when its runtime knows of it. */
+  /** Drains a machine, or ends its drain; operators only. Resolves when its runtime knows of the change. */
   async changeMachine(name: string, change: MachineChange, options: CallOptions = {}): Promise<MachineState> {
     return this.#http.json(`/v1/machines/${encodeURIComponent(name)}`, withBody(options, 'PATCH', change));
   }

@@ -5,7 +5,7 @@ import type { Http } from './http.ts';
 export interface QuotaQuery extends CallOptions {
   /** Operators only; the key's own tenant by default. */
   readonly tenant?: string | undefined;
-  /** Only the quotas of the whole tenant and of this function; without it also those of all functions. */
+  /** When given, the list has only the quotas of the whole tenant and of this function; otherwise also those of all functions. */
   readonly function?: string | undefined;
 }
 

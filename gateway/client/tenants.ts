@@ -40,7 +40,7 @@ export class TenantsClient {
     return (await this.#http.json<{ keys: ApiKey[] }>(keysPath(tenant), common(options))).keys;
   }
 
-  /** The answer is the only one that ever contains the key. */
+  /** Only this answer ever contains the key. */
   async createKey(key: NewKey, tenant?: string, options: CallOptions = {}): Promise<CreatedKey> {
     return this.#http.json(keysPath(tenant), withBody(options, 'POST', key));
   }

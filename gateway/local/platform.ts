@@ -7,9 +7,9 @@ import readline from 'node:readline';
 import { defaultHome, pinnedNode, ROOT } from '#infra/install.ts';
 import { PieClient } from '../client/client.ts';
 
-/** Loading a large model takes long. Downloads come on top; each line of progress restarts this limit. */
+/** Longest time without a line of progress: loading a large model takes long. */
 const SILENCE_LIMIT_MS = 120_000;
-/** In addition to the time that the platform gives running invocations to drain. */
+/** Longest stop, in addition to the time that the platform gives running invocations to drain. */
 const STOP_LIMIT_MS = 20_000;
 const TAIL_LINES = 30;
 

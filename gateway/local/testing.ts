@@ -21,7 +21,7 @@ export interface TestPlatformOptions {
 }
 
 export interface DeployOptions {
-  /** Members that replace the manifest's, such as the name, or the granted hosts with a test server's address. */
+  /** Members that replace those of the manifest: another name, for example, or the address of a test server as a granted host. */
   readonly manifest?: Readonly<Record<string, unknown>>;
 }
 
@@ -157,7 +157,7 @@ export class TestInferlet {
 }
 
 /**
- * Starts a platform for tests. It needs `redis-server` on this machine, or `REDIS_URL`. Throws an error with the remedy on failure.
+ * Starts a platform for tests. It needs `redis-server` on this machine, or `REDIS_URL`. On failure, throws an error that says what to do.
  */
 export async function startPlatform(options: TestPlatformOptions = {}): Promise<TestPlatform> {
   const {

@@ -5,7 +5,7 @@ import { GatewayError } from '../app/errors/gateway-error.ts';
 import { toProblem } from '../app/errors/problem.ts';
 import { requestIdOf } from '../app/http/trace.ts';
 
-/** Most bytes of a request's headers. Node counts the request line too. */
+/** Maximum bytes of a request's headers. Node counts the request line too. */
 export const MAX_HEADER_BYTES = 16 * 1024;
 
 const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 431: 'Request Header Fields Too Large' };

@@ -398,7 +398,7 @@ export class NodeControlPlane implements ControlPlane {
     };
   }
 
-  /** Answers a repeated request with its invocation, once that has ended; with `join` also before. */
+  /** Answers a repeated request with its invocation once the invocation has ended; with `join`, also before. */
   async #repeated(call: Call, id: string, join: boolean): Promise<Invoked> {
     const state = await this.#state(call, id);
     // Keys expire no later than outcomes, but a store may lose data.

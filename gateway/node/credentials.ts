@@ -15,8 +15,8 @@ const schema = z.object({ url: z.string(), apiKey: z.string() });
 export type Credentials = z.output<typeof schema>;
 
 /**
- * Ensures that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a working key of the tenant `default`. It keeps
- * a working key and its scopes (a key from before keys had names gets every scope). It makes a new key on the first start, and when the
+ * Ensures that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a working key of the tenant `default`. Keeps a
+ * working key and its scopes (a key that was made before keys had names gets every scope). Makes a new key on the first start, and when the
  * store has lost the old one.
  */
 export async function ensureCredentials(

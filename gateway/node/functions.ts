@@ -74,7 +74,7 @@ export class NodeFunctions {
     });
   }
 
-  /** Counts the records of the tenant's versions before they are read, if they are large. @throws GatewayError as `Memory.hold` */
+  /** Reserves memory for the records of the tenant's versions, if they are large, before they are read. @throws GatewayError as `Memory.hold` */
   async #holdRecords({ principal, memory }: Call): Promise<void> {
     if (memory === undefined) return;
     const bytes = await this.#scheduler.functions.recordBytes(principal.tenant);
@@ -140,7 +140,7 @@ export class NodeFunctions {
       requireOwn(principal, name);
       const { removals, audit, schedules } = this.#scheduler;
       const left = await removals.removeFunction(principal.tenant, name, now);
-      // Also when an earlier try removed the function and broke off before its schedules.
+      // An earlier try may have removed the function and broken off before its schedules.
       await schedules.removeOf(principal.tenant, name);
       if (left !== null) await audit.record(principal.keyId, principal.tenant, 'function.remove', name, { now });
       return left;

@@ -107,7 +107,7 @@ async function openLogs(
 ): Promise<Backwards[]> {
   const logs: Backwards[] = [];
   for (let at = 0; at < names.length && !signal.aborted; at += OPENED_AT_ONCE) {
-    // Waits for every read of the group, also after one has failed: a later read would take memory that the stream no longer frees.
+    // Wait for every read of the group, also after one has failed: a read that ends later would take memory that the stream no longer frees.
     const opened = await Promise.allSettled(names.slice(at, at + OPENED_AT_ONCE).map(open));
     for (const each of opened) {
       if (each.status === 'rejected') throw each.reason;
@@ -258,7 +258,7 @@ class Backwards {
 
 const MAX_SEQUENCE = '18446744073709551615';
 
-/** Parses `<ms>-<number>@<function>`, a cursor over several functions. In the log of a later name, a line with this id may follow. */
+/** Parses `<ms>-<number>@<function>`, a cursor over several functions. In the log of a later name, a line with the same id may follow. */
 function cursorFor(cursor: string, name: string): string {
   const [place = LOG_BEGINNING, of] = cursor.split('@');
   if (of === undefined || name <= of) return place;

@@ -29,7 +29,7 @@ import type { Joining } from './joining.ts';
 import { toInvocationState } from './present.ts';
 import { translating } from './store-errors.ts';
 
-/** A runtime that ignores a drain for a whole lease counts as dead. */
+/** Longest wait until all runtimes know of a drain. A runtime that does not hear of it for a whole lease counts as dead. */
 const HEARD_MS = LEASE_MS;
 const HEARD_POLL_MS = 20;
 
@@ -98,7 +98,7 @@ export class NodeOperations implements Operations {
     });
   }
 
-  /** Finds the GPU host of each running invocation, for operators. The runtimes' reports name the hosts, not the invocations' records. */
+  /** Finds the GPU host of each running invocation, for operators. The runtimes' reports name the hosts; the invocations' records do not. */
   async #servingHosts(call: Call, records: readonly Invocation[]): Promise<(record: Invocation) => string | null> {
     const running = records.some(({ status }) => status === 'running');
     if (!running || !includesScope(call.principal.scopes, 'operator')) return () => null;
@@ -190,7 +190,7 @@ export class NodeOperations implements Operations {
       const { keyId, tenant } = call.principal;
       const { machines, redisUsers, audit } = this.#scheduler;
       const removed = await machines.remove(name);
-      // Only some gateways may delete Redis users: those hear of the removal and delete the user.
+      // When this gateway may not delete Redis users, one that may hears of the removal and deletes the user.
       if (removed && (await redisUsers.mayChange())) await redisUsers.compare();
       if (removed) await audit.record(keyId, tenant, 'machine.remove', name);
       return removed;

@@ -209,7 +209,7 @@ function versionIn(found: DeployedFunction, given: string, field: string): strin
   throw new GatewayError('invalid-alias', what, { field, hint: versionsHint(found.name) });
 }
 
-/** A full version, the only one with these first digits, or the only one of an alias; null when there is none. */
+/** Returns the version that `given` names: a full version, its unique first digits, or an alias of a single version. Null when there is none. */
 function versionOf({ name, versions, aliases }: DeployedFunction, given: string, field: string): string | null {
   if (versions.some(({ version }) => version === given)) return given;
   const shares = aliases.find(({ alias }) => alias === given)?.shares ?? [];

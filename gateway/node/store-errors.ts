@@ -85,7 +85,7 @@ export function translatingFeed<T>(open: OpenFeed<T>, gone: () => GatewayError):
   };
 }
 
-/** The same for a stream. Stopping early stops its source. */
+/** Translates the errors of a stream. Stopping the stream early stops its source. */
 export async function* translatingStream<T>(source: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
   try {
     yield* source;

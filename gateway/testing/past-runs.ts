@@ -3,7 +3,7 @@ import { openScheduler } from '#scheduler/scheduler.ts';
 import { beginAttempt, submission } from '#scheduler/testing/fixture.ts';
 import type { TestPlatform } from './platform.ts';
 
-/** An invocation of a time in the past. */
+/** An invocation at a time in the past. */
 export interface PastRun {
   readonly function: string;
   readonly at: number;

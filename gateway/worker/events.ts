@@ -51,7 +51,7 @@ export class OriginEvents implements PulledSource<InvocationEvent> {
     return body === null ? undefined : new FrameStream(body, { idleTimeoutMs: IDLE_TIMEOUT_MS, signal });
   }
 
-  /** The events before the first frame with an error of the origin itself, which `next` throws after them. */
+  /** Events before the first frame that carries an error of the origin itself. `next` throws that error after them. */
   #eventsOf(frames: readonly Frame[]): InvocationEvent[] {
     const events: InvocationEvent[] = [];
     for (const frame of frames) {

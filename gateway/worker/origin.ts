@@ -39,7 +39,7 @@ export async function translating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The same, with null when the origin does not have the object. */
+/** Like {@link translating}, but resolves to null when the origin answers with the error `code`. */
 export async function orNull<T>(code: ErrorCode, work: () => Promise<T>): Promise<T | null> {
   try {
     return await translating(work);

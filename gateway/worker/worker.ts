@@ -7,7 +7,7 @@ export interface Env {
   readonly ORIGIN_URL: string;
   /** A service binding that reaches the origin without the public network; optional. */
   readonly ORIGIN?: { fetch(request: Request | string, init?: RequestInit): Promise<Response> };
-  /** Seals the dashboard's sessions; at least 32 characters (`wrangler secret put SESSION_SECRET`). Default: they end with the isolate. */
+  /** Seals the dashboard's sessions; at least 32 characters (`wrangler secret put SESSION_SECRET`). By default, sessions end with the isolate. */
   readonly SESSION_SECRET?: string;
 }
 
@@ -18,9 +18,9 @@ interface WorkerContext {
   readonly props: unknown;
 }
 
-/** Before a write, workerd does not notice that a client has left: the heartbeat bounds the delay. */
+/** Until it writes, workerd does not notice that a client has left: the heartbeat bounds the delay. */
 const HEARTBEAT_MS = 250;
-/** Before the first frame there is no heartbeat, so this bounds the delay there. */
+/** Before the first frame there is no heartbeat, so this wait bounds the delay. */
 const FIRST_FRAME_MS = 1000;
 
 /** An isolate has 128 MB of memory. */

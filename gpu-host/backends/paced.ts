@@ -6,7 +6,7 @@ import type { Encoder, EncoderInput } from './encoder.ts';
 export interface Pace {
   /** Time of a step, whatever its size. */
   readonly stepMs: number;
-  /** Time of each input; of each token of an encoder's batch, padding included. */
+  /** Time of each input; for an encoder, of each token of its batch, padding included. */
   readonly tokenMs: number;
   /** Time of each sequence, or of each text. */
   readonly sequenceMs: number;
@@ -20,7 +20,7 @@ export interface PaceClock {
 
 const CLOCK: PaceClock = { now: () => performance.now(), wait: (ms) => sleep(ms) };
 
-/** Time of a step of so many inputs and sequences. */
+/** Time of a step with this many inputs and sequences. */
 export const paceMs = ({ stepMs, tokenMs, sequenceMs }: Pace, tokens: number, sequences: number): number =>
   stepMs + tokens * tokenMs + sequences * sequenceMs;
 

@@ -46,7 +46,7 @@ interface HandlerBounds {
 }
 
 interface Bounds {
-  /** Bound of the median: float32's loss. bf16 backend and oracle never round all values alike, so there the bound covers bf16's loss. */
+  /** Bound of the median: float32's loss. A bf16 backend and its oracle never round all values alike, so their bound covers bf16's loss. */
   readonly typical: number;
   /** Bound of the worst error. */
   readonly worst: number;
@@ -59,7 +59,7 @@ interface Bounds {
  * 3e-5; a trained model of eight layers doubles this error.
  *
  * With rounded inputs the median error stays the same. Now and then an input lies so near the middle of two levels that backend and oracle
- * round it apart. This moves the input by up to 1/127 of its block's largest, and later layers follow, by at most the error of rounding
+ * round it to different ones. This moves the input by up to 1/127 of its block's largest, and later layers by at most the error of rounding
  * itself. Rounding to 127 levels costs about 1 % per input of a multiplication. Two to eight layers of four multiplications turn it into 3
  * to 6 % in the states (10 % in the worst of 2,520 runs): 1 or 2 nats where logits spread over tens of nats. Attention weights average over
  * heads and layers. Bounds are at least twice the worst error seen over five seeds.
@@ -212,7 +212,7 @@ async function measure(
   }
 }
 
-/** A backend, and the oracles with its weights where these are not the model's own: one with the backend's rounding, one without. */
+/** A backend. If its weights differ from the model's own, also two oracles with its weights: one with the backend's rounding, one without. */
 interface OpenDevice {
   readonly device: Backend;
   readonly oracles: { readonly rounded: Backend; readonly unrounded: Backend } | null;
@@ -271,7 +271,7 @@ function print(cells: readonly Cell[], seed: number): number {
     const { backend, width } = device;
     const isExact = width === 32;
     const bounds = BOUNDS[handler][isExact ? 'exact' : backend === 'cuda' ? 'narrow' : 'rounded'];
-    // A trained model gives one sample, and is so deep that backend and oracle always round some input apart.
+    // A trained model gives one sample, and is so deep that backend and oracle always round some input differently.
     const hasTypical = isExact || (models === 'random' && (backend === 'cuda' || ROUNDS_ALIKE));
     const median = errors.toSorted((a, b) => a - b)[errors.length >> 1];
     const worst = Math.max(...errors);

@@ -31,11 +31,10 @@ const WATCH_MS = 0.3;
  * leaves. A plain state machine: the caller passes the time and executes the batches (Pie, SOSP '25, section 5.2).
  *
  * Every wait is bounded. Once a call has waited 2 × `maxPriority` × `agingMs`, no later call goes before it; a call of a workflow may yield
- * first, `mostYieldMs` in all. Each batch takes the most
- * urgent ready call along: that call, or one at least as urgent (a call lends its urgency to those that it waits for, and to one that
- * computes its pages). There are three exceptions. Two steps that encode images follow each other only when nothing else is ready, so that
- * decode goes on between them. And a batch of forwards takes the most urgent one of the variant whose turn it is (`VariantTurns`). Calls that
- * would miss their latency targets go before all others, within the bounds of `LatencyTurns`.
+ * first, `mostYieldMs` in all. Each batch contains the most urgent ready call, or one that is at least as urgent: a call lends its urgency to
+ * those that it waits for, and to one that computes its pages. There are three exceptions. Two steps that encode images follow each other only
+ * when nothing else is ready, so that decode goes on between them. A batch of forwards takes the most urgent one of the variant whose turn it
+ * is (`VariantTurns`). Calls that would miss their latency targets go before all others, within the bounds of `LatencyTurns`.
  */
 export class Batcher {
   readonly limits: BatchLimits;
@@ -113,7 +112,7 @@ export class Batcher {
   }
 
   /**
-   * Marks the queue's later calls as those of a workflow's node; `depth` is the length of the longest way from it to the workflow's end.
+   * Marks the queue's later calls as those of a workflow's node; `depth` is the length of the longest way from the node to the workflow's end.
    * Earlier calls keep their depth: calls that lent them nothing may wait for them.
    */
   setDepth(queue: BatchQueue, depth: number): void {
@@ -125,7 +124,7 @@ export class Batcher {
 
   /**
    * Drops the queue's calls that have not left, and returns them. Calls on the device go on and must be finished. Calls that waited for a
-   * dropped call go on waiting for what that call waited for.
+   * dropped call go on waiting for the calls that it waited for.
    */
   closeQueue(queue: BatchQueue): BatchCall[] {
     this.#queues.delete(queue);
@@ -256,8 +255,8 @@ export class Batcher {
   }
 
   /**
-   * Holds a call that was chosen and could not go. It keeps its place: later calls wait for it as before. It goes again once `resume` was
-   * called, or, where it follows another held call, after that one.
+   * Holds a call that was chosen and could not go. It keeps its place: later calls wait for it as before. It can go again after `resume` or,
+   * when it follows another held call, after that one.
    */
   hold(call: BatchCall): void {
     if (call.queue.front !== call) call.queue.back.add(call);
@@ -266,7 +265,7 @@ export class Batcher {
     for (const { later } of call.links?.softDependents ?? []) this.#goBack(later);
   }
 
-  /** Makes a call wait again that became ready behind an earlier one and found no room in the batch: the earlier one did not go after all. */
+  /** Makes a call wait again that found no room in the batch: it became ready behind an earlier call, which did not go after all. */
   #goBack(later: BatchCall): void {
     if (later.state !== 'ready' || later.blockers === 0) return;
     this.#withdraw(later);
@@ -280,7 +279,7 @@ export class Batcher {
     this.#admit(call);
   }
 
-  /** Lets a call go whose turn has come. */
+  /** Lets a call whose turn has come go. */
   #admit(call: BatchCall): void {
     if (!call.acquire()) call.state = 'paused';
     else if (call.kind === 'project' && this.#riders && this.#riders.length < this.limits.maxCalls) this.#ride(call);

@@ -18,8 +18,8 @@ export type CallKind = 'instant' | 'barrier' | 'idle' | 'project' | 'encode' | '
 export type CallState = 'queued' | 'ready' | 'running' | 'paused' | 'done';
 
 /**
- * A call's access to a page or an embed: it reads it, fills empty slots of a page with keys and values, or changes it in any other way. A
- * call with several kinds of access to one key may name it several times; `write` and `fill` of one key exclude each other.
+ * A call's access to a page or an embed: `read`; `fill`, which puts keys and values into empty slots of a page; `write` for any other change.
+ * A call with several kinds of access to one key may name it several times; `write` and `fill` of one key exclude each other.
  */
 export type Access = 'read' | 'write' | 'fill';
 

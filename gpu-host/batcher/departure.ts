@@ -14,7 +14,7 @@ export interface WaitingCalls {
   readonly encodings: readonly BatchCall[];
 }
 
-/** Decides when a batch leaves: keeps what the policies want to know of arrivals, answers and steps. */
+/** Decides when a batch leaves. Keeps the data about arrivals, answers and steps that the policies use. */
 export class Departure {
   readonly #policy: BatchPolicy;
   readonly #grace: GracePolicy;
@@ -53,7 +53,7 @@ export class Departure {
     this.#lastStepMs = stepMs;
   }
 
-  /** True when the last step ended less than `ms` ago and a queue that was just answered is likely to be back. */
+  /** True when the last step ended less than `ms` ago and a queue that was just answered is likely to send its next call. */
   expectsWithin(ms: number, nowMs: number): boolean {
     return this.#awaited.size > 0 && nowMs - this.#lastEndMs < ms;
   }
@@ -96,7 +96,7 @@ export class Departure {
     const sinceMs = nowMs - this.#lastEndMs;
     if (sinceMs >= this.#grace.maxMs) this.#awaited.expire();
     const longestMs = longestGraceMs(this.#grace, this.#lastStepMs);
-    // Queues that usually come later than the wait may last do not count.
+    // Queues whose next call usually comes after the longest wait do not count.
     const awaited = this.#awaited.within(longestMs);
     return Math.max(0, graceMs(this.#grace, waiting, awaited, this.#lastStepMs) - sinceMs);
   }

@@ -17,7 +17,7 @@ export class CallLinks {
   lentMs: number | undefined;
   /** Number of calls that this one follows in the batch under construction. */
   follows = 0;
-  /** Calls of those whose keys and values this one needs. */
+  /** The calls among the followed ones whose keys and values this call needs. */
   needs: BatchCall[] | undefined;
 }
 

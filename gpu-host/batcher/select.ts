@@ -40,15 +40,15 @@ interface Choice {
 }
 
 /**
- * Chooses the calls of the next batch, which are of `variant`, out of `ready` in order of urgency; the most urgent of the variant is always
- * among them. Calls `take` with each at once; `take` may append calls that become ready by it (the next ones of the same queue, those that
- * follow it in the batch), which are considered last.
+ * Chooses the calls of the next batch out of `ready`, in order of urgency. All are of `variant`, and the most urgent call of the variant is
+ * always among them. Passes each call to `take` at once. `take` may append calls to `ready` that become ready by this (the next ones of the
+ * same queue, and those that follow the call in the batch). They are considered last.
  *
- * Short calls go first. While a long one waits they leave it a quarter of the tokens, so that prefill goes on beneath decode and decode
+ * Short calls go first. While a long one waits, they leave it a quarter of the tokens, so that prefill goes on beside decode, and decode
  * keeps its pace. Long calls are cut to the remaining tokens.
  *
- * Calls of `pressing` go before all others. For these remain one place, a quarter of the tokens for short ones and a quarter for long ones;
- * the long ones get no more than that.
+ * Calls of `pressing` go before all others. They leave the others one place, a quarter of the tokens for short calls, and a quarter for long
+ * calls, which get no more than that.
  */
 export function selectForwards(
   ready: readonly BatchCall[],
@@ -143,7 +143,7 @@ function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void 
   }
 }
 
-/** A call that follows others of the same batch goes whole: the slots of its keys are known only when theirs have been placed. */
+/** A call that follows others of the same batch is not cut: the slots of its keys are known only when the keys of those have been placed. */
 function mayCut(call: BatchCall): boolean {
   return !call.links?.follows && call.chunkable();
 }

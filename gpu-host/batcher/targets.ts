@@ -45,13 +45,13 @@ function isPressing(call: BatchCall, nowMs: number, slowStepMs: number | undefin
 }
 
 /**
- * Lets calls that would miss their latency targets go before others: with the next batch, the earliest due first. The batch takes ordinary
- * calls along, the most urgent first: it leaves these a place, a quarter of its inputs for short ones and a quarter for long ones. Ordinary
- * long calls get no more than that, so that the step stays short (chunked prefill, Agrawal et al., OSDI '24, section 4.2).
+ * Lets calls that would miss their latency targets go before others, in the next batch, the earliest due first. Ordinary calls go along, the
+ * most urgent first: the batch keeps a place for them, a quarter of its inputs for short calls and a quarter for long ones. Ordinary long calls
+ * get no more than that, so that the step stays short (chunked prefill, Agrawal et al., OSDI '24, section 4.2).
  *
  * Ordinary calls do not starve. A batch with pressing calls that has no room for the most urgent ordinary call (another kind, another
  * variant, a prefill that cannot be cut) passes it over; after `MAX_PASSED_OVER` of these in a row comes a batch in which calls with
- * targets count as ordinary. So calls with targets multiply the bound on the wait of others, in batches, by `MAX_PASSED_OVER + 1` at most.
+ * targets count as ordinary. Calls with targets thus lengthen the bound on the wait of others, in batches, at most `MAX_PASSED_OVER + 1` times.
  */
 export class LatencyTurns {
   readonly #limits: BatchLimits;
@@ -93,7 +93,7 @@ export class LatencyTurns {
     return aheadMs === 0 ? undefined : aheadMs > 0;
   }
 
-  /** Call when pressing calls wait for pages that `call` computes: it then goes first, too. */
+  /** Call with the calls that compute pages for others. A call that a pressing call waits for goes first, too. */
   lend(awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>): void {
     for (const [call, waiting] of awaitedBy)
       if (waiting.some((one) => this.#pressing.has(one))) this.#pressing.add(call);

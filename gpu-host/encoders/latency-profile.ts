@@ -3,8 +3,8 @@ const TARGET_MS = 25;
 /** Tokens of a short batch, whose time is nearly all fixed. */
 const SHORT_TOKENS = 32;
 /**
- * A batch may take so many times a short one, up to {@link MOST_MS}: smaller batches would end hardly sooner and compute far fewer texts. Where
- * a short one alone takes longer than that, a batch takes no longer than a short one.
+ * A batch may take this many times as long as a short one, up to {@link MOST_MS}: smaller batches would end hardly sooner and compute far fewer
+ * texts. Where a short one alone takes longer than that, a batch takes no longer than a short one.
  */
 const SHORT_TIMES = 4;
 const MOST_MS = 100;
@@ -56,7 +56,7 @@ export class LatencyProfile {
     return Math.max(last.tokens, Math.min(most, last.tokens * 2, 2 ** LARGEST));
   }
 
-  /** Notes a batch of so many tokens, padding included. */
+  /** Notes a batch of this many tokens, padding included. */
   note(tokens: number, ms: number): void {
     const exponent = Math.min(LARGEST, Math.ceil(Math.log2(tokens)));
     const now = Math.max(ms, LEAST_MS) / tokens;

@@ -6,7 +6,7 @@ const TEXT_TOKENS = 16;
 const SIZES = [16, 64, 256, 1024, 4096];
 /** Runs of each size, of which the fastest counts: anything else on the machine makes others slower. */
 const RUNS = 3;
-/** Measuring ends at the first batch that takes so long, ms. */
+/** Measuring ends at the first batch that takes this long, ms. */
 const ENOUGH_MS = 12;
 
 /** Measures batches of an encoder before it serves, so that its first batches have a fitting size. */

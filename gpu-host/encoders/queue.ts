@@ -34,7 +34,7 @@ interface TenantCalls<Call> {
 }
 
 /**
- * Chooses which texts an encoder computes next. Tenants have equal parts of a batch by tokens, and what they leave goes to the others; a
+ * Chooses which texts an encoder computes next. Tenants have equal parts of a batch by tokens, and unused parts go to the others; a
  * tenant's texts go first come, first served. Calls of workflows that follow each other in that order exchange turns: the query that came first
  * goes first (Ayo, ASPLOS '25, Algorithm 2), and every other call finds the same texts ahead of it. Pure: no clock, no I/O.
  */
@@ -67,8 +67,8 @@ export class EncodeQueue<Call extends Waiting> {
   }
 
   /**
-   * Takes the texts of the next batch: at least one, and of more so many that their number times the longest is at most `maxTokens`, because
-   * a batch is padded to its longest text. A text that would make most of the batch padding waits: others would pay for it.
+   * Takes the texts of the next batch: at least one, and more while their number times the longest is at most `maxTokens`, because a batch
+   * is padded to its longest text. A text that would make most of the batch padding waits: others would pay for it.
    */
   take(maxTokens: number): PickedText<Call>[] {
     const batch: PickedText<Call>[] = [];
@@ -108,9 +108,9 @@ export class EncodeQueue<Call extends Waiting> {
 }
 
 /**
- * The tenant's first call, or that of an older workflow which follows it with nothing but calls of workflows between them. All calls before
- * the first are gone, so that what else is gone overtook it, or was removed. Once this is {@link MOST_OVERTAKING_BATCHES}, the calls go first
- * come, first served until it is less: none of them is overtaken by more.
+ * The tenant's first call, or a call of an older workflow that follows it with only calls of workflows in between. All calls before the first
+ * one are gone, so any other call that is gone overtook the first one, or was removed. Once these are {@link MOST_OVERTAKING_BATCHES}, calls go
+ * first come, first served until they are fewer: no call is overtaken by more.
  */
 function nextOf<Call extends Waiting>({ waiting, gone }: TenantCalls<Call>, maxTokens: number): Call | undefined {
   const [head] = waiting;

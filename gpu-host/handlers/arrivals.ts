@@ -4,8 +4,8 @@ import type { ModelSpace } from './space.ts';
 import type { StepGaps } from './step-gaps.ts';
 
 /**
- * Takes calls into their order. That takes long for a call with many addresses: such a call waits for a gap between steps, and the
- * inferlet's later calls wait behind it. Other inferlets' calls, which come through the same socket, do not.
+ * Puts calls in their order. This takes long for a call with many addresses, so that such a call waits for a gap between steps. The inferlet's
+ * later calls wait behind it; other inferlets' calls, which come through the same socket, do not.
  */
 export class Arrivals {
   readonly #batcher: Batcher;
@@ -20,7 +20,7 @@ export class Arrivals {
     const { space } = call.hostQueue;
     const { arriving, owner, port, scoreboard } = space;
     if (arriving.length > 0) arriving.push(call);
-    // A call alone has no place in an order.
+    // A lone call needs no place in an order.
     else if (!call.isLong || scoreboard.size === 0) this.#batcher.push(call, nowMs);
     else {
       arriving.push(call);

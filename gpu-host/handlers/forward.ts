@@ -165,7 +165,7 @@ export class ForwardCall extends DeviceCall {
     let row = 0;
     for (const states of this.#states) {
       for (let at = 0; at < states.length; at += hiddenSize) {
-        // A state sits where the next input would: fed back, it follows the input that it came from.
+        // A state gets the position of the next input: fed back, it follows the input that it came from.
         const position = (plan.positions[first + row] as number) + 1;
         const values = states.slice(at, at + hiddenSize);
         this.hostQueue.space.embeds.setState(outEmbeds[row++] as number, values, position);
@@ -205,7 +205,7 @@ function tokensOf(inputs: readonly HeldEmbed[]): Uint32Array | undefined {
   return tokens;
 }
 
-/** Embeds as device inputs: tokens when all are, else rows of values with the tokens among them looked up. */
+/** Embeds as device inputs: tokens when all embeds are tokens; otherwise rows of values, with the embeddings of the tokens among them. */
 function inputRows(embeds: readonly HeldEmbed[], from: number, count: number, model: ModelContext): InputRows {
   const part = embeds.length === count ? embeds : embeds.slice(from, from + count);
   const tokens = tokensOf(part);

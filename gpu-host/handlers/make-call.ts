@@ -29,7 +29,7 @@ export interface CallMaker {
   resume(run: RunCall): void;
   /** Called when a call gets an adapter that it waited for, or the refusal of the adapter. */
   told(call: HostCall): void;
-  /** Called when an image of so many bytes, or its refusal, has arrived. */
+  /** Called when an image of this many bytes, or its refusal, has arrived. */
   arrived(call: EmbedImageCall, bytes: number): void;
 }
 
@@ -125,7 +125,7 @@ function withAdapter(
   return call;
 }
 
-/** The reason not to look at an operation's lists: one call must not hold up the host. */
+/** The error for an operation whose lists are too long to look at: one call must not hold up the host. */
 function refusal(operation: QueuedOperation, contextLength: number): CallFault | undefined {
   const limit = exceededLimit(operation);
   if (limit !== undefined) return fault('invalid-argument', `a list in one call has more than ${limit} items`);

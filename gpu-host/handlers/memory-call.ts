@@ -73,7 +73,7 @@ export class MemoryCall extends InstantCall {
     return undefined;
   }
 
-  /** Copies at once what is short, and the rest in the gaps between steps. */
+  /** Copies for a short time at once, and the rest in the gaps between steps. */
   #copyTokens(copying: TokenCopying): undefined | Promise<void> {
     const untilMs = performance.now() + GAP_MS;
     while (copying.next()) if (performance.now() > untilMs) return this.#goOn(copying);

@@ -13,7 +13,7 @@ export interface HostedModel {
   readonly directory: string;
   /**
    * Embedding rows, `vocabulary × hiddenSize`, needed when one forward mixes tokens with states and when a call reads a token's embed.
-   * Called at most once. Without it such a call is `unsupported`.
+   * Called at most once. Without it, such calls fail with `unsupported`.
    */
   readonly embeddings?: () => Float32Array;
   /** Names of the WIT interfaces that the model offers; `TRAITS` by default. */
@@ -79,7 +79,7 @@ export const DEFAULT_IMAGE_CACHE_BYTES = 64 * 1024 * 1024;
 /** The limits of one inferlet on one model besides its pages. */
 export const EMBED_LIMITS = { maxEmbeds: MAX_EMBEDS, maxStateBytes: 64 * 1024 * 1024 } as const;
 
-/** Maximum pending calls of one inferlet on one model, and maximum bytes of their arguments and keys. Past either the inferlet is ended. */
+/** Maximum pending calls of one inferlet on one model, and maximum bytes of their arguments and keys. An inferlet past either bound is ended. */
 export const MAX_PENDING_CALLS = 16_384;
 export const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 /** Pending bytes that every inferlet may have, whatever the tenant's other inferlets have. */

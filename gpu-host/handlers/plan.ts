@@ -69,7 +69,7 @@ export class ForwardPlan {
 
   /**
    * @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, the mask does not fit,
-   * or the call would take more of the device than one may (`limit-exceeded`; makes no room for it then).
+   * or the call would take more of the device than one call may (`limit-exceeded`; makes no room for it then).
    */
   constructor(space: PageSpace, request: ForwardRequest, config: Pick<ModelConfig, 'contextLength' | 'heads'>) {
     const { positions, inPages } = request;

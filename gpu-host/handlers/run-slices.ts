@@ -9,9 +9,9 @@ export interface SlicedRun {
 
 /**
  * Time slices of a model's runs: all runs that keep tokens hand them over together, in one flush. A slice begins with the first kept token, so no
- * token waits longer than one slice, and an idle model has no timer. An even slice begins where the one before it ended, unless that one handed
- * over nothing: else the client of a model with long steps waits for a step and a slice. Guests that read each token have no even slices, which
- * would wake them more often.
+ * token waits longer than one slice, and an idle model has no timer. An even slice begins where the slice before it ended, unless that one handed
+ * over nothing. Without even slices, the client of a model with long steps waits for a step and a slice. Guests that read each token have no even
+ * slices: these would wake them more often.
  */
 export class RunSlices {
   readonly #flush: () => void;

@@ -47,7 +47,7 @@ export class StepGaps {
     return this.#tasks.isDue(this.#mayWork);
   }
 
-  /** Calls `next` in one gap or several until it returns no true. Rejects with what it throws. `payer` pays for the time. */
+  /** Calls `next` in one gap or several until it no longer returns true. Rejects with the error of `next`. `payer` pays for the time. */
   work(next: () => boolean | undefined, tenant: string, payer: Payer): Promise<void> {
     return new Promise((done, failed) => {
       this.#tasks.push(tenant, { next, tenant, payer, done, failed });

@@ -2,7 +2,7 @@
 const SHARE = 1 / 16;
 /** Time that a tenant saves up at most, ms. */
 const SAVED_MS = 2;
-/** A tenant counts as at work for so long after its last call, ms: its guest may be between two calls. */
+/** A tenant counts as at work for this long after its last call, ms: its guest may be between two calls. */
 const PRESENT_MS = 50;
 
 interface Sight {

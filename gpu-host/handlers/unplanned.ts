@@ -6,9 +6,9 @@ import type { ModelContext } from './call.ts';
 import { type ForwardPlan, type ForwardRequest, prefixRequest } from './plan.ts';
 
 /**
- * Describes a call that is not planned yet to the batcher: the inputs that it has to compute, without those in the prefix cache, so
- * that these take no room in a batch; and the pages that it will give to others. Both stay the same from when a batch is chosen until the
- * call is planned; the plan may find a little more or less.
+ * Describes to the batcher a call that is not planned yet: the inputs that it has to compute, and the pages that it will give to others. Inputs
+ * in the prefix cache are not counted, so that they take no room in a batch. Both stay the same from when a batch is chosen until the call is
+ * planned; the plan may find a little more or less.
  */
 export class Unplanned {
   readonly #space: PageSpace;

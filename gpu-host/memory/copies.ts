@@ -50,7 +50,7 @@ export class Copies {
 
   /**
    * Takes room for a copy that arrives. The caller must call `leave`, or `keep`.
-   * @throws CallFault `limit-exceeded` when no copy may be so large, `unavailable` when the room is in use by others that arrive
+   * @throws CallFault `limit-exceeded` when no copy may be that large, `unavailable` when the room is in use by others that arrive
    */
   enter(tenant: string, bytes: number): void {
     if (bytes > this.#most / 2) {

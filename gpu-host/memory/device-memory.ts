@@ -169,7 +169,7 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * Frees `frames` frames, and one more for each copy that a write through so many mappings of each of `copies` needs.
+   * Frees `frames` frames, and those for copies of written pages. `copies` maps each page to the number of mappings through which it is written.
    * Never swaps out pages of the requester.
    * @throws CallHeld when the call must wait until older inferlets give pages back; CallFault `limit-exceeded` when they can never fit (ends
    * no inferlet then), `terminated` when the requester must end.
@@ -181,7 +181,7 @@ export class DeviceMemory implements SpaceMemory {
   /**
    * Makes room for the pages of a snapshot that is on disk only and belongs to `tenant`. They are the requester's until the snapshot is
    * whole.
-   * @throws as `claim`, `limit-exceeded` when the requester may not hold so many more (makes no room then)
+   * @throws as `claim`, `limit-exceeded` when the requester may not hold that many more pages (makes no room then)
    */
   restore(requester: PageSpace, tenant: string, pages: number): PageRestoration {
     requester.checkLimit(pages);

@@ -83,8 +83,8 @@ export class Leases {
 
   /**
    * Pins a snapshot; replaces its former lease.
-   * @throws CallFault `invalid-argument` for a duration that no lease may have, `limit-exceeded` when the tenant may never pin so much,
-   * `unavailable` when it may not now; the former lease stays then
+   * @throws CallFault `invalid-argument` for a duration that no lease may have, `limit-exceeded` when the tenant may never pin that much,
+   * `unavailable` when it may not pin that much now. After an error, the former lease stays
    */
   grant(snapshot: PageSnapshot, leaseMs: number): Lease {
     const { tenant, pages } = snapshot;
@@ -145,7 +145,7 @@ export class Leases {
 
   /**
    * Checks a lease before it is granted. @throws CallFault as `grant`
-   * @param replaced snapshot whose lease ends then
+   * @param replaced snapshot whose lease the new one replaces
    */
   check(tenant: string, wanted: number, leaseMs: number, replaced?: PageSnapshot): void {
     if (leaseMs < 1 || leaseMs > MAX_LEASE_MS)

@@ -22,7 +22,7 @@ export interface CopiedPart {
 
 /**
  * A call over a plain text from position 0 on, whose pages can be found by their tokens. Its first inputs may come from the prefix tree,
- * and the pages that it fills go there (RadixAttention, SGLang, section 3), those of a call that is cut as soon as they are computed.
+ * and the pages that it fills go there (RadixAttention, SGLang, section 3). Pages of a call that is cut go there as soon as they are computed.
  */
 export class PrefixRun {
   /** Inputs whose keys and values were mapped from the tree. The call computes the remaining inputs, over `context`. */
@@ -40,7 +40,7 @@ export class PrefixRun {
   #offered: number;
   /** Out-pages that pages of the tree replace; emptied by `commit` or `revert`. */
   #replaced: readonly Replacement[];
-  /** The page after them when its beginning was copied; undefined after `commit` or `revert`. */
+  /** The page after the replaced ones, when its beginning was copied; undefined after `commit` or `revert`. */
   #copied: CopiedPart | undefined;
   /** True when the call begins amid a page. */
   readonly #beginsInside: boolean;

@@ -6,7 +6,7 @@ export interface PageHolding {
   readonly held: ReadonlyMap<Page, number>;
 }
 
-/** Frames that a call needs: those for new pages, and those for copies of pages that it writes through so many mappings each. */
+/** Frames that a call needs: for new pages, and for copies of written pages. `copies` maps each page to the number of mappings that are written. */
 export interface FrameNeed {
   readonly frames: number;
   readonly copies: ReadonlyMap<Page, number>;

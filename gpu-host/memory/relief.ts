@@ -30,7 +30,7 @@ export interface ReliefStats {
   readonly swapsOut: number;
   readonly preemptions: number;
   readonly terminations: number;
-  /** Frames that waiting and preempted inferlets could let go to swap, as far as it has room; a page that several share counts for each. */
+  /** Frames that waiting and preempted inferlets could move to swap, as far as swap has room; a page that several share counts for each. */
   readonly idle: number;
   /** Families that are preempted now and have calls that are held. */
   readonly preempted: number;
@@ -48,8 +48,8 @@ interface Refusal {
  * inferlets that wait on I/O and of preempted families to swap; ends leases, and moves their pages, too; preempts the newest families; ends
  * the newest inferlets (Pie, SOSP '25, section 5.3), once swap is full.
  *
- * A claim that would need pages of older families preempts its own family, and its call is held. Only families with an older one that runs
- * are held this way, so the oldest that can go on always does, and every hold ends when older families give pages back, wait, or end.
+ * A claim that would need pages of older families preempts its own family, and its call is held. A family is held this way only while an
+ * older one runs, so the oldest that can go on always does, and every hold ends when older families give pages back, wait, or end.
  */
 export class Relief {
   readonly #options: ReliefOptions;
@@ -90,8 +90,8 @@ export class Relief {
   }
 
   /**
-   * The preempted family that may go on now: it counts as returned. Undefined when there is none. First come, first served; while older
-   * families keep the first in the queue from its pages, later ones that fit go before it, and have no protection from those that they overtake.
+   * The preempted family that may go on now: it counts as returned. Undefined when there is none. First come, first served. While older
+   * families keep the first in the queue from its pages, later ones that fit go before it; they have no protection from those that they overtake.
    */
   next(): Contender | undefined {
     const held = this.#oldestFirst();
@@ -111,7 +111,7 @@ export class Relief {
   #firstThatFits(oldest: Contender, candidates: readonly Contender[]): Contender | undefined {
     const { total } = this.#pool;
     const mayOvertake = this.#running(oldest).some((other) => other.runs && isNewer(oldest, other));
-    // No later candidate has more room than this, because it may use the pages of no further families.
+    // No later candidate has more room than this, because a later candidate cannot take pages from more families.
     let most = Number.POSITIVE_INFINITY;
     for (const family of candidates) {
       if (family !== oldest && !mayOvertake) return undefined;
@@ -173,7 +173,7 @@ export class Relief {
     const tree = this.#options.prefixes;
     if (!tree) return;
     while (!this.#fits(need)) {
-      // No claim copies leaves that are only cached, so that the need stays the same.
+      // No claim copies leaves that are only cached, so the need stays the same.
       const needed = framesNeeded(need, []);
       for (const page of tree.evictLeaves(isCached)) {
         this.#pool.abandon(page);
@@ -277,7 +277,7 @@ export class Relief {
     return true;
   }
 
-  /** Frees a frame that is free or holds a cached prefix only. False when there is none. */
+  /** Makes sure that a frame is free; evicts cached prefixes if need be. False when that is not enough. */
   freeOne(): boolean {
     this.#evictCached(ONE_FRAME);
     return this.#fits(ONE_FRAME);

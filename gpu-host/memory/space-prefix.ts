@@ -15,7 +15,7 @@ export interface PrefixRequest {
   readonly outPages: Uint32Array;
   /** One position per input. */
   readonly positions: Uint32Array;
-  /** The inputs' known tokens: of a run on the device only the first is known. */
+  /** The inputs' known tokens: for a run on the device, only the first is known. */
   readonly tokens: Uint32Array;
   /** Number of last inputs that must be computed, because the caller wants their outputs. */
   readonly keep: number;
@@ -38,7 +38,7 @@ interface Text {
 /**
  * Maps the pages that the prefix tree has of a call's inputs over its empty out-pages. Afterwards the context is on the device and
  * `emptySlots(outPages, inputs - taken)` cannot fail. Undefined when the call does not continue a plain text: something is masked, its
- * context was not computed from tokens alone by what computes now, or its positions skip.
+ * context was not computed from tokens alone with the call's adapter, or its positions skip.
  * @throws CallFault as `emptySlots` does, and changes nothing then
  */
 export function beginPrefix(
@@ -127,8 +127,9 @@ interface PlainCall {
   readonly rooms: Mapping[];
   /** Number of tokens on the page that the text ends in. */
   readonly begun: number;
-  /** Maximum tokens to take, from the beginning of the begun page on, and the whole pages among them. */
+  /** Maximum tokens to take, from the beginning of the begun page on. */
   readonly takable: number;
+  /** Number of whole pages among those tokens. */
   readonly wanted: number;
 }
 
@@ -283,8 +284,8 @@ function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boole
 }
 
 /**
- * True when a text has been computed, `known` being the last of its known pages: pages that the batch being made will write must stay where
- * they are. A known page was full when it was kept, but a call under way may have reserved it. Pages are computed in order.
+ * True when a text has been computed: pages that the batch being made will write must stay where they are. `known` is the last known page of
+ * the text. It was full when it was kept, but a call under way may have reserved it. The pages before it are computed when it is.
  */
 function isThere({ full, partial }: Text, known?: Page): boolean {
   if (known && !isComputed(known)) return false;

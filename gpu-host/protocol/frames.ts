@@ -12,7 +12,7 @@ const INITIAL_BYTES = 64 * 1024;
  * complete.
  */
 export class FrameReader {
-  /** The only version of later frames. */
+  /** The version that all later frames must have. */
   version = HELLO_VERSION;
   #bytes = new Uint8Array(INITIAL_BYTES);
   #words = new Uint32Array(this.#bytes.buffer);

@@ -12,7 +12,7 @@ export type LinkOrDown = Link | { readonly lost: HandlerError };
 
 /** Operations of `STOPS_VERSION`: an earlier host would end the connection. */
 const STOPS: ReadonlySet<string> = new Set(['encode-stop', 'stop-queue']);
-/** Stands for no known limit: older than any that was read. */
+/** Stands for an unknown limit, and is older than every limit that was read. */
 const UNKNOWN_LIMIT = { pages: null, readAt: 0 };
 const CLOSE_DEADLINE_MS = 30_000;
 /** Maximum bytes of unsent calls; an inferlet that issues more without awaiting anything is flooding. */
@@ -107,7 +107,7 @@ export class Issuer implements LinkMember {
   }
 
   /**
-   * Sends a call and resolves with what `read` makes of its result; a result of another kind becomes an `internal` error.
+   * Sends a call and resolves to its result, which `read` decodes; a result of another kind becomes an `internal` error.
    *
    * @param issued called with the id of a call that was sent
    */
@@ -158,7 +158,7 @@ export class Issuer implements LinkMember {
     if (link) this.#tellWaiting(link, waiting);
   }
 
-  /** Not a call of the inferlet: a waiting inferlet goes on waiting. */
+  /** Sends the tenant's limit. This is no call of the inferlet, so that a waiting inferlet goes on waiting. */
   setTenantLimit(limit: TenantLimit): void {
     const link = this.#writable();
     if (!link) return;

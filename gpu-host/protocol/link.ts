@@ -80,7 +80,7 @@ export class Link {
   #heartbeat: Heartbeat | undefined;
 
   /**
-   * @param versions those of the frames that the host may choose among. When it is one, calls may be written before the host's hello.
+   * @param versions of the frames, among which the host may choose. With one version, calls may be written before the host's hello.
    * @throws Error at a network address of another machine, without `security`
    */
   constructor(address: string, events: LinkEvents, versions: Versions, options: LinkOptions = {}) {

@@ -52,7 +52,7 @@ interface Row<F extends Fields, A> {
   readonly code: number;
   readonly fields: F;
   readonly entries: Entries;
-  /** The value of the operation's result. Undefined for an operation that has a method of `DeviceClient`, which does more than send it. */
+  /** The value of the operation's result. Undefined for an operation with its own method in `DeviceClient`, which does more than send it. */
   readonly answer: A;
 }
 
@@ -141,7 +141,7 @@ export const OPERATIONS = {
       /** Indices of filled slots of `sources`, in order. */
       indices: list,
       destinations: addresses,
-      /** One per token; empty keeps the old ones. */
+      /** One position per token; empty keeps the old positions. */
       positions: list,
     },
     SENT,
@@ -188,8 +188,8 @@ export const OPERATIONS = {
   'prefetch-export': row(50, { name: text }, residencyOf),
   'demote-export': row(51, { name: text, tier }, residencyOf),
   /**
-   * Encodes texts, or pairs of texts: the tokens of all of them one after the other, the length of each, and its tokens in the first segment.
-   * Ordered by no queue. The encoder is its index in the hello.
+   * Encodes texts, or pairs of texts: `tokens` has the tokens of all texts one after the other, `lengths` the number of each, and `firsts` the
+   * number of its tokens in the first segment. `encoder` is the index in the hello. No queue orders the call.
    */
   encode: row(53, { encoder: u32, tokens: list, lengths: list, firsts: list }),
   /** Ends the `encode` that the header's id names, if it is not over: its texts are not computed, and it is answered. */
@@ -200,7 +200,7 @@ export const OPERATIONS = {
   'send-begin': row(58, { pages: addresses }, jsonOf<SentPages>),
   /** The next `PIECE_BYTES`, or as many as are left. */
   'send-piece': row(59, { sending: u32 }, bytesOf),
-  /** Ends a sending. Answers the SHA-256 of all pieces, hexadecimal; of an unfinished one, of those that were sent. */
+  /** Ends a sending. Answers the SHA-256 of the pieces that were sent, hexadecimal. */
   'send-end': row(60, { sending: u32 }, jsonOf<string>),
   /** Makes room for the pieces of `pages` pages that another host sends, to be kept as this version. Answers the number of the copy. */
   'copy-begin': row(
@@ -250,7 +250,7 @@ export type QueuedOperation = Operation<
   >
 >;
 
-/** A look at the place of an export's pages, or a change of it. */
+/** Reads or changes the place of an export's pages. */
 export type ExportControl = Operation<
   'export-residency' | 'pin-export' | 'unpin-export' | 'retain-export' | 'prefetch-export' | 'demote-export'
 >;
@@ -263,7 +263,10 @@ export interface CallHeader {
   readonly id: number;
 }
 
-/** One call as the host reads it. Lists are copies, shared with later calls and never changed. The decoder checks only the frame's shape: handlers check the values. */
+/**
+ * One call as the host reads it. Lists are copies, shared with later calls and never changed. The decoder checks only the frame's shape: handlers
+ * check the values.
+ */
 export type DecodedCall = CallHeader & Operation;
 
 const BY_CODE = new Map(
@@ -310,7 +313,7 @@ export function decodeCalls(
   }
 }
 
-/** The limit that a list of the operation exceeds, or the list that it asks for; undefined when there is none. */
+/** The limit that a list of the operation, or a list that it asks for, exceeds; undefined when none does. */
 export function exceededLimit(operation: Operation): number | undefined {
   return exceededIn(OPERATIONS[operation.op].entries, operation);
 }

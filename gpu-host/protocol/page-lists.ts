@@ -39,7 +39,7 @@ export class KeptList {
     this.queue = queue;
   }
 
-  /** Makes the next list go whole. The writer calls it for a call that is not sent. */
+  /** After this call, the next list is sent whole. The writer calls it for a call that is not sent. */
   forget(): void {
     this.#list = EMPTY;
   }

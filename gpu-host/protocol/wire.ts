@@ -2,16 +2,16 @@ import { endianness } from 'node:os';
 import type { Versions } from '#scheduler/links/versions.ts';
 
 /**
- * Versions of the frames that this side speaks. Keep the last one beside a new one: machines are upgraded one after another. Version 11 is that
- * of the hellos that state versions; version 12 has the frames `alive`, and 13 the operations `encode-stop` and `stop-queue`. Version 14 has the
- * operations that carry named pages from one host to another, and frames `usage` with the tokens that encoders computed.
+ * Versions of the frames that this side speaks. Keep the last version beside a new one: machines are upgraded one after another. Version 11
+ * brought hellos that state versions, 12 the frames `alive`, and 13 the operations `encode-stop` and `stop-queue`. Version 14 brought the
+ * operations that carry named pages from one host to another, and the tokens that encoders computed in frames `usage`.
  */
 export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 14 };
 
 /** First version with the frames `alive`. */
 export const ALIVE_VERSION = 12;
 
-/** First version with the operations that end a call before its result. A host of an earlier one computes the call. */
+/** First version with the operations that end a call before its result. A host of an earlier version computes such a call to its end. */
 export const STOPS_VERSION = 13;
 
 /** First version whose frames `usage` have the tokens that encoders computed. */
@@ -21,8 +21,8 @@ export const ENCODED_VERSION = 14;
 export const COPIES_VERSION = 14;
 
 /**
- * Version of the frames before both sides have agreed on one, the hellos included, and that of a peer whose hello states none. It stays as it
- * is, so that sides of any two releases can read each other's hello and refusal.
+ * Version of all frames before both sides have agreed on a version, hellos included, and version of a peer whose hello states none. Never
+ * change it: sides of any two releases must be able to read each other's hello and refusal.
  */
 export const HELLO_VERSION = 10;
 

@@ -3,7 +3,7 @@ export interface ConnectionLimits {
   readonly helloMs: number;
   /** Bytes of results that the peer may leave unread for longer than `maxUnreadMs`. */
   readonly maxUnreadBytes: number;
-  /** Silence of a runtime that gives signs of life after which it counts as gone, milliseconds. */
+  /** Time, in milliseconds, after which a silent runtime counts as gone; for runtimes that give signs of life. */
   readonly silentMs: number;
   /** Maximum time with more than `maxUnreadBytes` unread, milliseconds: reading the results of many inferlets takes a while. */
   readonly maxUnreadMs: number;

@@ -148,7 +148,7 @@ export class GpuHost {
     const server = this.#server;
     this.#server = undefined;
     const closed = server ? new Promise<void>((resolve) => server.close(() => resolve())) : Promise.resolve();
-    // The end of a watched connection ends the others of its runtime for another cause.
+    // End watched connections last: their end would end the other connections of their runtime with another cause.
     const connections = [...this.#connections].sort((one, other) => Number(one.isWatched) - Number(other.isWatched));
     for (const connection of connections) connection.end(code, why);
     return closed;

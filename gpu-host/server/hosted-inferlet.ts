@@ -50,7 +50,7 @@ export class HostedInferlet implements ReplyPort, Attempted {
   #releasing = 0;
   #released: (() => void)[] = [];
 
-  /** @param maxUnreadBytes of results that the peer may leave untaken; past it the inferlet is ended */
+  /** @param maxUnreadBytes bytes of results that the peer may leave untaken; beyond that, the host ends the inferlet */
   constructor(handle: number, owner: InferletOwner, results: ResultSink, maxUnreadBytes: number) {
     this.handle = handle;
     this.#owner = owner;

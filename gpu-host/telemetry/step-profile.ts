@@ -2,20 +2,20 @@
 const LARGEST = 14;
 /** Weight of the latest step in the means of its size. */
 const WEIGHT = 0.2;
-/** A curve says nothing before its largest size is so many times its smallest. */
+/** A curve says nothing before its largest size is this many times its smallest. */
 const LEAST_SPREAD = 8;
 /** Largest size for which a curve gives an estimate, as a multiple of the largest measured size. */
 const BEYOND = 2;
 /** Least time of a step, ms, since a coarse clock may measure none. */
 const LEAST_MS = 1e-3;
 
-/** Mean size and time of the steps of more than half of a power of two, and at most that. */
+/** Mean size and time of the steps whose sizes lie above one power of two, and at most at the next. */
 export interface StepPoint {
   readonly size: number;
   readonly ms: number;
 }
 
-/** Times of steps by one measure of their size, measured at the start and on line. Pure. */
+/** Times of steps by one measure of their size, measured at the start and in operation. Pure. */
 export class StepCurve {
   /** Means by exponent. A first step, which may allocate the memory of its size, counts only until the second one. */
   readonly #means: ({ size: number; ms: number; steps: number } | undefined)[] = [];
@@ -41,9 +41,9 @@ export class StepCurve {
 
   /**
    * The maximum efficient size, at which the work of a step takes as long as an empty step. Up to it, more work in a step costs little; beyond,
-   * time grows with the work. Undefined before the measured sizes tell it.
+   * time grows with the work. Undefined while the measured sizes do not show it.
    *
-   * @param most no step is larger
+   * @param most size of the largest possible step
    */
   efficient(most: number): number | undefined {
     const { points } = this;
@@ -76,7 +76,7 @@ export class StepProfile {
   readonly tokens = new StepCurve();
   readonly sequences = new StepCurve();
 
-  /** Notes a step of so many sequences with so many inputs in all. */
+  /** Notes a step of this many sequences with this many inputs in all. */
   note(sequences: number, inputs: number, ms: number): void {
     this.tokens.note(inputs, ms);
     if (inputs === sequences) this.sequences.note(sequences, ms);

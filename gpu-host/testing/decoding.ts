@@ -10,7 +10,7 @@ export interface Guest {
 /** A greedily decoded text. */
 export interface Said {
   readonly tokens: readonly number[];
-  /** Lead of each token's logit over the next one's, where requested. */
+  /** Lead of each token's logit over that of the second most probable token, where requested. */
   readonly margins: readonly number[];
 }
 

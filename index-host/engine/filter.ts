@@ -5,7 +5,7 @@ export function matches(filter: readonly Condition[], metadata: Metadata): boole
   return filter.every((condition) => holds(condition, metadata));
 }
 
-/** True for a condition that an entry without the field cannot fulfil: the index of fields finds its entries. */
+/** True for a condition that an entry without the field cannot fulfil. The table of fields finds the entries that fulfil it. */
 export const isPositive = ({ comparison }: Condition): boolean => comparison !== 'not-equal';
 
 function holds({ field, comparison, values }: Condition, metadata: Metadata): boolean {

@@ -32,7 +32,7 @@ const SCHEMA = `
   CREATE VIRTUAL TABLE words USING fts5(
     text, content='entries', content_rowid='key', tokenize='${TOKENIZER}');`;
 
-/** Words follow later: `unworded` has the entries whose words are not indexed yet, `gone` the deleted texts whose words still are. */
+/** Words follow later: `unworded` has the entries whose words are not indexed yet, `gone` the deleted texts whose words are still indexed. */
 const UNSETTLED = `
   CREATE TABLE IF NOT EXISTS unworded (key INTEGER PRIMARY KEY) STRICT;
   CREATE TABLE IF NOT EXISTS gone (key INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;`;
@@ -120,7 +120,7 @@ export class Records {
     return this.#unsettled;
   }
 
-  /** Indexes words of some new texts, or removes those of deleted ones. Writes leave this work, since it may take longer than all the rest. */
+  /** Indexes words of some new texts, or removes words of deleted ones. A write leaves this work for later: it may take longer than the write. */
   settleWords(): void {
     const { nextUnworded, insertWords, deleteUnworded, nextGone, deleteWords, deleteGone } = this.#statements;
     this.#transaction(() => {

@@ -4,7 +4,7 @@ export interface Sizes {
   readonly tail: number;
   /** With a filter that leaves at most this many entries, a query compares each of them. */
   readonly exact: number;
-  /** Widest search of the graph under a filter; a wider one compares all entries instead. */
+  /** Widest search of the graph under a filter; a query that needs a wider search compares all entries instead. */
   readonly width: number;
   /** Most entries that a query by words ranks; each takes about two microseconds. */
   readonly worded: number;

@@ -48,7 +48,7 @@ export class VectorIndex {
   #graph: Graph;
   /** Largest key that the graph has been given. */
   #upTo = 0;
-  /** False while the graph lacks entries up to `#upTo`, because its file was lost: they are compared one by one. */
+  /** False while the graph lacks entries up to `#upTo`, because its file was lost. Queries then compare those entries one by one. */
   #isWhole = true;
   #savedUpTo = 0;
   #closed = false;
@@ -105,7 +105,7 @@ export class VectorIndex {
     return this.#tail.size;
   }
 
-  /** Inserts entries, or replaces those with the same ids, all or none. They are stored from the first piece on. */
+  /** Inserts entries, or replaces those with the same ids, all or none. The first piece stores them. */
   *upsert(entries: readonly Entry[], room: () => Room): Pieces<void> {
     this.#checkOpen();
     const { removed, added } = this.#records.upsert(entries, room());
@@ -115,7 +115,7 @@ export class VectorIndex {
     yield* this.absorbExcess();
   }
 
-  /** True when an earlier write, before the index opened or cancelled, left words to index or a tail that is too long. */
+  /** True when an earlier write, which was cancelled or preceded the opening, left words to index or a tail that is too long. */
   get hasExcess(): boolean {
     return this.#records.unsettled > 0 || this.#tail.size > this.#sizes.tail;
   }
@@ -133,7 +133,7 @@ export class VectorIndex {
     }
   }
 
-  /** Deletes entries; returns how many there were. A call that ends early has deleted the first ones. */
+  /** Deletes entries and returns their number. A call that ends early has deleted the first ones. */
   *delete(ids: readonly string[]): Pieces<number> {
     this.#checkOpen();
     let count = 0;
@@ -180,7 +180,7 @@ export class VectorIndex {
     return !this.#isWhole || this.#stale > Math.max(STALE_LEAST, STALE_PART * this.#graph.size);
   }
 
-  /** True when additions must wait for maintenance, or the graph or the tail would grow without bound. */
+  /** True when additions must wait for maintenance, because otherwise the graph or the tail would grow without bound. */
   get isCrowded(): boolean {
     if (this.#tail.size > CROWDED_TAILS * this.#sizes.tail || this.#records.unsettled > CROWDED_WORDS) return true;
     return this.#stale > Math.max(CROWDED_LEAST, CROWDED_PART * this.#graph.size);
@@ -413,7 +413,7 @@ export class VectorIndex {
     const words = chosenWords(counted, most);
     const [first] = words;
     if (first === undefined) return [];
-    // When the only word is in more entries than that, rank the newest ones.
+    // When the only word is in more than `most` entries, rank the newest ones.
     const after = words.length === 1 ? this.#records.keyWithWord(first, most) : 0;
     const ranked: Ranked[] = [];
     for (const one of this.#records.withWords(words.join(' OR '), after)) {

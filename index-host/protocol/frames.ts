@@ -1,4 +1,4 @@
-/** Kinds of frames: the first of a connection, a request, the withdrawal of one, and an answer. */
+/** Kinds of frames: the first of a connection, a request, the withdrawal of a request, and an answer. */
 export const FRAME = { hello: 1, request: 2, cancel: 3, answer: 4 } as const;
 
 export interface Frame {
@@ -20,7 +20,7 @@ export class FrameFault extends Error {
   override readonly name = 'FrameFault';
 }
 
-/** `u32` bytes that follow, `u8` kind, `u32` id, `u32` bytes of JSON, the JSON, and the floats; all little-endian. */
+/** Encodes `u32` number of bytes that follow, `u8` kind, `u32` id, `u32` number of bytes of the JSON, the JSON, and the floats; little-endian. */
 export function encodeFrame(kind: number, id: number, json: unknown, floats: Float32Array = NO_FLOATS): Buffer {
   const text = Buffer.from(JSON.stringify(json));
   const frame = Buffer.allocUnsafe(HEADER_BYTES + text.length + floats.byteLength);

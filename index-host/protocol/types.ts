@@ -60,7 +60,7 @@ export interface IndexStats extends Shape {
   readonly isBroken?: true;
 }
 
-/** Outcome of a write: how many entries or indexes it was about, and then the bytes of all indexes of the tenant. */
+/** Outcome of a write: the number of entries or indexes that it wrote or deleted, and the bytes of all the tenant's indexes after it. */
 export interface Changed {
   readonly count: number;
   readonly bytes: number;

@@ -15,7 +15,7 @@ export interface Limits {
   readonly indexes: number;
   /** All indexes of one tenant together. */
   readonly room: Room;
-  /** Indexes that are open at once, and the memory that they take. */
+  /** Indexes that may be open at once, and the bytes of memory that these may take. */
   readonly open: number;
   readonly openBytes: number;
 }
@@ -73,7 +73,7 @@ export class Catalog {
     return this.#opened.size;
   }
 
-  /** Reads which indexes a tenant has; all other methods need it. */
+  /** Reads which indexes a tenant has. Call it before the other methods. */
   async load(tenant: string, signal: AbortSignal): Promise<void> {
     if (this.#stats.has(tenant)) return;
     let loading = this.#loading.get(tenant);
@@ -191,7 +191,7 @@ export class Catalog {
       // An index that does not open can be dropped, too.
       await this.#open.get(directory)?.catch(() => null);
       const isRemoved = await this.turn(tenant, remove, signal);
-      // Another call opens it.
+      // Another call opens the index at this moment: wait for it and try again.
       if (isRemoved === null) continue;
       if (isRemoved) await rm(dropped, { recursive: true, force: true });
       return isRemoved;
@@ -218,12 +218,12 @@ export class Catalog {
       this.#open.delete(directory);
       this.#open.set(directory, opening);
       const opened = await opening.catch((error: unknown) => {
-        // It may have failed before it was in the map.
+        // The opening may have failed before it was in the map.
         if (this.#open.get(directory) === opening) this.#forget(directory);
         throw error;
       });
       if (!opened) throw notFound(name);
-      // It may have been closed to make room before this call had its turn.
+      // The index may have been closed to make room before this call had its turn.
       if (this.#opened.get(directory) !== opened) continue;
       opened.users++;
       return opened;

@@ -29,7 +29,7 @@ export class Turns {
     this.#now = now;
   }
 
-  /** Runs a job to its end. It ends between two pieces when the signal aborts, with the signal's reason. */
+  /** Runs a job to its end. A signal that aborts ends the job between two pieces, with the signal's reason. */
   run<T>(tenant: string, work: Pieces<T>, signal?: AbortSignal): Promise<T> {
     const line = this.#lines.get(tenant) ?? { jobs: [], time: this.#time };
     this.#lines.set(tenant, line);

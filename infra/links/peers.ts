@@ -17,14 +17,14 @@ export function readPeers(config: Pick<Config, 'runDirectory'>): Peers {
   }
 }
 
-/** Replaces the machines for the processes of this one. */
+/** Replaces the list of machines that the processes of this machine read. */
 export function writePeers(config: Pick<Config, 'runDirectory'>, peers: Peers): void {
   const file = fileOf(config);
   writeFileSync(`${file}.new`, JSON.stringify(peers), { mode: 0o600 });
   renameSync(`${file}.new`, file);
 }
 
-/** The accepted certificates over time. Pure: the caller passes what the registry says and the time. */
+/** The accepted certificates over time. Pure: the caller passes the registry's entries and the time. */
 export class PeerList {
   readonly #seen = new Map<string, { readonly machine: string; readonly seenMs: number }>();
   readonly #keptMs: number;

@@ -2,7 +2,7 @@ import type { Config } from '../config.ts';
 import { readCertificate } from './certificate.ts';
 import { readPeers } from './peers.ts';
 
-/** Interval at which a process reads the accepted certificates, in milliseconds: a removed machine keeps its connections that long. */
+/** Interval at which a process reads the accepted certificates, in milliseconds: a removed machine keeps its connections at most that long. */
 const READ_EVERY_MS = 200;
 /** A reason is logged at most once in this time, in milliseconds: an outsider must not fill the disk. */
 const SAY_AGAIN_MS = 60_000;

@@ -43,7 +43,7 @@ export function beginWatch(first: Look): Silence {
 
 /**
  * Adds a look to the silence so far. A gap in which the supervisor itself was suspended counts as one interval: the child may have been
- * suspended as well, or its beats may be unread. So a pause of the whole machine makes no child count as silent.
+ * suspended as well, or its beats may be unread. A pause of the whole machine therefore makes no child count as silent.
  */
 export function look(before: Silence, now: Look, limits: WatchLimits): { silence: Silence; verdict: Verdict } {
   if (now.beaten) return { silence: beginWatch(now), verdict: 'alive' };

@@ -13,7 +13,7 @@ export function watch(pid: number, beats: Socket, limits: WatchLimits, onSilent:
     beaten = true;
   };
   const see = (): Look => {
-    // A read of the times costs tens of microseconds, and only those of a silent process count.
+    // Reading the times costs tens of microseconds, and only the times of a silent process count.
     const now = { atMs: performance.now(), beaten, thread: beaten ? null : mainThreadTimes(pid) };
     beaten = false;
     return now;

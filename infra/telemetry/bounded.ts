@@ -1,6 +1,6 @@
 import type { Attributes, Counter, Histogram, Meter, MetricOptions } from '@opentelemetry/api';
 
-/** Combinations of tenant and function that one metric of one process tells apart; later combinations count as `other`. */
+/** Maximum combinations of tenant and function that one metric of one process tells apart; later combinations count as `other`. */
 export const MAX_OWNERS = 200;
 /** Label value for tenants and functions beyond the bound. */
 export const OTHER = 'other';

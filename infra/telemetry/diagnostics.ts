@@ -2,7 +2,7 @@ import { type DiagLogger, DiagLogLevel, diag } from '@opentelemetry/api';
 
 /** Shortest interval between two equal messages: while a collector is away, every export fails. */
 const SILENCE_MS = 60_000;
-/** Most different messages remembered. */
+/** Maximum different messages remembered. */
 const MAX_KNOWN = 256;
 
 /** Prints export failures on standard error; the SDK does not report them by default. */

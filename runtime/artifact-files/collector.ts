@@ -4,7 +4,7 @@ import { type Artifact, readArtifactAsItIs, removeUnusedArtifact } from '../buil
 export interface ArtifactCollectorOptions {
   /** Folder of artifacts. */
   readonly store: string;
-  /** Answers true when a version may still need an artifact. An error ends the round without removing the artifact. */
+  /** Returns true when a version may still need an artifact. An error ends the round without removing the artifact. */
   readonly isWanted: (artifact: Artifact) => Promise<boolean>;
   /** An artifact read within this time stays; an hour by default, many times the time from a deploy's build to its registration. */
   readonly unusedMs?: number;

@@ -9,8 +9,8 @@ import { memoryPagesOf } from '../pool/launcher.ts';
 const MOST_USERS = 64;
 
 /**
- * Answers true when a version may need an artifact: the current toolchain would make the same artifact, and a deployed or draining version
- * has its component and memory limit, or the component is being deployed.
+ * Makes the test of an artifact. It resolves to true when a version may need the artifact: the current toolchain would make the same artifact,
+ * and a deployed or draining version has its component and memory limit, or the component is being deployed.
  *
  * @param limits limits of a function whose manifest sets none
  */

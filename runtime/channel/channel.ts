@@ -193,7 +193,7 @@ export class Channel {
     return this.#share?.waiting ?? false;
   }
 
-  /** Time since which the peer has taken nothing of what waits in the stream, by `performance.now`; null when nothing waits. */
+  /** Time since which the peer has read nothing of the data that waits in the stream, by `performance.now`; null when nothing waits. */
   get untakenSinceMs(): number | null {
     return this.#blockedAtMs;
   }

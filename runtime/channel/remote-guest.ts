@@ -227,7 +227,7 @@ export class RemoteGuest implements LaneEvents {
     const mark = this.#events.mark(call);
     const future: Future = { answered: false, release: releaseOf(promise) };
     this.#futures.set(number, future);
-    // Makes an honest guest that drops futures faster than they settle wait for some of them.
+    // An honest guest may drop futures faster than they settle; the pause makes it wait for some of them.
     if (++this.#unsettled === MAX_NUMBERS) this.#lane?.inbound.pause();
     const settled = () => {
       if (this.#unsettled-- === MAX_NUMBERS) this.#lane?.inbound.resume();
@@ -273,7 +273,7 @@ export class RemoteGuest implements LaneEvents {
     this.#used(tookMs);
   }
 
-  /** Counts time that this thread worked for the guest. */
+  /** Counts time for which this thread worked for the guest. */
   #used(ms: number): void {
     this.#unchargedMs += ms;
     if (this.#unchargedMs < CHARGED_MS || this.#ended) return;
@@ -334,7 +334,7 @@ export class RemoteGuest implements LaneEvents {
     this.#lane?.signalBehindOpening(KIND.written, this.#writer.take());
   }
 
-  /** Called when a host function threw or its answer cannot be sent: the guest traps, as one in this process does. */
+  /** Called when a host function threw or its answer cannot be sent: the guest traps, as a guest in this process would. */
   #failed(error: unknown): void {
     if (this.#isClosed) return;
     const trap = {

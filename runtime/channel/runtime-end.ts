@@ -66,7 +66,7 @@ export class RuntimeEnd {
     return this.#channel.behind;
   }
 
-  /** Time since which the sandbox has taken nothing of what waits for it, by `performance.now`; null when nothing waits. */
+  /** Time since which the sandbox has read nothing of the data that waits for it, by `performance.now`; null when nothing waits. */
   get untakenSinceMs(): number | null {
     return this.#channel.untakenSinceMs;
   }

@@ -29,7 +29,7 @@ export class SandboxEnd {
     this.#options = options;
     this.#channel = new Channel(stream, {
       fingerprint: FINGERPRINT,
-      // The only channel of its thread still takes turns, here with timers and answers: each message may run a guest.
+      // Although it is the only channel of its thread, it takes turns, with timers and answers: each message may run a guest.
       thread: new SharedThread(),
       unknown: (number, kind) => (kind === KIND.open ? this.#begin(number) : null),
       lost: (fault) => {

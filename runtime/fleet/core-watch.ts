@@ -26,7 +26,7 @@ interface Known {
   readonly process: Weighed;
   readonly tenant: string | null;
   readonly use: CoreUse;
-  /** Weight that the kernel reported; null when it was not asked since the last change. */
+  /** Weight that the kernel reported; null when the kernel was not asked since the last change. */
   weight: CoreWeight | null;
   triedAtMs: number;
 }

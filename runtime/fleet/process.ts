@@ -47,7 +47,7 @@ const MAX_STDERR_CHARACTERS = 4096;
 /**
  * Starts the process of a sandbox, confined, with one channel to this process as its only connection.
  *
- * @param background the process yields the cores until its weight is changed
+ * @param background true for a process that yields the cores until its weight is changed
  */
 export function startSandbox(options: SandboxOptions, events: ProcessEvents, background = false): SandboxProcess {
   const { layers, host, thread, memoryMb, poolMb, main = MAIN } = options;

@@ -36,7 +36,7 @@ export interface SandboxProcess {
   readonly retired: boolean;
   /** True while messages of the sandbox wait for the runtime's thread. */
   readonly behind: boolean;
-  /** Time since which the sandbox has taken nothing of what waits for it, by `performance.now`; null when nothing waits. */
+  /** Time since which the sandbox has read nothing of the data that waits for it, by `performance.now`; null when nothing waits. */
   readonly untakenSinceMs: number | null;
   tell(message: ToSandbox, body?: Uint8Array): void;
   /** Begins an invocation. @throws ChannelFault when the process is gone */

@@ -41,7 +41,7 @@ export class SharedModules {
       [...this.#users.values()]
         .map(({ module, programs }) => ({ module, programs: programs.size, tenants: tenantsOf(programs).size }))
         .filter(({ tenants }) => tenants > 1)
-        // By tenants first: two tenants with many programs must not displace what most tenants use.
+        // By tenants first: two tenants with many programs must not displace modules that most tenants use.
         .sort((a, b) => b.tenants - a.tenants || b.programs - a.programs)
         .map(({ module }) => module)
         .filter(({ bytes }) => {

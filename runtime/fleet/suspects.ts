@@ -1,4 +1,4 @@
-/** A guest that moved at most this long before its sandbox last spoke may be what silenced the sandbox. */
+/** A guest that moved at most this long before its sandbox last spoke may have silenced the sandbox. */
 const RECENT_MS = 1000;
 /** A sandbox speaks every 100 ms. After a longer silence than this, nothing that reaches the sandbox can move a guest. */
 const SILENT_MS = 500;

@@ -7,15 +7,15 @@ const BUSY: WatchLimits = { everyMs: 100, computingMs: 500, stillMs: 3000 };
 /** A sandbox without guests speaks every second. */
 const IDLE: WatchLimits = { ...BUSY, everyMs: 1500 };
 /**
- * Limits for a sandbox that speaks but takes nothing of what the runtime sends: such a sandbox was taken over. A healthy sandbox that yields its
- * cores may need seconds for what it has taken, so time in which it waits for a core does not count.
+ * Limits for a sandbox that speaks but reads nothing that the runtime sends: such a sandbox was taken over. A healthy sandbox that yields its
+ * cores may need seconds for a message that it has read, so time in which it waits for a core does not count.
  */
 const DEAF = { computingMs: 10_000, stillMs: 3000 } as const;
 
 interface Known {
   silence: Silence;
   heardAtMs: number;
-  /** Time in which the sandbox took nothing of what it was sent. */
+  /** Time in which the sandbox read nothing that it was sent. */
   deafness: Silence;
   untakenSinceMs: number | null;
 }

@@ -2,8 +2,8 @@
  * `node runtime/grammar/bench.ts [ROUNDS]`: the time of a mask over stories15m's 32,000 tokens while texts of tool schemas are walked, and of
  * compiling 500 tools. The baseline of the same run is one walk over the whole vocabulary without a grammar (all bytes of all tokens).
  *
- * Each round begins with the memory of a fresh worker: the first text of each tool meets a grammar that no text was in, and shares only what
- * the texts of other tools have left. The tools of all rounds differ in their names, patterns and lengths. Only the first round
+ * Each round begins with the memory of a fresh worker: the first text of each tool meets a grammar that no text has entered, and shares only
+ * the places that texts of other tools have left. The tools of all rounds differ in their names, patterns and lengths. Only the first round
  * compiles with code that V8 has not optimized yet, as a fresh worker does.
  */
 import { readFileSync } from 'node:fs';
@@ -25,7 +25,7 @@ const SEED = 20261122;
 const TOOLS = 500;
 const WALKS = 4;
 const MAX_TOKENS = 400;
-/** Tokens before a walk looks for the end, and the probability of a random token instead of an exit. */
+/** Number of tokens after which a walk looks for the end. */
 const WANDER = 60;
 
 interface Tool {
@@ -68,7 +68,7 @@ for (let round = 0; round < rounds; round += 1) {
   );
 }
 
-/** A schema with other names of properties, patterns and lengths, as the tools of many servers differ. */
+/** The schema with other property names, patterns and lengths, since the tools of different servers differ in these. */
 function variant(schema: unknown, index: number): unknown {
   if (Array.isArray(schema)) return schema.map((each) => variant(each, index));
   if (typeof schema !== 'object' || schema === null) return schema;
@@ -85,7 +85,7 @@ function variant(schema: unknown, index: number): unknown {
   return Object.fromEntries(entries);
 }
 
-/** A list of names of properties, or a schema. */
+/** Renames the properties in a list of names, or in a schema. */
 function renamed(value: unknown, index: number): unknown {
   const isNames = Array.isArray(value) && value.every((name) => typeof name === 'string');
   return isNames ? value.map((name) => `${name}_${index}`) : variant(value, index);
@@ -146,7 +146,7 @@ function scanVocabulary(): number {
   return sum >= 0 ? performance.now() - from : 0;
 }
 
-/** CPU time of this thread, also on a machine that does other work. The clock ticks in milliseconds: it is good for sums only. */
+/** CPU time of this thread, which other work on the machine does not lengthen. The clock ticks in milliseconds: use it for sums only. */
 function cpuMs(): number {
   const { user, system } = process.threadCpuUsage();
   return (user + system) / 1000;

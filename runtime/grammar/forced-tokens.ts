@@ -23,8 +23,8 @@ const NO_TOKENS: readonly number[] = [];
  * The tokens of a forced text that stay the same, whatever text of the grammar follows (jump-forward decoding: Zheng et al., "SGLang", 2024,
  * with the tokens that may still grow held back instead of tokenized again).
  *
- * Tokenizing the text and its continuation as a whole leaves two cases. A token ends with the forced text: the text's tokens are then those
- * of the text by itself, since no merge crossed its end. Or a token reaches past the end, from one of `reaching`: the text before this offset
+ * Tokenizing the text and its continuation as a whole leaves two cases. A token ends where the forced text ends: the text's tokens are then
+ * those of the text by itself, since no merge crossed its end. Or a token reaches past the end, from one of `reaching`: the text before this offset
  * then has the tokens that it has by itself. The common beginning of all these is therefore certain.
  *
  * Each tokenization waits for its own turn of the event loop, and the payer is charged for it.
@@ -65,7 +65,7 @@ async function spell(
   return encoded.tag === 'ok' ? ok(account.charged(() => tail(bytes, encoded.val, tokenizer))) : encoded;
 }
 
-/** The last of `tokens`, whose bytes are `bytes`; none when there are no such tokens. */
+/** The tokens at the end of `tokens` that spell `bytes`; none when there are no such tokens. */
 function tail(bytes: Uint8Array, tokens: Uint32Array, tokenizer: Spelling['tokenizer']): readonly number[] {
   let first = tokens.length;
   let left = bytes.length;

@@ -49,7 +49,7 @@ export class Matcher {
   }
 
   /**
-   * Accepts all of `tokens`, or none and returns false when one does not fit. `invalid-argument` for ids outside the vocabulary.
+   * Accepts all of `tokens`. When one does not fit, accepts none and returns false. `invalid-argument` for ids outside the vocabulary.
    *
    * @param tokens copied; may be a view of a guest's memory
    */

@@ -52,11 +52,11 @@ const CODE = [
   ...packagePaths('@cfworker/json-schema'),
 ];
 
-/** Pays for freeing what guests need no more. */
+/** Pays for freeing grammars and matchers that guests no longer need. */
 const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
 
 /**
- * One worker thread. Requests go in order, those that follow another one first; each is sent after the previous answer, and then its
+ * One worker thread. Requests go in order, but those that follow another one go first. Each is sent after the previous answer, and then its
  * deadline begins. A worker that overruns or crashes is ended, and all pending requests get the error. The request at fault then also pays
  * for setting up the next worker.
  */

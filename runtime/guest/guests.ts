@@ -214,9 +214,9 @@ export class Guests {
   }
 
   /**
-   * Waits for a turn of the event loop of its own: an instance may take milliseconds, and the sandbox must answer between two of them. Running
-   * guests go first: those that a slice suspended, and those whose answers have come. Otherwise the instances of a crowd of launches would
-   * all live at once, V8 would collect garbage among all of them, and the whole crowd would end late.
+   * Waits for a turn of the event loop in which no other launch runs: making an instance may take milliseconds, and the sandbox must answer
+   * between two launches. Running guests go first: those that a slice suspended, and those whose answers have come. Otherwise the instances of
+   * many simultaneous launches would all exist at once, V8 would collect garbage among all of them, and all would end late.
    */
   #turn(): Promise<void> {
     return new Promise((resolve) => {

@@ -5,7 +5,7 @@ import { counted, leastOf, tokensOf } from './fused.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** `wit/adapter.wit`. */
+/** Implements `wit/adapter.wit`. */
 export const adapter = {
   'list-adapters': (_inferlet: Inferlet, queue: DeviceQueue): Promise<Outcome<readonly AdapterInfo[]>> => {
     const offered = queue.offering('adapter');

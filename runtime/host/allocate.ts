@@ -19,7 +19,7 @@ const unexport =
 const control = (inferlet: Inferlet, queue: DeviceQueue, operation: ExportControl): Promise<Outcome<Residency>> =>
   atOwner({ inferlet, queue, kind: 'export', name: operation.name }, (side) => side.device.ask(side.queue, operation));
 
-/** `wit/allocate.wit`, but for the calls that `passed.ts` makes. */
+/** Implements `wit/allocate.wit`, without the calls that `passed.ts` makes. */
 export const allocate = {
   'page-size': (_inferlet: Inferlet, { model }: DeviceQueue): number => model?.summary.pageSize ?? NO_PAGE_SIZE,
 

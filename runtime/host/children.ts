@@ -183,7 +183,7 @@ function launched(inferlet: Inferlet, name: string, input: string): Promise<Outc
 
 const ALL_READ = handlerError('closed', 'the child has ended, and all that it sent was read');
 
-/** `wit/children.wit`. */
+/** Implements `wit/children.wit`. */
 export const children = {
   '[constructor]child': (inferlet: Inferlet, name: string, input: string) => new ChildHandle(inferlet, name, input),
   '[method]child.started': (_inferlet: Inferlet, self: ChildHandle) => self.started(),

@@ -8,7 +8,7 @@ const MAX_TEXTS = 256;
 const MAX_CHARACTERS = 262_144;
 const VALUE_BYTES = Float32Array.BYTES_PER_ELEMENT;
 
-/** `wit/embedding.wit`. */
+/** Implements `wit/embedding.wit`. */
 export const embedding = {
   encoders: ({ description }: Inferlet): EncoderInfo[] =>
     [...(description.encoders ?? NONE).values()].map(({ summary: { name, kind, size, contextLength } }) => ({
@@ -19,7 +19,7 @@ export const embedding = {
     unread(inferlet, (signal) => encode(inferlet, signal, 'embedding', model, texts)),
 };
 
-/** `wit/rerank.wit`. */
+/** Implements `wit/rerank.wit`. */
 export const rerank = {
   rerank: (inferlet: Inferlet, model: string, query: string, documents: readonly string[]): Promise<Outcome<Scores>> =>
     unread(inferlet, async (signal) => {

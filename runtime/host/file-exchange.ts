@@ -147,7 +147,7 @@ function refused<T>(error: HandlerError): Promise<Outcome<T>> {
   return Promise.resolve(err(error));
 }
 
-/** `wit/file-exchange.wit`. */
+/** Implements `wit/file-exchange.wit`. */
 export const fileExchange = {
   'send-file': ({ transfers }: Inferlet, name: string, mediaType: string, content: Uint8Array) =>
     transfers.send(name, mediaType, content),

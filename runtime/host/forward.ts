@@ -2,7 +2,7 @@ import type { Mask } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** `wit/forward.wit`. */
+/** Implements `wit/forward.wit`. */
 export const forward = {
   forward: (
     inferlet: Inferlet,

@@ -146,7 +146,7 @@ export class RunResource {
     this.#queue.release();
   }
 
-  /** Sends messages to the client, waiting for room. Answers an error when the session takes no more messages. */
+  /** Sends messages to the client, waiting for room. Resolves to an error when the session takes no more messages. */
   async #send(messages: readonly string[]): Promise<HandlerError | null> {
     const { session } = this.#inferlet;
     for (const message of messages) {
@@ -170,7 +170,7 @@ export class RunResource {
     this.#unchargedMs = 0;
   }
 
-  /** Counts a chunk's tokens. Answers the chunk that the inferlet gets. */
+  /** Counts a chunk's tokens. Returns the chunk that the inferlet gets. */
   #took(chunk: RunChunk): RunChunk {
     const { tokens, finished } = chunk;
     if (this.#counts) this.#inferlet.count(tokens.length, tokens.length);
@@ -308,7 +308,7 @@ export function counted(
   return inferlet.countDuring(tokens, result, cachedOf);
 }
 
-/** `wit/fused.wit`. */
+/** Implements `wit/fused.wit`. */
 export const fused = {
   '[constructor]run': (inferlet: Inferlet, queue: DeviceQueue, request: WireRunRequest) =>
     new RunResource(inferlet, queue, request),

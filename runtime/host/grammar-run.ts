@@ -32,7 +32,7 @@ export class GrammarRun implements RunHandle {
   #stopTokens: ReadonlySet<number>;
   /** The inputs of the next step: the last token that the inferlet got or will get, and the forced tokens behind it. */
   #inputs: readonly number[];
-  /** Number of tokens decoded so far: that of the inputs of all steps. */
+  /** Number of tokens decoded so far: the inputs of all steps. */
   #decoded = 0;
   #finished: FinishReason | undefined;
   #failed: HandlerError | undefined;

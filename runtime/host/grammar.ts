@@ -129,7 +129,7 @@ export class InferletMatcher implements Droppable {
   }
 }
 
-/** `wit/grammar.wit`. */
+/** Implements `wit/grammar.wit`. */
 export const grammar = {
   '[constructor]compiled': (inferlet: Inferlet, model: string, source: Source): InferletGrammar =>
     new InferletGrammar(inferlet, model, source),

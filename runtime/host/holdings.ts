@@ -34,7 +34,7 @@ export class Holdings {
     return this.#held.size;
   }
 
-  /** Keeps a resource. Answers an error when there is no place for it; the resource must then refuse every call. */
+  /** Keeps a resource. Returns an error when there is no place for it; the resource must then refuse every call. */
   take(resource: Droppable): HandlerError | null {
     if (this.#held.size >= this.#most) {
       return handlerError('limit-exceeded', `more than ${this.#most} ${this.#what} are held; drop what is not needed`);

@@ -19,7 +19,7 @@ const MAX_CALL_MS = 60_000;
 const VALUE_BYTES = 8;
 const NO_VECTOR = new Float32Array(0);
 
-/** `wit/index.wit`. The index host checks names, ids and values; here are the bounds on what a call may carry. */
+/** Implements `wit/index.wit`. The index host checks names, ids and values; here are the bounds on what a call may carry. */
 export const index = {
   create: (inferlet: Inferlet, name: string, dimensions: number, metric: Metric): Promise<Outcome<IndexInfo>> =>
     call(inferlet, 'write', name.length, async (client, options) =>

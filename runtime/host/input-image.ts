@@ -5,7 +5,7 @@ import { checkImage, readHeader, refuseSize } from '../images/header.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** `wit/input-image.wit`. Lists are views of the guest's memory. */
+/** Implements `wit/input-image.wit`. Lists are views of the guest's memory. */
 export const inputImage = {
   'image-dimensions': (_inferlet: Inferlet, image: Uint8Array): Outcome<Dimensions> => {
     const header = judged(() => readHeader(image));

@@ -1,7 +1,7 @@
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** `wit/input-text.wit`. */
+/** Implements `wit/input-text.wit`. */
 export const inputText = {
   'embed-text': (
     inferlet: Inferlet,

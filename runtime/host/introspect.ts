@@ -3,7 +3,7 @@ import type { Mask } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** `wit/introspect.wit`. */
+/** Implements `wit/introspect.wit`. */
 export const introspect = {
   'forward-scores': (
     inferlet: Inferlet,

@@ -29,7 +29,7 @@ export class KvFile implements Droppable {
   #pages: Uint32Array = EMPTY.pages;
   #tokens = 0;
   #nextPosition = 0;
-  /** Name whose lock the file holds, and the GPU host that keeps the lock: `elsewhere` too if it is another than the queue's. */
+  /** The name whose lock the file holds, and the GPU host that keeps the lock. `elsewhere` is that host if it is not the queue's host. */
   #locked: { readonly name: string; readonly at: Side; readonly elsewhere: OtherSide | undefined } | null = null;
   /** True when the inferlet no longer wants the lock, which the file may not have yet. */
   #unlocked = false;
@@ -320,7 +320,7 @@ export class KvFile implements Droppable {
     return outcome.tag === 'ok' ? ok(outcome.val.distributions) : outcome;
   }
 
-  /** Counts the tokens of an issued call, so that the next call goes behind them; subtracts them when the call fails. */
+  /** Counts the tokens of an issued call, so that the next call writes after them; subtracts them when the call fails. */
   async #append<T>(tokens: number, nextPosition: number, issued: Promise<Outcome<T>>): Promise<Outcome<T>> {
     const before = this.#nextPosition;
     this.filled(tokens, nextPosition);

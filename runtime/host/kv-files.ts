@@ -7,7 +7,7 @@ import { makeDurable } from './names/durable-names.ts';
 import { listNames, removeName } from './names/named-pages.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** `wit/kv-files.wit`. */
+/** Implements `wit/kv-files.wit`. */
 export const kvFiles = {
   '[constructor]file': (inferlet: Inferlet, queue: DeviceQueue, name: string | undefined, access: Access): KvFile =>
     KvFile.open(inferlet, queue, name, access === 'write'),

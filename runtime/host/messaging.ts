@@ -63,7 +63,7 @@ class InferletSubscription implements Droppable {
   }
 }
 
-/** `wit/messaging.wit`. */
+/** Implements `wit/messaging.wit`. */
 export const messaging = {
   broadcast: (inferlet: Inferlet, topic: string, message: Message): Promise<Outcome<number>> => {
     const refused = checkCall(inferlet, topic) ?? checkMessage(message);

@@ -26,8 +26,8 @@ export class ModelLoads {
   #askedAtMs = Number.NEGATIVE_INFINITY;
 
   /**
-   * @param clock of the platform: admission compares the times of readings with those of claims
-   * @param now monotonic, in ms
+   * @param clock the platform's clock: admission compares the times of readings with those of claims
+   * @param now monotonic time, ms
    */
   constructor(
     hosts: { readonly list: readonly LoadSource[] },
@@ -78,7 +78,7 @@ export class ModelLoads {
   }
 }
 
-/** A host's load between two readings of its counters; since the counters' start without `before`, or when they were reset since. */
+/** A host's load between two readings of its counters. Without `before`, or when the counters were reset since, their start counts as `before`. */
 export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, before?: GpuHostStats): HostLoads {
   const since = before && before.elapsedMs <= stats.elapsedMs ? before : undefined;
   const elapsedMs = stats.elapsedMs - (since?.elapsedMs ?? 0);

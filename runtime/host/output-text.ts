@@ -4,7 +4,7 @@ import type { Distribution } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** `wit/output-text.wit`. Each query of a state's next tokens counts as one output token. */
+/** Implements `wit/output-text.wit`. Each query of a state's next tokens counts as one output token. */
 export const outputText = {
   'next-distribution': (
     inferlet: Inferlet,

@@ -4,7 +4,7 @@ import { RunResource } from './fused.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** `wit/penalties.wit`. */
+/** Implements `wit/penalties.wit`. */
 export const penalties = {
   'start-run': (inferlet: Inferlet, queue: DeviceQueue, request: RunRequest, changes: LogitChanges): RunResource => {
     // A GPU host of an earlier release does not know the call, and offers no such trait.

@@ -9,7 +9,7 @@ const MAX_SCHEMA = 16_384;
 const MAX_STATE = 262_144;
 const MAX_TIMEOUT_SECONDS = 30 * 86_400;
 
-/** `wit/person.wit`. */
+/** Implements `wit/person.wit`. */
 export const person = {
   ask: (inferlet: Inferlet, question: Question): Outcome<undefined> => {
     if (!inferlet.description.mayAsk) return err(handlerError('unsupported', 'only an invocation of a client may ask'));

@@ -19,7 +19,7 @@ export class DeviceQueue {
 
   constructor(inferlet: Inferlet, name: string) {
     this.model = inferlet.description.models.get(name) ?? null;
-    // An unknown name may have many MiB. The copy does not keep them, unlike a slice.
+    // An unknown name may have many MiB. A slice would keep all of them in memory; this copy does not.
     this.name = this.model ? name : Buffer.from(name.slice(0, MAX_SHOWN_NAME)).toString();
     if (this.model && inferlet.model === '') inferlet.model = name;
     this.device = this.model ? inferlet.device(this.model.connection) : null;
@@ -65,7 +65,7 @@ export class DeviceQueue {
   }
 }
 
-/** `wit/queue.wit`. */
+/** Implements `wit/queue.wit`. */
 export const queue = {
   '[constructor]queue': (inferlet: Inferlet, model: string) => new DeviceQueue(inferlet, model),
   '[method]queue.set-priority': (_inferlet: Inferlet, { device, id }: DeviceQueue, priority: number): void =>

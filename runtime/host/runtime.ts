@@ -6,7 +6,7 @@ import type { Inferlet } from './inferlet.ts';
 import { randomWord } from './random.ts';
 import { traitsOf } from './traits.ts';
 
-/** `wit/runtime.wit`. */
+/** Implements `wit/runtime.wit`. */
 export const runtime = {
   version: () => world.version,
   'instance-id': (inferlet: Inferlet) => inferlet.description.id,

@@ -1,7 +1,7 @@
 import type { Message } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 
-/** `wit/session.wit`. */
+/** Implements `wit/session.wit`. */
 export const session = {
   send: (inferlet: Inferlet, message: Message) => inferlet.session.send(message),
   flush: (inferlet: Inferlet) => inferlet.session.flush(),

@@ -8,7 +8,7 @@ const MAX_KEY_BYTES = 512;
 const MAX_VALUE_BYTES = 2 ** 20;
 const MAX_LISTED_KEYS = 1000;
 
-/** `wit/store.wit`. */
+/** Implements `wit/store.wit`. */
 export const store = {
   get: (inferlet: Inferlet, key: string): Promise<Outcome<Entry | undefined>> =>
     inferlet.unread.kept(

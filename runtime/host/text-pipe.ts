@@ -68,7 +68,7 @@ export class TextPipe {
     return this.#scanner.held;
   }
 
-  /** Takes tokens, up to the one that completes a stop string; with `ends`, the last token has no text. Answers the added text. */
+  /** Takes tokens, up to the one that completes a stop string; with `ends`, the last token has no text. Returns the added text. */
   push(tokens: Uint32Array, ends: boolean): string {
     let added = '';
     for (const [index, token] of tokens.entries()) {

@@ -15,7 +15,7 @@ const MIN_CHAT_CHARACTERS = 65_536;
 /** Maximum messages of one call; a message counts as two values. */
 const MAX_MESSAGES = 8192;
 
-/** `wit/tokenize.wit`. Work whose length a guest controls runs in workers. */
+/** Implements `wit/tokenize.wit`. Work whose length a guest controls runs in workers. */
 export const tokenize = {
   tokenize: (inferlet: Inferlet, model: string, text: string, special: boolean): Answer<Uint32Array> =>
     withTokenizer(inferlet, model, (textModel) =>

@@ -46,7 +46,7 @@ export interface Granted extends Required<Pick<InferletDescription, 'models' | '
 
 /** An attempt whose inferlet has ended and whose children have written their ends. */
 export interface ReleasedRun {
-  /** The verdict by the outbox's present end. */
+  /** The verdict for the outbox's present end. */
   readonly conclude: () => Verdict;
   /** The question that the inferlet asks if its verdict is a result. */
   readonly question: AskedQuestion | null;

@@ -4,7 +4,7 @@ import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Message } from '#wit/generated/host.ts';
 
-/** Bounds what is held of a running child's log for a parent that reads slowly: two of the largest messages, or several small ones. */
+/** Bounds the part of a running child's log that is held for a slow parent: two of the largest messages, or several small ones. */
 const HELD = { readCount: 2, maxWaitingLength: 64 * 1024 };
 const RETRY_MS = 200;
 
@@ -61,7 +61,7 @@ export class ChildMessages {
     if (!this.#taking) this.#unfollow();
   }
 
-  /** Drops what was read ahead: the parent reads no more. */
+  /** Drops the messages that were read ahead: the parent reads no more. */
   close(): void {
     this.#ahead = [];
     this.end();

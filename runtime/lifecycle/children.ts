@@ -43,7 +43,7 @@ export class Children implements ChildLauncher {
   readonly #runs: ChildRuns;
   readonly #parent: Parent;
   readonly #running = new Set<ChildRun>();
-  /** Launches under way, and then the lives of the children. */
+  /** Launches under way, and the children that have begun. */
   readonly #open = new Set<Promise<unknown>>();
   #stopped: Stop | null = null;
 

@@ -16,7 +16,7 @@ export class FamilyMemory {
     this.#running.add(instance);
   }
 
-  /** Answers the instance's own memory. Since instances only grow, the sum is largest when one of them ends. */
+  /** Returns the instance's own memory. Since instances only grow, the sum is largest when one of them ends. */
   leave(instance: Instance): number {
     let bytes = 0;
     for (const { memoryBytes } of this.#running) bytes += memoryBytes + INSTANCE_OVERHEAD_BYTES;

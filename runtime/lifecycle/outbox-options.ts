@@ -15,8 +15,8 @@ export interface AttemptLog {
 }
 
 /**
- * The reason that no more events can be written: another epoch owns the invocation, or it has ended (`lost`); its log is full (`full`); its
- * tenant's storage quota is used up (`over-quota`; the cause is the `QuotaExceeded`); or the store refused the call (`broken`).
+ * The reason that no more events can be written. `lost`: another epoch owns the invocation, or the invocation has ended. `full`: its log is full.
+ * `over-quota`: its tenant's storage quota is used up; the cause is the `QuotaExceeded`. `broken`: the store refused the call.
  */
 export type OutboxEnd = 'lost' | 'full' | 'over-quota' | 'broken';
 
@@ -41,7 +41,7 @@ export interface OutboxOptions {
   readonly shows?: Shows | undefined;
   /** The attempt's usage; none by default. */
   readonly usage?: MarkedUsage;
-  /** Limits the rate of writes; unlimited by default. The terminal event does not wait for it. */
+  /** Limits the rate of writes; unlimited by default. The terminal event does not wait for the pace. */
   readonly pace?: Pick<Pace, 'pauseMs' | 'spend'>;
   /** Called once when no more events can be written. */
   readonly onEnd: (end: OutboxEnd, cause?: unknown) => void;

@@ -2,7 +2,7 @@ import type { NewEvent } from '#scheduler/invocations/types.ts';
 
 /** Maximum bytes of one call to the store: other calls wait for it. */
 const MAX_BATCH_BYTES = 128 << 10;
-/** Maximum events of one call: the store takes at most this many in one step, with the usage of the last. */
+/** Maximum events of one call: the store takes no more in one step, in which it also stores the usage at the last event. */
 const MAX_BATCH_EVENTS = 1000;
 
 /** A batch of events in a call to the store. */
@@ -17,9 +17,10 @@ export class OutboxQueue {
   /** Number of the event after the last one in the log. */
   nextSeq: number;
   #events: NewEvent[] = [];
-  /** Times at which each queued event, and the oldest event in flight, were added. */
+  /** Times at which the queued events were added. */
   #addedAt: number[] = [];
   #flying: OutboxBatch | null = null;
+  /** Time at which the oldest event in flight was added. */
   #flyingSince = 0;
   #bytes = 0;
 

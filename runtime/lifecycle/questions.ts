@@ -10,8 +10,8 @@ const NO_ROOM_TO_ASK: Verdict = {
 };
 
 /**
- * Ends an attempt that asks a person, after it has given back everything it held: its invocation then waits without it. Answers the final
- * verdict, which is silent when the invocation waits.
+ * Ends an attempt that asks a person, after the attempt has given back everything it held. The invocation then waits without an attempt.
+ * Resolves to the final verdict, which is silent when the invocation waits.
  */
 export async function waitForPerson(
   questions: Questions,

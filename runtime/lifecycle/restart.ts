@@ -39,7 +39,7 @@ export interface EndedAttempt {
 
 /**
  * Requeues an attempt's invocation at its original place in the queue, after the attempt has given back everything it held.
- * Answers the final verdict, or null when the invocation must end with the attempt's own verdict.
+ * Resolves to the final verdict, or to null when the invocation must end with the attempt's own verdict.
  */
 export async function restart(
   { invocations, onError }: { readonly invocations: Invocations; readonly onError?: (error: unknown) => void },

@@ -59,7 +59,7 @@ export interface RunnerOptions {
   readonly variablesOf: (job: InvocationJob) => Promise<ReadonlyMap<string, string>>;
   /** Services that inferlets may use besides devices. */
   readonly services: Services;
-  /** Called with the most that an invocation and its children held, unless the invocation's end recorded that. */
+  /** Called with the peak use of an invocation and its children, unless the invocation's end recorded it. */
   readonly observePeak?: (job: InvocationJob, peak: Family['peak']) => void;
   /** The token quota with the least left for a function of a tenant; null when there is none. */
   readonly tokenQuota?: (job: InvocationJob) => Promise<MetQuota | null>;
@@ -88,7 +88,7 @@ const LOST = { code: 'lost', message: 'Another process has ended it.' };
 interface EndedRun {
   /** The most that the run held, for admission to learn from. */
   readonly peak: Peak | null;
-  /** The verdict by the outbox's present end; null without one. */
+  /** The verdict for the outbox's present end; null without a verdict. */
   readonly conclude: () => Verdict | null;
 }
 
@@ -138,7 +138,7 @@ export class InvocationRunner {
   }
 
   /**
-   * Runs one invocation and all its children to their ends. The signal aborts with a `StopReason`. Answers `ended` when the run ended the
+   * Runs one invocation and all its children to their ends. The signal aborts with a `StopReason`. Resolves to `ended` when the run ended the
    * invocation, and `not-held` when this runtime could not begin it because another runtime has it.
    *
    * @param fetched returns the outcome of an attempt that began with its fetch; null for one that has not begun
@@ -165,7 +165,7 @@ export class InvocationRunner {
     return held ? undefined : 'not-held';
   }
 
-  /** Answers the verdict; null when the attempt was not begun. */
+  /** Resolves to the verdict; null when the attempt was not begun. */
   async #run({ begin, ...run }: ChildAttempt): Promise<Verdict | null> {
     const { invocations, live } = this.#options;
     const { job, signal } = run;

@@ -8,9 +8,9 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
  * The wall time of one run. It stands still while the run's family is preempted and has calls to make: the platform took that time. It
- * stands still for `limits.wallMs` in all, so a run takes at most twice its limit: while calls of one member are held on one model, others of
- * the family may go on. The deadline of the invocation itself (`submittedAt + deadlineMs`) does not move, so a preempted family comes to an
- * end, too; the scheduler's worker enforces it for the root, which takes its children along.
+ * stands still for at most `limits.wallMs` in all, so a run takes at most twice its limit: others of the family may go on while calls of one
+ * member are held on one model. The deadline of the invocation itself (`submittedAt + deadlineMs`) does not move, so a preempted family comes
+ * to an end, too. The scheduler's worker enforces this deadline for the root, whose end also ends its children.
  */
 export class WallTime implements Deadline {
   readonly #job: InvocationJob;
@@ -31,7 +31,10 @@ export class WallTime implements Deadline {
     this.#clock = clock;
   }
 
-  /** The earlier of the ends of wall time and invocation, milliseconds since the Unix epoch; later after, and during, each hold that counts. */
+  /**
+   * The end of the wall time or of the invocation, whichever is earlier, in milliseconds since the Unix epoch. A hold that counts moves it,
+   * also while the hold lasts.
+   */
   get at(): number {
     const { submittedAt, deadlineMs, limits } = this.#job;
     const heldMs = this.#held.totalMs - this.#heldBeforeMs;
@@ -45,9 +48,9 @@ export class WallTime implements Deadline {
   /**
    * Starts the time.
    *
-   * @param stop called once, when it is used up
+   * @param stop called once, when the time is used up
    * @param moved called with each new deadline, when a hold has ended
-   * @returns the function that ends it
+   * @returns the function that ends the timer
    */
   limit(stop: (reason: Stop) => void, moved: (at: number) => void): () => void {
     const { parent } = this.#job;

@@ -72,7 +72,7 @@ export class Execution implements Task {
   #pinnedFrom = -1;
   /** Resolves the current wait for a turn. */
   #granted: ((go: number) => void) | null = null;
-  /** Place in the queue for slices. It stays one object, because the queue keeps the credit by this object. */
+  /** Place in the queue for slices. Until `renew` it stays the same object, because the queue keeps the credit by this object. */
   #place: Resumable = { resume: () => this.#grant() };
   #run: Run = () => Promise.resolve(CODE_EXIT);
   #callback: Callback = () => Promise.resolve(CODE_EXIT);

@@ -7,7 +7,7 @@
 /** Checks between two reads of the clock: about 0.1 ms of interpreter loop. All modules of an instance share this fuel. */
 const FUEL = 20_000;
 
-/** A module keeps at most 1/4 (as a shift) of its even share of the fuel while another module runs out. */
+/** A module keeps at most 1/4 (as a shift) of its even share of the fuel when another module runs out. */
 const KEPT_SHIFT = 2;
 
 /** Decisions for a guest whose fuel has run out. */

@@ -1,4 +1,4 @@
-/** Sections of a core module that this file reads. */
+/** Id of the code section in a core module. */
 const CODE_SECTION = 10;
 
 /**

@@ -116,7 +116,7 @@ function describe(recorded: readonly Recorded[]): Plan {
   const exportedBy = new Map<unknown, Location>();
   const globals = new Map<WebAssembly.Global, number>();
   const inert = recorded.map(({ file }) => isInert(file.bytes));
-  /** Adapters whose callees all only trap. */
+  /** Adapters all of whose callees only trap. */
   const dead = new Set<number>();
   const instances = recorded.map(({ file, imports, instance }, index) => {
     const planned: PlannedImport[] = WebAssembly.Module.imports(file.module).map(({ module, name }) => ({

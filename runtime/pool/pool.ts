@@ -50,7 +50,7 @@ const BUSY_PAUSE = 4;
 export const INSTANCE_OVERHEAD_BYTES = 192 << 10;
 /** Touched part of an idle instance's linear memory, measured on QuickJS. */
 const TOUCHED = 0.25;
-/** The same part of a restored instance: every page that one of its runs touched stays resident. */
+/** Touched part of a restored instance's linear memory: every page that one of its runs touched stays resident. */
 const TOUCHED_BY_RUNS = 1;
 /** Bound on a program's instances that ran and are not restored yet. */
 const MOST_USED = 64;

@@ -10,7 +10,7 @@ import { folderUse } from './tree-use.ts';
 
 /** Compiled code that confined processes load instead of compiling their sources. */
 export interface CodeCache {
-  /** Folder that confined processes read. It is missing until it is filled, which changes nothing but the time that they take. */
+  /** Folder that confined processes read. Until it is filled, it is missing, and their starts take longer. */
   readonly directory: string;
   /** Resolves once the folder is there, or the run that fills it has failed. */
   readonly filled: Promise<void>;
@@ -24,7 +24,7 @@ export interface CodeCacheOptions {
   readonly layers: Layers;
   /** Ends the runs that fill it, and the checks. */
   readonly signal: AbortSignal;
-  /** Takes the errors of runs and checks, of which none stops confined processes. */
+  /** Takes the errors of runs and checks. No such error stops confined processes. */
   readonly onError: (error: unknown) => void;
   /** Interval of the checks that it is there, which also mark it as used; a day by default. */
   readonly checkMs?: number;
@@ -34,14 +34,15 @@ const DAY_MS = 24 * 3600 * 1000;
 /** Compiled code that no process has used for this long is removed. */
 const KEPT_MS = 3 * DAY_MS;
 const LIMITS = { timeoutMs: 120_000, memoryMb: 512 };
-/** A run that fills a folder has ended or was killed with its starter. */
+/** Age of an unfinished folder at which the run that fills it has ended or was killed with its starter. */
 const UNFINISHED_MS = 5 * LIMITS.timeoutMs;
 /** More files than the sources of a program become. */
 const MAX_NAMES = 10_000;
 
 /**
  * Opens the compiled code of a confined program. A run of the program in the background fills it, if need be. Null where this process cannot
- * write the folder, and without namespaces: Node uses no folder that its permissions do not let it write, and only a mount refuses that then.
+ * write the folder. Null without namespaces, too: Node uses only a folder that its permissions let it write, and only a mount can then make
+ * the folder read-only.
  */
 export function openCodeCache(options: CodeCacheOptions): CodeCache | null {
   if (options.layers.isolation !== 'namespaces') return null;
@@ -55,7 +56,7 @@ export function openCodeCache(options: CodeCacheOptions): CodeCache | null {
   return { directory, filled: check(directory, options) };
 }
 
-/** Other processes remove what is not marked, and this one may start confined processes for weeks. */
+/** Checks the folder again and again: other processes remove unmarked folders, and this process may start confined processes for weeks. */
 async function keep(directory: string, options: CodeCacheOptions): Promise<void> {
   const { checkMs = DAY_MS, signal } = options;
   try {
@@ -81,7 +82,7 @@ async function check(directory: string, options: CodeCacheOptions): Promise<void
 }
 
 async function fill(directory: string, { folder, program, layers, signal }: CodeCacheOptions): Promise<void> {
-  // Runs that fill it at the same time do not meet: each has a folder of its own, and that of the first one to end stays.
+  // Runs that fill it at the same time do not disturb each other: each has its own folder, and the folder of the first one to end stays.
   const unfinished = join(folder, `.${randomUUID()}`);
   await mkdir(unfinished, { recursive: true });
   try {

@@ -1,6 +1,6 @@
 /**
  * Runs first in each confined process, each of its threads and each confined thread (`--import`). Removes functions that reach other
- * processes or bypass Node's permission model, and a permission that Node adds to a thread's. Ends a process when its starter dies.
+ * processes or bypass Node's permission model, and a permission that Node adds to those of a thread. Ends a process when its starter dies.
  */
 import { syncBuiltinESMExports } from 'node:module';
 import os from 'node:os';
@@ -20,8 +20,8 @@ function refused(): never {
 }
 
 /**
- * Withdraws the right to read the working folder. Node lets a program read its own file, by the path in its arguments; a thread has none
- * there, and Node takes an empty path for the working folder.
+ * Withdraws the right to read the working folder. Node lets a program read its own file, by the path in its arguments. A thread has no path
+ * there, and Node takes the empty path for the working folder.
  */
 function forgetWorkingFolder(): void {
   const folder = process.cwd();

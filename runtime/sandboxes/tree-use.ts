@@ -16,7 +16,7 @@ export interface TreeUse {
   readonly writtenBytes: number;
 }
 
-/** Reads the use of a process and its descendants from /proc; what it does not report counts as 0. */
+/** Reads the use of a process and its descendants from /proc. Numbers that are missing there count as 0. */
 export async function treeUse(root: number): Promise<TreeUse> {
   const pending = [root];
   let [pages, writtenBytes, threads] = [0, 0, 0];
@@ -28,7 +28,7 @@ export async function treeUse(root: number): Promise<TreeUse> {
       readdir(`/proc/${pid}/task`).catch(() => []),
     ]);
     pages += Number(statm.split(' ')[1] ?? 0);
-    // Each counts something that the other misses: mapped memory, file systems without a device.
+    // `wchar` misses writing through mapped memory; `write_bytes` misses file systems without a device.
     writtenBytes += Math.max(ioCount(io, 'wchar'), ioCount(io, 'write_bytes'));
     // The kernel lists a child under the thread that made it.
     for (const task of tasks.slice(0, MAX_THREADS - threads)) {

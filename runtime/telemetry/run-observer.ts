@@ -70,7 +70,7 @@ export class ObservedRun {
   }
 
   /**
-   * Called when the inferlet is about to begin. Answers the trace context of its work (the job's own when the trace is not recorded), and
+   * Called when the inferlet is about to begin. Returns the trace context of its work (the job's own when the trace is not recorded), and
    * the recorder of its steps, if they are recorded.
    */
   runs(measured: () => Measured): { readonly traceparent: string | undefined; readonly steps: StepTrace | undefined } {

@@ -23,8 +23,8 @@ export interface RunStart {
 }
 
 /**
- * The spans of one run. `invocation` lasts from submission to the end; its parent is the request, or for a child the parent's `inferlet`.
- * Its children are `admission wait`, `instance` and `inferlet`.
+ * The spans of one run. `invocation` lasts from submission to the end. Its parent span is that of the request; for a child invocation, it is
+ * the `inferlet` span of the parent invocation. Its child spans are `admission wait`, `instance` and `inferlet`.
  */
 export class RunTrace {
   readonly #tracer: Tracer;

@@ -35,8 +35,7 @@ export const COUNTING = `
 `;
 
 /**
- * Fills pages (an empty page costs nothing to give up), reports it, and then acts as its input `{pages, do, more?}`
- * says.
+ * Fills pages, because an empty page costs nothing to give up, sends `holding`, and then acts as its input `{pages, do, more?}` says.
  */
 export const HOLDING = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';

@@ -1,4 +1,4 @@
-/** The outcome of `work`, or the signal's reason when that comes first: resolvers and remote servers may take arbitrarily long. */
+/** Settles like `work`, or rejects with the signal's reason if it aborts first: resolvers and remote servers may take arbitrarily long. */
 export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   let abort: () => void = () => undefined;
   const aborted = new Promise<never>((_resolve, reject) => {

@@ -59,7 +59,7 @@ export class ActiveJobs {
   }
 
   /**
-   * Lists jobs, and children that have not ended, whose runtimes are not registered. Of all callers within the interval one looks; the
+   * Lists jobs, and children that have not ended, whose runtimes are not registered. Only the first caller within an interval looks; the
    * others get null.
    */
   async orphans(intervalMs: number): Promise<{ readonly jobs: Holding[]; readonly children: Holding[] } | null> {
@@ -86,12 +86,12 @@ export class ActiveJobs {
     return this.#leave(id, runtimeId, 'over', 'internal', message, token);
   }
 
-  /** Takes a job from a dead runtime: a received attempt fails or starts again, any other goes back into the queue. `token` as with `over`. */
+  /** Takes a job from a dead runtime. A received attempt fails or starts again; any other job goes back into the queue. `token` as with `over`. */
   lost(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.', token);
   }
 
-  /** Gives a job back for its runtime; a received attempt that cannot restart fails as `terminated`. `token` as with `over`. */
+  /** Gives a job back on behalf of its runtime. A received attempt that cannot restart fails as `terminated`. `token` as with `over`. */
   giveBack(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     const message = 'The runtime was shut down before this invocation ended.';
     return this.#leave(id, runtimeId, 'return', 'terminated', message, token);

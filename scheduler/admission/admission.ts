@@ -61,7 +61,7 @@ export class Admission {
   /**
    * Admits every invocation that may start. Returns their number.
    *
-   * @param tenant with changed limits; `*` for all tenants.
+   * @param tenant the tenant whose limits changed; `*` for all tenants
    */
   async admit(tenant = ''): Promise<number> {
     let admitted = 0;

@@ -14,8 +14,8 @@ const TAKE_JOBS = loadScript(new URL('./scripts/take-jobs.lua', import.meta.url)
 /** Longest blocking wait for a job in a platform of few runtimes; also the longest delay after a lost wake-up. */
 const BLOCK_SECONDS = 2;
 /**
- * Up to this number of runtimes, a wait has the length above. With more, it grows in proportion up to the next bound: any runtime's look finds all
- * jobs.
+ * Up to this number of runtimes, a wait has the length above. With more, it grows in proportion, up to the next bound: the runtimes together then
+ * look as often as before, and each look finds all jobs.
  */
 const WAITING_AT_PACE = 8;
 const MOST_BLOCK_SECONDS = 8;
@@ -30,14 +30,14 @@ const CHECKS_PER_LEASE = 2;
  * seconds.
  */
 const LOST_FETCH_MS = 10_000;
-/** Time after which Redis forgets a call to end a wait. */
+/** Time after which Redis forgets a request to end a wait. */
 const WAKE_MS = 4000;
 /** Maximum jobs of one fetch: a fraction of a millisecond of Redis. */
 const MAX_TAKEN = 16;
 /** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
 const LOCK_MS = 7 * 24 * 3_600_000;
 
-/** Part of a lease that must be left for a fetch: a runtime that runs renews its lease whenever a quarter of it has passed. */
+/** Part of a lease that must be left for a fetch: a healthy runtime renews its lease whenever a quarter of it has passed. */
 const LEAST_LEASE = 0.5;
 
 /** A job that a runtime has fetched. */
@@ -114,9 +114,9 @@ export class JobFetcher {
   }
 
   /**
-   * Waits until jobs wait, or the last look is some time ago, and takes some. Answers none when no job waits, and null when the runtime is
-   * described as one that takes no jobs, is not registered, or is late to renew its lease. After a failure, the next call repeats the fetch
-   * under its token: Redis may have made it.
+   * Waits until there are jobs, or the wait's time is over, and takes some jobs. Resolves to an empty list without jobs, and to null when the
+   * runtime is described as one that takes no jobs, is not registered, or is late to renew its lease. After a failure, the next call repeats
+   * the fetch under its token: Redis may have carried it out.
    */
   async take({ jobs, begins }: FetchBounds): Promise<FetchedJob[] | null> {
     const { keys } = this.#store;

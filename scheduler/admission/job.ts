@@ -1,6 +1,6 @@
 import type { InvocationLimits, LatencyTargets } from '../invocations/types.ts';
 
-/** Data for the attempt after a question to a person: the state that the asking one left, and the answer as JSON text. */
+/** Data for the attempt after a question to a person: the state that the asking attempt left, and the answer as JSON text. */
 export interface Resumption {
   readonly state: string;
   readonly answer: { readonly tag: 'answered'; readonly val: string } | { readonly tag: 'expired' };
@@ -22,7 +22,7 @@ export interface InvocationJob {
   /** Time allowed from submission to the end, including waiting. */
   readonly deadlineMs: number;
   readonly limits: InvocationLimits;
-  /** Latency targets that the tenant's quota granted to the invocation, or to a child's root. */
+  /** Latency targets that the tenant's quota granted to the invocation or, for a child, to its root. */
   readonly latency?: LatencyTargets;
   /** True when another attempt may begin after one is lost or ended to make room. */
   readonly restartable?: boolean;
@@ -44,7 +44,7 @@ export interface InvocationJob {
 
 /** Reason for a running invocation to stop; the `reason` of the signal that `run` gets. */
 export interface StopReason {
-  /** `cancelled` by a client, `deadline-exceeded`, `runtime-lost` (another runtime owns it: stop writing), `terminated` by a drain. */
+  /** `cancelled` by a client, `deadline-exceeded`, `runtime-lost` (another runtime owns the invocation: stop writing), `terminated` by a drain. */
   readonly code: 'cancelled' | 'deadline-exceeded' | 'runtime-lost' | 'terminated';
   readonly message: string;
 }

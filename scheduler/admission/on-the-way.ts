@@ -25,7 +25,7 @@ export class OnTheWay {
     return { few, others: this.#list.length - few };
   }
 
-  /** Inserts an invocation by its place; one without latency targets also behind all others of its tenant. */
+  /** Inserts an invocation by its place. An invocation without latency targets also goes behind all others of its tenant. */
   send(one: OnItsWay): void {
     const before = this.#list.findLastIndex(
       ({ tenant, place }) => (tenant === one.tenant && !one.latency) || place < one.place,

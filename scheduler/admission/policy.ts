@@ -10,7 +10,7 @@ const LOOK = 16;
 const LEAST_MS = 10;
 /** Weight of a tenant that sets none. */
 const DEFAULT_WEIGHT = 100;
-/** An invocation that started on a GPU host's report of free memory holds that memory after this time. */
+/** After this time, an invocation that started because a GPU host reported free memory holds that memory, as the next report shows. */
 export const CLAIM_MS = 2000;
 
 /** Entry for runtime memory among the pages of models, in MiB; no model has such a name. */
@@ -24,9 +24,9 @@ export type FreePages = Readonly<Record<string, readonly { readonly pages: numbe
 
 export interface Capacity {
   readonly slots: number;
-  /** Slots that tenants with more than a few may fill now, as the runtimes ask; all by default. */
+  /** Slots that tenants with more than a few slots may fill now, at the runtimes' request; all by default. */
   readonly pace?: number;
-  /** Invocations that may be on their way (admitted and not begun); as many again of tenants that hold few slots. */
+  /** Maximum invocations on their way (admitted and not begun), and as many more of tenants that hold few slots. */
   readonly starts: number;
   /** A model that is not listed is unlimited. A model on several GPU hosts has one entry for each: `model@host`. */
   readonly pages: Pages;
@@ -40,7 +40,7 @@ export interface Demand {
   readonly tenant: string;
   readonly arrival: number;
   readonly pages: Pages;
-  /** True for one with granted latency targets: it is admitted as one of a tenant that holds little. */
+  /** True for an invocation with granted latency targets: it is admitted as if its tenant held little. */
   readonly latency?: boolean;
   /** Pages that an earlier attempt held or asked for when a GPU host ended it for lack of memory, and the time of that end. */
   readonly short?: { readonly pages: Pages; readonly since: number };
@@ -66,7 +66,7 @@ interface Tenant {
   turn: number | null;
   head: Demand | null;
   overtaken: number;
-  /** The ordinary head that one with latency targets displaced, as it was then. */
+  /** The head without latency targets that a head with targets displaced, in its state at that time. */
   displaced: { readonly id: string; readonly overtaken: number; readonly kept: boolean } | null;
   /** True while the policy keeps room for its head. */
   kept: boolean;
@@ -101,20 +101,20 @@ interface Left {
  * equal part of a pool: that head waits for its own tenant's invocations. So an invocation starts while any head of the first `LOOK`
  * turns fits into the room not kept. A demand larger than a pool starts when no other invocation uses it, so that the GPU host refuses
  * it with its reason. Runtime memory is one more pool (`MEMORY`), never overcommitted. Only `starts` invocations are on their way to
- * runtimes at a time, so an admitted one begins soon. One of a tenant with few slots goes ahead of up to `starts` admitted before it, but
- * never of its own tenant's. Such invocations have `starts` places of their own, so neither kind waits for the other. While runtimes lag
- * (`pace`), the other tenants get fewer slots; the reserve stays.
+ * runtimes at a time, so an admitted one begins soon. An invocation of a tenant with few slots goes ahead of up to `starts` invocations that
+ * were admitted before it, but never ahead of its own tenant's. Such invocations have `starts` places of their own, so neither kind waits for
+ * the other. While runtimes lag (`pace`), the other tenants get fewer slots; the reserve stays.
  *
- * Expectations may be wrong; then a GPU host ends the youngest inferlets. Such an invocation starts again only when it fits and a later GPU
- * host reading shows the pages that its attempt held and asked for (minus the claims of invocations that started this way less than
- * `CLAIM_MS` before the reading), or no other invocation is admitted, or no GPU host reports. Until then its head counts as one that does
- * not fit, with the same bound on overtaking: without the bound, a flow of small invocations would keep the memory taken for good. The
- * bound costs other tenants only the head's expected pages; the head's own queue waits behind it as always.
+ * Expectations may be wrong; then a GPU host ends the youngest inferlets. Such an invocation starts again only when it fits and one of these
+ * holds: no other invocation is admitted, or no GPU host reports, or a GPU host's later report shows the pages that the ended attempt held
+ * and asked for (minus the claims of invocations that started this way less than `CLAIM_MS` before the report). Until then its head counts as
+ * one that does not fit, with the same bound on overtaking: without the bound, a flow of small invocations would keep the memory taken for
+ * good. The bound costs other tenants only the head's expected pages; the head's own queue waits behind it as always.
  *
  * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; at least one), for heads with
- * latency targets, and for heads with kept room among the first `LOOK` turns. A head with targets is on its way as one of a tenant with few slots,
- * and goes ahead of its own tenant's, too. A quota bounds the number of such invocations. A start from the reserve does not
- * count as overtaking a head that a tenant's part of the reserve could hold.
+ * latency targets, and for heads with kept room among the first `LOOK` turns. On its way, an invocation with targets counts as one of a tenant
+ * with few slots, and goes ahead of its own tenant's invocations, too. A quota bounds the number of such invocations. A start from the reserve
+ * does not count as overtaking a head that a tenant's part of the reserve could hold.
  */
 export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
@@ -140,7 +140,7 @@ export class AdmissionPolicy {
     return this.#ledger.size;
   }
 
-  /** Ids in a tenant's queue, first one first. */
+  /** Ids in a tenant's queue, in order. */
   queue(tenant: string): string[] {
     return this.#tenant(tenant).queue.map(({ id }) => id);
   }
@@ -404,7 +404,7 @@ function ownOf(reserve: number): number {
   return reserve > 0 ? Math.max(1, Math.floor(reserve / 2)) : 0;
 }
 
-/** True when the tenant's limits let its head start. A head above the page limit starts when the tenant runs nothing: its end says why. */
+/** True when the tenant's limits let its head start. A head above the page limit starts when the tenant runs nothing, and fails with the reason. */
 function mayStart({ limits, running, held, head }: Tenant): boolean {
   if (limits.suspended || running >= (limits.concurrency ?? Number.POSITIVE_INFINITY)) return false;
   if (limits.pages === undefined || running === 0) return true;

@@ -12,9 +12,9 @@ import type { Peak } from './learned.ts';
 
 /** Time after which a job whose fetch reply was lost with the connection goes back into the queue. */
 const LOST_REPLY_MS = 3000;
-/** Interval of the search for jobs that this runtime holds in Redis but does not know of. */
+/** Interval of the search for jobs that Redis assigns to this runtime and that the runtime does not know of. */
 const AUDIT_MS = 5000;
-/** Intervals that pass between two searches while no job has come or gone since one that found nothing. */
+/** Intervals without a search after a search that found nothing, unless a job comes or goes. */
 const QUIET_INTERVALS = 5;
 /** Time that invocations get to end after a drain has told them to stop. */
 const STOP_GRACE_MS = 2000;
@@ -27,7 +27,7 @@ export interface AdmissionWorkerOptions {
   readonly control: Control;
   readonly active: ActiveJobs;
   readonly admission: Admission;
-  /** Opens a connection of the worker's own, without a command timeout: it blocks. */
+  /** Opens a connection of the worker's own, without a command timeout, because its fetches block. */
   readonly connect: () => Redis;
   readonly lease: RuntimeLease;
   /** Invocations that the runtime runs at once. */
@@ -40,18 +40,18 @@ export interface AdmissionWorkerOptions {
     readonly shown: boolean;
   };
   /**
-   * Runs one invocation to its end (`begun`, or `Invocations.beginAttempt` where that is null, … `finish`), then resolves: with `'ended'`
-   * when `finish` ended it, which also handed in its job. `begun` answers the outcome of an attempt that began with its fetch, once Redis
-   * knows that this runtime has it. The signal aborts with a `StopReason`. When `run` resolves or rejects without having ended the
-   * invocation, the invocation fails as `internal`. When it resolves with `'not-held'`, the refusal of `beginAttempt`, the worker leaves the
-   * invocation to the runtime that holds it.
+   * Runs one invocation to its end. It begins the attempt with `begun`, or with `Invocations.beginAttempt` when `begun` is null, and ends it
+   * with `finish`. `begun` answers the outcome of an attempt that began with its fetch, once Redis knows that this runtime has it. The
+   * signal aborts with a `StopReason`. Resolves with `'ended'` when `finish` ended the invocation and so handed in its job. Resolves with
+   * `'not-held'` when the attempt was refused so; the worker then leaves the invocation to the runtime that holds it. In all other cases, an
+   * invocation that has not ended fails as `internal`.
    */
   readonly run: (job: InvocationJob, signal: AbortSignal, begun: Begun | null) => Promise<unknown>;
   /** Receives errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** Answers the outcome of an attempt that began with its fetch. May be called again. @throws StoreError `store-unavailable` */
+/** Resolves to the outcome of an attempt that began with its fetch. May be called again. @throws StoreError `store-unavailable` */
 export type Begun = () => Promise<AttemptOutcome>;
 
 interface Held {
@@ -108,7 +108,7 @@ export class AdmissionWorker {
     const reconnected = () => {
       this.#quietIntervals = 0;
       this.#scheduleAudit(LOST_REPLY_MS);
-      // The connection sends a fetch again, behind its wait, although Redis may have run it.
+      // A new connection sends an unanswered fetch again and blocks, although Redis may have run the fetch: end the wait.
       if (this.#fetcher.unanswered !== null) this.#fetcher.wake().catch(() => undefined);
     };
     this.#cleanups.push(this.#fetcher.onReady(reconnected));
@@ -203,7 +203,7 @@ export class AdmissionWorker {
     await (mostMs === undefined ? this.#fetching : within(this.#fetching, Math.max(mostMs, FETCH_GRACE_MS)));
   }
 
-  /** Runs fetched jobs, or gives them back before the next fetch: those that this runtime may not run any more. */
+  /** Runs fetched jobs. Before the next fetch, gives back those that this runtime may no longer run. */
   async #accept(fetched: readonly FetchedJob[]): Promise<void> {
     const { active, lease, onError } = this.#options;
     if (fetched.length > 0) this.#quietIntervals = 0;
@@ -340,7 +340,7 @@ export class AdmissionWorker {
     const unknown = await active.heldBy(lease.id, known);
     for (const { id, fetchedAt, fetchToken } of unknown) {
       if (fetchedAt > fetchedBefore || known(id)) continue;
-      // The present fetch may answer with it.
+      // The present fetch may answer with this job.
       if (this.#fetching && fetchToken !== null && fetchToken === this.#fetcher.unanswered) continue;
       await active.lost(id, lease.id, fetchToken ?? '');
     }
@@ -356,7 +356,7 @@ export class AdmissionWorker {
   }
 }
 
-/** Waits for the end of something, for some time at most. */
+/** Waits for `end`, for `ms` at most. */
 async function within(end: Promise<void>, ms: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const timer = setTimeout(resolve, ms);

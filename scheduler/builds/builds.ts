@@ -10,7 +10,7 @@ import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import type { BuildRefusal, BuildReply, BuildRequest } from './types.ts';
 
-/** Covers the wait behind other builds and the build, which has limits of its own (60 s each for component and artifact). */
+/** Covers the wait behind other builds and the build itself, whose two steps have limits of 60 s each (component and artifact). */
 const BUILD_DEADLINE_MS = 180_000;
 /** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s. */
 const RUNTIME_GRACE_MS = 10_000;
@@ -29,7 +29,7 @@ export class Builds {
   readonly #channels: Channels;
   readonly #runtimes: Runtimes;
   readonly #connect: () => Redis;
-  /** Opened by the first request: a runtime makes none. */
+  /** Opened by the first request, because a runtime makes no requests. */
   #queue: Queue<BuildRequest> | undefined;
   #connection: Redis | undefined;
 
@@ -42,7 +42,7 @@ export class Builds {
   }
 
   /**
-   * Has a component checked and built. Replies within the deadline, with `build-timeout` when the build takes longer, or
+   * Asks a runtime to check and build a component. Resolves within the deadline: to `build-timeout` when the build takes longer, and to
    * `runtime-unavailable` when no runtime is alive.
    */
   async request(

@@ -6,7 +6,7 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import type { BuildReply, BuildRequest } from './types.ts';
 
-/** Builds run in child processes, so the runtime's event loop stays free to renew this lock. After a death another runtime takes over. */
+/** Builds run in child processes, so the runtime's event loop stays free to renew this lock. When the runtime dies, another takes the build over. */
 const LOCK_MS = 5000;
 const STALLED_CHECK_MS = 2000;
 /** Time for which a reply is kept for its requester. */
@@ -56,7 +56,7 @@ export class BuildWorker {
     worker.on('error', (error) => {
       if (!this.#closing.signal.aborted && !isConnectionError(error)) onError?.(error);
     });
-    // A component whose build ended its runtime twice is not tried again.
+    // BullMQ gives up a build during which two runtimes died.
     worker.on('failed', (job, error) => {
       if (job) this.#reply(job.data.id, failed(error)).catch((cause) => onError?.(cause));
     });
@@ -64,7 +64,7 @@ export class BuildWorker {
     this.#worker = worker;
   }
 
-  /** Stops and aborts running builds; another runtime takes them over. */
+  /** Takes no more requests and aborts the running builds; another runtime takes them over. */
   async close(): Promise<void> {
     this.#closing.abort(new Error('The runtime is shutting down.'));
     await this.#worker?.close(true);

@@ -47,7 +47,7 @@ export type Kept =
   | { readonly is: 'kept'; readonly replaced: DurableCopy | null }
   /** The name was saved anew or removed since its owner was read. */
   | { readonly is: 'changed' }
-  /** Nothing was noted: the tenant's other copies, with their number and bytes, leave no room. */
+  /** Nothing was noted: the tenant's other copies leave no room. `copies` and `bytes` count them. */
   | { readonly is: 'full'; readonly copies: number; readonly bytes: number };
 
 /** The tenants' names whose content is also in the shared directory. Every method throws `StoreError`. */
@@ -131,7 +131,7 @@ export class DurableNames {
     return (await this.#store.script(SCRIPTS.remove, this.#keys(name), args)) === 1;
   }
 
-  /** Forgets a copy whose name has other content, or none; false when it is another copy now. */
+  /** Forgets a copy whose name has other content, or none; false when the name has another copy now. */
   async drop(name: OwnedName, copy: DurableCopy): Promise<boolean> {
     return (await this.#store.script(SCRIPTS.drop, [this.#key(name)], [copyField(name), formatCopy(copy)])) === 1;
   }

@@ -25,7 +25,7 @@ const ownerSchema = z.object({ host: z.string(), hostId: z.string(), persistent:
 export interface NameOwner {
   /** The GPU host, by its name in the configuration. */
   readonly host: string;
-  /** The process of the host that stored the content: what is not persistent ended with it. */
+  /** The process of the host that stored the content. Content that is not persistent is lost when this process ends. */
   readonly hostId: string;
   readonly persistent: boolean;
   /** Random text of the save, so that no two entries are equal. */
@@ -60,7 +60,7 @@ export class NameOwners {
   /**
    * Notes the owner of a name.
    * @param replaced the noted owner that may be replaced, if any
-   * @returns the owner that is noted instead; null when the claim counts
+   * @returns the owner that keeps the name; null when the claim succeeded
    */
   async claim(name: OwnedName, owner: NameOwner, replaced: NameOwner | null): Promise<NameOwner | null> {
     const args = [fieldOf(name), format(owner), replaced ? format(replaced) : ''];

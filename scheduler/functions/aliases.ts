@@ -1,8 +1,8 @@
-/** Names for versions, and the version that an invocation by such a name runs. Pure. */
+/** Names for versions, and the choice of the version that an invocation by such a name runs. Pure functions. */
 
 /** The alias that a bare name means. A deploy points it at the new version by default. */
 export const LIVE = 'live';
-/** Takes the place of an alias in a deploy that leaves the traffic alone. */
+/** Takes the place of an alias in a deploy that changes no traffic. */
 export const NO_ALIAS = 'none';
 
 /** Maximum versions among which one alias divides its invocations. */
@@ -38,7 +38,7 @@ export interface AliasState {
   /** Id of the key that made the change. */
   readonly by: string;
   readonly message?: string;
-  /** Set by a rollback: the revision whose state it restored, which was not a rollback itself. */
+  /** Set by a rollback: the revision whose state it restored. That revision is never a rollback itself. */
   readonly restores?: number;
   /** The alias is a tag: it names one version for good, and keeps no instances ready. */
   readonly tag?: true;

@@ -25,7 +25,8 @@ export class Blobs {
   }
 
   /**
-   * Stores bytes for `unusedMs`, or for as long as a function version uses them. Until then they count towards the tenant's bytes.
+   * Stores bytes for `unusedMs`, or for as long as a function version uses them. While no version uses them, they count towards this tenant's
+   * bytes; later they count as the version's.
    *
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */

@@ -28,7 +28,7 @@ export function importedInterfaces(component: Uint8Array): string[] {
 
 function readImports(body: Bytes, found: Set<string>): void {
   for (let left = body.number(); left > 0; left--) {
-    // 0 is a plain name; 1 is the older mark of an interface's name; 2 is followed by a version.
+    // 0 marks a plain name, 1 (older) the name of an interface, 2 a name that a version follows.
     const form = body.byte();
     const name = body.text();
     if (form === 2) body.text();

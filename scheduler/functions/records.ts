@@ -31,7 +31,7 @@ export function parseState(text: string): AliasState {
 
 export type ParseVersion = (text: string) => FunctionVersion;
 
-/** A version as Redis holds it. The input schema is a text of its own, because lists leave it unread: it may have thousands of members. */
+/** A version as Redis holds it. The input schema is a text of its own, so that lists need not parse it: it may have thousands of members. */
 type StoredVersion = Omit<FunctionVersion, 'platform'> & { readonly input?: string };
 
 /** The stored text of a version. */
@@ -63,7 +63,7 @@ function parseRecord(text: string): StoredVersion {
   }
 }
 
-/** State of `live` for a function from before there were aliases. */
+/** State of `live` for a function that was deployed before aliases existed. */
 export function onlyCurrent({ version, createdAt }: FunctionVersion): AliasState {
   return { shares: [{ version, weight: 100 }], revision: 0, at: createdAt, by: '' };
 }

@@ -43,7 +43,7 @@ export type AliasOutcome =
 
 export interface RollbackWish {
   readonly by: string;
-  /** An existing version to serve again; one step back without it. */
+  /** An existing version to serve again. Without it, the rollback goes one step back. */
   readonly to?: string | undefined;
   readonly message?: string | undefined;
   readonly ifRevision?: number | undefined;

@@ -22,16 +22,16 @@ export interface Resolved {
 
 /** The two steps of an invocation by a reference. */
 export interface Submitting<T> {
-  /** Throws when the version is not suitable, for example does not take the input. */
+  /** Throws when the version is not suitable, for example because it does not take the input. */
   readonly check: (version: FunctionVersion) => void;
-  /** Stores the invocation; `Submission.basis` gets the basis. */
+  /** Stores the invocation, with `resolved.basis` as `Submission.basis`. */
   readonly submit: (resolved: Resolved) => Promise<T>;
 }
 
 /**
- * Resolves references for invocations, from a cache without staleness: the step that stores an invocation checks that the cached
- * resolution still follows from the function's aliases. If it does not, Redis is asked, and the invocation is submitted once more. Nothing is
- * refused because of a cached version alone.
+ * Resolves references for invocations from a cache, yet never to a stale version: the step that stores an invocation checks that the cached
+ * resolution still follows from the function's aliases. If it does not, this class asks Redis and submits the invocation once more. A cached
+ * version alone is never the reason of a refusal.
  */
 export class Resolutions {
   readonly #store: Store;
@@ -73,7 +73,7 @@ export class Resolutions {
     return submit({ version });
   }
 
-  /** The version by the cache. */
+  /** The version that the cache names; null when it names none. */
   #known(tenant: string, name: string, reference: string, random: number): Resolved | null {
     const owners = ownersFor(tenant, name);
     for (const [i, owner] of owners.entries()) {
@@ -87,7 +87,7 @@ export class Resolutions {
     return null;
   }
 
-  /** The version by Redis, whose answer the cache keeps. */
+  /** Asks Redis for the version, and keeps the answer in the cache. */
   async #ask(tenant: string, name: string, reference: string, random: number): Promise<FunctionVersion | null> {
     const owners = ownersFor(tenant, name);
     const serving = await this.#functions.serving(owners, name, reference);

@@ -5,7 +5,7 @@ import type { FunctionVersion } from './types.ts';
 export interface Serving {
   /** Owner of the function: the tenant itself, or the platform. */
   readonly owner: string;
-  /** The alias's state as it is stored, or the version that the reference names: while it stays, so do the shares. */
+  /** The alias's stored state, or the version that the reference names. While it stays the same, so do the shares. */
   readonly basis: string;
   readonly shares: readonly Share[];
   /** The versions of `shares`, as the owner of the function stores them. */

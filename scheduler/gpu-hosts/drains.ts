@@ -16,11 +16,12 @@ const OUTCOMES: ReadonlyMap<unknown, DrainOutcome> = new Map<unknown, DrainOutco
   [-1, 'last'],
 ]);
 
-/** A machine's entry among the drained; no GPU host has such a name. */
+/** A machine's entry among the drained names; no GPU host has such a name. */
 export const machineEntry = (machine: string): string => `machine/${machine}`;
 
 /**
- * Drained GPU hosts by name in the configuration, and drained machines. They take no new invocations until undrained; running ones continue.
+ * Drained GPU hosts, by their names in the configuration, and drained machines. They take no new invocations until undrained; running ones
+ * continue.
  */
 export class Drains {
   readonly #store: Store;

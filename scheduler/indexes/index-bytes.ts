@@ -29,7 +29,7 @@ export class IndexBytes {
     return bytes < 0 ? null : bytes;
   }
 
-  /** Stores a sum; an earlier one than the known one changes nothing. */
+  /** Stores a sum, unless a later one is stored already. */
   async note(tenant: string, { bytes, at }: IndexSum): Promise<void> {
     await this.#store.script(SCRIPTS.note, [this.#store.keys.indexSum(tenant)], [bytes, Math.round(at)]);
   }

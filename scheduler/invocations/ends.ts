@@ -30,14 +30,14 @@ export interface AttemptEnd {
 
 const FINISH = loadScript(new URL('./scripts/finish.lua', import.meta.url));
 
-/** Maximum ends of one script call: about a millisecond of Redis. */
+/** Maximum ends in one script call. They take Redis about a millisecond. */
 const MAX_ENDS = 8;
-/** Last events that cost Redis as much as an end. */
+/** Number of last events that cost Redis as much as one end. */
 const EVENTS_AS_ONE = 16;
 /** Characters of events of one script call, unless one end alone has more. */
 const MAX_LENGTH = 128 << 10;
 
-/** Ends invocations for the attempts of a process: those of one turn of the event loop in few script calls, so that admission runs once. */
+/** Ends the invocations of a process's attempts. The ends of one turn of the event loop share script calls, so that admission runs once. */
 export class Ends {
   readonly #store: Store;
   readonly #retention: Retention;

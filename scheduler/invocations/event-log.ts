@@ -26,6 +26,7 @@ const READ_EVENTS = loadScript(new URL('./scripts/read-events.lua', import.meta.
 /** A follower gives up when Redis stays away this long, so that its client gets an error within 5 s. */
 const MAX_OUTAGE_MS = 4500;
 const RETRY_MS = 100;
+
 /**
  * The events of invocations: a stream to replay, and a live tail. The live tail comes from runtimes that show events, otherwise from a
  * Redis channel. The channel always carries terminal events and the platform's own events.
@@ -63,7 +64,7 @@ export class EventLog {
     return parseEntries(entries, 0).at(-1) ?? null;
   }
 
-  /** The terminal event of an ended invocation, of its record's number and epoch; null when it is no longer kept. @throws StoreError */
+  /** The terminal event of an ended invocation, whose record has this epoch and number; null when it is no longer kept. @throws StoreError */
   async terminal(
     id: string,
     { epoch, seq }: { readonly epoch: number; readonly seq: number },

@@ -1,15 +1,15 @@
 /**
- * A source of items for one reader, which takes them when it can: the source calls the reader's `ready` when items come, and holds a bounded
- * number of them until the reader takes them.
+ * A source of items for one reader. The source calls the reader's `ready` when items come, and holds a bounded number of items until the
+ * reader takes them.
  */
 export interface Feed<T> {
   /**
    * The next items in order, for the reader to keep; null after the last one. An empty list means that none wait: `ready` is called once
-   * some do, or once the feed ends. A reader that got items calls again once it can take more: the source may wait for this call. Throws
-   * the failure of the source after the items before it. The first call starts the source.
+   * some do, or once the feed ends. A reader that got items calls again once it can take more: the source may wait for this call. When the
+   * source has failed, the call after its last items throws the failure. The first call starts the source.
    */
   take(): T[] | null;
-  /** Stops the source, which then calls `ready` no more. Safe to call more than once. */
+  /** Stops the source, which then no longer calls `ready`. Safe to call more than once. */
   close(): void;
 }
 

@@ -20,7 +20,7 @@ export interface StoredFile extends FileInfo {
 }
 
 /**
- * `ended`: the invocation has its terminal event, or belongs to another attempt. The others name the exceeded bound. `too-many`: number of
+ * `ended`: the invocation has its terminal event, or belongs to another attempt. The other outcomes name the exceeded bound. `too-many`: number of
  * files. `too-large`: bytes of all its files. `family-full`: bytes of its root's family. `tenant-full`: bytes of its tenant.
  */
 export type PutFileOutcome = 'ok' | 'unknown' | 'ended' | 'too-many' | 'too-large' | 'family-full' | 'tenant-full';

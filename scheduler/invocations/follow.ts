@@ -20,7 +20,7 @@ export interface LogRead {
 /**
  * Merges events read from a log with live events into one sequence without duplicates, and with gaps only where the log has them. The
  * cursor holds no connection and never waits. While `behind` is true, the caller must read the log after `position`. The cursor keeps live
- * events that arrive meanwhile, since that read may be older than they are or the log may not have them yet.
+ * events that arrive during that read, because the log may not have had them yet.
  */
 export class FollowCursor {
   /** Number of the last event handed out. */
@@ -79,7 +79,7 @@ export class FollowCursor {
     this.behind = true;
   }
 
-  /** The log has events up to `seq`, or is about to; the caller must read those that did not arrive live. */
+  /** Call when the log has events up to `seq`, or is about to. The caller must then read those that did not arrive live. */
   known(seq: number): void {
     this.#known = Math.max(this.#known, seq);
     if (this.last < this.#known && !this.#goesOn) this.behind = true;

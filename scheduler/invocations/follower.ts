@@ -37,7 +37,7 @@ export interface FollowerSources {
   readonly live: LiveSource;
   /** Listens for the beginnings of attempts, terminal events and the platform's own events. */
   readonly listen: (listener: ChannelListener) => Promise<() => void>;
-  /** True when the follower listens from the submission on, which this process made. */
+  /** True when this process submitted the invocation, so that the follower listens from the submission on. */
   readonly isOwn: boolean;
   /** Called when the follower closes, perhaps before it listens. */
   readonly closed?: (() => void) | undefined;

@@ -40,7 +40,7 @@ export const LOG_BEGINNING = '0-0';
 const READ_COUNT = 64;
 const IDLE_READ_MS = 5000;
 
-/** Logs of functions, over all their invocations: the last 2,000 lines or so, for a week. */
+/** Logs of functions, over all their invocations: about the last 2,000 lines, for a week. */
 export class FunctionLogs {
   readonly #store: Store;
   readonly #channels: Channels;
@@ -73,7 +73,7 @@ export class FunctionLogs {
    *
    * @param names the functions; called again every few seconds to pick up new ones.
    * @param cursors start cursor by function; a function without one is read from its oldest kept line.
-   * @param waiting is told of the lines that wait for the reader; what `read` throws ends the iteration.
+   * @param waiting is told of the lines that wait for the reader; an error of its `read` ends the iteration.
    */
   async *follow(
     tenant: string,

@@ -92,8 +92,8 @@ export class Invocations {
   }
 
   /**
-   * The input of an invocation, JSON text. Null when it is not kept: of a child, and of an ended invocation whose job had more than
-   * 16 KiB or whose events are kept no more.
+   * The input of an invocation, JSON text. Null for a child, and for an ended invocation whose job had more than 16 KiB or whose events are
+   * no longer kept.
    */
   async input(id: string): Promise<string | null> {
     const { keys } = this.#store;
@@ -276,7 +276,7 @@ export class Invocations {
     return this.#ends.finish({ id, epoch, seq, after, events, shown, terminal, usage, peak });
   }
 
-  /** Counts an attempt's cumulative usage after it ended its invocation. Idempotent. Null when it did not, or the record is gone. */
+  /** Counts an attempt's cumulative usage after it ended its invocation. Idempotent. Null for another attempt, or without a record. */
   async settle({ id, tenant }: { id: string; tenant: string }, epoch: number, usage: Usage): Promise<'ok' | null> {
     const { keys } = this.#store;
     const args = [epoch, meteredText(usage), this.#store.clock(), keys.account(tenant)];

@@ -76,14 +76,14 @@ export class Questions {
    * Answers the question of a waiting invocation, which then goes on in another attempt.
    *
    * @param value JSON text that the question's schema accepts.
-   * @param seq number of the question's event; without it, whatever the invocation waits for.
+   * @param seq number of the question's event; without it, the answer is for any question.
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
   answer(id: string, value: string, seq?: number): Promise<AnswerOutcome> {
     return this.#end(id, { tag: 'answered', val: value }, seq);
   }
 
-  /** Lets an invocation go on whose question was not answered in time. */
+  /** Continues an invocation whose question was not answered in time. */
   expire(id: string): Promise<AnswerOutcome> {
     return this.#end(id, { tag: 'expired' });
   }

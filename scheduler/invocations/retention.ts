@@ -31,7 +31,7 @@ const DAY_MS = 24 * HOUR_MS;
 
 /**
  * One day for an invocation's events, one week for its record and its function's log. 32 MiB and about 100,000 events are far more than a
- * model's context can stream, and bound the Redis memory of one invocation; with all its children it takes at most twice as much.
+ * model's context can stream, and bound the Redis memory of one invocation. An invocation and its children take at most twice as much.
  */
 export const DEFAULT_RETENTION: Retention = {
   recordMs: 7 * DAY_MS,

@@ -1,7 +1,7 @@
 import type { LiveFollower, LiveSource, Unfollow } from '../live/live.ts';
 import type { FollowCursor } from './follow.ts';
 
-/** Passes the events that an invocation's runtime shows to a follower's cursor. */
+/** Passes to a follower's cursor the events that the invocation's runtime shows. */
 export class ShownEvents {
   readonly #source: LiveSource;
   readonly #id: string;
@@ -14,7 +14,7 @@ export class ShownEvents {
   #stop: Unfollow = () => undefined;
 
   /**
-   * @param changed called when events came, or when the runtime came into reach or out of it
+   * @param changed called after events came, and when the runtime comes into or out of reach
    * @param isOwn true when this process submitted the invocation by its `Submitter`
    */
   constructor(source: LiveSource, id: string, cursor: FollowCursor, changed: () => void, isOwn: boolean) {
@@ -25,7 +25,7 @@ export class ShownEvents {
     this.#changed = changed;
   }
 
-  /** Grows with every runtime found; a log read begun under a smaller count is outdated. */
+  /** Number of runtimes found so far. A read of the log that began at a smaller number is outdated. */
   get attempt(): number {
     return this.#attempt;
   }
@@ -36,7 +36,7 @@ export class ShownEvents {
   }
 
   /**
-   * Takes the runtime of the invocation; '' when no runtime runs it, or its runtime shows no events.
+   * Takes the id of the invocation's runtime; '' when no runtime runs the invocation, or its runtime shows no events.
    *
    * @param isTold true when a message told of the runtime, false when the log did
    */
@@ -61,7 +61,7 @@ export class ShownEvents {
         this.#changed();
       },
     };
-    // The runtime may have ended the showing of a later attempt, or of one that the log told of, when this follower left: ask for it.
+    // The runtime may have stopped showing a later attempt, or one that the log told of, when this follower left: ask for such an attempt.
     const isShown = this.#isOwn && isTold && this.#attempt === 1;
     this.#stop = this.#source.follow(runtime, this.#id, follower, isShown);
   }

@@ -22,7 +22,7 @@ export interface Submission
   readonly latency?: LatencyTargets | false;
   /** Models that the function names; admission expects it to use the first. */
   readonly models?: readonly string[];
-  /** The invocation is stored only while its version follows from this; without it, while its version is deployed. */
+  /** The invocation is stored only if this basis still leads to its version; without a basis, only if the version is deployed. */
   readonly basis?: ServingBasis;
 }
 

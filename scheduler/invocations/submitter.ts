@@ -44,7 +44,7 @@ export class Submitter {
     return true;
   }
 
-  /** Forgets an invocation that was not submitted, or that its follower leaves before it listens. */
+  /** Forgets an invocation that was not submitted, or whose follower left before it listened. */
   forget(id: string): void {
     this.#expected.delete(id);
   }

@@ -4,8 +4,8 @@ interface TenantQueue {
 }
 
 /**
- * Runs a bounded number of calls of each tenant at once; the tenant's other calls wait, first come, first served. So a flood of one tenant
- * puts only a few scripts into Redis at a time, and the calls of other tenants and of runtimes do not wait behind it.
+ * Runs a bounded number of calls of each tenant at once; the tenant's other calls wait, first come, first served. One tenant's flood of calls
+ * then puts only a few scripts into Redis at a time, and the calls of other tenants and of runtimes do not wait behind it.
  */
 export class TenantConcurrency {
   readonly #most: number;

@@ -30,7 +30,10 @@ export const FAILURE_CODES = [
 
 export type FailureCode = (typeof FAILURE_CODES)[number];
 
-/** Kinds of event in a log. `question` ends an attempt that asks a person; `result` and `error` are terminal; `gap` replaces events of a lost attempt that readers may have seen. */
+/**
+ * Kinds of event in a log. `question` ends an attempt that asks a person. `result` and `error` are terminal. `gap` replaces events of a lost
+ * attempt that readers may have seen.
+ */
 export type EventName = 'start' | 'message' | 'log' | 'metric' | 'gap' | 'question' | 'result' | 'error';
 
 /** One event, numbered from 1. Numbers are skipped only before a `gap`, and before the terminal event of a log that took no more events. */
@@ -48,7 +51,7 @@ export type NewEvent = Omit<InvocationEvent, 'seq' | 'epoch'>;
 
 /**
  * A reader's place: it has the events up to number `seq`, as they were in attempt `epoch`. A Redis that loses writes may lose events that
- * the reader has and give their numbers to a later attempt; the epoch tells these apart. Null for a reader that knows only a number.
+ * the reader has and give their numbers to a later attempt; the epoch tells the two apart. It is null for a reader that knows only a number.
  */
 export interface Position {
   readonly epoch: number | null;
@@ -155,12 +158,12 @@ export interface Invocation
   readonly parent: string | null;
   /** Topmost ancestor; null when a client launched this invocation. */
   readonly root: string | null;
-  /** Key by which admission placed the invocation, because of its affinity; null when its id, or its tenant, counts. */
+  /** Key of the affinity by which admission placed the invocation; null when admission placed it by its id or its tenant. */
   readonly placement: string | null;
   readonly status: InvocationStatus;
   /** Place in the order of all invocations (first come, first served). */
   readonly arrival: number;
-  /** Grows with every attempt, and when the platform ends the invocation. Unique per attempt, even if Redis loses one. */
+  /** Grows with every attempt, and when the platform ends the invocation. Unique per attempt, even if Redis forgets an attempt. */
   readonly epoch: number;
   /** Number of attempts begun, since the last answer of a person if there was one. */
   readonly attempts: number;
@@ -233,7 +236,7 @@ export type CreateOutcome =
   /** The idempotency key belongs to invocation `id`; nothing was stored. */
   | { readonly created: false; readonly id: string; readonly quotas: readonly QuotaUse[] };
 
-/** Rest of the quotas that an attempt may use when it begins; null for no limit. */
+/** Amounts that the quotas leave to an attempt when it begins; null for no limit. */
 export interface AttemptLimits {
   /** Tokens left in the tightest window of the token quotas. */
   readonly tokensLeft: number | null;
@@ -256,17 +259,17 @@ export type AttemptOutcome =
       /** Standing of the function version. */
       readonly standing: Standing;
     } & AttemptLimits)
-  /** `not-held`: the runtime was declared dead or does not hold the job (any more); another runtime runs it. */
+  /** `not-held`: the runtime was declared dead, or does not hold the job; another runtime runs it. */
   | { readonly refused: 'ended' | 'already-ran' | 'unknown' | 'not-held' };
 
-/** The attempt that writes data which others read; the store refuses the write once that attempt is over. */
+/** Names the attempt that writes shared data; the store refuses the write once that attempt is over. */
 export interface AttemptName {
   /** Id of the invocation. */
   readonly id: string;
   readonly epoch: number;
 }
 
-/** Like `AttemptOutcome`. `parent-ended`: the parent's attempt is over, or this Redis never knew it. */
+/** Like `AttemptOutcome`. `parent-ended`: the parent's attempt is over, or Redis does not know that attempt. */
 export type ChildOutcome =
   | ({ readonly epoch: number; readonly nextSeq: number; readonly standing: Standing } & AttemptLimits)
   | { readonly refused: 'parent-ended' | 'already-ran' | 'not-deployed' };

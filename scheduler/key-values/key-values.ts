@@ -12,7 +12,7 @@ export interface StoredValue {
   readonly version: bigint;
 }
 
-/** `conflict`: the key has another version. `full`: the tenant's store has no room; with its present size. */
+/** `conflict`: the key has another version. `full`: the tenant's store, of this present size, has no room. */
 export type WriteOutcome =
   | { readonly kind: 'written'; readonly version: bigint }
   | { readonly kind: 'conflict' }
@@ -47,9 +47,9 @@ const SCRIPTS = {
 };
 
 const VERSION_BYTES = 8;
-/** Longer than a call can last, reconnections included. */
+/** Time for which Redis keeps a reply for repetitions of the call: longer than a call can last, reconnections included. */
 const REPLY_MS = 20_000;
-/** Expired keys that each write drops. */
+/** Maximum expired keys that one write drops. */
 const SWEPT_BY_WRITE = 16;
 /** Maximum expired keys per tenant, and maximum tenants, in one round of `sweep`. */
 const SWEPT_AT_ONCE = 1000;

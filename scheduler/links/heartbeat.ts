@@ -9,9 +9,9 @@ export interface HeartbeatTimes {
 }
 
 /**
- * Finds a peer that has gone without an end of its connection: a cut cable sends none, and the kernel sends data again for a quarter of an
- * hour. Bytes of any kind are signs of life. Silence is counted in turns of this process's own timer: a pause of this process counts as one
- * turn, and what arrived meanwhile is read before the next.
+ * Finds a peer that is gone although its connection was not closed: a cut cable closes nothing, and the kernel repeats unanswered data for a
+ * quarter of an hour. Bytes of any kind are signs of life. Silence is counted in turns of this process's own timer: a pause of this process
+ * counts as one turn, and bytes that arrived during the pause are read before the next turn.
  */
 export class Heartbeat {
   readonly #ask: () => void;

@@ -8,7 +8,7 @@ export interface LinkSecurity {
   readonly key: string;
   /** Certificate, PEM. */
   readonly certificate: string;
-  /** The only machine that may answer a connection of this side; any registered one without it. */
+  /** The only machine that may answer a connection of this side; without it, any registered machine may. */
   readonly peer?: string;
   /** Name of the registered machine whose certificate has this SHA-256 fingerprint (`AB:CD:…`). */
   machineOf(fingerprint: string): string | undefined;
@@ -85,7 +85,7 @@ function tlsOptions({ key, certificate }: LinkSecurity) {
   return { key, cert: certificate, rejectUnauthorized: false, minVersion: 'TLSv1.3' } as const;
 }
 
-/** Destroys the socket, now or later, when its peer is refused. Returns whether it is accepted now. */
+/** Destroys the socket, now or later, when its peer is refused. Returns true when the peer is accepted now. */
 function admit(socket: TLSSocket, peer: string, security: LinkSecurity, expected?: string): boolean {
   const fingerprint = socket.getPeerX509Certificate()?.fingerprint256;
   const isRefused = () => {

@@ -38,7 +38,7 @@ export class LiveClient implements LiveSource {
   readonly #local = new Map<string, LiveServer>();
 
   /**
-   * @param addressOf where a runtime shows events; null when it does not
+   * @param addressOf finds the address at which a runtime shows events; null when it shows none
    * @param submitter name of this process in the jobs that it submits
    */
   constructor(
@@ -253,12 +253,12 @@ class Link {
     }, pauseMs).unref();
   }
 
-  /** Takes what the runtime says of the connection itself. */
+  /** Handles a message of the runtime about the connection itself. */
   #told(number: number, what: string, text: string): void {
     if (what === 'refused') this.#refused(text);
     else if (what === 'version') this.#agreed(number);
     else if (what === 'attached') {
-      // The answer to `submitter` alone: the runtime states no version.
+      // This answers `submitter` without `versions`: the runtime states no version.
       if (!this.#connected) this.#agreed(SILENT_VERSION);
       this.#pushes = true;
     }
@@ -277,7 +277,7 @@ class Link {
     for (const id of this.#followed.keys()) this.#ask('follow', id);
   }
 
-  /** Followers of a runtime that has gone read the log. */
+  /** Closes the connection when the runtime falls silent. Its followers then read the log. */
   #watch(): void {
     const socket = this.#socket;
     this.#heartbeat = new Heartbeat(

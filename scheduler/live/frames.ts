@@ -5,7 +5,7 @@ import type { Versions } from '../links/versions.ts';
  * NUL. Neither ids nor JSON text contain NUL.
  */
 
-/** Versions of what the frames hold. Keep the last one beside a new one. Version 2 is that of the first frames that state versions; version 3 has `alive`. */
+/** Versions of the frames' content. When you add a version, keep the one before it. Version 2 added statements of versions, version 3 `alive`. */
 export const LIVE_VERSIONS: Versions = { oldest: 1, newest: 3 };
 /** First version in which a runtime answers `alive`. */
 export const ALIVE_VERSION = 3;

@@ -7,7 +7,7 @@ import { commonVersion, statedVersions, type Versions, versionRefusal } from '..
 import { encodeFrame, FrameReader, LIVE_VERSIONS, SILENT_VERSION } from './frames.ts';
 import type { LiveFollower } from './live.ts';
 
-/** Events that a running attempt has shown and its log does not have yet. */
+/** Events that a running attempt has shown and that its log still lacks. */
 export interface Unlogged {
   /** Number of the log's last event known to its writer. */
   readonly logged: number;
@@ -41,7 +41,7 @@ interface Attempt {
 const MAX_UNREAD_BYTES = 1 << 20;
 /** Bytes of one frame, unless a single event has more. */
 const FRAME_BYTES = 64 << 10;
-/** Longest wait of a follower's place for the attempt's first events, so that one frame carries both. */
+/** Longest wait of an `attached` for the attempt's first events, so that one frame carries both. */
 const LINGER_MS = 10;
 /** Invocations that one process may follow. */
 const MAX_FOLLOWED = 100_000;
@@ -74,8 +74,8 @@ export class LiveServer {
   }
 
   /**
-   * Listens on one more address: the path of a unix socket, where it replaces a file that an earlier process left there, or `host:port`. Resolves
-   * to the port of the latter.
+   * Listens on one more address: the path of a unix socket, where it replaces a file that an earlier process left there, or `host:port`.
+   * Resolves to the port of a network address.
    * @throws Error when it cannot listen, or other machines reach the address and there is no `security`
    */
   async listen(address: string, security?: LinkSecurity): Promise<number | undefined> {
@@ -138,7 +138,7 @@ export class LiveServer {
     };
   }
 
-  /** The version to speak with a gateway that speaks these; the reason to refuse it when there is none. */
+  /** The version to speak with a gateway that knows `versions`, or the reason to refuse that gateway. */
   agree(versions: Versions): number | string {
     const version = commonVersion(this.#versions, versions);
     if (version !== null) return version;
@@ -151,7 +151,7 @@ export class LiveServer {
     return why;
   }
 
-  /** Follows the later attempts of a submitter's invocations over its connection. */
+  /** Registers a submitter's connection: attempts of its invocations that begin later show their events there. */
   enter(connection: Connection): void {
     this.#submitters.set(connection.submitter, connection);
   }
@@ -173,7 +173,7 @@ export class LiveServer {
     if (attempt) attach(follower, attempt);
   }
 
-  /** Closes all connections and accepts no more. The socket file stays, since a successor may have put its own there already. */
+  /** Closes all connections and accepts no more. The socket file stays, since a successor may already have put its own file there. */
   abandon(): void {
     this.#isAbandoned = true;
     for (const server of this.#servers) server.unref();
@@ -258,7 +258,7 @@ class Connection {
     };
   }
 
-  /** Agrees on a version with the first request: the gateway's versions, or another from a gateway that states none. */
+  /** Agrees on a version at the first request. It states the gateway's versions; a gateway that begins with another request states none. */
   #greet(what: string, text: string): void {
     const [oldest, newest] = text.split(' ').map(Number);
     const versions = statedVersions(what === 'versions' ? { oldest, newest } : undefined, SILENT_VERSION);

@@ -40,7 +40,7 @@ export interface JoinContext {
 /**
  * Encrypts a message under a token's key. The gateway may speak plain HTTP, and the answer holds the master key: an
  * attacker on the way who lacks the token learns nothing from the messages, and both sides notice each change.
- * @param newest newest version that the sender speaks: it goes into the nonce, which sides of all releases read and no other can change
+ * @param newest newest version that the sender speaks: it goes into the nonce, which all releases can read and nobody else can change
  */
 export function sealJoin(key: Buffer, context: JoinContext, message: unknown, newest?: number): string {
   const nonce = randomBytes(NONCE_BYTES);
@@ -66,7 +66,7 @@ export function openJoin(key: Buffer, context: JoinContext, sealed: string): unk
 
 /**
  * Newest version that the sender of an opened message speaks; null from a release that states none. The versions that a gateway states travel
- * unsealed, so a sender on the path can lower them (as in TLS 1.3, RFC 8446, section 4.1.3).
+ * unsealed, so an attacker on the path can lower them (compare TLS 1.3, RFC 8446, section 4.1.3).
  */
 export function newestSpoken(sealed: string): number | null {
   const nonce = Buffer.from(sealed, 'base64url').subarray(0, NONCE_BYTES);

@@ -22,8 +22,8 @@ const entry = z.object({
 });
 
 /**
- * The tokens that operators have made and no machine has used (`RedisUsers.grant`). Redis forgets them at their ends. They are sealed under the
- * master key: a machine that may write to Redis, but lacks the master key, can neither read a token nor make or change one.
+ * Tokens that operators have made and that no machine has used yet (`RedisUsers.grant` uses one). Redis deletes a token when it expires. Tokens are
+ * sealed under the master key: a machine that may write to Redis, but lacks the master key, can neither read a token nor make or change one.
  */
 export class JoinTokens {
   readonly #store: Store;
@@ -41,7 +41,7 @@ export class JoinTokens {
     return text;
   }
 
-  /** An unused token's key and what it allows; null for any other id, and for an entry that no gateway has sealed. */
+  /** Key and permission of an unused token; null for any other id, and for an entry that no gateway has sealed. */
   async find(masterKeys: MasterKeys, id: string): Promise<(JoinPermission & { readonly key: Buffer }) | null> {
     const sealed = await this.#store.call((redis) => redis.get(this.#store.keys.joinToken(id)));
     if (sealed === null) return null;

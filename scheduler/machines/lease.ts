@@ -12,7 +12,7 @@ export const MACHINE_LEASE_MS = 5000;
 const RENEWALS_PER_LEASE = 5;
 /** Time for which a machine that died stays known: its GPU hosts may live on, and it may return. */
 const KEPT_MS = 3_600_000;
-/** Longest wait for Redis at the end; without a release, the lease runs out. */
+/** Longest wait for Redis at a release. Without a release, the lease runs out. */
 const RELEASE_DEADLINE_MS = 2000;
 /** Pause between two attempts to claim a name whose lease has not run out. */
 const CLAIM_AGAIN_MS = 100;
@@ -79,11 +79,11 @@ export function isClaimRefusal(error: unknown): error is ClaimRefusal {
 }
 
 export interface ClaimOptions {
-  /** Takes the name even from a supervisor whose lease holds: right when no other supervisor can reach this Redis. */
+  /** Takes the name even from a supervisor whose lease holds. Set it only when no other supervisor can reach this Redis. */
   readonly force?: boolean;
   /**
-   * Called once when another supervisor has taken the name, or the certificate, after this one's lease had run out, or an operator has removed
-   * the machine.
+   * Called once when this supervisor has lost the machine: an operator removed it, or another supervisor took its name or certificate after
+   * this one's lease had run out.
    */
   readonly onTaken: (taken: ClaimRefusal) => void;
   /** Length of the lease; 5,000 ms by default. */

@@ -66,7 +66,7 @@ export async function listMachines(store: Store): Promise<MachineInfo[]> {
   return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
 }
 
-/** The message on the machines' channel that a machine was removed: its Redis user may end with the message. */
+/** The notice of a machine's removal on the machines' channel. The machine's Redis user may end at the same moment. */
 export const removalNotice = (machine: string): string => `removed ${machine}`;
 
 /** Fingerprints of the certificates of machines that an operator has removed. */

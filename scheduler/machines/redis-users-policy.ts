@@ -1,6 +1,6 @@
 /**
  * Rules of a machine's user: it may do everything on the platform's own keys and channels, and nothing that concerns other users, the
- * server or other keys. `INFO` tells the memory that is left.
+ * server or other keys. `INFO` is allowed because it tells how much memory is left.
  */
 const rulesOf = (prefix: string): string[] => [
   `~${prefix}:*`,
@@ -15,7 +15,7 @@ const rulesOf = (prefix: string): string[] => [
  * The `ACL` commands that bring the users of Redis in line with the machines that have joined. Pure.
  * @param listed lines of `ACL LIST`
  * @param wanted SHA-256 of the password, in hex, by user
- * @param prefix prefix of the platform's keys; users of others stay as they are
+ * @param prefix prefix of the platform's keys; users with another prefix stay as they are
  */
 export function userCommands(
   listed: readonly string[],

@@ -8,7 +8,7 @@ import { userCommands } from './redis-users-policy.ts';
 import type { JoinedMachine, Role } from './types.ts';
 
 const PASSWORD_BYTES = 32;
-/** Interval at which the users of Redis are compared with those that should be there: a Redis without an ACL file forgets them. */
+/** Interval at which the users of Redis are compared with those that should be there: a Redis without an ACL file forgets them at a restart. */
 const COMPARE_MS = 10_000;
 
 const GRANT = loadScript(new URL('./scripts/grant.lua', import.meta.url));
@@ -28,7 +28,7 @@ export interface RedisUser {
 }
 
 /**
- * The Redis users of machines that have joined, one each. Redis forgets users with a restart unless it has an ACL file, so the platform keeps
+ * The Redis users of machines that have joined, one each. Redis forgets users at a restart unless it has an ACL file, so the platform keeps
  * the hashes of their passwords, and each process whose own user may change users brings them in line.
  */
 export class RedisUsers {
@@ -52,8 +52,8 @@ export class RedisUsers {
   }
 
   /**
-   * Makes a machine's user and uses the token up. `no-token`: it is used or over. `taken`: a machine of the name has joined or is registered, or
-   * the certificate was removed.
+   * Makes a machine's user and uses the token up. `no-token`: the token was used or has expired. `taken`: a machine of this name has joined or
+   * is registered, or the certificate was removed.
    */
   async grant(
     token: string,
@@ -79,7 +79,7 @@ export class RedisUsers {
   async joined(): Promise<JoinedMachine[]> {
     const stored = await this.#store.call((redis) => redis.hgetall(this.#store.keys.joinedMachines));
     const machines = Object.entries(stored).map(([name, text]) => {
-      // Notes of earlier releases have neither.
+      // Notes of earlier releases have no roles and no time.
       const { roles = [], joinedAt = 0 } = parse(text) as Partial<JoinNote>;
       return { name, roles, joinedAt };
     });
@@ -138,7 +138,7 @@ async function keepUsers(redis: Redis): Promise<void> {
   }
 }
 
-/** True for the refusal of a command that the own user may not run. */
+/** True for the refusal of a command that this process's own user may not run. */
 function isRefused(error: unknown): boolean {
   for (let at = error; at instanceof Error; at = at.cause) if (at.message.startsWith('NOPERM')) return true;
   return false;

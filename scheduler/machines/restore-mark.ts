@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
-/** A restore that has not renewed its lease for so long has died. */
+/** A restore that has not renewed its lease for this long has died. */
 const LEASE_MS = 15_000;
 const RENEWALS_PER_LEASE = 5;
 /** Time limit of one command: many of them are on their way at once. */
@@ -41,7 +41,7 @@ export class RestoreLost extends Error {
 
 /**
  * The lease and the mark of a restore in the Redis that it writes. While it holds the lease, no supervisor of any machine claims a name there.
- * With the mark, machines that run stop, too, and none starts after a restore that broke off and left a part of the platform.
+ * The mark also stops running machines, and no machine starts after a restore that broke off and left only a part of the platform.
  */
 export class RestoreMark {
   readonly #store: Store;

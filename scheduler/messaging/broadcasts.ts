@@ -43,7 +43,7 @@ interface Topic {
 
 /**
  * Sends messages to all present subscribers of a topic. Each process registers its number of subscriptions per topic and listens to its own
- * channel. So a broadcast counts inferlets although they share a connection, and skips a dead process at once.
+ * channel. A broadcast therefore counts inferlets, although they share a connection, and never counts those of a dead process.
  */
 export class Broadcasts {
   readonly #store: Store;

@@ -9,7 +9,7 @@ import type { Store } from '../store/store.ts';
 import { Wakeup } from '../store/wakeup.ts';
 import { decodeEnvelope, type Envelope, encodeEnvelope } from './message.ts';
 
-/** `full`: what waits in the queue. `tenant-full`: bytes of all queues of the tenant. */
+/** `full`: messages and bytes that wait in the queue. `tenant-full`: bytes of all queues of the tenant. */
 export type PushOutcome =
   | { readonly kind: 'ok' }
   | { readonly kind: 'full'; readonly messages: number; readonly bytes: number }

@@ -46,7 +46,7 @@ type Entry = Waiting | { dropped: number } | 'interrupted';
 
 /** The waiting messages of one subscription, bounded. A full subscription drops new messages and reports each run of them once. */
 export class Subscription {
-  /** Resolves once later broadcasts are not missed. @throws StoreError */
+  /** Resolves once the subscription receives all later broadcasts. @throws StoreError */
   readonly ready: Promise<void>;
   readonly #onClose: (self: Subscription) => Promise<void>;
   readonly #readers: ((next: Next) => void)[] = [];

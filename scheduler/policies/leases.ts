@@ -1,4 +1,4 @@
-/** Pinned pages of one model, as the share of one more lease sees them. */
+/** Pinned pages of one model, from which the share of one more lease follows. */
 export interface PinnedPages {
   /** Pages that all tenants may pin together. */
   readonly maxPages: number;
@@ -17,7 +17,7 @@ export function pinShare({ maxPages, others, quota = Number.POSITIVE_INFINITY }:
   return Math.max(0, Math.floor(Math.min(maxPages - others, quota) / 2));
 }
 
-/** Pages pinned for some time, as the choice of the lease that gives way sees them. */
+/** A lease, as {@link leaseToEnd} compares it. */
 export interface Pinned {
   readonly tenant: string;
   readonly pages: number;

@@ -5,8 +5,8 @@ import type { RuntimeDescription, RuntimeGpuHost } from '../runtimes/types.ts';
 export type Spread = 'tenant' | 'invocation';
 
 /**
- * The placement key of an invocation that names a GPU host. The id in it spreads the work that this host cannot take: of models that it does not
- * have, and after it is lost. No tenant, id or affinity begins with the sign, and no id has a slash.
+ * The placement key of an invocation that names a GPU host. The id in the key spreads the work that this host cannot take: the work of models that
+ * the host does not have, and all work once the host is lost. No tenant, id or affinity begins with `@`, and no id has a slash.
  */
 const keyOf = (host: string, id: string): string => `@${host}/${id}`;
 
@@ -14,7 +14,7 @@ const keyOf = (host: string, id: string): string => `@${host}/${id}`;
 const namedBy = (key: string): string | null => (key.startsWith('@') ? key.slice(1, key.lastIndexOf('/')) : null);
 
 /**
- * The order in which a key's work tries the GPU hosts. The first connected host serves it, and admission counts its pages there (`placed`
+ * The order in which a key's work tries the GPU hosts. The first connected host serves the work, and admission counts the pages there (`placed`
  * in the scheduler's scripts computes the same order). A key that names a host has it first. Any key has the same order in every runtime and
  * after every restart. When a host comes or goes, only the keys that it serves move (rendezvous hashing: Thaler and Ravishankar, 1998).
  *
@@ -23,7 +23,7 @@ const namedBy = (key: string): string | null => (key.startsWith('@') ? key.slice
  */
 export function preference(key: string, hosts: readonly string[]): number[] {
   const named = namedBy(key);
-  // Above every hash, which consists of hexadecimal digits.
+  // `~` sorts above every hash: a hash consists of hexadecimal digits.
   const weight = (host: string): string => (host === named ? '~' : hash('sha1', `${host}\0${key}`));
   return hosts
     .map((host, index) => ({ index, weight: weight(host) }))
@@ -43,12 +43,12 @@ export function placementKey(
   return spread === 'invocation' ? (root.placement ?? root.id) : tenant;
 }
 
-/** The placement key of an affinity, which a client chose: another tenant's same affinity has another key. */
+/** The placement key of an affinity, which a client chose. The same affinity of another tenant has another key. */
 export function affinityKey(tenant: string, affinity: string): string {
   return hash('sha1', `${tenant}\0${affinity}`);
 }
 
-/** Two different places in a list of `count` hosts, at least two, that an id draws. */
+/** Draws two different places in a list of `count` hosts by the hash of an id. `count` must be at least 2. */
 function drawn(id: string, count: number): readonly [number, number] {
   const digits = hash('sha1', id);
   const first = Number.parseInt(digits.slice(0, 8), 16) % count;
@@ -60,11 +60,11 @@ function drawn(id: string, count: number): readonly [number, number] {
  * The key by which admission places a root invocation when it becomes the head of its tenant's line, where roots choose hosts. An affinity
  * counts while the hosts of its key have room. Otherwise the key names the less crowded of two hosts that the id draws: the lesser of two
  * random loads is close to the least of all (Mitzenmacher, 2001), at a cost that does not grow with the hosts. Where neither has room, the key
- * names the first: pages do not tell which host has room sooner, and all waiting heads would choose the same one. The id itself is the key where
- * no choice is known. The scheduler's scripts implement the same rule (`placementOf`).
+ * names the first: pages do not tell which host has room sooner, and all waiting heads would choose the same one. With fewer than two
+ * hosts, the id itself is the key. The scheduler's scripts implement the same rule (`placementOf`).
  *
  * @param hosts names of the hosts of the model of which the most pages are expected
- * @param crowding part of its pages that the fullest host of a key has admitted, with the head's expected ones; above 1 when these do not fit
+ * @param crowding the part of its pages that the fullest host of a key would have admitted with the head; above 1 when the head does not fit
  */
 export function chosenKey(
   { id, affinity }: { readonly id: string; readonly affinity?: string | undefined },
@@ -90,12 +90,13 @@ export function wasOpen(host: Pick<RuntimeGpuHost, 'connected' | 'connectedAt' |
   return connected && connectedAt <= at && !drained;
 }
 
-/** An invocation to locate, and when it began, milliseconds since the Unix epoch; null when it is not running. */
+/** An invocation to locate. */
 export interface Served {
   readonly id: string;
   readonly tenant: string;
   /** The admitted invocation at the root of its tree; null when it is the root itself. */
   readonly root: string | null;
+  /** When the invocation began, milliseconds since the Unix epoch; null when it is not running. */
   readonly startedAt: number | null;
   /** Placement key of the root's job. */
   readonly placement?: string | null;

@@ -4,7 +4,7 @@ import { isNewer, leaveInTurn, type Place, type Shortfall, withoutSpared } from 
 export const PROTECTED_TOKENS = 32;
 
 /**
- * Steps of the device after which a returned family has no protection any more, although it made fewer itself: one that computes or waits
+ * Steps of the device after which a returned family has no protection any more, although it made fewer itself: a family that computes or waits
  * for something else must not keep others from its memory. Eight turns for each protected step, for a family that shares the device with many.
  */
 export const PROTECTED_DEVICE_STEPS = 8 * PROTECTED_TOKENS;
@@ -30,8 +30,8 @@ export function isProtectedFrom({ protectedSteps, overtook }: Preemptible, other
 
 /**
  * Chooses the families to preempt for a request that does not fit: the newest first, and no more than needed. No family older than the
- * requester is chosen, so the oldest always advances. One that returned a short while ago is chosen for the oldest family and those that it
- * overtook alone, and last.
+ * requester is chosen, so the oldest always advances. A family that returned a short while ago is chosen last, and only for the oldest family
+ * and for those that it overtook.
  *
  * @param running other families that hold memory and may go on, in any order
  * @param shortfall of the request while all of them stay; the choice changes it

@@ -1,10 +1,10 @@
-/** A tenant may hold this part of a pool; to hold more, it must leave half of the pool free. */
+/** A tenant may always hold this part of a pool. It may hold more while half of the pool stays free. */
 const OWN_SHARE = 1 / 4;
 const LEFT_FREE = 1 / 2;
 
 /**
- * Shares a bounded resource of a process, such as places or bytes, between tenants. A single other tenant cannot take a tenant's quarter:
- * beyond its quarter a tenant grows only while half of the pool stays free. A tenant alone gets half.
+ * Shares a bounded resource of a process, such as places or bytes, between tenants. Beyond its quarter a tenant grows only while half of the
+ * pool stays free. A single other tenant therefore always leaves a tenant its quarter. A tenant alone gets half.
  */
 export class Shares {
   readonly #most: number;
@@ -69,7 +69,7 @@ export class Taken {
     return this.#held + amount <= this.#least || this.#shares.fits(this.#tenant, amount);
   }
 
-  /** Counts an amount, whether or not it fits; a negative amount gives back. Does nothing after `close`. */
+  /** Counts an amount, whether or not it fits; a negative amount returns to the pool. Does nothing after `close`. */
   add(amount: number): void {
     if (this.#closed || amount === 0) return;
     this.#held += amount;

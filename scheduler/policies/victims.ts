@@ -20,11 +20,11 @@ export function isNewer(a: Place, b: Place): boolean {
 }
 
 /**
- * Pages that a request lacks, as holders leave and stay. It is a sum that the choice changes by one holder at a time: to count all pages
- * again for each question would take time with the square of the holders.
+ * The pages that a request lacks, while holders leave and stay. The choice changes this sum by one holder at a time. Counting all pages anew
+ * for each question would take time that grows with the square of the number of holders.
  */
 export interface Shortfall<H> {
-  /** Pages still missing once those that left are gone, 0 or less when the request fits. Never grows as holders leave. */
+  /** Pages still missing without the holders that left; 0 or less when the request fits. Never grows as holders leave. */
   readonly missing: number;
   /** Counts the holder, which stays now, among those that are gone. */
   leave(holder: H): void;
@@ -38,7 +38,7 @@ export interface Shortfall<H> {
  * request would still not fit, nor when its memory does not help.
  *
  * @param others all other inferlets that hold memory, in any order
- * @param shortfall of the request while all of them stay; the choice changes it
+ * @param shortfall the request's shortfall while all others stay; the choice changes it
  */
 export function chooseVictims<H extends Place>(
   requester: Place,
@@ -63,7 +63,7 @@ export function leaveInTurn<H>(inTurn: readonly H[], shortfall: Shortfall<H>): r
 }
 
 /**
- * Lets each holder stay, from the last to the first, while the rest is still enough without it.
+ * Lets each holder stay, from the last to the first, unless the others are not enough without it.
  *
  * @returns those that must leave, in their order
  */

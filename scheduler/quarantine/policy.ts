@@ -1,6 +1,6 @@
 /** Two strikes within this time quarantine a version. After a loss, a version is a suspect for this long. */
 export const WINDOW_MS = 10 * 60_000;
-/** Sandbox losses alone within {@link WINDOW_MS} that quarantine a version. */
+/** Number of strikes within {@link WINDOW_MS} that quarantine a version. A strike is the loss of a sandbox in which the version ran alone. */
 export const STRIKES = 2;
 
 /**
@@ -19,8 +19,8 @@ export interface Conduct {
 }
 
 /**
- * The conduct of a version after its sandbox was lost while it computed. Only a loss while alone is a strike: with several functions in one
- * sandbox, the cause is unknown. Pure.
+ * The conduct of a version after its sandbox was lost while it computed. With several functions in one sandbox, the cause is unknown, so that
+ * only a loss while alone is a strike. Pure.
  */
 export function afterLoss(known: Conduct | null, alone: boolean, now: number): Conduct {
   const recent = (known?.strikes ?? []).filter((at) => at > now - WINDOW_MS);

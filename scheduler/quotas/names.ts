@@ -12,8 +12,8 @@ interface Described {
 }
 
 /**
- * Amounts counted in windows: a quota for each, per minute, day and month. `tokens` are embedded (not found in a cache) and sampled tokens.
- * The scripts have the names once more (`include/limits.lua`); `countedUse` computes an amount from the counters of usage.
+ * Amounts counted in windows. Each has a quota per minute, per day and per month. `tokens` are sampled tokens, and embedded ones that no cache
+ * had. `include/limits.lua` repeats the names; `countedUse` computes an amount from the counters of usage.
  */
 const COUNTED = {
   requests: { code: 'quota-requests', label: 'Requests', unit: 'count' },
@@ -23,7 +23,11 @@ const COUNTED = {
 } as const satisfies Record<string, Described>;
 export type Counted = keyof typeof COUNTED;
 
-/** Held amounts. `latency-invocations` are open ones with granted latency targets; no limit grants none. `storage-bytes` are stored values, files, vector indexes and components; `redis-bytes` these without the indexes, inputs, events, messages and logs. */
+/**
+ * Held amounts. `latency-invocations` are open invocations with granted latency targets; without this quota, no targets are granted.
+ * `storage-bytes` are stored values, files, vector indexes and components. `redis-bytes` are the same without the indexes, and with inputs,
+ * events, messages and logs.
+ */
 const HELD_AMOUNTS = {
   'concurrent-invocations': { code: 'quota-concurrency', label: 'Running at once', unit: 'count' },
   'waiting-invocations': { code: 'quota-concurrency', label: 'Waiting in the queue', unit: 'count' },

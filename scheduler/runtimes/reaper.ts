@@ -16,11 +16,11 @@ const DUE = loadScript(new URL('./scripts/due.lua', import.meta.url));
 
 /** Rounds per lease in which the reaper checks leases and deadlines. */
 const ROUNDS_PER_LEASE = 5;
-/** Reapers that keep this pace: those of a larger platform take turns, so that all of them together ask no more often. */
+/** Number of reapers that look in every round. In a larger platform, reapers take turns, so that all together ask no more often. */
 const REAPERS_AT_PACE = 8;
 /** Least time between two looks in a larger platform, as a part of the time between two rounds. */
 const PACE = 1 / 2;
-/** Time between two looks of all reapers, as a part of a lease, after which leases may have run out because Redis stood still. */
+/** A part of a lease. When no reaper has looked for that long, leases may have run out because Redis stood still. */
 const PAUSE = 1 / 2;
 /** Checks per lease for a pause of this process. */
 const BEATS_PER_LEASE = 10;
@@ -45,7 +45,7 @@ export interface ReaperOptions {
   readonly quotas: Quotas;
   /** Length of a lease; 3,000 ms by default. */
   readonly leaseMs?: number;
-  /** Hears the time of Redis in every round. */
+  /** Gets the time of Redis in every round. */
   readonly clock?: PlatformClock;
   /** Receives unexpected errors. */
   readonly onError?: (error: StoreError) => void;
@@ -140,8 +140,8 @@ export class Reaper {
   }
 
   /**
-   * Asks in one command what there is to do: an idle platform makes no other call. Answers the number of living runtimes when another reaper
-   * has just asked.
+   * Asks in one command for all work that is due, so that an idle platform makes no other call. Resolves to the number of living runtimes when
+   * another reaper has just asked.
    */
   async #due() {
     const { store, clock } = this.#options;

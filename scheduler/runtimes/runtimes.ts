@@ -84,10 +84,10 @@ export class Runtimes {
   }
 
   /**
-   * Recovers all invocations of a dead runtime. Invocations that had not begun, or whose attempt had not reached it, go back to their places
-   * in the queue, restartable ones too, in a new epoch. The others end with `runtime-lost`, as does every child, because a child belongs to one
-   * attempt. Several processes may call it at once. A runtime that was slow rather than dead can write nothing more, and learns of the
-   * recovery when it renews its lease.
+   * Recovers all invocations of a dead runtime. Three kinds go back to their places in the queue, in a new epoch: restartable ones, those that had
+   * not begun, and those whose attempt had not reached the runtime. The others end with `runtime-lost`, as does every child, because a child
+   * belongs to one attempt. Several processes may recover the same runtime at once. A runtime that was slow rather than dead can write nothing
+   * more, and learns of the recovery when it renews its lease.
    */
   async recover(runtimeId: string): Promise<Recovery> {
     await unregister(this.#store, runtimeId);
@@ -98,8 +98,8 @@ export class Runtimes {
   }
 
   /**
-   * Recovers active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. Returns null when
-   * another process looked for them within the interval.
+   * Recovers active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. Resolves to
+   * null when another process looked for them within the interval.
    */
   async recoverOrphans(intervalMs = 0): Promise<Recovery | null> {
     const orphans = await this.#active.orphans(intervalMs);

@@ -36,7 +36,7 @@ export interface RuntimeGpuHost {
   readonly lostAt?: number;
   /** The last drain of the host. */
   readonly drain?: Drain;
-  /** Id of one run of the host's process; of its last run while it is disconnected. Runtimes that share a host report the same id. */
+  /** Id of the present run of the host's process, or of the last run while disconnected. Runtimes that share a host report the same id. */
   readonly hostId?: string;
   /** The models it had when it was last connected. */
   readonly models: readonly HostedModel[];
@@ -144,18 +144,19 @@ export interface ModelLoad {
   readonly cachedPages: number;
   /** Pages of waiting inferlets that would fit into swap. */
   readonly idlePages: number;
-  /** Time at which the runtime asked the host, milliseconds since the Unix epoch. Pages given back earlier are counted. */
+  /** Time at which the runtime asked the host, milliseconds since the Unix epoch. `freePages` counts all pages given back before it. */
   readonly readAt: number;
   /** Mean number of sequences per device step; 0 without steps. */
   readonly batchSize: number;
   /** Fraction of the time in which the device computed, 0 to 1. */
   readonly utilisation: number;
-  /** Fraction of the tokens looked up in the prefix cache that it had, 0 to 1; 0 without lookups. */
+  /** Fraction of the looked-up tokens that the prefix cache had, 0 to 1; 0 without lookups. */
   readonly hitRate: number;
   /** Computed tokens per second. */
   readonly tokensPerSecond: number;
-  /** Inputs up to which a larger device step costs little time, and the measured times of steps; of GPU hosts that measure them. */
+  /** Number of inputs up to which a larger device step costs little more time; absent when the GPU host does not measure its steps. */
   readonly efficientTokens?: number;
+  /** Measured times of device steps; absent when the GPU host does not measure them. */
   readonly stepTimes?: {
     readonly tokens: readonly { readonly size: number; readonly ms: number }[];
     readonly sequences: readonly { readonly size: number; readonly ms: number }[];

@@ -3,7 +3,7 @@ import type { Timing } from './rules.ts';
 
 type Pattern = Extract<Timing, { cron: string }>;
 
-/** The reason for which a pattern of the right form (`timingFault`) is refused, by the rules of BullMQ; null for a valid one. */
+/** Reason for which BullMQ refuses a pattern that passed `timingFault`; null when the pattern is valid. */
 export function cronFault(pattern: Pattern, now: number): string | null {
   try {
     return nextAt(pattern, now) === null ? `No time fits the pattern "${pattern.cron}".` : null;

@@ -1,4 +1,4 @@
-/** Rules for schedules; nothing here touches Redis, or needs Node. */
+/** Rules for schedules. This module needs neither Redis nor Node. */
 
 /** A schedule's name appears in URLs and commands. */
 export const SCHEDULE_NAME = /^[a-z][a-z0-9-]{0,62}$/;
@@ -17,7 +17,7 @@ const CRON = /^[\dA-Za-z*,/?#-]+(?: [\dA-Za-z*,/?#-]+){4}$/;
 /** When a schedule fires: at the times of a cron pattern in a time zone, or at once and then at an interval. */
 export type Timing = { readonly cron: string; readonly timezone: string } | { readonly everyMs: number };
 
-/** The reason for which a timing is refused; null for one of the right form, whose pattern `cronFault` checks. `field` is the member at fault. */
+/** Reason to refuse a timing, with the member at fault; null when its form is right. `cronFault` then checks the pattern. */
 export function timingFault(timing: Timing): { readonly field: string; readonly message: string } | null {
   if ('everyMs' in timing) {
     const { everyMs } = timing;

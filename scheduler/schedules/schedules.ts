@@ -32,7 +32,7 @@ export class Schedules {
   readonly #store: Store;
   readonly #quotas: Pick<Quotas, 'limit'>;
   readonly #connect: () => Redis;
-  /** Opened by the first use: a runtime has none. */
+  /** Opened by the first use, because a runtime needs none. */
   #queue: Queue<FiringJob> | undefined;
   #connection: Redis | undefined;
 
@@ -80,7 +80,7 @@ export class Schedules {
     return Promise.all((await this.#all(tenant)).map((schedule) => this.#timed(schedule)));
   }
 
-  /** False when there is no such schedule. Invocations that it has made go on. */
+  /** Removes a schedule; false when there is no such schedule. Invocations that it has made go on. */
   async remove(tenant: string, name: string): Promise<boolean> {
     const removed = await this.#store.call((redis) => redis.hdel(this.#store.keys.schedules(tenant), name));
     await this.stop(tenant, name);
@@ -113,7 +113,10 @@ export class Schedules {
     return repaired;
   }
 
-  /** Starts a schedule whose job scheduler does not belong to its present state, which two changes at once, or one that broke off, leave behind. */
+  /**
+   * Starts a schedule whose job scheduler does not belong to its present state; false when it does. Two changes at once, or a change that broke
+   * off, leave such a job scheduler behind.
+   */
   async ensure(schedule: Schedule): Promise<boolean> {
     const { tenant, name, id } = schedule;
     const running = await this.#store.call(() => this.#opened().getJobScheduler(schedulerId(tenant, name)));

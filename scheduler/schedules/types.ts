@@ -21,11 +21,11 @@ export interface LastTime {
 
 export interface Schedule extends ScheduleSettings {
   readonly tenant: string;
-  /** Names this state of the schedule; a replacement has another. */
+  /** Names this version of the schedule; a replacement has another id. */
   readonly id: string;
   /** Milliseconds since the Unix epoch. */
   readonly createdAt: number;
-  /** Id of the key that set it. */
+  /** Id of the API key that set the schedule. */
   readonly createdBy: string;
   readonly last: LastTime | null;
 }

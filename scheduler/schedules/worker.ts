@@ -6,7 +6,7 @@ import type { Store } from '../store/store.ts';
 import type { FiringJob, Schedules } from './schedules.ts';
 import type { LastTime, Schedule } from './types.ts';
 
-/** Times of all schedules that one gateway serves at once. */
+/** Maximum number of firings that one gateway serves at once. */
 const CONCURRENCY = 16;
 /** Time for which a firing stays locked after its gateway died. */
 const LOCK_MS = 30_000;
@@ -17,7 +17,7 @@ export interface ScheduleWorkerOptions {
   /** Opens a connection for the worker alone, with `maxRetriesPerRequest: null` and no command timeout. */
   readonly connect: () => Redis;
   /**
-   * Makes the invocation of a schedule, with an idempotency key that names schedule and time. Resolves to what came of it; throws only when
+   * Makes the invocation of a schedule, with an idempotency key that names schedule and time. Resolves to the outcome; throws only when
    * another try may succeed.
    */
   readonly run: (schedule: Schedule, key: string) => Promise<Omit<LastTime, 'at'>>;

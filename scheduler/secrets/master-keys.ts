@@ -17,7 +17,7 @@ export interface MasterKey {
 
 /** The installation's master keys: the first one seals, all of them open. */
 export interface MasterKeys {
-  /** The sealing key. Creates it when there is none and `create` is set; throws when values are already sealed under another. */
+  /** The sealing key. Creates it when there is none and `create` is set; throws when values are already sealed under another key. */
   first(): Promise<MasterKey>;
   /** All keys, the sealing one first. */
   all(): Promise<readonly MasterKey[]>;

@@ -16,7 +16,7 @@ const SCRIPTS = {
 };
 
 const REPLY_MS = 60_000;
-/** Longer than any build. When a pin ends, a stored version refers to the value, or no version will. */
+/** Longer than any build: once a pin ends, either a stored version refers to the value, or no version ever will. */
 const PIN_MS = 3_600_000;
 
 /** A secret without its value. */
@@ -139,7 +139,7 @@ export class Secrets {
     return opened;
   }
 
-  /** Drops values to which no version of the tenant refers; returns their number. Call it when a version was deleted. */
+  /** Drops values to which no version of the tenant refers; returns their number. Call it after a version was deleted. */
   async release({ tenant }: { readonly tenant: string }): Promise<number> {
     const { keys, clock } = this.#store;
     // Read before the versions: a version stored later has pinned the values it refers to.

@@ -1,21 +1,21 @@
 import type { Store } from '../store/store.ts';
 import type { MasterKeys } from './master-keys.ts';
 
-/** The parts of the scheduler that tell what other machines use. */
+/** The parts of the scheduler that describe the other machines. */
 interface Shared {
   readonly store: Store;
   readonly machines: { list(): Promise<readonly { readonly name: string; readonly alive: boolean }[]> };
 }
 
-/** Id of the master key of the other machines that run now; null when none runs, or none has told of its key. */
+/** Id of the master key of the other machines that run now; null when none runs, or none has stored the id of its key. */
 export async function keyOfOthers({ store, machines }: Shared, machine: string): Promise<string | null> {
   const others = (await machines.list()).some(({ alive, name }) => alive && name !== machine);
   return others ? await store.call((redis) => redis.get(store.keys.masterKey)) : null;
 }
 
 /**
- * Checks that this gateway has the master key of the other machines, and notes the key for them. A key that seals now may differ from theirs
- * when this machine still has theirs, as during a rotation.
+ * Checks that this gateway has the master key of the other machines, and stores the id of its own for them. This machine may seal under another
+ * key while it still has theirs, as during a rotation.
  * @throws when other machines use a key that this one lacks
  */
 export async function agreeOnMasterKey(shared: Shared, masterKeys: MasterKeys, machine: string): Promise<void> {

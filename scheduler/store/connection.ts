@@ -15,7 +15,7 @@ export function connectionOptions(): RedisOptions {
     enableReadyCheck: true,
     maxLoadingRetryTime: MAX_RECONNECT_DELAY_MS,
     noDelay: true,
-    // Commands of one turn leave in one write. Each of them is answered with the last one.
+    // ioredis sends the commands of one turn in one write, and answers each of them together with the last one.
     enableAutoPipelining: true,
   };
 }

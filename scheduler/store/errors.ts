@@ -11,7 +11,7 @@
  * `stale-attempt`: the attempt that made the call is over, or another one has begun; nothing was stored.
  * `quarantined`: the version crashed its sandbox repeatedly; nothing was stored.
  * `above-memory`: admission could never admit the invocation, since its memory limit exceeds the platform's memory; nothing was stored.
- * `concurrency-key-busy`: as many invocations with the concurrency key as it allows have not ended; nothing was stored.
+ * `concurrency-key-busy`: the concurrency key has as many invocations that have not ended as it allows; nothing was stored.
  * `debounce-keys-full`: the waiting debounce keys of the tenant have reached their limit; nothing was stored.
  * `idempotency-key-reused`: the key was used before, for another function or body; nothing was stored.
  */

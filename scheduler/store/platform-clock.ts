@@ -1,4 +1,4 @@
-/** Two clocks that differ by no more count as one: NTP keeps machines much closer. */
+/** Two clocks whose difference is at most this count as equal: NTP keeps machines much closer. */
 const AGREES_MS = 100;
 
 /** Sources of time, in milliseconds; tests replace them. */
@@ -10,11 +10,11 @@ export interface ClockSources {
 }
 
 /**
- * The time of the platform: that of Redis, which all processes share, as far as the process knows it. A process whose own clock steps, or is wrong
- * from the beginning, therefore neither makes invocations that are overdue for the others nor ends theirs. While the own clock agrees with
- * the platform's time, it is the finer one.
+ * The platform's time: this process's estimate of the time of Redis, which all processes share. A process whose own clock steps, or is wrong
+ * from the beginning, therefore neither makes invocations that other processes find overdue, nor ends theirs too early. While the process's
+ * own clock agrees with the estimate, it gives the time, because it is finer.
  *
- * When the time of Redis alone steps, the process goes on with its own clock. When both step, which is so on one machine, the time steps.
+ * When only the clock of Redis steps, the process goes on with its own. When both step, as on a single machine, the platform's time steps.
  */
 export class PlatformClock {
   readonly #sources: ClockSources;
@@ -34,16 +34,16 @@ export class PlatformClock {
     return Math.abs(own - known) <= AGREES_MS ? own : Math.floor(known);
   };
 
-  /** The steady time, for `heard`. */
+  /** The steady time, to pass to `heard` as `askedAt`. */
   asks(): number {
     return this.#sources.steady();
   }
 
-  /** Takes an answer of Redis, its time in ms, to a question that was asked at `askedAt`. */
+  /** Takes the time that Redis answered, in ms, and the steady time at which this process asked for it. */
   heard(redisMs: number, askedAt: number): void {
     const { wall, steady } = this.#sources;
     const now = steady();
-    // Redis read its clock at any moment in between.
+    // Redis read its clock at some moment between the question and the answer.
     const [least, most] = [redisMs - now, redisMs + 1 - askedAt];
     const own = wall() - now;
     const agrees = (offset: number): boolean => offset >= least - AGREES_MS && offset <= most + AGREES_MS;

@@ -1,8 +1,8 @@
 /** Options of `TurnCalls`. */
 export interface TurnCallsOptions<Item, Answer> {
-  /** Part of one call that an item takes, above 0: a call holds items that take at most 1 together, or a single item. */
+  /** Share of one call that an item takes, above 0. A call holds items whose shares sum to at most 1, or a single item. */
   readonly size: (item: Item) => number;
-  /** Makes one call. Answers one function per item, which returns the item's answer or throws its error. */
+  /** Makes one call. Resolves to one function per item, which returns the item's answer or throws its error. */
   readonly call: (items: readonly Item[]) => Promise<readonly (() => Answer)[]>;
 }
 
@@ -13,8 +13,8 @@ interface Waiting<Item, Answer> {
 }
 
 /**
- * Gathers what a process asks of Redis in one turn of the event loop into few script calls. A script for many items reads and writes shared
- * data once, and each call costs both processes a fixed part. The size of a call is bounded, since all other Redis calls wait for it. Each
+ * Gathers the items that one turn of the event loop sends to Redis into few script calls. A script for many items reads and writes shared
+ * data once, and each call has a fixed cost in both processes. The size of a call is bounded, since all other Redis calls wait for it. Each
  * item gets its own answer; a failed call rejects all of its items.
  */
 export class TurnCalls<Item, Answer> {

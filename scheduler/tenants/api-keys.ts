@@ -141,7 +141,7 @@ export class ApiKeys {
     return { kind: 'created', apiKey, key };
   }
 
-  /** Creates a key with equal name, scopes and expiry; the old one works for `graceMs` longer. `unknown`: the old key has ended. */
+  /** Creates a key with the same name, scopes and expiry; the old key works for `graceMs` longer. `unknown`: the old key has ended. */
   async rotate(tenant: string, id: string, graceMs: number, actor?: string): Promise<CreateKeyOutcome> {
     const { keys } = this.#store;
     const old = await this.#hashOf(tenant, id);
@@ -168,8 +168,8 @@ export class ApiKeys {
   }
 
   /**
-   * Deletes a key, everywhere within 2 s. With `keepLast`, a key that administers its tenant is refused (`last`) unless another such key
-   * works for at least a day.
+   * Deletes a key; within 2 s every gateway refuses it. With `keepLast`, a key that administers its tenant is not deleted (`last`) unless
+   * another such key works for at least a day.
    */
   async remove(
     tenant: string,
@@ -194,7 +194,7 @@ export class ApiKeys {
     return reply === 1 ? 'removed' : 'unknown';
   }
 
-  /** Gives a key from before keys had names a name and other scopes. A key with a name stays unchanged. */
+  /** Gives a name and other scopes to a key that was created before keys had names. A key with a name stays unchanged. */
   async adopt(apiKey: string, name: string, scopes: readonly Scope[], actor: string): Promise<void> {
     const sha256 = hashKey(apiKey);
     const record = await this.#record(sha256);

@@ -1,8 +1,8 @@
 import type { Usage } from '../invocations/types.ts';
 
 /**
- * The metered parts of an invocation's usage, in the order of the counters in Redis, with the number of Redis units in one: Redis counts
- * whole tokens, times in µs, and page-ms.
+ * The metered parts of an invocation's usage, in the order of the counters in Redis. `units` is the number of Redis's units in one unit of the
+ * usage: Redis counts whole tokens, times in µs, and page-ms.
  */
 export const METERED_FIELDS = [
   { name: 'inputTokens', units: 1 },
@@ -39,7 +39,8 @@ export function meteredOf(units: readonly number[]): Record<MeteredName, number>
 /**
  * The usage of an invocation over all its attempts: the last attempt's final report, with the metered parts summed.
  *
- * @param before sum over the earlier attempts, as the record has it; `now` is the same of the last attempt that reported.
+ * @param before sum of the metered parts over the earlier attempts, as the record has it
+ * @param now the metered parts of the last attempt that reported
  */
 export function totalUsage(final: Usage | null, before: string | undefined, now: string | undefined): Usage | null {
   if (now === undefined || (final !== null && before === undefined)) return final;

@@ -13,8 +13,8 @@ interface Tenant {
 
 /**
  * Bounds the concurrent deliveries of one tenant, so that its dead endpoints take no places of other tenants. A delivery without a place
- * learns when to ask again. The waits follow the speed of this tenant's endpoints, so a fast one waits little and a dead one causes few
- * queries. Pure: callers pass the time.
+ * learns when to ask again. The waits follow the speed of the tenant's endpoints: deliveries to fast endpoints wait little, and deliveries to
+ * dead ones ask rarely. Pure: callers pass the time.
  */
 export class DeliverySlots {
   readonly #most: number;

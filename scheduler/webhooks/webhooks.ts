@@ -24,7 +24,7 @@ const ATTEMPT_MS = 10_000;
 const CONCURRENCY = 256;
 /** Concurrent deliveries of one tenant in a gateway. */
 const OF_ONE_TENANT = 8;
-/** A gateway finds an end whose wake-up was lost within this time. */
+/** Within this time, a gateway finds an end whose wake-up was lost. */
 const IDLE_MS = 5000;
 const RETRY_MS = 2000;
 /** Maximum ends put into the queue in one round. */
@@ -51,7 +51,7 @@ export interface WebhooksOptions {
   readonly version: string;
   /** The wait after the first failed attempt; 5 s by default. It doubles each time. */
   readonly firstWaitMs?: number;
-  /** Called after each attempt: `retry` will be repeated, `failed` was the last one. */
+  /** Called after each attempt: another one follows `retry`, none follows `failed`. */
   readonly onAttempt?: ((outcome: WebhookOutcome) => void) | undefined;
   /** Receives errors that no caller sees. */
   readonly onError?: ((error: unknown) => void) | undefined;
@@ -192,7 +192,7 @@ export class Webhooks {
   async #attempt(invocation: Invocation, { url }: WebhookState, attempt: number): Promise<void> {
     const { store, firstWaitMs, onAttempt } = this.#options;
     const answer = await this.#send(invocation, url);
-    // Interrupted by the stop: the gateway that takes it over repeats the same attempt.
+    // Interrupted by the stop: the gateway that takes over the delivery repeats the same attempt.
     if (this.#stopping.signal.aborted && 'error' in answer) throw new Error(answer.error);
     const verdict = verdictOn(answer);
     const over = verdict !== 'retry' || attempt >= MAX_ATTEMPTS;
@@ -210,7 +210,7 @@ export class Webhooks {
     throw over ? new UnrecoverableError(why) : new Error(why);
   }
 
-  /** Stores the outcome of an attempt, also after an outage of Redis, since no later attempt would correct the last one. */
+  /** Stores the outcome of an attempt. It outlasts an outage of Redis, since no later attempt would correct a lost last outcome. */
   async #note(id: string, args: (string | number)[]): Promise<void> {
     const { store } = this.#options;
     for (;;) {

@@ -17,9 +17,9 @@ import { format, formatSpread, median, quantile, spread } from './statistics.ts'
 const SLOTS = 32;
 const QUEUED = [100, 1000, 10_000];
 const QUICK_QUEUED = [1000];
-/** Interval of the other tenant's invocations, with and without the queue. */
+/** Interval between the other tenant's invocations, with and without the queue. */
 const PROBE_EVERY_MS = 200;
-/** Time without a queue, half of it before the queue and half after it. */
+/** Time measured without a queue: half of it before the queue is filled, half after it is drained. */
 const UNLOADED_MS = 8000;
 const QUICK_UNLOADED_MS = 4000;
 /** Length of the queue that warms both sides. */

@@ -25,7 +25,7 @@ const FLOOD_TIMEOUT_MS = 600_000;
 const POLL_MS = 100;
 const INPUT = { prompt: 'Once upon a time', maxTokens: 16, temperature: 0 };
 
-/** The second tenant's requests. The aim is for what the platform itself adds: admission and launch. */
+/** The second tenant's requests. The aim concerns only the platform's own part: admission and launch. */
 const KINDS = [
   { name: 'an inferlet without a model', function: 'ticker', input: { ticks: 1, everyMs: 0 }, aim: 'at most 2' },
   { name: 'a text completion', function: FUNCTION, input: INPUT, aim: '' },

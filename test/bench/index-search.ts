@@ -23,7 +23,7 @@ const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
 /** Tenant of the platform's own key, whose functions the guest's queries come from. */
 const TENANT = 'default';
 
-/** Kinds of vectors; `rank` is the dimension of the space that they lie about. */
+/** Kinds of vectors; `rank` is the dimension of the space near which they lie. */
 const KINDS = [
   { name: 'like embeddings', rank: 32 },
   { name: 'independent values', rank: null },

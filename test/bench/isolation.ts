@@ -35,7 +35,7 @@ const misdeed = (name: string): Disturbance => ({
   },
 });
 
-/** One body for all requests: making it each time would take the clocks' thread. */
+/** One body for all requests: making it for each would take time of the thread that measures. */
 const LARGE_BODY = Buffer.from(JSON.stringify({ misdeed: 'throw', ballast: 'x'.repeat(LARGE_INPUT_BYTES - 100) }));
 
 async function sendLargeInput(tenant: Client): Promise<void> {

@@ -95,6 +95,6 @@ const WORDS =
     ' ',
   );
 
-/** So many words, of one or more tokens each. Two such texts hardly ever have a page of tokens in common. */
+/** `count` words, of one or more tokens each. Two such texts hardly ever have a page of tokens in common. */
 export const randomWords = (count: number, random: () => number): string =>
   Array.from({ length: count }, () => WORDS[Math.floor(random() * WORDS.length)]).join(' ');

@@ -17,7 +17,7 @@ export interface Part {
 /** Sends one request and returns the tokens of its answer. `keep` names the prompt with its answer, which such a program saves. */
 export type Ask = (parts: readonly Part[], keep?: string) => Promise<readonly number[]>;
 
-/** Makes a part of so many tokens, which depend on the key and the round only: requests at once may come in any order. */
+/** Makes a part of this many tokens. They depend on the key and the round only, because requests at once may come in any order. */
 export type MakePart = (key: string, length: number, isSaved?: boolean) => Part;
 
 export interface Workload {

@@ -18,7 +18,7 @@ const WARM_REQUESTS = 10;
 const MAX_TOKENS = 2;
 /**
  * Tokens of each of the equal prompts sent at once. An inferlet that ends leaves whole pages to the prefix cache, so one that comes after it computes
- * the rest of the last page. With so many tokens all of them meet.
+ * the rest of the last page. With this many tokens, none comes after the end of another.
  */
 const EQUAL_TOKENS = 16;
 const PAGE_SIZE = 16;

@@ -3,7 +3,7 @@ import { installPeers } from './engine/install-peers.ts';
 
 const MODELS = ['stories15m', 'minimind2-small'];
 
-/** Fetches what the suites need on a machine that runs them for the first time, so that it takes no time of theirs. */
+/** Fetches the files that the suites need, on a machine that runs them for the first time, so that no suite's time includes it. */
 export async function prepare(progress: (line: string) => void): Promise<void> {
   try {
     await installPeers(progress);

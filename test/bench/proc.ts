@@ -29,7 +29,7 @@ export function readStats(): Map<number, ProcessStat> {
   return stats;
 }
 
-/** Processor time since the machine's start, in ticks: all of it, and what the host of a virtual machine gave to others. */
+/** Processor time since the machine's start, in ticks: all of it, and the part that the host of a virtual machine gave to others. */
 export function readStolenTime(): { readonly all: number; readonly stolen: number } {
   return parseStolenTime(readFileSync('/proc/stat', 'utf8'));
 }
@@ -38,7 +38,7 @@ export function readStolenTime(): { readonly all: number; readonly stolen: numbe
 export function parseStolenTime(text: string): { readonly all: number; readonly stolen: number } {
   const line = /^cpu +([\d ]+)$/m.exec(text)?.[1];
   if (line === undefined) throw new Error('/proc/stat has no line "cpu"');
-  // The times of guests, behind the first eight, are part of those of their users.
+  // The times of guests follow the first eight numbers, which include them.
   const ticks = line.split(' ').map(Number).slice(0, 8);
   return { all: ticks.reduce((sum, count) => sum + count, 0), stolen: ticks[7] ?? 0 };
 }
@@ -59,7 +59,7 @@ export function belowRoots(
   return found;
 }
 
-/** Memory of a process in bytes, in which each page counts divided by the number of its processes. Undefined when the process has ended. */
+/** Proportional memory of a process in bytes: a page counts divided by the processes that share it. Undefined when the process has ended. */
 export function readPssBytes(pid: number): number | undefined {
   const text = contentOf(`/proc/${pid}/smaps_rollup`);
   return text === undefined ? undefined : parsePssBytes(text);

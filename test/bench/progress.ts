@@ -1,6 +1,7 @@
-/** A suite that a run begins, and the seconds that it took before; undefined when that is unknown. */
+/** A suite that a run begins. */
 export interface Expected {
   readonly name: string;
+  /** How long the suite took before; undefined when that is unknown. */
   readonly seconds?: number | undefined;
 }
 
@@ -11,8 +12,8 @@ export interface Took {
 }
 
 /**
- * Seconds that the other suites will take: those expected of them, as much faster or slower as the suites before were. Undefined when too
- * little is known.
+ * Seconds that the other suites will take. Their expected times are corrected by how much faster or slower the ended suites were than expected.
+ * Undefined when an expected time is unknown.
  */
 export function secondsLeft(done: readonly Took[], rest: readonly Expected[]): number | undefined {
   let left = 0;

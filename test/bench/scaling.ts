@@ -10,11 +10,11 @@ import { format, formatSpread, spread } from './statistics.ts';
 import { receive } from './streams.ts';
 
 const HOSTS = 3;
-/** Time of a step, whatever its size: hosts then divide no processor, as those of several machines. */
+/** Time of a step, whatever its size: the hosts then do not compete for processors, like hosts of several machines. */
 const STEP_MS = 20;
-/** A host computes as many streams in a step; the others wait. */
+/** Streams that a host computes in one step; its other streams wait. */
 const BATCH = 2;
-/** Streams open at any time: enough for each host to have a full batch, however they fall. */
+/** Streams open at any time: enough for each host to have a full batch, however they are placed. */
 const STREAMS = 18;
 const MAX_TOKENS = 24;
 const QUICK_TOKENS = 12;
@@ -96,7 +96,7 @@ and without. A round runs both sides, which take turns in going first, each on a
 
 async function measure(hosts: number, load: Load): Promise<Side> {
   const home = await newHome();
-  // So small that its own time is a small part of a step's: hosts of one machine share its processors.
+  // The model is so small that its own time is a small part of a step's: the hosts of one machine share its processors.
   const { directory } = await randomModel(path.join(home, 'model'), { contextLength: 1024 }, 1);
   const config = `
 [gpu_host]
@@ -120,8 +120,8 @@ pace = { step_ms = ${STEP_MS} }
 }
 
 /**
- * Streams of clients that each begin the next one when one has ended. A stream counts with the share of its time that it spends in the measured
- * one: streams that share a device end in groups, and a group that ends at an edge would otherwise count whole or not at all.
+ * Each client begins its next stream when one has ended. A stream counts with the share of its time that lies in the measured time: streams that
+ * share a device end in groups, and a group that ends at an edge would otherwise count whole or not at all.
  */
 async function tokensPerSecond(platform: Platform, { maxTokens, rampMs, measuredMs: forMs }: Load): Promise<number> {
   const startMs = performance.now() + rampMs;

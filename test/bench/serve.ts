@@ -41,7 +41,7 @@ interface Served {
   readonly tokenMs: number;
 }
 
-/** Sends a request and resolves when its stream has ended; the function that it returns reads what arrived. */
+/** Sends a request and resolves when its stream has ended; the function that it gives evaluates the stream. */
 type Serve = (asked: Asked) => Promise<() => Served>;
 
 /** The requests of one rate on one side, in one round. */
@@ -231,7 +231,7 @@ function limitsOf(alone: readonly (readonly Served[])[]): Limits {
   };
 }
 
-/** @throws Error when a request has not as many tokens as it asked for */
+/** @throws Error when a request got another number of tokens than it asked for */
 function sampleOf(asked: readonly Asked[], { elapsedMs, served: list }: OpenLoop, limits: Limits) {
   const wrong = list.findIndex(({ tokens }, i) => tokens !== asked[i]?.output);
   if (wrong >= 0) throw new Error(`${list[wrong]?.tokens} tokens arrived of ${asked[wrong]?.output}`);

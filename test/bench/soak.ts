@@ -28,7 +28,7 @@ const MESSAGES = 8;
 const LINES = 2;
 const MIB = 2 ** 20;
 
-/** The platform deletes all data of an invocation so long after its end. */
+/** The platform deletes all data of an invocation this long after its end. */
 const retention = ({ forgottenMs }: Times): string => `[retention]
 records = "${forgottenMs / 1000}s"
 events = "3s"

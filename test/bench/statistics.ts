@@ -46,7 +46,7 @@ export const formatSpread = ({ median, min, max, isSingle = false }: Spread, dig
 /** Stands in place of a range when there is one value. */
 export const SINGLE = 'n = 1';
 
-/** Words for the cells of a table of so many rounds. */
+/** Words for the cells of a table of this many rounds. */
 export const spreadOver = (rounds: number): string =>
   rounds === 1 ? 'one round, no spread' : `median (min–max) of ${rounds} rounds`;
 

@@ -77,7 +77,7 @@ have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. 
       for (let round = 0; round < Math.min(MOST_ROUNDS, repetitions); round++) {
         for (const tenant of turn) {
           calls.push(await callOf(tenant));
-          // Between two calls, since a reading takes the clock's thread.
+          // Read between two calls, because a reading blocks the thread that measures times.
           if (performance.now() - sampledMs < SAMPLE_MS) continue;
           peakMb = Math.max(peakMb, memoryMb());
           peakSandboxes = Math.max(peakSandboxes, sandboxesOf(platform.processes));

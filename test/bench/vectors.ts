@@ -1,8 +1,8 @@
 import { randomFrom, randomVector } from '#index-host/testing/random.ts';
 
 /**
- * Makes vectors of length 1 like those of an encoder: `topics` clusters in a space of `rank` dimensions, and noise in all. Embeddings of texts
- * have a low intrinsic dimension; with `rank` null, values are independent, which is the hardest case for any approximate search.
+ * Makes vectors of length 1 like those of an encoder: `topics` clusters in a space of `rank` dimensions, with noise in all dimensions. Embeddings of
+ * texts have a low intrinsic dimension; with `rank` null, values are independent, which is the hardest case for any approximate search.
  */
 export function vectorSource(
   dimensions: number,
@@ -33,7 +33,7 @@ function unit(vector: Float32Array): Float32Array {
   return vector.map((value) => value / length);
 }
 
-/** The numbers of the `count` vectors of a matrix nearest to a vector of length 1, compared one by one. */
+/** Compares a vector of length 1 with each row of a matrix. Returns the numbers of the `count` nearest rows. */
 export function nearest(matrix: Float32Array, vector: Float32Array, count: number): number[] {
   const best: { row: number; score: number }[] = [];
   const dimensions = vector.length;

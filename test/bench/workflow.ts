@@ -27,7 +27,7 @@ const QUICK = [
 ] as const;
 /** Queries at once of each application that come first. */
 const WARM_UP = 2;
-/** Rounds for each of so many repetitions: even, so that no way goes first more often than another one. A round takes about eight minutes. */
+/** Rounds for each number of repetitions: even, so that no way goes first more often than another one. A round takes about eight minutes. */
 const ROUNDS = 2;
 const REPETITIONS_OF_ROUNDS = 5;
 /** Rounds on the cores of this machine for each of these: queries are short there, and their times differ more. */

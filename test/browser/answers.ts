@@ -18,7 +18,7 @@ const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch:
 export function testAnswers({ platform, open, start }: AnswerTests): void {
   const address = (id: string) => `${platform().url}/dashboard/invocations/${id}`;
 
-  test('a question arrives on an open page, no update takes what is typed, and it is answered by keyboard', () =>
+  test('a question arrives on an open page, updates keep the typed text, and the keyboard suffices to answer', () =>
     open({ mayComplain: true }, async (page) => {
       await page.getByText('Live', { exact: true }).waitFor();
       const id = await start('draft-approval', INPUT);
@@ -33,7 +33,7 @@ export function testAnswers({ platform, open, start }: AnswerTests): void {
       await page.getByLabel('decision').selectOption('approve');
       await page.getByLabel('text').fill(typed);
       await page.getByLabel('text').press('End');
-      // Connects again: then the gateway sends all parts anew. The heading shows when they have come.
+      // Reconnects, so that the gateway sends all parts anew. The heading shows when they have arrived.
       await page.evaluate(`document.querySelector('#facts h2').textContent = 'Old';
         for (const name of ['pagehide', 'pageshow']) dispatchEvent(new Event(name));`);
       await page.locator('#facts h2', { hasText: 'State' }).waitFor({ state: 'attached' });

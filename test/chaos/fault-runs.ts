@@ -148,7 +148,7 @@ function mainOf(machines: Machines, machine: string): string {
   return `${machines.shape[machine]}-1`;
 }
 
-/** When an invocation succeeds that begins from now on. New ones begin all the time, whatever becomes of the earlier ones. */
+/** Resolves when an invocation that begins after the call succeeds. New invocations begin all the time, whatever the outcome of earlier ones. */
 async function nextSuccess({ front }: Machines): Promise<number> {
   const over = new AbortController();
   const signal = AbortSignal.any([over.signal, AbortSignal.timeout(PROBE_DEADLINE_MS)]);
@@ -194,7 +194,7 @@ async function healed(machines: Machines): Promise<void> {
   );
 }
 
-/** No invocation stays behind, also none of the probes. */
+/** Checks that no invocation is left, including the probes. */
 async function assertNoneLeft({ front }: Machines): Promise<void> {
   for (const status of ['running', 'queued'])
     await until(`no invocation is ${status}`, async () => {

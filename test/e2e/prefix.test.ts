@@ -22,7 +22,7 @@ test('a second run of a prompt prefills only the tokens after its last cached pa
   const longer = await run({ prompt: `${prompt}Then they all went home.`, maxTokens: 8 });
 
   assert.deepEqual(warm.tokens, cold.tokens);
-  // The host always computes the last token, since sampling needs its state. The host finds the tokens after the whole pages as long as their page exists.
+  // The host always computes the last token, since sampling needs its state. It finds the tokens after the whole pages as long as their page exists.
   const reusable = Math.floor((cold.promptTokens - 1) / PAGE_SIZE) * PAGE_SIZE;
   assert.equal(cold.hitTokens, 0);
   const { hitTokens } = warm;

@@ -68,9 +68,9 @@ const MAX_VECTOR_ERROR = 1e-4;
 const SHAPE = { layers: 1, contextLength: 96, vocabularySize: 96 };
 
 /**
- * Sends mutated frames to a real GPU host on a real socket, two tiny models and two tiny encoders behind it, while well-behaved inferlets work on connections of
- * their own. Checks that nothing crashes or hangs, that neighbours receive the same bits as alone, that every answer is readable and none
- * blames the host, and that the host frees all resources in the end.
+ * Sends mutated frames to a real GPU host on a real socket. The host has two tiny models and two tiny encoders. Meanwhile, well-behaved inferlets
+ * work on connections of their own. Checks that nothing crashes or hangs, that neighbours receive the same bits as alone, that every answer is
+ * readable and none blames the host, and that the host frees all resources in the end.
  */
 export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   const startedMs = performance.now();

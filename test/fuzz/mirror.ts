@@ -13,7 +13,7 @@ import type { WordReader } from '#gpu-host/protocol/words.ts';
 export type MirrorEnd = 'unreadable' | 'not-open';
 
 /**
- * Decodes what one peer sends, as the host does, to know how far the host will read. Undecodable frames, frames out of order, and calls on
+ * Decodes the bytes of one peer as the host does, to know how far the host will read. Undecodable frames, frames out of order, and calls on
  * inferlets or queues that are not open end a connection.
  */
 export class Mirror {

@@ -10,7 +10,7 @@ export interface Space {
   readonly model: number;
   readonly pages: Addresses;
   readonly embeds: Addresses;
-  /** Copies that it has begun, as far as the host allowed it. */
+  /** Copies that the inferlet has begun and the host has allowed. */
   copies: number;
 }
 

@@ -3,7 +3,7 @@ import type { PlatformLoad } from '#gateway/app/resources/operations.ts';
 import { modelStats } from '#test/harness/deploy.ts';
 import type { Platform } from '#test/harness/platform.ts';
 
-/** Longest time for the platform to free what an attack held: the platform polls, and tests share the machine. */
+/** Longest time for the platform to free what an attack held. It is long because the platform polls and tests share the machine. */
 const SETTLE_MS = 20_000;
 const LOOK_EVERY_MS = 50;
 

@@ -24,7 +24,7 @@ It exits with 1 when an attack harmed the platform or another tenant, ended in a
 
 /** Stories of the canary alone before each attack, with which those beside the attack are compared: a machine's speed changes within a run. */
 const STORIES_ALONE = 8;
-/** Median time per token of the canary, over the same alone, from which the report lists an attack. */
+/** The report lists an attack from this ratio on: the canary's median time per token beside the attack, over that alone. */
 const SLOWED = 1.1;
 
 const { values } = readArguments(USAGE, {

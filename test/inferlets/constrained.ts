@@ -1,10 +1,12 @@
-/** Generates texts under a JSON schema in one of three ways; for `pie bench constrained` and the test of jump-forward decoding. */
+/** Generates texts under a JSON schema in one of several ways; for `pie bench constrained` and the test of jump-forward decoding. */
 import { type Constraint, Context, defineInferlet, jsonSchema, sampler } from '@pie/inferlet';
 import { grammar, runtime, settle } from '@pie/inferlet/raw';
 
 /**
- * `run`: forced tokens are appended, and the runtime decodes ahead of the inferlet. `jump`: forced tokens are appended. `oracle`: step by step, with a mask that allows the next forced token only. `step`: step by step, with
- * the grammar's mask.
+ * - `run`: forced tokens are appended, and the runtime decodes ahead of the inferlet.
+ * - `jump`: forced tokens are appended.
+ * - `oracle`: step by step, with a mask that allows the next forced token only.
+ * - `step`: step by step, with the grammar's mask.
  */
 type Way = 'run' | 'jump' | 'oracle' | 'step';
 

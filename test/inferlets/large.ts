@@ -3,7 +3,7 @@ import { defineInferlet, send } from '@pie/inferlet';
 
 interface Input {
   readonly messages: number;
-  /** Characters of each message, behind its number. */
+  /** Characters of each message after its number. */
   readonly size: number;
 }
 

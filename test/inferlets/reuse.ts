@@ -1,4 +1,4 @@
-/** Continues a prompt of parts, for `pie bench prefix`: a part with a name is computed once and saved, as a program that keeps its own prefixes does. */
+/** Continues a prompt of parts, for `pie bench prefix`. It computes a part with a name once and saves it. */
 import { Context, defineInferlet, unless } from '@pie/inferlet';
 
 interface Input {

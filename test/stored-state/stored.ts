@@ -14,7 +14,7 @@ import { type Client, json, type StreamEvent } from '../harness/events.ts';
 /** Folder of the stored states: one folder for each version of Pie that wrote one. */
 export const FOLDER = path.dirname(fileURLToPath(import.meta.url));
 
-/** A record of Redis as text: what its type's reading command answers. */
+/** A record of Redis as text: the answer of the command that reads its type. */
 export interface StoredRecord {
   readonly key: string;
   readonly type: string;
@@ -82,7 +82,7 @@ export async function restoreState(version: string, home: string): Promise<void>
   );
 }
 
-/** Copies a backup. Times of expiry and the windows of the counters move with its age: old ones would be dropped, as they should be. */
+/** Copies a backup. Moves times of expiry and the windows of counters by the age of the backup, since a restore drops expired ones. */
 async function renew(from: string, to: string, now: number): Promise<void> {
   const [source, target] = [await open(from, 'r'), await open(to, 'wx')];
   try {
@@ -117,7 +117,7 @@ function renewed(header: Header & { kind: 'entry' }, body: Buffer, writtenAt: nu
   return [moved, listBody([Buffer.from(`${before}${span}:${Number(number) + later(span)}`), ...items])];
 }
 
-/** Counts of a last minute with another minute: the last element of a MessagePack array, an unsigned number of 32 bits. */
+/** Moves the minute of counts: the last element of a MessagePack array, an unsigned number of 32 bits. */
 function laterMinute(packed: Buffer, minutes: number): Buffer {
   const copy = Buffer.from(packed);
   const at = copy.length - 4;
@@ -126,7 +126,7 @@ function laterMinute(packed: Buffer, minutes: number): Buffer {
   return copy;
 }
 
-/** Everything of ended invocations, all of a tenant, and its lists: a backup leaves that out, an upgrade in place finds it. */
+/** All records of ended invocations, which must be of one tenant, and its lists. A backup leaves them out; an upgrade in place finds them. */
 export async function readRecords(redis: Redis, tenant: string): Promise<StoredRecord[]> {
   const keys = [...(await redis.keys('pie:invocation:*')), ...(await redis.keys(`pie:listing:${tenant}*`))];
   return Promise.all(keys.sort().map((key) => readRecord(redis, key)));

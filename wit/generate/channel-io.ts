@@ -18,7 +18,7 @@ export interface ValueWriter {
   string(value: string): void;
   /** Bytes of a list of numbers, its count first. */
   numbers(value: NumberList): void;
-  /** Elements that follow. */
+  /** Number of the elements that follow. */
   count(value: number): void;
   /** Index of a case; throws for -1, a value that the type does not have. */
   case(index: number): void;
@@ -77,12 +77,12 @@ export interface ValueReader {
 /**
  * How a call to the runtime is answered.
  *
- * - `future`: later, by the number that the sandbox gave it.
+ * - `future`: later, under the number that the sandbox gave the future.
  * - `waits`: later, while the guest is suspended.
  * - `makes`: not at all; the result is a resource with the number that the sandbox gave it.
  * - `nothing`: not at all.
  * - `outbox`: not at all; the sandbox has answered the guest.
- * - `drop`: not at all; its number ends.
+ * - `drop`: not at all; the resource's number ends.
  */
 export type Answering = 'future' | 'waits' | 'makes' | 'nothing' | 'outbox' | 'drop';
 

@@ -3,15 +3,15 @@ import type { WitFunction, WitInterface, WitWorld } from './model.ts';
 /**
  * The process that implements a function of the contract.
  *
- * - `sandbox`: by the process that runs the guest, without a wait, from the facts that came with the invocation's opening.
- * - `runtime`: by a frame to the runtime, which holds the data and the devices, and checks the right to them.
- * - `outbox`: by a one-way frame to the runtime; the sandbox answers from the credit that it has for events.
+ * - `sandbox`: the process that runs the guest. It answers without a wait, from the facts that came with the invocation's opening.
+ * - `runtime`: the runtime, asked by a frame. It holds the data and the devices, and checks the right to them.
+ * - `outbox`: the runtime, told by a one-way frame. The sandbox answers the guest from its credit for events.
  */
 export type Place = 'sandbox' | 'runtime' | 'outbox';
 
 /**
- * Functions and resources that the runtime need not be asked for. Every other one goes to the runtime: what a sandbox answers itself, code that has taken it
- * over answers as it likes.
+ * Functions and resources for which the runtime need not be asked. All others go to the runtime: code that has taken over a sandbox can answer the
+ * sandbox's own calls as it likes.
  */
 const PLACEMENT: Readonly<Record<string, Readonly<Record<string, Exclude<Place, 'runtime'>>>>> = {
   runtime: {

@@ -10,7 +10,7 @@ const part = (name: string): string => readFileSync(new URL(`c/${name}`, import.
 
 /**
  * The text of `pie.h`: the contract in C11, for clang with `--target=wasm32`, with or without wasi-libc. One file, included by every source of
- * an inferlet. Results lie in memory as the C structures do, so a call is its import and no more. Inferlets in C are of the plain form
+ * an inferlet. Results lie in memory like the C structures, so a call consists of its import alone. Inferlets in C are of the plain form
  * (`run` as a core export, blocking reads): straight-line code, 4 to 5 µs a call that waits.
  */
 export function emitC(world: WitWorld): string {
@@ -49,7 +49,7 @@ function prototype(fn: WitFunction): string {
   return `${fn.result ? typeName(fn.result) : 'void'} ${functionName(null, fn)}(${params.join(', ') || 'void'})`;
 }
 
-/** The core export of a function that takes texts and gives one: what the contract's `run` is. */
+/** The core export of a function that takes texts and gives one, as the contract's `run` does. */
 function exportLines(fn: WitFunction): string[] {
   const texts = fn.params.every(({ type }) => type.kind === 'string');
   if (!texts || fn.result?.kind !== 'result') throw new TypeError(`no C export of ${fn.name} is known`);

@@ -25,7 +25,7 @@ const TYPED_ARRAYS: Readonly<Record<string, string>> = {
 const NUMBERS: ReadonlySet<string> = new Set([...Object.keys(TYPED_ARRAYS), 'u64', 's64']);
 
 const FUTURE = `
-  /** A WIT \`result\` inside a future. (One that a function returns at once is thrown instead: see Thrown.) */
+  /** A WIT \`result\` inside a future. (When a function returns a result at once, its error is thrown instead: see Thrown.) */
   export type Outcome<T, E = Error> = { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: E };
   /** A value that the host is still computing. Await \`read()\`; several at once overlap (\`Promise.all\`). */
   export interface Future<T> extends Disposable {
@@ -46,7 +46,7 @@ const FUTURE = `
 /**
  * The text of \`guest.d.ts\`: the modules that componentize-qjs gives a JavaScript inferlet. Numbers in a list may go out as an array or as
  * the typed array of exactly that type (another one traps), and come in as plain arrays; bytes come in as Uint8Array; a missing option
- * comes in as null. A value of a wrong type (a string for a number, an unknown enum case, a lone surrogate) traps, it does not throw.
+ * comes in as null. A value of a wrong type (a string for a number, an unknown enum case, a lone surrogate) traps instead of throwing.
  */
 export function emitGuest(world: WitWorld): string {
   const uses = directions(world);

@@ -18,7 +18,7 @@ export function emitReference(reference: ContractReference): string {
     '<!-- Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source. -->',
     `# ${reference.package} ${version}`,
     '',
-    `${oneLine(docs)} How calls are written in TypeScript: \`wit/generated/guest.d.ts\`; in C: \`wit/generated/pie.h\`; in Rust: \`wit/generated/pie.rs\`.`,
+    `${oneLine(docs)} The calls in TypeScript: \`wit/generated/guest.d.ts\`; in C: \`wit/generated/pie.h\`; in Rust: \`wit/generated/pie.rs\`.`,
     '',
     introduction,
     '',

@@ -10,9 +10,9 @@ import { type Directions, directionsOf, typeLines } from './rust/types.ts';
 const part = (name: string): string => readFileSync(new URL(`rust/${name}`, import.meta.url), 'utf8');
 
 /**
- * The text of `pie.rs`: the contract as the Rust crate `pie`, for wasm32-unknown-unknown, with nothing but the standard library. One module an
- * interface; texts and lists that a call returns are the inferlet's own `String` and `Vec`, in the memory where the platform wrote them. Inferlets
- * in Rust are of the plain form (`run` as a core export, blocking reads).
+ * The text of `pie.rs`: the contract as the Rust crate `pie`, for wasm32-unknown-unknown, with nothing but the standard library. Each interface
+ * is a module. Texts and lists that a call returns are the inferlet's own `String` and `Vec`, in the memory where the platform wrote them.
+ * Inferlets in Rust are of the plain form (`run` as a core export, blocking reads).
  */
 export function emitRust(world: WitWorld): string {
   for (const fn of world.exports) checkExport(fn);

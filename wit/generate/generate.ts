@@ -54,7 +54,7 @@ export async function render(): Promise<ReadonlyMap<string, string>> {
   ]);
 }
 
-/** Writes `wit/generated` and the reference; answers the paths written. */
+/** Writes `wit/generated` and the reference; returns the written paths. */
 export async function generate(directory = WIT_DIRECTORY): Promise<string[]> {
   await mkdir(join(directory, 'generated'), { recursive: true });
   const paths: string[] = [];

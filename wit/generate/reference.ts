@@ -43,20 +43,21 @@ export interface CallReference {
   /** As WIT has it. */
   readonly signature: string;
   readonly docs: string;
-  /** When its caller goes on. */
+  /** Tells when the caller continues. */
   readonly cost: string;
-  /** Errors that its documentation names; any call may have those of every call. */
+  /** Errors that its documentation names, besides those that any call may report. */
   readonly errors: readonly string[];
   /** Its name in C. */
   readonly c: string;
 }
 
 const INTRODUCTION =
-  'A call that gives a `result` tells its errors in it. Those that it names are listed with it; besides, any call may answer `invalid-argument`, `not-owned`, ' +
-  '`dependency-failed` (an earlier call of its queue failed), `cancelled`, `deadline-exceeded`, `terminated`, `unavailable` and `internal`. A call of a trait that the ' +
-  'model lacks, or without its grant, is `unsupported`: `runtime.model-traits` tells before. Within one version of the contract calls are only added.';
+  'A call with a `result` reports its errors there. Errors that its documentation names are listed with the call; any call may also answer ' +
+  '`invalid-argument`, `not-owned`, `dependency-failed` (an earlier call of its queue failed), `cancelled`, `deadline-exceeded`, `terminated`, ' +
+  '`unavailable` and `internal`. A call whose trait the model lacks, or whose grant the function lacks, fails with `unsupported`; ' +
+  '`runtime.model-traits` tells the traits in advance. Within one version of the contract, calls are only added.';
 
-/** Interfaces that no model and no grant has a say in. */
+/** Interfaces that depend on no model and no grant. */
 const EVERYWHERE: ReadonlySet<string> = new Set(['types', 'runtime', 'session', 'queue', 'file-exchange']);
 
 /** The reference of a world. */
@@ -124,7 +125,7 @@ function callOf(entry: WitInterface | null, fn: WitFunction, errors: ReadonlySet
 function costOf(fn: WitFunction): string {
   if (fn.async) return 'Runs as long as the invocation.';
   if (fn.result?.kind === 'future') return 'Waits: completes later; several at once overlap.';
-  if (fn.result === null) return 'Issued without waiting; errors show at what depends on it.';
+  if (fn.result === null) return 'Issued without waiting; its errors show in the calls that depend on it.';
   return fn.kind === 'constructor' ? 'Issued without waiting.' : 'Answered at once.';
 }
 

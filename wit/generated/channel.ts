@@ -9,9 +9,9 @@ export interface LifecycleGrantedModel {
   readonly metadata?: ModelMetadata | undefined;
 }
 
-/** The data of an invocation with which a sandbox runs it and answers the calls that it implements. */
+/** The data with which a sandbox runs an invocation, and answers the calls that the sandbox itself implements. */
 export interface LifecycleOpening {
-  /** The instance that was made ready for it. */
+  /** The instance that was made ready for the invocation. */
   readonly instance: number;
   readonly cpuLimitMs: number;
   readonly id: string;
@@ -57,11 +57,11 @@ export interface LifecycleEnded {
   readonly handlerErrors: readonly LifecycleHandlerError[];
   /** The last words of the guest's language runtime. */
   readonly stderr: string;
-  /** From the start to the first call of the platform; none when it made none. */
+  /** Time from the start to the guest's first call of the platform; none when it made no call. */
   readonly firstCallMs?: number | undefined;
 }
 
-/** Why the runtime asks the guest to stop. */
+/** The runtime's request to stop, with the reason. */
 export interface LifecycleStop {
   readonly reason: HandlerError;
 }

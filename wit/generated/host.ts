@@ -46,9 +46,9 @@ export interface Queue extends Partial<Disposable> {
   setPriority(priority: number): void;
   /**
    * Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.
-   * Marked calls of a tenant then go in the order of their invocations, and within one the deepest first. They take each other's turns:
-   * no other call goes earlier or later for it. This works at every priority that the function may use, also at 0 alone. The invocation's
-   * calls of `embed` and `rerank` go in the order of invocations, too.
+   * Of a tenant's marked calls, those of earlier invocations go first, and within an invocation the deepest. Marked calls only exchange turns
+   * with each other: no other call goes earlier or later because of a depth. Depths work at every priority that the function may use, even if
+   * that is only 0. The invocation's calls of `embed` and `rerank` go in the order of invocations, too.
    */
   setDepth(depth: number): void;
   /**
@@ -57,8 +57,8 @@ export interface Queue extends Partial<Disposable> {
    */
   stop(): void;
   /**
-   * Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, only
-   * saves count: the others report their errors themselves.
+   * Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, it
+   * reports only errors of saves: the other calls report their errors themselves.
    */
   synchronize(): Promise<Outcome<undefined, HandlerError>>;
 }
@@ -84,10 +84,10 @@ export interface Imported {
 /** A place of pages, from the fastest on: the device, the memory of its host, the host's disk. */
 export type Tier = 'device' | 'memory' | 'disk';
 
-/** Why a lease ended: its time was over, or memory was needed for other work. */
+/** The reason for a lease's end: its time was over, or memory was needed for other work. */
 export type LeaseEnd = 'expired' | 'pressure';
 
-/** Where the pages of an export are. */
+/** The places of an export's pages. */
 export interface Residency {
   /** The slowest place of any page. */
   readonly tier: Tier;
@@ -98,7 +98,7 @@ export interface Residency {
   readonly bytes: bigint;
   /** Milliseconds that the lease still lasts; 0 without a lease. */
   readonly leaseMs: number;
-  /** How the last lease ended; none without one, while it lasts and after `unpin-export`. */
+  /** The end of the last lease; none if there was no lease, while it lasts, and after `unpin-export`. */
   readonly leaseEnded?: LeaseEnd | undefined;
 }
 
@@ -284,8 +284,8 @@ export interface Matcher extends Partial<Disposable> {
   status(): Promise<Outcome<MatchStatus, HandlerError>>;
   /**
    * Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where
-   * the text may end. They are the tokens that the model's tokenizer makes of this text. At its end it leaves tokens out that may become
-   * others with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.
+   * the text may end. They are the tokens that the model's tokenizer makes of this text, without tokens at its end that may become others
+   * with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.
    */
   jump(most: number): Promise<Outcome<Uint32Array, HandlerError>>;
   /** A separate matcher in the same state. */
@@ -304,8 +304,8 @@ export interface LogitChanges {
   readonly biasTokens: Uint32Array;
   readonly biasValues: Float32Array;
   /**
-   * The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. Those that the run samples count by
-   * themselves.
+   * The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it
+   * samples.
    */
   readonly chosen: Uint32Array;
 }
@@ -390,7 +390,7 @@ export interface EncoderInfo {
   readonly contextLength: number;
 }
 
-/** `embed` takes models of the one kind, `rerank` those of the other. */
+/** `embed` takes models of the kind `embedding`, `rerank` those of the kind `reranker`. */
 export type EncoderKind = 'embedding' | 'reranker';
 
 export interface Vectors {
@@ -435,14 +435,14 @@ export interface Field {
  */
 export interface IndexEntry {
   readonly id: string;
-  /** Found by its words; not part of the vector. */
+  /** A text that queries find by its words; it is no part of the vector. */
   readonly text?: string | undefined;
   readonly fields: readonly Field[];
 }
 
 /**
- * Of the comparisons, `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The others
- * take one text or number, and hold for fields of its kind; texts are in the order of their bytes.
+ * `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The other comparisons take one
+ * text or number, and hold only for fields of that kind; texts are in the order of their bytes.
  */
 export type Comparison = 'equal' | 'not-equal' | 'less' | 'at-most' | 'greater' | 'at-least';
 
@@ -614,9 +614,9 @@ export interface RuntimeHost {
   /** Facts about a model. `not-found` for a model that was not granted. */
   metadata(model: string): Outcome<ModelMetadata, HandlerError>;
   /**
-   * The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. Of an encoder, the tokens
-   * of its next batch. The GPU host measures both while it computes, so that they change; none before it knows. `not-found` for a model or encoder
-   * that was not granted. Costs a round trip to the runtime.
+   * The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. For an encoder, the
+   * tokens of its next batch. The GPU host measures both while it computes, so that they change; none until it has measured them. `not-found`
+   * for a model or encoder that was not granted. Costs a round trip to the runtime.
    */
   efficientTokens(model: string): Outcome<number | undefined, HandlerError>;
   /**
@@ -635,8 +635,8 @@ export interface RuntimeHost {
   /** True when the client, the parent or the platform has asked this inferlet to stop. */
   isCancelled(): boolean;
   /**
-   * Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count: the deadline then moves, except that
-   * of the invocation itself.
+   * Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count against the run's limit, whose deadline
+   * then moves; the deadline of the invocation itself does not move.
    */
   timeLeft(): bigint;
   /** Milliseconds since the Unix epoch. */
@@ -725,11 +725,11 @@ export interface AllocateHost {
    */
   importPages(queue: Queue, name: string): Promise<Outcome<Imported, HandlerError>>;
   /**
-   * Writes the pages of an export to the storage that the platform's machines share: other hosts then find the name also while the GPU host
-   * that keeps it is away, and after its loss. Holds for the content that the name has now: make a new export durable, too. `unexport` removes
-   * the copy as well. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared
-   * storage, or for a name of operators; `limit-exceeded` beyond the tenant's share of it; `unavailable` when the content changes meanwhile,
-   * or its host or the storage does not answer.
+   * Copies the pages of an export to the storage that the platform's machines share. Other hosts then find the name even while the GPU host
+   * that keeps it is away or lost. The copy holds the name's present content: make a later export durable, too. `unexport` also removes the
+   * copy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared storage, or
+   * for a name of operators; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes meanwhile, or
+   * its host or the storage does not answer.
    */
   makeDurable(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
   /** Removes a name. Inferlets that have imported it keep its pages. */
@@ -737,18 +737,18 @@ export interface AllocateHost {
   /** The tenant's exports of the queue's model, ordered by name. */
   listExports(queue: Queue): Promise<Outcome<readonly ExportInfo[], HandlerError>>;
   /**
-   * Where the pages of an export are now. This and the following calls accept the tenant's own exports only (`unsupported` for a name under
-   * `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes only
-   * frames that are free or hold cached prefixes.
+   * Returns the present places of an export's pages. This and the following calls accept the tenant's own exports only (`unsupported` for a
+   * name under `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes
+   * only frames that are free or hold cached prefixes.
    */
   exportResidency(queue: Queue, name: string): Promise<Outcome<Residency, HandlerError>>;
   /**
-   * Brings the pages of an export to the device as far as it has room, and keeps those that are there for `lease-ms` (1 ms to 1 hour), also
+   * Brings the pages of an export to the device as far as it has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour), even
    * after the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease
    * ends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter
    * of the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the
-   * tenant may never pin, `unavailable` when it may not now. An export on disk counts against the invocation's pages while it comes back:
-   * `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it.
+   * tenant may never pin, `unavailable` for one that it may not pin now. An export on disk counts against the invocation's pages while it comes
+   * back: `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it.
    */
   pinExport(queue: Queue, name: string, leaseMs: number): Promise<Outcome<Residency, HandlerError>>;
   /** Ends the lease. */
@@ -761,9 +761,9 @@ export interface AllocateHost {
   /** Brings the pages of an export to the device ahead of its use, as far as there is room. Fails for an export on disk as `pin-export` does. */
   prefetchExport(queue: Queue, name: string): Promise<Outcome<Residency, HandlerError>>;
   /**
-   * Ends the lease, and moves pages that only exports hold off the device: to `memory`, where those that find no room there go to disk, and
-   * stay on the device when that is full, too. To `disk` a persistent export drops its pages from the device and memory: they count against
-   * no quota then. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.
+   * Ends the lease, and moves pages that only exports hold off the device. With `memory`, pages that find no room in memory go to disk, and
+   * stay on the device when the disk is full, too. With `disk`, a persistent export drops its pages from the device and from memory; they then
+   * count against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.
    */
   demoteExport(queue: Queue, name: string, tier: Tier): Promise<Outcome<Residency, HandlerError>>;
 }
@@ -864,20 +864,20 @@ export interface GrammarHost {
 }
 
 /**
- * Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives
- * a sampler: a token with a bias above 0 must be among them.
+ * Runs that change the logits of single tokens before they sample. They sample only from the model's most probable tokens, as many as `top-k` 0
+ * gives a sampler: a token with a bias above 0 must be among them.
  */
 export interface PenaltiesHost {
   /**
-   * Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when they rule all
-   * tokens out.
+   * Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when the changes
+   * rule all tokens out.
    */
   startRun(queue: Queue, request: RunRequest, changes: LogitChanges): Run;
 }
 
 /**
- * Attention scores, for strategies that evict tokens with little attention. Such a forward computes its attention a second time, and runs in
- * separate batches.
+ * Attention scores, for strategies that evict tokens with little attention. A forward that returns scores computes its attention a second
+ * time, and runs in separate batches.
  */
 export interface IntrospectHost {
   /**
@@ -901,9 +901,9 @@ export interface KvFilesHost {
    */
   readonly File: new (queue: Queue, name: string | undefined, access: Access) => File;
   /**
-   * Writes the content that was saved last under a name to the storage that the platform's machines share: other hosts then find the name also
-   * while the GPU host that keeps it is away, and after its loss, though for reading only, since the lock is with that host. A later save and
-   * `remove` end the copy. Needs the right to write the file. Fails as `make-durable` of `allocate` does.
+   * Copies the content that was saved last under a name to the storage that the platform's machines share. Other hosts then find the name even
+   * while the GPU host that keeps it and its lock is away or lost, but for reading only. A later save and `remove` end the copy. Needs the right
+   * to write the file. Fails as `make-durable` of `allocate` does.
    */
   makeDurable(queue: Queue, name: string): Promise<Outcome<undefined, HandlerError>>;
   /** Removes a name. Inferlets that have opened it keep their content. */
@@ -948,9 +948,9 @@ export interface EmbeddingHost {
   /** The encoders that the function was granted. */
   encoders(): readonly EncoderInfo[];
   /**
-   * The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs
-   * a pass of the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts
-   * that the device has not begun are not computed.
+   * The vectors of up to 256 texts of up to 262,144 characters in all. An empty name selects the first embedding model. The call costs a pass
+   * of the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts that the
+   * device has not begun are not computed.
    */
   embed(model: string, texts: readonly string[]): Promise<Outcome<Vectors, HandlerError>>;
 }
@@ -958,32 +958,32 @@ export interface EmbeddingHost {
 /** Scores how well documents answer a query, with an encoder that reads both together. Needs no queue and no pages. */
 export interface RerankHost {
   /**
-   * The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the
-   * first reranker. Dropping the future ends the call, as for `embed`.
+   * The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. An empty name selects
+   * the first reranker. Dropping the future ends the call, as for `embed`.
    */
   rerank(model: string, query: string, documents: readonly string[]): Promise<Outcome<Scores, HandlerError>>;
 }
 
 /**
- * Finds entries by meaning, by words, or by both, in indexes that belong to the tenant and last. Functions with the grant `store` share them
- * (manifest: `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, the calls that write do. A name has 1
- * to 128 letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call
- * again later; a write may have had its effect.
+ * Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
+ * `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, calls that write fail. A name has 1 to 128
+ * letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
+ * later; a write may have had its effect.
  */
 export interface IndexHost {
-  /** Makes an index for vectors of 1 to 4,096 values. An index of that name and shape is kept; with another shape it is an `invalid-argument`. */
+  /** Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the name has another shape. */
   create(name: string, dimensions: number, metric: Metric): Promise<Outcome<IndexInfo, HandlerError>>;
   /**
-   * Stores up to 256 entries, each over an earlier one with its id: all or none. `vectors` has one vector for each, one after the other. The
-   * entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room.
+   * Stores up to 256 entries, all or none. An entry replaces an earlier one with its id. `vectors` has one vector for each entry, one after the
+   * other. The entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room.
    */
   upsert(name: string, entries: readonly IndexEntry[], vectors: Float32Array): Promise<Outcome<undefined, HandlerError>>;
   /** Deletes up to 256 entries. Completes with their number; ids without an entry are no error. */
   deleteEntries(name: string, ids: readonly string[]): Promise<Outcome<number, HandlerError>>;
   /**
    * The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
-   * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words, in a large index with the rarer of them. Nearest
-   * vectors of large indexes are found approximately: about one of a hundred is missed.
+   * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.
+   * Nearest vectors of large indexes are found approximately: about one of a hundred is missed.
    */
   query(name: string, vector: Float32Array | undefined, text: string | undefined, filter: readonly Condition[], limit: number): Promise<Outcome<readonly Match[], HandlerError>>;
   /** The size of an index. */
@@ -996,7 +996,7 @@ export interface IndexHost {
 
 /**
  * Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call
- * fails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
+ * fails with `unsupported`; with the grant `read`, calls that write fail. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
  * `limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.
  */
 export interface StoreHost {
@@ -1081,8 +1081,8 @@ export interface FileExchangeHost {
 
 /**
  * Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of
- * the deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading one
- * takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.
+ * the deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading a
+ * value takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.
  */
 export interface EnvironmentHost {
   /** The value of a variable or secret, or none when the manifest does not list it. */
@@ -1094,7 +1094,7 @@ export interface EnvironmentHost {
 /**
  * Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and
  * takes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or
- * the time has passed, a new attempt runs from the beginning with the same input, and `resumed` tells it what the last one left.
+ * the time has passed, a new attempt runs from the beginning with the same input, and `resumed` gives it the state that the last attempt left.
  */
 export interface PersonHost {
   /**

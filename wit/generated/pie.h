@@ -233,9 +233,9 @@ static inline pie_result_runtime_model_metadata pie_runtime_metadata(pie_string 
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "efficient-tokens") void pie_raw_runtime_efficient_tokens(int32_t, int32_t, void *);
-/* The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. Of an encoder, the tokens
- * of its next batch. The GPU host measures both while it computes, so that they change; none before it knows. `not-found` for a model or encoder
- * that was not granted. Costs a round trip to the runtime. */
+/* The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. For an encoder, the
+ * tokens of its next batch. The GPU host measures both while it computes, so that they change; none until it has measured them. `not-found`
+ * for a model or encoder that was not granted. Costs a round trip to the runtime. */
 static inline pie_result_option_u32 pie_runtime_efficient_tokens(pie_string model) {
   pie_result_option_u32 result;
   pie_raw_runtime_efficient_tokens((int32_t)model.data, (int32_t)model.length, &result);
@@ -272,8 +272,8 @@ static inline bool pie_runtime_is_cancelled(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "time-left") int64_t pie_raw_runtime_time_left(void);
-/* Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count: the deadline then moves, except that
- * of the invocation itself. */
+/* Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count against the run's limit, whose deadline
+ * then moves; the deadline of the invocation itself does not move. */
 static inline uint64_t pie_runtime_time_left(void) {
   return (uint64_t)pie_raw_runtime_time_left();
 }
@@ -380,9 +380,9 @@ static inline void pie_queue_set_priority(pie_queue self, int32_t priority) {
 
 PIE_IMPORT("pie:inferlet/queue@0.1.0", "[method]queue.set-depth") void pie_raw_queue_set_depth(int32_t, int32_t);
 /* Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.
- * Marked calls of a tenant then go in the order of their invocations, and within one the deepest first. They take each other's turns:
- * no other call goes earlier or later for it. This works at every priority that the function may use, also at 0 alone. The invocation's
- * calls of `embed` and `rerank` go in the order of invocations, too. */
+ * Of a tenant's marked calls, those of earlier invocations go first, and within an invocation the deepest. Marked calls only exchange turns
+ * with each other: no other call goes earlier or later because of a depth. Depths work at every priority that the function may use, even if
+ * that is only 0. The invocation's calls of `embed` and `rerank` go in the order of invocations, too. */
 static inline void pie_queue_set_depth(pie_queue self, uint32_t depth) {
   pie_raw_queue_set_depth(self.handle, depth);
 }
@@ -405,8 +405,8 @@ static inline pie_result pie_queue_synchronize_wait(pie_queue_synchronize_future
   return result;
 }
 static inline void pie_queue_synchronize_forget(pie_queue_synchronize_future future) { pie_raw_queue_synchronize_forget(future.handle); }
-/* Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, only
- * saves count: the others report their errors themselves. */
+/* Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, it
+ * reports only errors of saves: the other calls report their errors themselves. */
 static inline pie_queue_synchronize_future pie_queue_synchronize(pie_queue self) {
   return (pie_queue_synchronize_future){pie_raw_queue_synchronize(self.handle)};
 }
@@ -447,14 +447,14 @@ enum {
   PIE_ALLOCATE_TIER_DISK = 2,
 };
 typedef uint8_t pie_allocate_tier;
-/* Why a lease ended: its time was over, or memory was needed for other work. */
+/* The reason for a lease's end: its time was over, or memory was needed for other work. */
 enum {
   PIE_ALLOCATE_LEASE_END_EXPIRED = 0,
   PIE_ALLOCATE_LEASE_END_PRESSURE = 1,
 };
 typedef uint8_t pie_allocate_lease_end;
 typedef struct { bool some; pie_allocate_lease_end value; } pie_option_allocate_lease_end;
-/* Where the pages of an export are. */
+/* The places of an export's pages. */
 typedef struct {
   /* The slowest place of any page. */
   pie_allocate_tier tier;
@@ -465,7 +465,7 @@ typedef struct {
   uint64_t bytes;
   /* Milliseconds that the lease still lasts; 0 without a lease. */
   uint32_t lease_ms;
-  /* How the last lease ended; none without one, while it lasts and after `unpin-export`. */
+  /* The end of the last lease; none if there was no lease, while it lasts, and after `unpin-export`. */
   pie_option_allocate_lease_end lease_ended;
 } pie_allocate_residency;
 typedef struct { bool failed; union { pie_list_u32 ok; pie_error err; }; } pie_result_list_u32;
@@ -584,11 +584,11 @@ static inline pie_result pie_allocate_make_durable_wait(pie_allocate_make_durabl
   return result;
 }
 static inline void pie_allocate_make_durable_forget(pie_allocate_make_durable_future future) { pie_raw_allocate_make_durable_forget(future.handle); }
-/* Writes the pages of an export to the storage that the platform's machines share: other hosts then find the name also while the GPU host
- * that keeps it is away, and after its loss. Holds for the content that the name has now: make a new export durable, too. `unexport` removes
- * the copy as well. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared
- * storage, or for a name of operators; `limit-exceeded` beyond the tenant's share of it; `unavailable` when the content changes meanwhile,
- * or its host or the storage does not answer. */
+/* Copies the pages of an export to the storage that the platform's machines share. Other hosts then find the name even while the GPU host
+ * that keeps it is away or lost. The copy holds the name's present content: make a later export durable, too. `unexport` also removes the
+ * copy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared storage, or
+ * for a name of operators; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes meanwhile, or
+ * its host or the storage does not answer. */
 static inline pie_allocate_make_durable_future pie_allocate_make_durable(pie_queue queue, pie_string name) {
   return (pie_allocate_make_durable_future){pie_raw_allocate_make_durable(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -636,9 +636,9 @@ static inline pie_result_allocate_residency pie_allocate_export_residency_wait(p
   return result;
 }
 static inline void pie_allocate_export_residency_forget(pie_allocate_export_residency_future future) { pie_raw_allocate_export_residency_forget(future.handle); }
-/* Where the pages of an export are now. This and the following calls accept the tenant's own exports only (`unsupported` for a name under
- * `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes only
- * frames that are free or hold cached prefixes. */
+/* Returns the present places of an export's pages. This and the following calls accept the tenant's own exports only (`unsupported` for a
+ * name under `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes
+ * only frames that are free or hold cached prefixes. */
 static inline pie_allocate_export_residency_future pie_allocate_export_residency(pie_queue queue, pie_string name) {
   return (pie_allocate_export_residency_future){pie_raw_allocate_export_residency(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -654,12 +654,12 @@ static inline pie_result_allocate_residency pie_allocate_pin_export_wait(pie_all
   return result;
 }
 static inline void pie_allocate_pin_export_forget(pie_allocate_pin_export_future future) { pie_raw_allocate_pin_export_forget(future.handle); }
-/* Brings the pages of an export to the device as far as it has room, and keeps those that are there for `lease-ms` (1 ms to 1 hour), also
+/* Brings the pages of an export to the device as far as it has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour), even
  * after the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease
  * ends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter
  * of the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the
- * tenant may never pin, `unavailable` when it may not now. An export on disk counts against the invocation's pages while it comes back:
- * `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it. */
+ * tenant may never pin, `unavailable` for one that it may not pin now. An export on disk counts against the invocation's pages while it comes
+ * back: `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it. */
 static inline pie_allocate_pin_export_future pie_allocate_pin_export(pie_queue queue, pie_string name, uint32_t lease_ms) {
   return (pie_allocate_pin_export_future){pie_raw_allocate_pin_export(queue.handle, (int32_t)name.data, (int32_t)name.length, lease_ms)};
 }
@@ -724,9 +724,9 @@ static inline pie_result_allocate_residency pie_allocate_demote_export_wait(pie_
   return result;
 }
 static inline void pie_allocate_demote_export_forget(pie_allocate_demote_export_future future) { pie_raw_allocate_demote_export_forget(future.handle); }
-/* Ends the lease, and moves pages that only exports hold off the device: to `memory`, where those that find no room there go to disk, and
- * stay on the device when that is full, too. To `disk` a persistent export drops its pages from the device and memory: they count against
- * no quota then. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`. */
+/* Ends the lease, and moves pages that only exports hold off the device. With `memory`, pages that find no room in memory go to disk, and
+ * stay on the device when the disk is full, too. With `disk`, a persistent export drops its pages from the device and from memory; they then
+ * count against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`. */
 static inline pie_allocate_demote_export_future pie_allocate_demote_export(pie_queue queue, pie_string name, pie_allocate_tier tier) {
   return (pie_allocate_demote_export_future){pie_raw_allocate_demote_export(queue.handle, (int32_t)name.data, (int32_t)name.length, tier)};
 }
@@ -1229,8 +1229,8 @@ static inline pie_result_list_u32 pie_grammar_matcher_jump_wait(pie_grammar_matc
 }
 static inline void pie_grammar_matcher_jump_forget(pie_grammar_matcher_jump_future future) { pie_raw_grammar_matcher_jump_forget(future.handle); }
 /* Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where
- * the text may end. They are the tokens that the model's tokenizer makes of this text. At its end it leaves tokens out that may become
- * others with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other. */
+ * the text may end. They are the tokens that the model's tokenizer makes of this text, without tokens at its end that may become others
+ * with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other. */
 static inline pie_grammar_matcher_jump_future pie_grammar_matcher_jump(pie_grammar_matcher self, uint32_t most) {
   return (pie_grammar_matcher_jump_future){pie_raw_grammar_matcher_jump(self.handle, most)};
 }
@@ -1319,8 +1319,8 @@ PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[resource-drop]matcher") void pie_raw_
 static inline void pie_grammar_matcher_drop(pie_grammar_matcher self) { pie_raw_grammar_matcher_drop(self.handle); }
 
 /* ---- penalties ----------------------------------------------------------------------------------------------------- */
-/* Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives
- * a sampler: a token with a bias above 0 must be among them. */
+/* Runs that change the logits of single tokens before they sample. They sample only from the model's most probable tokens, as many as `top-k` 0
+ * gives a sampler: a token with a bias above 0 must be among them. */
 
 /* All values are from minus to plus a million. */
 typedef struct {
@@ -1331,14 +1331,14 @@ typedef struct {
   /* Added to the logits of tokens: one value, or negative infinity, for each of `bias-tokens`. At most 1,024, otherwise `limit-exceeded`. */
   pie_list_u32 bias_tokens;
   pie_list_f32 bias_values;
-  /* The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. Those that the run samples count by
-   * themselves. */
+  /* The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it
+   * samples. */
   pie_list_u32 chosen;
 } pie_penalties_logit_changes;
 
 PIE_IMPORT("pie:inferlet/penalties@0.1.0", "start-run") int32_t pie_raw_penalties_start_run(const void *);
-/* Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when they rule all
- * tokens out. */
+/* Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when the changes
+ * rule all tokens out. */
 static inline pie_fused_run pie_penalties_start_run(pie_queue queue, const pie_fused_run_request *request, const pie_penalties_logit_changes *changes) {
   struct { pie_queue queue; pie_fused_run_request request; pie_penalties_logit_changes changes; } arguments = {0};
   arguments.queue = queue;
@@ -1348,8 +1348,8 @@ static inline pie_fused_run pie_penalties_start_run(pie_queue queue, const pie_f
 }
 
 /* ---- introspect ---------------------------------------------------------------------------------------------------- */
-/* Attention scores, for strategies that evict tokens with little attention. Such a forward computes its attention a second time, and runs in
- * separate batches. */
+/* Attention scores, for strategies that evict tokens with little attention. A forward that returns scores computes its attention a second
+ * time, and runs in separate batches. */
 
 
 PIE_IMPORT("pie:inferlet/introspect@0.1.0", "forward-scores") int32_t pie_raw_introspect_forward_scores(int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t);
@@ -1546,9 +1546,9 @@ static inline pie_result pie_kv_files_make_durable_wait(pie_kv_files_make_durabl
   return result;
 }
 static inline void pie_kv_files_make_durable_forget(pie_kv_files_make_durable_future future) { pie_raw_kv_files_make_durable_forget(future.handle); }
-/* Writes the content that was saved last under a name to the storage that the platform's machines share: other hosts then find the name also
- * while the GPU host that keeps it is away, and after its loss, though for reading only, since the lock is with that host. A later save and
- * `remove` end the copy. Needs the right to write the file. Fails as `make-durable` of `allocate` does. */
+/* Copies the content that was saved last under a name to the storage that the platform's machines share. Other hosts then find the name even
+ * while the GPU host that keeps it and its lock is away or lost, but for reading only. A later save and `remove` end the copy. Needs the right
+ * to write the file. Fails as `make-durable` of `allocate` does. */
 static inline pie_kv_files_make_durable_future pie_kv_files_make_durable(pie_queue queue, pie_string name) {
   return (pie_kv_files_make_durable_future){pie_raw_kv_files_make_durable(queue.handle, (int32_t)name.data, (int32_t)name.length)};
 }
@@ -1707,7 +1707,7 @@ static inline pie_adapter_step_future pie_adapter_step(pie_queue queue, pie_stri
 /* ---- embedding ----------------------------------------------------------------------------------------------------- */
 /* Turns texts into vectors with an encoder: texts of like meaning have vectors of like direction. Needs no queue and no pages. */
 
-/* `embed` takes models of the one kind, `rerank` those of the other. */
+/* `embed` takes models of the kind `embedding`, `rerank` those of the kind `reranker`. */
 enum {
   PIE_EMBEDDING_ENCODER_KIND_EMBEDDING = 0,
   PIE_EMBEDDING_ENCODER_KIND_RERANKER = 1,
@@ -1754,9 +1754,9 @@ static inline pie_result_embedding_vectors pie_embedding_embed_wait(pie_embeddin
   return result;
 }
 static inline void pie_embedding_embed_forget(pie_embedding_embed_future future) { pie_raw_embedding_embed_forget(future.handle); }
-/* The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs
- * a pass of the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts
- * that the device has not begun are not computed. */
+/* The vectors of up to 256 texts of up to 262,144 characters in all. An empty name selects the first embedding model. The call costs a pass
+ * of the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts that the
+ * device has not begun are not computed. */
 static inline pie_embedding_embed_future pie_embedding_embed(pie_string model, pie_list_string texts) {
   return (pie_embedding_embed_future){pie_raw_embedding_embed((int32_t)model.data, (int32_t)model.length, (int32_t)texts.data, (int32_t)texts.length)};
 }
@@ -1786,17 +1786,17 @@ static inline pie_result_rerank_scores pie_rerank_wait(pie_rerank_future future)
   return result;
 }
 static inline void pie_rerank_forget(pie_rerank_future future) { pie_raw_rerank_forget(future.handle); }
-/* The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the
- * first reranker. Dropping the future ends the call, as for `embed`. */
+/* The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. An empty name selects
+ * the first reranker. Dropping the future ends the call, as for `embed`. */
 static inline pie_rerank_future pie_rerank(pie_string model, pie_string query, pie_list_string documents) {
   return (pie_rerank_future){pie_raw_rerank((int32_t)model.data, (int32_t)model.length, (int32_t)query.data, (int32_t)query.length, (int32_t)documents.data, (int32_t)documents.length)};
 }
 
 /* ---- index --------------------------------------------------------------------------------------------------------- */
-/* Finds entries by meaning, by words, or by both, in indexes that belong to the tenant and last. Functions with the grant `store` share them
- * (manifest: `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, the calls that write do. A name has 1
- * to 128 letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call
- * again later; a write may have had its effect. */
+/* Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
+ * `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, calls that write fail. A name has 1 to 128
+ * letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
+ * later; a write may have had its effect. */
 
 /* Nearness of two vectors: the cosine of their angle, their dot product, or the negative square of their distance. */
 enum {
@@ -1820,12 +1820,12 @@ typedef struct { const pie_index_field *data; uint32_t length; } pie_list_index_
  * at most 1,024 bytes. */
 typedef struct {
   pie_string id;
-  /* Found by its words; not part of the vector. */
+  /* A text that queries find by its words; it is no part of the vector. */
   pie_option_string text;
   pie_list_index_field fields;
 } pie_index_entry;
-/* Of the comparisons, `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The others
- * take one text or number, and hold for fields of its kind; texts are in the order of their bytes. */
+/* `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The other comparisons take one
+ * text or number, and hold only for fields of that kind; texts are in the order of their bytes. */
 enum {
   PIE_INDEX_COMPARISON_EQUAL = 0,
   PIE_INDEX_COMPARISON_NOT_EQUAL = 1,
@@ -1874,7 +1874,7 @@ static inline pie_result_index_info pie_index_create_wait(pie_index_create_futur
   return result;
 }
 static inline void pie_index_create_forget(pie_index_create_future future) { pie_raw_index_create_forget(future.handle); }
-/* Makes an index for vectors of 1 to 4,096 values. An index of that name and shape is kept; with another shape it is an `invalid-argument`. */
+/* Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the name has another shape. */
 static inline pie_index_create_future pie_index_create(pie_string name, uint32_t dimensions, pie_index_metric metric) {
   return (pie_index_create_future){pie_raw_index_create((int32_t)name.data, (int32_t)name.length, dimensions, metric)};
 }
@@ -1890,8 +1890,8 @@ static inline pie_result pie_index_upsert_wait(pie_index_upsert_future future) {
   return result;
 }
 static inline void pie_index_upsert_forget(pie_index_upsert_future future) { pie_raw_index_upsert_forget(future.handle); }
-/* Stores up to 256 entries, each over an earlier one with its id: all or none. `vectors` has one vector for each, one after the other. The
- * entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room. */
+/* Stores up to 256 entries, all or none. An entry replaces an earlier one with its id. `vectors` has one vector for each entry, one after the
+ * other. The entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room. */
 static inline pie_index_upsert_future pie_index_upsert(pie_string name, pie_list_index_entry entries, pie_list_f32 vectors) {
   return (pie_index_upsert_future){pie_raw_index_upsert((int32_t)name.data, (int32_t)name.length, (int32_t)entries.data, (int32_t)entries.length, (int32_t)vectors.data, (int32_t)vectors.length)};
 }
@@ -1924,8 +1924,8 @@ static inline pie_result_list_index_match pie_index_query_wait(pie_index_query_f
 }
 static inline void pie_index_query_forget(pie_index_query_future future) { pie_raw_index_query_forget(future.handle); }
 /* The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text
- * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words, in a large index with the rarer of them. Nearest
- * vectors of large indexes are found approximately: about one of a hundred is missed. */
+ * of at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.
+ * Nearest vectors of large indexes are found approximately: about one of a hundred is missed. */
 static inline pie_index_query_future pie_index_query(pie_string name, const pie_list_f32 *vector, const pie_string *text, pie_list_index_condition filter, uint32_t limit) {
   return (pie_index_query_future){pie_raw_index_query((int32_t)name.data, (int32_t)name.length, vector != 0, vector ? (int32_t)(*vector).data : 0, vector ? (int32_t)(*vector).length : 0, text != 0, text ? (int32_t)(*text).data : 0, text ? (int32_t)(*text).length : 0, (int32_t)filter.data, (int32_t)filter.length, limit)};
 }
@@ -1980,7 +1980,7 @@ static inline pie_index_drop_index_future pie_index_drop_index(pie_string name) 
 
 /* ---- store --------------------------------------------------------------------------------------------------------- */
 /* Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call
- * fails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
+ * fails with `unsupported`; with the grant `read`, calls that write fail. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
  * `limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms. */
 
 typedef struct {
@@ -2457,8 +2457,8 @@ static inline pie_file_exchange_list_files_future pie_file_exchange_list_files(v
 
 /* ---- environment --------------------------------------------------------------------------------------------------- */
 /* Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of
- * the deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading one
- * takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`. */
+ * the deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading a
+ * value takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`. */
 
 
 PIE_IMPORT("pie:inferlet/environment@0.1.0", "get-variable") void pie_raw_environment_get_variable(int32_t, int32_t, void *);
@@ -2480,7 +2480,7 @@ static inline pie_list_string pie_environment_list_variables(void) {
 /* ---- person -------------------------------------------------------------------------------------------------------- */
 /* Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and
  * takes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or
- * the time has passed, a new attempt runs from the beginning with the same input, and `resumed` tells it what the last one left. */
+ * the time has passed, a new attempt runs from the beginning with the same input, and `resumed` gives it the state that the last attempt left. */
 
 typedef struct {
   /* Text for the person; 1 to 4,096 characters. */

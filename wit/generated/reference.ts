@@ -5,7 +5,7 @@ export const reference: ContractReference = {
  "package": "pie:inferlet",
  "version": "0.1.0",
  "docs": "A user's program. It drives inference through its imports and streams to its client.",
- "introduction": "A call that gives a `result` tells its errors in it. Those that it names are listed with it; besides, any call may answer `invalid-argument`, `not-owned`, `dependency-failed` (an earlier call of its queue failed), `cancelled`, `deadline-exceeded`, `terminated`, `unavailable` and `internal`. A call of a trait that the model lacks, or without its grant, is `unsupported`: `runtime.model-traits` tells before. Within one version of the contract calls are only added.",
+ "introduction": "A call with a `result` reports its errors there. Errors that its documentation names are listed with the call; any call may also answer `invalid-argument`, `not-owned`, `dependency-failed` (an earlier call of its queue failed), `cancelled`, `deadline-exceeded`, `terminated`, `unavailable` and `internal`. A call whose trait the model lacks, or whose grant the function lacks, fails with `unsupported`; `runtime.model-traits` tells the traits in advance. Within one version of the contract, calls are only added.",
  "interfaces": [
   {
    "name": "types",
@@ -279,7 +279,7 @@ export const reference: ContractReference = {
     {
      "name": "efficient-tokens",
      "signature": "efficient-tokens: func(model: string) -> result<option<u32>, error>",
-     "docs": "The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. Of an encoder, the tokens\nof its next batch. The GPU host measures both while it computes, so that they change; none before it knows. `not-found` for a model or encoder\nthat was not granted. Costs a round trip to the runtime.",
+     "docs": "The maximum efficient size of a device step, in tokens: up to it, a larger step of the model takes little more time. For an encoder, the\ntokens of its next batch. The GPU host measures both while it computes, so that they change; none until it has measured them. `not-found`\nfor a model or encoder that was not granted. Costs a round trip to the runtime.",
      "cost": "Answered at once.",
      "errors": [
       "not-found"
@@ -300,7 +300,7 @@ export const reference: ContractReference = {
      "name": "log",
      "signature": "log: func(level: log-level, message: string)",
      "docs": "Writes a line to the function's log and to the invocation's event stream.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_runtime_log"
     },
@@ -308,7 +308,7 @@ export const reference: ContractReference = {
      "name": "record-span",
      "signature": "record-span: func(name: string, kind: string, began: u64, ended: u64, failed: bool)",
      "docs": "Records a part of the inferlet's work, such as a node of a workflow: a bar on the invocation's page and an entry of its event `metric`.\n`began` and `ended` are times of `now`, and are moved into the time of this run. Of more than 64 spans the platform keeps the longest and\nthe failed ones, and counts the others. It shortens names to 80 characters and kinds to 32.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_runtime_record_span"
     },
@@ -323,7 +323,7 @@ export const reference: ContractReference = {
     {
      "name": "time-left",
      "signature": "time-left: func() -> u64",
-     "docs": "Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count: the deadline then moves, except that\nof the invocation itself.",
+     "docs": "Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count against the run's limit, whose deadline\nthen moves; the deadline of the invocation itself does not move.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_time_left"
@@ -440,15 +440,15 @@ export const reference: ContractReference = {
      "name": "queue.set-priority",
      "signature": "set-priority: func(priority: s32)",
      "docs": "Sets the priority, 0 by default. Calls with a higher priority go first within a batch. The host limits the priority to the tenant's range.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_queue_set_priority"
     },
     {
      "name": "queue.set-depth",
      "signature": "set-depth: func(depth: u32)",
-     "docs": "Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.\nMarked calls of a tenant then go in the order of their invocations, and within one the deepest first. They take each other's turns:\nno other call goes earlier or later for it. This works at every priority that the function may use, also at 0 alone. The invocation's\ncalls of `embed` and `rerank` go in the order of invocations, too.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "docs": "Marks the queue's later calls as those of a workflow's node: `depth` is the length of the longest way from the node to the workflow's end.\nOf a tenant's marked calls, those of earlier invocations go first, and within an invocation the deepest. Marked calls only exchange turns\nwith each other: no other call goes earlier or later because of a depth. Depths work at every priority that the function may use, even if\nthat is only 0. The invocation's calls of `embed` and `rerank` go in the order of invocations, too.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_queue_set_depth"
     },
@@ -456,7 +456,7 @@ export const reference: ContractReference = {
      "name": "queue.stop",
      "signature": "stop: func()",
      "docs": "Ends the queue's computation: calls that the device has not begun fail with `cancelled`, and so do later ones. A prompt that is computed\nin parts ends after the part under way. Pages and embeds can still be allocated and freed.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [
       "cancelled"
      ],
@@ -465,7 +465,7 @@ export const reference: ContractReference = {
     {
      "name": "queue.synchronize",
      "signature": "synchronize: func() -> future<result<_, error>>",
-     "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, only\nsaves count: the others report their errors themselves.",
+     "docs": "Completes after all earlier calls of the queue. Fails with the first error since the last `synchronize`. Of the calls with names, it\nreports only errors of saves: the other calls report their errors themselves.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_queue_synchronize"
@@ -557,7 +557,7 @@ export const reference: ContractReference = {
     {
      "name": "lease-end",
      "kind": "enum",
-     "docs": "Why a lease ended: its time was over, or memory was needed for other work.",
+     "docs": "The reason for a lease's end: its time was over, or memory was needed for other work.",
      "members": [
       {
        "name": "expired",
@@ -574,7 +574,7 @@ export const reference: ContractReference = {
     {
      "name": "residency",
      "kind": "record",
-     "docs": "Where the pages of an export are.",
+     "docs": "The places of an export's pages.",
      "members": [
       {
        "name": "tier",
@@ -609,7 +609,7 @@ export const reference: ContractReference = {
       {
        "name": "lease-ended",
        "type": "option<lease-end>",
-       "docs": "How the last lease ended; none without one, while it lasts and after `unpin-export`."
+       "docs": "The end of the last lease; none if there was no lease, while it lasts, and after `unpin-export`."
       }
      ]
     }
@@ -637,7 +637,7 @@ export const reference: ContractReference = {
      "name": "free-pages",
      "signature": "free-pages: func(queue: borrow<queue>, pages: list<u32>)",
      "docs": "Frees pages after the earlier calls of the queue. The other holders of a shared page keep it.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_allocate_free_pages"
     },
@@ -653,7 +653,7 @@ export const reference: ContractReference = {
      "name": "free-embeds",
      "signature": "free-embeds: func(queue: borrow<queue>, embeds: list<u32>)",
      "docs": "",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_allocate_free_embeds"
     },
@@ -669,7 +669,7 @@ export const reference: ContractReference = {
      "name": "copy-slots",
      "signature": "copy-slots: func(queue: borrow<queue>, source: u32, source-offset: u32, destination: u32, destination-offset: u32, count: u32, shift: s32)",
      "docs": "Copies `count` slots (key, value, position, filled, masked) from one page to another or the same. Adds `shift` to the position of each\ncopied slot and rotates its key accordingly; the position may exceed the trained context. `unsupported` when the model's rotary embedding\ncannot be shifted.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [
       "unsupported"
      ],
@@ -679,7 +679,7 @@ export const reference: ContractReference = {
      "name": "copy-tokens",
      "signature": "copy-tokens: func(queue: borrow<queue>, sources: list<u32>, indices: list<u32>, destinations: list<u32>, positions: list<u32>)",
      "docs": "Copies single tokens. `indices` are indices into the filled slots of `sources`, in order. Keys and values go to the empty slots of\n`destinations`, in order. `positions` has the new position of each token, to which its key is rotated; an empty list keeps the positions.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_allocate_copy_tokens"
     },
@@ -687,7 +687,7 @@ export const reference: ContractReference = {
      "name": "copy-embeds",
      "signature": "copy-embeds: func(queue: borrow<queue>, sources: list<u32>, destinations: list<u32>)",
      "docs": "Copies each source embed to the destination with the same index.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_allocate_copy_embeds"
     },
@@ -715,7 +715,7 @@ export const reference: ContractReference = {
     {
      "name": "make-durable",
      "signature": "make-durable: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
-     "docs": "Writes the pages of an export to the storage that the platform's machines share: other hosts then find the name also while the GPU host\nthat keeps it is away, and after its loss. Holds for the content that the name has now: make a new export durable, too. `unexport` removes\nthe copy as well. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared\nstorage, or for a name of operators; `limit-exceeded` beyond the tenant's share of it; `unavailable` when the content changes meanwhile,\nor its host or the storage does not answer.",
+     "docs": "Copies the pages of an export to the storage that the platform's machines share. Other hosts then find the name even while the GPU host\nthat keeps it is away or lost. The copy holds the name's present content: make a later export durable, too. `unexport` also removes the\ncopy. A failed call leaves no copy. `not-found` when no export has this name; `unsupported` when the platform has no shared storage, or\nfor a name of operators; `limit-exceeded` beyond the tenant's share of the storage; `unavailable` when the content changes meanwhile, or\nits host or the storage does not answer.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "not-found",
@@ -744,7 +744,7 @@ export const reference: ContractReference = {
     {
      "name": "export-residency",
      "signature": "export-residency: func(queue: borrow<queue>, name: string) -> future<result<residency, error>>",
-     "docs": "Where the pages of an export are now. This and the following calls accept the tenant's own exports only (`unsupported` for a name under\n`system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes only\nframes that are free or hold cached prefixes.",
+     "docs": "Returns the present places of an export's pages. This and the following calls accept the tenant's own exports only (`unsupported` for a\nname under `system/`). They change how long later imports wait, and never their tokens. They make no inferlet wait for memory: each takes\nonly frames that are free or hold cached prefixes.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "unsupported"
@@ -754,7 +754,7 @@ export const reference: ContractReference = {
     {
      "name": "pin-export",
      "signature": "pin-export: func(queue: borrow<queue>, name: string, lease-ms: u32) -> future<result<residency, error>>",
-     "docs": "Brings the pages of an export to the device as far as it has room, and keeps those that are there for `lease-ms` (1 ms to 1 hour), also\nafter the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease\nends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter\nof the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the\ntenant may never pin, `unavailable` when it may not now. An export on disk counts against the invocation's pages while it comes back:\n`limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it.",
+     "docs": "Brings the pages of an export to the device as far as it has room, and keeps these pages there for `lease-ms` (1 ms to 1 hour), even\nafter the invocation has ended. Under memory pressure the pages leave after those of waiting inferlets and of other exports; the lease\nends early (`pressure`) before a running inferlet would have to give way. A later call replaces the lease. Leases hold at most a quarter\nof the device; a tenant may pin half of what the others leave, and half of its page quota. `limit-exceeded` for an export that the\ntenant may never pin, `unavailable` for one that it may not pin now. An export on disk counts against the invocation's pages while it comes\nback: `limit-exceeded` when it has more than the invocation may hold, `unavailable` when the device has no room for it.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded",
@@ -789,7 +789,7 @@ export const reference: ContractReference = {
     {
      "name": "demote-export",
      "signature": "demote-export: func(queue: borrow<queue>, name: string, tier: tier) -> future<result<residency, error>>",
-     "docs": "Ends the lease, and moves pages that only exports hold off the device: to `memory`, where those that find no room there go to disk, and\nstay on the device when that is full, too. To `disk` a persistent export drops its pages from the device and memory: they count against\nno quota then. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.",
+     "docs": "Ends the lease, and moves pages that only exports hold off the device. With `memory`, pages that find no room in memory go to disk, and\nstay on the device when the disk is full, too. With `disk`, a persistent export drops its pages from the device and from memory; they then\ncount against no quota. `unsupported` for `disk` while the export has no file; `invalid-argument` for `device`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "unsupported",
@@ -828,7 +828,7 @@ export const reference: ContractReference = {
      "name": "forward",
      "signature": "forward: func(queue: borrow<queue>, in-pages: list<u32>, in-embeds: list<u32>, out-pages: list<u32>, out-embeds: list<u32>, mask: option<mask>)",
      "docs": "Computes `in-embeds`, which attend to the filled, unmasked slots of `in-pages` and to each other. The key and value of input i go to the\ni-th empty slot of `out-pages`; without out-pages they exist for this call only. A page may be both in and out: its filled slots are read\nfirst. The states of the last inputs, one for each embed of `out-embeds`, are written to `out-embeds`.\nWithout a mask, an input sees its own key and all keys at smaller positions.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_forward"
     },
@@ -836,7 +836,7 @@ export const reference: ContractReference = {
      "name": "mask-page",
      "signature": "mask-page: func(queue: borrow<queue>, page: u32, slots: u32)",
      "docs": "Masks the slots of a page whose bits are set in `slots` (bit 0 is slot 0), and unmasks the others. Changes this address only.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_forward_mask_page"
     }
@@ -853,7 +853,7 @@ export const reference: ContractReference = {
      "name": "embed-text",
      "signature": "embed-text: func(queue: borrow<queue>, tokens: list<u32>, positions: list<u32>, embeds: list<u32>)",
      "docs": "Writes the embedding of `tokens[i]`, at `positions[i]`, into `embeds[i]`. The three lists have the same length.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_input_text_embed_text"
     }
@@ -1238,7 +1238,7 @@ export const reference: ContractReference = {
      "name": "run.stop",
      "signature": "stop: func()",
      "docs": "Stops the run. Tokens that are already decoded are still returned. Dropping the resource does the same.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_fused_run_stop"
     }
@@ -1530,7 +1530,7 @@ export const reference: ContractReference = {
     {
      "name": "matcher.jump",
      "signature": "jump: func(most: u32) -> future<result<list<u32>, error>>",
-     "docs": "Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where\nthe text may end. They are the tokens that the model's tokenizer makes of this text. At its end it leaves tokens out that may become\nothers with the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.",
+     "docs": "Accepts the tokens of the text that must come next, `most` at most, and returns them: none where the grammar leaves a choice, or where\nthe text may end. They are the tokens that the model's tokenizer makes of this text, without tokens at its end that may become others\nwith the text that follows. Append them to the sequence and compute them in one pass, instead of sampling one after the other.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_grammar_matcher_jump"
@@ -1556,7 +1556,7 @@ export const reference: ContractReference = {
   {
    "name": "penalties",
    "id": "pie:inferlet/penalties@0.1.0",
-   "docs": "Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives\na sampler: a token with a bias above 0 must be among them.",
+   "docs": "Runs that change the logits of single tokens before they sample. They sample only from the model's most probable tokens, as many as `top-k` 0\ngives a sampler: a token with a bias above 0 must be among them.",
    "needs": "Trait `penalties` of the model.",
    "types": [
     {
@@ -1587,7 +1587,7 @@ export const reference: ContractReference = {
       {
        "name": "chosen",
        "type": "list<u32>",
-       "docs": "The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. Those that the run samples count by\nthemselves."
+       "docs": "The tokens that the text has chosen before the run, at most 8,192, otherwise `limit-exceeded`. The run itself counts the tokens that it\nsamples."
       }
      ]
     }
@@ -1596,7 +1596,7 @@ export const reference: ContractReference = {
     {
      "name": "start-run",
      "signature": "start-run: func(queue: borrow<queue>, request: run-request, changes: logit-changes) -> run",
-     "docs": "Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when they rule all\ntokens out.",
+     "docs": "Like `fused.run`. `temperature` 0 takes the most probable token after the changes. The run fails with `invalid-argument` when the changes\nrule all tokens out.",
      "cost": "Answered at once.",
      "errors": [
       "invalid-argument"
@@ -1608,7 +1608,7 @@ export const reference: ContractReference = {
   {
    "name": "introspect",
    "id": "pie:inferlet/introspect@0.1.0",
-   "docs": "Attention scores, for strategies that evict tokens with little attention. Such a forward computes its attention a second time, and runs in\nseparate batches.",
+   "docs": "Attention scores, for strategies that evict tokens with little attention. A forward that returns scores computes its attention a second\ntime, and runs in separate batches.",
    "needs": "Trait `introspect` of the model.",
    "types": [],
    "calls": [
@@ -1720,7 +1720,7 @@ export const reference: ContractReference = {
     {
      "name": "make-durable",
      "signature": "make-durable: func(queue: borrow<queue>, name: string) -> future<result<_, error>>",
-     "docs": "Writes the content that was saved last under a name to the storage that the platform's machines share: other hosts then find the name also\nwhile the GPU host that keeps it is away, and after its loss, though for reading only, since the lock is with that host. A later save and\n`remove` end the copy. Needs the right to write the file. Fails as `make-durable` of `allocate` does.",
+     "docs": "Copies the content that was saved last under a name to the storage that the platform's machines share. Other hosts then find the name even\nwhile the GPU host that keeps it and its lock is away or lost, but for reading only. A later save and `remove` end the copy. Needs the right\nto write the file. Fails as `make-durable` of `allocate` does.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_kv_files_make_durable"
@@ -1799,7 +1799,7 @@ export const reference: ContractReference = {
      "name": "file.filled",
      "signature": "filled: func(tokens: u32, next-position: u32)",
      "docs": "Adds `tokens` that `forward` or `fused` wrote into the reserved slots to the file. `next-position` is the first position after them.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_kv_files_file_filled"
     },
@@ -1852,7 +1852,7 @@ export const reference: ContractReference = {
      "name": "file.unlock",
      "signature": "unlock: func()",
      "docs": "Releases the lock. Dropping the file does the same.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_kv_files_file_unlock"
     }
@@ -1966,7 +1966,7 @@ export const reference: ContractReference = {
      "name": "forward-with-adapter",
      "signature": "forward-with-adapter: func(queue: borrow<queue>, adapter: string, in-pages: list<u32>, in-embeds: list<u32>, out-pages: list<u32>, out-embeds: list<u32>, mask: option<mask>)",
      "docs": "Like `forward`, with the adapter's matrices added to those of the model. Calls with different adapters do not share a batch.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_adapter_forward_with_adapter"
     },
@@ -2016,7 +2016,7 @@ export const reference: ContractReference = {
     {
      "name": "encoder-kind",
      "kind": "enum",
-     "docs": "`embed` takes models of the one kind, `rerank` those of the other.",
+     "docs": "`embed` takes models of the kind `embedding`, `rerank` those of the kind `reranker`.",
      "members": [
       {
        "name": "embedding",
@@ -2070,7 +2070,7 @@ export const reference: ContractReference = {
     {
      "name": "embed",
      "signature": "embed: func(model: string, texts: list<string>) -> future<result<vectors, error>>",
-     "docs": "The vectors of up to 256 texts of up to 262,144 characters in all. With an empty name, the first model that makes vectors. The call costs\na pass of the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts\nthat the device has not begun are not computed.",
+     "docs": "The vectors of up to 256 texts of up to 262,144 characters in all. An empty name selects the first embedding model. The call costs a pass\nof the encoder; texts of many inferlets are computed together. Dropping the future before its value is there ends the call: texts that the\ndevice has not begun are not computed.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_embedding_embed"
@@ -2110,7 +2110,7 @@ export const reference: ContractReference = {
     {
      "name": "rerank",
      "signature": "rerank: func(model: string, query: string, documents: list<string>) -> future<result<scores, error>>",
-     "docs": "The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. With an empty name, the\nfirst reranker. Dropping the future ends the call, as for `embed`.",
+     "docs": "The scores of up to 256 documents of up to 262,144 characters in all, with the query counted once for each document. An empty name selects\nthe first reranker. Dropping the future ends the call, as for `embed`.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_rerank"
@@ -2120,7 +2120,7 @@ export const reference: ContractReference = {
   {
    "name": "index",
    "id": "pie:inferlet/index@0.1.0",
-   "docs": "Finds entries by meaning, by words, or by both, in indexes that belong to the tenant and last. Functions with the grant `store` share them\n(manifest: `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, the calls that write do. A name has 1\nto 128 letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call\nagain later; a write may have had its effect.",
+   "docs": "Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:\n`grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, calls that write fail. A name has 1 to 128\nletters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again\nlater; a write may have had its effect.",
    "needs": "Grant `store` of the manifest.",
    "types": [
     {
@@ -2197,7 +2197,7 @@ export const reference: ContractReference = {
       {
        "name": "text",
        "type": "option<string>",
-       "docs": "Found by its words; not part of the vector."
+       "docs": "A text that queries find by its words; it is no part of the vector."
       },
       {
        "name": "fields",
@@ -2209,7 +2209,7 @@ export const reference: ContractReference = {
     {
      "name": "comparison",
      "kind": "enum",
-     "docs": "Of the comparisons, `equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The others\ntake one text or number, and hold for fields of its kind; texts are in the order of their bytes.",
+     "docs": "`equal` holds when the field has one of the values, and `not-equal` when it has none of them or is missing. The other comparisons take one\ntext or number, and hold only for fields of that kind; texts are in the order of their bytes.",
      "members": [
       {
        "name": "equal",
@@ -2319,7 +2319,7 @@ export const reference: ContractReference = {
     {
      "name": "create",
      "signature": "create: func(name: string, dimensions: u32, metric: metric) -> future<result<index-info, error>>",
-     "docs": "Makes an index for vectors of 1 to 4,096 values. An index of that name and shape is kept; with another shape it is an `invalid-argument`.",
+     "docs": "Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the name has another shape.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument"
@@ -2329,7 +2329,7 @@ export const reference: ContractReference = {
     {
      "name": "upsert",
      "signature": "upsert: func(name: string, entries: list<index-entry>, vectors: list<f32>) -> future<result<_, error>>",
-     "docs": "Stores up to 256 entries, each over an earlier one with its id: all or none. `vectors` has one vector for each, one after the other. The\nentries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room.",
+     "docs": "Stores up to 256 entries, all or none. An entry replaces an earlier one with its id. `vectors` has one vector for each entry, one after the\nother. The entries hold at most 4 MiB. `limit-exceeded` when the tenant's indexes have no room.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "limit-exceeded"
@@ -2347,7 +2347,7 @@ export const reference: ContractReference = {
     {
      "name": "query",
      "signature": "query: func(name: string, vector: option<list<f32>>, text: option<string>, filter: list<condition>, limit: u32) -> future<result<list<match>, error>>",
-     "docs": "The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text\nof at most 8,192 bytes, or both. A text finds entries with any of its first 16 words, in a large index with the rarer of them. Nearest\nvectors of large indexes are found approximately: about one of a hundred is missed.",
+     "docs": "The best `limit` (1 to 256) entries that fulfil all conditions (at most 16, with at most 64 values each), the best first. Needs a vector, a text\nof at most 8,192 bytes, or both. A text finds entries with any of its first 16 words; in a large index, only the rarer of these words count.\nNearest vectors of large indexes are found approximately: about one of a hundred is missed.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "c": "pie_index_query"
@@ -2381,7 +2381,7 @@ export const reference: ContractReference = {
   {
    "name": "store",
    "id": "pie:inferlet/store@0.1.0",
-   "docs": "Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call\nfails with `unsupported`; with the grant `read`, the calls that write do. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.\n`limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.",
+   "docs": "Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call\nfails with `unsupported`; with the grant `read`, calls that write fail. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.\n`limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.",
    "needs": "Grant `store` of the manifest.",
    "types": [
     {
@@ -2543,7 +2543,7 @@ export const reference: ContractReference = {
      "name": "subscription.unsubscribe",
      "signature": "unsubscribe: func()",
      "docs": "",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_messaging_subscription_unsubscribe"
     }
@@ -2755,7 +2755,7 @@ export const reference: ContractReference = {
      "name": "child.close",
      "signature": "close: func()",
      "docs": "Tells the child that no more messages follow.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [],
      "c": "pie_children_child_close"
     },
@@ -2781,7 +2781,7 @@ export const reference: ContractReference = {
      "name": "child.cancel",
      "signature": "cancel: func()",
      "docs": "Cancels the child. `wait` then completes with the failure `cancelled`, or with the child's result if it returned one first. Dropping the\nresource does the same.",
-     "cost": "Issued without waiting; errors show at what depends on it.",
+     "cost": "Issued without waiting; its errors show in the calls that depend on it.",
      "errors": [
       "cancelled"
      ],
@@ -2867,7 +2867,7 @@ export const reference: ContractReference = {
   {
    "name": "environment",
    "id": "pie:inferlet/environment@0.1.0",
-   "docs": "Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of\nthe deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading one\ntakes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.",
+   "docs": "Texts by name that the function was deployed with: the tenant's secrets that the manifest lists (`secrets`), with their values at the time of\nthe deploy, and plain variables (`environment`). A name has upper-case letters, digits and `_`. A version's values never change. Reading a\nvalue takes no wait. In log lines and error messages, the platform replaces each value of four or more characters by `[NAME]`.",
    "needs": "Trait `environment` of the model.",
    "types": [],
    "calls": [
@@ -2892,7 +2892,7 @@ export const reference: ContractReference = {
   {
    "name": "person",
    "id": "pie:inferlet/person@0.1.0",
-   "docs": "Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and\ntakes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or\nthe time has passed, a new attempt runs from the beginning with the same input, and `resumed` tells it what the last one left.",
+   "docs": "Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and\ntakes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or\nthe time has passed, a new attempt runs from the beginning with the same input, and `resumed` gives it the state that the last attempt left.",
    "needs": "Trait `person` of the model.",
    "types": [
     {

@@ -116,7 +116,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
       return c.redirect(await perform(visit, form, c), 303);
     });
 
-  /** A form whose page shows it again when it was refused. */
+  /** A form that its page shows again, as filled in, when the gateway refuses it. */
   const fill = (
     path: string,
     perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string | Refused>,

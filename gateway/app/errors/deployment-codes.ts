@@ -34,7 +34,7 @@ export const DEPLOYMENT_CODES = {
     title: 'The component is too large',
     hint: 'Make it smaller: leave out data and engines that are not needed, strip names and debug information.',
     explanation:
-      'The component passes the limit of this platform (64 MiB unless its operator set another). Nothing was stored.',
+      'The component exceeds the limit of this platform (64 MiB unless its operator set another). Nothing was stored.',
   },
   'build-failed': {
     status: 422,
@@ -47,7 +47,7 @@ export const DEPLOYMENT_CODES = {
     title: 'Building the component took too long',
     hint: 'Make the component smaller, or try again when the machine is less busy.',
     explanation:
-      'Components are built in a process of their own with limits on time and memory; this one passed them. Nothing was stored.',
+      'Each component is built in a process of its own with limits on time and memory; this build exceeded them. Nothing was stored.',
   },
   'invalid-manifest': {
     status: 422,

@@ -16,9 +16,9 @@ export const INVOCATION_CODES = {
   },
   'invalid-result': {
     status: 422,
-    title: 'The function returned something else than JSON',
+    title: 'The function returned something other than JSON',
     hint: 'Return a string that holds one JSON value (`JSON.stringify(…)`).',
-    explanation: 'What the inferlet returned could not be read as its result.',
+    explanation: 'The text that the inferlet returned could not be read as its result.',
   },
   'cpu-limit': {
     status: 422,
@@ -32,7 +32,7 @@ export const INVOCATION_CODES = {
     title: 'The function may take more memory than the platform has',
     hint: 'Lower `limits.memoryMb` in the manifest, or have the operator raise `[runtime] total_memory_mb` in pie.toml.',
     explanation:
-      'Invocations start when the memory that is expected of them fits beside that of all others. This one could never start, so nothing was stored.',
+      'An invocation starts when its expected memory fits beside that of all others. This one could never start, so nothing was stored.',
   },
   'memory-limit': {
     status: 422,
@@ -44,7 +44,7 @@ export const INVOCATION_CODES = {
     status: 422,
     title: 'The function wrote too much',
     hint: 'Send fewer or smaller messages and log lines.',
-    explanation: "The invocation's events passed the limit on what one invocation may write.",
+    explanation: "The invocation's events exceeded the limit on the output of one invocation.",
   },
   'deadline-exceeded': {
     status: 504,

@@ -20,7 +20,7 @@ export function wordedIssue(issue: Issue | undefined): string {
   if (issue.message !== '' && !OWN_WORDS.test(issue.message)) return issue.message;
   switch (issue.code) {
     case 'invalid_type':
-      // An issue holds the value itself nowhere else.
+      // Only the message tells that the value is undefined.
       if (issue.message.endsWith('received undefined')) return 'is missing';
       return `must be ${TYPES[issue.expected] ?? issue.expected}`;
     case 'too_small':

@@ -43,7 +43,7 @@ export function problemHeaders(error: GatewayError): Record<string, string> {
     headers['retry-after-ms'] = String(RETRY_AFTER_S * 1000);
     headers['x-should-retry'] = 'true';
   } else if (error.status === 409 || error.status === 429 || error.status >= 500) {
-    // These clients retry by themselves; they must not run a failed invocation again unasked.
+    // OpenAI-style clients retry these statuses by themselves; they must not run a failed invocation again unasked.
     headers['x-should-retry'] = 'false';
   }
   return { ...headers, ...error.headers };

@@ -35,7 +35,7 @@ export class AnswerMemory implements Memory {
   }
 
   /**
-   * Holds this many bytes and nothing else, beyond the end of the handler. Call the returned function once the client has the bytes.
+   * Holds only this many bytes, also after the end of the handler. Call the returned function once the client has the bytes.
    *
    * @throws GatewayError `gateway-busy`, `too-many-requests`
    */

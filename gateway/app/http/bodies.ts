@@ -6,22 +6,22 @@ import { ByteBuffer } from './byte-buffer.ts';
 
 /** Bounds on the bodies and answers of all requests together. */
 export interface BodyLimits {
-  /** Most bytes of request bodies and large answers held at once. A tenant may hold a quarter, and up to a half while the rest is free. */
+  /** Maximum bytes of request bodies and large answers held at once. A tenant may hold a quarter, and up to a half while the rest is free. */
   readonly heldBodyBytes: number;
   /** A body may arrive at any speed for this long; from then on it must average 16 KiB a second. */
   readonly bodyGraceMs: number;
-  /** Body bytes read per second of one tenant while other tenants have requests, and for 10 s after. */
+  /** Bytes of one tenant's bodies that are read per second while other tenants have requests, and for 10 s afterwards. */
   readonly bodyBytesPerSecond: number;
 }
 
-/** Least average speed of a body after its grace period. */
+/** Minimum average speed of a body after its grace period. */
 const BYTES_PER_SECOND = 16 * 1024;
 /** Unit in which a body takes memory from its tenant's share. */
 const BLOCK_BYTES = 16 * 1024;
-/** Most bytes read of a refused body before the connection is closed: slightly too large is common, far too large is abuse. */
+/** Maximum bytes read of a refused body before the connection is closed: slightly too large is common, far too large is abuse. */
 const MAX_DISCARDED_BYTES = 80 * 1024 * 1024;
 const RETRY_AFTER_S = 1;
-/** The pace changes when neighbours come and go, so a body checks it again after at most this long. */
+/** Longest pause before a body checks its pace again, because the pace changes when other tenants come and go. */
 const LONGEST_PAUSE_MS = 250;
 
 /** Counts memory that is gathered step by step. */
@@ -32,7 +32,7 @@ export interface Memory {
   give(bytes: number): void;
 }
 
-/** Memory that is taken step by step and freed at once. */
+/** Memory that is taken step by step and freed as a whole. */
 export interface Room {
   /** Takes this many more bytes. False when they do not fit beside the bytes taken before. */
   take(bytes: number): boolean;
@@ -63,7 +63,7 @@ export class Bodies {
     return this.#shares.total;
   }
 
-  /** @throws GatewayError `gateway-busy` when the gateway, `too-many-requests` when the tenant holds too much */
+  /** @throws GatewayError `gateway-busy` when the gateway holds too much, `too-many-requests` when the tenant does */
   take(tenant: string, bytes: number): void {
     if (this.#shares.enter(tenant, bytes)) return;
     const headers = { 'retry-after': String(RETRY_AFTER_S) };
@@ -105,7 +105,7 @@ export class Bodies {
     };
   }
 
-  /** Most bytes of one body: half of the total, when nothing else is held. */
+  /** Maximum bytes of one body: half of the total, when nothing else is held. */
   get mostBytes(): number {
     return this.limits.heldBodyBytes / 2;
   }
@@ -237,7 +237,7 @@ export class Body {
     this.#taken = wanted;
   }
 
-  /** Rejects when the body falls behind its least speed. */
+  /** Rejects when the body falls behind its minimum speed. */
   #inTime<T>(arrival: Promise<T>): Promise<T> {
     const { bodyGraceMs } = this.#bodies.limits;
     const leftMs = this.#since + bodyGraceMs + (this.#arrived / BYTES_PER_SECOND) * 1000 - performance.now();

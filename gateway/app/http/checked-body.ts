@@ -7,7 +7,7 @@ import { readJson } from './body.ts';
 /** Most bytes of a body on an administrative route. */
 const MAX_SETTINGS_BYTES = 64 * 1024;
 
-/** The documentation of a route's JSON body. {@link readChecked} reads and bounds the body, not the router. */
+/** The documentation of a route's JSON body. {@link readChecked}, not the router, reads and bounds the body. */
 export function jsonBody(schema: z.ZodType) {
   const { $schema: _, ...documented } = z.toJSONSchema(schema, { io: 'input' });
   return { required: true, content: { 'application/json': { schema: documented as object } } };

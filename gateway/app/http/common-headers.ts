@@ -13,7 +13,7 @@ const SECURITY_HEADERS = [
   ['cross-origin-opener-policy', 'same-origin'],
 ] as const;
 
-/** No scripts, and only the inline style sheet of the documentation pages. The dashboard's pages set their own. */
+/** Allows no scripts, and only inline style sheets, for the documentation pages. The dashboard's pages set their own policy. */
 export const DEFAULT_POLICY =
   "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 

@@ -1,4 +1,4 @@
-/** A request id that the gateway accepts from a client. It replaces any other, since the id ends up in logs and headers. */
+/** A request id that the gateway accepts from a client. The gateway replaces any other id, since ids end up in logs and headers. */
 const REQUEST_ID = /^[A-Za-z0-9._:-]{1,128}$/;
 const TRACEPARENT = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/;
 

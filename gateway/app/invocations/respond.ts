@@ -160,8 +160,8 @@ export class Responder {
 }
 
 /**
- * Answers the request that made an invocation with its outcome. The refusal of a large outcome names the invocation, whose outcome the
- * client can read later, and tells clients that retry by themselves not to run it again.
+ * Sends an invocation's outcome as the answer to the request that made the invocation. The refusal of a large outcome names the invocation, so
+ * that the client can read the outcome later. It also tells clients that retry by themselves not to run the invocation again.
  *
  * @param text JSON
  * @throws GatewayError `gateway-busy`, `too-many-requests`, see `textAnswer`
@@ -176,7 +176,7 @@ export function outcomeAnswer(
     return textAnswer(c, text, 200, { 'content-type': 'application/json', ...headers });
   } catch (caught) {
     const { code, message, headers: also } = GatewayError.from(caught);
-    // A repeated key finds the invocation.
+    // A repeated request with the key finds the invocation and makes no other.
     const mayRetry = c.req.header('idempotency-key') !== undefined;
     throw new GatewayError(code, message, {
       hint: `The invocation has ended: read its outcome at ${addressOf(id)}.`,

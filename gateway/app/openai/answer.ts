@@ -11,9 +11,9 @@ import { OpenAiFrames, type StreamStyle } from './frames.ts';
 /** The invocation that produces the answer. */
 export interface Answering {
   readonly id: string;
-  /** True when the client sent an `Idempotency-Key`: it may come back for the answer, so the invocation outlives the connection. */
+  /** True when the client sent an `Idempotency-Key`: the client may come back for the answer, so the invocation outlives the connection. */
   readonly named: boolean;
-  /** An earlier request made the invocation. */
+  /** True when an earlier request made the invocation. */
   readonly replayed: boolean;
 }
 

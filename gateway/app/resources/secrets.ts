@@ -7,6 +7,6 @@ export interface Secrets {
   list(call: Call): Promise<readonly Secret[]>;
   /** Stores a new revision. Throws `invalid-secret`. */
   set(call: Call, name: string, value: string): Promise<Secret>;
-  /** False when there was no such secret; throws `conflict` while a version in service uses it. */
+  /** Returns false when there was no such secret. Throws `conflict` while a version in service uses the secret. */
   remove(call: Call, name: string): Promise<boolean>;
 }

@@ -27,7 +27,7 @@ const RotationSchema = z.strictObject({ graceMs: z.int().min(0).max(MAX_GRACE_MS
 
 const HEADERS = { 'cache-control': 'no-store' };
 
-/** API keys of any tenant, and of the caller's own under the shorter path. */
+/** Routes for the API keys of any tenant, and under a shorter path for those of the caller's own tenant. */
 export function keyRoutes(app: App, control: ControlPlane): void {
   for (const own of [false, true]) {
     const base = own ? '/v1/keys' : '/v1/tenants/{tenant}/keys';

@@ -32,7 +32,7 @@ const description = z.object({
 
 const headers = z.discriminatedUnion('kind', [
   description,
-  /** A part of an entry of Redis; the body lists its key and then items. `first` begins the entry. */
+  /** A part of an entry of Redis; the body lists its key and then items. `first` is true in the entry's first part. */
   z.strictObject({
     kind: z.literal('entry'),
     type: z.enum(TYPES),
@@ -93,7 +93,7 @@ export class ArchiveWriter {
 }
 
 /**
- * The frames of a file from its beginning, the last one included. Holds one frame.
+ * The frames of a file from its beginning, the last one included. Holds only one frame in memory.
  * @throws ArchiveFault for a file that is not a complete backup of a version that this release reads
  */
 export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {

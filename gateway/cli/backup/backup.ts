@@ -27,8 +27,8 @@ export interface BackupSummary {
 }
 
 /**
- * Writes a backup of the platform in this machine's home: the records of Redis as of one moment, then the files of the home, each complete as
- * of a later moment. The backup has a temporary name until it is complete, and a failure removes it. Throws {@link Failure}.
+ * Writes a backup of the platform in this machine's home: the records of Redis as of one moment, then the files of the home. Each file is
+ * complete, as of a later moment. The backup has a temporary name until it is complete, and a failure removes it. Throws {@link Failure}.
  */
 export async function backUp(request: BackupRequest): Promise<BackupSummary> {
   const file = path.resolve(request.file);

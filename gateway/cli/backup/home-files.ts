@@ -9,7 +9,7 @@ const PART_BYTES = 1 << 20;
 /** Folders of the home whose files a backup has. */
 const FOLDERS = ['kv', 'indexes'];
 
-/** Paths of the kept files from the home, with slashes. */
+/** Paths of the kept files relative to the home, with slashes. */
 export async function* keptFiles(home: string): AsyncGenerator<string> {
   for (const folder of FOLDERS) yield* below(home, folder);
 }
@@ -43,7 +43,7 @@ export async function addFile(archive: ArchiveWriter, home: string, at: string, 
   try {
     const database = new DatabaseSync(file, { readOnly: true });
     try {
-      // All pages in one step: writers meanwhile do not make it begin again.
+      // Copy all pages in one step: between two steps, a write would make the copy begin again.
       await copyDatabase(database, copy, { rate: 2 ** 30 });
     } finally {
       database.close();
@@ -80,7 +80,7 @@ async function addBytes(archive: ArchiveWriter, file: string, at: string): Promi
   }
 }
 
-/** Writes files of a backup into a home, in which they are not yet. */
+/** Writes files of a backup into a home that does not have them yet. */
 export class FileRestorer {
   readonly #home: string;
   #open: Awaited<ReturnType<typeof open>> | undefined;

@@ -42,7 +42,7 @@ const FILES = [
   /^indexes\/[0-9a-f]{32}\/[\w.-]+\/records\.db$/,
 ];
 
-/** True for a file of the home that a backup has, by its path with slashes from the home. Pure. */
+/** True for a file of the home that a backup has, by its path relative to the home, with slashes. Pure. */
 export function isKeptFile(path: string): boolean {
   return FILES.some((pattern) => pattern.test(path)) && !path.split('/').some((part) => /^\.*$/.test(part));
 }

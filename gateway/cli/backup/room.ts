@@ -31,8 +31,8 @@ export function overheadBytes(type: EntryType, first: boolean, items: readonly B
 }
 
 /**
- * Asks, before anything is removed, whether the backup fits in place of the platform that is there. Data of other programs in the same Redis
- * count as if they were the platform's. Throws {@link Failure}.
+ * Checks, before the restore removes anything, that the backup fits in place of the present platform. Data of other programs in the same Redis
+ * count as the platform's. Throws {@link Failure}.
  */
 export async function assertRoom(
   config: Config,

@@ -97,7 +97,7 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
     const { username, password } = redisOptions({ redis: settings });
     const greeting = [
       ...(password ? [['AUTH', ...(username ? [username] : []), password]] : []),
-      // Redis then sends the snapshot while it makes it, without a file of its own, and ends it with a mark.
+      // Redis then sends the snapshot while making it, without writing a file, and ends it with a mark.
       ['REPLCONF', 'capa', 'eof'],
       ['REPLCONF', 'rdb-only', '1'],
     ];
@@ -105,7 +105,7 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
     for (const words of greeting) {
       socket.write(command(...words));
       const text = await line();
-      // A Redis before version 7 does not know `rdb-only`: it goes on sending behind the mark.
+      // A Redis before version 7 does not know `rdb-only`: it goes on sending after the mark.
       if (text.startsWith('-') && !text.startsWith('-ERR Unrecognized REPLCONF option')) throw refused(text);
     }
     socket.write(command('SYNC'));

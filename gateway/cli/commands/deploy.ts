@@ -83,7 +83,7 @@ export const deploy: Command = {
 
 /**
  * True once all runtimes that take invocations are of this release. The wait outlasts gateways and stores that restart: an upgrade restarts them.
- * @param waits until then; otherwise false at once
+ * @param waits true to wait until then; otherwise the answer comes at once
  */
 async function isUpgraded({ connect, terminal, signal }: Call, waits: boolean): Promise<boolean> {
   const { client } = await connect();
@@ -96,7 +96,10 @@ async function isUpgraded({ connect, terminal, signal }: Call, waits: boolean): 
   }
 }
 
-/** The reason why runtimes may lack calls of this release; null when none does. @param waits a platform that cannot be asked is a reason, too */
+/**
+ * The reason why runtimes may lack calls of this release; null when none does.
+ * @param waits when true, a platform that cannot be asked is a reason, too
+ */
 async function upgradeUnderWay(client: PieClient, signal: AbortSignal, waits: boolean): Promise<string | null> {
   try {
     const load: Partial<PlatformLoad> = await client.operations.load({ signal });

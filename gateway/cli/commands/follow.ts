@@ -74,7 +74,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
       case 'result': {
         await endLine();
         const { output, usage } = event.data;
-        // Messages other than files are the answer; without such messages, the result is.
+        // Messages other than files are the answer; without such messages, the result is the answer.
         if (said === 0) terminal.print(JSON.stringify(output, null, 2));
         if (terminal.interactive) terminal.note(summary(output, usage, performance.now() - startedAt));
         return EXIT.ok;

@@ -48,7 +48,7 @@ export const join: Command = {
       ...optional('role'),
       ...optional('address'),
     };
-    // Its packages take longer to load than all else that a short command does.
+    // The packages of this module take longer to load than a short command runs.
     const { joinPlatform } = await import('../join.ts');
     const joined = await joinPlatform(request, signal);
     terminal.value(joined);

@@ -101,7 +101,7 @@ function holderOf(options: Call['options']): string {
   return fn === undefined ? whole : `function ${fn} of ${whole}`;
 }
 
-/** Checks only for a number; the gateway checks the limit. */
+/** Checks only that the text is a number; the gateway checks the limit itself. */
 function limitOf(text: string): number | null {
   if (text === 'none') return null;
   if (/^\d[\d_,]*$/.test(text)) return Number(text.replaceAll(/[_,]/g, ''));

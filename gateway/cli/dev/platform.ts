@@ -16,7 +16,7 @@ export interface DevPlatform extends AsyncDisposable {
 /** The configured platform if it answers, else one that this command starts and ends. Throws {@link Failure}. */
 export async function devPlatform({ terminal, signal, connect }: Call): Promise<DevPlatform> {
   const found = await connect().catch((error: unknown) => {
-    // With another platform named, or an unreadable key, the user does not want a second platform.
+    // A user who names a platform, or whose key is unreadable, does not want a second platform.
     if (process.env.PIE_URL || !(error instanceof Failure) || !STARTABLE.has(error.code)) throw error;
     return null;
   });

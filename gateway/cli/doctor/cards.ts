@@ -42,7 +42,7 @@ function configurationFinding({ gpuHosts, models }: Config): Finding {
   return { name: 'configuration', state: 'ok', detail: `${said}; ${counted(gpuHosts.length, 'GPU host')}` };
 }
 
-/** Accepts `host:port`, no path. */
+/** True for `host:port`, false for the path of a socket. */
 const isElsewhere = (address: string): boolean => !address.includes('/') && /:\d+$/.test(address);
 
 /** True when a process listens on a socket of this machine. */

@@ -14,8 +14,8 @@ export interface SmiCard {
 const FIELDS = 'index,uuid,name,memory.total,memory.free,compute_cap';
 
 /**
- * The cards of this machine, in slot order; empty when the program is missing or does not answer. It comes with the driver, and reports
- * free memory without taking any, unlike a CUDA context.
+ * The cards of this machine, in slot order; empty when `nvidia-smi` is missing or does not answer. The program comes with the driver, and
+ * reports free memory without taking any, unlike a CUDA context.
  */
 export function askNvidiaSmi(timeoutMs: number): Promise<SmiCard[]> {
   return new Promise((resolve) => {

@@ -2,16 +2,16 @@ import type { Readable, Writable } from 'node:stream';
 import { z } from 'zod';
 import { EXIT, Failure } from '../failure.ts';
 
-/** Most bytes of one message: a tool's arguments are an invocation's input, which the gateway bounds further. */
+/** Maximum bytes of one message: a tool's arguments are an invocation's input, which the gateway bounds further. */
 const MAX_MESSAGE_BYTES = 16 << 20;
 const NEWLINE = 10;
 
-/** Most answers without a running request (refusals, pings) that wait for the client to read; beyond, the input waits. */
+/** Maximum answers without a running request (refusals, pings) that wait for the client to read; the server then reads no further input. */
 const MAX_UNREAD = 8192;
-/** Longest time that the input waits for the client to read. */
+/** Longest pause of the input while the client does not read. */
 const UNREAD_MS = 10_000;
 
-// A refusal repeats the id.
+// The length is bounded, because a refusal repeats the id.
 const idSchema = z.union([z.string().max(256), z.int()]);
 const messageSchema = z.looseObject({
   jsonrpc: z.literal('2.0'),
@@ -65,7 +65,7 @@ export class Connection {
   }
 
   /**
-   * Serves until the input ends or the signal aborts; requests that run then are cancelled, and answers that the output has not taken are left to it.
+   * Serves until the input ends or the signal aborts; requests that run then are cancelled, and unread answers stay in the output's buffer.
    * @throws Failure when the other side goes on sending and does not read
    */
   async serve(input: Readable, signal: AbortSignal): Promise<void> {
@@ -90,12 +90,12 @@ export class Connection {
     }
   }
 
-  /** Tells the other side something. Resolves when there is room for more. */
+  /** Sends a notification. Resolves when there is room for more. */
   async notify(method: string, params: object): Promise<void> {
     await this.#send({ method, params });
   }
 
-  /** The caller does not wait for the answer: the end of the input must be seen while the other side does not read. */
+  /** `serve` does not wait for this: it must see the end of the input even while the other side does not read. */
   async #take(line: Buffer | null): Promise<void> {
     if (line === null) return this.#refuse(null, RPC_ERROR.parse, `A message has at most ${MAX_MESSAGE_BYTES} bytes.`);
     const text = line.toString('utf8');
@@ -115,7 +115,7 @@ export class Connection {
       return this.#refuse(id, RPC_ERROR.request, 'The message is no JSON-RPC 2.0 request.');
     }
     const { id, method, params = {} } = parsed.data;
-    // An answer: this side makes no requests.
+    // Ignore answers, because this side makes no requests.
     if (method === undefined) return;
     if (id === undefined) {
       if (method === 'notifications/cancelled') this.#open.get(params.requestId as RequestId)?.abort();
@@ -123,7 +123,7 @@ export class Connection {
     }
     if (this.#open.has(id))
       return this.#refuse(id, RPC_ERROR.request, `A request with the id ${id} is being answered.`);
-    // Clients give a server up that does not answer pings, so they count for no bound on calls.
+    // Clients give up a server that does not answer pings, so the bound on requests does not apply to pings.
     if (method === 'ping') return this.#send({ id, result: {} });
     if (this.#open.size >= this.#maxRequests) {
       const message = `At most ${this.#maxRequests} requests run at once; try again later.`;

@@ -2,7 +2,7 @@ import type { PieClient } from '../../client/client.ts';
 import { errorFromEvent, PieError } from '../../client/errors.ts';
 import { type Params, RPC_ERROR, RpcError } from './connection.ts';
 
-/** Revisions of the protocol that this server speaks, newest first. They do not differ in what it uses. 2025-03-26 would ask for batches. */
+/** Revisions of the protocol that this server speaks, newest first. They do not differ in the parts in use. 2025-03-26 would require batches. */
 const PROTOCOLS = ['2025-06-18', '2024-11-05'] as const;
 /** Tools of one page of the list: the gateway is asked for each one's schema. */
 const PAGE = 50;
@@ -10,7 +10,7 @@ const PAGE = 50;
 const FETCHES = 8;
 /** Characters of a result that the other side gets: all of it goes into a model's context. */
 const MAX_RESULT_CHARACTERS = 1 << 20;
-/** Least time between two notes of progress, so that a token does not make a message. */
+/** Least time between two notes of progress, so that not every token makes a message. */
 const PROGRESS_MS = 250;
 /** Names without an alias or a version. The functions behind the OpenAI routes are left out: no model should write their requests. */
 const OFFERED = /^(?!openai-)[a-z0-9-]+$/;

@@ -33,7 +33,7 @@ const TSCONFIG = {
 };
 
 /** The engine's package would download CUDA libraries, which Pie does not use, and fail where they are unavailable. */
-const NPMRC = `# Nothing that Pie needs has an install script, and that of onnxruntime-node downloads what Pie does not use.
+const NPMRC = `# Pie needs no install scripts, and the one of onnxruntime-node downloads libraries that Pie does not use.
 # Remove this line if a package of yours needs its own.
 ignore-scripts=true
 `;

@@ -10,7 +10,7 @@ export class KvPool {
   readonly rowSize: number;
   /** Rows of a plane: the pool's slots and the {@link nullSlot}. */
   readonly slotCount: number;
-  /** A slot past the last one that always holds zeros; it fills the places where a shorter sequence of a batch has no slot. */
+  /** The slot after the last one of the pages. It always holds zeros, and fills the places where a shorter sequence of a batch has no slot. */
   readonly nullSlot: number;
   readonly data: Float32Array;
   readonly pageBytes: number;
@@ -107,7 +107,7 @@ export class KvPool {
   }
 }
 
-/** Rotates cached keys on. Rotations add up, so a shift turns each pair by `shift × frequency` more under every frequency scaling. */
+/** Rotates cached keys on. Rotations add up: under every frequency scaling, a shift turns each pair by a further `shift × frequency`. */
 class KeyTurner {
   readonly #shifts: Int32Array;
   /** Cosines and sines of each shift that occurs, `headDim / 2` each. */

@@ -28,7 +28,7 @@ export interface RunCosts {
 
 /** Rates fitted to runs of 1 to 128 rows on two AVX-512 cores. Only their proportions matter; these differ little on other CPUs. */
 const GATHER_BYTES_PER_NS = 60;
-/** Below the memory's rate: smaller multiplications are less efficient, too, when a run is split. */
+/** Set below the memory's rate, because the smaller multiplications of a split run are less efficient, too. */
 const WEIGHT_BYTES_PER_NS = 40;
 const FLOPS_PER_NS = 250;
 const ATTENTION_FLOPS_PER_NS = 310;

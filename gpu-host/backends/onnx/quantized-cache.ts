@@ -19,7 +19,8 @@ export function defaultCacheDirectory(): string {
 
 /**
  * The quantised weights of a model by layer name, in one file named after their source (the weight files' paths, sizes and times, and the
- * widths). A missing file is written to a temporary name and renamed, so it never appears half written. Empty when the file's own weights are multiplied.
+ * widths). A missing file is written to a temporary name and renamed, so it never appears half written. Empty when the file's own weights are
+ * multiplied.
  */
 export async function quantizedWeights(
   model: LoadedModel,

@@ -38,7 +38,7 @@ export class KvSegments {
   readonly #pool: KvPool;
   readonly #costs: RunCosts;
   readonly #capacity: number;
-  /** For each plane of the pool, all segments, `kvHeads × SEGMENT_SLOTS × headDim` each. The system backs what is written. */
+  /** For each plane of the pool, all segments, `kvHeads × SEGMENT_SLOTS × headDim` each. The system allocates memory for the written parts only. */
   readonly #planes: readonly Float32Array[];
   /** Values of a segment in one plane. */
   readonly #size: number;

@@ -6,15 +6,15 @@ import { createOnnxBackend, type OnnxBackend } from './index.ts';
 
 /**
  * Prints the CPU time of a decode step of 32 forks of stories15M that share a tree of context slots, at 32 bits on one thread. The other columns
- * are multiples of that time: for the same forks with contexts of their own, which hold the same keys and values in other slots, so that
- * nothing is shared and the steps read segments; and for the same steps without any context. Each figure is the median of rounds, with their
- * range; a round takes all ways in turn.
+ * are multiples of that time. `sharing off`: each fork has a context of its own, with the same keys and values in other slots, so that
+ * nothing is shared and the steps read segments. `no context`: the same steps without any context. Each figure is the median of rounds, with
+ * their range; a round measures all three in turn.
  *
  * Run it as `node gpu-host/backends/onnx/tree-table.ts [rounds]`.
  */
 const FORKS = 32;
 const PAGE_SIZE = 16;
-/** Steps before the measured ones: segments are made of contexts that are decoded step by step. */
+/** Steps before the measured ones, because segments form only while contexts are decoded step by step. */
 const SETTLING_STEPS = 8;
 const MEASURED_STEPS = 16;
 const STEPS = SETTLING_STEPS + MEASURED_STEPS;

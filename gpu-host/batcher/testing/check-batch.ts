@@ -43,7 +43,10 @@ export class TurnChecker {
   /** For each variant with a ready call that was passed over: the variants that went instead. */
   readonly #passed = new Map<string | undefined, (string | undefined)[]>();
 
-  /** The model waits for one batch of forwards at most; an adapter for one of each other adapter, and of the model before each of these and itself. */
+  /**
+   * The model waits for one batch of forwards at most. An adapter waits for one of each other adapter, and for one of the model before each of
+   * these and before its own.
+   */
   check({ forwards }: Batch, ready: readonly WorldCall[]): void {
     if (forwards.length === 0) return;
     const chosen = forwards[0]?.call.variant;

@@ -11,7 +11,7 @@ interface Generation {
   readonly tokens: number;
   /** Numbers of the generations that it needs, smaller than its own. */
   readonly needs: readonly number[];
-  /** Generations on the longest way to the workflow's end. */
+  /** Generations on the longest path to the workflow's end. */
   depth: number;
 }
 
@@ -106,7 +106,7 @@ export function latenciesOfMix(setup: MixSetup): number[] {
 
 export interface PromptsSetup {
   readonly queries: number;
-  /** Generations of each query, with so many tokens in the prompt, and after it. */
+  /** Generations of each query. Each has `prompt` tokens in its prompt, and `tokens` after it. */
   readonly generations: number;
   readonly prompt: number;
   readonly tokens: number;

@@ -32,7 +32,7 @@ interface EntriesDisk<S extends Snapshot> {
  * Entries by tenant, kind and name: their versions, in memory and on disk. The caller checks rights. A tenant's directory is read when the
  * tenant is first seen, and the pages of a file when they are first wanted.
  *
- * A new version is visible at once; the one before is kept until the new one is on disk, and comes back when that fails.
+ * A new version is visible at once. The version before it is kept until the new one is on disk, and becomes current again when saving fails.
  */
 export class Entries<S extends Snapshot> {
   readonly #memory: SnapshotMemory<S>;
@@ -99,8 +99,8 @@ export class Entries<S extends Snapshot> {
   }
 
   /**
-   * Gives a name a (new) content, visible at once. For a persistent one, the promise resolves when the content is on disk; when that fails
-   * the promise rejects with a CallFault, and the name keeps its former content. Undefined when there is nothing to wait for.
+   * Gives a name a (new) content, visible at once. For persistent content, the promise resolves when the content is on disk; when saving
+   * fails, the promise rejects with a CallFault, and the name keeps its former content. Undefined when there is nothing to wait for.
    *
    * @param turns between which the pages are copied
    * @throws CallFault `limit-exceeded`, `unsupported` (persistent without a directory), `unavailable` (too much is being saved), `internal`
@@ -395,7 +395,7 @@ export class Entries<S extends Snapshot> {
     return work;
   }
 
-  /** Marks `version` as safely stored and lets go of those before. */
+  /** Marks `version` as safely stored and releases the versions before it. */
   #settle(entry: Entry<S>, version: Version<S>): void {
     const before = entry.settled;
     entry.settled = version;

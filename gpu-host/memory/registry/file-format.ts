@@ -10,7 +10,8 @@ import type { StoredPage } from './snapshot.ts';
  * A snapshot on disk; integers are little-endian, checksums SHA-256:
  *
  *   magic 8 bytes | version u32 | length of the header u32 | header, JSON | checksum of all before
- *   one entry a page: filled u32 | masked u32 | positions, pageSize × u32 | checksum of its data | then the checksum of the table, begun with the header's
+ *   one entry a page: filled u32 | masked u32 | positions, pageSize × u32 | checksum of its data
+ *   the checksum of the table, begun with the header's
  *   one page after the other, pageBytes each
  *
  * Every byte is under a checksum, and the size of the file follows from its header.
@@ -55,7 +56,7 @@ export type ByteReader = (offset: number, length: number) => Buffer;
 /** As `ByteReader`, beside this thread, into a buffer of the caller. */
 export type PieceReader = (offset: number, into: Uint8Array) => Promise<void>;
 
-/** The bytes are not those of a snapshot that was written whole. */
+/** Thrown when bytes are not those of a completely written snapshot. */
 export class FileDamage extends Error {
   override readonly name = 'FileDamage';
 }

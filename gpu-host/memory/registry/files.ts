@@ -23,7 +23,7 @@ const ENDING = '.kv';
 /** Files being written: `tmp-<process id>-<random>`. */
 const TEMPORARY = /^tmp-(\d+)-/;
 
-/** The files of one model's snapshots: one directory a tenant, one file an entry, each written whole or not at all. */
+/** The files of one model's snapshots: a directory for each tenant, a file for each entry, written whole or not at all. */
 export class SnapshotFiles {
   readonly directory: string;
 
@@ -32,7 +32,7 @@ export class SnapshotFiles {
     mkdirSync(directory, { recursive: true });
   }
 
-  /** Returns the bytes of all files. Removes half-written files of dead processes. */
+  /** Removes half-written files of dead processes. @returns the bytes of all other files together */
   sweep(): number {
     let bytes = 0;
     for (const tenant of names(this.directory)) {
@@ -45,7 +45,7 @@ export class SnapshotFiles {
     return bytes;
   }
 
-  /** The entries' file names of a tenant. */
+  /** File names of a tenant's entries. */
   list(tenant: string): string[] {
     return names(this.#tenantPath(tenant)).filter((name) => name.endsWith(ENDING));
   }
@@ -75,9 +75,9 @@ export class SnapshotFiles {
   }
 
   /**
-   * Writes a file under a temporary name, filled by `fill`, and renames it once it is on disk. Asks `mayPublish` after `fill` and right
-   * before the rename, in the same turn: false changes nothing. Calls `published` right after the rename with the file's bytes. The promise
-   * resolves when the directory is on disk as well.
+   * Writes a file under a temporary name, filled by `fill`, and renames it once it is on disk. Asks `mayPublish` after `fill`, and again in the
+   * turn of the rename; after false, nothing changes. Calls `published` with the file's bytes right after the rename. The promise resolves
+   * when the directory is on disk as well.
    */
   async write(
     tenant: string,
@@ -130,7 +130,7 @@ function readExactly(fd: number, offset: number, length: number): Buffer {
   return buffer;
 }
 
-/** Makes a file and brings it to the disk unless it is not wanted. @returns its bytes */
+/** Makes a file, and syncs it to the disk if it is still wanted. @returns its size in bytes */
 async function writeTemporary(
   path: string,
   fill: (write: PieceWriter) => Promise<void>,

@@ -5,7 +5,7 @@ import { checkWritableBy, isSystemName } from './names.ts';
 /** The inferlet that makes a call. */
 export interface Caller {
   readonly tenant: string;
-  /** Id of one attempt of the inferlet: a lingering earlier attempt has another. Locks belong to it and end with it. */
+  /** Id of one attempt of the inferlet: a lingering earlier attempt has another id. Locks belong to the attempt and end with it. */
   readonly inferlet: string;
   /** The function that the inferlet runs: rights go by function. */
   readonly functionName: string;

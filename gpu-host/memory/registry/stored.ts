@@ -47,8 +47,8 @@ function storedEntry<S>(header: FileHeader, fileBytes: number): Entry<S> {
 }
 
 /**
- * Fills `restoration` with the pages of an entry's file, one buffer after the other: beside device steps from the disk into the buffer,
- * between them from there to memory. Returns the file's header.
+ * Fills `restoration` with the pages of an entry's file, one buffer after the other: from the disk into the buffer beside device steps, and
+ * from the buffer to memory between steps. Returns the file's header.
  * @throws CallFault `internal` when the file is damaged or cannot be read, `invalid-argument` when another model made it, `cancelled` when
  * the requester ends meanwhile
  */

@@ -5,7 +5,7 @@ import { copyOf, type PlainPage, type PlainSlot } from './plain-pages.ts';
 import { type Operation, PAGE_SIZE } from './schedule.ts';
 import type { Actor, World } from './world.ts';
 
-/** The address that a number picks. Every other one is of the text: other inferlets with the same text must not see its changes. */
+/** The address that a number picks: odd ones pick one of the text, because other inferlets with the same text must not see its changes. */
 export function addressOf({ pages, text }: Actor, pick: number): number {
   const held = [...pages.keys()];
   const among = pick % 2 === 0 || text.length === 0 ? held : text;

@@ -81,7 +81,7 @@ function prepare(world: World, actor: Actor, shape: ResolvedShape): Prepared {
   if (run) assert.equal(space.pool.free, free, 'after beginPrefix a call needs no more memory');
   const seen = gather([...text.mappings, ...rest]);
   const known = text.slots(0).subarray(0, text.mappings.length * space.pool.pageSize);
-  for (const [i, slot] of known.entries()) assert.equal(slot, seen[i]?.slot, 'what is known is where the pages are');
+  for (const [i, slot] of known.entries()) assert.equal(slot, seen[i]?.slot, 'the known slots are those of the pages');
   for (const [i, { page, slot }] of slots.entries()) fillSlot(page, slot, positions[taken + i] as number);
   run?.reserve(Uint32Array.from(tokens.slice(taken)));
   return new Reserved(world.kit.device, run, slots, seen, tokens.slice(taken), positions.slice(taken), adapter);

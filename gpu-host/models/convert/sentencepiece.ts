@@ -19,7 +19,7 @@ const EOS = 2;
 const FIRST_BYTE = 3;
 const FIRST_PIECE = FIRST_BYTE + 256;
 const MAX_PIECE_BYTES = 1024;
-/** Bounds the sum of length² over pieces, which the time of finding merges follows. Gemma's 256,000 pieces have 10 million, and 580,604 merges. */
+/** Bounds the sum of length² over pieces, and so the time to find merges. Gemma's 256,000 pieces have 10 million, and 580,604 merges. */
 const MAX_MERGE_WORK = 1 << 26;
 const MAX_MERGES = 3 << 18;
 /** Bounds the text of all merges, and so the memory that the tokenizer takes: Gemma's have less than 10 million characters. */

@@ -17,8 +17,9 @@ export interface RandomEncoderOptions {
     readonly normalizes: boolean;
     readonly maxTokens?: number;
   };
-  /** Names of the written weights: with this prefix, and with TensorFlow's names of a norm's parameters. */
+  /** Prefix of the names of the written weights. */
   readonly prefix?: '' | 'bert.' | 'roberta.' | 'model.';
+  /** True to write a norm's parameters under TensorFlow's names. */
   readonly oldNorms?: boolean;
 }
 

@@ -30,7 +30,7 @@ export interface EncoderTokenizer {
  * hundred thousand characters, and its stack overflows with as many tokens.
  */
 const CHARACTERS_PER_TOKEN = { first: 8, most: 64 };
-/** Tokens beyond those that the model takes: the last ones before the end of what is read may be those of a part of a word. */
+/** Tokens beyond those that the model takes: the last tokens before the end of the read text may be those of a part of a word. */
 const MARGIN = 64;
 
 /** A place of a template: a special token, or the tokens of the first or second text. */

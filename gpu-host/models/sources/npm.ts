@@ -115,7 +115,7 @@ export interface FetchTarballOptions {
   /** The fetch fails when the registry serves other bytes. Null: trust the checksum in the registry's document. */
   readonly pinned: Checksum | null;
   readonly expectedBytes?: number | null;
-  /** Folder that keeps broken downloads. */
+  /** Folder that keeps interrupted downloads, so that a later fetch resumes them. */
   readonly downloads: string;
   readonly destination: string;
   readonly onProgress?: ((progress: DownloadProgress) => void) | undefined;

@@ -19,7 +19,7 @@ export class State {
     this.isShared = isShared;
   }
 
-  /** Has `make` add transitions when `open` is called: most states of a grammar are never reached. */
+  /** Lets `make` add the transitions only when `open` is called: most states of a grammar are never reached. */
   later(make: () => void): void {
     this.#make = make;
   }

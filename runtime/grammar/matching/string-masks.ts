@@ -5,7 +5,7 @@ import type { TokenTree } from './token-tree.ts';
 
 /**
  * The places within strings that the grammars of one vocabulary share, so that a mask within a string is found once, whatever follows the
- * string (context-independent tokens, as in Dong et al., "XGrammar", MLSys 2025). It starts where any string may go on or end.
+ * string (context-independent tokens, as in Dong et al., "XGrammar", MLSys 2025). At the start, any text may follow and the string may end.
  */
 export function stringPlaces(memory?: MemoryBound<Places>): Places {
   return new Places(stringRule({ min: 0, max: Number.POSITIVE_INFINITY, isBegun: true }), memory);
@@ -20,7 +20,7 @@ export function insideOf(place: Place, strings: Places, tree: TokenTree): Inside
   return inside;
 }
 
-/** True if any text of `longest` characters may come and may end, as at `start`. */
+/** True if, as at `start`, any text of up to `longest` characters may follow, and the string may end after it. */
 function isFarFromBounds({ ways }: Place, start: Place, longest: number): boolean {
   const closing = ways.find(({ state }) => state instanceof StringState)?.state;
   if (!(closing instanceof StringState) || closing.min > 0 || closing.max < longest) return false;

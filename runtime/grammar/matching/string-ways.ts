@@ -25,7 +25,7 @@ export function stringWays(ways: readonly Way[]): StringWays | undefined {
   return common && { ways: found, frame: common };
 }
 
-/** The start of the rule that a state does nothing but call at the end of its own rule. */
+/** Follows states that only call a rule at the end of their own rule. Returns the start of the last rule called. */
 function called(state: State): State {
   for (let at = state; ; ) {
     at.open();

@@ -14,7 +14,7 @@ const DIGITS = Array.from({ length: 10 }, (_, digit) => characters([0x30 + digit
 const ALPHABET = [...DIGITS, charactersOf('.'), charactersOf('-')];
 const POINT = 10;
 
-/** True if a number is a multiple of another, as decimal numbers: 0.3 is one of 0.1. */
+/** True if a number is a multiple of another, as decimal numbers: 0.3 is a multiple of 0.1. */
 export function isMultiple(value: number, of: number): boolean {
   const [a, b] = [decimal(value), decimal(of)];
   const scale = Math.max(a.scale, b.scale);
@@ -43,7 +43,7 @@ export function multiplesOf(of: number): Automaton {
   const next = ({ remainder, places, begun }: Read, symbol: number): Read | null => {
     if (symbol > POINT) return begun ? null : { remainder, places, begun: true };
     if (symbol === POINT) return places < 0 ? { remainder, places: 0, begun: true } : null;
-    // Behind the last place of the step only zeros change nothing.
+    // After the step's last decimal place, only a zero keeps the number a multiple.
     if (places === scale) return symbol === 0 ? { remainder, places, begun } : null;
     return { remainder: (remainder * 10 + symbol) % step, places: places < 0 ? places : places + 1, begun: true };
   };
@@ -55,7 +55,7 @@ export function placesOf(of: number): number {
   return decimal(of).scale;
 }
 
-/** A number as its shortest decimal text says it. */
+/** The decimal number of a value's shortest text. */
 function decimal(value: number): Decimal {
   const [, sign = '', whole = '0', fraction = '', exponent = '0'] =
     /^(-?)(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(String(value)) ?? [];

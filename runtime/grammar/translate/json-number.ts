@@ -150,14 +150,14 @@ function decimal({ value, exclusive }: Bound): Decimal {
   return { whole: shift < 0 ? 0n : BigInt(whole), fraction: digits.replace(/0+$/, ''), exclusive };
 }
 
-/** The rest after a whole part that equals that of `low`, `high` or both: empty, or a point and up to `most` digits. */
+/** The rest after a whole part that equals the whole part of `low`, `high` or both: empty, or a point and up to `most` digits. */
 function fraction(low: Decimal | undefined, high: Decimal | undefined, most: number): Expression {
   const tail = digitsBetween(0, most, low, high);
   const after = isNever(tail.more) ? EMPTY : optional(sequence([text('.'), tail.more]));
   return tail.canEnd ? after : sequence([text('.'), tail.more]);
 }
 
-/** Digits from position `at` on of a fraction that so far equals the given bounds: `canEnd` if it may end, `more` if it continues. */
+/** The digits from `at` on of a fraction that equals the given bounds before `at`. `canEnd`: it may end here. `more`: how it may go on. */
 function digitsBetween(
   at: number,
   most: number,

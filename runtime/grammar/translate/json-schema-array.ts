@@ -47,7 +47,7 @@ function prefixLength({ lists = [] }: Case): number {
   return Math.max(0, ...lists.map(({ prefix }) => prefix.length));
 }
 
-/** True if items may follow the prefix: those of 'items'; without it any, but after a prefix only if 'minItems' asks for more. */
+/** True if items may follow the prefix. Without 'items', any may follow, but after a prefix only if 'minItems' asks for more. */
 function isOpen({ lists = [] }: Case, { least }: Bounds): boolean {
   const declared = lists.filter(({ declares }) => declares);
   if (declared.length === 0 || declared.some(({ items }) => items !== undefined)) return true;

@@ -140,7 +140,7 @@ export class Cases implements CaseMaker {
     return limited([...this.of([condition, ...consequence]), ...this.of([negation(condition), ...alternative])]);
   }
 
-  /** For each name: the property is absent, or what depends on it holds. */
+  /** For each name: the property is absent, or the rules that depend on it hold. */
   dependent(schema: SchemaObject, key: string, at: Pointer): readonly Case[] {
     const named = own(schema, key);
     if (!isObject(named)) throw mistake(inside(at, key), 'must be an object');

@@ -8,7 +8,7 @@ import { tooLarge } from './error.ts';
 import type { Check } from './expression.ts';
 import { mistake, type Pointer, shortened } from './json-schema-object.ts';
 
-/** A keyword that the grammar does not keep. */
+/** A keyword that the grammar does not enforce. */
 export interface OpenKeyword {
   readonly keyword: string;
   readonly at: Pointer;

@@ -14,7 +14,7 @@ export interface CaseMaker {
   resolve(schema: SchemaObject, at: Pointer): Part;
 }
 
-/** Cases of both. @param more is not called when there is nothing to combine */
+/** Combines each case of `cases` with each of `more`. @param more is not called when there is nothing to combine */
 export function product(cases: readonly Case[], more: () => readonly Case[]): readonly Case[] {
   if (cases.length === 0) return cases;
   const others = more();
@@ -35,7 +35,7 @@ export function absent(name: string): Case {
   return property(name, part(false, `#absent ${name}`));
 }
 
-/** Objects whose property fits, if they have it. */
+/** Objects without the property, or with a value that fits. */
 export function property(name: string, value: Part): Case {
   const rule = { properties: new Map([[name, value]]), patterns: [], additional: undefined, declares: false };
   return { types: new Set(['object']), objects: [rule] };

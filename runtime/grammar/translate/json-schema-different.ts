@@ -3,7 +3,7 @@ import { type JsonRules, literal } from './json.ts';
 import { mostStates } from './states.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
-/** Up to so many values come in any order; more come in the order of their list. */
+/** Up to this many values come in any order; more come in the order of their list. */
 const MAX_SHUFFLED = 7;
 
 /** Fewest and most items of an array; `most` may be Infinity. */
@@ -13,7 +13,8 @@ export interface Bounds {
 }
 
 /**
- * Arrays of some values, each at most once. Its rules, one for each set of values that may have come, are made when they are read.
+ * The language of arrays that hold some of the values, each at most once. It has a rule for each set of values that may have come; a rule is made
+ * when it is read.
  *
  * @param values at least as many as the fewest items
  */
@@ -37,7 +38,7 @@ interface Places {
   readonly count: number;
 }
 
-/** The place after the items whose bits are set in the first number. */
+/** Rules by place. A place follows the items whose bits are set in its first number. */
 function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): Places {
   const rule = (taken: number, count: number): Expression => {
     const options = items.flatMap((item, index) => {
@@ -50,7 +51,7 @@ function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most
   return { rule, count: 2 ** items.length };
 }
 
-/** The place before the item of an index, after some items; they are counted as far as the bounds need. */
+/** Rules by place. A place precedes the item with its first number; its second number counts the items so far, as high as the bounds need. */
 function inOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): Places {
   const highest = most === MANY ? Math.max(least, 1) : Math.min(most, items.length);
   const leads = (index: number, count: number): boolean => count + items.length - index >= least;

@@ -56,7 +56,7 @@ function inexpressible(keyword: string): Negation {
   };
 }
 
-/** A keyword that holds a number: the values past it. */
+/** The values beyond the number of a keyword. */
 function past(keyword: string, rule: (value: number) => Case | null): Negation {
   return (schema, at) => {
     const broken = rule(numberOf(schema, keyword, at) ?? 0);
@@ -189,7 +189,7 @@ function others(values: readonly unknown[], at: Pointer, cases: CaseMaker): read
   return found;
 }
 
-/** Objects or arrays that differ from one. */
+/** Objects or arrays that differ from the given one. */
 function otherThan(value: unknown, at: Pointer, _cases: CaseMaker): readonly Case[] {
   if (Array.isArray(value)) {
     const differing = value.map((item, index): Case => {

@@ -6,7 +6,8 @@ import { isObject, type Part } from './json-schema-object.ts';
 import { fitsText } from './json-schema-string.ts';
 
 /**
- * True if a value fits all parts, in the standard's sense: what grammars narrow without being told, such as undeclared properties, fits.
+ * True if a value fits all parts in the sense of JSON Schema. A value with undeclared properties, for example, fits, although grammars
+ * exclude it.
  *
  * @throws Inexpressible if the parts are too hard
  */

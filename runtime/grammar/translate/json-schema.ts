@@ -38,8 +38,8 @@ export function jsonGrammar(): Grammar {
 /**
  * A grammar for a schema (2020-12, read as constrained decoding usually reads it): each of its texts that passes the grammar's `check` is JSON that
  * the schema accepts. The grammar is narrower than the schema: declared properties come in their order, others only where 'additionalProperties' is
- * written, a tuple has all of its 'prefixItems' unless 'minItems' is written. `check` is there only for keywords that no grammar keeps. With
- * 'x-guidance' at its root a schema chooses compact JSON.
+ * written, a tuple has all of its 'prefixItems' unless 'minItems' is written. The grammar has a `check` only if the schema has keywords that the
+ * grammar cannot express. With 'x-guidance' at its root a schema chooses compact JSON.
  *
  * @throws GrammarError with the place in the schema
  */
@@ -86,10 +86,10 @@ export interface Translation {
   /**
    * Values that fit all parts.
    *
-   * @param strict throws Inexpressible where otherwise negated parts are left open
+   * @param strict true to throw Inexpressible instead of leaving negated parts to `check`
    */
   translate(parts: readonly Part[], strict?: boolean): Expression;
-  /** Notes that the grammar does not keep a keyword. */
+  /** Notes that the grammar does not enforce a keyword, so that `check` must. */
   leaveOpen(keyword: string, at: Pointer): void;
 }
 
@@ -196,7 +196,7 @@ class SchemaTranslator implements Translation {
     return types ? choice([...types].map((type) => this.#ofType(type, rules, at))) : this.json.value;
   }
 
-  /** True also if the rules are too hard to know; then the text is checked at its end. */
+  /** True also if the rules are too hard to decide; `check` then tests the whole text. */
   #mayFit(value: unknown, rules: Case, at: Pointer): boolean {
     try {
       return fitsCase(value, rules, this.cases);

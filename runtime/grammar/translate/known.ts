@@ -1,11 +1,11 @@
-/** Remembers what was made from keys, in a bounded way: the schemas of a tenant repeat their strings, patterns and bounds. */
+/** A bounded cache of values made from texts: the schemas of a tenant repeat their strings, patterns and bounds. */
 export class Known<T> {
   readonly #known = new Map<string, T>();
   readonly #most: number;
   readonly #sizeOf: (made: T) => number;
   #size = 0;
 
-  /** @param most largest sum of the sizes of keys and things; beyond it, everything is forgotten */
+  /** @param most largest sum of the sizes of keys and values; beyond it, the cache forgets everything */
   constructor(most: number, sizeOf: (made: T) => number = () => 1) {
     this.#most = most;
     this.#sizeOf = sizeOf;

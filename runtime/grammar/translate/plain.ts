@@ -3,8 +3,8 @@ import { SHARED_RULES } from './json.ts';
 import { isWhole } from './prune.ts';
 
 /**
- * True for a grammar that surely has nothing to prune and no left recursion: its rules refer to rules before them and to those of any JSON
- * only, and hold nothing that no text matches. Most schemas without references make such grammars; one look at each rule tells.
+ * True for a grammar that certainly has nothing to prune and no left recursion: its rules refer only to earlier rules and to the shared rules of
+ * JSON, and each of their parts matches a text. Most schemas without references make such grammars. The test reads each rule once.
  */
 export function isPlain({ root, rules }: Grammar): boolean {
   const before = new Set<string>();

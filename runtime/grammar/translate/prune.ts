@@ -1,12 +1,12 @@
 import { invalid } from './error.ts';
 import { choice, EMPTY, type Expression, type Grammar, isNever, NEVER, repeat, sequence } from './expression.ts';
 
-/** Passes over all rules in their order before a search by their uses: most rules stand behind those that they use. */
+/** Number of passes over all rules in their order, before a search by uses. Few passes suffice, as most rules follow those that they use. */
 const MAX_PASSES = 3;
 
 /**
- * Removes everything that no finite text matches: rules that only lead to themselves, and all that needs them. So no matcher reaches a
- * place without a continuation. Rules that `root` does not reach are removed, too.
+ * Removes everything that no finite text matches: rules that only lead to themselves, and all parts that need them. A matcher therefore never
+ * reaches a place without a continuation. Rules that `root` does not reach are removed, too.
  *
  * @throws GrammarError when no text matches at all
  */
@@ -28,7 +28,7 @@ export function prune(grammar: Grammar): Grammar {
   return { ...grammar, rules };
 }
 
-/** The least set of rules whose definitions `hold` when the rules in it do. */
+/** The smallest set that contains every rule whose definition `holds` with the rules of the set. */
 export function rulesWhere(
   { rules }: Grammar,
   holds: (definition: Expression, known: ReadonlySet<string>) => boolean,
@@ -75,7 +75,7 @@ function ends(expression: Expression, productive: ReadonlySet<string>): boolean 
   }
 }
 
-/** True if every part of an expression matches a text, given the rules that do. */
+/** True if every part of an expression matches a text, given the rules that match one. */
 export function isWhole(expression: Expression, productive: ReadonlySet<string>): boolean {
   switch (expression.kind) {
     case 'text':

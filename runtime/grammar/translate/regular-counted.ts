@@ -8,11 +8,11 @@ import { mostStates } from './states.ts';
 const MAX_LENGTH = 3000;
 const MAX_PAIRS = 1_000_000;
 
-/** Rules for pairs of a state of an automaton and the characters before it, made when they are asked for. */
+/** Rules for pairs of a state of an automaton and the number of characters before it. A rule is made when it is asked for. */
 interface CountedRules {
   readonly first: Expression;
   get(name: string): Expression | undefined;
-  /** A number that the states of their automata do not exceed. */
+  /** An upper bound of the number of states of the rules' automata. */
   readonly states: number;
 }
 
@@ -43,7 +43,7 @@ export function countedRules(
   );
   const known = new Map<string, Expression>();
 
-  /** True if a text goes on from the state after `count` characters to an end that is long enough. */
+  /** True if a text that is in the state after `count` characters can still end with an allowed length. */
   function leads(state: number, count: number): boolean {
     for (let more = Math.max(0, min - count); more <= longest - count; more += 1) {
       if (lengths[more * accepts.length + state] === 1) return true;

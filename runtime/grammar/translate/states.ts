@@ -3,7 +3,7 @@ import type { Expression } from './expression.ts';
 /** Maximum states for the last bytes of one range of characters beyond ASCII. */
 const STATES_OF_RANGE = 48;
 
-/** A number that the states of the automata of these rules do not exceed: quickly found, and mostly near. */
+/** An upper bound of the number of states of these rules' automata. It is quick to find, and mostly close to that number. */
 export function mostStates(definitions: Iterable<Expression>): number {
   let states = 0;
   for (const definition of definitions) states += 2 + most(definition);
@@ -29,7 +29,7 @@ function most(expression: Expression): number {
     case 'repeat': {
       const { body, min, max } = expression;
       const isBounded = max !== Number.POSITIVE_INFINITY;
-      // A body is built at most twice: for the one iteration that must be, and for the loop.
+      // A body is built at most twice: for the one required iteration, and for the loop.
       return 4 + 2 * most(body) + (isBounded ? max : min);
     }
     case 'rule':

@@ -30,8 +30,8 @@ interface Piece {
 }
 
 /**
- * Removes the secrets of inferlets that talk to each other, each inferlet's from the texts of all. White space between the characters of a
- * value does not hide it: `console.log` puts spaces between its arguments, and a formatter may break lines. Values are found verbatim and as
+ * Removes the secrets of inferlets that talk to each other: each inferlet's secrets from the texts of all. White space between the characters
+ * of a value does not hide it: `console.log` puts spaces between its arguments, and a formatter may break lines. Values are found verbatim and as
  * JSON strings. Whole values are also found in JSON within JSON, in URLs and forms, and in base64 at any offset of the encoded data.
  *
  * The time for a text is linear in its length, whatever the values are (Rabin and Karp, 1987): guests choose both.
@@ -91,7 +91,7 @@ export class Redactor {
       found.add(piece, from, text.length);
       return;
     }
-    // A few characters of the next piece may follow one that was found.
+    // A few characters of a value's next piece may follow a found piece.
     for (let from = Math.max(0, text.length - PIECE - MIN_LENGTH); from < text.length; from++) {
       const [piece, to] = [found.pieceAt(from), found.endAt(from)];
       if (piece && !piece.ends && to > text.length - MIN_LENGTH && to < text.length) {

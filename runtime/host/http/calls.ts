@@ -3,7 +3,7 @@ import type { Request, ResponseHead } from '#wit/generated/host.ts';
 import type { Inferlet } from '../inferlet.ts';
 import { Exchange } from './exchange.ts';
 
-/** `wit/http.wit`. */
+/** Implements `wit/http.wit`. */
 export const http = {
   '[constructor]exchange': (inferlet: Inferlet, request: Request): Exchange => new Exchange(inferlet, request),
   '[method]exchange.head': (inferlet: Inferlet, self: Exchange): Promise<Outcome<ResponseHead>> =>

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { pipeline, Readable, type Transform } from 'node:stream';
 import { constants, createGunzip, createInflate, createInflateRaw } from 'node:zlib';
 
-/** Maximum decoders for one body: each has a window of its own. */
+/** Maximum decoders for one body: each needs memory for a window. */
 const MAX_ENCODINGS = 2;
 /** Maximum decoded bytes that are read ahead. */
 const READ_AHEAD_BYTES = 64 * 1024;
@@ -33,7 +33,7 @@ export function decoded(response: IncomingMessage): Readable {
 
 const through = (source: Readable, decoder: Transform): Readable => pipeline(source, decoder, () => undefined);
 
-/** Decodes `deflate`: the standard means the zlib format, many servers send bare deflate, and the first byte tells them apart. */
+/** Decodes `deflate`. The standard means the zlib format, but many servers send bare deflate; the first byte tells them apart. */
 async function* inflate(source: Readable): AsyncGenerator<Buffer> {
   const pieces = source[Symbol.asyncIterator]() as AsyncIterableIterator<Buffer>;
   const first = await pieces.next();

@@ -10,8 +10,8 @@ import type { CopyReader, CopyWriter } from './shared-directory.ts';
 export type Sent = Omit<SentPages, 'sending'> & { readonly checksum: string };
 
 /**
- * Writes the content of pages to a file, as `carry` brings it to a host.
- * @param refusal the error when the file may not have so many bytes
+ * Writes the content of pages to a file, in the form in which `carry` brings it to a host.
+ * @param refusal returns an error when the file may not have this many bytes
  */
 export async function carryOut(
   from: Side,
@@ -65,7 +65,7 @@ export async function carryIn(
     if (failed) return isShort ? ok(false) : err(failed);
     const kept = await answered(to.device.ask(to.queue, { op: 'copy-end', copy, checksum }));
     if (kept.tag === 'err' && kept.val.tag !== 'invalid-argument') return kept;
-    // The host has dropped what it does not keep.
+    // The host now keeps the copy, or has dropped it because the checksum did not hold.
     copy = undefined;
     return ok(kept.tag === 'ok');
   } finally {

@@ -18,10 +18,10 @@ export interface DurableCopiesOptions {
   readonly largestBytes?: number;
 }
 
-/** A host takes no larger transfer, see `gpu-host/memory/copies.ts`: nothing could read more. */
+/** A host takes no larger transfer (see `gpu-host/memory/copies.ts`), so no host could read a larger copy. */
 const LARGEST_BYTES = 512 * 2 ** 20;
 
-/** Content to be copied: pages that are mapped at one side, and their owner's entry, which was read before that. */
+/** Content to be copied: pages that are mapped at one side, and their owner's entry, which was read before the pages were mapped. */
 export interface Content {
   readonly name: OwnedName;
   readonly owner: NameOwner;
@@ -32,7 +32,7 @@ export interface Content {
   readonly access: DurableCopy['access'];
 }
 
-/** Copies of names in the shared directory: their files, and the entries in Redis that make these count. */
+/** Copies of names in the shared directory: their files, and the entries in Redis that make the files count. */
 export class DurableCopies {
   readonly #records: Records;
   readonly #owners: Pick<NameOwners, 'of'>;
@@ -152,7 +152,7 @@ export class DurableCopies {
     return copies.filter((_, i) => isCurrent[i]);
   }
 
-  /** Notes a copy. When the answer is lost, the entry tells. @throws StoreError; `sweep` then finds a file that has no entry */
+  /** Notes a copy. When the answer is lost, a look at the entry replaces it. @throws StoreError; `sweep` then finds a file that has no entry */
   async #keep(name: OwnedName, owner: NameOwner, copy: DurableCopy): Promise<Kept> {
     try {
       return await this.#records.keep(name, owner, copy, this.#bounds);

@@ -1,4 +1,4 @@
-/** File operations at once: one that hangs, as on a network file system whose server is away, keeps one of the process's few threads for files. */
+/** File operations at once. Each that hangs, as on a network file system whose server is away, keeps one of the process's few threads for files. */
 const MAX_RUNNING = 2;
 /** Longest file operation, its wait for a turn included. */
 const OPERATION_MS = 30_000;
@@ -6,7 +6,7 @@ const OPERATION_MS = 30_000;
 /** Bounds the file operations under way, and the wait for each. */
 export class IoTurns {
   readonly #waitMs: number;
-  /** Begins of the operations that wait, in order. */
+  /** Functions that begin the waiting operations, in order. */
   readonly #waiting = new Set<() => void>();
   #running = 0;
 
@@ -21,8 +21,8 @@ export class IoTurns {
 
   /**
    * Makes an operation when its turn comes.
-   * @param undo gives back what an operation made after its time
-   * @throws Error when that takes too long; what `work` throws
+   * @param undo releases the result of an operation that ended too late
+   * @throws Error when the wait and the operation take too long; errors of `work`
    */
   async during<T>(work: () => Promise<T>, undo: (made: T) => void = () => undefined): Promise<T> {
     const turn = Promise.withResolvers<void>();
@@ -60,7 +60,7 @@ export class IoTurns {
   }
 }
 
-/** Lets this process end while operations hang: an exit waits for the threads that make them, as long as the directory does not answer. */
+/** Lets this process end while operations hang. Otherwise its exit would wait for their threads until the directory answers. */
 export function endInSpiteOf(turns: IoTurns): void {
   process.once('exit', () => turns.running > 0 && process.kill(process.pid, 'SIGKILL'));
 }

@@ -276,8 +276,9 @@ export async function listNames<T extends { readonly name: string }>(
 }
 
 /**
- * Saves pages under a name whose lock the inferlet holds at another GPU host: carries them there first. Notes the save then: the entry of one
- * that was not persistent would end with the owner's process, and the name would be free to other hosts while the owner has it.
+ * Saves pages under a name whose lock the inferlet holds at another GPU host: carries them there first. Then notes the save in
+ * the store: the entry of an earlier save that was not persistent would end with the owner's process, and the name would be free to other hosts
+ * while the owner has the new content.
  * @param save saves pages at the owner
  */
 export async function saveAtOwner(

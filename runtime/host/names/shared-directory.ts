@@ -7,12 +7,12 @@ import type { DurableCopy, DurableNames } from '#scheduler/exports/durable.ts';
 import type { OwnedName } from '#scheduler/exports/owners.ts';
 import { IoTurns } from './io-turns.ts';
 
-/** The first bytes of a file: what the file is, as text, and zeros. The pieces follow. */
+/** Length of a file's header: a text that describes the copy, then zeros. The pieces follow. */
 const HEADER_BYTES = 4096;
 const FORMAT = 'pie durable copy 1';
 /**
- * Each write is on the storage before it ends, as the new file's place in its folder is then: Node's permission model has no `fsync`. A file
- * counts once an entry names it, so that it needs no temporary name.
+ * With `O_SYNC`, a write ends when its bytes and the new file's place in its folder are on the storage: Node's permission model has no `fsync`.
+ * A file counts once an entry names it, so it needs no temporary name.
  */
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_SYNC;
 /** Maximum number of files that one sweep looks at, so that it takes no longer than the transfer that it comes with. */
@@ -43,8 +43,8 @@ export class SharedDirectory {
 
   /**
    * Checks that this process, and no other user, can write the directory, and that it is the one that the platform's other machines use. The
-   * first process makes the platform's folder before it notes the folder's name, so where a noted folder is missing, another directory is:
-   * that of a mount that is not there, for example, whose copies would be on this machine alone.
+   * first process makes the platform's folder before it notes the folder's name. A directory without the noted folder is therefore another
+   * one: for example the place of a missing mount, where copies would be on this machine alone.
    * @throws SharedDirectoryError
    * @throws StoreError
    */
@@ -120,14 +120,14 @@ export class SharedDirectory {
     return wrong.tag === 'err' ? wrong : err(damaged(name.name, wrong.val ?? ''));
   }
 
-  /** Deletes the file of a copy. One that stays, because the directory does not answer, is found by `sweep`. */
+  /** Deletes the file of a copy. When the directory does not answer, the file stays, and `sweep` finds it. */
   async remove(name: OwnedName, { file }: DurableCopy): Promise<void> {
     await this.#made(() => fs.rm(this.#pathOf(name, file), { force: true }));
   }
 
   /**
    * Deletes the tenant's files that no entry names and no transfer writes.
-   * @param files those that entries name
+   * @param files the files that entries name
    * @param now time of the directory's server
    */
   async sweep(tenant: string, files: ReadonlySet<string>, now: number): Promise<void> {
@@ -163,7 +163,7 @@ export class SharedDirectory {
 
 interface Begun {
   readonly handle: FileHandle;
-  /** Time of the directory's server at the begin. */
+  /** Time of the directory's server at the beginning. */
   readonly now: number;
   readonly path: string;
   /** Random text, which names the copy. */
@@ -272,7 +272,7 @@ async function made<T>(turns: IoTurns, work: () => Promise<T>, undo?: (made: T) 
   } catch (cause) {
     const code = codeOf(cause);
     const text = `the shared directory failed (${code ?? textOf(cause)}); try again`;
-    // The error goes to an inferlet, and its paths are the operator's.
+    // The error goes to an inferlet, which must not learn the operator's paths.
     return err(handlerError(code === 'ENOENT' ? 'not-found' : 'unavailable', text));
   }
 }
@@ -309,7 +309,7 @@ async function checkPlace(directory: string): Promise<void> {
   }
   for (let at = path.dirname(await fs.realpath(directory)); ; at = path.dirname(at)) {
     const { mode } = await fs.stat(at);
-    // In a directory with the sticky bit, such as /tmp, users replace only what is theirs.
+    // In a directory with the sticky bit, such as /tmp, users can replace only their own entries.
     if ((mode & 0o002) !== 0 && (mode & 0o1000) === 0) {
       throw new SharedDirectoryError(
         `Any user may replace the shared directory ${setting}, since any may write ${at}.`,
@@ -319,7 +319,7 @@ async function checkPlace(directory: string): Promise<void> {
   }
 }
 
-/** Makes a folder for the platform, which has none, and notes it. @returns that of another process when it came first */
+/** Makes a folder for the platform, which has none, and notes it. @returns the folder of another process when that process came first */
 async function nameFolder(
   directory: string,
   names: FolderNames,

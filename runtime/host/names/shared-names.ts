@@ -37,7 +37,7 @@ export class SharedNames {
     this.#hosts = hosts;
   }
 
-  /** The removal of a name that is under way: a save that its caller sends after it must be noted after it, too. */
+  /** The removal of a name that is under way. A save that is sent after the removal must also be noted after it. */
   removalOf(name: OwnedName): Promise<unknown> | undefined {
     return this.#removals.get(keyOf(name));
   }

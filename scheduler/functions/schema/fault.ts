@@ -17,7 +17,7 @@ export interface Fault {
 const MAX_STEP = 100;
 const MAX_STEPS = 20;
 
-/** A place as a JSON pointer (RFC 6901); only the last steps of a long one. */
+/** A place as a JSON pointer (RFC 6901). A long one is cut to its last steps. */
 export function pointerTo(place: Place | null): string {
   const steps: string[] = [];
   for (let at = place; at !== null && steps.length < MAX_STEPS; at = at.around) {

@@ -24,7 +24,7 @@ export class SchemaError extends Error {
 
 /** Every schema within a schema, and the targets of its references. */
 export class References {
-  /** Each schema, with the resource (the next schema around it with an `$id`) at which its references start. */
+  /** Each schema, with the resource at which its references start: the nearest schema around it with an `$id`. */
   readonly #resources = new Map<JsonSchema, JsonSchema>();
   readonly #anchors = new Map<JsonSchema, Map<string, JsonSchema>>();
   readonly #targets = new Map<JsonSchema, JsonSchema | boolean>();

@@ -8,7 +8,7 @@ import { type Case, type Pattern, SWARM_AGENTS, TURN_TOKENS } from './task.ts';
 import { uncached, World } from './world.ts';
 
 const STORIES = 'stories15m';
-/** Model whose context holds conversations of 32 tool calls. */
+/** A model whose context is long enough for conversations of 32 tool calls. */
 const LONG = 'minimind2-small';
 const PATTERNS: readonly Pattern[] = ['react', 'codeact', 'swarm'];
 const LOOPS = { react: reactLoop, codeact: codeactLoop, swarm: swarmLoop };
@@ -33,17 +33,17 @@ interface SideRun {
   readonly conversations: readonly Conversation[];
 }
 
-/** Runs agent `index` with a question; the index is its session at a peer that has sessions. */
+/** Runs agent `index` with a question. At a peer that has sessions, the index is the number of the agent's session. */
 type RunAgent = (index: number, question: string) => Promise<Conversation>;
 
 interface Row extends Case {
   readonly latencyMs: Record<string, readonly number[]>;
   readonly agentsPerSecond: Record<string, readonly number[]>;
-  /** Agents whose tokens equal those of the programs, by side, for the same questions. */
+  /** For each side: how many agents have the same tokens as the programs, for the same questions. */
   readonly equal: Record<string, string>;
 }
 
-/** Agents as programs over the same agents as loops of their clients. */
+/** Compares agents as programs with the same agents as loops of their clients. */
 export const agents: Bench = {
   name: 'agents',
   summary: 'agents as programs over client loops with and without prefix cache, and on node-llama-cpp',
@@ -135,7 +135,7 @@ async function measureCase(world: World, one: Case, peer: Peer | undefined, roun
   for (const [name, side] of sides) runs.set(name, await runAgents(one, side, warm));
   const row: Row = { ...one, latencyMs: {}, agentsPerSecond: {}, equal: {} };
   for (const [name, { conversations }] of runs) {
-    // Programs of swarms return their text alone, and the peer tokens alone; both compare with the loop.
+    // Programs of swarms return text only, and the peer returns tokens only. The loop returns both, so both compare with the loop.
     const own = runs.get(one.pattern === 'swarm' && name === 'peer' ? 'loop' : 'program')?.conversations ?? [];
     const equal = conversations.filter((each, i) => areEqual(each, own[i])).length;
     row.equal[name] = `${equal}/${conversations.length}`;
@@ -154,7 +154,7 @@ async function measureCase(world: World, one: Case, peer: Peer | undefined, roun
   return row;
 }
 
-/** All agents of the case at once, with a question each. */
+/** Runs all agents of the case at once, each with its own question. */
 async function runAgents(one: Case, run: RunAgent, asked: readonly string[]): Promise<SideRun> {
   const startMs = performance.now();
   const ended = await Promise.all(
@@ -195,7 +195,7 @@ function loopTask(world: World, { model, ios, toolMs }: Case, question: string, 
   return { question, ios, complete, tokens: world.tokensOf(model), callTool: (step) => world.callTool(toolMs, step) };
 }
 
-/** The peer of each model with the number of threads that is faster for eight agents with one call each. */
+/** For each model: the peer whose number of threads is faster for eight agents with one call each. */
 function fastest(world: World): Promise<Map<string, Peer>> {
   return fastestPeers(world.peers, (peer) => {
     const one: Case = { ...base, model: peer.model, ios: 1, roundTripMs: world.roundTripsMs[0] ?? 0 };

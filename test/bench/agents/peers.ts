@@ -49,7 +49,7 @@ export async function startPeers(
   return peers;
 }
 
-/** A peer that takes so many times as long for twice the work as another one for the work is not the fastest, and need not end it. */
+/** A peer whose two runs of the work take this many times as long as one run of another peer is not the fastest; its runs are cut off. */
 const HOPELESS = 6;
 
 /**

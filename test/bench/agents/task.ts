@@ -6,7 +6,7 @@ export type Pattern = 'react' | 'codeact' | 'swarm';
 export interface Case {
   readonly pattern: Pattern;
   readonly model: string;
-  /** Agents at once; a swarm counts for its four. */
+  /** Number of concurrent agents; a swarm counts as four. */
   readonly agents: number;
   /** Tool calls of an agent; messages of a swarm. */
   readonly ios: number;

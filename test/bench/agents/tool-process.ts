@@ -1,4 +1,4 @@
-/** A tool over HTTP: answers a POST of `{"step": n}` to `/LATENCY` after so many milliseconds. */
+/** A tool over HTTP: answers a POST of `{"step": n}` to `/LATENCY` after this number of milliseconds. */
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { announce } from './child-server.ts';

@@ -65,12 +65,12 @@ export class World implements AsyncDisposable {
     return tokens;
   }
 
-  /** URL of the gateway, so far away. */
+  /** URL of the gateway over the network with this round trip. */
   gateway(roundTripMs: number): string {
     return this.#away(0, roundTripMs);
   }
 
-  /** URL of a peer, so far away. */
+  /** URL of a peer over the network with this round trip. */
   peer(peer: Peer, roundTripMs: number): string {
     return this.#away(1 + this.peers.indexOf(peer), roundTripMs);
   }

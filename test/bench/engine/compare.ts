@@ -3,7 +3,7 @@ import { type Spread, spread } from '../statistics.ts';
 import type { EngineProcess } from './engine-process.ts';
 import type { Measured, Task } from './engines.ts';
 
-/** Ours and a peer's engine on one task, over several rounds. */
+/** Our engine and a peer's on one task, over several rounds. */
 export interface Comparison {
   /** Tokens a second of our engine. */
   readonly rate: Spread;

@@ -1,4 +1,4 @@
-/** transformers.js in a process of its own, on the 8-bit ONNX export as published. `node transformers.ts DIRECTORY`, an empty one. */
+/** transformers.js in a process of its own, on the 8-bit ONNX export as published. `node transformers.ts DIRECTORY` needs an empty directory. */
 import { cp } from 'node:fs/promises';
 import path from 'node:path';
 import { type Measured, serve, type Task } from './engines.ts';

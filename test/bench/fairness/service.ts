@@ -1,4 +1,4 @@
-/** Weights of a token of a prompt and of an output in a tenant's service (Sheng et al., VTC, OSDI '24, section 5.1). */
+/** Weights of a prompt's token and of an output's token in a tenant's service (Sheng et al., VTC, OSDI '24, section 5.1). */
 export const WEIGHTS = { input: 1, output: 2 } as const;
 
 /** A request of one of two clients, as the client saw it. Times are in ms from the beginning of the load. */
@@ -9,7 +9,7 @@ export interface Request {
   readonly endMs: number;
   readonly input: number;
   readonly output: number;
-  /** Arrivals of pieces of its output, which have equally many tokens; empty for one that never began. */
+  /** Arrivals of the pieces of its output, which have equally many tokens; empty for a request that never began. */
   readonly piecesMs: readonly number[];
 }
 
@@ -35,7 +35,7 @@ export const boundOf = (longestInput: number, batchTokens: number): number =>
 
 /**
  * Compares the service of two clients in the windows in which both wait. A client surely waits while more of its requests are open than the
- * platform runs at once (`slots`). The service of a prompt counts when the first piece of its output arrives, that of a piece when it arrives.
+ * platform runs at once (`slots`). A prompt's service counts when the first piece of its output arrives, a piece's service when the piece arrives.
  */
 export function compare(requests: readonly Request[], slots: number, untilMs: number): Compared {
   const changes = requests.flatMap(changesOf).sort((a, b) => a.atMs - b.atMs);

@@ -10,8 +10,8 @@ export interface Bound {
 /**
  * The larger of two lower bounds. The bound "alone": each invocation has the fastest host to itself, and finds there as much of its context as
  * earlier invocations may have left. The bound "shared": one machine does the work of all hosts with the shortest remaining work first, which no
- * other order of the same work beats (Schrage, 1968). An invocation's work in a step is that of its inputs, and a share of the step's fixed time in
- * proportion to its pages.
+ * other order of the same work beats (Schrage, 1968). An invocation's work in a step is that of its inputs, plus a share of the step's fixed time
+ * in proportion to the invocation's pages.
  */
 export function boundOf(trace: Trace): Bound {
   const alone = trace.invocations.map(aloneOn(trace));
@@ -19,7 +19,7 @@ export function boundOf(trace: Trace): Bound {
   return { meanMs: Math.max(mean(alone), shared), p99Ms: quantile(alone, 0.99) };
 }
 
-/** Work of an invocation, ms of a host of speed 1, by the same measure as the shared bound. */
+/** Work of an invocation as the bound "shared" counts it, in ms of a host of speed 1. */
 export function workOf(trace: Pick<Trace, 'hosts'>, invocation: Traced, known: number): number {
   const compute = tokensToCompute(invocation, known);
   const mostPages = Math.max(...trace.hosts.map(({ pages }) => pages));
@@ -37,7 +37,7 @@ function aloneOn({ hosts, changes }: Trace): (invocation: Traced) => number {
   };
 }
 
-/** Maximum tokens of its context that an invocation may find anywhere, for invocations in order of arrival. */
+/** Tells how many tokens of its context an invocation may find on any host. Takes the invocations in order of arrival. */
 export function earlierContexts(): (invocation: Traced) => number {
   const most = new Map<string, number>();
   return ({ context }) => {
@@ -54,7 +54,7 @@ function bestContexts(changes: Trace['changes']): (invocation: Traced) => number
   return earlierContexts();
 }
 
-/** Mean time in the system on one preemptive machine with the speed of all hosts. */
+/** Mean time from arrival to end on one preemptive machine with the speed of all hosts. */
 function sharedFlowMs(trace: Trace): number {
   const speed = trace.hosts.reduce((sum, host) => sum + host.speed, 0);
   const known = bestContexts(trace.changes);

@@ -44,7 +44,7 @@ export class SimulatedHost {
     this.shape = shape;
   }
 
-  /** Time of a step, ms, with so many more prompts and decoding sequences than now. */
+  /** Time of a step, ms, with this many more prompts and decoding sequences than now. */
   stepMs(prompts = 0, sequences = 0): number {
     const prefilling = this.#prefilling + prompts;
     const decoding = this.running.length - this.#prefilling + sequences;

@@ -33,7 +33,7 @@ export function platform(spread: Spread): Policy {
 /** The hosts that admission has heard of as open. */
 const names = ({ open, described }: View): string[] => open.map((host) => described[host]?.name ?? '');
 
-/** As admission counts: only admitted invocations hold pages, and one that has the host to itself fits always. */
+/** Counts as admission does: only admitted invocations hold pages, and an invocation that is alone on a host always fits. */
 function crowdingOf(host: number, { pages }: Traced, { hosts }: View): number {
   const { reserved = 0, shape } = hosts[host] ?? {};
   const part = (reserved + pages) / (shape?.pages ?? 1);
@@ -71,8 +71,8 @@ const loadOf = (index: number, { hosts, waitingPages }: View): number => {
 };
 
 /**
- * The oracle knows lengths, contexts and speeds. It chooses a host only when one has room, so no head waits for a full host while another has
- * room, and takes the host on which the invocation costs least: its own time there, and the time by which it delays those that run there.
+ * The oracle knows lengths, contexts and speeds. It chooses only among hosts with room, so that no head waits for a full host while another has
+ * room. Of these it takes the host on which the invocation costs least: its own time there, plus the delay of the invocations that run there.
  */
 export const oracle = (): Policy => ({
   name: 'oracle',

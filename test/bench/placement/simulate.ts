@@ -8,7 +8,7 @@ export interface View {
   readonly hosts: readonly SimulatedHost[];
   /** The hosts as runtimes describe them, in the same order. */
   readonly described: readonly RuntimeGpuHost[];
-  /** Indices of the hosts that take invocations. It is another list after each change of a host. */
+  /** Indices of the hosts that take invocations. Each change of a host makes a new list. */
   readonly open: readonly number[];
   /** Pages of the heads that wait for each host. */
   readonly waitingPages: readonly number[];
@@ -16,7 +16,7 @@ export interface View {
 
 export interface Policy {
   readonly name: string;
-  /** Host on which a head waits until it has room; null while it waits for none in particular, and is asked for again at each end. */
+  /** Host on which the head waits for room; null for no particular host: the policy is then asked again whenever an invocation ends. */
   place(head: Traced, view: View): number | null;
 }
 
@@ -39,9 +39,9 @@ export interface Simulated {
 }
 
 /**
- * Plays a trace in virtual time. Each tenant has a line, first come, first served, as in admission. A policy places the head of a line; it
- * starts when its host has room, behind the heads that came to the host before it. When a host comes or goes, waiting heads are placed
- * again, and what a crash ended returns to the front of its tenant's line.
+ * Plays a trace in virtual time. Each tenant has a line, first come, first served, as in admission. A policy places the head of a line. The
+ * head starts when its host has room, behind the heads that came to the host before it. When a host comes or goes, waiting heads are placed
+ * again, and invocations that a crash ended return to the front of their tenants' lines.
  */
 export function simulate(trace: Trace, policy: Policy): Simulated {
   return new Simulation(trace, policy).run();
@@ -55,7 +55,7 @@ class Simulation {
   readonly #outcomes = new Map<Traced, Outcome>();
   /** Lines by tenant; the first of each is its head. */
   readonly #lines = new Map<string, Traced[]>();
-  /** Heads that wait for a host, by host, and for any. */
+  /** Heads that wait for a certain host, by host; `#unplaced` has those that wait for any. */
   readonly #waiting: Traced[][];
   readonly #waitingPages: number[];
   #unplaced: Traced[] = [];

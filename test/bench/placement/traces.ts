@@ -24,7 +24,7 @@ const BURST = 200;
 const BURST_MS = 500;
 const MOST_TURNS = 6;
 const MEAN_TURN_MS = 6000;
-/** A turn begins so long after the one before, at the least. */
+/** A turn begins at least this long after the one before. */
 const LEAST_TURN_MS = 4000;
 /** Part of the time for which a host that leaves is away. */
 const AWAY = 0.1;

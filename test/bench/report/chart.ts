@@ -16,13 +16,13 @@ export interface Chart {
 }
 
 const LEAST_WIDTH = 760;
-/** Width of the longest bar, at least. */
+/** Least width of the longest bar. */
 const BARS = 320;
 const MARGIN = 16;
 const TOP = 64;
 const ROW = 26;
 const BAR = 18;
-/** Place for the numbers behind the longest bar. */
+/** Room for the numbers after the longest bar. */
 const VALUES = 56;
 /** Mean width of a character of a label, and of the title. */
 const CHARACTER = 6.4;

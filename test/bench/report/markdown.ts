@@ -25,7 +25,7 @@ const PLOTTED: Readonly<Record<string, string>> = {
   prefix: 'without over with',
 };
 
-/** Load of a core before a suite at which the machine counts as busy. */
+/** Load per core before a suite above which the machine counts as busy. */
 const BUSY = 0.3;
 
 /** Tables and pictures of a run. `folder` is where the text finds the pictures; `before` is an earlier run to compare with. */

@@ -31,7 +31,7 @@ export interface SuiteRun {
   /** Commit of the clone when the suite ran; the suites of a resumed run may have different ones. */
   readonly commit: string;
   readonly seconds: number;
-  /** Load average of the minute before it, and the share of its processor time that the machine's host took away. */
+  /** Load average of the minute before the suite, and the share of its processor time that the machine's host took away. */
   readonly loadBefore: number;
   readonly stolen: number;
   readonly title: string;

@@ -1,6 +1,6 @@
 import type { TextTokens } from '../agents/tokens.ts';
 
-/** Continues a prompt of token ids by as many tokens. */
+/** Continues a prompt of token ids by a number of tokens. */
 export type Write = (prompt: readonly number[], tokens: number) => Promise<readonly number[]>;
 
 /** A technique as its client runs it: the client keeps all texts and sends each whole again. */
@@ -15,7 +15,7 @@ export class ClientLoop {
     this.#write = write;
   }
 
-  /** The tokens of a context after a label and a reply: as many tokens of the model's own as `reply` has. */
+  /** Appends a label and a reply to a context. The model generates the reply, with as many tokens as `reply` has. */
   async say(context: readonly number[], label: string, reply: string): Promise<number[]> {
     const asked = [...context, ...this.tokens.more(label)];
     return [...asked, ...(await this.write(asked, this.tokens.more(reply).length))];
@@ -86,7 +86,7 @@ export const GRAPH_BRANCHES = 3;
 export const GRAPH_JUDGE = 'Score from 0 to 10:';
 export const GRAPH_SCORE = '7';
 
-/** The titles of the points one after the other, and then all points at once. */
+/** Writes the titles of the points one after the other, then all points at once. */
 export async function skeletonOfThought(
   loop: ClientLoop,
   question: string,
@@ -98,7 +98,7 @@ export async function skeletonOfThought(
   await Promise.all(points.map((point, i) => loop.say(skeleton, `${i + 1}. ${point}:`, ` ${more[i]}\n`)));
 }
 
-/** An agent whose client makes the calls: turns of the model, and between them what the tool answered. */
+/** An agent whose client makes the calls: turns of the model, with the tool's answers between them. */
 export async function agent(
   loop: ClientLoop,
   prompt: string,
@@ -112,7 +112,7 @@ export async function agent(
 /** The most probable token of each beam and its alternatives, by their texts. */
 export type Alternatives = (prompts: readonly string[], count: number) => Promise<readonly Record<string, number>[]>;
 
-/** Beam search over an API that tells the most probable tokens: a request a token with all beams. Returns the tokens computed. */
+/** Beam search over an API that tells the most probable tokens. For each token, one request has all beams. Returns the number of computed tokens. */
 export async function beamSearch(prompt: string, beams: number, tokens: number, alternatives: Alternatives) {
   let live = [{ text: '', logProbability: 0 }];
   let computed = 0;

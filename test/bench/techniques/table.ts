@@ -30,9 +30,9 @@ export interface Place {
 export interface Technique {
   readonly name: string;
   readonly baseline: string;
-  /** Input of the function. Each program has a number of its own, so that no cache knows its prompt. */
+  /** Input of the function. Each program has a number of its own, so that no cache contains its prompt. */
   readonly input: (number: number, place: Place) => object;
-  /** Tokens of the function's output, where the platform counts others for it: forced ones not, those of children with the children. */
+  /** Counts the output's tokens where the platform's count differs: it omits forced tokens, and counts those of children with the children. */
   readonly count?: (output: Readonly<Record<string, unknown>>, tokens: TextTokens) => number;
   /** The baseline of one program; returns the tokens that it generated. */
   readonly run: (number: number, place: Place) => Promise<number>;
@@ -62,7 +62,7 @@ function onPeer(work: Work, more: object = {}): Pick<Technique, 'baseline' | 'ru
   };
 }
 
-/** As many tokens as a plain completion of the platform: what node-llama-cpp and the API do not offer. */
+/** A plain completion on the platform: the baseline of techniques that neither node-llama-cpp nor the API offers. */
 const plain = (tokens: number): Pick<Technique, 'baseline' | 'run'> => ({
   baseline: 'plain completion',
   run: async (number, { world }) => {
@@ -86,7 +86,7 @@ const MODULES = {
   tree: ' A very tall tree stood in the middle, and a family of owls lived at its top.',
 };
 const SYSTEM = 'Once upon a time, there was a big park.';
-/** Two of the modules, another two with each number. */
+/** Two of the modules, chosen by the number. */
 function modulesOf(number: number): string[] {
   const all = Object.keys(MODULES);
   return all.filter((_, i) => i === number % 4 || i === (number + 1 + (number % 3)) % 4);
@@ -100,7 +100,7 @@ const TREE_REPLIES = [
 ];
 const TREE_KEEP = 2;
 
-/** A division into two parts, so many levels deep. */
+/** Divides a problem into two parts, and each part again, through this many levels. */
 function division(problem: string, levels: number): Division {
   const parts = levels === 0 ? [] : ['one', 'two'].map((part) => division(`${problem} ${part}`, levels - 1));
   return { problem, parts, answer: REPLY };

@@ -41,7 +41,7 @@ export interface Shape {
 
 /** Sends queries of an application. A query of a number has the same documents and answers each time, so that all ways do the same work. */
 export class Queries {
-  /** Results of each query by the application and its number, and the queries that had another one in another way. */
+  /** Results of each query, by the application and its number, and the queries whose result differed between ways. */
   readonly results = new Map<string, string>();
   readonly others = new Set<string>();
   readonly #platform: Platform;
@@ -106,7 +106,7 @@ const ENDS = ['ran away', 'was asleep', 'wanted to play', 'found a red ball', 'a
 
 /**
  * Passages must differ by more than a number: the vectors of near copies differ by no more than the rounding of a batch of another size, so
- * that each way would find others and have other work.
+ * each way would find other passages and have other work.
  */
 function sentenceOf(query: number, i: number): string {
   const pick = (list: readonly string[], at: number) => list[at % list.length];

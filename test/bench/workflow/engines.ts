@@ -6,10 +6,11 @@ import { SearchEngine } from '../../../functions/search-generation/testing/searc
 import { functionOf, Queries, type Shape } from './applications.ts';
 import { writingModel } from './writing-model.ts';
 
-/** The port that functions/search-generation/pie.json grants, and the time of a search. */
+/** The port that functions/search-generation/pie.json grants. */
 const ENGINE_PORT = 8898;
+/** Time of a search. */
 export const SEARCH_MS = 150;
-/** The sizes of MiniLM-L6, with random weights: the time is that of the real ones. */
+/** The sizes of MiniLM-L6. Its weights are random, which does not change the time of a step. */
 const MINI = { hidden_size: 384, intermediate_size: 1536, num_hidden_layers: 6, num_attention_heads: 12 };
 const POSITIONS = { max_position_embeddings: 512 };
 /** Enough pages for the contexts of all passages of a document at once. */
@@ -21,24 +22,27 @@ export interface Engines {
   /** Name of the engines in the report. */
   readonly description: string;
   readonly shape: Shape;
-  /** Maximum sequences of a batch of the model; Pie's default without. */
+  /** Maximum sequences of a batch of the model; Pie's default if absent. */
   readonly sequences?: number;
-  /** `pace` of the engines in `pie.toml`; the engines' own times without. */
+  /** `pace` of the engines in `pie.toml`; if absent, the engines run at their own speed. */
   readonly paces?: {
     readonly model: string;
     readonly small?: string;
     readonly encoder: string;
     readonly ranker: string;
   };
-  /** The model: stories15m, or one that writes sentences of 20 tokens whatever it reads, with two more like it (`proxy` and `small`). */
+  /** The model: stories15m, or a model that writes sentences of 20 tokens for any input, with two more like it (`proxy` and `small`). */
   readonly model: 'stories15m' | 'writer';
 }
 
 /**
- * The times of Ayo's engines, in its terms: Llama-2-7B, BGE-large and BGE-reranker-large, each on an RTX 3090. `model` by Table 3 of the paper
- * (76 ms for 200 tokens, 260 for 1,000, 720 for 3,000) and 21 ms a token of the answers in the repository's log of its example 1; `encoder` and
- * `ranker` by the same log (26 ms for a text of 10 tokens, 158 for 128 texts of 91; 48 for 20 pairs, 116 for 60); `small`, Gemma-2-2B, by
- * its share of the weights. (NetX-lab/Ayo, examples/optimized_example1_run.log.)
+ * The times of Ayo's engines: Llama-2-7B, BGE-large and BGE-reranker-large, each on an RTX 3090. The log is that of its example 1
+ * (NetX-lab/Ayo, examples/optimized_example1_run.log).
+ *
+ * - `model`: prompts by Table 3 of the paper (76 ms for 200 tokens, 260 for 1,000, 720 for 3,000); answers by the log (21 ms a token).
+ * - `encoder`: by the log (26 ms for a text of 10 tokens, 158 for 128 texts of 91).
+ * - `ranker`: by the log (48 ms for 20 pairs, 116 for 60).
+ * - `small`: Gemma-2-2B, in proportion to its weights.
  */
 const AYO_PACES = {
   model: '{ step_ms = 21, token_ms = 0.23 }',
@@ -48,9 +52,9 @@ const AYO_PACES = {
 };
 
 /**
- * The work of Ayo. Question answering has the document of the repository's examples, 666 passages of 91 tokens, and answers of 10 tokens; the
- * paper (section 7) has three other questions, refines three passages, and sees four passages before one whose context it writes, of 256
- * tokens. A token is a letter here, for the encoders and for the writer.
+ * The work of Ayo. Question answering has the document of the repository's examples (666 passages of 91 tokens) and answers of 10 tokens. As in
+ * section 7 of the paper, there are three other questions, three passages are refined, and the context of a passage of 256 tokens is written from
+ * the four passages before it. A token is a letter here, for the encoders and for the writer.
  */
 const AYO: Shape = {
   sentences: { 'contextual-retrieval': 36, others: 666 },
@@ -115,11 +119,11 @@ export class WorkflowPlatform implements AsyncDisposable {
     this.#search = search;
   }
 
-  /** @param applications those to deploy */
+  /** @param applications the applications to deploy */
   static async start(engines: Engines, applications: readonly string[]): Promise<WorkflowPlatform> {
     const home = await newHome();
     const weights = path.join(home, 'mini');
-    // Paced engines need the time of their profile only, so they compute little.
+    // A paced engine takes the time of its pace whatever it computes, so its model may be small.
     if (engines.model === 'writer') await writingModel(`${weights}-writer`);
     const config = engines.paces ? { ...POSITIONS, num_hidden_layers: 1 } : { ...MINI, ...POSITIONS };
     await randomEncoder(`${weights}-encoder`, { kind: 'embedding', config }, 7);
@@ -127,7 +131,7 @@ export class WorkflowPlatform implements AsyncDisposable {
     const search = await SearchEngine.start({ delayMs: SEARCH_MS, port: ENGINE_PORT });
     try {
       const platform = await Platform.start({ home, functions: false, config: configuration(weights, engines) });
-      // The platform's start does not deploy them: these builds are kept from one platform to the next.
+      // Deployed here instead of by the platform's start: these builds are kept from one platform to the next.
       for (const name of new Set(applications.map(functionOf)))
         await deploySource(platform, path.join(ROOT, 'functions', name), { manifest: { limits: LIMITS } });
       return new WorkflowPlatform(platform, new Queries(platform, engines.shape, search.url), search);

@@ -16,7 +16,7 @@ export interface FuzzComponentsOptions {
   /** Called with the number of finished mutants. */
   readonly onProgress?: (done: number) => void;
   readonly onOutcome?: (outcome: Outcome) => void;
-  /** Called at once with each finding: a run of hours that is cut short then has told what it found. */
+  /** Called at once with each finding, so that a run of hours that is cut short has reported its findings. */
   readonly onFinding?: (finding: string) => void;
 }
 
@@ -110,7 +110,7 @@ async function throughPlatform(
             if (!known) find(`${describe(seeds, seed, index)}: ${end}: ${report.message}`);
           }
         } catch (error) {
-          // The harm to the arena ends the others too: the first to notice names them all.
+          // Harm to the arena ends all running mutants: the first one that notices it names them all.
           if (isSound) {
             const harm = error instanceof Error ? error.message : String(error);
             find(`${[...running].map((each) => describe(seeds, seed, each)).join(', or ')}: ${harm}`);

@@ -37,7 +37,7 @@ const COUNTS = [0, 1, 2, 127, 128, 16_384, 65_536, 1_000_000, 0x7fff_ffff, 0x800
 const MAX_EDITS = 6;
 const [TYPE, EXPORT, CODE, DATA] = [1, 7, 10, 11];
 
-/** Ways to spoil one level of a component; each returns the new bytes. */
+/** Ways to spoil one level of a component. Each function returns the new bytes. */
 const MUTATIONS: Readonly<Record<string, Mutation>> = {
   'a flipped bit': (structure, { random }) =>
     inPart(structure, random, (body) => {
@@ -138,7 +138,7 @@ const MUTATIONS: Readonly<Record<string, Mutation>> = {
   },
 };
 
-/** The mutation whose mutants mostly validate and so run; it is chosen more often. */
+/** This mutation is chosen more often: most of its mutants validate, and so run. */
 const VALID = 'other code';
 
 /** A mutant with its seed and mutations. */
@@ -191,7 +191,7 @@ function mutateInside(bytes: Uint8Array, other: Uint8Array, name: string, random
   return putTogether({ header: structure.header, parts });
 }
 
-/** Changes the body of one part, of the wanted kind when the structure has one. */
+/** Changes the body of one part. It is of the wanted kind if the structure has such a part. */
 function inPart(
   structure: Structure,
   random: Random,

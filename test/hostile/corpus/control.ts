@@ -3,7 +3,7 @@ import { DONE, forever, type GuestText, SCRATCH, swallow } from '../guest.ts';
 
 const SPENT = ended('cpu-limit', 'deadline-exceeded');
 const TAG = /\(tag /;
-/** Exceptions with tags do not build today; a build that accepts them must end in one of the other ways. */
+/** Exceptions with tags do not build today; if a later build accepts them, the attack must end in one of the other ways. */
 const THROWING = [...UNBUILT, ...SPENT, ...ended('trap')];
 
 const attack = (name: string, guest: GuestText, ends: Attack['ends'] = SPENT): Attack => ({
@@ -13,7 +13,7 @@ const attack = (name: string, guest: GuestText, ends: Attack['ends'] = SPENT): A
   ends: TAG.test(guest.fields ?? '') ? THROWING : ends,
 });
 
-/** Tail calls and exceptions: ways to run on without a loop, and to catch what ends a guest. */
+/** Tail calls and exceptions: a guest may use them to run on without a loop, and to catch the error that should end it. */
 export const control: readonly Attack[] = [
   attack('loop', { run: forever() }, SPENT),
   attack(

@@ -15,8 +15,8 @@ const ANY = ended(
 );
 
 /**
- * A guest with a file that stays closed: its opening waits on the queue behind a run whose tokens the guest does not read. `run` finds the file in the
- * global `$file`, and zeros from the heap on.
+ * A guest with a file that stays closed: its opening waits on the queue behind a run whose tokens the guest does not read. `run` finds the file in
+ * the global `$file`, and zeros from the heap on.
  */
 const whileOpening = (name: string, run: string, more: Partial<Attack> = {}): Attack => ({
   name: `floods-${name}-of-a-file-that-opens`,

@@ -15,7 +15,7 @@ const attack = (name: string, guest: GuestText, ends = SPENT, more: Partial<Atta
   ...more,
 });
 
-/** Calls the host in a loop and overwrites its answers, so that the memory limit does not end the guest. */
+/** Calls the host in a loop. Each answer overwrites the last, so that the memory limit does not end the guest. */
 const again = (call: string, before = ''): GuestText => ({ run: `${before} ${forever(`${RESET} ${call}`)}` });
 const fill = (byte: number, bytes: number): string =>
   `(memory.fill (i32.const ${AT.heap}) (i32.const ${byte}) (i32.const ${bytes}))`;
@@ -29,7 +29,7 @@ const words = (bytes: number, letters = 0x20616161, varied = 0x000f0f0f): string
 const tokenize = (bytes: number): string =>
   `(call $tokenize.tokenize ${MODEL_NAME} (i32.const ${AT.heap}) (i32.const ${bytes}) (i32.const 1) ${SCRATCH})`;
 
-/** A chat of `count` messages with one content; roles and contents lie in one list. */
+/** Writes the list of a chat's messages; all have the same role and content. */
 const chat = (count: number, bytes: number): string => `
   ${times(
     count,
@@ -67,7 +67,7 @@ const json = (open: string, depth: number, close: string): GuestText => ({
 
 export const slowCalls: readonly Attack[] = [
   attack('tokenize-32-kib', again(tokenize(32 * KiB - 8), words(32 * KiB)), SPENT),
-  // Characters of three bytes, of which no vocabulary has all.
+  // No vocabulary has all characters of three bytes.
   attack('tokenize-rare-characters', again(tokenize(64 * KiB - 8), words(64 * KiB, 0x2080b8e4, 0x003f0300))),
   attack('tokenize-one-word', again(tokenize(32 * KiB - 8), fill(97, 32 * KiB))),
   attack('tokenize-spaces', again(tokenize(32 * KiB - 8), fill(32, 32 * KiB))),

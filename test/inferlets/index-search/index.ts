@@ -1,7 +1,7 @@
 /** Times queries by given vectors, one after another. */
 import { defineInferlet, VectorIndex } from '@pie/inferlet';
 
-/** The clock counts whole milliseconds, so each time is the mean of so many queries. */
+/** The clock counts whole milliseconds, so each time is the mean of this many queries. */
 const GROUP = 20;
 
 export const run = defineInferlet(

@@ -1,4 +1,4 @@
-/** Exceeds the given limit and catches the error or not; for the end-to-end test of typed errors. */
+/** Exceeds the given limit, and catches the error if it is told to; for the end-to-end test of typed errors. */
 import { Context, defineInferlet, fetch, InferletError, send, sleep } from '@pie/inferlet';
 
 interface Input {

@@ -161,7 +161,7 @@ function flatValue(type: WitType, value: string): string[] {
   }
 }
 
-/** An expression of one core type in a slot of another, as the cases of a variant share them. */
+/** Converts an expression of one core type for a slot of another: the cases of a variant share slots. */
 function coerce(value: string, have: CoreType, want: CoreType): string {
   if (have === want) return value;
   if (have === 'i32') return `(int64_t)(uint32_t)(${value})`;

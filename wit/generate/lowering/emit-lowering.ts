@@ -16,7 +16,7 @@ const DEVICE_INTERFACES = new Set([
   'adapter',
 ]);
 
-/** A host function: where the table has it, and its type. */
+/** A host function: its place in the table, and its type. */
 interface Called {
   readonly interfaceName: string;
   readonly coreName: string;
@@ -154,7 +154,7 @@ function hostFunctions(called: readonly Called[]): string[] {
   ];
 }
 
-/** Helpers that move a payload between the core types of joined cases, those that the contract needs. */
+/** The helpers that the contract needs to move a payload between the core types of joined cases. */
 function coercions(body: string): string[] {
   const helpers = {
     f32of: 'const f32of = (i: number): number => {\n  bits.setInt32(0, i);\n  return bits.getFloat32(0);\n};',

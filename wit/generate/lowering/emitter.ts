@@ -28,9 +28,9 @@ const TYPED_LISTS: Partial<Record<WitType['kind'], { readonly lift: string; read
 export type ResourceIndex = (interfaceName: string, resource: string) => number;
 
 /**
- * Writes TypeScript that moves values of WIT types between a guest's memory and JavaScript, straight-line code with constant offsets
- * (Component Model, Canonical ABI, "Loading", "Storing", "Lifting"). In the code `g` is the `LoweredGuest`, addresses are unsigned and were
- * checked by the caller. Composite types get one helper function each.
+ * Writes TypeScript that moves values of WIT types between a guest's memory and JavaScript: straight-line code with constant offsets
+ * (Component Model, Canonical ABI, "Loading", "Storing", "Lifting"). In this code, `g` is the `LoweredGuest`; addresses are unsigned, and the
+ * caller has checked them. Each composite type gets one helper function.
  */
 export class Emitter {
   readonly #resources: ResourceIndex;
@@ -190,7 +190,7 @@ export class Emitter {
     }
   }
 
-  /** Expression of the one core value that `value` is returned as. */
+  /** Expression of the one core value as which `value` is returned. */
   lowerFlat(type: WitType, value: string): string {
     switch (type.kind) {
       case 'bool':

@@ -11,9 +11,9 @@ export interface LoweredGuest {
   readonly f32: Float32Array;
   readonly f64: Float64Array;
   readonly u64: BigUint64Array;
-  /** First thing of every host call. */
+  /** Every host call begins with this. */
   enter(): void;
-  /** Last thing of a host call that takes or answers strings or lists. */
+  /** A host call that takes or answers strings or lists ends with this. */
   leave(): void;
   trap(message: string): never;
   range(pointer: number, bytes: number, align: number): number;
@@ -58,15 +58,15 @@ export interface Lowering {
   readonly futures: ReadonlyMap<string, readonly LoweredFuture[]>;
   /** Types of the futures that devices answer. */
   readonly deviceFutures: readonly LoweredFuture[];
-  /** Lifts what `[task-return]run` is called with. */
+  /** Lifts the arguments of `[task-return]run`. */
   readonly liftResult: (guest: LoweredGuest, ...flat: number[]) => unknown;
-  /** Loads what a plain `run` export returns a pointer to. */
+  /** Loads the result to which a plain `run` export returns a pointer. */
   readonly loadResult: (guest: LoweredGuest, address: number) => unknown;
   /** Bytes and alignment of that result. */
   readonly resultLayout: { readonly size: number; readonly align: number };
 }
 
-/** Name under which a core module's import is looked up. Patch versions of an interface are one. */
+/** Name under which a core module's import is looked up. Patch versions of an interface count as one. */
 export const importKey = (module: string, name: string): string => `${module.replace(PATCH_VERSION, '')}#${name}`;
 
 const PATCH_VERSION = /(?<=@\d+\.\d+)\.\d+$/;

@@ -2,7 +2,7 @@ import { casesOf, discriminantSize, flatten, layoutOf, payloadOffset, sequence }
 import { type NamedType, parts, pascalCase, type WitFunction, type WitType, type WitWorld } from '../model.ts';
 import { comment, identifier, typeName } from './names.ts';
 
-/** The ways that values of the contract cross: those that an inferlet takes (`lift`) and those that it gives (`lower`). */
+/** Types of the values that cross: those that an inferlet takes (`lift`) and those that it gives (`lower`). */
 export interface Directions {
   readonly lift: ReadonlySet<WitType>;
   readonly lower: ReadonlySet<WitType>;
@@ -70,7 +70,7 @@ function derived(type: NamedType): string[] {
   return hasDefault(type) ? [...all, 'Default'] : all;
 }
 
-/** True when a type has an evident empty value, which a request may leave a field at. */
+/** True when a type has an evident empty value, which a field of a request may keep. */
 function hasDefault(type: WitType): boolean {
   switch (type.kind) {
     case 'record':

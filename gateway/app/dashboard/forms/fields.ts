@@ -11,7 +11,7 @@ export interface Field {
   readonly description: string;
   /** JSON texts of the values of a choice. */
   readonly choices: readonly string[];
-  /** JSON text of the value that the function takes without one; empty for none. */
+  /** JSON text of the property's default value; empty without a default. */
   readonly fallback: string;
   readonly minimum?: number;
   readonly maximum?: number;
@@ -70,7 +70,7 @@ function fieldOf(name: string, property: Record<string, unknown>, required: bool
   };
 }
 
-/** The text of a field; not a member that every object has. */
+/** The text of a field. Ignores members that every object inherits. */
 export const textOf = (texts: Texts, name: string): string => (Object.hasOwn(texts, name) ? (texts[name] ?? '') : '');
 
 /** The input of a filled form. A required text field may be empty. @throws FieldFault */
@@ -105,7 +105,7 @@ export function parsedJson(text: string): unknown {
   return JSON.parse(text);
 }
 
-/** The texts with which a form gives `input`; null when no texts do, so that the input is edited as JSON. */
+/** The texts with which a filled form yields `input`; null when no texts do, so that the input is edited as JSON. */
 export function textsOf(fields: readonly Field[], input: unknown): Texts | null {
   if (!isObject(input)) return null;
   const texts: Record<string, string> = {};

@@ -5,7 +5,7 @@ import { type Field, FieldFault, inputOf, parsedJson, type Texts, textOf } from 
 /** Prefix of the names of form fields, so that no property takes the name of another field of the form. */
 export const FIELD_PREFIX = 'field.';
 
-/** A form as its reader left it. */
+/** A form as the user left it. */
 export interface Filled {
   /** `json`: the one text field `json` holds the whole value. */
   readonly mode: 'form' | 'json';

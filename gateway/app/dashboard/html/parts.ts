@@ -10,7 +10,7 @@ export interface Column {
 }
 
 export interface TableOptions {
-  /** Keeps the table a table in a narrow window; for few and narrow columns. */
+  /** Shows the table unchanged in a narrow window. For tables with few, narrow columns. */
   readonly narrow?: boolean;
 }
 

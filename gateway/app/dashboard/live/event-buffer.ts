@@ -16,14 +16,14 @@ export class EventBuffer {
   #arrived: () => void = () => undefined;
   #taken: () => void = () => undefined;
 
-  /** `close` does not abort the source; the caller's signal does. */
+  /** `close` does not end the source: the caller must abort it with its own signal. */
   constructor(source: AsyncIterable<InvocationEvent>) {
     void this.#fill(source);
   }
 
   /**
-   * The events since the last call, after at most `waitMs`. After the first event it waits `gatherMs` for more. Throws the source's error
-   * once all earlier events were taken.
+   * Returns the events since the last call. Waits at most `waitMs` for the first event, then `gatherMs` for more. Throws the source's
+   * error once all earlier events were taken.
    */
   async take(waitMs: number, gatherMs: number, signal: AbortSignal): Promise<readonly InvocationEvent[]> {
     if (this.#events.length === 0 && !this.#over) {

@@ -16,7 +16,7 @@ const PATH = '/dashboard/administration';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** Choices of a duration: the value of the form, its words, its length; null for no end. */
+/** Choices of a duration: its value in the form, its words, and its length (null for no end). */
 const LIFETIMES = [
   ['', 'does not expire', null],
   ['1d', 'a day', DAY_MS],

@@ -58,7 +58,7 @@ export async function runPlayground(
       input: JSON.stringify(input),
     });
     if (invoked === null) throw new GatewayError('unknown-function', `There is no function "${name}".`);
-    // The form sends no messages: a function that waits for some must not wait for ever. It may have ended already.
+    // The form sends no messages: a function that waits for some must not wait for ever. The invocation may have ended already.
     await visit.control.sendMessage(visit.call, invoked.id, { close: true }).catch(() => false);
     return `${PATH}?${query(fn, visit, { invocation: invoked.id })}#run`;
   } catch (error) {

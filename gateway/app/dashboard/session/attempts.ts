@@ -24,7 +24,10 @@ export class Attempts {
     this.#options = options;
   }
 
-  /** Takes one attempt at `now`, milliseconds of a clock that never steps back. Returns 0 when it is allowed, else the milliseconds until the next allowed one. */
+  /**
+   * Takes one attempt at `now`, milliseconds of a clock that never steps back. Returns 0 when the attempt is allowed, else the milliseconds until
+   * the next allowed one.
+   */
   take(address: string, now: number): number {
     const { burst, refillMs, maxAddresses } = this.#options;
     const old = this.#buckets.get(address);

@@ -22,7 +22,7 @@ export interface Known {
   lastUse: number;
   /** True when the file was damaged. */
   damaged: boolean;
-  /** True when the file may have been damaged before the registry read it, so that the registry may or may not know. */
+  /** True when the file may have been damaged before the registry read it: the registry may then lack the name. */
   doubtful: boolean;
 }
 
@@ -40,7 +40,7 @@ const OK: Expected = [undefined];
 
 /**
  * The registry as a plain list of names, searched from end to end: the expected answer of each call, and the expected pages in memory.
- * After damage some answers depend on the damaged byte; then there are several.
+ * After damage, some answers depend on the damaged byte; then several answers are expected.
  */
 export class Model {
   readonly limits: ModelLimits;

@@ -49,7 +49,7 @@ export class Life {
 }
 
 const turns = new TestRequester(new PageMemory());
-/** Saves, and fails the test when a snapshot has to come from disk. */
+/** A requester that saves, and fails the test when a snapshot has to come from disk. */
 export const memoryOnly: Requester<TestSnapshot> = {
   tenant: 't',
   hasEnded: false,

@@ -40,7 +40,7 @@ const OUTSIDE: Readonly<Record<string, string>> = {
 const DIVISORS = 'rope_freqs.weight';
 
 /**
- * Converts a GGUF file to Hugging Face layout in `directory`. Values in blocks become blocks of ours where these hold exactly the same
+ * Converts a GGUF file to Hugging Face layout in `directory`. Values in blocks become Pie's own blocks where these can hold exactly the same
  * values, else 32-bit floats. Other values keep their type.
  *
  * For the architecture `llama`, GGUF has the query and key rows in the order of a rotation of neighbouring pairs (0 with 1, 2 with 3, …).
@@ -102,7 +102,7 @@ function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string,
   return sources;
 }
 
-/** A matrix as levels and scales. Its bytes are read twice, so that neither has to be kept. */
+/** A matrix as levels and scales. Its bytes are read twice, so that memory need not hold either of them whole. */
 function inBlocks(
   fd: number,
   name: string,

@@ -30,7 +30,7 @@ const MAX_NAME_BYTES = 1 << 10;
 const MAX_ELEMENTS = 1 << 22;
 const MAX_DIMENSIONS = 4;
 const MAX_ALIGNMENT = 1 << 16;
-/** The same header in memory: a file of any size may claim to be nothing but texts. */
+/** Bound on the whole header: a file of any size may claim to be nothing but texts. */
 const MAX_HEADER_BYTES = 256 << 20;
 /** Bytes that one read of the header takes. */
 const WINDOW_BYTES = 1 << 20;
@@ -51,12 +51,12 @@ const SCALAR_BYTES: Readonly<Record<number, number>> = {
 };
 const TEXT = 8;
 const ARRAY = 9;
-/** A text has at least its length. */
+/** Least bytes of a text, which begins with its length. */
 const TEXT_BYTES = 8;
 
 /**
- * Reads the header of a GGUF file and checks it before it believes it: counts and lengths fit the rest of the file, names are unique, and every
- * tensor lies inside the file, apart from the others.
+ * Reads and checks the header of a GGUF file: counts and lengths must fit the rest of the file, names must be unique, and every tensor must lie
+ * inside the file, apart from the others.
  *
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  * @throws ModelError `malformed-weights`; `unsupported-model` for another version, byte order or tensor type
@@ -180,7 +180,7 @@ class Reader {
     const elementType = this.unsigned(4);
     const bytes = elementType === TEXT ? TEXT_BYTES : SCALAR_BYTES[elementType];
     if (bytes === undefined) throw this.malformed(`"${key}" is a list of type ${elementType}`);
-    // One bound for all lists together: each list alone could fill the memory by half.
+    // One bound for all lists together: with a bound for each list, a few lists could fill the memory.
     const count = this.count(`elements of "${key}"`, MAX_ELEMENTS - this.#elements, bytes);
     this.#elements += count;
     const list: MetadataValue[] = [];

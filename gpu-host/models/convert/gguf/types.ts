@@ -9,7 +9,7 @@ export interface TensorType {
   readonly plain?: 'F32' | 'F16' | 'BF16';
   /** Writes the values of the blocks in `source` to `target`. */
   decode?(source: DataView, target: Float32Array): void;
-  /** For types that are a level around a middle times a scale: the same blocks, in Pie's own order. */
+  /** For types whose values are a level around a middle, times a scale: the same blocks, in Pie's own order. */
   readonly exact?: ExactBlocks;
 }
 
@@ -102,7 +102,8 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
     {
       levels(block, at, set) {
         for (let i = 0; i < LARGE; i++) {
-          // Each half of the block has four groups of 32: two in the low nibbles of 64 bytes, two in the high ones, with two more bits each in 32 bytes.
+          // Each half of the block has four groups of 32: two in the low nibbles of 64 bytes, two in the high nibbles. Another 32
+          // bytes have two more bits of each value.
           const half = i >> 7;
           const group = (i >> 5) & 3;
           const low = block.getUint8(at + 64 * half + 32 * (group & 1) + (i & 31)) >> (group < 2 ? 0 : 4);

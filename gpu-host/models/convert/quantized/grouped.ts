@@ -53,7 +53,7 @@ export interface Groups {
  * The grouping of a matrix, checked.
  *
  * @param index the tensor with the group of each column, if there is one
- * @param reordered whether the tensor may have another order than that of neighbours
+ * @param reordered true when the columns of a group need not be neighbours
  * @throws ModelError `wrong-shape` or `malformed-weights`
  */
 export function groupingOf(
