@@ -14,7 +14,7 @@ interface Input extends DocumentInput {
   readonly ranker?: string;
 }
 
-/** Most tokens of the other questions together. */
+/** Maximum tokens of the other questions together. */
 const EXPANSION_TOKENS = 64;
 
 /** Question answering with query expansion and reranking: the model rewrites the question, each version finds passages, a reranker picks. */

@@ -19,7 +19,7 @@ interface Input extends DocumentInput {
   readonly ranker?: string;
 }
 
-/** Number of passages embedded together; small, so that it need not wait for the contexts of many passages. */
+/** Number of passages embedded together; small, so that the encoder need not wait for the contexts of many passages. */
 const BATCH = 4;
 
 /**

@@ -69,7 +69,7 @@ const SINK = 4;
 const range = (from: number, to: number): number[] =>
   Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i);
 
-/** Candidates among which `surpriseOf` looks a token up. A token outside them counts as the least probable candidate. */
+/** Number of candidates among which `surpriseOf` looks up a token. A token outside them counts as the least probable candidate. */
 const CANDIDATES = 256;
 
 function surpriseOf(distribution: Distribution | undefined, token: number): number {

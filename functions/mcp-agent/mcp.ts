@@ -2,7 +2,7 @@ import { fetch, InferletError, type JsonSchema, type Response } from '@pie/infer
 
 /** The revision of the protocol that this client speaks. */
 const PROTOCOL = '2025-06-18';
-/** Most pages of a list that the client requests, so that a server with an endless list cannot hold it. */
+/** Maximum pages of a list that the client requests: a server might have an endless list. */
 const MAX_PAGES = 32;
 
 /** A tool of a server. */

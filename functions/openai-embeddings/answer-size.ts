@@ -12,5 +12,5 @@ export function mostVectors(size: number, format: 'float' | 'base64'): number {
   return Math.floor((MAX_RESULT - FRAME) / (ITEM + characters));
 }
 
-/** A 32-bit float in nine digits, which tell it from all others: as a 64-bit number it would be printed with twice as many. */
+/** A 32-bit float in nine digits, enough to tell it from all others. Printed as a 64-bit number, it would have twice as many. */
 export const inNineDigits = (value: number): number => Number(value.toPrecision(9));

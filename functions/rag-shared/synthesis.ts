@@ -1,8 +1,8 @@
 import { type Builder, prompt, type Ref } from '@pie/inferlet/workflow';
 
 /**
- * `tree`: an answer from each passage at once, and one from these. `refine`: an answer that each passage improves in turn. `compact`: an answer
- * from all passages in one prompt.
+ * `tree`: an answer from each passage, in parallel, and one answer from these. `refine`: an answer that each passage improves in turn. `compact`:
+ * an answer from all passages in one prompt.
  */
 export type Mode = 'tree' | 'refine' | 'compact';
 

@@ -3,7 +3,10 @@ import { allocate, attempt, forward, inputText, outputText, Queue, settle } from
 
 type Embed = (texts: readonly string[]) => Promise<Float32Array[]>;
 
-/** Makes vectors with the encoder of that name, by default the platform's first one; without one, or for `none`, with a language model. */
+/**
+ * Makes vectors with the encoder of that name; by default, with the platform's first one for embeddings. Without any encoder, or for the name
+ * `none`, makes them with a language model.
+ */
 export function embedder({ model, encoder }: { model?: string | undefined; encoder?: string | undefined }): Embed {
   const found = encoder ?? encoders().find(({ kind }) => kind === 'embedding')?.name ?? 'none';
   if (found === 'none') return (texts) => map(texts, (text) => embedByStates(text, model));

@@ -10,7 +10,7 @@ import {
 
 /** After this time, ms, an index without a pointer to it counts as abandoned: the invocation that wrote it was lost. */
 const ABANDONED_MS = 3_600_000;
-/** Most attempts of a query, which follows the pointer again when another invocation replaces the passages meanwhile. */
+/** Maximum attempts of a query. It follows the pointer again when another invocation has replaced the passages meanwhile. */
 const ATTEMPTS = 4;
 
 /**

@@ -59,7 +59,7 @@ export const app = workflow('search-generation', (g: Builder, { question, engine
   return { answer, draft, searched: needed, queries: written };
 });
 
-/** The first texts of all lists, each once, in turns. */
+/** The first texts of all lists, taken from the lists in turns, without duplicates. */
 function firstOf(lists: readonly (readonly string[])[], count: number): string[] {
   const longest = Math.max(0, ...lists.map(({ length }) => length));
   const inTurns = Array.from({ length: longest }, (_, rank) => lists.flatMap((list) => list.slice(rank, rank + 1)));

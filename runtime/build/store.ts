@@ -31,7 +31,7 @@ export async function removeTree(path: string): Promise<void> {
   try {
     await rm(path, { recursive: true, force: true });
   } catch {
-    // Only this function removes paths that are too long for the kernel.
+    // `rmSync`, unlike `rm`, also removes paths that are too long for the kernel.
     rmSync(path, { recursive: true, force: true });
   }
 }
@@ -49,7 +49,7 @@ export async function sweep(directory: string): Promise<void> {
   }
 }
 
-/** Time of this process's last read of each artifact's folder, by `performance.now`. The folder's mtime tells reads by other processes. */
+/** Time of this process's last read of each artifact's folder, by `performance.now`. The folder's mtime shows reads by other processes. */
 const readAt = new Map<string, number>();
 
 /** Reads an artifact for use, which protects it from removal for a while. Null when it is missing, incomplete, or has another hash. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type Called, callFunction, ENCODER, RANKER } from '#test/harness/functions.ts';
 
-/** A document of more passages than an answer is made from. */
+/** A document with more passages than an answer uses. */
 export const DOCUMENT = [
   'Lily has a cat. The cat sleeps on the soft sofa all day and never goes out.',
   'Tom has a dog. The dog swims in the lake every morning with the ducks.',

@@ -1,4 +1,7 @@
-/** `npm pack` and `npm publish` run this first: the source compiled, with the contract that it was written against; into another folder if named. */
+/**
+ * `npm pack` and `npm publish` run this program first. It compiles the source and adds the contract. An argument names another folder for the
+ * output.
+ */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

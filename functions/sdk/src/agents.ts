@@ -36,8 +36,8 @@ export interface AgentStep {
 }
 
 /**
- * Reasons and acts in turns (Yao et al., ReAct, ICLR 2023): the model thinks, calls tools and reads their results, until a turn without a
- * call: its answer. Results are appended to the computed context, so nothing is prefilled twice. An empty context begins with the question
+ * Reasons and acts in turns (Yao et al., ReAct, ICLR 2023): the model thinks, calls tools and reads their results. A turn without a call is
+ * its answer. Results are appended to the computed context, so nothing is prefilled twice. An empty context begins with the question
  * and the tools; any other context is continued. A turn may hold any number of calls in the chat dialect, and one in the text dialect.
  * Throws `limit-exceeded` when `maxSteps` turns brought no answer.
  *

@@ -47,8 +47,8 @@ export function chatVariables(messages: readonly ChatMessage[], options: ChatOpt
 
 /**
  * The tokens of a chat. Special tokens are parsed where the template writes them, but not inside a message or a tool: there, a user could
- * end a turn and begin another. This function replaces them by unguessable marks before rendering, and tokenizes each mark's text
- * separately. A chat without special tokens, the common case, is tokenized in one piece.
+ * end a turn and begin another. This function replaces special tokens inside messages and tools by unguessable marks before rendering, and
+ * tokenizes each mark's text separately. A chat without special tokens, the common case, is tokenized in one piece.
  */
 export function chatTokens(model: string, messages: readonly ChatMessage[], options: ChatOptions): number[] {
   const render = (turns: readonly ChatMessage[], tools: ChatOptions['tools']): string =>

@@ -15,7 +15,7 @@ export type { ChatMessage, ChatOptions, ToolCall } from './chat.ts';
 /** @internal The sequence of a context, for library code outside the class. Throws when the context is released or busy. */
 export let sequenceOf: (context: Context) => Sequence;
 
-/** @internal Ends the computation of a context's text for good, busy or released as it may be. */
+/** @internal Ends the computation of a context's text for good, even when the context is busy or released. */
 export let halt: (context: Context) => void;
 
 /** Options of a new context. */
@@ -32,7 +32,7 @@ export interface ContextOptions {
 
 /** Options for saving a context. */
 export interface SaveOptions {
-  /** The name survives a restart of the model's GPU host; by default as `durable`. */
+  /** The name survives a restart of the model's GPU host; `durable` is the default. */
   readonly persistent?: boolean;
   /** The name is found also while the GPU host is away, and after its loss. Needs a platform with shared storage; false by default. */
   readonly durable?: boolean;
@@ -98,7 +98,7 @@ export class Context implements Disposable {
   }
 
   /**
-   * A context over the tokens of KV files, in the order of `files` and at their own positions; new tokens follow the largest one. The
+   * A context over the tokens of KV files, in the order of `files` and at their own positions; new tokens follow the largest position. The
    * context shares the files' pages copy-on-write. The files' texts do not attend to each other. Fill in some text before generating.
    */
   static async over(files: readonly KvFile[], options: ContextOptions = {}): Promise<Context> {
@@ -253,9 +253,9 @@ export class Context implements Disposable {
   }
 
   /**
-   * Computes all tokens and stores their keys and values, without the text, under a name for all of the tenant's inferlets until the name
-   * is removed (by {@link remove}). A `persistent` one survives a restart of the model's GPU host, a `durable` one also the loss of that host;
-   * see {@link SavedContext.makeDurable}, whose failure leaves the name saved. Throws `invalid-argument` when the name is taken or invalid
+   * Computes all tokens and stores their keys and values, without the text, under a name. All of the tenant's inferlets can open the name until
+   * {@link remove}. A `persistent` name survives a restart of the model's GPU host, a `durable` name also the loss of that host; see
+   * {@link SavedContext.makeDurable}, whose failure leaves the name saved. Throws `invalid-argument` when the name is taken or invalid
    * (valid: 1 to 128 letters, digits, `.`, `_`, `-`, `/`).
    */
   async save(name: string, options: SaveOptions = {}): Promise<void> {
@@ -270,7 +270,7 @@ export class Context implements Disposable {
    * only pending tokens. The other text does not attend to this one, so the continuation differs slightly from computing both in a row (Gim
    * et al., Prompt Cache, 2024). Needs a model whose keys can be rotated again (`unsupported` otherwise). Refuses a context that was opened
    * without its tokens, or whose window has slid. This context is busy until the append ends.
-   * @param options.from index of the other's first appended token; by default 0, or 1 to skip its begin-of-text token if this has text
+   * @param options.from index of the other's first appended token; by default 0, or 1 to skip its begin-of-text token if this context has text
    *
    * @example
    * using rules = await Context.open('rules', { tokens });

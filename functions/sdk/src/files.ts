@@ -57,7 +57,7 @@ export class KvFile implements Disposable {
   }
 
   /**
-   * Writes what was saved last under a name to the storage that the platform's machines share: the name can then be read also while its GPU
+   * Writes the content saved last under a name to the storage that the platform's machines share: the name can then be read also while its GPU
    * host is away, and after that host's loss. A later save or {@link remove} ends the copy. Throws `unsupported` on a platform without shared
    * storage, or without the right to write the file, and `limit-exceeded` beyond the tenant's share of the storage.
    */

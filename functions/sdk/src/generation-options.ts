@@ -23,16 +23,16 @@ export interface GenerateOptions<T = unknown> {
   /** A rule that the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. The generation ends when no token may follow. */
   readonly constraint?: Constraint<T>;
   /**
-   * Append the tokens that the constraint leaves no choice about without sampling them: one pass computes them with the token before. They
-   * are the tokens of the forced text as the model's tokenizer makes them. By default true, except with a custom sampler or a window.
+   * Append forced tokens, about which the constraint leaves no choice, without sampling: one pass computes them together with the token before
+   * them. They are the model's own tokens of the forced text. By default true, except with a custom sampler or a window.
    */
   readonly jumpForward?: boolean;
   /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a speculator. */
   readonly logProbabilities?: boolean;
   /**
-   * Let the first token take the place of the prompt's last one, if it begins with the same text: a prompt may end in the middle of a word,
-   * or with a space, where the model expects a longer token. `text` holds what follows the prompt, and `tokens` begins with this token. Not
-   * with a constraint or a window.
+   * Let the first token replace the prompt's last token, if the first one begins with the last one's text: a prompt may end in the middle of a
+   * word, or with a space, where the model expects a longer token. `text` holds the text after the prompt, and `tokens` begins with the first
+   * token. Not with a constraint or a window.
    */
   readonly healing?: boolean;
   /** Limits the part of the text that stays in sight: `slidingWindow` or `attentionSink`. */

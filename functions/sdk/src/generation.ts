@@ -229,7 +229,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     this.#end();
   }
 
-  /** Ends the generation and waits until the tokens not handed over are taken back. After a failure (`failed`), ignores errors of this. */
+  /** Ends the generation and waits until the tokens not handed over are taken back. After a failure (`failed`), ignores errors of these steps. */
   async #over(failed: boolean): Promise<void> {
     try {
       this.#end();
@@ -341,7 +341,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return { text: text + rest, tokens: this.#handOver() };
   }
 
-  /** The request that the platform sends the next run's text; undefined when the inferlet must send it. */
+  /** Asks the platform to send the next run's text; undefined when the inferlet must send it. */
   #pipeRequest(): PipeRequest | undefined {
     const characters = this.#stops.reduce((sum, stop) => sum + stop.length, 0);
     const [opening = '', ...more] = this.#opening;

@@ -39,7 +39,7 @@ export function heal(sequence: Sequence): Healing | undefined {
   }
 }
 
-/** Lists of {@link successors}, since a list takes a look at the whole vocabulary. */
+/** Known lists of {@link successors}, because making a list reads the whole vocabulary. */
 const known = new Map<string, readonly number[]>();
 const MAX_KNOWN = 16;
 
@@ -55,7 +55,7 @@ function successors(name: string, token: number): readonly number[] {
   return found;
 }
 
-/** The tokens that are not special: those have no text. Most lists have none, which two calls for all tokens show. */
+/** The tokens that are not special; special ones have no text. Most lists have no special token, as two calls for the whole list show. */
 function withText(tokens: readonly number[], name: string): readonly number[] {
   const write = (some: readonly number[], special: boolean) => attempt(() => tokenize.detokenize(name, some, special));
   if (write(tokens, false) === write(tokens, true)) return tokens;

@@ -45,7 +45,7 @@ export const supports = (name: string | undefined, ...traits: readonly string[])
 };
 
 /**
- * For a model, the size of a step, in tokens, up to which a larger step takes little more time. For an encoder, the tokens of its next batch.
+ * For a model, the number of tokens up to which a larger step takes little more time. For an encoder, the number of tokens of its next batch.
  * Undefined before the GPU host has measured it.
  *
  * @throws InferletError `not-found` for a model or an encoder that the function was not granted

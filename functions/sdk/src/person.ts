@@ -28,7 +28,7 @@ export interface Resumption<State = unknown, Answer = unknown> {
 const DAY_MS = 86_400_000;
 
 /**
- * Asks a person. Return what it returns: this attempt of the invocation then ends, and the invocation waits without an instance or memory,
+ * Asks a person. The handler must return the result of this call: the attempt then ends, and the invocation waits without an instance or memory,
  * for as long as it takes and across restarts of the platform. After the answer, or after `timeoutMs`, the handler runs again from the
  * beginning with the same input, and {@link resumed} has the state and the answer. Throws `invalid-argument` for a question past its bounds
  * and for a second one, and `unsupported` in a child.

@@ -92,7 +92,7 @@ function runSampler(
   for (const { change = {} } of chain) {
     frequency += change.frequency ?? 0;
     presence += change.presence ?? 0;
-    // No text can have the others.
+    // The model has no tokens with other ids.
     for (const [token, value] of change.biases ?? [])
       if (Number.isInteger(token) && token >= 0 && token < vocabularySize)
         biases.set(token, (biases.get(token) ?? 0) + value);

@@ -1,5 +1,5 @@
 /**
- * The layer below: the WIT interfaces themselves, typed, and the two functions that turn their failures into an {@link InferletError}.
+ * The layer below this library: the typed WIT interfaces, and the two functions that turn their failures into an {@link InferletError}.
  * Import it as `@pie/inferlet/raw`.
  *
  * @example

@@ -60,7 +60,7 @@ export interface GuestSampler {
 
 /** A guest sampler as the host runs it. */
 export interface RunSampler {
-  /** The sampler's own `choose`: one that was put in its place must be asked. */
+  /** The sampler's own `choose`. If the sampler has another one now, the inferlet must call that for each token. */
   readonly choose: GuestSampler['choose'];
   readonly sampler: DeviceSampler;
   /** Starts a run after `chosen`, the tokens of the generation so far. */

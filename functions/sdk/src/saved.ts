@@ -38,7 +38,7 @@ export class SavedContext {
   /**
    * Brings the pages to the device as far as there is room, and keeps them there, beyond the end of this inferlet, while no running inferlet
    * needs the memory. A later call replaces the lease. Throws `limit-exceeded` when the context is larger than the tenant may ever pin, and
-   * `unavailable` when the tenant may not pin so much now.
+   * `unavailable` when the tenant may not pin that much now.
    * @param leaseMs 1 ms to 1 hour
    */
   pin(leaseMs: number): Promise<Residency> {
@@ -46,8 +46,8 @@ export class SavedContext {
   }
 
   /**
-   * Waits until the lease has ended, and tells why: `expired`, or `pressure` when the memory was needed before its time. Null when there is
-   * no lease. Asks for the residency once every `everyMs`.
+   * Waits until the lease has ended, and tells why: `expired`, or `pressure` when the memory was needed before the lease ran out. Null when
+   * there is no lease. Asks for the residency once every `everyMs`.
    */
   async leaseEnd({ everyMs = 1000 }: { readonly everyMs?: number } = {}): Promise<LeaseEnd | null> {
     for (;;) {
@@ -62,7 +62,7 @@ export class SavedContext {
     return this.#ask((queue) => allocate.unpinExport(queue, this.name));
   }
 
-  /** Tells the platform when the context will be opened next, so that the tenant's others leave the device first. 0 takes this back. */
+  /** Tells the platform when the context will be opened next: the tenant's other saved contexts then leave the device first. 0 takes this back. */
   retain(nextUseMs: number): Promise<Residency> {
     return this.#ask((queue) => allocate.retainExport(queue, this.name, nextUseMs));
   }

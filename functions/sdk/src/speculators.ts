@@ -8,7 +8,7 @@ import type { Proposal, Speculation, Speculator } from './speculation.ts';
 /**
  * Finds an earlier occurrence of the last few tokens and guesses that the same tokens follow again (Saxena, Prompt Lookup Decoding, 2023).
  * Suits texts that repeat themselves or their prompt, such as summaries, edits and code.
- * @param options.longest most last tokens to match (3 by default); shorter matches are tried down to `shortest` (1 by default)
+ * @param options.longest maximum number of last tokens to match (3 by default); shorter matches are tried down to `shortest` (1 by default)
  * @param options.tokens number of guessed tokens (8 by default)
  */
 export function ngram(
@@ -120,9 +120,9 @@ class Drafting implements Speculation {
 
 /**
  * Guesses a block of tokens and lets the model correct the whole block in each pass until it no longer changes (Santilli et al.,
- * Accelerating Transformer Inference for Translation via Parallel Decoding, ACL 2023). The first guess after two tokens, or one, is the
- * model's token after them in an earlier block (Fu et al., Break the Sequential Dependency of LLM Inference Using Lookahead Decoding, ICML
- * 2024). Needs neither another model nor a text that repeats itself.
+ * Accelerating Transformer Inference for Translation via Parallel Decoding, ACL 2023). The first guess after the last two tokens, or after the
+ * last one, is the token that the model chose after them in an earlier block (Fu et al., Break the Sequential Dependency of LLM Inference
+ * Using Lookahead Decoding, ICML 2024). Needs neither another model nor a text that repeats itself.
  * @param options.tokens size of the block (16 by default)
  */
 export function jacobi(options: { readonly tokens?: number } = {}): Speculator {

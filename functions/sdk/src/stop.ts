@@ -7,8 +7,8 @@ export interface Scanned {
 }
 
 /**
- * Finds stop strings in text that arrives in pieces. A piece may end in the middle of a stop string, because tokens do not end where stop strings do. The
- * scanner therefore holds back the longest tail that could still become a stop string.
+ * Finds stop strings in text that arrives in pieces. A piece may end in the middle of a stop string, because tokens do not end where stop strings
+ * do. The scanner therefore holds back the longest tail that could still become a stop string.
  */
 export class StopScanner {
   readonly #stops: readonly string[];

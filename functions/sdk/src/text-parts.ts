@@ -8,7 +8,7 @@ export interface TextPart {
   cut: number;
 }
 
-/** Parts that fit one call each, with `more` characters for each text. A text that fills a call loses its end: no model reads so far. */
+/** Parts that fit one call each, with `more` characters for each text. A text that fills a call loses its end: no model reads that far. */
 export function partsOf(all: readonly string[], more: number): TextPart[] {
   const most = Math.max(0, CALL_CHARACTERS - more);
   const parts: TextPart[] = [];

@@ -27,8 +27,8 @@ export interface ToolRunnerOptions {
 }
 
 /**
- * Runs the calls that a model writes, each as soon as its signature closes, several at once, while decoding continues (compare LLMCompiler,
- * Kim et al., ICML 2024, and Pie, SOSP '25, section 7.3). A tool's exception is an outcome too, so that the model can react.
+ * Runs the calls that a model writes while decoding continues. Each starts as soon as its signature closes, and several run at once (compare
+ * LLMCompiler, Kim et al., ICML 2024, and Pie, SOSP '25, section 7.3). A tool's exception is an outcome too, so that the model can react.
  *
  * @example
  * const runner = new ToolRunner(tools);

@@ -1,6 +1,6 @@
 import { settle, index as wire } from './raw.ts';
 
-/** Most entries, and most bytes of them, in one call of the platform. */
+/** Maximum entries, and their maximum bytes, in one call of the platform. */
 const CALL_ENTRIES = 256;
 const CALL_BYTES = 3 * 2 ** 20;
 const DELETED_AT_ONCE = 256;
@@ -19,13 +19,13 @@ export interface IndexEntry {
   /** 1 to 512 bytes. A later entry of the same id replaces it. */
   readonly id: string;
   readonly vector: ArrayLike<number>;
-  /** Found by its words; at most 64 KiB. */
+  /** A text that queries find by its words; at most 64 KiB. */
   readonly text?: string | undefined;
   /** Up to 32 named values for filters. */
   readonly fields?: Readonly<Record<string, FieldValue>>;
 }
 
-/** A condition on a field: a value that it equals, several of which it equals one, or comparisons that all hold. */
+/** A condition on a field: a value that the field equals, several values of which it equals one, or comparisons that all hold. */
 export type FieldCondition =
   | FieldValue
   | readonly FieldValue[]
@@ -51,7 +51,7 @@ export interface IndexQuery {
 
 export interface IndexMatch {
   readonly id: string;
-  /** Larger is better. By vector the metric's nearness, by text BM25, by both the sum of 1 / (60 + rank) over the two rankings. */
+  /** Larger is better. For a vector, nearness by the metric; for a text, BM25; for both, the sum of 1 / (60 + rank) over the two rankings. */
   readonly score: number;
   readonly text?: string | undefined;
   readonly fields: Readonly<Record<string, FieldValue>>;
@@ -102,7 +102,7 @@ export class VectorIndex {
   }
 
   /**
-   * Stores entries, each over an earlier one with its id. Many entries take several calls, of which each stores all of its entries or none.
+   * Stores entries. Each replaces an earlier one with its id. Many entries take several calls, of which each stores all of its entries or none.
    *
    * @throws InferletError `limit-exceeded` when the tenant's indexes have no room
    */
@@ -122,7 +122,7 @@ export class VectorIndex {
     }
   }
 
-  /** Deletes entries. @returns how many there were */
+  /** Deletes entries. @returns the number of entries deleted */
   async delete(ids: readonly string[]): Promise<number> {
     let deleted = 0;
     for (let at = 0; at < ids.length; at += DELETED_AT_ONCE) {

@@ -11,7 +11,7 @@ export class SearchEngine implements AsyncDisposable {
     this.#server = server;
   }
 
-  /** Refuses the first `failures` requests; on any port if none is named. */
+  /** Refuses the first `failures` requests. Listens on any free port if none is named. */
   static async start({ delayMs = 0, failures = 0, port = 0 } = {}): Promise<SearchEngine> {
     let left = failures;
     const server = http.createServer((request, response) => {

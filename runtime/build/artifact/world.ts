@@ -10,7 +10,7 @@ const HINT = `Build it against wit/ of this version (${world.package}@${world.ve
 
 /**
  * Checks that a component matches our world, or throws BuildError `wrong-world`: its `run` and all imported functions must have our
- * types. Types are compared by structure, because the host reads the guest's memory by them. Answers the imported interfaces.
+ * types. Types are compared by structure, because the host reads the guest's memory by them. Returns the imported interfaces.
  */
 export async function checkWorld(component: Uint8Array): Promise<string[]> {
   const { interfaces, others } = readComponentImports(component);

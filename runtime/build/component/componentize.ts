@@ -28,7 +28,7 @@ export async function componentize(bundle: Bundle, directory: string): Promise<U
 }
 
 /**
- * Makes a component of the QuickJS engine after it has evaluated a module. The engine is optimised for size: it saves 0.55 of 1.9 MB. Pure
+ * Makes a component of the QuickJS engine after it has evaluated a module. The engine is optimised for size: this saves 0.55 of 1.9 MB. Pure
  * computation takes 1.2 to 1.6 times as long; a waiting call takes 7 µs, not 5 (`runtime/lowering/bench.ts`), which is little beside a device step of
  * a few ms.
  */

@@ -61,7 +61,7 @@ export interface Instruction {
 
 /**
  * Reads one instruction, its immediates included, into `into` (one object is reused: code sections have millions of them).
- * It knows every instruction that V8 runs without flags except garbage collection, which it refuses. Core specification, 5.4.
+ * It knows every instruction that V8 runs without flags, except those of garbage collection, which it refuses. Core specification, 5.4.
  */
 export function readInstruction(reader: Reader, into: Instruction): void {
   const at = reader.at;

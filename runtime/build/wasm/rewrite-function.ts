@@ -76,7 +76,7 @@ interface Scan {
  *
  * - A loop's header, a `catch`, and any place where an unchecked path exceeds MAX_PATH count down a local that starts with GRANT.
  * - The entry of a function takes from the global: GRANT when it has such places, 1 when it only calls others. A function needs no
- *   entry check when it and all that it calls is short, is not recursive and makes no indirect call: its price is then part of its
+ *   entry check when it and all its callees are short, are not recursive and make no indirect calls: its price is then part of its
  *   callers' paths. Recursion of any kind, tail calls and calls across modules included, passes a checked entry.
  * - A bulk instruction takes its size, divided, from the global before it runs. A long fill or copy is done in pieces by a function.
  * - In a function that counts down, a direct call that may reach an import is followed by a look at the global: the host takes all fuel

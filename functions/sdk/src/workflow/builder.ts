@@ -105,7 +105,7 @@ export class Builder {
   #module: string;
   #after: readonly string[] = [];
   #ordered = false;
-  /** True when a node of the component surely runs after earlier components: not an argument, and not in a branch, which may be skipped. */
+  /** True when a node of the component surely runs after earlier components. Arguments and nodes in branches, which may be skipped, do not count. */
   #waits = false;
   #when: readonly Guard[] = [];
 

@@ -1,9 +1,9 @@
 import { type Graph, type Node, needsOf } from './graph.ts';
 
-/** Weight of a generation in the length of a way, in other nodes. */
+/** A generation counts as this many other nodes in the length of a path. */
 const DECODING_WEIGHT = 8;
 
-/** Length of the longest way from each node to an end, in nodes; a generation counts as several. */
+/** Length of the longest path from each node to an end, in nodes; a generation counts as several. */
 export function depthsOf({ nodes }: Graph): ReadonlyMap<string, number> {
   const depths = new Map<string, number>();
   for (let i = nodes.length - 1; i >= 0; i--) {

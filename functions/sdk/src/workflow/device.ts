@@ -58,7 +58,7 @@ export const deviceEngine: Engine = {
   fork: (context, signal) => ownedUntil((context as Context).fork(), signal, context as Context),
   release: (context) => (context as Context).release(),
   report({ id, operation: { kind } }, began, failed) {
-    // An argument is there already.
+    // An argument exists from the start.
     if (kind !== 'argument') recordSpan(id, { began, kind, failed });
   },
   efficientTokens,
@@ -126,7 +126,7 @@ async function prefill({ kind, model }: Prefilling, inputs: NodeValues, { depth,
     return context;
   } catch (error) {
     if (!given) context.release();
-    // After an abort its owner releases the context.
+    // After an abort, the context's owner releases it.
     else if (!signal.aborted) context.truncate(before);
     throw error;
   }

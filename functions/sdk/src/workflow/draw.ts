@@ -101,7 +101,7 @@ function drawGraph(title: string, graph: Graph, top: number): { body: string[]; 
   return { body, bottom, right: 2 * MARGIN + Math.max(0, ...rows.keys()) * COLUMN + BOX.width };
 }
 
-/** The column of each node: one right of the last that it waits for, be it for values or for a component's end. */
+/** The column of each node: to the right of all nodes that it waits for, for their values or for the end of their component. */
 function columnsOf(graph: Graph): ReadonlyMap<string, number> {
   const columns = new Map<string, number>();
   const ends = new Map<string, number>();

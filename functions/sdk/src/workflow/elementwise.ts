@@ -1,18 +1,18 @@
 import { type Graph, type Input, keyOf, type Node, newId, type Ref, refsIn, resultsOf, type Type } from './graph.ts';
 
-/** Types whose values are lists, which the lists of a node's stages make up again. */
+/** Types whose values are lists. Joined, the lists of a node's stages make up the node's list. */
 const LISTS: ReadonlySet<Type> = new Set<Type>(['texts', 'vectors', 'numbers', 'list']);
 
 /** One stage of a node: its elements, as the input of the node's elementwise port. */
 export interface Stage {
   readonly elements: Input;
-  /** Leaves the order of modules, because the stage's elements exist before a whole module has ended. */
+  /** True for a stage outside of the order of modules, because its elements exist before a whole module has ended. */
   readonly early: boolean;
 }
 
 /**
- * Splits nodes that treat their elements one by one into stages, and the nodes that read all of their stages in the same way with them. An
- * aggregate with the node's own id joins the stages, for the other readers.
+ * Splits nodes that treat their elements one by one into stages. Nodes that read the elements of a split node one by one are split in the same
+ * way. For all other readers, an aggregate with the node's own id joins the stages.
  *
  * @param stagesOf the stages of a node over elements that no split node gives; undefined leaves the node whole
  */

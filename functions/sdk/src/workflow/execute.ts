@@ -180,7 +180,7 @@ class Execution {
         const taken = this.#take(inputs[name] as Input, owned);
         values[name] = taken instanceof Promise ? await taken : taken;
       }
-      // It may have waited for a fork.
+      // Taking the inputs may have waited for a fork.
       throwIfAborted(this.#abort.signal);
       outputs = await runNode(node, values, {
         engine,
@@ -224,7 +224,7 @@ class Execution {
     if (this.#forget(ref) === 0 && ref.type === 'context' && isContext(value)) this.#options.engine.release(value);
   }
 
-  /** Takes a reader from an output, and the output from the store with its last reader. @returns the readers left */
+  /** Counts off a reader of an output, and removes the output from the store after the last reader. @returns the number of readers left */
   #forget(ref: Ref): number {
     const key = keyOf(ref);
     const left = (this.#readers.get(key) ?? 1) - 1;

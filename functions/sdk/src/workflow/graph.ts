@@ -27,7 +27,7 @@ export interface Ref<T extends Type = Type> {
   readonly type: T;
 }
 
-/** Outputs that builders have made. An object of an input may have their members, and still is a value. */
+/** Outputs that builders have made. An object of an input may have the same members, but is a value. */
 const made = new WeakSet<object>();
 
 /** Makes an output that builders take for one. */
@@ -65,7 +65,7 @@ export type Operation =
   | {
       readonly kind: 'argument';
       readonly name: string;
-      /** Place in the list that the argument is. */
+      /** Index in the argument, when the argument is a list. */
       readonly index?: number | undefined;
     }
   | { readonly kind: 'prefilling' | 'partial-prefilling'; readonly model?: string | undefined }
@@ -162,13 +162,13 @@ export function needsOf({ inputs, when }: Pick<Node, 'inputs' | 'when'>): Ref[] 
   return refs;
 }
 
-/** Ids of the nodes that a graph's results come from. */
+/** The outputs from which a graph's results come. */
 export const resultsOf = ({ outputs }: Pick<Graph, 'outputs'>): Ref[] =>
   Object.values(outputs).flatMap((input) => refsIn(input));
 
 /**
  * Sorts nodes so that each follows the nodes that it needs, and otherwise keeps their order.
- * @returns undefined for the nodes of a cycle, by id, if there is one
+ * @returns the sorted nodes, and the ids of the nodes of a cycle if there is one
  */
 export function sorted(nodes: readonly Node[]): { readonly nodes: readonly Node[]; readonly cycle: readonly string[] } {
   const modules = new Map<string, Node[]>();
@@ -181,7 +181,7 @@ export function sorted(nodes: readonly Node[]): { readonly nodes: readonly Node[
   const done = new Set<string>();
   const doneModules = new Set<string>();
   const order: Node[] = [];
-  /** A path of nodes, each of which waits for the next one. It is a list and no recursion, since a graph may be deeper than the stack. */
+  /** A path of nodes, each of which waits for the next one. A list instead of recursion, since a graph may be deeper than the stack. */
   const path: { readonly node: Node; readonly needed: Iterator<Node> }[] = [];
   const onPath = new Set<string>();
   const enter = (node: Node) => {

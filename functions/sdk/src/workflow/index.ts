@@ -84,7 +84,7 @@ export const workflow = <I>(
 export const program = <I>(name: string, body: ProgramBody<I>, options?: PlanOptions<I>): Program<I> =>
   told(programOn(deviceEngine, log, name, body, options));
 
-/** Tells the build about a workflow or program: a list with this name stands there when it traces a source. */
+/** Tells the build about a workflow or program: while the build traces a source, the global object has a list for them. */
 function told<W extends Workflow<never>>(made: W): W {
   const list = (globalThis as Readonly<Record<symbol, unknown>>)[Symbol.for('pie.workflows')];
   if (Array.isArray(list)) list.push(made);

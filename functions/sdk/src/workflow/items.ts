@@ -22,7 +22,7 @@ export class ItemSplitter {
     return this.#taken === this.#items.count;
   }
 
-  /** The items that more text completes, with their indices. */
+  /** Adds text. Returns the items that it completes, with their indices. */
   push(text: string): { readonly index: number; readonly item: string }[] {
     this.#text += text;
     const complete: { index: number; item: string }[] = [];

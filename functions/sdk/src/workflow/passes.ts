@@ -40,7 +40,7 @@ const pipes = ({ operation }: Node): boolean =>
     : operation.kind === 'decoding' && operation.pipe === true;
 
 /**
- * Starts readers of single sentences or lines of a text as soon as these are complete: the generation hands them on early, and nodes that treat
+ * Starts readers of a text's sentences or lines as soon as each of these is complete: the generation hands them on early, and nodes that treat
  * them one by one are split. A generation whose readers take all its items as one efficient batch stays as it is, since the batch takes no
  * longer than the last item alone.
  */
@@ -88,7 +88,7 @@ function gainingFrom({ nodes }: Graph, sizes: Sizes): ReadonlySet<string> {
 function stagesOf(node: Node, elements: Input, sizes: Sizes): Input[] | undefined {
   const count = countOf(elements);
   if (count === undefined) return undefined;
-  // A larger batch than there are elements chooses no other stages.
+  // A batch that is larger than the number of elements leads to the same stages.
   return partsOf(
     elements,
     chooseByBatch(node, sizes, (batch) => Math.min(batch, Math.max(1, count))),

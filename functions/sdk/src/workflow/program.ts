@@ -16,10 +16,10 @@ import { planned, type Results, type RunOptions, type Workflow } from './workflo
 /** A value in the template of a state. */
 export type StateValue = Variable | Prompt | string | number | Uint8Array;
 
-/** A text that the model generates where a state's template holds it first; later templates hold its value. */
+/** A text that the model generates where a state's template uses it first; later templates use its value. */
 export const gen = (options: DecodeOptions = {}): Variable => new Variable({ kind: 'gen', options });
 
-/** Like {@link gen}, one of several texts: that which the model would rather say. */
+/** Like {@link gen}, but the model chooses the most probable of several texts. */
 export const choice = (choices: readonly string[], options: SelectOptions = {}): Variable =>
   new Variable({ kind: 'choice', choices, options });
 
@@ -68,14 +68,14 @@ export class State {
     return new State(this.#run, this.#builder, this.#model, context && this.#builder.fork(context));
   }
 
-  /** Appends what was computed of another state, which ends (see `Context.append`). */
+  /** Appends the computed text of another state, which ends (see `Context.append`). */
   append(other: State): this {
     const [own, added] = [this.#flush(), other.#flush()];
     if (added) this.#context = own ? this.#builder.join(own, [added]) : added;
     return this;
   }
 
-  /** Goes on with one of two branches, by a value that may not exist yet. Only the branch itself can use the values that it generates. */
+  /** Continues with one of two branches, chosen by a value that may not exist yet. Only a branch itself can use the values that it generates. */
   when(
     value: Variable,
     test: (text: string) => boolean,
@@ -94,7 +94,7 @@ export class State {
     return this;
   }
 
-  /** @internal New states that go on in the place of some of several, which end. `placesOf` makes the node that gives their places. */
+  /** @internal Makes new states that continue some of `states`, all of which end. `placesOf` makes the node that gives the indices. */
   static pick(states: readonly State[], count: number, placesOf: (builder: Builder) => Ref<'numbers'>): State[] {
     const [first] = states;
     if (!first) throw new InferletError('invalid-argument', 'There is no state to pick from.');
@@ -104,7 +104,7 @@ export class State {
     return picked.map((context) => new State(first.#run, first.#builder, first.#model, context));
   }
 
-  /** Runs `body`, which returns a variable, until its value passes `done`, at most `most` times. */
+  /** Runs `body`, which returns a variable, until the variable's value passes `done`, at most `most` times. */
   loop(most: number, body: (state: State) => Variable, done: (text: string) => boolean): this {
     const { context } = this.#builder.loop({ context: this.#begun() }, most, (builder, { context: start }) => {
       const state = new State(this.#run, builder, this.#model, start);
@@ -222,7 +222,7 @@ export class Session {
     );
   }
 
-  /** Waits for a value and returns it. A traced program knows no values, so that a program with this call is interpreted. */
+  /** Waits for a value and returns it. A traced program knows no values, so a program with this call is interpreted. */
   async read(variable: Variable): Promise<string> {
     if (!this.#interpreter) throw this.#run.look('reads a value before the program is whole');
     const value = (await this.#interpreter.valueOf(outputOf(variable, this.#run))) as string;
@@ -322,7 +322,7 @@ export function programOn<I>(
   };
 }
 
-/** A module is evaluated without waiting, so that a plan of the build cannot wait either. */
+/** A module is evaluated without waiting, so a plan of the build cannot wait either. */
 function atOnce(made: Made | Promise<Made>): Made {
   if (!(made instanceof Promise)) return made;
   made.catch(() => undefined);

@@ -13,7 +13,7 @@ import {
 } from './graph.ts';
 import { charactersOfStep, EFFICIENT_TEXTS, Sizes } from './sizes.ts';
 
-/** Nodes that take no time worth computing something beside them. A whole prompt is computed with the first token after it. */
+/** Nodes that end too soon for computing something beside them. A whole prompt is computed with the first token after it. */
 const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
   ...(['argument', 'fork', 'pick', 'condition', 'aggregate', 'prefetching', 'prefilling', 'searching'] as const),
 ]);
@@ -54,7 +54,7 @@ export function splitPrefills(graph: Graph, sizes: Sizes = new Sizes()): Graph {
 interface Cut {
   /** Index of the first part that is left for later. */
   readonly at: number;
-  /** Outputs of the model's generations that the earlier parts let pass. */
+  /** Outputs of the model's generations that the earlier parts let go first. */
   readonly idle: readonly Ref[];
 }
 

@@ -87,12 +87,12 @@ export class Variable {
 
 export const isVariable = (value: unknown): value is Variable => value instanceof Variable;
 
-/** Places of conditions that a value decided which may not exist yet. */
+/** Places of conditions that depend on a value that may not exist yet. */
 export const undecided = new Map<string, string>();
 
 /**
- * A value that a condition of a program looks at, and the condition's place. JavaScript asks no object whether it is true or equal, so that the
- * build puts this around conditions when it traces a program. Throws `invalid-argument` for a value that may not exist yet.
+ * Returns a value that a condition at `place` uses. An object cannot notice that JavaScript tests or compares it, so the build puts this
+ * function around conditions when it traces a program. Throws `invalid-argument` for a value that may not exist yet.
  */
 export function tested<T>(value: T, place: string): T {
   const ways = isVariable(value)
@@ -109,7 +109,7 @@ export function tested<T>(value: T, place: string): T {
 }
 
 /**
- * The result of a comparison, with the places of its sides for {@link tested}. Outputs of a graph's nodes are compared as such, and a value with
+ * The result of a comparison, with the places of its sides for {@link tested}. Two outputs of a graph's nodes can be compared, and a value with
  * itself. Two values of a program that differ may become equal texts, so their comparison is refused.
  */
 export function compared(one: unknown, other: unknown, operator: string, place: string, otherPlace: string): boolean {
@@ -148,7 +148,7 @@ export function inputsOfResults(results: Readonly<Record<string, unknown>>, run:
   return Object.fromEntries(Object.entries(results).map(([name, value]) => [name, inputOf(plain(value))]));
 }
 
-/** Functions of this library that a place is not in. */
+/** Functions of this library: a place is never in one of them. */
 const OWN =
   /\b(Untraceable|Variable|look|toString|toJSON|toPrimitive|Symbol\.toPrimitive|read|outputOf|placeOf|inputsOfResults|plain|map|String|add|call|when|loop|stringify|join|concat)\b/;
 

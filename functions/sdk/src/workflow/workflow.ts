@@ -15,7 +15,7 @@ export interface RunOptions extends Pick<ExecuteOptions, 'concurrency' | 'onNode
   readonly passes?: readonly Pass[] | undefined;
 }
 
-/** The results that `build` returned refs for are values; known values stay as they are. */
+/** The results of `build`, with values in place of refs; known values stay as they are. */
 export type Results = NodeValues;
 
 /** A program as a graph that is made from an input. */
