@@ -62,7 +62,7 @@ function toolEnvironment([folder]: readonly string[]): Readonly<Record<string, s
   return { ...(PATH ? { PATH } : {}), ...(folder ? { TMPDIR: folder } : {}) };
 }
 
-function tooMuch({ limit }: LimitPassed, { timeoutMs, memoryMb, files }: ConfinedLimits): BuildError {
+function tooMuch({ limit }: LimitPassed, { timeoutMs, cpuMs, memoryMb, files }: ConfinedLimits): BuildError {
   if (limit === 'memory') {
     return new BuildError(
       'build-failed',
@@ -79,7 +79,9 @@ function tooMuch({ limit }: LimitPassed, { timeoutMs, memoryMb, files }: Confine
   }
   return new BuildError(
     'build-timeout',
-    `The build took longer than ${timeoutMs / 1000} s and was stopped.`,
+    limit === 'cpu' && cpuMs !== undefined
+      ? `The build took more than ${cpuMs / 1000} s of CPU time and was stopped.`
+      : `The build took longer than ${timeoutMs / 1000} s and was stopped.`,
     'Make the component smaller, or raise the build time limit of the platform.',
   );
 }

@@ -5,14 +5,16 @@ import { type BuildFailure, failureFrom } from '../outcome.ts';
 import { makeTemporary, sweep } from '../store.ts';
 import type { ComponentStageResult } from './stage.ts';
 
-const DEFAULT_TIMEOUT_MS = 60_000;
+/** Far above the CPU time: a build yields its cores to all other processes of the machine. */
+const DEFAULT_TIMEOUT_MS = 300_000;
+const DEFAULT_CPU_MS = 120_000;
 const DEFAULT_MEMORY_MB = 1536;
 
 export interface ComponentBuildOptions {
   /** Directory of compiled components, by content. */
   readonly store: string;
   readonly signal?: AbortSignal | undefined;
-  /** Wall-clock limit of the build; 60 s by default. */
+  /** Wall-clock limit of the build; 5 minutes by default, of which it may compute for 2. */
   readonly timeoutMs?: number;
   /** Limit on the build process's resident memory; 1.5 GiB by default (the compiler of the QuickJS engine takes half a GiB). */
   readonly memoryMb?: number;
@@ -46,6 +48,7 @@ export async function buildComponent(entry: string, options: ComponentBuildOptio
       { read: ['/'], write: [store], tools: true },
       {
         timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+        cpuMs: DEFAULT_CPU_MS,
         memoryMb: options.memoryMb ?? DEFAULT_MEMORY_MB,
         signal,
       },

@@ -9,6 +9,9 @@ import { BuildError } from '../outcome.ts';
 /** Maximum characters of a compiler's output. */
 const MAX_OUTPUT_CHARACTERS = 1_000_000;
 
+/** Wall-clock limit of a compiler over its limit on CPU time: on a busy machine it waits for a core most of the time. */
+const WAITS = 4;
+
 /** Thrown when a compiler, or a part of it, is not installed. */
 export class MissingCompilerError extends BuildError {
   constructor(message: string, hint: string) {
@@ -32,6 +35,7 @@ export interface Ran {
 
 export interface CompilerLimits {
   readonly cwd: string;
+  /** Limit on CPU time. */
   readonly limitMs: number;
   /** Limit on address space. */
   readonly limitKib: number;
@@ -63,14 +67,14 @@ export async function runCompiler(
   args: readonly string[],
   { cwd, limitMs, limitKib }: CompilerLimits,
 ): Promise<Ran | null> {
-  // Not every system has these limits, so a timer bounds the time, too.
+  // Not every system has these limits, and a compiler that hangs uses no CPU time, so a timer bounds the time, too.
   const limits = `ulimit -c 0; ulimit -t ${limitMs / 1000}; ulimit -v ${limitKib} 2>/dev/null`;
   const child = spawn('/bin/sh', ['-c', `${limits}; exec "$@"`, 'sh', program, ...args], {
     cwd,
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   running.add(child);
-  const timer = setTimeout(() => child.kill('SIGKILL'), limitMs);
+  const timer = setTimeout(() => child.kill('SIGKILL'), limitMs * WAITS);
   let output = '';
   let errors = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
@@ -89,7 +93,7 @@ export async function runCompiler(
     if (code === null) {
       throw new BuildError(
         'build-timeout',
-        `The compiler took longer than ${limitMs / 1000} s or more memory than it may, and was stopped.`,
+        `The compiler took more than ${limitMs / 1000} s of CPU time, ${(limitMs * WAITS) / 1000} s in all, or more memory than it may, and was stopped.`,
         'Make the source smaller.',
       );
     }
