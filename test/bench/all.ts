@@ -4,8 +4,9 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
+import { setTimeout } from 'node:timers/promises';
 import { ROOT } from '#test/harness/platform.ts';
-import { readStolenTime } from './proc.ts';
+import { readProcessorTime } from './proc.ts';
 import { type Expected, secondsLeft, type Took } from './progress.ts';
 import { reportOf } from './report/markdown.ts';
 import type { Machine, Results, Suite } from './report/results.ts';
@@ -49,6 +50,8 @@ export const SUITES: readonly Expected[] = [
 
 /** Limit on a quick run of one round without named suites: no suite begins after it, and a suite that still runs is ended. */
 const QUICK_MS = 15 * 60_000;
+/** Time before a suite in which the machine should be idle. The load average would still count the suite before. */
+const IDLE_MS = 1000;
 /** Limit on one suite in any other run. */
 const SUITE_MS = 3_600_000;
 
@@ -183,8 +186,10 @@ async function readResumable(
 
 async function runSuite(name: string, { quick, repetitions }: AllOptions, limitMs: number): Promise<Suite> {
   const args = [path.join(import.meta.dirname, 'main.ts'), name, '--json', '-n', String(repetitions)];
-  const loadBefore = os.loadavg()[0] ?? 0;
-  const stolenBefore = readStolenTime();
+  const idleFrom = readProcessorTime();
+  await setTimeout(IDLE_MS);
+  const before = readProcessorTime();
+  const busyBefore = 1 - (before.idle - idleFrom.idle) / Math.max(1, before.all - idleFrom.all);
   const startMs = performance.now();
   // The suite's platform ends with its process.
   const child = spawn(process.execPath, [...args, ...(quick ? ['--quick'] : [])], {
@@ -207,10 +212,10 @@ async function runSuite(name: string, { quick, repetitions }: AllOptions, limitM
   if (elapsedMs >= limitMs) return { name, outcome: 'not run', reason: `not done after ${minutes(limitMs)} minutes` };
   if (end !== 'exit code 0') return { name, outcome: 'failed', reason: `${end}; its error is on the terminal` };
   const { title, header, rows, notes, quick: cases, data } = JSON.parse(output);
-  const stolenAfter = readStolenTime();
-  const stolen = (stolenAfter.stolen - stolenBefore.stolen) / Math.max(1, stolenAfter.all - stolenBefore.all);
+  const after = readProcessorTime();
+  const stolen = (after.stolen - before.stolen) / Math.max(1, after.all - before.all);
   return {
-    ...{ name, outcome: 'ran', commit: commitOfClone(), seconds: elapsedMs / 1000, loadBefore, stolen },
+    ...{ name, outcome: 'ran', commit: commitOfClone(), seconds: elapsedMs / 1000, busyBefore, stolen },
     ...{ title, header, rows, notes, data, ...(cases !== undefined && { quick: cases }) },
   };
 }

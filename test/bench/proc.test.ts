@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import {
   belowRoots,
+  parseProcessorTime,
   parsePssBytes,
   parseStat,
-  parseStolenTime,
   parseWaits,
   programOf,
   readPssBytes,
@@ -39,8 +39,8 @@ describe('proc', () => {
 
   it('reads the processor time that the host took away, and counts that of guests once', () => {
     const text = 'cpu  10 20 30 400 5 6 7 80 10 20\ncpu0 1 2 3 4 5 6 7 8 9 10\n';
-    assert.deepEqual(parseStolenTime(text), { all: 558, stolen: 80 });
-    assert.throws(() => parseStolenTime('cpu0 1 2'), /no line "cpu"/);
+    assert.deepEqual(parseProcessorTime(text), { all: 558, idle: 405, stolen: 80 });
+    assert.throws(() => parseProcessorTime('cpu0 1 2'), /no line "cpu"/);
   });
 
   it('assigns a process to its nearest root', () => {

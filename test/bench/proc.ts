@@ -29,18 +29,26 @@ export function readStats(): Map<number, ProcessStat> {
   return stats;
 }
 
-/** Processor time since the machine's start, in ticks: all of it, and the part that the host of a virtual machine gave to others. */
-export function readStolenTime(): { readonly all: number; readonly stolen: number } {
-  return parseStolenTime(readFileSync('/proc/stat', 'utf8'));
+/** Time of all processors since the machine's start, in ticks. */
+export interface ProcessorTime {
+  readonly all: number;
+  readonly idle: number;
+  /** The part that the host of a virtual machine gave to others. */
+  readonly stolen: number;
+}
+
+export function readProcessorTime(): ProcessorTime {
+  return parseProcessorTime(readFileSync('/proc/stat', 'utf8'));
 }
 
 /** @throws Error when the text of `/proc/stat` does not begin with the sum of all processors */
-export function parseStolenTime(text: string): { readonly all: number; readonly stolen: number } {
+export function parseProcessorTime(text: string): ProcessorTime {
   const line = /^cpu +([\d ]+)$/m.exec(text)?.[1];
   if (line === undefined) throw new Error('/proc/stat has no line "cpu"');
   // The times of guests follow the first eight numbers, which include them.
   const ticks = line.split(' ').map(Number).slice(0, 8);
-  return { all: ticks.reduce((sum, count) => sum + count, 0), stolen: ticks[7] ?? 0 };
+  const [, , , idle = 0, waits = 0, , , stolen = 0] = ticks;
+  return { all: ticks.reduce((sum, count) => sum + count, 0), idle: idle + waits, stolen };
 }
 
 /** The processes below `roots`, roots included, each with the name of its nearest root. */

@@ -12,7 +12,7 @@ const suite = (ratio: string): SuiteRun => ({
     outcome: 'ran',
     commit: 'abc',
     seconds: 60,
-    loadBefore: 0.1,
+    busyBefore: 0.02,
     stolen: 0.02,
     title: 'Agents | loops',
     data: [],
@@ -70,7 +70,7 @@ describe('report', () => {
     };
     const { markdown, pictures } = reportOf(quick, '', results('1.20 (1.10–1.30)'));
     assert.match(markdown, /A quick run with one round of 2026-11-24/);
-    assert.match(markdown, /each table names them/);
+    assert.match(markdown, /each table names them, and one without/);
     assert.doesNotMatch(reportOf(results('1.50 (n = 1)'), '').markdown, /each table names them/);
     assert.match(markdown, /neither that an aim is met nor that it is missed/);
     assert.match(markdown, /\*\*Quick run\*\*: 2 of 9 cases\./);
@@ -86,8 +86,8 @@ describe('report', () => {
   });
 
   it('states when the machine was busy', () => {
-    const busy = { ...results('1.50 (1.40–1.60)'), suites: [{ ...suite('1.50 (1.40–1.60)'), loadBefore: 1.5 }] };
-    assert.match(reportOf(busy, '').markdown, /the machine was busy/);
+    const busy = { ...results('1.50 (1.40–1.60)'), suites: [{ ...suite('1.50 (1.40–1.60)'), busyBefore: 0.5 }] };
+    assert.match(reportOf(busy, '').markdown, /50 % of the processors were busy before it began/);
     assert.doesNotMatch(reportOf(results('1.50 (1.40–1.60)'), '').markdown, /busy/);
   });
 });

@@ -25,8 +25,8 @@ const PLOTTED: Readonly<Record<string, string>> = {
   prefix: 'without over with',
 };
 
-/** Load per core before a suite above which the machine counts as busy. */
-const BUSY = 0.3;
+/** Share of the processors in use before a suite at which the machine counts as busy. */
+const BUSY = 0.1;
 
 /** Tables and pictures of a run. `folder` is where the text finds the pictures; `before` is an earlier run to compare with. */
 export function reportOf(results: Results, folder: string, before?: Results): Report {
@@ -70,7 +70,9 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
       ? 'One round has no spread: a figure may be noise, and shows neither that an aim is met nor that it is missed. Sides run one after the other.'
       : 'Cells show the median, the least and the largest value of the rounds. Sides alternate within a round.',
     ...(suites.some((suite) => suite.outcome === 'ran' && suite.quick !== undefined)
-      ? ['A quick run has few cases of each suite, with all sides; each table names them.']
+      ? [
+          'A quick run has few cases of each suite, with all sides; each table names them, and one without such a line has all cases.',
+        ]
       : []),
   ];
   return lines.map((line) => `- ${line}`).join('\n');
@@ -78,6 +80,7 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
 
 /** Disturbances of a suite, and the spread of its figures. */
 function conditions(suite: SuiteRun, { machine, suites }: Results): string {
+  const { busyBefore = 0 } = suite;
   const all = figuresOf(suite);
   const figures = all.filter(({ spread }) => !spread.isSingle);
   const single =
@@ -86,10 +89,10 @@ function conditions(suite: SuiteRun, { machine, suites }: Results): string {
     figures.length === 0
       ? `unknown, ${all.length === 0 ? 'no figure has a range' : spreadOver(1)}`
       : `the middle figure's range is ${percent(median(figures.map(({ spread }) => noiseOf(spread))))} of its median${single}`;
-  const busy = suite.loadBefore / machine.cores > BUSY ? '; **the machine was busy before it began**' : '';
+  const busy = busyBefore > BUSY ? `; **${percent(busyBefore)} of the processors were busy before it began**` : '';
   const commits = new Set(suites.map((each) => (each.outcome === 'ran' ? each.commit : machine.commit)));
   const commit = commits.size > 1 ? `, commit \`${suite.commit}\`` : '';
-  return `${format(suite.seconds, 0)} s${commit}; noise: ${noise}; load before ${format(suite.loadBefore, 1)}, ${percent(suite.stolen)} of the processor time taken by the host${busy}.`;
+  return `${format(suite.seconds, 0)} s${commit}; noise: ${noise}; ${percent(suite.stolen)} of the processor time taken by the host${busy}.`;
 }
 
 function comparison(now: Results, before: Results): string {

@@ -31,8 +31,9 @@ export interface SuiteRun {
   /** Commit of the clone when the suite ran; the suites of a resumed run may have different ones. */
   readonly commit: string;
   readonly seconds: number;
-  /** Load average of the minute before the suite, and the share of its processor time that the machine's host took away. */
-  readonly loadBefore: number;
+  /** Share of the processors' time that was in use in the second before the suite; runs of older versions have none. */
+  readonly busyBefore?: number;
+  /** Share of the suite's processor time that the machine's host took away. */
   readonly stolen: number;
   readonly title: string;
   readonly header: readonly string[];
