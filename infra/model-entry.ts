@@ -54,7 +54,10 @@ export interface ModelEntry {
   readonly pace?: PaceEntry;
 }
 
-/** For benchmarks: a step takes at least this time, as on a device of this latency, milliseconds (`gpu-host/backends/paced.ts`). */
+/**
+ * For benchmarks: the latency profile of another device, milliseconds (`gpu-host/backends/paced.ts`). A step takes at least `stepMs`, plus `tokenMs`
+ * for each input and `sequenceMs` for each sequence. An encoder's inputs are the tokens of its batch, padding included, and its sequences the texts.
+ */
 export interface PaceEntry {
   readonly stepMs: number;
   readonly tokenMs: number;

@@ -4,8 +4,8 @@ import { allocate, attempt, forward, inputText, outputText, Queue, settle } from
 type Embed = (texts: readonly string[]) => Promise<Float32Array[]>;
 
 /**
- * Makes vectors with the encoder of that name; by default, with the platform's first one for embeddings. Without any encoder, or for the name
- * `none`, makes them with a language model.
+ * Makes vectors with the encoder of that name; by default, with the platform's first one for embeddings. When the platform has none for embeddings,
+ * or for the name `none`, makes them with a language model.
  */
 export function embedder({ model, encoder }: { model?: string | undefined; encoder?: string | undefined }): Embed {
   const found = encoder ?? encoders().find(({ kind }) => kind === 'embedding')?.name ?? 'none';

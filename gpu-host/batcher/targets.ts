@@ -4,9 +4,12 @@ import { isMoreUrgent } from './urgency.ts';
 
 /** Latency targets of an inferlet's calls, milliseconds from a call's arrival to the end of its step. */
 export interface LatencyTargets {
-  /** For calls that compute a prompt or an image: all with several inputs. */
+  /** For calls that encode an image, and for calls of several inputs, which may compute a prompt. */
   readonly firstTokenMs: number;
-  /** For calls of one input, and for each token of a run. A short call of several inputs may verify guesses: the stricter target holds. */
+  /**
+   * For calls of one input, for each later step of a run, and for calls that only make distributions. A short call of several inputs may also
+   * verify guesses of one text, so the smaller of both targets holds for it.
+   */
   readonly perTokenMs: number;
 }
 

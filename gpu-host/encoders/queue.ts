@@ -108,9 +108,9 @@ export class EncodeQueue<Call extends Waiting> {
 }
 
 /**
- * The tenant's first call, or a call of an older workflow that follows it with only calls of workflows in between. All calls before the first
- * one are gone, so any other call that is gone overtook the first one, or was removed. Once these are {@link MOST_OVERTAKING_BATCHES}, calls go
- * first come, first served until they are fewer: no call is overtaken by more.
+ * The tenant's first call, or the call of the oldest workflow among the calls of workflows that directly follow it. All calls before the first
+ * one are gone, so any other tokens that are gone overtook the first call, or were removed. Once these tokens fill
+ * {@link MOST_OVERTAKING_BATCHES} batches, calls go first come, first served until the tokens are fewer: no call is overtaken by more.
  */
 function nextOf<Call extends Waiting>({ waiting, gone }: TenantCalls<Call>, maxTokens: number): Call | undefined {
   const [head] = waiting;

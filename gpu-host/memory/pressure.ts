@@ -6,7 +6,10 @@ export interface PageHolding {
   readonly held: ReadonlyMap<Page, number>;
 }
 
-/** Frames that a call needs: for new pages, and for copies of written pages. `copies` maps each page to the number of mappings that are written. */
+/**
+ * Frames that a call needs: for new pages, and for copies of written pages. `copies` maps each page to the number of mappings through which it is
+ * written.
+ */
 export interface FrameNeed {
   readonly frames: number;
   readonly copies: ReadonlyMap<Page, number>;

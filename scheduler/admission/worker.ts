@@ -42,9 +42,9 @@ export interface AdmissionWorkerOptions {
   /**
    * Runs one invocation to its end. It begins the attempt with `begun`, or with `Invocations.beginAttempt` when `begun` is null, and ends it
    * with `finish`. `begun` answers the outcome of an attempt that began with its fetch, once Redis knows that this runtime has it. The
-   * signal aborts with a `StopReason`. Resolves with `'ended'` when `finish` ended the invocation and so handed in its job. Resolves with
-   * `'not-held'` when the attempt was refused so; the worker then leaves the invocation to the runtime that holds it. In all other cases, an
-   * invocation that has not ended fails as `internal`.
+   * signal aborts with a `StopReason`. Resolves with `'ended'` when `finish` ended the invocation, which also removes its job. Resolves with
+   * `'not-held'` when the attempt was refused for this reason; the worker then leaves the invocation to the runtime that holds it. In all other
+   * cases, an invocation that has not ended fails as `internal`.
    */
   readonly run: (job: InvocationJob, signal: AbortSignal, begun: Begun | null) => Promise<unknown>;
   /** Receives errors that no caller sees. */

@@ -253,7 +253,7 @@ export class Invocations {
    * for an error with that code, else `failed`. Idempotent for the same epoch and number. Returns `full` for a result that does not fit
    * into the family's bytes: end the invocation with an error then, which is always accepted.
    *
-   * The ends of one turn of the event loop share script calls. The attempt's runtime is done with the BullMQ job, too.
+   * The ends of one turn of the event loop share script calls. The same call removes the invocation's BullMQ job from the attempt's runtime.
    *
    * @param after number of the log's last event; pass it when readers were shown later events that will not be written.
    * @param peak the most that the run held, for admission to learn from.
@@ -276,7 +276,7 @@ export class Invocations {
     return this.#ends.finish({ id, epoch, seq, after, events, shown, terminal, usage, peak });
   }
 
-  /** Counts an attempt's cumulative usage after it ended its invocation. Idempotent. Null for another attempt, or without a record. */
+  /** Counts an attempt's cumulative usage after it ended its invocation. Idempotent. Null when the attempt did not end it, or without a record. */
   async settle({ id, tenant }: { id: string; tenant: string }, epoch: number, usage: Usage): Promise<'ok' | null> {
     const { keys } = this.#store;
     const args = [epoch, meteredText(usage), this.#store.clock(), keys.account(tenant)];

@@ -76,7 +76,7 @@ export class Questions {
    * Answers the question of a waiting invocation, which then goes on in another attempt.
    *
    * @param value JSON text that the question's schema accepts.
-   * @param seq number of the question's event; without it, the answer is for any question.
+   * @param seq number of the question's event; without it, the answer is for the question that the invocation waits for.
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
   answer(id: string, value: string, seq?: number): Promise<AnswerOutcome> {

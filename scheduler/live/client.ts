@@ -258,7 +258,7 @@ class Link {
     if (what === 'refused') this.#refused(text);
     else if (what === 'version') this.#agreed(number);
     else if (what === 'attached') {
-      // This answers `submitter` without `versions`: the runtime states no version.
+      // The runtime answers `submitter` without an answer to `versions`: it states no version.
       if (!this.#connected) this.#agreed(SILENT_VERSION);
       this.#pushes = true;
     }

@@ -132,8 +132,8 @@ declare module 'pie:inferlet/runtime@0.1.0' {
   /** True when the client, the parent or the platform has asked this inferlet to stop. */
   export function isCancelled(): boolean;
   /**
-   * Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count against the run's limit, whose deadline
-   * then moves; the deadline of the invocation itself does not move.
+   * Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first. Time for
+   * which the calls of a preempted inferlet are held moves the limit's end, by at most the limit again, but never the invocation's deadline.
    */
   export function timeLeft(): number;
   /** Milliseconds since the Unix epoch. */
@@ -248,7 +248,7 @@ declare module 'pie:inferlet/allocate@0.1.0' {
     readonly bytes: number;
     /** Milliseconds that the lease still lasts; 0 without a lease. */
     readonly leaseMs: number;
-    /** The end of the last lease; none if there was no lease, while it lasts, and after `unpin-export`. */
+    /** The reason for the last lease's end; none without one, while it lasts, and after `unpin-export`. */
     readonly leaseEnded: LeaseEnd | null;
   }
   /** Number of slots of a KV page (8 to 32, 16 by default). */
@@ -903,7 +903,7 @@ declare module 'pie:inferlet/rerank@0.1.0' {
 
 /**
  * Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
- * `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, calls that write fail. A name has 1 to 128
+ * `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128
  * letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
  * later; a write may have had its effect.
  */
@@ -962,7 +962,10 @@ declare module 'pie:inferlet/index@0.1.0' {
     /** Bytes that count for the tenant's limits and its quota of storage. */
     readonly bytes: number;
   }
-  /** Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the name has another shape. */
+  /**
+   * Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the index of that name has another
+   * shape.
+   */
   export function create(name: string, dimensions: number, metric: Metric): Future<Outcome<IndexInfo>>;
   /**
    * Stores up to 256 entries, all or none. An entry replaces an earlier one with its id. `vectors` has one vector for each entry, one after the
@@ -988,7 +991,7 @@ declare module 'pie:inferlet/index@0.1.0' {
 
 /**
  * Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call
- * fails with `unsupported`; with the grant `read`, calls that write fail. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
+ * fails with `unsupported`; with the grant `read`, so do the calls that write. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
  * `limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.
  */
 declare module 'pie:inferlet/store@0.1.0' {
@@ -1201,7 +1204,8 @@ declare module 'pie:inferlet/environment@0.1.0' {
 /**
  * Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and
  * takes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or
- * the time has passed, a new attempt runs from the beginning with the same input, and `resumed` gives it the state that the last attempt left.
+ * the time has passed, a new attempt runs from the beginning with the same input. `resumed` gives it the state that the last attempt left, and the
+ * answer.
  */
 declare module 'pie:inferlet/person@0.1.0' {
   export interface Question {

@@ -272,8 +272,8 @@ static inline bool pie_runtime_is_cancelled(void) {
 }
 
 PIE_IMPORT("pie:inferlet/runtime@0.1.0", "time-left") int64_t pie_raw_runtime_time_left(void);
-/* Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count against the run's limit, whose deadline
- * then moves; the deadline of the invocation itself does not move. */
+/* Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first. Time for
+ * which the calls of a preempted inferlet are held moves the limit's end, by at most the limit again, but never the invocation's deadline. */
 static inline uint64_t pie_runtime_time_left(void) {
   return (uint64_t)pie_raw_runtime_time_left();
 }
@@ -465,7 +465,7 @@ typedef struct {
   uint64_t bytes;
   /* Milliseconds that the lease still lasts; 0 without a lease. */
   uint32_t lease_ms;
-  /* The end of the last lease; none if there was no lease, while it lasts, and after `unpin-export`. */
+  /* The reason for the last lease's end; none without one, while it lasts, and after `unpin-export`. */
   pie_option_allocate_lease_end lease_ended;
 } pie_allocate_residency;
 typedef struct { bool failed; union { pie_list_u32 ok; pie_error err; }; } pie_result_list_u32;
@@ -1794,7 +1794,7 @@ static inline pie_rerank_future pie_rerank(pie_string model, pie_string query, p
 
 /* ---- index --------------------------------------------------------------------------------------------------------- */
 /* Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
- * `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, calls that write fail. A name has 1 to 128
+ * `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128
  * letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
  * later; a write may have had its effect. */
 
@@ -1874,7 +1874,8 @@ static inline pie_result_index_info pie_index_create_wait(pie_index_create_futur
   return result;
 }
 static inline void pie_index_create_forget(pie_index_create_future future) { pie_raw_index_create_forget(future.handle); }
-/* Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the name has another shape. */
+/* Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the index of that name has another
+ * shape. */
 static inline pie_index_create_future pie_index_create(pie_string name, uint32_t dimensions, pie_index_metric metric) {
   return (pie_index_create_future){pie_raw_index_create((int32_t)name.data, (int32_t)name.length, dimensions, metric)};
 }
@@ -1980,7 +1981,7 @@ static inline pie_index_drop_index_future pie_index_drop_index(pie_string name) 
 
 /* ---- store --------------------------------------------------------------------------------------------------------- */
 /* Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call
- * fails with `unsupported`; with the grant `read`, calls that write fail. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
+ * fails with `unsupported`; with the grant `read`, so do the calls that write. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
  * `limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms. */
 
 typedef struct {
@@ -2480,7 +2481,8 @@ static inline pie_list_string pie_environment_list_variables(void) {
 /* ---- person -------------------------------------------------------------------------------------------------------- */
 /* Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and
  * takes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or
- * the time has passed, a new attempt runs from the beginning with the same input, and `resumed` gives it the state that the last attempt left. */
+ * the time has passed, a new attempt runs from the beginning with the same input. `resumed` gives it the state that the last attempt left, and the
+ * answer. */
 
 typedef struct {
   /* Text for the person; 1 to 4,096 characters. */

@@ -668,8 +668,8 @@ pub mod runtime {
         unsafe { call() != 0 }
     }
 
-    /// Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count against the run's limit, whose deadline
-    /// then moves; the deadline of the invocation itself does not move.
+    /// Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first. Time for
+    /// which the calls of a preempted inferlet are held moves the limit's end, by at most the limit again, but never the invocation's deadline.
     #[must_use]
     #[inline]
     pub fn time_left() -> u64 {
@@ -1061,7 +1061,7 @@ pub mod allocate {
         pub bytes: u64,
         /// Milliseconds that the lease still lasts; 0 without a lease.
         pub lease_ms: u32,
-        /// The end of the last lease; none if there was no lease, while it lasts, and after `unpin-export`.
+        /// The reason for the last lease's end; none without one, while it lasts, and after `unpin-export`.
         pub lease_ended: Option<crate::allocate::LeaseEnd>,
     }
 
@@ -3499,7 +3499,7 @@ pub mod rerank {
 }
 
 /// Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:
-/// `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, calls that write fail. A name has 1 to 128
+/// `grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128
 /// letters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again
 /// later; a write may have had its effect.
 pub mod index {
@@ -3744,7 +3744,8 @@ pub mod index {
         }
     }
 
-    /// Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the name has another shape.
+    /// Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the index of that name has another
+    /// shape.
     #[inline]
     pub fn create(name: &str, dimensions: u32, metric: crate::index::Metric) -> crate::Pending<Result<crate::index::IndexInfo, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/index@0.1.0")]
@@ -3875,7 +3876,7 @@ pub mod index {
 }
 
 /// Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call
-/// fails with `unsupported`; with the grant `read`, calls that write fail. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
+/// fails with `unsupported`; with the grant `read`, so do the calls that write. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.
 /// `limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.
 pub mod store {
     use crate::abi;
@@ -4718,7 +4719,8 @@ pub mod environment {
 
 /// Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and
 /// takes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or
-/// the time has passed, a new attempt runs from the beginning with the same input, and `resumed` gives it the state that the last attempt left.
+/// the time has passed, a new attempt runs from the beginning with the same input. `resumed` gives it the state that the last attempt left, and the
+/// answer.
 pub mod person {
     use crate::abi;
 

@@ -323,7 +323,7 @@ export const reference: ContractReference = {
     {
      "name": "time-left",
      "signature": "time-left: func() -> u64",
-     "docs": "Wall time until the deadline, in milliseconds. Time while the inferlet is preempted does not count against the run's limit, whose deadline\nthen moves; the deadline of the invocation itself does not move.",
+     "docs": "Wall time until this run must end, in milliseconds: until the run's own limit or the invocation's deadline, whichever comes first. Time for\nwhich the calls of a preempted inferlet are held moves the limit's end, by at most the limit again, but never the invocation's deadline.",
      "cost": "Answered at once.",
      "errors": [],
      "c": "pie_runtime_time_left"
@@ -609,7 +609,7 @@ export const reference: ContractReference = {
       {
        "name": "lease-ended",
        "type": "option<lease-end>",
-       "docs": "The end of the last lease; none if there was no lease, while it lasts, and after `unpin-export`."
+       "docs": "The reason for the last lease's end; none without one, while it lasts, and after `unpin-export`."
       }
      ]
     }
@@ -2120,7 +2120,7 @@ export const reference: ContractReference = {
   {
    "name": "index",
    "id": "pie:inferlet/index@0.1.0",
-   "docs": "Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:\n`grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, calls that write fail. A name has 1 to 128\nletters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again\nlater; a write may have had its effect.",
+   "docs": "Finds entries by meaning, by words, or by both, in durable indexes of the tenant. Functions with the grant `store` share them (manifest:\n`grants.store`). Without the grant every call fails with `unsupported`; with the grant `read`, so do the calls that write. A name has 1 to 128\nletters, digits, dots, hyphens and underscores, and does not begin with a dot. `unavailable` while the index host starts again: call again\nlater; a write may have had its effect.",
    "needs": "Grant `store` of the manifest.",
    "types": [
     {
@@ -2319,7 +2319,7 @@ export const reference: ContractReference = {
     {
      "name": "create",
      "signature": "create: func(name: string, dimensions: u32, metric: metric) -> future<result<index-info, error>>",
-     "docs": "Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the name has another shape.",
+     "docs": "Makes an index for vectors of 1 to 4,096 values, or keeps one of that name and shape. `invalid-argument` when the index of that name has another\nshape.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [
       "invalid-argument"
@@ -2381,7 +2381,7 @@ export const reference: ContractReference = {
   {
    "name": "store",
    "id": "pie:inferlet/store@0.1.0",
-   "docs": "Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call\nfails with `unsupported`; with the grant `read`, calls that write fail. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.\n`limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.",
+   "docs": "Durable values by key, shared by a tenant's functions that have the grant `store` (manifest: `grants.store`). Without the grant every call\nfails with `unsupported`; with the grant `read`, so do the calls that write. Keys have 1 to 512 bytes of UTF-8, values at most 1 MiB.\n`limit-exceeded` when the tenant's store is full. A call costs one round trip to the platform's store, about 0.2 ms.",
    "needs": "Grant `store` of the manifest.",
    "types": [
     {
@@ -2892,7 +2892,7 @@ export const reference: ContractReference = {
   {
    "name": "person",
    "id": "pie:inferlet/person@0.1.0",
-   "docs": "Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and\ntakes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or\nthe time has passed, a new attempt runs from the beginning with the same input, and `resumed` gives it the state that the last attempt left.",
+   "docs": "Questions to a person. An invocation that asks one ends its attempt: while it waits, it has no instance, holds no pages, embeds or queues, and\ntakes no slot, and a restart of the platform changes nothing. When a person answers (`POST /v1/invocations/{id}/answer`, `pie answer`), or\nthe time has passed, a new attempt runs from the beginning with the same input. `resumed` gives it the state that the last attempt left, and the\nanswer.",
    "needs": "Trait `person` of the model.",
    "types": [
     {

@@ -32,7 +32,7 @@ export interface ContextOptions {
 
 /** Options for saving a context. */
 export interface SaveOptions {
-  /** The name survives a restart of the model's GPU host; `durable` is the default. */
+  /** The name survives a restart of the model's GPU host. By default, the value of `durable`. */
   readonly persistent?: boolean;
   /** The name is found also while the GPU host is away, and after its loss. Needs a platform with shared storage; false by default. */
   readonly durable?: boolean;

@@ -24,7 +24,8 @@ export interface GenerateOptions<T = unknown> {
   readonly constraint?: Constraint<T>;
   /**
    * Append forced tokens, about which the constraint leaves no choice, without sampling: one pass computes them together with the token before
-   * them. They are the model's own tokens of the forced text. By default true, except with a custom sampler or a window.
+   * them. They are the model's own tokens of the forced text. By default true, except with a custom sampler, a
+   * window or `logProbabilities`; not possible with the latter two.
    */
   readonly jumpForward?: boolean;
   /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a speculator. */

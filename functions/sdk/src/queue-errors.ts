@@ -4,7 +4,7 @@ import { type Queue, settle } from './raw.ts';
 
 /**
  * The value of a call on a queue. If the call fails, this also takes the queue's error, so that no later call reports it again, and calls
- * `failed`. Its argument is the error of an earlier call without a result of its own, if that call failed first.
+ * `failed`. Its argument is the error of an earlier call that has no result of its own, if that call failed first and was not carried out.
  */
 export async function settleOn<T>(
   queue: Queue,

@@ -83,7 +83,7 @@ export const deploy: Command = {
 
 /**
  * True once all runtimes that take invocations are of this release. The wait outlasts gateways and stores that restart: an upgrade restarts them.
- * @param waits true to wait until then; otherwise the answer comes at once
+ * @param waits true to wait until then; otherwise resolves to false at once when they are not
  */
 async function isUpgraded({ connect, terminal, signal }: Call, waits: boolean): Promise<boolean> {
   const { client } = await connect();

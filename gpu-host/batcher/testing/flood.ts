@@ -102,12 +102,16 @@ interface Victim {
 /**
  * Calls of low and high priority amid clients that never pause.
  *
- * The bound: let a call come at time t with priority p; calls of workflows may yield as if p were -`maxPriority`, whatever depths the others
- * claim. After t + (`maxPriority` - p) × `agingMs` no later call goes before it. Of the
- * calls that are then at least as urgent (its own blockers among them, to which it has lent its urgency), every batch takes at least one,
- * with a quarter of the batch's inputs or all of its own. So the call leaves within as many batches as these have quarters left. After an
- * encoding one batch of other calls may come before the next, and a forward may have to wait for the turn of its variant. If clients
- * have latency targets, one batch in `MAX_PASSED_OVER + 1` is such a batch.
+ * The bound follows in four steps:
+ *
+ * 1. Let a call come at time t with priority p. A call with a depth may also yield for `mostYieldMs`, whatever depths the others claim. No call
+ *    that comes later than t + (`maxPriority` - p) × `agingMs`, plus that time, goes before it.
+ * 2. Take the calls that are then at least as urgent as the call, itself and its blockers included, which have its urgency. Each batch takes at least
+ *    one of them, with a quarter of the batch's inputs or with all of the call's own. So the call leaves within as many batches as these calls have
+ *    quarters left.
+ * 3. An encoding counts twice, because a batch of other calls may come between two encodings. A forward counts `TURNS` times, because it may have to
+ *    wait for the turn of its variant.
+ * 4. If clients have latency targets, only one batch in `MAX_PASSED_OVER + 1` surely is such a batch, so the number is multiplied by that.
  */
 export class Flood {
   readonly #batcher: Batcher;

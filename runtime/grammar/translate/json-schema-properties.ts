@@ -151,7 +151,10 @@ function patterned(
   return choice(options);
 }
 
-/** The rest of a string that is none of 'names', with its closing quote. Only what a name begins with is limited to plain characters. */
+/**
+ * The rest of a string that is none of 'names', with its closing quote. Characters that the string has in common with the beginning of a name, and
+ * the first one that differs, must be plain: an escape could spell the name in another way. Any characters may follow.
+ */
 function except(names: readonly string[]): Expression {
   const byFirst = Map.groupBy(
     names.filter((name) => name !== ''),

@@ -119,8 +119,9 @@ export class SharedNames {
       const isOwn = other.host === own.name;
       const refused =
         (isOwn ? null : await this.#refusal(name, other, has)) ??
-        // The owner itself takes an export only when it has lost the one before, and it can only have lost what an earlier process stored: an entry
-        // of this process is of a removal or a save that is under way. It takes a KV file also from the holder of the lock.
+        // `own` has just stored the name, and the entry is its own. A KV file may replace its earlier content. An export replaces none, so `own` no
+        // longer had the entry's export. With an entry of the present process, a removal or another save is under way. With an entry of an earlier
+        // process, the host has lost the export, and a durable copy may be left.
         (isOwn && (name.kind === 'file' || other.hostId === mine.hostId) ? null : await this.#copyRefusal(name, other));
       if (refused) return refused;
       replaced = other;

@@ -37,7 +37,7 @@ function aloneOn({ hosts, changes }: Trace): (invocation: Traced) => number {
   };
 }
 
-/** Tells how many tokens of its context an invocation may find on any host. Takes the invocations in order of arrival. */
+/** Tells the maximum tokens of its context that an invocation may find on any host. Call it for the invocations in order of arrival. */
 export function earlierContexts(): (invocation: Traced) => number {
   const most = new Map<string, number>();
   return ({ context }) => {

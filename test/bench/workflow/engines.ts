@@ -36,8 +36,8 @@ export interface Engines {
 }
 
 /**
- * The times of Ayo's engines: Llama-2-7B, BGE-large and BGE-reranker-large, each on an RTX 3090. The log is that of its example 1
- * (NetX-lab/Ayo, examples/optimized_example1_run.log).
+ * The times of Ayo's engines: Llama-2-7B, BGE-large and BGE-reranker-large, each on an RTX 3090. The log below is that of example 1 in
+ * Ayo's repository (NetX-lab/Ayo, examples/optimized_example1_run.log).
  *
  * - `model`: prompts by Table 3 of the paper (76 ms for 200 tokens, 260 for 1,000, 720 for 3,000); answers by the log (21 ms a token).
  * - `encoder`: by the log (26 ms for a text of 10 tokens, 158 for 128 texts of 91).
@@ -53,8 +53,8 @@ const AYO_PACES = {
 
 /**
  * The work of Ayo. Question answering has the document of the repository's examples (666 passages of 91 tokens) and answers of 10 tokens. As in
- * section 7 of the paper, there are three other questions, three passages are refined, and the context of a passage of 256 tokens is written from
- * the four passages before it. A token is a letter here, for the encoders and for the writer.
+ * section 7 of the paper, there are three other questions, three passages refine the answer, and the context of a passage of 256 tokens is written
+ * from the four passages before it. A token is a letter here, for the encoders and for the writer.
  */
 const AYO: Shape = {
   sentences: { 'contextual-retrieval': 36, others: 666 },

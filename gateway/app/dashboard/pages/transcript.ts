@@ -49,7 +49,8 @@ function row(seq: number, event: InvocationEvent['event'], data: Members, raw: s
 
 function said(event: InvocationEvent['event'], data: Members, raw: string): string {
   if (event === 'log') return String(data.message);
-  if (event === 'gap') return `what was sent after ${data.after} and before the runtime died may be missing`;
+  if (event === 'gap')
+    return `events after number ${data.after} may be missing: the runtime died before it stored them`;
   if (event === 'question') return `${data.text} (until ${data.until})`;
   if (event === 'error') return `${data.code}: ${data.message}`;
   if (event === 'message' && typeof data.base64 === 'string') return `${bytes((data.base64.length * 3) / 4)} of data`;
