@@ -107,7 +107,7 @@ export async function runProcess(): Promise<void> {
       models: runtime.models.list().map(({ name }) => name),
       slots: concurrency,
     },
-    ...(runtime.layers.notice !== null && { notice: runtime.layers.notice }),
+    ...(runtime.layers.sandbox.notice !== null && { notice: runtime.layers.sandbox.notice }),
   });
 }
 

@@ -176,7 +176,7 @@ describe('a runtime', () => {
   });
 
   it('lets sandboxes read the code cache, where the machine supports namespaces', async (t) => {
-    const { isolation, codeCache = '' } = platform.runtime.layers;
+    const { isolation, codeCache = '' } = platform.runtime.layers.sandbox;
     if (isolation !== 'namespaces') return t.skip('this machine has no namespaces');
     await eventually(() => Promise.resolve(existsSync(codeCache)), 'the code cache exists');
     await invoke({ do: 'echo', value: 1 });

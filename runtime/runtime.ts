@@ -19,7 +19,7 @@ import { ArtifactCollector } from './artifact-files/collector.ts';
 import { artifactWanted } from './artifact-files/wanted.ts';
 import { openArtifactsDirectory } from './artifacts-directory.ts';
 import { SharedThread } from './channel/shared-thread.ts';
-import { sandboxCode } from './fleet/code.ts';
+import { type ProgramLayers, withCompiledCode } from './code-caches.ts';
 import { coreShares } from './fleet/core-shares.ts';
 import { Fleet } from './fleet/fleet.ts';
 import type { FleetPolicy } from './fleet/policy.ts';
@@ -120,7 +120,7 @@ export interface Runtime {
   readonly fleet: Fleet;
   readonly launcher: FunctionLauncher;
   /** Confinement of the processes that get untrusted bytes. */
-  readonly layers: Layers;
+  readonly layers: ProgramLayers;
   /** Number of invocations that run now, children included. */
   readonly running: number;
   /** Counters of the GPU hosts that answer. */
@@ -139,9 +139,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const { groups, active } = shares;
   const stopping = new AbortController();
   const limited: Layers = { ...confined, ...(groups && { groups }) };
-  // Until it is there, sandboxes only take longer to start.
-  const code = sandboxCode(limited, stopping.signal, onError);
-  const layers: Layers = { ...limited, ...(code && { codeCache: code.directory }) };
+  const { layers, filled } = withCompiledCode(limited, stopping.signal, onError);
   const store = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names(), Date.now());
@@ -156,7 +154,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
     ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),
     ...(options.spread && { spread: options.spread }),
-    isolation: { layers: layers.isolation, ...(layers.notice !== null && { notice: layers.notice }) },
+    isolation: { layers: limited.isolation, ...(limited.notice !== null && { notice: limited.notice }) },
     limits: active,
     ...(options.liveSocket !== undefined && { live: options.liveSocket }),
     ...(options.liveAt && { liveAt: options.liveAt.address }),
@@ -198,7 +196,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     policy,
     memoryMb,
     start: (events, background) =>
-      startSandbox({ layers, host: hostTable, thread, memoryMb, poolMb, main }, events, background),
+      startSandbox({ layers: layers.sandbox, host: hostTable, thread, memoryMb, poolMb, main }, events, background),
     cores: coreShares(shares),
     tokenizers: () => models.granted([]),
     deviceBusy: () => hosts.list.some(({ isBusy }) => isBusy),
@@ -349,7 +347,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       await grammars.close();
       await images.close();
       await texts.close();
-      await code?.filled;
+      await filled;
       indexes.close();
       await lease.release();
       live?.abandon();

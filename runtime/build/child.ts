@@ -2,21 +2,35 @@ import { fileURLToPath } from 'node:url';
 import { packageFolders } from '#infra/install.ts';
 import {
   type ConfinedLimits,
+  type ConfinedProgram,
   type Ended,
   type Layers,
   LimitPassed,
   machineLayers,
+  type ProgramCode,
   runConfined,
 } from '../sandboxes/index.ts';
 import { BuildError, type BuildFailure } from './outcome.ts';
 
 /** Program that runs in the child. */
 const MAIN = fileURLToPath(new URL('main.ts', import.meta.url));
+/** The child's code, and the file with the versions of its tools. */
+const SOURCES = ['runtime/build', 'wit', 'package.json'].map((path) =>
+  fileURLToPath(new URL(`../../${path}`, import.meta.url)),
+);
 /** Folders of the child's code and its tools. The whole repository is not readable: it may contain a home directory with keys. */
-const CODE = [
-  ...['runtime/build', 'wit', 'package.json'].map((path) => fileURLToPath(new URL(`../../${path}`, import.meta.url))),
-  ...packageFolders(),
-];
+const CODE = [...SOURCES, ...packageFolders()];
+/** What all stages have in common. */
+const PROGRAM = {
+  main: MAIN,
+  // jco's own WASI shim starts a thread.
+  workers: true,
+  // jco's tools are 6 MB of WebAssembly, of which a build runs a small part for less than a second.
+  once: true,
+} satisfies Partial<ConfinedProgram>;
+
+/** Loads the code of the artifact stage and ends. */
+export const LOADING: ProgramCode = { program: { ...PROGRAM, args: ['load'], read: CODE }, sources: SOURCES };
 
 /** Permissions of a stage beyond reading its own code. */
 export interface StagePermissions {
@@ -37,12 +51,8 @@ export async function runStage<T extends { readonly ok: true }>(
   layers?: Layers,
 ): Promise<T | BuildFailure> {
   const program = {
-    ...{ main: MAIN, args: [...args, '--json'], read: [...CODE, ...read], write, tools },
+    ...{ ...PROGRAM, args: [...args, '--json'], read: [...CODE, ...read], write, tools },
     environment: tools ? toolEnvironment(write) : {},
-    // jco's own WASI shim starts a thread.
-    workers: true,
-    // jco's tools are 6 MB of WebAssembly, of which a build runs a small part for less than a second.
-    once: true,
   };
   const ended = await runConfined(layers ?? (await machineLayers()), program, { ...limits, isAnswer }).catch(
     (error: unknown) => {

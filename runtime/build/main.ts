@@ -4,7 +4,8 @@
  *   node runtime/build/main.ts module SOURCE OUT.wasm [--json]
  *   node runtime/build/main.ts graph SOURCE OUT.svg [--input FILE.json] [--json]
  *   node runtime/build/main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]
- * With --json the last line of the output is `{"ok": true, …}` or a BuildFailure; the exit code is 0 or 1, and 2 for wrong usage.
+ *   node runtime/build/main.ts load
+ * `load` only loads the code of the artifact stage. With --json the last line of the output is `{"ok": true, …}` or a BuildFailure; the exit code is 0 or 1, and 2 for wrong usage.
  */
 import { parseArgs } from 'node:util';
 import { type BuildFailure, failureFrom } from './outcome.ts';
@@ -50,7 +51,9 @@ function print(failure: BuildFailure): string {
   return `${failure.code}: ${failure.message}${places.join('')}\n${failure.hint}`;
 }
 
-if (!['component', 'module', 'graph', 'artifact'].includes(stage ?? '') || !input || !output) {
+if (stage === 'load') {
+  await import('./artifact/stage.ts');
+} else if (!['component', 'module', 'graph', 'artifact'].includes(stage ?? '') || !input || !output) {
   console.error(USAGE);
   process.exitCode = 2;
 } else {

@@ -1,16 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { renameSync, rmSync, statSync } from 'node:fs';
-import { lstat, mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
-import {
-  type Artifact,
-  type ArtifactMeta,
-  artifactMetaSchema,
-  GLUE_FILE,
-  META_FILE,
-  TYPE_FILE,
-} from './artifact/artifact.ts';
+import { type Artifact, type ArtifactMeta, GLUE_FILE, META_FILE, TYPE_FILE } from './artifact/artifact.ts';
+import { artifactMetaSchema } from './artifact/meta-schema.ts';
 import { MAX_DESCRIPTION_BYTES, readPlainFile } from './plain-file.ts';
+import { publishDirectory } from './publish.ts';
 
 /** Prefix of the names of unfinished files and folders; the writer's process id follows. */
 const TEMPORARY = '.tmp-';
@@ -131,27 +126,4 @@ export async function removeUnusedArtifact(store: string, hash: string, unusedMs
   }
   await rm(aside, { recursive: true, force: true });
   return true;
-}
-
-/** Moves a finished folder to its place in one step. When another process was first, its result stays: both are the same. */
-export async function publishDirectory(from: string, to: string): Promise<void> {
-  try {
-    await rename(from, to);
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code !== 'ENOTEMPTY' && code !== 'EEXIST') throw error;
-    await rm(from, { recursive: true, force: true });
-  }
-}
-
-/** Writes a file in one step. */
-export async function publishFile(path: string, bytes: Uint8Array): Promise<void> {
-  const temporary = `${path}.${process.pid}-${randomBytes(6).toString('hex')}`;
-  try {
-    await writeFile(temporary, bytes);
-    await rename(temporary, path);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
-  }
 }

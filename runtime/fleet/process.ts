@@ -5,7 +5,8 @@ import { fileURLToPath } from 'node:url';
 import { RuntimeEnd } from '../channel/runtime-end.ts';
 import type { SharedThread } from '../channel/shared-thread.ts';
 import type { HostTable } from '../lowering/compile.ts';
-import { type ConfinedProgram, confinedCommand } from '../sandboxes/command.ts';
+import type { ProgramCode } from '../sandboxes/code-cache.ts';
+import { confinedCommand } from '../sandboxes/command.ts';
 import type { Layers } from '../sandboxes/layers.ts';
 import { readFromSandbox } from './from-sandbox.ts';
 import type { ProcessEvents, SandboxProcess } from './sandbox.ts';
@@ -35,7 +36,7 @@ const CODE = [
 ].map((url) => fileURLToPath(url));
 
 /** Loads the code of a sandbox and ends. */
-export const LOADING: ConfinedProgram = { main: MAIN, args: [], read: CODE };
+export const LOADING: ProgramCode = { program: { main: MAIN, args: [], read: CODE } };
 
 /** Descriptor of the channel in the sandbox. */
 const CHANNEL = 3;

@@ -1,5 +1,6 @@
 /**
  * Plans an artifact and measures launches of it: `node examine-main.ts ARTIFACT_DIRECTORY`. Prints an `ExamineReply` as one line of JSON.
+ * Without a directory it ends.
  * Runs the artifact's glue and untrusted start functions, so `examineArtifact` starts this program confined, once per artifact.
  */
 import { readdir } from 'node:fs/promises';
@@ -8,9 +9,9 @@ import type { ExamineReply } from './examine.ts';
 import { measureArtifact } from './measure.ts';
 import { planFiles } from './plan-files.ts';
 
-const [directory = '.'] = process.argv.slice(2);
+const [directory] = process.argv.slice(2);
 
-async function examine(): Promise<ExamineReply> {
+async function examine(directory: string): Promise<ExamineReply> {
   try {
     const files = (await readdir(directory)).filter((name) => name.endsWith('.wasm'));
     const plan = await planFiles(directory, files);
@@ -21,4 +22,5 @@ async function examine(): Promise<ExamineReply> {
   }
 }
 
-process.stdout.write(`${JSON.stringify(await examine())}\n`, () => process.exit(0));
+if (directory !== undefined)
+  process.stdout.write(`${JSON.stringify(await examine(directory))}\n`, () => process.exit(0));

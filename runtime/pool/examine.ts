@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { type Artifact, MAX_DESCRIPTION_BYTES, readPlainFile } from '../build/index.ts';
 import { asPlan, type Plan } from '../lowering/plan.ts';
 import { UnplannableError } from '../lowering/record.ts';
-import { type Layers, LimitPassed, machineLayers, runConfined } from '../sandboxes/index.ts';
+import { type Layers, LimitPassed, machineLayers, type ProgramCode, runConfined } from '../sandboxes/index.ts';
 import type { MeasuredStarts } from './measure.ts';
 
 /** Results of examining an artifact once, by instantiating it. */
@@ -38,6 +38,9 @@ const MAIN = fileURLToPath(new URL('examine-main.ts', import.meta.url));
 const CODE = ['../pool', '../lowering', '../build/wasm', '../../wit', '../../package.json'].map((path) =>
   fileURLToPath(new URL(path, import.meta.url)),
 );
+
+/** Loads the code of an examination and ends. */
+export const LOADING: ProgramCode = { program: { main: MAIN, args: [], read: CODE } };
 
 /** Names of the kept results in an artifact's folder. */
 const PLAN_FILE = 'plan.json';

@@ -61,7 +61,7 @@ describe('a launcher', () => {
     });
     fleets.push(fleet);
     return new FunctionLauncher({
-      ...{ fleet, store, layers },
+      ...{ fleet, store },
       functionOf: async (_tenant, name) => (name === 'echo' ? deployed(component) : null),
       componentOf: async () => component,
       ...options,

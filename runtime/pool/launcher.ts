@@ -18,7 +18,7 @@ export interface FunctionLauncherOptions {
   /** A component's bytes; null when they are no longer stored. */
   readonly componentOf: (hash: string) => Promise<Uint8Array | null>;
   /** Layers that confine the building and examining processes; the strongest layers of this machine by default. */
-  readonly layers?: Layers | undefined;
+  readonly layers?: { readonly build: Layers; readonly examination: Layers };
 }
 
 interface Loaded {
@@ -107,7 +107,8 @@ export class FunctionLauncher implements Launcher {
     Extract<BuildOutcome, { ok: false }> | (Extract<BuildOutcome, { ok: true }> & { starts: MeasuredStarts })
   > {
     const { store, layers } = this.#options;
-    const outcome = await buildArtifact(component, { store, memoryPages: memoryPagesOf(memoryMb), layers, signal });
+    const memoryPages = memoryPagesOf(memoryMb);
+    const outcome = await buildArtifact(component, { store, memoryPages, layers: layers?.build, signal });
     if (!outcome.ok) return outcome;
     try {
       await this.#load(outcome.artifact.meta.component.hash, memoryMb);
@@ -156,14 +157,14 @@ export class FunctionLauncher implements Launcher {
     if (existing) return { program: await this.#read(key, existing), buildMs: 0 };
     const from = performance.now();
     const component = await this.#component(componentHash);
-    const outcome = await buildArtifact(component, { store, memoryPages, layers });
+    const outcome = await buildArtifact(component, { store, memoryPages, layers: layers?.build });
     if (!outcome.ok) throw new LaunchError('artifact-unavailable', `${outcome.message} ${outcome.hint}`);
     const buildMs = performance.now() - from;
     return { program: await this.#read(key, outcome.artifact), buildMs };
   }
 
   #examine(artifact: Artifact): ReturnType<typeof examineArtifact> {
-    return examineArtifact(artifact, this.#options.layers);
+    return examineArtifact(artifact, this.#options.layers?.examination);
   }
 
   #read(key: string, artifact: Artifact): Promise<StoredProgram> {

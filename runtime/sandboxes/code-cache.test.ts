@@ -8,7 +8,7 @@ import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import { type CodeCacheOptions, openCodeCache } from './code-cache.ts';
+import { type CodeCacheOptions, openCodeCache, type ProgramCode } from './code-cache.ts';
 import type { ConfinedProgram } from './command.ts';
 import type { Report } from './fixtures/compiled.ts';
 import { layersFor, probeMachine, runConfined } from './index.ts';
@@ -33,8 +33,8 @@ describe('compiled code of confined programs', { skip }, () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  const open = (program = LOADING, more: Partial<CodeCacheOptions> = {}) =>
-    openCodeCache({ folder, program, layers, signal, onError: assert.ifError, ...more });
+  const open = (code: ProgramCode = { program: LOADING }, more: Partial<CodeCacheOptions> = {}) =>
+    openCodeCache({ folder, code, layers, signal, onError: assert.ifError, ...more });
   /** Makes a folder that was marked as used so long ago. */
   const leave = async (name: string, agoMs: number): Promise<void> => {
     const path = join(folder, name);
@@ -73,24 +73,29 @@ describe('compiled code of confined programs', { skip }, () => {
     const cache = open();
     await cache?.filled;
     // A second run would not begin.
-    const again = open(LOADING, { signal: AbortSignal.abort() });
+    const again = open({ program: LOADING }, { signal: AbortSignal.abort() });
     await again?.filled;
     assert.equal(again?.directory, cache?.directory);
-    const others = [open({ ...LOADING, once: true }), open({ ...LOADING, read: [fileURLToPath(import.meta.url)] })];
+    const more = [fileURLToPath(import.meta.url)];
+    const others = [
+      open({ program: { ...LOADING, once: true } }),
+      open({ program: { ...LOADING, read: more } }),
+      open({ program: LOADING, sources: [...more, fileURLToPath(new URL('layers.ts', import.meta.url))] }),
+    ];
     await Promise.all(others.map((other) => other?.filled));
-    assert.equal(new Set([cache, ...others].map((each) => each?.directory)).size, 3);
+    assert.equal(new Set([cache, ...others].map((each) => each?.directory)).size, 4);
   });
 
   it('is removed when no process has used it for days, and a run that breaks off leaves nothing', async () => {
     await leave('unused', 4 * DAY_MS);
     await leave('recent', 2 * DAY_MS);
     const broken = new AbortController();
-    const program = { ...LOADING, read: [fileURLToPath(new URL('layers.ts', import.meta.url))] };
-    const cache = open(program, { signal: broken.signal });
+    const code = { program: { ...LOADING, read: [fileURLToPath(new URL('layers.ts', import.meta.url))] } };
+    const cache = open(code, { signal: broken.signal });
     broken.abort(new Error('stopped'));
     await cache?.filled;
     assert.equal(existsSync(cache?.directory ?? ''), false);
-    await open(program)?.filled;
+    await open(code)?.filled;
     const names = await readdir(folder);
     assert.deepEqual([names.includes('unused'), names.includes('recent')], [false, true]);
     assert.deepEqual(
@@ -101,7 +106,7 @@ describe('compiled code of confined programs', { skip }, () => {
 
   it('is marked while a process uses it, and filled again when it is gone', async () => {
     const using = new AbortController();
-    const cache = open(LOADING, { signal: using.signal, checkMs: 20 });
+    const cache = open({ program: LOADING }, { signal: using.signal, checkMs: 20 });
     const directory = cache?.directory ?? '';
     try {
       await cache?.filled;
@@ -143,7 +148,7 @@ it('is not kept without namespaces, where nothing would refuse a change', () => 
   const folder = join(tmpdir(), 'pie-code-none');
   const options = {
     folder,
-    program: LOADING,
+    code: { program: LOADING },
     layers: layersFor('process', probe),
     signal: new AbortController().signal,
     onError: assert.ifError,

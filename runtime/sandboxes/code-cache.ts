@@ -16,11 +16,18 @@ export interface CodeCache {
   readonly filled: Promise<void>;
 }
 
+/** A confined program's code. */
+export interface ProgramCode {
+  /** Loads its code and ends. It handles no untrusted bytes, because other confined processes run what it leaves. */
+  readonly program: ConfinedProgram;
+  /** Files and folders whose change makes another cache; by default all that the program reads. */
+  readonly sources?: readonly string[];
+}
+
 export interface CodeCacheOptions {
   /** Folder of this cache, below the compile cache of this process. */
   readonly folder: string;
-  /** Loads its code and ends. It handles no untrusted bytes, because other confined processes run what it leaves. */
-  readonly program: ConfinedProgram;
+  readonly code: ProgramCode;
   readonly layers: Layers;
   /** Ends the runs that fill it, and the checks. */
   readonly signal: AbortSignal;
@@ -51,7 +58,7 @@ export function openCodeCache(options: CodeCacheOptions): CodeCache | null {
   } catch {
     return null;
   }
-  const directory = join(options.folder, digestOf(options.program));
+  const directory = join(options.folder, digestOf(options.code));
   void keep(directory, options);
   return { directory, filled: check(directory, options) };
 }
@@ -81,7 +88,7 @@ async function check(directory: string, options: CodeCacheOptions): Promise<void
   }
 }
 
-async function fill(directory: string, { folder, program, layers, signal }: CodeCacheOptions): Promise<void> {
+async function fill(directory: string, { folder, code: { program }, layers, signal }: CodeCacheOptions): Promise<void> {
   // Runs that fill it at the same time do not disturb each other: each has its own folder, and the folder of the first one to end stays.
   const unfinished = join(folder, `.${randomUUID()}`);
   await mkdir(unfinished, { recursive: true });
@@ -126,9 +133,9 @@ async function removeUnused(folder: string, now: Date): Promise<void> {
 }
 
 /** Identifies the program's sources, the Node that compiles them and its flags. */
-function digestOf(program: ConfinedProgram): string {
+function digestOf({ program, sources = program.read }: ProgramCode): string {
   const hash = createHash('sha256').update(JSON.stringify([process.version, process.arch, compileFlags(program)]));
-  for (const path of [program.main, ...program.read]) {
+  for (const path of [program.main, ...sources]) {
     for (const file of sourcesIn(path)) {
       const { size, mtimeMs } = statSync(file);
       hash.update(`${file}\0${size}\0${mtimeMs}\0`);

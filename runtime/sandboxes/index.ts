@@ -1,5 +1,5 @@
 /** Interface of this folder to the rest of the runtime. */
-export { type CodeCache, openCodeCache } from './code-cache.ts';
+export { openCodeCache, type ProgramCode } from './code-cache.ts';
 export type { ConfinedProgram } from './command.ts';
 export { type KernelShares, openKernelShares } from './kernel-limits.ts';
 export { type Isolation, IsolationError, type Layers, layersFor, type Probe } from './layers.ts';

@@ -88,6 +88,8 @@ export interface ObjectCacheOptions {
   readonly includeFolders: readonly string[];
   /** Folder of the sources; messages name files relative to it. */
   readonly root: string;
+  /** Header that the compiler reads first, compiled once, for all sources that include the header `with`. */
+  readonly shared?: { readonly header: string; readonly with: string };
   /** Path prefixes of headers that define CUDA's keywords: the keywords in them do not make a source card code. */
   readonly language: readonly string[];
   /** Most files compiled at the same time. */
@@ -154,10 +156,12 @@ function objectOf(
   source: string,
   includes: Includes,
   args: readonly string[],
-  { folder, compiler, headers }: Inputs,
+  { folder, compiler, headers, shared }: Inputs,
 ): string {
   const hash = createHash('sha256').update(JSON.stringify([compiler.program, compiler.version, args, headers]));
-  for (const file of includes.of(source)) hash.update(`${path.basename(file)}\0`).update(includes.text(file));
+  const first = compiler.precompiles && shared && includes.of(source).includes(shared.with) ? [shared.header] : [];
+  for (const file of [...first, ...includes.of(source)])
+    hash.update(`${path.basename(file)}\0`).update(includes.text(file));
   return path.join(folder, `${path.basename(source)}-${hash.digest('hex').slice(0, 24)}.o`);
 }
 
@@ -165,7 +169,7 @@ async function compileMissing(
   missing: { source: string; args: readonly string[]; object: string }[],
   options: Inputs,
 ): Promise<void> {
-  const { compiler, includes, includeFolders, root, jobs, onCompiled, strict, background } = options;
+  const { compiler, includes, includeFolders, root, jobs, onCompiled, strict, background, shared } = options;
   // Paths of this clone; they do not affect the object's hash.
   const paths = [...includeFolders.map((one) => `-I${one}`), ...compiler.without(root)];
   // Largest sources first: they take longest.
@@ -174,13 +178,16 @@ async function compileMissing(
   let done = 0;
   const errors: string[] = [];
   let changed: string | undefined;
+  await using headers = new SharedHeaders(options, paths);
+  const firstOf = (source: string, args: readonly string[]) =>
+    shared && total >= REPAID && includes.of(source).includes(shared.with) ? headers.compiled(shared.header, args) : [];
   const worker = async () => {
     for (let next = missing.shift(); next !== undefined; next = missing.shift()) {
       // The object gets its final name only when it is complete.
       const partial = `${next.object}.tmp`;
       const { status, output } = await run(
         compiler.program,
-        [...next.args, ...paths, '-c', next.source, '-o', partial],
+        [...next.args, ...paths, ...(await firstOf(next.source, next.args)), '-c', next.source, '-o', partial],
         background,
       );
       if (status !== 0 || (strict && output !== '')) errors.push(output || `${compiler.program} ended with ${status}`);
@@ -197,6 +204,54 @@ async function compileMissing(
   await Promise.all(Array.from({ length: Math.min(jobs, total) }, worker));
   if (errors.length > 0) throw new BuildError(errors.join('\n'));
   if (changed !== undefined) throw new SourceChangedError(changed);
+}
+
+/** Number of sources for which compiling a header first takes less time. */
+const REPAID = 12;
+
+/** Compiled headers of one build. They have tens of megabytes, so they end with it. */
+class SharedHeaders implements AsyncDisposable {
+  readonly #options: Inputs;
+  readonly #paths: readonly string[];
+  readonly #folder: string;
+  readonly #made = new Map<string, Promise<string[]>>();
+
+  /** @param paths arguments that name paths of the clone */
+  constructor(options: Inputs, paths: readonly string[]) {
+    this.#options = options;
+    this.#paths = paths;
+    // Only the holder of the lock uses this folder.
+    this.#folder = path.join(options.folder, `${path.basename(options.compiler.program)}-headers`);
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+
+  /** The arguments with which a source that is compiled with `args` reads the header first: none if it cannot be compiled. */
+  compiled(header: string, args: readonly string[]): Promise<string[]> {
+    const key = JSON.stringify(args);
+    const known = this.#made.get(key) ?? this.#compile(header, args, String(this.#made.size));
+    this.#made.set(key, known);
+    return known;
+  }
+
+  async #compile(header: string, args: readonly string[], name: string): Promise<string[]> {
+    const { compiler, background } = this.#options;
+    if (!compiler.precompiles) return [];
+    mkdirSync(this.#folder, { recursive: true });
+    // GCC looks for the compiled header beside the one that it is told to read.
+    const file = path.join(this.#folder, `${name}.h`);
+    writeFileSync(file, `#include ${JSON.stringify(header)}\n`);
+    const { status } = await run(
+      compiler.program,
+      [...args, ...this.#paths, '-x', 'c++-header', '-c', file, '-o', `${file}.gch`],
+      background,
+    );
+    return status === 0 ? ['-include', file] : [];
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.allSettled(this.#made.values());
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
 }
 
 const LOCK_RETRY_MS = 50;
@@ -251,7 +306,7 @@ export function forgetOld(folder: string, days: number): void {
   for (const name of readdirSync(folder)) {
     const file = path.join(folder, name);
     if ((statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY) < oldest)
-      rmSync(file, { force: true });
+      rmSync(file, { recursive: true, force: true });
   }
 }
 

@@ -32,6 +32,11 @@ const NATIVE = path.join(HERE, 'native');
 /** Objects and products by their content, shared by all clones of a user: `$XDG_CACHE_HOME/pie/cuda` or `~/.cache/pie/cuda`. */
 const CACHE = path.join(process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'pie', 'cuda');
 const KEPT_DAYS = 14;
+/** What the emulated sources have in common. */
+const SHARED = {
+  header: path.join(NATIVE, 'emulation', 'precompiled.h'),
+  with: path.join(NATIVE, 'emulation', 'emulation.h'),
+};
 
 /** Builds a target, unless the cache has it. @returns its file */
 export async function build(target: Target, options: BuildOptions): Promise<string> {
@@ -57,6 +62,7 @@ async function buildOnce(target: Target, options: BuildOptions): Promise<string>
     includes,
     root: ROOT,
     includeFolders: [path.join(ROOT, 'node_modules', 'node-api-headers', 'include')],
+    ...(options.emulated && { shared: SHARED }),
     language: [path.join(NATIVE, 'device', 'device.h'), path.join(NATIVE, 'emulation') + path.sep],
     jobs: options.jobs ?? os.availableParallelism(),
     extra: options.extra ?? [],

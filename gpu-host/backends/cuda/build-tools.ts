@@ -11,6 +11,8 @@ export interface Compiler {
   readonly compile: readonly string[];
   /** Arguments for sources without card code; the compiler then reads them once instead of twice. */
   readonly compileHost: readonly string[];
+  /** True if sources may share a header that is compiled once, as GCC does it. */
+  readonly precompiles?: boolean;
   /** Arguments that keep the path of a clone out of the objects, which other clones use. */
   readonly without: (root: string) => readonly string[];
   /** Arguments that link a program (`link`), and a library that Node loads (`linkShared`). */
@@ -109,6 +111,7 @@ export function emulationCompiler(
         version,
         compile: [...compileHost, ...checks],
         compileHost: sanitize ? [...compileHost, ...checks] : compileHost,
+        precompiles: version.includes('Free Software Foundation'),
         without: (root) => [`-ffile-prefix-map=${root}${path.sep}=`],
         link: ['-pthread', ...(mac ? [] : ['-ldl']), ...checks],
         linkShared: ['-shared', '-pthread', ...(mac ? ['-undefined', 'dynamic_lookup'] : ['-ldl']), ...checks],

@@ -1,5 +1,14 @@
 import assert from 'node:assert/strict';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
@@ -73,6 +82,41 @@ test('build: clones share objects, which do not contain their paths', async (t) 
   writeFileSync(path.join(two!.folder, 'headers', 'new.h'), '#pragma once\n');
   await two!.compile();
   assert.equal(two!.compiled.length, 2, 'different headers give different objects');
+});
+
+test('build: a header that many sources share is compiled once for them', async (t) => {
+  const compiler = emulationCompiler();
+  if (!compiler.precompiles) return t.skip(`${compiler.program} does not compile headers as GCC does`);
+  const folder = scratch(t);
+  const [header, common] = ['first.h', 'common.h'].map((name) => path.join(folder, name)) as [string, string];
+  writeFileSync(common, '#pragma once\nint common();\n');
+  writeFileSync(header, '#pragma once\n#include <vector>\n#include "common.h"\n');
+  const shares = Array.from({ length: 12 }, (_, i) => path.join(folder, `${i}.cc`));
+  for (const file of shares) writeFileSync(file, '#include "common.h"\nint answer() { return common(); }\n');
+  const apart = path.join(folder, 'apart.cc');
+  writeFileSync(apart, 'int answer() { return 42; }\n');
+  const objects = path.join(folder, 'objects');
+  const read = new Map<string, string>();
+  const compile = () =>
+    compileAll([...shares, apart], {
+      ...{ folder: objects, compiler, includes: new Includes(), includeFolders: [], root: folder, language: [] },
+      ...{ shared: { header, with: common }, jobs: 2, strict: false, background: false },
+      // Names the headers that a compilation reads, compiled ones after an exclamation mark.
+      extra: ['-H'],
+      onCompiled: (source, _done, _of, output) => read.set(path.basename(source), output),
+    });
+  await compile();
+  const compiled = [...read].filter(([, output]) => /^! .*\.gch$/m.test(output)).map(([name]) => name);
+  assert.deepEqual(compiled.sort(), shares.map((file) => path.basename(file)).sort());
+  assert.equal(read.size, shares.length + 1);
+  assert.deepEqual(
+    readdirSync(objects).filter((name) => !name.endsWith('.o')),
+    [],
+  );
+  read.clear();
+  writeFileSync(header, '#pragma once\n#include <string>\n#include "common.h"\n');
+  await compile();
+  assert.deepEqual([...read.keys()].sort(), compiled);
 });
 
 test('build: two concurrent builds compile once', async (t) => {

@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import type { CoreModule } from './core-modules.ts';
 
 /** Options of an artifact, which are part of its hash. */
@@ -45,33 +44,3 @@ export const META_FILE = 'artifact.json';
 export const GLUE_FILE = 'app.js';
 /** Tells Node that the glue is an ECMAScript module. */
 export const TYPE_FILE = 'package.json';
-
-const sha256Hex = z.string().regex(/^[0-9a-f]{64}$/);
-/** Name of a file in the artifact's folder; it cannot be a path that leads out of the folder. */
-const fileName = z.string().regex(/^[A-Za-z0-9][\w.-]{0,99}$/);
-const milliseconds = z.number().min(0);
-const bytes = z.int().min(0);
-const pages = z.int().min(0).max(65_536);
-
-/** Validates an artifact's description: a process with untrusted input wrote it. */
-export const artifactMetaSchema: z.ZodType<ArtifactMeta> = z.strictObject({
-  hash: sha256Hex,
-  component: z.strictObject({ hash: sha256Hex, bytes }),
-  options: z.strictObject({ memoryPages: pages }),
-  toolchain: z.record(z.string().max(100), z.string().max(200)),
-  imports: z.array(z.string().max(200)).max(1000),
-  coreModules: z
-    .array(
-      z.strictObject({
-        ...{ file: fileName, hash: sha256Hex, bytes, checks: bytes },
-        role: z.enum(['program', 'linkage', 'helper']),
-        memoryPages: z.array(pages).max(100),
-      }),
-    )
-    .max(1000),
-  glue: z.strictObject({ file: fileName, bytes, rewrites: z.array(z.string().max(100)).max(100) }),
-  timings: z.strictObject({
-    ...{ checkMs: milliseconds, transpileMs: milliseconds, meterMs: milliseconds, writeMs: milliseconds },
-  }),
-  createdAt: z.iso.datetime(),
-});

@@ -1,13 +1,12 @@
 import { mkdir, readFile, utimes } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { sha256 } from '../artifact/hash.ts';
-import { checkWorkflows, hasWorkflows } from '../graph/check.ts';
-import { isNative, runNativeStage } from '../native/stage.ts';
-import { publishFile } from '../store.ts';
+import { hasWorkflows } from '../graph/has-workflows.ts';
+import { isNative } from '../native/endings.ts';
+import { publishFile } from '../publish.ts';
 import { toolchain } from '../toolchain.ts';
-import { bundle } from './bundle.ts';
-import { componentize } from './componentize.ts';
-import { findSource } from './source.ts';
+import { type Bundle, bundle } from './bundle.ts';
+import { findSource, type Source } from './source.ts';
 
 export interface ComponentStageResult {
   readonly ok: true;
@@ -36,14 +35,17 @@ export async function runComponentStage(
 ): Promise<ComponentStageResult> {
   const started = performance.now();
   const source = await findSource(input);
-  if (isNative(source.entry)) return runNativeStage(source, output, store);
+  if (isNative(source.entry)) {
+    const { runNativeStage } = await import('../native/stage.ts');
+    return runNativeStage(source, output, store);
+  }
   const bundled = await bundle(source);
   const bundleMs = Math.round(performance.now() - started);
   const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);
   const known = cache === null ? null : await readFile(cache).catch(() => null);
   const [component, notes] = await Promise.all([
-    known ?? componentize(bundled, dirname(output)),
-    hasWorkflows(source, bundled.files) ? checkWorkflows(source) : [],
+    known ?? compile(bundled, dirname(output)),
+    hasWorkflows(source, bundled.files) ? check(source) : [],
   ]);
   // Renew the component's age: cleaning the store removes the least recently used components.
   if (cache !== null && known !== null) await utimes(cache, new Date(), new Date()).catch(() => undefined);
@@ -62,6 +64,17 @@ export async function runComponentStage(
     timings: { bundleMs, compileMs },
     summary: `${output}: ${(component.length / 1024).toFixed(0)} KiB, ${how}${notes.map((note) => `\n${note}`).join('')}`,
   };
+}
+
+/** Each tool takes long to load and is loaded when a source needs it. */
+async function compile(bundled: Bundle, directory: string): Promise<Uint8Array> {
+  const { componentize } = await import('./componentize.ts');
+  return componentize(bundled, directory);
+}
+
+async function check(source: Source): Promise<readonly string[]> {
+  const { checkWorkflows } = await import('../graph/check.ts');
+  return checkWorkflows(source);
 }
 
 async function keep(cache: string, component: Uint8Array): Promise<void> {

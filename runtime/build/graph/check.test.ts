@@ -4,7 +4,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { BuildError } from '../outcome.ts';
-import { checkWorkflows, hasWorkflows } from './check.ts';
+import { checkWorkflows } from './check.ts';
+import { hasWorkflows } from './has-workflows.ts';
 
 const HEAD = `import { choice, gen, program, workflow } from '@pie/inferlet/workflow';`;
 

@@ -17,12 +17,6 @@ interface Traced {
   readonly planFaults: readonly string[];
 }
 
-/** True if the bundle contains the library's workflow module. `files` are the bundle's files, relative to the project. */
-export const hasWorkflows = ({ directory }: Pick<Source, 'directory'>, files: readonly string[]): boolean =>
-  files.some((file) =>
-    /(functions\/sdk\/src|@pie\/inferlet\/(dist|src))\/workflow\/index\.[jt]s$/.test(resolve(directory, file)),
-  );
-
 /**
  * Traces the programs of a source for the example of its manifest.
  * @returns what the developer should know: the programs that will be interpreted, and why

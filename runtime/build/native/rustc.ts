@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { sha256 } from '../artifact/hash.ts';
 import type { Source } from '../component/source.ts';
 import { BuildError, type Diagnostic } from '../outcome.ts';
-import { publishFile } from '../store.ts';
+import { publishFile } from '../publish.ts';
 import {
   type Compiled,
   inFolder,

@@ -3,26 +3,26 @@ import { sha256 } from '../artifact/hash.ts';
 import { findSource, type Source } from '../component/source.ts';
 import type { ComponentStageResult } from '../component/stage.ts';
 import { BuildError } from '../outcome.ts';
-import { publishFile } from '../store.ts';
+import { publishFile } from '../publish.ts';
 import { compileC } from './clang.ts';
 import { type Compiled, MissingCompilerError } from './compiler.ts';
 import { readModule, wrapForeign } from './core-module.ts';
+import type { ENDINGS } from './endings.ts';
 import { prebuiltModule, withSourceNote } from './prebuilt.ts';
 import { compileRust } from './rustc.ts';
 import { wrapModule } from './wrap.ts';
 
-const COMPILERS: Readonly<Record<string, (source: Source, scratch: string, store?: string) => Promise<Compiled>>> = {
+type Compiler = (source: Source, scratch: string, store?: string) => Promise<Compiled>;
+
+const COMPILERS: Readonly<Record<(typeof ENDINGS)[number], Compiler>> = {
   '.c': compileC,
   '.rs': compileRust,
   '.wasm': readModule,
 };
 
-/** True for a source that this folder compiles. */
-export const isNative = (entry: string): boolean => extname(entry) in COMPILERS;
-
 /** Compiles a C or Rust file, or reads a module. @throws BuildError */
 async function compile(source: Source, scratch: string, store?: string): Promise<Compiled> {
-  const compiler = COMPILERS[extname(source.entry)];
+  const compiler: Compiler | undefined = (COMPILERS as Readonly<Record<string, Compiler>>)[extname(source.entry)];
   if (compiler) return compiler(source, scratch, store);
   throw new BuildError(
     'build-failed',

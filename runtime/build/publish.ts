@@ -1,0 +1,25 @@
+import { randomBytes } from 'node:crypto';
+import { rename, rm, writeFile } from 'node:fs/promises';
+
+/** Moves a finished folder to its place in one step. When another process was first, its result stays: both are the same. */
+export async function publishDirectory(from: string, to: string): Promise<void> {
+  try {
+    await rename(from, to);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== 'ENOTEMPTY' && code !== 'EEXIST') throw error;
+    await rm(from, { recursive: true, force: true });
+  }
+}
+
+/** Writes a file in one step. */
+export async function publishFile(path: string, bytes: Uint8Array): Promise<void> {
+  const temporary = `${path}.${process.pid}-${randomBytes(6).toString('hex')}`;
+  try {
+    await writeFile(temporary, bytes);
+    await rename(temporary, path);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+}

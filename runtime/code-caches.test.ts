@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { LOADING as BUILD } from './build/child.ts';
+import { type ProgramLayers, withCompiledCode } from './code-caches.ts';
+import { LOADING as SANDBOX } from './fleet/process.ts';
+import { LOADING as EXAMINATION } from './pool/examine.ts';
+import { layersFor, probeMachine, runConfined } from './sandboxes/index.ts';
+
+const LIMITS = { timeoutMs: 60_000, memoryMb: 512 };
+const PROGRAMS = { sandbox: SANDBOX, build: BUILD, examination: EXAMINATION };
+const probe = await probeMachine();
+const skip = !('command' in probe.bubblewrap) && 'no namespaces here';
+
+describe('the confined programs of a runtime', { skip }, () => {
+  const stopping = new AbortController();
+  const plain = layersFor('auto', probe);
+  const own = process.env.NODE_COMPILE_CACHE;
+  let folder: string;
+  let layers: ProgramLayers;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'pie-codes-'));
+    process.env.NODE_COMPILE_CACHE = folder;
+    const made = withCompiledCode(plain, stopping.signal, assert.ifError);
+    restore();
+    layers = made.layers;
+    await made.filled;
+  });
+  const restore = () => {
+    if (own === undefined) delete process.env.NODE_COMPILE_CACHE;
+    else process.env.NODE_COMPILE_CACHE = own;
+  };
+  after(async () => {
+    stopping.abort();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  for (const name of ['sandbox', 'build', 'examination'] as const) {
+    it(`load the code of the ${name} compiled`, async () => {
+      const program = { ...PROGRAMS[name].program, environment: { NODE_DEBUG_NATIVE: 'COMPILE_CACHE' } };
+      const { code, errors } = await runConfined(layers[name], program, LIMITS);
+      assert.equal(code, 0, errors);
+      const read = errors.split('\n').filter((line) => line.includes('reading cache from'));
+      assert.ok(
+        read.some((line) => line.includes(program.main)),
+        errors.slice(0, 2000),
+      );
+      assert.deepEqual(
+        read.filter((line) => !line.includes('success')),
+        [],
+      );
+      assert.equal(errors.includes('was rejected'), false);
+    });
+  }
+
+  it('use none where their starter keeps none', () => {
+    delete process.env.NODE_COMPILE_CACHE;
+    const same = { sandbox: plain, build: plain, examination: plain };
+    try {
+      assert.deepEqual(withCompiledCode(plain, stopping.signal, assert.ifError).layers, same);
+    } finally {
+      restore();
+    }
+  });
+});
