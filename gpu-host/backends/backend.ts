@@ -30,6 +30,8 @@ export interface Backend {
    * The backend then prepares and submits the second batch while the device still computes the first one.
    */
   readonly ahead?: boolean;
+  /** True when the sequences of one batch may have different adapters. */
+  readonly mixesAdapters?: boolean;
   /**
    * Computes all sequences in one device step. A sequence may read slots that an earlier one of the batch writes (keys and values precede
    * attention in every layer); no two write the same slot, and none writes what an earlier one reads.
@@ -131,7 +133,7 @@ export interface SequenceInput {
   readonly output: OutputRequest;
   /** True to return the attention that each key received, too; not allowed with an adapter. */
   readonly attention?: boolean;
-  /** Adapter added to the model's projections. All sequences of one batch share the same adapter, or none has one. */
+  /** Adapter added to the model's projections. Unless the backend `mixesAdapters`, all sequences of a batch have the same one, or none has one. */
   readonly adapter?: DeviceAdapter;
 }
 

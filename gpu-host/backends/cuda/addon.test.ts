@@ -77,7 +77,7 @@ const invalid = (text: RegExp) => (error: unknown) =>
   error instanceof Error && 'code' in error && error.code === 'invalid' && text.test(error.message);
 
 describe('the addon', () => {
-  const words = (tokens: number, inputs = 3) =>
+  const words = (tokens: number, inputs = 3): Uint32Array =>
     new BatchWords(model.config).write([
       sequence(model.config, new Random(tokens).tokens(model.config, inputs), {
         output: wholeVocabulary(model.config),
@@ -116,7 +116,7 @@ describe('the addon', () => {
       const calls: readonly [() => unknown, RegExp][] = [
         [() => Reflect.apply(engine.submit, engine, []), /words: expected an array of another type/],
         [() => engine.submit(new Uint32Array(2)), /not a batch/],
-        [() => engine.submit(words(1), 77), /no such adapter/],
+        [() => engine.submit(words(1).with(11, 77)), /no such adapter is on the device: 77/],
         [() => engine.project(floats, 2, 1), /states where/],
         [() => engine.project(floats, 1, MAX_TOP_K + 1), /topK/],
         [() => engine.score(floats, 1, Uint32Array.of(96), Int32Array.of(0, 1)), /token 96/],

@@ -1,6 +1,7 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { Draw, SequenceInput, SequenceOutput, TopRequest } from '../backend.ts';
 import { allowedWords } from '../check.ts';
+import { CudaAdapter } from './adapter.ts';
 import { SlotTables, type TablePlace } from './slot-tables.ts';
 
 /*
@@ -10,8 +11,8 @@ import { SlotTables, type TablePlace } from './slot-tables.ts';
 
 const MAGIC = 0x31454950;
 const HEADER_WORDS = 4;
-/** rows, contextCount, outputRows, topK, flags, table, known. */
-const SEQUENCE_WORDS = 7;
+/** rows, contextCount, outputRows, topK, flags, table, known, adapter. */
+const SEQUENCE_WORDS = 8;
 /** temperature, topP, minP, seed, position. */
 const DRAW_WORDS = 5;
 const FLAG = {
@@ -71,7 +72,7 @@ export class BatchWords {
   }
 
   #put(sequence: SequenceInput, place: TablePlace | undefined): void {
-    const { inputs, positions, context, mask, writes, output } = sequence;
+    const { inputs, positions, context, mask, writes, output, adapter } = sequence;
     const words = this.#words;
     const top = output.kind === 'top' ? output : undefined;
     const head = this.#length;
@@ -82,6 +83,7 @@ export class BatchWords {
     words[head + 4] = flagsOf(sequence) | (place ? FLAG.table : 0);
     words[head + 5] = place?.table ?? 0;
     words[head + 6] = place?.known ?? 0;
+    words[head + 7] = CudaAdapter.of(adapter)?.id ?? 0;
     this.#length += SEQUENCE_WORDS;
     if (inputs.kind === 'tokens') this.#array(inputs.tokens);
     else if (inputs.kind === 'picked') this.#array(inputs.rows);

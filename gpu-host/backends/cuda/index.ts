@@ -13,7 +13,6 @@ import type {
   TopTokens,
 } from '../backend.ts';
 import {
-  batchAdapter,
   checkCopy,
   checkPage,
   checkPicked,
@@ -206,6 +205,7 @@ class CudaBackend implements Backend {
   readonly pageBytes: number;
   readonly checksSlots = true;
   readonly ahead = true;
+  readonly mixesAdapters = true;
   readonly images: OnnxImageEncoder | undefined;
   readonly #addon: CudaAddon;
   readonly #card: CudaDevice;
@@ -251,11 +251,13 @@ class CudaBackend implements Backend {
     if (batch.length === 0) return [];
     checkPicked(batch, picks);
     // The addon checks slots, tokens and numbers while it copies them.
-    for (const sequence of batch) checkSizes(this.config, sequence);
-    const adapter = CudaAdapter.of(batchAdapter(batch));
+    for (const sequence of batch) {
+      checkSizes(this.config, sequence);
+      CudaAdapter.of(sequence.adapter);
+    }
     const computed = batch.map((sequence) => this.#deviceRequest(sequence));
     try {
-      const done = this.#submit(computed, adapter?.id);
+      const done = this.#submit(computed);
       // The addon counts rows of tokens. Requests changed to states make its count differ, so then the next batch may name no rows.
       if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
       const buffer = await this.#inTime(done);
@@ -268,9 +270,9 @@ class CudaBackend implements Backend {
     }
   }
 
-  #submit(batch: readonly SequenceInput[], adapter: number | undefined): Promise<ArrayBuffer> {
+  #submit(batch: readonly SequenceInput[]): Promise<ArrayBuffer> {
     try {
-      return this.#engine.submit(this.#words.write(batch), adapter);
+      return this.#engine.submit(this.#words.write(batch));
     } catch (error) {
       this.#words.refused();
       throw error;

@@ -98,6 +98,7 @@ void readSequence(Reader& reader, int index, const BatchLimits& limits, int rows
     sequence.draws = reinterpret_cast<const Draw*>(reader.take(outputRows * 5, index));
   }
   batch.sequences.push_back(sequence);
+  batch.adapters.push_back(header[7]);
   batch.shapes.push_back({outputRows, topK, sequence.logProbabilities && topK > 0, sequence.draws != nullptr, sequence.states,
                           sequence.attention ? context + rows : 0});
 }
@@ -122,6 +123,7 @@ ParsedBatch parseBatch(const uint32_t* words, size_t count, const BatchLimits& l
   ParsedBatch batch;
   batch.sequences.reserve(sequences);
   batch.shapes.reserve(sequences);
+  batch.adapters.reserve(sequences);
   int rows = 0;
   for (uint32_t i = 0; i < sequences; i++) {
     readSequence(reader, int(i), limits, INT32_MAX - rows, batch);

@@ -189,13 +189,16 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
   if (steps_.pending.size() >= MOST_STEPS) refuse("two steps are under way");
   const View<uint32_t> words = view<uint32_t>(env, arguments.values[0], "words");
   ParsedBatch parsed = parseBatch(words.data, words.count, limits_);
-  std::shared_ptr<Adapter> adapter;
-  if (arguments.count > 1 && !isUndefined(env, arguments.values[1])) {
-    const auto found = adapters_.find(integer(env, arguments.values[1], "the adapter", 0, INT64_C(1) << 53));
-    if (found == adapters_.end()) refuse("no such adapter is on the device");
-    adapter = found->second;
+  std::vector<std::shared_ptr<Adapter>> adapters;
+  for (size_t i = 0; i < parsed.sequences.size(); i++) {
+    const uint32_t id = parsed.adapters[i];
+    if (id == 0) continue;
+    const auto found = adapters_.find(id);
+    if (found == adapters_.end()) refuse("no such adapter is on the device: " + std::to_string(id));
+    parsed.sequences[i].adapter = found->second.get();
+    if (std::find(adapters.begin(), adapters.end(), found->second) == adapters.end()) adapters.push_back(found->second);
   }
-  const Batch batch{parsed.sequences.data(), int(parsed.sequences.size()), adapter.get()};
+  const Batch batch{parsed.sequences.data(), int(parsed.sequences.size())};
   uint32_t picks = 0;
   for (const ResultShape& shape : parsed.shapes) picks += shape.topK > 0 ? uint32_t(shape.rows) : 0;
   // If the batch is refused, the next one cannot take tokens from it.
@@ -206,7 +209,7 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
   auto write = [results, shapes = std::move(parsed.shapes), hidden = limits_.hidden](void* into) {
     packResults(static_cast<uint32_t*>(into), shapes, *results, hidden);
   };
-  Pending pending{0, nullptr, bytes, std::move(write), std::move(adapter)};
+  Pending pending{0, nullptr, bytes, std::move(write), std::move(adapters)};
   napi_value promise;
   check(env, napi_create_promise(env, &pending.deferred, &promise));
   const napi_deferred deferred = pending.deferred;
@@ -230,7 +233,7 @@ napi_value EngineObject::startSide(napi_env env, size_t words, std::function<voi
   if (side_.pending.size() >= MOST_SIDE) refuse(std::to_string(MOST_SIDE) + " projections and scorings are under way");
   const auto results = std::make_shared<std::vector<uint32_t>>(words);
   const size_t bytes = words * sizeof(uint32_t);
-  Pending pending{++lastSide_, nullptr, bytes, [results, bytes](void* into) { std::memcpy(into, results->data(), bytes); }, nullptr};
+  Pending pending{++lastSide_, nullptr, bytes, [results, bytes](void* into) { std::memcpy(into, results->data(), bytes); }, {}};
   napi_value promise;
   check(env, napi_create_promise(env, &pending.deferred, &promise));
   side_.pending.push_back(std::move(pending));
@@ -317,6 +320,7 @@ napi_value EngineObject::pages(napi_env env, const Arguments&) {
 
 napi_value EngineObject::loadAdapter(napi_env env, const Arguments& arguments) {
   Engine& device = engine();
+  if (lastAdapter_ == UINT32_MAX) refuse("no id is left for an adapter");
   const uint32_t count = length(env, arguments.values[0], "matrices");
   std::vector<AdapterMatrices> matrices(count);
   std::vector<std::string> projections(count);
@@ -341,7 +345,7 @@ napi_value EngineObject::loadAdapter(napi_env env, const Arguments& arguments) {
 }
 
 napi_value EngineObject::freeAdapter(napi_env env, const Arguments& arguments) {
-  adapters_.erase(integer(env, arguments.values[0], "the adapter", 0, INT64_C(1) << 53));
+  adapters_.erase(uint32_t(integer(env, arguments.values[0], "the adapter", 0, UINT32_MAX)));
   return undefined(env);
 }
 

@@ -26,7 +26,7 @@ class EngineObject {
     napi_deferred deferred;
     size_t bytes;                      // Of the results.
     std::function<void(void*)> write;  // Writes the results of ended work.
-    std::shared_ptr<Adapter> adapter;  // Kept on the device until the step has ended.
+    std::vector<std::shared_ptr<Adapter>> adapters;  // Kept on the device until the step has ended.
   };
   // Work of one kind, which ends in order. Steps have their own waiter, because their results must be taken in time.
   struct Line {
@@ -76,8 +76,8 @@ class EngineObject {
   std::unique_ptr<Engine> engine_;
   Line steps_, side_;
   uint64_t lastSide_ = 0;
-  std::map<int64_t, std::shared_ptr<Adapter>> adapters_;
-  int64_t lastAdapter_ = 0;
+  std::map<uint32_t, std::shared_ptr<Adapter>> adapters_;
+  uint32_t lastAdapter_ = 0;
   napi_threadsafe_function wake_ = nullptr;
   napi_ref self_ = nullptr;  // Strong while a promise is pending.
   bool hooked_ = false;

@@ -69,6 +69,10 @@ class Adapter {
  public:
   virtual ~Adapter() = default;
   virtual size_t bytes() const = 0;
+  // The places that it changes: bit 1 << LowRankPlace (../kernels/low-rank.h) if it changes the place in any layer.
+  virtual unsigned places() const = 0;
+  // Its LowRankMatrices on the device.
+  virtual const void* matrices() const = 0;
 };
 // Matrices of one layer's projection, "q_proj" … "down_proj": a is rank × inputs, b is outputs × rank.
 struct AdapterMatrices { int layer; const char* projection; int rank, inputs, outputs; const float* a; const float* b; /* scale is in b */ };
@@ -99,12 +103,12 @@ struct Sequence {
   bool attention = false;
   const uint32_t* allowed = nullptr;  // outputRows × ceil(vocabulary / 32), or null.
   const Draw* draws = nullptr;        // outputRows, or null.
+  const Adapter* adapter = nullptr;   // Each sequence may have another one, or none.
 };
 
 struct Batch {
   const Sequence* sequences = nullptr;
   int count = 0;
-  const Adapter* adapter = nullptr;
 };
 
 // Results by sequence, in the batch's order; valid until the second submit after this one's. Sizes follow from the batch.

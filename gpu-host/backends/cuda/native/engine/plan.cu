@@ -1,8 +1,10 @@
 #include "plan.h"
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include "../kernels/low-rank.h"
 #include "masks.h"
 
 namespace pie {
@@ -77,6 +79,27 @@ class Writer {
     for (int i = 0; i < piece.rows; i++) cursor_.at<int>(plan_.upload.embedRows)[firstRow + i] = static_cast<int>(offset / rowBytes) + i;
   }
 
+  // Rows with adapters, grouped by adapter into tasks of LOW_RANK_ROWS: those of the step, and those that it keeps after the last attention.
+  void adapters(const Part& part, const std::vector<AttentionSequence>& sequences) {
+    if (plan_.shape.places == 0) return;
+    std::vector<Adapted> rows, kept;
+    int last = 0;
+    for (size_t i = 0; i < part.pieces.size(); i++) {
+      const Piece& piece = part.pieces[i];
+      const Sequence& s = batch_.sequences[piece.sequence];
+      const int wanted = plan_.shape.last > 0 && (s.states || s.topK > 0) ? piece.outputs(s) : 0;
+      if (s.adapter) {
+        for (int row = 0; row < piece.rows; row++) rows.push_back({s.adapter->matrices(), sequences[i].firstRow + row});
+        for (int row = 0; row < wanted; row++) kept.push_back({s.adapter->matrices(), last + row});
+      }
+      last += wanted;
+    }
+    const UploadLayout& at = plan_.upload;
+    int* const counts = cursor_.at<int>(at.counts);
+    counts[3] = tasks(rows, cursor_.at<LowRankTask>(at.lowRankTasks), cursor_.at<int>(at.lowRankRows));
+    counts[4] = tasks(kept, cursor_.at<LowRankTask>(at.lastTasks), cursor_.at<int>(at.lastRows));
+  }
+
   // Writes the list of table writes. `tables`: the copy of the tables, which may be empty.
   void tableWrites(std::vector<int>& tables) {
     int* const counts = cursor_.at<int>(plan_.upload.counts);
@@ -105,6 +128,23 @@ class Writer {
   }
 
  private:
+  struct Adapted {
+    const void* matrices;
+    int row;
+  };
+
+  // Writes the tasks of `rows`, and the rows in their order; returns the number of tasks.
+  static int tasks(std::vector<Adapted>& rows, LowRankTask* to, int* order) {
+    std::stable_sort(rows.begin(), rows.end(), [](const Adapted& a, const Adapted& b) { return std::less<>()(a.matrices, b.matrices); });
+    int count = 0;
+    for (size_t i = 0; i < rows.size(); i++) {
+      order[i] = rows[i].row;
+      if (i > 0 && rows[i].matrices == rows[i - 1].matrices && to[count - 1].count < LOW_RANK_ROWS) to[count - 1].count++;
+      else to[count++] = {rows[i].matrices, static_cast<int>(i), 1};
+    }
+    return count;
+  }
+
   int slotOf(const Sequence& s, const Piece& piece, int input) const {
     return s.writes ? static_cast<int>(s.writes[input]) : limits_.slots + piece.scratch + input;
   }
@@ -195,6 +235,7 @@ StepPlan Planner::plan(const Batch& batch, const Part& part, uint8_t* block, int
   for (const Piece& piece : part.pieces) sequences_.push_back(writer.inputs(piece));
   for (size_t i = 0; i < part.pieces.size(); i++) writer.outputs(part.pieces[i], sequences_[i].firstRow);
   writer.tableWrites(tables_);
+  writer.adapters(part, sequences_);
   writer.pad();
   lists_.clear();
   for (size_t i = 0; i < sequences_.size() && context_.sharesPrefixes(); i++) {

@@ -79,6 +79,7 @@ Part costOf(const Piece& piece, const Sequence& s) {
   cost.attention = s.attention ? cost.keys : 0;
   cost.maxTopK = cost.heads > 0 ? s.topK : 0;
   cost.wantsAttention = s.attention;
+  cost.places = s.adapter ? s.adapter->places() : 0;
   return cost;
 }
 
@@ -106,6 +107,7 @@ void add(Part& part, const Piece& piece, const Sequence& s) {
   part.attention += cost.attention;
   part.maxTopK = std::max(part.maxTopK, cost.maxTopK);
   part.wantsAttention = part.wantsAttention || cost.wantsAttention;
+  part.places |= cost.places;
 }
 
 // The most rows from `from` on that fit the rest of a part and end where the sequence may be cut; 0 if there are none.

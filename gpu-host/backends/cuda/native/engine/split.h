@@ -38,6 +38,7 @@ struct Part {
   int attention = 0;     // Values of attention received.
   int maxTopK = 0;
   bool wantsAttention = false;
+  unsigned places = 0;   // That adapters of its sequences change (Adapter::places).
 };
 
 // Splits a batch into steps, in order. A sequence that fits one step stays whole; longer ones are cut. The concatenated results of the parts are

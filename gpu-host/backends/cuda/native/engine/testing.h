@@ -94,6 +94,7 @@ struct Call {
   int outputRows = 0, topK = 0;
   int table = -1, known = 0;
   bool states = false, attention = false;
+  const Adapter* adapter = nullptr;
 
   int rows() const { return static_cast<int>(positions.size()); }
   int keys() const { return static_cast<int>(context.size()) + rows(); }
@@ -117,6 +118,7 @@ struct Call {
     s.attention = attention;
     s.allowed = allowed.empty() ? nullptr : allowed.data();
     s.draws = draws.empty() ? nullptr : draws.data();
+    s.adapter = adapter;
     return s;
   }
 };
@@ -181,8 +183,10 @@ inline std::vector<Answer> answersOf(const Results& results, const std::vector<C
 }
 
 inline uint64_t submitCalls(Engine& engine, const std::vector<Call>& calls, const Adapter* adapter = nullptr) {
-  const std::vector<Sequence> all = views(calls);
-  return engine.submit({all.data(), static_cast<int>(all.size()), adapter});
+  std::vector<Sequence> all = views(calls);
+  if (adapter)
+    for (Sequence& each : all) each.adapter = adapter;
+  return engine.submit({all.data(), static_cast<int>(all.size())});
 }
 
 inline std::vector<Answer> runCalls(Engine& engine, const std::vector<Call>& calls, int hidden = 32, const Adapter* adapter = nullptr) {
