@@ -660,8 +660,8 @@ declare module 'pie:inferlet/grammar@0.1.0' {
 }
 
 /**
- * Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives
- * a sampler: a token with a bias above 0 must be among them.
+ * Runs whose sampler changes the logits of single tokens first. On some backends only the model's most probable tokens can be sampled, as many as
+ * `top-k` 0 gives a sampler: there a token with a bias above 0 must be among them.
  */
 declare module 'pie:inferlet/penalties@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';

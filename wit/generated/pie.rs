@@ -2651,8 +2651,8 @@ pub mod grammar {
     }
 }
 
-/// Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives
-/// a sampler: a token with a bias above 0 must be among them.
+/// Runs whose sampler changes the logits of single tokens first. On some backends only the model's most probable tokens can be sampled, as many as
+/// `top-k` 0 gives a sampler: there a token with a bias above 0 must be among them.
 pub mod penalties {
     use crate::abi;
 

@@ -1556,7 +1556,7 @@ export const reference: ContractReference = {
   {
    "name": "penalties",
    "id": "pie:inferlet/penalties@0.1.0",
-   "docs": "Runs whose sampler changes the logits of single tokens first. Only the model's most probable tokens can be sampled, as many as `top-k` 0 gives\na sampler: a token with a bias above 0 must be among them.",
+   "docs": "Runs whose sampler changes the logits of single tokens first. On some backends only the model's most probable tokens can be sampled, as many as\n`top-k` 0 gives a sampler: there a token with a bias above 0 must be among them.",
    "needs": "Trait `penalties` of the model.",
    "types": [
     {

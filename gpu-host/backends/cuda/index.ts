@@ -19,6 +19,7 @@ import {
   checkScore,
   checkSizes,
   checkStates,
+  InvalidInput,
   pickedRows,
 } from '../check.ts';
 import { OnnxImageEncoder } from '../onnx/vision.ts';
@@ -32,7 +33,7 @@ import {
   loadAddon,
   type Precision,
 } from './addon.ts';
-import { BatchWords, readResults } from './batch-words.ts';
+import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
 import { CudaError, fromAddon } from './errors.ts';
 import { captureGraphsAhead } from './graphs-ahead.ts';
 import { tensorPlaces } from './weights.ts';
@@ -206,6 +207,7 @@ class CudaBackend implements Backend {
   readonly checksSlots = true;
   readonly ahead = true;
   readonly mixesAdapters = true;
+  readonly changesLogits = true;
   readonly images: OnnxImageEncoder | undefined;
   readonly #addon: CudaAddon;
   readonly #card: CudaDevice;
@@ -369,6 +371,8 @@ class CudaBackend implements Backend {
   #deviceRequest(sequence: SequenceInput): SequenceInput {
     const { output } = sequence;
     if (output.kind !== 'top' || !needsWholeRows(this.config, output.topK)) return sequence;
+    if (output.changes)
+      throw new InvalidInput(`Changed logits with ${output.topK} tokens a row; ${MAX_TOP_K} is the limit.`);
     return { ...sequence, output: { kind: 'states', rows: output.rows } };
   }
 

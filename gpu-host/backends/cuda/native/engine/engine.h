@@ -103,6 +103,12 @@ struct Sequence {
   bool attention = false;
   const uint32_t* allowed = nullptr;  // outputRows × ceil(vocabulary / 32), or null.
   const Draw* draws = nullptr;        // outputRows, or null.
+  // Changes of the logits of a sequence with one output row (HeadChange of ../kernels/head.h), or null. The text has chosen the last input once more
+  // if that is a picked token.
+  const uint32_t* changeTokens = nullptr;
+  const float* changeValues = nullptr;
+  int changes = 0;
+  float frequency = 0, presence = 0;
   const Adapter* adapter = nullptr;   // Each sequence may have another one, or none.
 };
 

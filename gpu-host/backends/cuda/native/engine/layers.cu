@@ -135,6 +135,9 @@ class StepLaunch {
       const int count = std::min(HEAD_ROWS, plan_.shape.heads - first);
       to.picked = memory_.picked + first;
       launchLogits(model_, at_.states + static_cast<size_t>(first) * shape_.hidden, count, stream_);
+      if (plan_.shape.changes)
+        launchChange(at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<HeadChange>(plan_.upload.changes), table<uint32_t>(0),
+                     memory_.pickedBefore, count, shape_.vocabulary, stream_);
       launchTop(to, at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<uint32_t>(0), table<Draw>(plan_.upload.draws), count, shape_.vocabulary,
                 plan_.shape.topK, at_.headWorkspace, stream_);
     }

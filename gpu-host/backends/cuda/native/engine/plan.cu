@@ -65,7 +65,7 @@ class Writer {
       const int draw = s.draws ? draws_++ : -1;
       if (s.draws) cursor_.at<Draw>(at.draws)[draw] = s.draws[output + i];
       cursor_.at<int>(at.headPick)[heads_] = first + i;
-      cursor_.at<HeadRow>(at.headRows)[heads_] = {s.topK, allowed < 0 ? -1 : allowed + i * words, results_, draw};
+      cursor_.at<HeadRow>(at.headRows)[heads_] = {s.topK, allowed < 0 ? -1 : allowed + i * words, results_, draw, s.changeTokens ? change(s) : -1};
       results_ += s.topK;
     }
   }
@@ -123,7 +123,7 @@ class Writer {
     for (; states_ < plan_.shape.states; states_++) cursor_.at<int>(at.statePick)[states_] = 0;
     for (; heads_ < plan_.shape.heads; heads_++) {
       cursor_.at<int>(at.headPick)[heads_] = 0;
-      cursor_.at<HeadRow>(at.headRows)[heads_] = {0, -1, 0, -1};
+      cursor_.at<HeadRow>(at.headRows)[heads_] = {0, -1, 0, -1, -1};
     }
   }
 
@@ -143,6 +143,19 @@ class Writer {
       else to[count++] = {rows[i].matrices, static_cast<int>(i), 1};
     }
     return count;
+  }
+
+  // Writes the changes of a sequence's only output row; returns their index.
+  int change(const Sequence& s) {
+    const size_t bytes = static_cast<size_t>(s.changes) * sizeof(uint32_t);
+    const size_t offset = cursor_.take(2 * bytes);
+    if (s.changes > 0) {
+      std::memcpy(cursor_.at<uint8_t>(offset), s.changeTokens, bytes);
+      std::memcpy(cursor_.at<uint8_t>(offset) + bytes, s.changeValues, bytes);
+    }
+    const int picked = s.picked ? static_cast<int>(s.picked[s.rows - 1]) : -1;
+    cursor_.at<HeadChange>(plan_.upload.changes)[changes_] = {static_cast<int>(offset / sizeof(uint32_t)), s.changes, picked, s.frequency, s.presence};
+    return changes_++;
   }
 
   int slotOf(const Sequence& s, const Piece& piece, int input) const {
@@ -193,7 +206,7 @@ class Writer {
   StepPlan& plan_;
   std::vector<uint8_t>& columns_;
   std::vector<TableWrite>& tableWrites_;
-  int row_ = 0, last_ = 0, states_ = 0, heads_ = 0, draws_ = 0, results_ = 0;
+  int row_ = 0, last_ = 0, states_ = 0, heads_ = 0, draws_ = 0, changes_ = 0, results_ = 0;
   size_t received_ = 0;
 };
 

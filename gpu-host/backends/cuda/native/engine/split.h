@@ -34,6 +34,8 @@ struct Part {
   int wanted = 0;        // Rows with any wanted output.
   int draws = 0;
   int allowedRows = 0;
+  int changedRows = 0;
+  int changes = 0;       // Changed logits.
   int embedRows = 0;
   int attention = 0;     // Values of attention received.
   int maxTopK = 0;

@@ -102,7 +102,7 @@ void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector
     all.states += part.states;
     all.attention += part.attention;
   }
-  const ResultLayout at = resultLayout({0, 0, all.states, 0, 0, false, 0}, all, model_.shape().hidden);
+  const ResultLayout at = resultLayout({0, 0, all.states, 0, 0, false, false, 0}, all, model_.shape().hidden);
   if (ticket.split.bytes() < blocks + at.bytes) {
     ticket.split = PinnedBlock();
     ticket.split = PinnedBlock(blocks + at.bytes);

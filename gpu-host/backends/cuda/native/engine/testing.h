@@ -91,6 +91,10 @@ struct Call {
   std::vector<uint32_t> picked, positions, context, writes, allowed;
   std::vector<uint8_t> mask;
   std::vector<Draw> draws;
+  std::vector<uint32_t> changeTokens;
+  std::vector<float> changeValues;
+  float frequency = 0, presence = 0;
+  bool changed = false;
   int outputRows = 0, topK = 0;
   int table = -1, known = 0;
   bool states = false, attention = false;
@@ -119,6 +123,15 @@ struct Call {
     s.allowed = allowed.empty() ? nullptr : allowed.data();
     s.draws = draws.empty() ? nullptr : draws.data();
     s.adapter = adapter;
+    if (changed) {
+      static const uint32_t none = 0;
+      static const float zero = 0;
+      s.changeTokens = changeTokens.empty() ? &none : changeTokens.data();
+      s.changeValues = changeValues.empty() ? &zero : changeValues.data();
+      s.changes = static_cast<int>(changeTokens.size());
+      s.frequency = frequency;
+      s.presence = presence;
+    }
     return s;
   }
 };
