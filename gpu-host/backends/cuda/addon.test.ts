@@ -136,27 +136,22 @@ describe('the addon', () => {
         [
           () =>
             engine.loadAdapter([
-              {
-                layer: 0,
-                projection: 'q_proj',
-                rank: 1,
-                columns: 1,
-                rows: floats.length,
-                a: floats.subarray(1, 2),
-                b: floats,
-              },
-            ]),
-          /q_proj are for 1 inputs/,
-        ],
-        [
-          () =>
-            engine.loadAdapter([
               { layer: 0, projection: 'q_proj', rank: 2, columns: 1, rows: 1, a: floats, b: floats },
             ]),
           /values of A/,
         ],
       ];
       for (const [call, text] of calls) assert.throws(call, invalid(text), String(text));
+      const tooNarrow = {
+        layer: 0,
+        projection: 'q_proj',
+        rank: 1,
+        columns: 1,
+        rows: floats.length,
+        a: floats.subarray(1, 2),
+        b: floats,
+      };
+      await assert.rejects(engine.loadAdapter([tooNarrow]), invalid(/q_proj are for 1 inputs/));
       assert.equal((await engine.submit(words(2))).byteLength, 2 * 4 * model.config.vocabularySize);
     }),
   );

@@ -91,8 +91,11 @@ export interface EngineHandle {
   writePage(page: number, from: Uint8Array, queued?: boolean): void;
   /** Waits for all queued copies. */
   settlePages(): void;
-  /** @returns `id`: the adapter's number in the words of a batch, above 0. */
-  loadAdapter(matrices: readonly AdapterMatrices[]): { readonly id: number; readonly bytes: number };
+  /**
+   * Converts and copies an adapter on a thread of its own; the matrices must not change meanwhile. Resolves with two 64-bit floats: the adapter's
+   * number in the words of a batch, which is above 0, and its bytes on the device.
+   */
+  loadAdapter(matrices: readonly AdapterMatrices[]): Promise<ArrayBuffer>;
   /** Frees an adapter's memory as soon as no running step uses the adapter. Does nothing for a freed adapter. */
   freeAdapter(id: number): void;
   memory(): MemoryReport;

@@ -140,10 +140,10 @@ class EngineOf final : public Engine {
   }
 
   std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) override {
-    const std::lock_guard<std::mutex> lock(calls_);
     return guard("loadAdapter", [&] {
+      const Stream stream;
       const int rows = model_.context.limits.paddedRows;
-      return std::make_unique<DeviceAdapter<T>>(matrices, options_.shape, rows, ledger_, adapterRoom(), pages_->stream());
+      return std::make_unique<DeviceAdapter<T>>(matrices, options_.shape, rows, ledger_, adapterRoom(), stream);
     });
   }
 

@@ -144,7 +144,7 @@ class Engine {
 
   // Copies the batch to the device and starts it without waiting. Up to two steps may be in flight: the second is prepared while the first runs; a
   // third waits for the first to end. Throws "invalid" for a batch that does not fit (nothing is started), "cuda" if the device is lost. All calls
-  // except `wait`, `project` and `score` must come from one thread at a time; each is ordered after the steps submitted before it.
+  // except `wait`, `project`, `score` and `loadAdapter` must come from one thread at a time; each is ordered after the steps submitted before it.
   virtual uint64_t submit(const Batch& batch) = 0;
   // Waits for a step. May be called by any thread, during any other call, and repeatedly while the results are valid.
   virtual Results wait(uint64_t step) = 0;
@@ -167,6 +167,7 @@ class Engine {
   virtual void queueReadPage(int page, uint8_t* into) = 0;
   virtual void queueWritePage(int page, const uint8_t* from) = 0;
   virtual void settlePages() = 0;
+  // Waits for the copy to the device, but not for steps. Any thread may call it, one at a time.
   virtual std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) = 0;
   virtual MemoryReport memory() const = 0;
   virtual GraphReport graphs() const = 0;
