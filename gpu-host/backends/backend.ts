@@ -30,6 +30,10 @@ export interface Backend {
    * The backend then prepares and submits the second batch while the device still computes the first one.
    */
   readonly ahead?: boolean;
+  /** True when the sequences of one batch may have different adapters. */
+  readonly mixesAdapters?: boolean;
+  /** True when `forward` takes `changes` of logits. */
+  readonly changesLogits?: boolean;
   /**
    * Computes all sequences in one device step. A sequence may read slots that an earlier one of the batch writes (keys and values precede
    * attention in every layer); no two write the same slot, and none writes what an earlier one reads.
@@ -131,7 +135,7 @@ export interface SequenceInput {
   readonly output: OutputRequest;
   /** True to return the attention that each key received, too; not allowed with an adapter. */
   readonly attention?: boolean;
-  /** Adapter added to the model's projections. All sequences of one batch share the same adapter, or none has one. */
+  /** Adapter added to the model's projections. Unless the backend `mixesAdapters`, all sequences of a batch have the same one, or none has one. */
   readonly adapter?: DeviceAdapter;
 }
 
@@ -171,7 +175,23 @@ export interface TopRequest {
    * other backends ignore this field, and the caller draws.
    */
   readonly draws?: readonly Draw[];
+  /** Only on backends that set `changesLogits`, and with one row: its logits change before anything else. The lists are copied before `forward` returns. */
+  readonly changes?: RowChanges;
 }
+
+/** Changes of a row's logits. Tokens that end at -Infinity are left out as tokens that are not `allowed`; with none left, nothing is drawn. */
+export interface RowChanges {
+  /** Distinct; with the bit `CHOSEN_TOKEN` when the text has chosen the token. */
+  readonly tokens: Uint32Array;
+  /** What each token's logit gains: numbers below Infinity. */
+  readonly values: Float32Array;
+  /** When the row's input is a `picked` token, that token's logit loses `frequency`, and `presence` if `tokens` does not mark it as chosen. */
+  readonly frequency: number;
+  readonly presence: number;
+}
+
+/** A bit beside a token's id in `RowChanges`. */
+export const CHOSEN_TOKEN = 0x8000_0000;
 
 /** Parameters for drawing one of a row's top tokens, with the cuts of the handlers' sampler in order. Seed and position fix the draw. */
 export interface Draw {
@@ -183,7 +203,7 @@ export interface Draw {
   readonly position: number;
 }
 
-/** Token drawn from a row whose logits are not numbers. */
+/** Token drawn from a row whose logits are not numbers, or whose `changes` leave no token. */
 export const NOTHING_DRAWN = 0xffff_ffff;
 
 export type SequenceOutput = (

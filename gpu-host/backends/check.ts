@@ -138,8 +138,10 @@ export function checkImages({ imageSize }: VisionConfig, images: readonly Uint8A
     if (length !== bytes) throw new InvalidInput(`${length} bytes for an image of ${bytes}.`);
 }
 
-function checkTop(config: ModelConfig, { rows, topK, allowed, draws }: TopRequest): void {
+function checkTop(config: ModelConfig, { rows, topK, allowed, draws, changes }: TopRequest): void {
   if (topK < 1) throw new InvalidInput('topK must be at least 1.');
+  if (changes !== undefined && (rows !== 1 || changes.tokens.length !== changes.values.length))
+    throw new InvalidInput(`${changes.values.length} changes of ${changes.tokens.length} logits for ${rows} rows.`);
   if (draws !== undefined && draws.length !== rows) throw new InvalidInput(`${draws.length} draws for ${rows} rows.`);
   if (allowed === undefined) return;
   const words = rows * allowedWords(config);

@@ -67,7 +67,10 @@ export abstract class BatchCall {
   /** True when the call goes on after its `tokens` are done and keeps its place in its queue (a run). */
   abstract get continues(): boolean;
 
-  /** Forwards of different variants (the model, or one of its adapters) never share a batch. */
+  /**
+   * Forwards of different variants never share a batch: the model, or one of its adapters on a backend whose batches have one adapter. Every
+   * other call has none.
+   */
   get variant(): string | undefined {
     return undefined;
   }

@@ -21,9 +21,12 @@ export class AdapterHold implements AdapterWant {
     this.#told = told;
   }
 
-  /** Variant for batching. A call whose adapter was refused counts as the model's own: it fails in any batch. */
+  /**
+   * Variant for batching. A call whose adapter was refused counts as the model's own: it fails in any batch. So does every call on a backend
+   * whose batches may have several adapters.
+   */
   get variant(): string | undefined {
-    return this.#state === 'refused' ? undefined : this.name;
+    return this.#state === 'refused' || this.#adapters.mixed ? undefined : this.name;
   }
 
   /** The adapter, once `acquire` was true or the call was told. @throws the reason why the adapter was refused */

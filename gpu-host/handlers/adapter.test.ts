@@ -141,7 +141,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     }
   });
 
-  test(`adapters and none at the same moment do not mix, and those of one share batches (${backend})`, async () => {
+  test(`adapters and none at the same moment: each computes its own tokens, in shared batches as far as the backend can (${backend})`, async () => {
     const batches: (readonly SequenceInput[])[] = [];
     await using made = await start({
       backend,
@@ -155,6 +155,8 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
         }),
     });
     const { host, oracleOf } = made;
+    const first = await bench(host, oracleOf(undefined), 'first');
+    for (const name of Object.keys(ADAPTERS)) must(await first.inferlet.ask(first.queue, { op: 'load-adapter', name }));
     const texts = ALL.flatMap((who) =>
       [0, 1, 2, 3].map((i) => ({ who, prompt: TEXT.map((token) => (token + 7 * i) % 96).slice(0, 9 + i) })),
     );
@@ -166,9 +168,10 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     );
     for (const [i, { who, prompt }] of texts.entries())
       assert.deepEqual(all[i], await oracleOf(who).greedy(prompt, 8), `${who ?? 'the model'}, text ${i}`);
-    for (const batch of batches) assert.equal(new Set(batch.map(({ adapter }) => adapter)).size, 1);
+    const kinds = batches.map((batch) => new Set(batch.map(({ adapter }) => adapter)).size);
+    assert.equal(Math.max(...kinds), backend === 'onnx' ? 1 : ALL.length, 'adapters of a batch');
     const shared = new Set(batches.filter(({ length }) => length > 1).map(([first]) => first?.adapter));
-    assert.equal(shared.size, ALL.length, 'each of them had batches of several');
+    if (backend === 'onnx') assert.equal(shared.size, ALL.length, 'each of them had batches of several');
   });
 
   test(`a prefix is found only with the adapter that computed it (${backend})`, async () => {

@@ -22,7 +22,7 @@ interface Resident {
  * further call gets hold of a leaving adapter, so an adapter serves all that waited for it before another takes its place.
  */
 export class Adapters {
-  readonly #backend: Pick<Backend, 'loadAdapter'>;
+  readonly #backend: Pick<Backend, 'loadAdapter' | 'mixesAdapters'>;
   readonly #known: ReadonlyMap<string, LoadedAdapter>;
   readonly #maxBytes: number;
   readonly #charge: (ms: number, wants: readonly AdapterWant[]) => void;
@@ -39,7 +39,7 @@ export class Adapters {
   #changed: () => void = () => undefined;
 
   constructor(
-    backend: Pick<Backend, 'loadAdapter'>,
+    backend: Pick<Backend, 'loadAdapter' | 'mixesAdapters'>,
     known: ReadonlyMap<string, LoadedAdapter> = new Map(),
     maxBytes = Number.POSITIVE_INFINITY,
     charge: (ms: number, wants: readonly AdapterWant[]) => void = () => undefined,
@@ -48,6 +48,11 @@ export class Adapters {
     this.#known = known;
     this.#maxBytes = maxBytes;
     this.#charge = charge;
+  }
+
+  /** True when calls with different adapters may share a batch. */
+  get mixed(): boolean {
+    return this.#backend.mixesAdapters === true;
   }
 
   /** Device bytes of the resident adapters. */

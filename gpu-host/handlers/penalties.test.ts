@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { CHOSEN_TOKEN } from '../backends/backend.ts';
 import type { CallFault } from '../memory/fault.ts';
 import { seeded } from '../memory/testing/random.ts';
 import type { LogitChanges, Sampler } from '../protocol/calls.ts';
@@ -118,6 +119,45 @@ async function run(b: Workbench, changes: LogitChanges, sampler: Sampler, token 
   return { tag: 'ok' as const, val: tokens };
 }
 
+test('the list for a device has each changed token once, with its change at the time', () => {
+  for (let seed = 1; seed <= 50; seed++) {
+    const below = seeded(seed);
+    const some = (count: number) => Uint32Array.from({ length: count }, () => below(200));
+    const biasTokens = some(below(20));
+    const changes: LogitChanges = {
+      frequency: below(3),
+      presence: below(3) - 1,
+      biasTokens,
+      biasValues: Float32Array.from(biasTokens, () => (below(9) === 0 ? Number.NEGATIVE_INFINITY : below(9) - 4)),
+      chosen: some(below(90)),
+    };
+    const penalties = new Penalties(changes, 200);
+    const list = penalties.onDevice();
+    const chosen = changes.frequency === 0 && changes.presence === 0 ? [] : [...changes.chosen];
+    for (let step = 0; step < 100; step++) {
+      const expected = new Map<number, number>();
+      const add = (token: number, value: number) => expected.set(token, (expected.get(token) ?? 0) + value);
+      for (const [i, token] of biasTokens.entries()) add(token, changes.biasValues[i] as number);
+      for (const token of chosen) add(token, -changes.frequency);
+      for (const token of new Set(chosen)) add(token, -changes.presence);
+      const { tokens, values, frequency, presence } = list.row;
+      assert.deepEqual([frequency, presence], [changes.frequency, changes.presence]);
+      const found = Array.from(tokens, (token, i) => [(token & ~CHOSEN_TOKEN) >>> 0, values[i]] as const);
+      assert.deepEqual(new Map(found), expected, `seed ${seed}, step ${step}`);
+      assert.equal(found.length, expected.size);
+      for (const token of tokens)
+        assert.equal(
+          token >= CHOSEN_TOKEN,
+          chosen.includes((token & ~CHOSEN_TOKEN) >>> 0),
+          'marked when it was chosen',
+        );
+      const next = below(200);
+      penalties.took(next);
+      if (changes.frequency !== 0 || changes.presence !== 0) chosen.push(next);
+    }
+  }
+});
+
 withWorkbench('runs with changed logits', (handler) => {
   for (const [name, sampler] of Object.entries({ greedy: GREEDY, sampled: SAMPLED })) {
     for (const [what, changes] of Object.entries({
@@ -169,7 +209,28 @@ withWorkbench('runs with changed logits', (handler) => {
     assert.equal(new Set(penalised).size, STEPS, 'no token twice');
   });
 
+  handler('a device that changes the logits decodes the run ahead of its last token', async (b) => {
+    const { model, stats } = b.host.host.engines[0]!;
+    const before = stats.stepsAhead;
+    must(await run(b, { ...biased([12, -2]), frequency: 0.5, presence: 0.5 }, SAMPLED));
+    assert.equal(stats.stepsAhead > before, model.backend.changesLogits === true);
+  });
+
   handler('wrong changes fail the run, and the next one works', async (b) => {
+    const { vocabularySize } = b.host.model.config;
+    const all = biased(
+      ...Array.from({ length: vocabularySize }, (_, token) => [token, Number.NEGATIVE_INFINITY] as const),
+    );
+    assert.equal(tagOf(await run(b, all, GREEDY)), 'invalid-argument');
+    const but = biased(
+      ...Array.from({ length: vocabularySize - 1 }, (_, token) => [token, Number.NEGATIVE_INFINITY] as const),
+    );
+    for (const sampler of [GREEDY, SAMPLED])
+      assert.deepEqual(
+        must(await run(b, but, sampler)),
+        new Array(STEPS).fill(vocabularySize - 1),
+        'the only token that is left',
+      );
     const refused = await run(b, { ...UNCHANGED, frequency: Number.NaN }, GREEDY);
     assert.equal(tagOf(refused), 'invalid-argument');
     assert.equal(tagOf(await run(b, { ...UNCHANGED, frequency: 1 }, GREEDY)), 'ok');

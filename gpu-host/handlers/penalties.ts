@@ -1,8 +1,9 @@
 import type { Draw, TopTokens } from '../backends/backend.ts';
 import { drawPlace } from '../backends/draw.ts';
-import { fault } from '../memory/fault.ts';
+import { type CallFault, fault } from '../memory/fault.ts';
 import type { LogitChanges, Sampler } from '../protocol/calls.ts';
 import { checkTokens } from './checks.ts';
+import { RowChangeList } from './row-changes.ts';
 import { candidatesWanted } from './sampler.ts';
 
 /** Maximum biases of a run, and maximum tokens that its text has chosen before: their order takes the host's thread half a millisecond. */
@@ -29,6 +30,7 @@ export class Penalties {
   readonly #biases: Float32Array;
   /** True when a change may raise a token, from any place below. */
   readonly #raises: boolean;
+  #list: RowChangeList | undefined;
 
   /** @throws CallFault `invalid-argument` or `limit-exceeded` */
   constructor({ frequency, presence, biasTokens, biasValues, chosen }: LogitChanges, vocabularySize: number) {
@@ -41,6 +43,8 @@ export class Penalties {
     checkTokens(biasTokens, vocabularySize);
     checkTokens(chosen, vocabularySize);
     for (const value of biasValues) if (value !== Number.NEGATIVE_INFINITY) checkValue('bias', value);
+    const banned = new Set(biasTokens.filter((_, i) => biasValues[i] === Number.NEGATIVE_INFINITY));
+    if (banned.size === vocabularySize) throw nothingLeft();
     const order = Uint32Array.from(biasTokens.keys()).sort(
       (a, b) => (biasTokens[a] as number) - (biasTokens[b] as number),
     );
@@ -53,9 +57,18 @@ export class Penalties {
     this.#distinct = this.#before.reduce((sum, token, i) => (token === this.#before[i - 1] ? sum : sum + 1), 0);
   }
 
+  /** The same changes for a device that applies them; `took` keeps them up to date. */
+  onDevice(): RowChangeList {
+    const penalties = { frequency: this.#frequency, presence: this.#presence };
+    this.#list ??= new RowChangeList(penalties, (token) => this.#changeOf(token), this.#biased, this.#before);
+    return this.#list;
+  }
+
   /** Counts a token that the run has sampled. */
   took(token: number): void {
-    if (this.#penalizes) this.#sampled.set(token, (this.#sampled.get(token) ?? 0) + 1);
+    if (!this.#penalizes) return;
+    this.#sampled.set(token, (this.#sampled.get(token) ?? 0) + 1);
+    this.#list?.took(token);
   }
 
   /** Number of most probable tokens that the next draw must see. */
@@ -73,7 +86,7 @@ export class Penalties {
     if (Number.isNaN(top.logProbabilities[0])) throw fault('internal', 'the model computed no numbers for this input');
     const { tokens, logits } = this.#changed(top);
     const wanted = Math.min(tokens.length, candidatesWanted(sampler, maxTopK));
-    if (wanted === 0) throw fault('invalid-argument', 'the changes of the logits leave no token');
+    if (wanted === 0) throw nothingLeft();
     if (sampler.temperature === 0 || wanted === 1) return tokens[0] as number;
     const draw: Draw = { ...sampler, position };
     return tokens[drawPlace(draw, Float32Array.from(logits), 0, wanted)] as number;
@@ -124,6 +137,10 @@ export class Penalties {
   get #penalizes(): boolean {
     return this.#frequency !== 0 || this.#presence !== 0;
   }
+}
+
+function nothingLeft(): CallFault {
+  return fault('invalid-argument', 'the changes of the logits leave no token');
 }
 
 /** The place of the first token of a sorted list that is not below `token`. */

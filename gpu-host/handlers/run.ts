@@ -40,7 +40,9 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   #picked = false;
   #ahead = false;
   #topK = 1;
+  /** Changes of the logits that the host applies, or that the device does. */
   #penalties: Penalties | undefined;
+  #changes: Penalties | undefined;
   #produced = 0;
   #consumed = 0;
   /** Tokens computed and not handed over yet. */
@@ -136,7 +138,13 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
       return plan.begin(1, inputs, { ...output, topK: penalties.candidates(sampler, this.#model.maxTopK) });
     }
     const draws = drawsOf(sampler, [position]);
-    return plan.begin(1, inputs, { ...output, topK: this.#topK, ...(draws ? { draws } : { tokensOnly: true }) });
+    const changes = this.#changes?.onDevice().row;
+    return plan.begin(1, inputs, {
+      ...output,
+      topK: this.#topK,
+      ...(draws ? { draws } : { tokensOnly: true }),
+      ...(changes ? { changes } : {}),
+    });
   }
 
   override accept(output: SequenceOutput): Progress {
@@ -163,7 +171,11 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   #tokenOf(output: TopOutput): number {
     const { sampler } = this.#request;
     const penalties = this.#penalties;
-    if (!penalties) return tokenOf(sampler, output, 0, this.#topK, this.#position);
+    if (!penalties) {
+      const token = tokenOf(sampler, output, 0, this.#topK, this.#position);
+      this.#changes?.took(token);
+      return token;
+    }
     const token = penalties.tokenOf(sampler, output, this.#model.maxTopK, this.#position);
     penalties.took(token);
     return token;
@@ -256,7 +268,9 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     }
     this.#topK = candidatesWanted(sampler, this.#model.maxTopK);
     if (!changes) return;
-    this.#penalties = new Penalties(changes, vocabularySize);
+    const made = new Penalties(changes, vocabularySize);
+    if (this.#model.backend.changesLogits === true) this.#changes = made;
+    else this.#penalties = made;
     // A run that waits before its first token is checked again.
     this.#request = { ...this.#request, changes: undefined };
   }

@@ -19,7 +19,7 @@ const { values, positionals } = readArguments(USAGE, {
   allowPositionals: true,
   options: { json: { type: 'boolean', default: false } },
 });
-if (positionals.length > 1) refuseArguments(USAGE, `there is one FOLDER at most, and not ${positionals.join(' and ')}`);
+if (positionals.length > 1) refuseArguments(USAGE, `expected at most one FOLDER, got ${positionals.join(' and ')}`);
 const out = path.resolve(positionals[0] ?? path.join(ROOT, 'dist'));
 const work = mkdtempSync(path.join(os.tmpdir(), 'pie-package-'));
 try {

@@ -660,8 +660,8 @@ declare module 'pie:inferlet/grammar@0.1.0' {
 }
 
 /**
- * Runs that change the logits of single tokens before they sample. They sample only from the model's most probable tokens, as many as `top-k` 0
- * gives a sampler: a token with a bias above 0 must be among them.
+ * Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as many as
+ * `top-k` 0 gives a sampler: a token with a bias above 0 must then be among them.
  */
 declare module 'pie:inferlet/penalties@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';

@@ -864,8 +864,8 @@ export interface GrammarHost {
 }
 
 /**
- * Runs that change the logits of single tokens before they sample. They sample only from the model's most probable tokens, as many as `top-k` 0
- * gives a sampler: a token with a bias above 0 must be among them.
+ * Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as many as
+ * `top-k` 0 gives a sampler: a token with a bias above 0 must then be among them.
  */
 export interface PenaltiesHost {
   /**

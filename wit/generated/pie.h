@@ -1319,8 +1319,8 @@ PIE_IMPORT("pie:inferlet/grammar@0.1.0", "[resource-drop]matcher") void pie_raw_
 static inline void pie_grammar_matcher_drop(pie_grammar_matcher self) { pie_raw_grammar_matcher_drop(self.handle); }
 
 /* ---- penalties ----------------------------------------------------------------------------------------------------- */
-/* Runs that change the logits of single tokens before they sample. They sample only from the model's most probable tokens, as many as `top-k` 0
- * gives a sampler: a token with a bias above 0 must be among them. */
+/* Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as many as
+ * `top-k` 0 gives a sampler: a token with a bias above 0 must then be among them. */
 
 /* All values are from minus to plus a million. */
 typedef struct {

@@ -1556,7 +1556,7 @@ export const reference: ContractReference = {
   {
    "name": "penalties",
    "id": "pie:inferlet/penalties@0.1.0",
-   "docs": "Runs that change the logits of single tokens before they sample. They sample only from the model's most probable tokens, as many as `top-k` 0\ngives a sampler: a token with a bias above 0 must be among them.",
+   "docs": "Runs that change the logits of single tokens before they sample. Some backends sample only from the model's most probable tokens, as many as\n`top-k` 0 gives a sampler: a token with a bias above 0 must then be among them.",
    "needs": "Trait `penalties` of the model.",
    "types": [
     {

@@ -40,8 +40,9 @@ export class CudaAdapter implements DeviceAdapter {
         matrices.push({ layer, projection, rank, columns: a.length / rank, rows: b.length / rank, a, b });
       }
     }
-    const { id, bytes } = timed(() => engine.loadAdapter(matrices));
-    return new CudaAdapter(engine, id, bytes, loadMs);
+    // Steps go on meanwhile.
+    const said = new Float64Array(await engine.loadAdapter(matrices));
+    return new CudaAdapter(engine, said[0] as number, said[1] as number, loadMs);
   }
 
   /** @throws InvalidInput when another backend made the adapter */

@@ -77,7 +77,7 @@ const invalid = (text: RegExp) => (error: unknown) =>
   error instanceof Error && 'code' in error && error.code === 'invalid' && text.test(error.message);
 
 describe('the addon', () => {
-  const words = (tokens: number, inputs = 3) =>
+  const words = (tokens: number, inputs = 3): Uint32Array =>
     new BatchWords(model.config).write([
       sequence(model.config, new Random(tokens).tokens(model.config, inputs), {
         output: wholeVocabulary(model.config),
@@ -116,7 +116,7 @@ describe('the addon', () => {
       const calls: readonly [() => unknown, RegExp][] = [
         [() => Reflect.apply(engine.submit, engine, []), /words: expected an array of another type/],
         [() => engine.submit(new Uint32Array(2)), /not a batch/],
-        [() => engine.submit(words(1), 77), /no such adapter/],
+        [() => engine.submit(words(1).with(11, 77)), /no such adapter is on the device: 77/],
         [() => engine.project(floats, 2, 1), /states where/],
         [() => engine.project(floats, 1, MAX_TOP_K + 1), /topK/],
         [() => engine.score(floats, 1, Uint32Array.of(96), Int32Array.of(0, 1)), /token 96/],
@@ -136,27 +136,22 @@ describe('the addon', () => {
         [
           () =>
             engine.loadAdapter([
-              {
-                layer: 0,
-                projection: 'q_proj',
-                rank: 1,
-                columns: 1,
-                rows: floats.length,
-                a: floats.subarray(1, 2),
-                b: floats,
-              },
-            ]),
-          /q_proj are for 1 inputs/,
-        ],
-        [
-          () =>
-            engine.loadAdapter([
               { layer: 0, projection: 'q_proj', rank: 2, columns: 1, rows: 1, a: floats, b: floats },
             ]),
           /values of A/,
         ],
       ];
       for (const [call, text] of calls) assert.throws(call, invalid(text), String(text));
+      const tooNarrow = {
+        layer: 0,
+        projection: 'q_proj',
+        rank: 1,
+        columns: 1,
+        rows: floats.length,
+        a: floats.subarray(1, 2),
+        b: floats,
+      };
+      await assert.rejects(engine.loadAdapter([tooNarrow]), invalid(/q_proj are for 1 inputs/));
       assert.equal((await engine.submit(words(2))).byteLength, 2 * 4 * model.config.vocabularySize);
     }),
   );

@@ -74,11 +74,8 @@ export interface EngineOptions {
 
 /** One model on one card. Every call that returns no promise completes before it returns. */
 export interface EngineHandle {
-  /**
-   * Starts a step and resolves with its results (`readResults`). Copies `words` before it returns. At most two steps run at once.
-   * @param adapter id of an adapter from `loadAdapter`
-   */
-  submit(words: Uint32Array, adapter?: number): Promise<ArrayBuffer>;
+  /** Starts a step and resolves with its results (`readResults`). Copies `words` before it returns. At most two steps run at once. */
+  submit(words: Uint32Array): Promise<ArrayBuffer>;
   /** Resolves with `count * topK` tokens, then as many log-probabilities. Copies its arguments, as `score` does. */
   project(states: Float32Array, count: number, topK: number): Promise<ArrayBuffer>;
   /** Tokens from `first[r]` up to `first[r + 1]` belong to state r. Resolves with their log-probabilities, then `count` entropies. */
@@ -94,7 +91,11 @@ export interface EngineHandle {
   writePage(page: number, from: Uint8Array, queued?: boolean): void;
   /** Waits for all queued copies. */
   settlePages(): void;
-  loadAdapter(matrices: readonly AdapterMatrices[]): { readonly id: number; readonly bytes: number };
+  /**
+   * Converts and copies an adapter on a thread of its own; the matrices must not change meanwhile. Resolves with two 64-bit floats: the adapter's
+   * number in the words of a batch, which is above 0, and its bytes on the device.
+   */
+  loadAdapter(matrices: readonly AdapterMatrices[]): Promise<ArrayBuffer>;
   /** Frees an adapter's memory as soon as no running step uses the adapter. Does nothing for a freed adapter. */
   freeAdapter(id: number): void;
   memory(): MemoryReport;

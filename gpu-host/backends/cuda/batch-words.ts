@@ -1,6 +1,7 @@
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import type { Draw, SequenceInput, SequenceOutput, TopRequest } from '../backend.ts';
+import type { Draw, RowChanges, SequenceInput, SequenceOutput, TopRequest } from '../backend.ts';
 import { allowedWords } from '../check.ts';
+import { CudaAdapter } from './adapter.ts';
 import { SlotTables, type TablePlace } from './slot-tables.ts';
 
 /*
@@ -10,10 +11,12 @@ import { SlotTables, type TablePlace } from './slot-tables.ts';
 
 const MAGIC = 0x31454950;
 const HEADER_WORDS = 4;
-/** rows, contextCount, outputRows, topK, flags, table, known. */
-const SEQUENCE_WORDS = 7;
+/** rows, contextCount, outputRows, topK, flags, table, known, adapter. */
+const SEQUENCE_WORDS = 8;
 /** temperature, topP, minP, seed, position. */
 const DRAW_WORDS = 5;
+/** count, frequency, presence. */
+const CHANGES_WORDS = 3;
 const FLAG = {
   embeds: 1,
   mask: 2,
@@ -25,6 +28,7 @@ const FLAG = {
   draws: 128,
   picked: 256,
   table: 512,
+  changes: 1024,
 } as const;
 const FIRST_WORDS = 16 * 1024;
 
@@ -71,7 +75,7 @@ export class BatchWords {
   }
 
   #put(sequence: SequenceInput, place: TablePlace | undefined): void {
-    const { inputs, positions, context, mask, writes, output } = sequence;
+    const { inputs, positions, context, mask, writes, output, adapter } = sequence;
     const words = this.#words;
     const top = output.kind === 'top' ? output : undefined;
     const head = this.#length;
@@ -82,6 +86,7 @@ export class BatchWords {
     words[head + 4] = flagsOf(sequence) | (place ? FLAG.table : 0);
     words[head + 5] = place?.table ?? 0;
     words[head + 6] = place?.known ?? 0;
+    words[head + 7] = CudaAdapter.of(adapter)?.id ?? 0;
     this.#length += SEQUENCE_WORDS;
     if (inputs.kind === 'tokens') this.#array(inputs.tokens);
     else if (inputs.kind === 'picked') this.#array(inputs.rows);
@@ -97,11 +102,23 @@ export class BatchWords {
       this.#length += Math.ceil(mask.length / 4);
     }
     if (top?.allowed) this.#array(top.allowed);
+    if (top?.changes) this.#changes(top.changes);
     for (const draw of top?.draws ?? []) this.#draw(draw);
   }
 
   #array(values: Uint32Array): void {
     this.#words.set(values, this.#length);
+    this.#length += values.length;
+  }
+
+  #changes({ tokens, values, frequency, presence }: RowChanges): void {
+    const at = this.#length;
+    this.#words[at] = tokens.length;
+    this.#floats[at + 1] = frequency;
+    this.#floats[at + 2] = presence;
+    this.#length += CHANGES_WORDS;
+    this.#array(tokens);
+    this.#floats.set(values, this.#length);
     this.#length += values.length;
   }
 
@@ -185,6 +202,7 @@ function flagsOf({ inputs, mask, writes, output, attention }: SequenceInput): nu
   if (output.states === true) flags |= FLAG.states;
   if (output.allowed) flags |= FLAG.allowed;
   if (output.draws) flags |= FLAG.draws;
+  if (output.changes) flags |= FLAG.changes;
   return flags;
 }
 
@@ -198,5 +216,6 @@ function sequenceWords(
   if (mask !== 'causal') words += Math.ceil(mask.length / 4);
   if (output.kind !== 'top') return words;
   if (output.allowed) words += output.rows * allowedWords(config);
+  if (output.changes) words += CHANGES_WORDS + 2 * output.changes.tokens.length;
   return words + (output.draws?.length ?? 0) * DRAW_WORDS;
 }

@@ -13,13 +13,13 @@ import type {
   TopTokens,
 } from '../backend.ts';
 import {
-  batchAdapter,
   checkCopy,
   checkPage,
   checkPicked,
   checkScore,
   checkSizes,
   checkStates,
+  InvalidInput,
   pickedRows,
 } from '../check.ts';
 import { OnnxImageEncoder } from '../onnx/vision.ts';
@@ -33,7 +33,7 @@ import {
   loadAddon,
   type Precision,
 } from './addon.ts';
-import { BatchWords, readResults } from './batch-words.ts';
+import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
 import { CudaError, fromAddon } from './errors.ts';
 import { captureGraphsAhead } from './graphs-ahead.ts';
 import { tensorPlaces } from './weights.ts';
@@ -206,6 +206,8 @@ class CudaBackend implements Backend {
   readonly pageBytes: number;
   readonly checksSlots = true;
   readonly ahead = true;
+  readonly mixesAdapters = true;
+  readonly changesLogits = true;
   readonly images: OnnxImageEncoder | undefined;
   readonly #addon: CudaAddon;
   readonly #card: CudaDevice;
@@ -251,11 +253,13 @@ class CudaBackend implements Backend {
     if (batch.length === 0) return [];
     checkPicked(batch, picks);
     // The addon checks slots, tokens and numbers while it copies them.
-    for (const sequence of batch) checkSizes(this.config, sequence);
-    const adapter = CudaAdapter.of(batchAdapter(batch));
+    for (const sequence of batch) {
+      checkSizes(this.config, sequence);
+      CudaAdapter.of(sequence.adapter);
+    }
     const computed = batch.map((sequence) => this.#deviceRequest(sequence));
     try {
-      const done = this.#submit(computed, adapter?.id);
+      const done = this.#submit(computed);
       // The addon counts rows of tokens. Requests changed to states make its count differ, so then the next batch may name no rows.
       if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
       const buffer = await this.#inTime(done);
@@ -268,9 +272,9 @@ class CudaBackend implements Backend {
     }
   }
 
-  #submit(batch: readonly SequenceInput[], adapter: number | undefined): Promise<ArrayBuffer> {
+  #submit(batch: readonly SequenceInput[]): Promise<ArrayBuffer> {
     try {
-      return this.#engine.submit(this.#words.write(batch), adapter);
+      return this.#engine.submit(this.#words.write(batch));
     } catch (error) {
       this.#words.refused();
       throw error;
@@ -367,6 +371,8 @@ class CudaBackend implements Backend {
   #deviceRequest(sequence: SequenceInput): SequenceInput {
     const { output } = sequence;
     if (output.kind !== 'top' || !needsWholeRows(this.config, output.topK)) return sequence;
+    if (output.changes)
+      throw new InvalidInput(`Changed logits with ${output.topK} tokens a row; ${MAX_TOP_K} is the limit.`);
     return { ...sequence, output: { kind: 'states', rows: output.rows } };
   }
 

@@ -6,25 +6,28 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { test } from 'node:test';
-import { randomModel } from '#gpu-host/models/random-model.ts';
+import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { testAddon } from '../testing/cuda.ts';
 import { loadAddon } from './addon.ts';
 
 /** Far longer than the script takes; a call that waits for the held card never returns. */
 const TIME_LIMIT_MS = 120_000;
 
-test('while the card stands still, projections, scores, steps and queued pages leave the thread free, and then end', async (t) => {
+test('while the card stands still, projections, scores, steps, loads and frees of adapters and queued pages leave the thread free, and then end', async (t) => {
   const addon = await testAddon();
   if (!loadAddon(addon).emulated) return t.skip('only an emulated card stands still on demand');
   const directory = await mkdtemp(join(tmpdir(), 'pie-free-'));
   try {
     const model = await randomModel(join(directory, 'model'), { layers: 1 }, 5);
+    await randomAdapter(join(directory, 'adapter'), model.config, 3, { rank: 2 });
     const script = `
       const { rmSync, writeFileSync } = await import('node:fs');
       const { setImmediate } = await import('node:timers/promises');
       const { createCudaBackend } = await import(${JSON.stringify(new URL('./index.ts', import.meta.url).href)});
       const { loadModel } = await import(${JSON.stringify(new URL('../../models/load.ts', import.meta.url).href)});
       const model = await loadModel(${JSON.stringify(model.directory)});
+      const { loadAdapter } = await import(${JSON.stringify(new URL('../../models/adapter.ts', import.meta.url).href)});
+      const adapter = await loadAdapter(${JSON.stringify(join(directory, 'adapter'))}, model.config);
       const backend = await createCudaBackend(model, { pageSize: 16, pageCount: 4, precision: 'float32' });
       const none = new Uint32Array();
       const one = Uint32Array.of(1);
@@ -34,6 +37,7 @@ test('while the card stands still, projections, scores, steps and queued pages l
       const [{ states }] = await ask({ kind: 'states', rows: 1 });
       const written = new Uint8Array(backend.pageBytes).map((_, i) => i % 251);
       backend.writePage(0, written);
+      const loaded = await backend.loadAdapter(adapter);
       const work = () => [
         backend.project(states, 1, 5),
         backend.score(states, 1, [Uint32Array.of(3, 4)]),
@@ -46,6 +50,9 @@ test('while the card stands still, projections, scores, steps and queued pages l
       const [page, other] = [swap.subarray(0, backend.pageBytes), swap.subarray(backend.pageBytes)];
       let ended = 0;
       const held = work().map((each) => each.finally(() => ended++));
+      let isLoaded = false;
+      const loading = backend.loadAdapter(adapter).then(() => { isLoaded = true; });
+      loaded.release();
       let turns = 0;
       for (; turns < 200; turns++) {
         if (turns === 100) {
@@ -55,9 +62,10 @@ test('while the card stands still, projections, scores, steps and queued pages l
         }
         await setImmediate();
       }
-      console.log('turns', turns, 'ended', ended);
+      console.log('turns', turns, 'ended', ended, isLoaded);
       rmSync(process.env.PIE_EMULATED_HOLD);
       console.log('same', JSON.stringify(await Promise.all(held)) === expected);
+      await loading;
       backend.settlePages();
       backend.readPage(2, other);
       console.log('pages', Buffer.compare(other, written), Buffer.compare(page, new Uint8Array(page.length)));
@@ -71,7 +79,7 @@ test('while the card stands still, projections, scores, steps and queued pages l
       killSignal: 'SIGKILL',
     });
     const [said, [code]] = await Promise.all([text(child.stdout), once(child, 'close')]);
-    assert.deepEqual([code, said], [0, 'turns 200 ended 0\nsame true\npages 0 0\nclosed 5\n']);
+    assert.deepEqual([code, said], [0, 'turns 200 ended 0 false\nsame true\npages 0 0\nclosed 5\n']);
   } finally {
     await rm(directory, { recursive: true, force: true });
   }

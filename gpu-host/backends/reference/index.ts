@@ -10,7 +10,7 @@ import type {
   StateScores,
   TopTokens,
 } from '../backend.ts';
-import { batchAdapter, checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates } from '../check.ts';
+import { checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates } from '../check.ts';
 import { drawPlace } from '../draw.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 import { type LayerChanges, ReferenceAdapter, UNCHANGED } from './adapter.ts';
@@ -77,6 +77,7 @@ class ReferenceBackend implements Backend {
   readonly device = { name: 'CPU' };
   readonly config: ModelConfig;
   readonly ahead = true;
+  readonly mixesAdapters = true;
   readonly pageSize: number;
   readonly pageCount: number;
   readonly images: ReferenceImageEncoder | undefined;
@@ -119,10 +120,10 @@ class ReferenceBackend implements Backend {
     this.#picked = [];
     for (const sequence of batch) checkSequence(this.config, this.#slotCount, sequence);
     checkPicked(batch, picked.length);
-    const adapter = ReferenceAdapter.of(batchAdapter(batch));
-    const passages = batch.map((sequence): Passage => {
+    const adapters = batch.map(({ adapter }) => ReferenceAdapter.of(adapter));
+    const passages = batch.map((sequence, i): Passage => {
       const received = new Float64Array(sequence.context.length + sequence.positions.length);
-      return { sequence, rows: this.#embed(sequence, picked), received, adapter };
+      return { sequence, rows: this.#embed(sequence, picked), received, adapter: adapters[i] };
     });
     this.#weights.layers.forEach((layer, index) => {
       // Sequences pass each layer one after another: a later sequence reads keys and values that an earlier one has just written.

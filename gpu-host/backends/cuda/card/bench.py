@@ -228,7 +228,8 @@ def measure(run):
             run.ask(harness, f"decode batch={sharers} context={prefix + own} steps={steps}", why=settings)
             run.ask(harness, "unload")
     run.ask(harness, f"linear shape={first} most={2 if toy else 128}")
-    changes = [(first, settings) for settings in ("dependent=0", "graphs=0", "cublas=0", "precision=int8", "precision=fp8", "precision=int4", "kv=fp8")]
+    changes = [(first, settings) for settings in ("dependent=0", "graphs=0", "cublas=0", "precision=int8", "precision=fp8", "precision=int4", "kv=fp8",
+                                               "adapters=1", "adapters=8")]
     # Launch overhead and the host's work matter most in a small model.
     if "1B" in shapes:
         changes[:0] = [("1B", "dependent=0"), ("1B", "spin=100000")]

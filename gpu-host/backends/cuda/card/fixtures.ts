@@ -23,7 +23,7 @@ import { Random, range, sequence } from '../../testing/scenario.ts';
 import { FixtureWriter } from './fixture-writer.ts';
 import { type Draw, Recorder } from './recorder.ts';
 
-/** Shapes that the fast kernels take: heads of 64 and 128, widths of multiples of 64. */
+/** Shapes that the fast kernels support: heads of 64 or 128, and widths that are multiples of 64. */
 const FAST: Readonly<Record<string, Partial<ModelConfig>>> = {
   'heads of 64': { hiddenSize: 128, intermediateSize: 256, heads: 4, kvHeads: 2, headDim: 64, vocabularySize: 160 },
   'heads of 128': { hiddenSize: 192, intermediateSize: 320, heads: 4, kvHeads: 1, headDim: 128, vocabularySize: 257 },
@@ -63,14 +63,14 @@ const SMALL_KINDS = [
 const DECODE_BATCHES = [1, 2, 3, 7, 8, 9, 16, 17, 31, 33, 64, 65];
 /** Tokens of a context so long that the kernels split it over blocks. */
 const LONG_CONTEXT = 520;
-/** Tokens that sequences of one group begin with, and that a part of them has in common beyond. */
+/** Number of tokens that all sequences of a group share, and number of further tokens that some of them share. */
 const SHARED = 330;
 const SHARED_BY_SOME = 200;
 const PROMPTS = [[1], [1, 9038, 2501, 263, 931], [1, 450, 4266, 471, 1407]];
-/** Tokens that stories15M decodes from its first token on; llama2.c decodes the same. */
+/** The first tokens that stories15M decodes greedily. llama2.c decodes the same ones. */
 const STORY = [9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365];
 const STORY_TOKENS = 24;
-/** Nats. bf16 moves log-probabilities by some hundredths. */
+/** Least lead of a greedy token over the next best, nats. Rounding to bf16 changes log-probabilities by some hundredths. */
 const LEAST_MARGIN = 0.1;
 /** Factor on the deviation of `randomModel`'s projections, 1.5 / √inputs. */
 const MILD = 2 / 3;
@@ -142,9 +142,10 @@ async function writeModel(
     recorder.case(adapterName);
     for (const kind of small ? ['causal'] : ['causal', 'tree draft', 'read after write in one batch']) {
       const scenario = MASK_KINDS[kind]?.(model.config, new Random(seed));
-      if (scenario) await adapted(recorder, scenario, adapter);
+      if (scenario) await adapted(recorder, scenario, () => adapter);
     }
   }
+  if (named.length > 0) await mixed(recorder, [undefined, ...adapters.keys()], seed, small);
   recorder.case('fewer tokens, and draws');
   await drawn(recorder, seed);
   if (fast) await sharedPrefixes(recorder, seed);
@@ -202,17 +203,44 @@ async function open(
   return { out: new FixtureWriter(join(folder, `${base}.fixture`)), weights };
 }
 
-/** Records a scenario under an adapter: states and distributions of every input. */
-async function adapted(recorder: Recorder, { before, batch }: Scenario, adapter: DeviceAdapter): Promise<void> {
-  const under = (each: SequenceInput): SequenceInput => ({ ...each, adapter });
+/** Records a scenario whose sequences have adapters: states and distributions of every input. */
+async function adapted(
+  recorder: Recorder,
+  { before, batch }: Scenario,
+  adapterOf: (sequence: number) => DeviceAdapter | undefined,
+): Promise<void> {
+  const under = (each: SequenceInput, i: number): SequenceInput => {
+    const adapter = adapterOf(i);
+    return adapter ? { ...each, adapter } : each;
+  };
   await take(
     recorder,
     before.map((step) => (step.kind === 'forward' ? { ...step, batch: step.batch.map(under) } : step)),
   );
   const topK = recorder.config.vocabularySize;
   await recorder.forward(
-    batch.map((each) => under({ ...each, output: { kind: 'top', rows: each.positions.length, topK, states: true } })),
+    batch.map((each, i) =>
+      under({ ...each, output: { kind: 'top', rows: each.positions.length, topK, states: true } }, i),
+    ),
   );
+}
+
+/** Records batches in which sequences have different adapters, or none: decodes, and prompts with more rows than the kernels compute at once. */
+async function mixed(
+  recorder: Recorder,
+  adapters: readonly (DeviceAdapter | undefined)[],
+  seed: number,
+  small: boolean,
+): Promise<void> {
+  const { config } = recorder;
+  const random = new Random(seed + 3);
+  for (const [kind, rows] of Object.entries({ 'decode batch': small ? 5 : 21, 'prompts and decodes': small ? 4 : 9 })) {
+    recorder.case(`different adapters, ${kind}`);
+    const batch = Array.from({ length: rows }, (_, i) =>
+      sequence(config, random.tokens(config, kind === 'decode batch' ? 1 : 1 + ((i * 11) % 23))),
+    );
+    await adapted(recorder, { before: [], batch }, () => adapters[random.below(adapters.length)]);
+  }
 }
 
 /** Records rows that ask for a few tokens: without probabilities, drawn, or with fewer allowed tokens than the row asks for. */

@@ -76,6 +76,8 @@ describe('cuda-harness, emulated', () => {
       'kernels shape=toy batch=4 context=360 prefix=320 shared=0',
       'load shape=toy sequences=4 context=360 prefix=320 room=24 rows=64',
       'decode batch=4 context=360 steps=2',
+      'load shape=toy sequences=4 context=40 room=24 rows=64 adapters=3 rank=5',
+      'decode batch=4 context=40 steps=3',
       'load shape=toy prefix=20 context=40',
       `load ${TOY} kv=fp8`,
       'decode batch=2 context=40 steps=3',
@@ -105,6 +107,7 @@ describe('cuda-harness, emulated', () => {
     assert.ok(decode.wallMs.median > 0 && decode.floorBytes > 0);
     assert.match(of('decode batch=5 context=40 steps=4').error, /made for less/);
     assert.ok(of('prefill tokens=40 times=1').result.flopsPerSecond > 0);
+    assert.equal(of('decode batch=4 context=40 steps=3').result.adapters, 3);
     const swap = of('swap tokens=32 times=1').result;
     assert.equal(swap.bytes, 32 * 2 * 2 * 2 * 64 * 2);
     assert.ok(swap.swapInMs.median > 0 && swap.prefill.wallMs.median > 0);

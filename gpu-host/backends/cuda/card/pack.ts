@@ -67,7 +67,7 @@ async function main(): Promise<void> {
   });
   const [out] = positionals.map((each) => resolve(each));
   if (out === undefined) refuseArguments(USAGE, 'the folder OUT is missing');
-  if (positionals.length > 1) refuseArguments(USAGE, `there is one OUT, and not ${positionals.join(' and ')}`);
+  if (positionals.length > 1) refuseArguments(USAGE, `expected one OUT, got ${positionals.join(' and ')}`);
   mkdirSync(out, { recursive: true });
   const scratch = mkdtempSync(join(tmpdir(), 'pie-pack-'));
   try {

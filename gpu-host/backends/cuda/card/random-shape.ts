@@ -40,8 +40,8 @@ const BLOCK_VALUES = 1 << 22;
 const ONE = 0x3f80;
 
 /**
- * Writes a model of a true shape with random bf16 weights: one block of normal values, repeated (ones for norms), at the disk's speed. The
- * model's output means nothing, but its steps take as long as a real model's.
+ * Writes a model that has the shape of a real one and random bf16 weights. Norms are ones; all other weights repeat one block of normal values,
+ * so that the disk limits the speed. The model's output means nothing, but its steps take as long as those of the real model.
  */
 export async function writeRandomShape(directory: string, config: ModelConfig): Promise<void> {
   await mkdir(directory, { recursive: true });

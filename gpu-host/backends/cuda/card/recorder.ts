@@ -16,7 +16,7 @@ import { tensorPlaces } from '../weights.ts';
 import type { FixtureWriter } from './fixture-writer.ts';
 
 /** These constants must match `native/harness/fixture.h`. */
-const MAGIC = 'PIEFIX01';
+const MAGIC = 'PIEFIX02';
 const OPERATION = { case: 1, forward: 2, copy: 3, readPage: 4, writePage: 5, project: 6, score: 7, greedy: 8 } as const;
 const TENSOR_TYPE = { BF16: 0, F16: 1, F32: 2 } as const;
 const INPUTS = { tokens: 0, embeds: 1 } as const;
@@ -126,7 +126,7 @@ export class Recorder implements Backend {
               : each,
           ),
         );
-    this.#out.unsigned(OPERATION.forward, this.#adapterOf(batch), batch.length);
+    this.#out.unsigned(OPERATION.forward, batch.length);
     batch.forEach((sequence, i) => {
       this.#sequence(sequence, draws[i] ?? [], outputs[i] as SequenceOutput, whole[i] as SequenceOutput);
     });
@@ -219,8 +219,7 @@ export class Recorder implements Backend {
     await this.#reference.dispose();
   }
 
-  #adapterOf(batch: readonly SequenceInput[]): number {
-    const adapter = batch[0]?.adapter;
+  #adapterOf({ adapter }: SequenceInput): number {
     if (adapter === undefined) return NO_ADAPTER;
     const known = this.#adapters.get(adapter);
     if (known === undefined) throw new Error('The adapter was not passed to Recorder.begin.');
@@ -231,7 +230,7 @@ export class Recorder implements Backend {
     const out = this.#out;
     const { inputs, positions, context, mask, writes, output: wanted } = sequence;
     if (inputs.kind === 'picked') throw new Error('Sequences with picked tokens cannot be recorded.');
-    out.unsigned(positions.length, INPUTS[inputs.kind]);
+    out.unsigned(this.#adapterOf(sequence), positions.length, INPUTS[inputs.kind]);
     out.array(inputs.kind === 'tokens' ? inputs.tokens : inputs.embeds);
     out.array(positions);
     out.array(context);

@@ -81,7 +81,7 @@ test('the programs print their usage, and report what is missing', () => {
       assert.match(help.stdout, /^Usage: /);
       const wrong = run(program, 'a', 'b');
       assert.equal(wrong.status, 2, program);
-      assert.match(wrong.stderr, /^error: there is one .* not a and b\n\nUsage: /);
+      assert.match(wrong.stderr, /^error: expected (at most )?one [A-Z]+, got a and b\n\nUsage: /);
       const unknown = run(program, '--nothing');
       assert.match(unknown.stderr, /^error: Unknown option '--nothing'[\s\S]*Usage: /);
     }

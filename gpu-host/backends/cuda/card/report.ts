@@ -72,7 +72,7 @@ function main(): void {
   });
   const [folder] = positionals;
   if (folder === undefined) refuseArguments(USAGE, 'the FOLDER that run.sh wrote is missing');
-  if (positionals.length > 1) refuseArguments(USAGE, `there is one FOLDER, and not ${positionals.join(' and ')}`);
+  if (positionals.length > 1) refuseArguments(USAGE, `expected one FOLDER, got ${positionals.join(' and ')}`);
   const resultsFile = join(folder, 'results.json');
   if (!existsSync(resultsFile))
     throw new ProgramError(

@@ -1,14 +1,15 @@
 #!/bin/bash
 # Checks and measures the backend on a card with one command: run.sh OUT [--full] [--emulate] [--pack FOLDER]
 #
-# Builds the harness (or takes that of the pack), checks the engine against the reference, runs the C++ tests and, if the pack contains Node, the
-# backend's own tests and the platform's tax. Measures against the card's limits and PyTorch, and prints the table of the aims last.
-# Each step has a time limit, and a failed step does not end the others. In all it takes four minutes, with --full nine (PIE_CARD_SECONDS). See README.md.
+# Builds the harness, or unpacks the one in the pack. Checks the engine against the reference and runs the C++ tests. A pack with Node adds the
+# backend's own tests and the measurement of the platform's tax. Then measures the engine beside the card's limits and PyTorch, and prints the table
+# of targets last. Each step has a time limit; later steps run even if one fails. The script takes four minutes, or nine with --full;
+# PIE_CARD_SECONDS sets another total. See README.md.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 native=$here/../native
 root=$here/../../../..
-# Hash of the sources: programs built from other sources are not used.
+# Prints a hash of the sources. The script uses only programs that were built from the same sources.
 sources() { (cd "$native" && find kernels engine harness device addon testing -type f | LC_ALL=C sort | xargs cat | sha256sum | cut -d ' ' -f 1); }
 
 out=
@@ -29,7 +30,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$out" ] || { echo "usage: run.sh OUT [--full] [--emulate] [--pack FOLDER]" >&2; exit 2; }
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
-# Emulated programs have a separate folder, so that a run on a card cannot use them.
+# Emulated programs get a folder of their own, so that no run on a card picks them up.
 work=${PIE_CARD_WORK:-${TMPDIR:-/tmp}/pie-card-$(id -u)}${emulate:+-emulated}
 mkdir -p "$work"
 log=$out/log.txt
@@ -55,7 +56,7 @@ step() {
   return $code
 }
 
-# beside NAME SECONDS COMMAND…: like step, in the background; ends with `wait`. For checks, whose times do not matter.
+# beside NAME SECONDS COMMAND…: runs a step in the background until `wait`. Only for checks, because parallel steps disturb measurements.
 beside() {
   local name=$1 seconds=$2
   shift 2
@@ -69,14 +70,14 @@ beside() {
   ) &
 }
 
-# compile SOURCE: compiles to an object file, unless an earlier call did.
+# compile SOURCE: compiles the source to an object file, unless the file exists already.
 compile() {
   local object=$work/objects/$(echo "${1#"$native"/}" | tr / _).o
   [ -e "$object" ] && return
   nvcc -x cu -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 -Xcompiler -fPIC -c "$1" -o "$object.part" && mv "$object.part" "$object"
 }
 
-# build NAME SOURCE…: runs as many compilers at once as there are processors.
+# build NAME SOURCE…: compiles the sources, one compiler per processor at a time, and links them.
 build() {
   local name=$1 linked=()
   shift
@@ -88,7 +89,7 @@ build() {
 export -f build compile
 export native work
 
-# unpack ARCHIVE FOLDER: also works on machines without xz.
+# unpack ARCHIVE FOLDER: uses Python, because some machines lack xz.
 unpack() {
   mkdir -p "$2" &&
     "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], **({"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}))' "$1" "$2"
@@ -96,7 +97,7 @@ unpack() {
 export -f unpack
 export python
 
-# Succeeds if a harness runs and finds the card: one with a newer CUDA than the driver's starts, but finds none.
+# answers HARNESS: succeeds if the harness finds the card. A harness built for a newer CUDA than the driver supports starts, but finds no card.
 answers() { echo device | "$1" bench 2>>"$log" | tee -a "$log" | grep -q '"multiprocessors"'; }
 
 product() { find "$native/kernels" "$native/engine" -name '*.cu' -o -name '*.cc' | grep -v '\.test\.' | sort; }
@@ -116,7 +117,7 @@ if [ -n "$emulate" ]; then
 else
   { date -u; nvidia-smi; nvcc --version; "$python" -c 'import torch; print(torch.__version__)'; } >>"$log" 2>&1
   now=$(sources)
-  # Objects of other sources are useless; those of these sources are kept from an earlier call.
+  # Keep the work of an earlier run only if the sources have not changed.
   [ "$(cat "$work/sources" 2>/dev/null)" = "$now" ] || rm -rf "$work/objects" "$work/fixtures" "$work/programs" "$harness" "$tests"
   echo "$now" >"$work/sources"
   if [ -n "$pack" ] && [ "$(cat "$pack/sources" 2>/dev/null)" = "$now" ] && unpack "$pack/programs.tar.xz" "$work/programs" &&
@@ -138,7 +139,7 @@ else
   echo "cuBLASLt: ${PIE_CUBLASLT:-not found}" | tee -a "$log"
 fi
 
-# Fixtures: from the pack, or written now if Node is available.
+# Fixtures come from the pack. An emulated run writes small ones itself; it has Node.
 fixtures=$work/fixtures
 if [ -n "$emulate" ]; then
   step 'fixtures' 120 "$node" "$here/fixtures.ts" "$fixtures" --small
@@ -162,14 +163,14 @@ if [ -n "$tests" ]; then
     step 'build of the tests' 240 bash -c 'build cuda-tests "$@"' bash "${files[@]}"
   fi
   rm -f "$work/failed-beside"
-  # Each feature off, to find out which one is the cause of a fault; with --full the sanitizers, which need a minute.
+  # If the check failed, the checks without one feature each show which feature causes the fault. The sanitizers of --full take a minute.
   if [ -d "$fixtures" ]; then
     for feature in dependent graphs cublas shared; do beside "check without $feature" 90 "$harness" check "$fixtures" "--no-$feature"; done
   fi
   [ -x "$tests" ] && beside 'C++ tests' 90 "$tests"
   if [ "$mode" = full ] && [ -x "$tests" ] && command -v compute-sanitizer >/dev/null; then
     for part in 0 1; do beside "memcheck, part $part" 120 compute-sanitizer --error-exitcode 9 --tool memcheck "$tests" --announce --part=$part/2; done
-    for names in 'attention: bf16' linear.test.cc rows.test.cc; do
+    for names in 'attention: bf16' linear.test.cc low-rank.test.cc rows.test.cc; do
       for tool in racecheck synccheck; do beside "$tool, $names" 90 compute-sanitizer --error-exitcode 9 --tool $tool "$tests" --announce "$names"; done
     done
   fi
@@ -177,7 +178,7 @@ if [ -n "$tests" ]; then
   [ -e "$work/failed-beside" ] && failed=1
 fi
 
-# Links Node and its packages to the place where this tree looks for them; a tree that has its own keeps them.
+# Link the pack's Node and packages into this tree, unless the tree has its own.
 with_node=(env "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$work/node/lib"
   "PATH=$work/redis:$work/node/node_modules/node/bin:$PATH" "PIE_CUDA_ADDON=$work/programs/pie-cuda.node")
 if [ -n "$pack" ] && [ -e "$pack/node.tar.xz" ] && step 'unpack Node' 60 bash -c 'unpack "$@"' bash "$pack/node.tar.xz" "$work/node"; then
@@ -192,7 +193,7 @@ fi
 taxed=
 [ "$mode" = full ] && [ -n "$pack" ] && [ -e "$pack/redis.tar.xz" ] && [ -d "$work/node" ] && taxed=1
 
-# The remaining time, less the time for the platform's tax.
+# Measure for the time that is left, less the time that the platform's tax needs.
 total=${PIE_CARD_SECONDS:-$([ "$mode" = full ] && echo 540 || echo 240)}
 reserve=5
 [ -n "$taxed" ] && reserve=120
@@ -202,7 +203,7 @@ step 'measurements' $((seconds + 30)) "$python" "$here/bench.py" --harness "$har
 cp "$work/step.txt" "$work/bench.txt"
 
 if [ -n "$taxed" ] && unpack "$pack/redis.tar.xz" "$work/redis"; then
-  # The 16 GB of weights are written fastest into memory.
+  # The measurement writes 16 GB of weights; a file system in memory is fastest.
   [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 24000000 ] 2>/dev/null && export TMPDIR=/dev/shm
   step "the platform's tax" 240 "${with_node[@]}" node gpu-host/backends/cuda/card/platform-tax.ts --harness "$harness" \
     --component "$work/node/decode.wasm" --json "$out/tax.json"

@@ -54,6 +54,7 @@ void readSequence(Reader& reader, int index, const BatchLimits& limits, int rows
   if (outputRows > rows) refuse(index, "more output rows than inputs");
   if (topK > uint64_t(limits.vocabulary) || topK > uint64_t(MAX_TOP_K)) refuse(index, "more top tokens than can be computed");
   if (outputRows == 0 && (topK > 0 || (flags & (STATES | DRAWS | ALLOWED)))) refuse(index, "it requests outputs of no rows");
+  if ((flags & CHANGES) && (topK == 0 || outputRows != 1)) refuse(index, "changed logits of other than one row");
   if (topK == 0 && (flags & (DRAWS | ALLOWED))) refuse(index, "a draw or a token mask without top tokens");
 
   Sequence sequence;
@@ -93,11 +94,27 @@ void readSequence(Reader& reader, int index, const BatchLimits& limits, int rows
   }
   if (flags & MASK) sequence.mask = reinterpret_cast<const uint8_t*>(reader.take((rows * (context + rows) + 3) / 4, index));
   if (flags & ALLOWED) sequence.allowed = reader.take(outputRows * ((uint64_t(limits.vocabulary) + 31) / 32), index);
+  if (flags & CHANGES) {
+    const uint32_t* const changes = reader.take(3, index);
+    const uint64_t count = changes[0];
+    if (count > uint64_t(limits.vocabulary)) refuse(index, "more changed logits than tokens");
+    std::memcpy(&sequence.frequency, changes + 1, sizeof(float));
+    std::memcpy(&sequence.presence, changes + 2, sizeof(float));
+    if (!std::isfinite(sequence.frequency) || !std::isfinite(sequence.presence)) refuse(index, "a penalty that is not finite");
+    sequence.changes = int(count);
+    sequence.changeTokens = reader.take(count, index);
+    sequence.changeValues = reinterpret_cast<const float*>(reader.take(count, index));
+    for (uint64_t i = 0; i < count; i++) {
+      if ((sequence.changeTokens[i] & ~CHOSEN_TOKEN) >= uint32_t(limits.vocabulary)) refuse(index, "a changed logit of no token");
+      if (!(sequence.changeValues[i] < INFINITY)) refuse(index, "a change of a logit that is no number, or infinite");
+    }
+  }
   if (flags & DRAWS) {
     static_assert(sizeof(Draw) == 5 * sizeof(uint32_t), "draws are read in place");
     sequence.draws = reinterpret_cast<const Draw*>(reader.take(outputRows * 5, index));
   }
   batch.sequences.push_back(sequence);
+  batch.adapters.push_back(header[7]);
   batch.shapes.push_back({outputRows, topK, sequence.logProbabilities && topK > 0, sequence.draws != nullptr, sequence.states,
                           sequence.attention ? context + rows : 0});
 }
@@ -122,6 +139,7 @@ ParsedBatch parseBatch(const uint32_t* words, size_t count, const BatchLimits& l
   ParsedBatch batch;
   batch.sequences.reserve(sequences);
   batch.shapes.reserve(sequences);
+  batch.adapters.reserve(sequences);
   int rows = 0;
   for (uint32_t i = 0; i < sequences; i++) {
     readSequence(reader, int(i), limits, INT32_MAX - rows, batch);

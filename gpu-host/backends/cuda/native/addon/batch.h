@@ -15,13 +15,15 @@ namespace pie {
 //   writes     rows slots (WRITES)
 //   mask       rows × (contextCount + rows) bytes, padded to a whole word (MASK)
 //   allowed    outputRows × ceil(vocabulary / 32) words (ALLOWED)
+//   changes    count, frequency and presence (float), then count tokens and count float values (CHANGES); see HeadChange of ../kernels/head.h
 //   draws      outputRows × 5 words: temperature, topP, minP (float), seed, position (DRAWS)
 namespace batch_words {
 constexpr uint32_t MAGIC = 0x31454950;
 constexpr int HEADER = 4;
-constexpr int SEQUENCE = 7;  // rows, contextCount, outputRows, topK, flags, table, known (TABLE; else 0)
+constexpr int SEQUENCE = 8;  // rows, contextCount, outputRows, topK, flags, table, known (TABLE; else 0), id of the adapter (0: none)
 enum Flag : uint32_t {
-  EMBEDS = 1, MASK = 2, WRITES = 4, PROBABILITIES = 8, STATES = 16, ATTENTION = 32, ALLOWED = 64, DRAWS = 128, PICKED = 256, TABLE = 512
+  EMBEDS = 1, MASK = 2, WRITES = 4, PROBABILITIES = 8, STATES = 16, ATTENTION = 32, ALLOWED = 64, DRAWS = 128, PICKED = 256, TABLE = 512,
+  CHANGES = 1024
 };
 }  // namespace batch_words
 
@@ -45,9 +47,10 @@ struct ResultShape {
 };
 
 struct ParsedBatch {
-  // Their pointers refer to the words.
+  // Their pointers refer to the words. Their adapters are not set.
   std::vector<Sequence> sequences;
   std::vector<ResultShape> shapes;
+  std::vector<uint32_t> adapters;  // Ids, by sequence; 0: none.
 };
 
 // Parses untrusted words: never reads outside of them, and accepts only tokens, slots and numbers that the model has. Throws EngineError "invalid",

@@ -53,7 +53,7 @@ std::vector<uint32_t> batchOf(const std::vector<std::vector<uint32_t>>& sequence
 
 // Two tokens over three slots, with writes, a mask, one draw among allowed tokens, states and attention.
 std::vector<uint32_t> rich() {
-  std::vector<uint32_t> words{2, 3, 1, 8, MASK | WRITES | STATES | ATTENTION | ALLOWED | DRAWS, 0, 0};
+  std::vector<uint32_t> words{2, 3, 1, 8, MASK | WRITES | STATES | ATTENTION | ALLOWED | DRAWS, 0, 0, 5};
   for (const uint32_t word : {69u, 1u, 7u, 8u, 40u, 41u, 49u, 10u, 11u}) words.push_back(word);
   for (const uint32_t word : {0x01000101u, 0x01010100u, 0x00000101u}) words.push_back(word);
   for (const uint32_t word : {~0u, ~0u, 63u}) words.push_back(word);
@@ -62,7 +62,7 @@ std::vector<uint32_t> rich() {
 }
 
 // One row of embeds without writes that wants three tokens with log-probabilities.
-std::vector<uint32_t> plain() { return {1, 0, 1, 3, EMBEDS | PROBABILITIES, 0, 0, bitsOf(1.0f), bitsOf(-2.0f), bitsOf(0.0f), bitsOf(4.0f), 0}; }
+std::vector<uint32_t> plain() { return {1, 0, 1, 3, EMBEDS | PROBABILITIES, 0, 0, 0, bitsOf(1.0f), bitsOf(-2.0f), bitsOf(0.0f), bitsOf(4.0f), 0}; }
 
 ParsedBatch parse(const std::vector<uint32_t>& words) {
   const AtTheEdge copy(words);
@@ -95,10 +95,11 @@ TEST("batch words: every array that a sequence may have") {
   CHECK(second.rows == 1 && second.contextCount == 0 && second.tokens == nullptr && second.embeds[1] == -2.0f);
   CHECK(second.mask == nullptr && second.writes == nullptr && second.allowed == nullptr && second.draws == nullptr);
   CHECK(second.logProbabilities && !second.states && !second.attention);
+  CHECK(batch.adapters == std::vector<uint32_t>{5, 0});
 }
 
 TEST("batch words: tokens picked by the previous batch") {
-  const std::vector<uint32_t> words = batchOf({{2, 0, 1, 1, PICKED, 0, 0, 2, 0, 7, 8}});
+  const std::vector<uint32_t> words = batchOf({{2, 0, 1, 1, PICKED, 0, 0, 0, 2, 0, 7, 8}});
   const ParsedBatch batch = parseBatch(words.data(), words.size(), LIMITS);
   const Sequence& only = batch.sequences.at(0);
   CHECK(only.tokens == nullptr && only.embeds == nullptr && only.picked[0] == 2 && only.picked[1] == 0 && only.positions[1] == 8);
@@ -107,7 +108,7 @@ TEST("batch words: tokens picked by the previous batch") {
 TEST("batch words: a table brings only the slots that it lacks, and stays within the device's tables") {
   // Five context slots, of which three are known, and one row.
   const auto tabled = [](uint32_t table, uint32_t known, uint32_t flags = TABLE | WRITES) {
-    return batchOf({{1, 5, 0, 0, flags, table, known, 69, 5, 8, 9, 10}, {1, 0, 0, 0, 0, 0, 0, 7, 0}});
+    return batchOf({{1, 5, 0, 0, flags, table, known, 0, 69, 5, 8, 9, 10}, {1, 0, 0, 0, 0, 0, 0, 0, 7, 0}});
   };
   const std::vector<uint32_t> words = tabled(34, 3);
   const ParsedBatch batch = parseBatch(words.data(), words.size(), LIMITS);
@@ -157,9 +158,9 @@ TEST("batch words: tokens, slots and numbers that the model does not have") {
     words[HEADER + word] = value;
     return refusalOf(words);
   };
-  CHECK(changed(7, 70).find("token 70 is not below 70") != std::string::npos);
-  CHECK(changed(13, 50).find("slot 50") != std::string::npos);
-  CHECK(changed(15, 0xffffffff).find("slot 4294967295") != std::string::npos);
+  CHECK(changed(8, 70).find("token 70 is not below 70") != std::string::npos);
+  CHECK(changed(14, 50).find("slot 50") != std::string::npos);
+  CHECK(changed(16, 0xffffffff).find("slot 4294967295") != std::string::npos);
   // With PICKED, the inputs are indices into the previous batch's picked tokens.
   CHECK(changed(4, rich()[4] | PICKED).find("the token picked at row 69 is not below 3") != std::string::npos);
   CHECK(changed(4, rich()[4] | PICKED | EMBEDS).find("two kinds") != std::string::npos);
@@ -171,7 +172,7 @@ TEST("batch words: tokens, slots and numbers that the model does not have") {
   CHECK(changed(2, 0).find("no rows") != std::string::npos);
   std::vector<uint32_t> words = batchOf({plain()});
   for (const float value : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
-    words[HEADER + 9] = bitsOf(value);
+    words[HEADER + 10] = bitsOf(value);
     CHECK(refusalOf(words).find("not finite") != std::string::npos);
   }
   CHECK(refusalOf({MAGIC, 4, 0, 0}).find("invalid") == 0);

@@ -13,6 +13,8 @@ namespace {
 constexpr size_t MOST_STEPS = 2;
 // Projections and scorings, each with copies of its inputs and results.
 constexpr size_t MOST_SIDE = 8;
+// Adapters, each with its matrices.
+constexpr size_t MOST_LOADS = 8;
 // Per projection.
 constexpr int64_t MOST_STATES = 1 << 24;
 
@@ -66,7 +68,7 @@ void EngineObject::attach(napi_env env, napi_value self, const Shared& shared) {
   check(env, made);
   // The thread-safe function must not keep an idle event loop alive.
   check(env, napi_unref_threadsafe_function(env, wake_));
-  for (Line* line : {&steps_, &side_})
+  for (Line* line : {&steps_, &side_, &loads_})
     line->waiter = std::make_unique<Waiter>([wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
   check(env, napi_add_env_cleanup_hook(env, teardown, this));
   hooked_ = true;
@@ -117,7 +119,7 @@ Engine& EngineObject::engine() {
 }
 
 void EngineObject::deliver(napi_env env) {
-  for (Line* line : {&steps_, &side_}) deliver(env, *line);
+  for (Line* line : {&steps_, &side_, &loads_}) deliver(env, *line);
 }
 
 void EngineObject::deliver(napi_env env, Line& line) {
@@ -132,6 +134,8 @@ void EngineObject::deliver(napi_env env, Line& line) {
       settle(env, pending, end);
       return nullptr;
     });
+    for (std::shared_ptr<Adapter>& each : pending.adapters)
+      if (each.use_count() == 1) retire(std::move(each));
     bool thrown = false;
     if (napi_is_exception_pending(env, &thrown) != napi_ok || !thrown) continue;
     napi_value error;
@@ -141,11 +145,12 @@ void EngineObject::deliver(napi_env env, Line& line) {
 }
 
 void EngineObject::settle(napi_env env, Pending& pending, const WorkEnd& end) {
-  if (steps_.pending.empty() && side_.pending.empty()) {
+  if (steps_.pending.empty() && side_.pending.empty() && loads_.pending.empty()) {
     napi_unref_threadsafe_function(env, wake_);
     uint32_t references = 0;
     napi_reference_unref(env, self_, &references);
   }
+  if (pending.arguments != nullptr) check(env, napi_delete_reference(env, std::exchange(pending.arguments, nullptr)));
   napi_value buffer;
   void* data = nullptr;
   if (end.error) {
@@ -161,8 +166,12 @@ void EngineObject::settle(napi_env env, Pending& pending, const WorkEnd& end) {
   }
 }
 
+void EngineObject::retire(std::shared_ptr<Adapter> adapter) {
+  loads_.waiter->add(++lastLoad_, [held = std::move(adapter)]() mutable { held.reset(); });
+}
+
 void EngineObject::keepAlive(napi_env env) {
-  if (steps_.pending.size() + side_.pending.size() > 1) return;
+  if (steps_.pending.size() + side_.pending.size() + loads_.pending.size() > 1) return;
   uint32_t references = 0;
   check(env, napi_reference_ref(env, self_, &references));
   check(env, napi_ref_threadsafe_function(env, wake_));
@@ -170,7 +179,7 @@ void EngineObject::keepAlive(napi_env env) {
 
 void EngineObject::close(napi_env env) {
   if (!engine_) return;
-  for (Line* line : {&steps_, &side_}) {
+  for (Line* line : {&steps_, &side_, &loads_}) {
     if (!line->waiter) continue;
     line->waiter->drain();
     if (env != nullptr) deliver(env, *line);
@@ -189,13 +198,16 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
   if (steps_.pending.size() >= MOST_STEPS) refuse("two steps are under way");
   const View<uint32_t> words = view<uint32_t>(env, arguments.values[0], "words");
   ParsedBatch parsed = parseBatch(words.data, words.count, limits_);
-  std::shared_ptr<Adapter> adapter;
-  if (arguments.count > 1 && !isUndefined(env, arguments.values[1])) {
-    const auto found = adapters_.find(integer(env, arguments.values[1], "the adapter", 0, INT64_C(1) << 53));
-    if (found == adapters_.end()) refuse("no such adapter is on the device");
-    adapter = found->second;
+  std::vector<std::shared_ptr<Adapter>> adapters;
+  for (size_t i = 0; i < parsed.sequences.size(); i++) {
+    const uint32_t id = parsed.adapters[i];
+    if (id == 0) continue;
+    const auto found = adapters_.find(id);
+    if (found == adapters_.end()) refuse("no such adapter is on the device: " + std::to_string(id));
+    parsed.sequences[i].adapter = found->second.get();
+    if (std::find(adapters.begin(), adapters.end(), found->second) == adapters.end()) adapters.push_back(found->second);
   }
-  const Batch batch{parsed.sequences.data(), int(parsed.sequences.size()), adapter.get()};
+  const Batch batch{parsed.sequences.data(), int(parsed.sequences.size())};
   uint32_t picks = 0;
   for (const ResultShape& shape : parsed.shapes) picks += shape.topK > 0 ? uint32_t(shape.rows) : 0;
   // If the batch is refused, the next one cannot take tokens from it.
@@ -206,7 +218,7 @@ napi_value EngineObject::submit(napi_env env, const Arguments& arguments) {
   auto write = [results, shapes = std::move(parsed.shapes), hidden = limits_.hidden](void* into) {
     packResults(static_cast<uint32_t*>(into), shapes, *results, hidden);
   };
-  Pending pending{0, nullptr, bytes, std::move(write), std::move(adapter)};
+  Pending pending{0, nullptr, bytes, std::move(write), std::move(adapters)};
   napi_value promise;
   check(env, napi_create_promise(env, &pending.deferred, &promise));
   const napi_deferred deferred = pending.deferred;
@@ -230,7 +242,7 @@ napi_value EngineObject::startSide(napi_env env, size_t words, std::function<voi
   if (side_.pending.size() >= MOST_SIDE) refuse(std::to_string(MOST_SIDE) + " projections and scorings are under way");
   const auto results = std::make_shared<std::vector<uint32_t>>(words);
   const size_t bytes = words * sizeof(uint32_t);
-  Pending pending{++lastSide_, nullptr, bytes, [results, bytes](void* into) { std::memcpy(into, results->data(), bytes); }, nullptr};
+  Pending pending{++lastSide_, nullptr, bytes, [results, bytes](void* into) { std::memcpy(into, results->data(), bytes); }, {}};
   napi_value promise;
   check(env, napi_create_promise(env, &pending.deferred, &promise));
   side_.pending.push_back(std::move(pending));
@@ -317,31 +329,46 @@ napi_value EngineObject::pages(napi_env env, const Arguments&) {
 
 napi_value EngineObject::loadAdapter(napi_env env, const Arguments& arguments) {
   Engine& device = engine();
+  if (lastAdapter_ == UINT32_MAX) refuse("no id is left for an adapter");
+  if (loads_.pending.size() >= MOST_LOADS) refuse(std::to_string(MOST_LOADS) + " adapters are being loaded");
   const uint32_t count = length(env, arguments.values[0], "matrices");
   std::vector<AdapterMatrices> matrices(count);
-  std::vector<std::string> projections(count);
+  const auto projections = std::make_shared<std::vector<std::string>>(count);
   for (uint32_t i = 0; i < count; i++) {
     const napi_value each = element(env, arguments.values[0], i);
     AdapterMatrices& read = matrices[i];
     read.layer = int(integer(env, get(env, each, "layer"), "layer", 0, layers_ - 1));
     read.rank = getInt(env, each, "rank", 1);
-    projections[i] = getString(env, each, "projection");
-    read.projection = projections[i].c_str();
+    (*projections)[i] = getString(env, each, "projection");
+    read.projection = (*projections)[i].c_str();
     read.inputs = getInt(env, each, "columns", 1);
     read.outputs = getInt(env, each, "rows", 1);
     read.a = view<float>(env, get(env, each, "a"), "values of A", int64_t(read.rank) * read.inputs).data;
     read.b = view<float>(env, get(env, each, "b"), "values of B", int64_t(read.rank) * read.outputs).data;
   }
-  std::shared_ptr<Adapter> adapter = device.loadAdapter(matrices);
-  const napi_value loaded = object(env);
-  set(env, loaded, "id", number(env, double(++lastAdapter_)));
-  set(env, loaded, "bytes", number(env, double(adapter->bytes())));
-  adapters_[lastAdapter_] = std::move(adapter);
-  return loaded;
+  const uint32_t id = ++lastAdapter_;
+  const auto made = std::make_shared<std::shared_ptr<Adapter>>();
+  const auto write = [this, id, made](void* into) {
+    const double said[] = {double(id), double((*made)->bytes())};
+    std::memcpy(into, said, sizeof said);
+    adapters_[id] = std::move(*made);
+  };
+  Pending pending{++lastLoad_, nullptr, 2 * sizeof(double), write, {}};
+  napi_value promise;
+  check(env, napi_create_promise(env, &pending.deferred, &promise));
+  check(env, napi_create_reference(env, arguments.values[0], 1, &pending.arguments));
+  loads_.pending.push_back(std::move(pending));
+  loads_.waiter->add(lastLoad_, [&device, made, projections, read = std::move(matrices)] { *made = device.loadAdapter(read); });
+  keepAlive(env);
+  return promise;
 }
 
 napi_value EngineObject::freeAdapter(napi_env env, const Arguments& arguments) {
-  adapters_.erase(integer(env, arguments.values[0], "the adapter", 0, INT64_C(1) << 53));
+  const auto found = adapters_.find(uint32_t(integer(env, arguments.values[0], "the adapter", 0, UINT32_MAX)));
+  if (found == adapters_.end()) return undefined(env);
+  std::shared_ptr<Adapter> adapter = std::move(found->second);
+  adapters_.erase(found);
+  if (adapter.use_count() == 1) retire(std::move(adapter));
   return undefined(env);
 }
 

@@ -26,9 +26,10 @@ class EngineObject {
     napi_deferred deferred;
     size_t bytes;                      // Of the results.
     std::function<void(void*)> write;  // Writes the results of ended work.
-    std::shared_ptr<Adapter> adapter;  // Kept on the device until the step has ended.
+    std::vector<std::shared_ptr<Adapter>> adapters;  // Kept on the device until the step has ended.
+    napi_ref arguments = nullptr;                    // JavaScript's memory that the work reads, or null.
   };
-  // Work of one kind, which ends in order. Steps have their own waiter, because their results must be taken in time.
+  // Work of one kind, which ends in order. Steps have their own waiter, because their results must be taken in time; loads take long.
   struct Line {
     std::unique_ptr<Waiter> waiter;
     std::deque<Pending> pending;
@@ -52,6 +53,8 @@ class EngineObject {
   void keepAlive(napi_env env);
   // Runs `work` on the thread for side work; it writes `words` words of results. Returns a promise of them.
   napi_value startSide(napi_env env, size_t words, std::function<void(uint32_t*)> work);
+  // Lets the thread for loads free an adapter that no step uses any more.
+  void retire(std::shared_ptr<Adapter> adapter);
   // Waits for running work and frees everything. Without `env` it settles no promises. The second call does nothing.
   void close(napi_env env);
   Engine& engine();
@@ -74,10 +77,11 @@ class EngineObject {
   int layers_ = 0;
   int pageCount_ = 0;
   std::unique_ptr<Engine> engine_;
-  Line steps_, side_;
-  uint64_t lastSide_ = 0;
-  std::map<int64_t, std::shared_ptr<Adapter>> adapters_;
-  int64_t lastAdapter_ = 0;
+  // Loads also free adapters, because the driver waits for the device before it frees memory.
+  Line steps_, side_, loads_;
+  uint64_t lastSide_ = 0, lastLoad_ = 0;
+  std::map<uint32_t, std::shared_ptr<Adapter>> adapters_;
+  uint32_t lastAdapter_ = 0;
   napi_threadsafe_function wake_ = nullptr;
   napi_ref self_ = nullptr;  // Strong while a promise is pending.
   bool hooked_ = false;

@@ -25,7 +25,7 @@ namespace pie {
 
 __device__ __forceinline__ void waitForEarlier() {
 #ifndef __CUDACC__
-  emulation::waitForGridBefore();
+  emulation::waitForPreviousGrid();
 #elif PIE_CAPABILITY >= 90
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -65,7 +65,7 @@ struct BlockRun {
   bool failed = false;
 
   GridRun* run = nullptr;
-  bool letting = false;  // The block has let the next grid begin.
+  bool released = false;  // The block has let the next grid begin.
 
   BlockRun();
   ~BlockRun();
@@ -85,8 +85,8 @@ struct BlockRun {
   void letNextBegin();
   void makeAllReady(State waiting);
   void checkWarp(unsigned warp, size_t gathering);
-  std::string whoWaits() const;
-  [[noreturn]] void stuck();
+  std::string describeWaiting() const;
+  [[noreturn]] void reportDeadlock();
 
   void makeReady(Fiber& fiber) {
     fiber.state = State::Ready;
@@ -105,7 +105,7 @@ struct BlockRun {
     Fiber* next = takeReady();
     if (next || atGrid == 0) return next;
     // All remaining fibers wait for the previous grid.
-    awaitGridBefore(*run);
+    awaitPreviousGrid(*run);
     atGrid = 0;
     makeAllReady(State::AtGrid);
     return takeReady();

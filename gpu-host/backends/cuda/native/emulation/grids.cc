@@ -15,13 +15,13 @@ namespace {
 
 // Static shared variables are thread-local variables of this program or library. This class sets them to NaN before a grid runs and restores them
 // after it.
-class UnsetShared {
+class UnsetStaticShared {
  public:
-  explicit UnsetShared(BlockRun& runner) {
+  explicit UnsetStaticShared(BlockRun& runner) {
 #if defined(__linux__) && !defined(EMULATED_SANITIZED)
     dl_iterate_phdr(
         [](dl_phdr_info* info, size_t, void* found) {
-          auto& self = *static_cast<UnsetShared*>(found);
+          auto& self = *static_cast<UnsetStaticShared*>(found);
           for (int i = 0; i < info->dlpi_phnum; i++) {
             auto* start = static_cast<unsigned char*>(info->dlpi_tls_data);
             const size_t bytes = info->dlpi_phdr[i].p_memsz;
@@ -44,7 +44,7 @@ class UnsetShared {
     (void)runner;
 #endif
   }
-  ~UnsetShared() {
+  ~UnsetStaticShared() {
     if (start) std::memcpy(start, saved.data(), bytes);
   }
 
@@ -100,7 +100,7 @@ class Pool {
   }
 
   // A grid that has not waited for its predecessor yet runs on one thread only: helpers would block, too.
-  static bool isHelped(const GridRun& run) { return !run.before || run.hasWaited; }
+  static bool isHelped(const GridRun& run) { return !run.previous || run.previousEnded; }
 
   void help() {
     std::unique_lock lock(mutex);
@@ -125,7 +125,7 @@ class Pool {
       BlockRun& runner = *own;
       runner.failed = false;
       runner.start(*job.grid, *job.run);
-      UnsetShared unset(runner);
+      UnsetStaticShared unset(runner);
       for (;;) {
         lock.lock();
         const uint64_t block = job.next < job.blocks && !job.failed ? job.next++ : job.blocks;
@@ -155,9 +155,9 @@ class Pool {
 
 bool runGrid(const Grid& grid, GridRun& run) { return Pool::get().run(grid, run); }
 
-void awaitGridBefore(GridRun& run) {
-  run.before->ended.wait();
-  run.hasWaited = true;
+void awaitPreviousGrid(GridRun& run) {
+  run.previous->ended.wait();
+  run.previousEnded = true;
   Pool::get().offer();
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include "moment.h"
+#include "one-shot-event.h"
 #include "vectors.h"
 
 namespace emulation {
@@ -14,18 +14,18 @@ struct Grid {
   dim3 grid, block;
   size_t shared;
   std::function<void()> body;  // The kernel as run by one CUDA thread.
-  bool early = false;          // Programmatic dependent launch: may begin before the previous kernel's end, for which each of its threads waits.
+  bool early = false;          // Programmatic dependent launch: the grid may begin before the previous one ends; each thread waits for that end.
 
   uint64_t blocks() const { return uint64_t{grid.x} * grid.y * grid.z; }
 };
 
 // A running grid, shared with its successor.
 struct GridRun {
-  std::shared_ptr<GridRun> before;     // The predecessor that may still run; null if it began after all preceding work.
-  Moment nextMayBegin;                 // Reached when every block has let the next grid begin, or has ended.
-  Moment ended;
-  std::atomic<uint64_t> letting{0};    // Number of such blocks.
-  std::atomic<bool> hasWaited{false};  // For `before`.
+  std::shared_ptr<GridRun> previous;   // The predecessor that may still run; null if it began after all preceding work.
+  OneShotEvent nextMayBegin;                 // Reached when every block has let the next grid begin, or has ended.
+  OneShotEvent ended;
+  std::atomic<uint64_t> released{0};   // Number of such blocks.
+  std::atomic<bool> previousEnded{false};  // `previous` has ended.
 
   void end() {
     nextMayBegin.reach();
@@ -36,9 +36,9 @@ struct GridRun {
 // Runs all blocks, several at a time, in no particular order. Returns false if the kernel failed and faults are caught (see faults.h).
 bool runGrid(const Grid& grid, GridRun& run);
 // Returns when the predecessor of a grid that began early has ended.
-void awaitGridBefore(GridRun& run);
+void awaitPreviousGrid(GridRun& run);
 // Implement griddepcontrol.wait and .launch_dependents for the running block. See ../device/launch.h.
-void waitForGridBefore();
+void waitForPreviousGrid();
 void letNextGridBegin();
 
 }  // namespace emulation

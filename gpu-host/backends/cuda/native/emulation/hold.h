@@ -1,4 +1,4 @@
-// For tests of calls that must not wait: a device that stands still until a test lets it go on.
+// Stops the device until a test releases it. Tests use it to show that a call does not wait for the device.
 #pragma once
 
 namespace emulation {

@@ -58,7 +58,7 @@ bool isStream(cudaStream_t stream);
 std::shared_ptr<Capture> captureOf(cudaStream_t stream);
 // For calls that are forbidden during a capture: invalidates the open captures.
 cudaError_t forbiddenWhileCapturing();
-std::shared_ptr<Moment> momentAfterAll(cudaStream_t stream);
+std::shared_ptr<OneShotEvent> eventAfterAll(cudaStream_t stream);
 // Discards all open captures.
 void endCaptures();
 // Waits for all streams.

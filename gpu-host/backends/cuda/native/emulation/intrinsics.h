@@ -86,13 +86,13 @@ inline void completeMatch(void* const operands[32], unsigned lanes) {
       if ((lanes >> j & 1) && static_cast<const MatchOperand*>(operands[j])->value == mine->value) mine->result |= 1u << j;
   }
 }
-inline void completeNothing(void* const*, unsigned) {}
+inline void completeBarrier(void* const*, unsigned) {}
 inline unsigned lane() { return current->linear & 31u; }
 
 }  // namespace emulation
 
 inline void __syncwarp(unsigned mask = ~0u, EMULATED_SITE) {
-  emulation::warpCollective(mask, emulation::completeNothing, nullptr, {"__syncwarp", file, line});
+  emulation::warpCollective(mask, emulation::completeBarrier, nullptr, {"__syncwarp", file, line});
 }
 
 template <typename T>

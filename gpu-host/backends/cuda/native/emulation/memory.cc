@@ -165,7 +165,7 @@ cudaError_t start(Copy copy, cudaMemcpyKind kind, cudaStream_t stream, bool wait
     copy.fromPitch = copy.width;
   }
   if (const cudaError_t error = enqueue(stream, {[copy, staged] { copy.run(); }, nullptr}); error != cudaSuccess) return error;
-  if (wait || copy.download) momentAfterAll(stream)->wait();
+  if (wait || copy.download) eventAfterAll(stream)->wait();
   return lost();
 }
 

@@ -69,13 +69,13 @@ void Sequence::run(const Work& work, const Work* next) {
   }
   if (!running_.empty()) {
     running_.back()->nextMayBegin.wait();
-    run->before = running_.back();
+    run->previous = running_.back();
   }
   running_.push_back(run);
   Threads::get().start([work, run] {
     perform(work, *run);
     run->end();
-    run->before.reset();
+    run->previous.reset();
   });
   if (!nextIsEarly) finish();
 }

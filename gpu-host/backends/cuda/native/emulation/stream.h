@@ -73,7 +73,7 @@ struct CUstream_st {
 
 struct CUevent_st {
   const unsigned flags;
-  std::shared_ptr<emulation::Moment> moment;  // Of the last record; null before the first.
+  std::shared_ptr<emulation::OneShotEvent> recorded;  // Of the last record; null before the first.
   // Set if the last record was part of a capture.
   std::shared_ptr<emulation::Capture> capture;
   std::vector<size_t> nodes;
@@ -87,7 +87,7 @@ struct Registry {
   std::set<cudaEvent_t> events;
   std::set<std::shared_ptr<Capture>> captures;
   cudaStream_t legacy = nullptr;  // The default stream; created at its first use.
-  std::shared_ptr<Moment> legacyEnd;
+  std::shared_ptr<OneShotEvent> legacyEnd;
   std::map<const void*, int> dynamicShared;  // Dynamic shared memory above 48 KB that kernels opted into.
 };
 Registry& registry();

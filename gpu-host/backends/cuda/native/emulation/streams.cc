@@ -10,10 +10,10 @@ Registry& registry() {
 
 namespace {
 
-std::shared_ptr<Moment> pushMoment(cudaStream_t stream) {
-  auto moment = std::make_shared<Moment>();
-  stream->pushSignal([moment] { moment->reach(); }, true);
-  return moment;
+std::shared_ptr<OneShotEvent> pushEvent(cudaStream_t stream) {
+  auto signal = std::make_shared<OneShotEvent>();
+  stream->pushSignal([signal] { signal->reach(); }, true);
+  return signal;
 }
 
 // The default stream and all blocking streams wait for each other.
@@ -22,18 +22,18 @@ void order(cudaStream_t stream) {
   if (stream == all.legacy) {
     for (const cudaStream_t other : all.streams) {
       if (other->flags & cudaStreamNonBlocking) continue;
-      auto moment = pushMoment(other);
-      stream->pushSignal([moment] { moment->wait(); });
+      auto signal = pushEvent(other);
+      stream->pushSignal([signal] { signal->wait(); });
     }
   } else if (!(stream->flags & cudaStreamNonBlocking) && all.legacyEnd && !all.legacyEnd->isReached()) {
-    stream->pushSignal([moment = all.legacyEnd] { moment->wait(); });
+    stream->pushSignal([signal = all.legacyEnd] { signal->wait(); });
   }
 }
 template <typename Push>
 void ordered(cudaStream_t stream, Push push) {
   order(stream);
   push();
-  if (stream == registry().legacy) registry().legacyEnd = pushMoment(stream);
+  if (stream == registry().legacy) registry().legacyEnd = pushEvent(stream);
 }
 
 }  // namespace
@@ -80,21 +80,21 @@ cudaError_t enqueue(cudaStream_t given, Work work) {
   return cudaSuccess;
 }
 
-std::shared_ptr<Moment> momentAfterAll(cudaStream_t given) {
+std::shared_ptr<OneShotEvent> eventAfterAll(cudaStream_t given) {
   Lock lock(registry().mutex);
   const cudaStream_t stream = resolved(given);
   order(stream);
-  return pushMoment(stream);
+  return pushEvent(stream);
 }
 
 void finishEverything() {
-  std::vector<std::shared_ptr<Moment>> moments;
+  std::vector<std::shared_ptr<OneShotEvent>> events;
   {
     Lock lock(registry().mutex);
-    for (const cudaStream_t stream : registry().streams) moments.push_back(pushMoment(stream));
-    if (registry().legacy) moments.push_back(pushMoment(registry().legacy));
+    for (const cudaStream_t stream : registry().streams) events.push_back(pushEvent(stream));
+    if (registry().legacy) events.push_back(pushEvent(registry().legacy));
   }
-  for (const auto& moment : moments) moment->wait();
+  for (const auto& signal : events) signal->wait();
 }
 
 }  // namespace emulation
@@ -133,7 +133,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return api("cudaStreamSynchronize", [&] {
     if (!isStream(stream)) return cudaErrorInvalidResourceHandle;
     if (const auto capture = captureOf(stream)) return capture->invalid = true, cudaErrorStreamCaptureUnsupported;
-    momentAfterAll(stream)->wait();
+    eventAfterAll(stream)->wait();
     return lost();
   });
 }
@@ -188,8 +188,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
       return cudaSuccess;
     }
     event->capture.reset();
-    event->moment = std::make_shared<Moment>();
-    queueSignal(resolved(stream), [moment = event->moment] { moment->reach(); });
+    event->recorded = std::make_shared<OneShotEvent>();
+    queueSignal(resolved(stream), [signal = event->recorded] { signal->reach(); });
     return cudaSuccess;
   });
 }
@@ -208,9 +208,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
       stream->tail.insert(stream->tail.end(), event->nodes.begin(), event->nodes.end());
       return cudaSuccess;
     }
-    if (!event->moment) return cudaSuccess;
+    if (!event->recorded) return cudaSuccess;
     if (capturing) return capturing->invalid = true, cudaErrorStreamCaptureIsolation;
-    queueSignal(resolved(stream), [moment = event->moment] { moment->wait(); });
+    queueSignal(resolved(stream), [signal = event->recorded] { signal->wait(); });
     return cudaSuccess;
   });
 }
@@ -219,20 +219,20 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     Lock lock(registry().mutex);
     if (registry().events.count(event) == 0) return cudaErrorInvalidResourceHandle;
     if (event->capture) return cudaErrorCapturedEvent;
-    if (!event->moment || event->moment->isReached()) return lost();
+    if (!event->recorded || event->recorded->isReached()) return lost();
     return cudaErrorNotReady;
   });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return api("cudaEventSynchronize", [&] {
-    std::shared_ptr<Moment> moment;
+    std::shared_ptr<OneShotEvent> signal;
     {
       Lock lock(registry().mutex);
       if (registry().events.count(event) == 0) return cudaErrorInvalidResourceHandle;
       if (event->capture) return cudaErrorCapturedEvent;
-      moment = event->moment;
+      signal = event->recorded;
     }
-    if (moment) moment->wait();
+    if (signal) signal->wait();
     return lost();
   });
 }
@@ -240,9 +240,9 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
   return api("cudaEventElapsedTime", [&] {
     Lock lock(registry().mutex);
     if (registry().events.count(from) == 0 || registry().events.count(to) == 0) return cudaErrorInvalidResourceHandle;
-    if (((from->flags | to->flags) & cudaEventDisableTiming) || !from->moment || !to->moment) return cudaErrorInvalidResourceHandle;
-    if (!from->moment->isReached() || !to->moment->isReached()) return cudaErrorNotReady;
-    *milliseconds = std::chrono::duration<float, std::milli>(to->moment->at - from->moment->at).count();
+    if (((from->flags | to->flags) & cudaEventDisableTiming) || !from->recorded || !to->recorded) return cudaErrorInvalidResourceHandle;
+    if (!from->recorded->isReached() || !to->recorded->isReached()) return cudaErrorNotReady;
+    *milliseconds = std::chrono::duration<float, std::milli>(to->recorded->at - from->recorded->at).count();
     return cudaSuccess;
   });
 }

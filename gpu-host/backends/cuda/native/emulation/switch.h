@@ -32,7 +32,7 @@ struct Context {
 };
 
 // Must be called first on a new stack.
-inline void arrived([[maybe_unused]] Context& context) {
+inline void completeFirstSwitch([[maybe_unused]] Context& context) {
 #ifdef EMULATED_SANITIZED
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
@@ -76,7 +76,7 @@ inline void switchContext(Context& from, Context& to) {
 }
 
 // Like switchContext, but `from` is never resumed.
-inline void switchForGood(Context& from, Context& to) {
+inline void switchFinally(Context& from, Context& to) {
 #ifdef EMULATED_SANITIZED
   __sanitizer_start_switch_fiber(nullptr, to.bottom, to.bytes);
 #endif
@@ -94,7 +94,7 @@ namespace emulation {
 struct Context {
   ucontext_t saved;
 };
-inline void arrived(Context&) {}
+inline void completeFirstSwitch(Context&) {}
 inline void adopt(Context&) {}
 inline void prepare(Context& context, unsigned char* stack, size_t bytes, void (*start)()) {
   getcontext(&context.saved);
@@ -104,7 +104,7 @@ inline void prepare(Context& context, unsigned char* stack, size_t bytes, void (
   makecontext(&context.saved, start, 0);
 }
 inline void switchContext(Context& from, Context& to) { swapcontext(&from.saved, &to.saved); }
-inline void switchForGood(Context& from, Context& to) { swapcontext(&from.saved, &to.saved); }
+inline void switchFinally(Context& from, Context& to) { swapcontext(&from.saved, &to.saved); }
 
 }  // namespace emulation
 

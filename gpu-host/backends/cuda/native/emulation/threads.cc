@@ -45,7 +45,7 @@ void forbid(unsigned char* from, size_t bytes) {
 // Entry point of a fiber.
 void fiberMain() {
   auto& fiber = *static_cast<Fiber*>(current);
-  arrived(fiber.context);
+  completeFirstSwitch(fiber.context);
   fiber.block->grid->body();
   fiber.block->end(fiber);
 }
@@ -78,9 +78,9 @@ void BlockRun::start(const Grid& what, GridRun& itsRun) {
 }
 
 void BlockRun::letNextBegin() {
-  if (letting) return;
-  letting = true;
-  if (++run->letting == grid->blocks()) run->nextMayBegin.reach();
+  if (released) return;
+  released = true;
+  if (++run->released == grid->blocks()) run->nextMayBegin.reach();
 }
 
 void BlockRun::begin(Fiber& fiber) {
@@ -98,7 +98,7 @@ void BlockRun::runBlock(uint64_t number, uint64_t seed) {
   alive = threads;
   atBarrier = atGrid = 0;
   counted = 0;
-  letting = false;
+  released = false;
   readyFirst = readyCount = 0;
   std::memset(shared, UNSET, roundUp(this->grid->shared, 128));
   for (Warp& warp : warps) warp.alive = 0, warp.gatherings.clear();
@@ -146,15 +146,15 @@ void BlockRun::end(Fiber& fiber) {
   for (size_t i = 0; i < warp.gatherings.size(); i++) checkWarp(fiber.linear / 32, i);
   checkBarrier();
   Fiber* next = takeNext();
-  if (!next && alive > 0) stuck();
+  if (!next && alive > 0) reportDeadlock();
   current = next;
-  switchForGood(fiber.context, next ? next->context : scheduler);
+  switchFinally(fiber.context, next ? next->context : scheduler);
 }
 
 // Switches to other fibers until this one is ready again.
 void BlockRun::park(Fiber& fiber) {
   Fiber* next = takeNext();
-  if (!next) stuck();
+  if (!next) reportDeadlock();
   if (next == &fiber) return;
   current = next;
   switchContext(fiber.context, next->context);
@@ -176,11 +176,11 @@ void BlockRun::makeAllReady(State waiting) {
   }
 }
 
-void waitForGridBefore() {
+void waitForPreviousGrid() {
   BlockRun& block = *current->block;
   Fiber& fiber = block.self();
   fiber.waited = true;
-  if (!block.run->before || block.run->hasWaited) return;
+  if (!block.run->previous || block.run->previousEnded) return;
   fiber.state = State::AtGrid;
   block.atGrid++;
   block.park(fiber);
@@ -250,7 +250,7 @@ void warpCollective(unsigned mask, Completion complete, void* operand, const Sit
 }
 
 // Describes the waiting threads, grouped by the place where they wait.
-std::string BlockRun::whoWaits() const {
+std::string BlockRun::describeWaiting() const {
   struct Group {
     const Fiber* first;
     unsigned count;
@@ -282,10 +282,10 @@ std::string BlockRun::whoWaits() const {
 }
 
 // Called when no fiber can run.
-void BlockRun::stuck() {
+void BlockRun::reportDeadlock() {
   // Destructors do not run after a fault, so the text must not be on the heap.
   char who[1536];
-  std::snprintf(who, sizeof who, "%s", whoWaits().c_str());
+  std::snprintf(who, sizeof who, "%s", describeWaiting().c_str());
   kernelFault("deadlock: %u of %u threads have ended, the rest wait for each other:%s", threads - alive, threads, who);
 }
 
@@ -320,7 +320,7 @@ void kernelFault(const char* format, ...) {
   Fiber& fiber = *static_cast<Fiber*>(current);
   BlockRun& block = *fiber.block;
   block.failed = true;
-  switchForGood(fiber.context, block.scheduler);
+  switchFinally(fiber.context, block.scheduler);
   std::abort();
 }
 

@@ -12,61 +12,44 @@ namespace {
 enum Projection { Q, K, V, O, GATE, UP, DOWN, PROJECTIONS };
 constexpr const char* NAMES[] = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
 
-// The fast products need inputs that are multiples of 8, so ranks are padded with zeros, which do not change the result.
-int paddedRank(int rank) { return (rank + 7) / 8 * 8; }
+int paddedRank(int rank) { return (rank + LOW_RANK_STEP - 1) / LOW_RANK_STEP * LOW_RANK_STEP; }
 
-int rankOf(const AdapterMatrices* matrices) { return matrices ? paddedRank(matrices->rank) : 0; }
-
-// Lays out a layer's matrices and, if it has host memory, fills them.
+// Lays out an adapter's matrices and, if it has host memory, fills them.
 template <typename T>
 class Builder {
  public:
   Builder(Carver& carver, uint8_t* deviceBase, uint8_t* host) : carver_(carver), base_(deviceBase), host_(host) {}
 
-  // Projections that share an input and whose outputs are adjacent: q, k and v, or a single projection.
-  LowRank<T> beside(const std::vector<const AdapterMatrices*>& all, const std::vector<int>& outputs, int inputs) {
-    LowRank<T> change;
-    change.down = stacked(all, inputs);
-    int from = 0, to = 0;
-    for (size_t i = 0; i < all.size(); to += outputs[i++]) {
-      if (!all[i]) continue;
-      const int rank = rankOf(all[i]);
-      T* b = carver_.take<T>(static_cast<size_t>(outputs[i]) * rank);
-      fillRows(b, all[i]->b, outputs[i], all[i]->rank, rank);
-      change.ups.push_back({{b, nullptr, outputs[i], rank}, from, to});
+  // The matrices of a place: by projection, or null for one that is not changed.
+  LowRankMatrices<T> place(const std::vector<const AdapterMatrices*>& parts, const LowRankProduct& product) {
+    LowRankMatrices<T> made{};
+    for (const AdapterMatrices* each : parts) made.ranks += each ? paddedRank(each->rank) : 0;
+    if (made.ranks == 0) return made;
+    T* const down = carver_.take<T>(static_cast<size_t>(made.ranks) * product.inputs);
+    made.down = down;
+    int from = 0;
+    for (size_t i = 0; i < parts.size(); i++) {
+      if (!parts[i]) continue;
+      const int rank = paddedRank(parts[i]->rank);
+      fillRows(down ? down + static_cast<size_t>(from) * product.inputs : nullptr, parts[i]->a, parts[i]->rank, product.inputs, product.inputs);
+      T* const up = carver_.take<T>(static_cast<size_t>(product.outputs[i]) * rank);
+      fillRows(up, parts[i]->b, product.outputs[i], parts[i]->rank, rank);
+      made.ups[i] = {up, from, rank};
       from += rank;
     }
-    return change;
+    return made;
   }
 
-  // Gate and up, whose outputs alternate: a single B with alternating rows; each row is zero in the other projection's part of `low`.
-  LowRank<T> inTurn(const AdapterMatrices* gate, const AdapterMatrices* up, int outputs, int inputs) {
-    LowRank<T> change;
-    if (!gate && !up) return change;
-    change.down = stacked({gate, up}, inputs);
-    const int width = change.down.outputs;
-    T* b = carver_.take<T>(static_cast<size_t>(2) * outputs * width);
-    if (gate) fillRows(b, gate->b, outputs, gate->rank, 2 * width);
-    if (up) fillRows(b ? b + width + rankOf(gate) : b, up->b, outputs, up->rank, 2 * width);
-    change.ups.push_back({{b, nullptr, 2 * outputs, width}, 0, 0});
-    return change;
+  // The host's copy of device memory.
+  template <typename V>
+  V* onHost(V* device) const {
+    return reinterpret_cast<V*>(host_ + (reinterpret_cast<uint8_t*>(device) - base_));
   }
 
  private:
-  Linear<T> stacked(const std::vector<const AdapterMatrices*>& all, int inputs) {
-    int ranks = 0;
-    for (const AdapterMatrices* each : all) ranks += rankOf(each);
-    T* a = carver_.take<T>(static_cast<size_t>(ranks) * inputs);
-    size_t row = 0;
-    for (const AdapterMatrices* each : all) {
-      if (each) fillRows(a ? a + row * inputs : a, each->a, each->rank, inputs, inputs);
-      row += rankOf(each);
-    }
-    return {a, nullptr, ranks, inputs};
-  }
   void fillRows(T* to, const float* from, int rows, int width, int stride) {
     if (!host_) return;
-    T* at = reinterpret_cast<T*>(host_ + (reinterpret_cast<uint8_t*>(to) - base_));
+    T* const at = onHost(to);
     for (int row = 0; row < rows; row++)
       convertNumbers(at + static_cast<size_t>(row) * stride, HostTensor::Type::F32, from + static_cast<size_t>(row) * width, width);
   }
@@ -76,20 +59,21 @@ class Builder {
   uint8_t* host_;
 };
 
+// The projections of each place, in the order of its outputs.
+const std::vector<Projection>& projectionsOf(int place) {
+  static const std::vector<Projection> projections[] = {{Q, K, V}, {O}, {GATE, UP}, {DOWN}};
+  return projections[place];
+}
+
 template <typename T>
-std::vector<AdapterLayer<T>> build(Carver& carver, uint8_t* base, uint8_t* host, const std::vector<std::vector<const AdapterMatrices*>>& layers,
-                                   const ModelShape& shape, int& widest) {
-  Builder<T> builder(carver, base, host);
-  std::vector<AdapterLayer<T>> built;
-  for (const auto& each : layers) {
-    AdapterLayer<T> layer;
-    layer.qkv = builder.beside({each[Q], each[K], each[V]}, {shape.queryWidth(), shape.kvWidth(), shape.kvWidth()}, shape.hidden);
-    layer.output = builder.beside({each[O]}, {shape.hidden}, shape.queryWidth());
-    layer.gateUp = builder.inTurn(each[GATE], each[UP], shape.intermediate, shape.hidden);
-    layer.down = builder.beside({each[DOWN]}, {shape.hidden}, shape.intermediate);
-    for (const LowRank<T>* change : {&layer.qkv, &layer.output, &layer.gateUp, &layer.down}) widest = std::max(widest, change->down.outputs);
-    built.push_back(std::move(layer));
-  }
+std::vector<LowRankMatrices<T>> build(Builder<T>& builder, const std::vector<std::vector<const AdapterMatrices*>>& layers, const ModelShape& shape) {
+  std::vector<LowRankMatrices<T>> built;
+  for (size_t layer = 0; layer < layers.size(); layer++)
+    for (int place = 0; place < LOW_RANK_PLACES; place++) {
+      std::vector<const AdapterMatrices*> parts;
+      for (const Projection projection : projectionsOf(place)) parts.push_back(layers[layer][projection]);
+      built.push_back(builder.place(parts, lowRankProduct(static_cast<int>(layer), static_cast<LowRankPlace>(place), shape)));
+    }
   return built;
 }
 
@@ -127,14 +111,30 @@ std::vector<std::vector<const AdapterMatrices*>> byLayer(const std::vector<Adapt
 
 }  // namespace
 
+LowRankProduct lowRankProduct(int layer, LowRankPlace place, const ModelShape& shape) {
+  LowRankProduct product{};
+  product.matrices = layer * LOW_RANK_PLACES + place;
+  product.inputs = inputsOf(projectionsOf(place).front(), shape);
+  for (const Projection projection : projectionsOf(place)) product.outputs[product.parts++] = outputsOf(projection, shape);
+  product.alternating = place == GATE_UP_PLACE;
+  return product;
+}
+
 template <typename T>
-DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape, int maxRows, uint64_t id,
-                                std::shared_ptr<AdapterLedger> ledger, size_t room, const Stream& stream)
-    : id_(id), ledger_(std::move(ledger)) {
+DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape, int maxRows, std::shared_ptr<AdapterLedger> ledger,
+                                size_t room, const Stream& stream)
+    : ledger_(std::move(ledger)) {
   const auto layers = byLayer(matrices, shape);
+  const size_t count = layers.size() * LOW_RANK_PLACES;
   Carver sizes;
+  sizes.take<LowRankMatrices<T>>(count);
+  Builder<T> measuring(sizes, nullptr, nullptr);
   int widest = 0;
-  build<T>(sizes, nullptr, nullptr, layers, shape, widest);
+  const std::vector<LowRankMatrices<T>> measured = build<T>(measuring, layers, shape);
+  for (size_t i = 0; i < count; i++) {
+    widest = std::max(widest, measured[i].ranks);
+    if (measured[i].ranks > 0) places_ |= 1u << (i % LOW_RANK_PLACES);
+  }
   const size_t matrixBytes = sizes.bytes();
   sizes.take<T>(static_cast<size_t>(maxRows) * widest);
   if (sizes.bytes() > room)
@@ -144,9 +144,14 @@ DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, co
   std::vector<uint8_t> host(matrixBytes);
   uint8_t* base = static_cast<uint8_t*>(block_.get());
   Carver carver(base);
-  layers_ = build<T>(carver, base, host.data(), layers, shape, widest);
-  low_ = carver.take<T>(static_cast<size_t>(maxRows) * widest);
-  if (matrixBytes > 0) CUDA_CALL(cudaMemcpyAsync(base, host.data(), matrixBytes, cudaMemcpyHostToDevice, stream));
+  LowRankMatrices<T>* const table = carver.take<LowRankMatrices<T>>(count);
+  Builder<T> builder(carver, base, host.data());
+  std::vector<LowRankMatrices<T>> built = build<T>(builder, layers, shape);
+  T* const low = carver.take<T>(static_cast<size_t>(maxRows) * widest);
+  for (LowRankMatrices<T>& each : built) each.low = low;
+  std::copy(built.begin(), built.end(), builder.onHost(table));
+  matrices_ = table;
+  CUDA_CALL(cudaMemcpyAsync(base, host.data(), matrixBytes, cudaMemcpyHostToDevice, stream));
   stream.synchronize();
   const std::lock_guard<std::mutex> lock(ledger_->mutex);
   ledger_->bytes += block_.bytes();
@@ -156,7 +161,6 @@ template <typename T>
 DeviceAdapter<T>::~DeviceAdapter() {
   const std::lock_guard<std::mutex> lock(ledger_->mutex);
   ledger_->bytes -= block_.bytes();
-  ledger_->gone.push_back(id_);
 }
 
 template class DeviceAdapter<bf16>;

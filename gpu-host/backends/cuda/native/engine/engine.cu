@@ -91,9 +91,9 @@ class EngineOf final : public Engine {
   uint64_t submit(const Batch& batch) override {
     const std::lock_guard<std::mutex> lock(calls_);
     return guard(stepName(steps_->next(), "submit"), [&] {
-      forgetAdapters();
+      checkAdapters(batch);
       pages_->order(steps_->computing());
-      return steps_->submit(batch, adapterOf(batch));
+      return steps_->submit(batch);
     });
   }
 
@@ -140,10 +140,10 @@ class EngineOf final : public Engine {
   }
 
   std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) override {
-    const std::lock_guard<std::mutex> lock(calls_);
     return guard("loadAdapter", [&] {
+      const Stream stream;
       const int rows = model_.context.limits.paddedRows;
-      return std::make_unique<DeviceAdapter<T>>(matrices, options_.shape, rows, nextAdapter_++, ledger_, adapterRoom(), pages_->stream());
+      return std::make_unique<DeviceAdapter<T>>(matrices, options_.shape, rows, ledger_, adapterRoom(), stream);
     });
   }
 
@@ -216,11 +216,13 @@ class EngineOf final : public Engine {
     model_.attentionBlocks = attentionBlocks(options_.shape, multiprocessors_, context.fastAttention);
   }
 
-  const DeviceAdapter<T>* adapterOf(const Batch& batch) const {
-    if (!batch.adapter) return nullptr;
-    const auto* adapter = dynamic_cast<const DeviceAdapter<T>*>(batch.adapter);
-    if (!adapter || adapter->ledger() != ledger_.get()) refuse("The adapter was loaded by another engine.");
-    return adapter;
+  void checkAdapters(const Batch& batch) const {
+    for (int i = 0; i < batch.count; i++) {
+      const Adapter* const given = batch.sequences[i].adapter;
+      if (!given) continue;
+      const auto* adapter = dynamic_cast<const DeviceAdapter<T>*>(given);
+      if (!adapter || adapter->ledger() != ledger_.get()) refuse("Sequence " + std::to_string(i) + " has an adapter of another engine.");
+    }
   }
 
   // Bytes that adapters may still use within memoryBytes.
@@ -229,12 +231,6 @@ class EngineOf final : public Engine {
     const std::lock_guard<std::mutex> lock(ledger_->mutex);
     const size_t taken = memory_.total() + ledger_->bytes;
     return options_.memoryBytes - std::min(options_.memoryBytes, taken);
-  }
-
-  void forgetAdapters() {
-    const std::lock_guard<std::mutex> lock(ledger_->mutex);
-    for (const uint64_t id : ledger_->gone) steps_->graphs().forget(id);
-    ledger_->gone.clear();
   }
 
   const EngineOptions options_;
@@ -250,7 +246,6 @@ class EngineOf final : public Engine {
   uint8_t* sideMemory_ = nullptr;
   uint8_t* staging_ = nullptr;
   std::shared_ptr<AdapterLedger> ledger_;
-  uint64_t nextAdapter_ = 1;
   std::unique_ptr<Steps<T>> steps_;
   std::unique_ptr<SideWork<T>> side_;
   std::unique_ptr<PageMover> pages_;

@@ -69,6 +69,10 @@ class Adapter {
  public:
   virtual ~Adapter() = default;
   virtual size_t bytes() const = 0;
+  // The places that it changes: bit 1 << LowRankPlace (../kernels/low-rank.h) if it changes the place in any layer.
+  virtual unsigned places() const = 0;
+  // Its LowRankMatrices on the device.
+  virtual const void* matrices() const = 0;
 };
 // Matrices of one layer's projection, "q_proj" … "down_proj": a is rank × inputs, b is outputs × rank.
 struct AdapterMatrices { int layer; const char* projection; int rank, inputs, outputs; const float* a; const float* b; /* scale is in b */ };
@@ -99,12 +103,18 @@ struct Sequence {
   bool attention = false;
   const uint32_t* allowed = nullptr;  // outputRows × ceil(vocabulary / 32), or null.
   const Draw* draws = nullptr;        // outputRows, or null.
+  // Changes of the logits of a sequence with one output row (HeadChange of ../kernels/head.h), or null. The text has chosen the last input once more
+  // if that is a picked token.
+  const uint32_t* changeTokens = nullptr;
+  const float* changeValues = nullptr;
+  int changes = 0;
+  float frequency = 0, presence = 0;
+  const Adapter* adapter = nullptr;   // Each sequence may have another one, or none.
 };
 
 struct Batch {
   const Sequence* sequences = nullptr;
   int count = 0;
-  const Adapter* adapter = nullptr;
 };
 
 // Results by sequence, in the batch's order; valid until the second submit after this one's. Sizes follow from the batch.
@@ -134,7 +144,7 @@ class Engine {
 
   // Copies the batch to the device and starts it without waiting. Up to two steps may be in flight: the second is prepared while the first runs; a
   // third waits for the first to end. Throws "invalid" for a batch that does not fit (nothing is started), "cuda" if the device is lost. All calls
-  // except `wait`, `project` and `score` must come from one thread at a time; each is ordered after the steps submitted before it.
+  // except `wait`, `project`, `score` and `loadAdapter` must come from one thread at a time; each is ordered after the steps submitted before it.
   virtual uint64_t submit(const Batch& batch) = 0;
   // Waits for a step. May be called by any thread, during any other call, and repeatedly while the results are valid.
   virtual Results wait(uint64_t step) = 0;
@@ -157,6 +167,7 @@ class Engine {
   virtual void queueReadPage(int page, uint8_t* into) = 0;
   virtual void queueWritePage(int page, const uint8_t* from) = 0;
   virtual void settlePages() = 0;
+  // Waits for the copy to the device, but not for steps. Any thread may call it, one at a time.
   virtual std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) = 0;
   virtual MemoryReport memory() const = 0;
   virtual GraphReport graphs() const = 0;

@@ -10,8 +10,7 @@ namespace {
 constexpr size_t MOST = 192;
 
 // Direct launches of a key before it is captured: capturing and instantiating cost as much as several direct launches, so rare keys are not worth it.
-// Every adapter has its own graphs, and there may be many adapters.
-constexpr int USES_BEFORE = 2, ADAPTER_USES_BEFORE = 8;
+constexpr int USES_BEFORE = 2;
 
 // Errors of capturing or of memory for a graph, after which the device is still usable.
 bool isRefusal(cudaError_t error) {
@@ -56,8 +55,7 @@ GraphCache::~GraphCache() {
 void GraphCache::run(const GraphKey& key, const Stream& stream, const std::function<void(bool)>& launch) {
   destroyEnded();
   Entry& found = entry(key, stream);
-  const int before = key.adapter == 0 ? USES_BEFORE : ADAPTER_USES_BEFORE;
-  if (found.uses++ >= before && !found.graph && !found.refused) capture(found, stream, launch);
+  if (found.uses++ >= USES_BEFORE && !found.graph && !found.refused) capture(found, stream, launch);
   if (found.graph) CUDA_CALL(cudaGraphLaunch(found.graph, stream));
   else launch(chained_);
 }
@@ -110,18 +108,6 @@ void GraphCache::destroyEnded() {
     CUDA_CALL(cudaGraphExecDestroy(evicted_[i].graph));
     evicted_[i] = std::move(evicted_.back());
     evicted_.pop_back();
-  }
-}
-
-void GraphCache::forget(uint64_t adapter) {
-  for (size_t i = 0; i < entries_.size();) {
-    if (entries_[i].key.adapter != adapter) {
-      i++;
-      continue;
-    }
-    if (entries_[i].graph) CUDA_CALL(cudaGraphExecDestroy(entries_[i].graph));
-    entries_[i] = entries_.back();
-    entries_.pop_back();
   }
 }
 

@@ -13,9 +13,8 @@ namespace pie {
 // Everything that determines the launches of a padded step.
 struct GraphKey {
   StepShape shape;
-  int area = 0;          // Its addresses were captured.
-  uint64_t adapter = 0;  // 0: none.
-  bool operator==(const GraphKey& o) const { return shape == o.shape && area == o.area && adapter == o.adapter; }
+  int area = 0;  // Its addresses were captured.
+  bool operator==(const GraphKey& o) const { return shape == o.shape && area == o.area; }
 };
 
 class GraphCache {
@@ -30,8 +29,6 @@ class GraphCache {
   void run(const GraphKey& key, const Stream& stream, const std::function<void(bool)>& launch);
   // False once the driver has refused a graph because of its chain.
   bool chained() const { return chained_; }
-  // Destroys the graphs of an adapter that no longer exists.
-  void forget(uint64_t adapter);
   GraphReport report() const;
 
  private:

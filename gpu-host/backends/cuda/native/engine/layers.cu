@@ -11,9 +11,9 @@ namespace {
 template <typename T>
 class StepLaunch {
  public:
-  StepLaunch(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, const DeviceAdapter<T>* adapter, cudaStream_t stream)
-      : model_(model), shape_(model.shape()), at_(model.scratch), plan_(plan), memory_(memory), adapter_(adapter),
-        rows_(plan.shape.rows), residual_(at_.residual), attended_(at_.attended), stream_(stream) {
+  StepLaunch(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, cudaStream_t stream)
+      : model_(model), shape_(model.shape()), at_(model.scratch), plan_(plan), memory_(memory), rows_(plan.shape.rows), residual_(at_.residual),
+        attended_(at_.attended), stream_(stream) {
     tables_.items = table<AttentionItem>(plan.upload.items);
     tables_.itemCount = table<int>(plan.upload.counts);
     tables_.slots = memory.tables;
@@ -22,6 +22,8 @@ class StepLaunch {
     tables_.partials = at_.partials;
     tables_.counters = at_.counters;
     tables_.statistics = plan.received.empty() ? nullptr : at_.statistics;
+    const UploadLayout& from = plan.upload;
+    adapted_ = {table<int>(from.counts) + 3, table<LowRankTask>(from.lowRankTasks), table<int>(from.lowRankRows)};
   }
 
   void run() {
@@ -33,14 +35,13 @@ class StepLaunch {
     const bool wanted = plan_.shape.heads > 0 || plan_.shape.states > 0 || !plan_.received.empty();
     for (int i = 0; i < shape_.layers; i++) {
       const LayerWeights<T>& layer = model_.weights.layers[i];
-      const AdapterLayer<T>* changes = adapter_ ? &adapter_->layer(i) : nullptr;
-      store(layer, changes, i);
+      store(layer, i);
       // If only keys and values are wanted, the last layer ends here.
       if (!wanted && i == shape_.layers - 1) return;
       attend(i);
       if (i == shape_.layers - 1 && plan_.shape.last > 0) keepWanted();
-      combine(layer, changes);
-      feedForward(layer, changes);
+      combine(layer, i);
+      feedForward(layer, i);
     }
     states();
     heads();
@@ -57,25 +58,26 @@ class StepLaunch {
     return reinterpret_cast<V*>(memory_.results + offset);
   }
 
-  void product(const Product<T>& matrix, const T* x, T* y, int yWidth, Epilogue epilogue, const LowRank<T>* change) {
+  bool changes(LowRankPlace place) const { return (plan_.shape.places >> place & 1) != 0; }
+
+  // One launch for all rows, then the changes by the rows' adapters.
+  void product(const Product<T>& matrix, const T* x, T* y, int yWidth, Epilogue epilogue, int layer, LowRankPlace place) {
     launchProduct<T>(matrix, x, y, yWidth, rows_, epilogue, model_.linear, stream_);
-    if (!change || !change->changes()) return;
-    const Linear<T>& down = change->down;
-    launchLinear<T>(down, x, down.inputs, adapter_->low(), down.outputs, rows_, Epilogue::Store, model_.linear, stream_);
-    for (const auto& up : change->ups)
-      launchLinear<T>(up.linear, adapter_->low() + up.from, down.outputs, y + up.to, yWidth, rows_, Epilogue::Add, model_.linear, stream_);
+    if (!changes(place)) return;
+    const LowRankProduct change = lowRankProduct(layer, place, shape_);
+    launchLowRank<T>(change, adapted_, x, change.inputs, y, yWidth, rows_, stream_);
   }
 
   // y = matrix · norm(residual + delta), where the sum becomes the new residual. `delta` may be null.
-  void normedProduct(const Product<T>& matrix, const T* delta, const T* norm, T* y, int yWidth, Epilogue epilogue, const LowRank<T>* change) {
+  void normedProduct(const Product<T>& matrix, const T* delta, const T* norm, T* y, int yWidth, Epilogue epilogue, int layer, LowRankPlace place) {
     launchAddNorm<T>(at_.normed, residual_, delta, norm, rows_, shape_.hidden, model_.epsilon, stream_);
-    product(matrix, at_.normed, y, yWidth, epilogue, change);
+    product(matrix, at_.normed, y, yWidth, epilogue, layer, place);
   }
 
   // Writes the keys and values of all rows before any row attends: a sequence reads what an earlier one of the step writes.
-  void store(const LayerWeights<T>& layer, const AdapterLayer<T>* changes, int index) {
+  void store(const LayerWeights<T>& layer, int index) {
     const T* delta = index == 0 ? nullptr : at_.delta;
-    normedProduct(layer.qkv, delta, layer.inputNorm, at_.qkv, shape_.qkvWidth(), Epilogue::Store, changes ? &changes->qkv : nullptr);
+    normedProduct(layer.qkv, delta, layer.inputNorm, at_.qkv, shape_.qkvWidth(), Epilogue::Store, index, QKV_PLACE);
     model_.withKvLayer(index, [&](auto slots) {
       launchRotateAndStore<T>(at_.queries, slots, at_.qkv, at_.rotation, table<int>(plan_.upload.slots), layer.queryNorm, layer.keyNorm, rows_, shape_, stream_);
     });
@@ -99,21 +101,23 @@ class StepLaunch {
     launchGather<T>(at_.queries, at_.attended, pick, rows_, shape_.queryWidth(), stream_);
     residual_ = residual;
     attended_ = at_.queries;
+    const UploadLayout& from = plan_.upload;
+    adapted_ = {table<int>(from.counts) + 4, table<LowRankTask>(from.lastTasks), table<int>(from.lastRows)};
   }
 
-  void combine(const LayerWeights<T>& layer, const AdapterLayer<T>* changes) {
-    product(layer.output, attended_, at_.delta, shape_.hidden, Epilogue::Store, changes ? &changes->output : nullptr);
+  void combine(const LayerWeights<T>& layer, int index) {
+    product(layer.output, attended_, at_.delta, shape_.hidden, Epilogue::Store, index, OUTPUT_PLACE);
   }
 
-  void feedForward(const LayerWeights<T>& layer, const AdapterLayer<T>* changes) {
-    if (changes && changes->gateUp.changes()) {
-      // The adapter's change must be added before gate and up are combined.
-      normedProduct(layer.gateUp, at_.delta, layer.postNorm, at_.gateUp(), 2 * shape_.intermediate, Epilogue::Store, &changes->gateUp);
+  void feedForward(const LayerWeights<T>& layer, int index) {
+    if (changes(GATE_UP_PLACE)) {
+      // The adapters' changes must be added before gate and up are combined.
+      normedProduct(layer.gateUp, at_.delta, layer.postNorm, at_.gateUp(), 2 * shape_.intermediate, Epilogue::Store, index, GATE_UP_PLACE);
       launchGate<T>(at_.activated, at_.gateUp(), static_cast<size_t>(rows_) * shape_.intermediate, stream_);
     } else {
-      normedProduct(layer.gateUp, at_.delta, layer.postNorm, at_.activated, shape_.intermediate, Epilogue::SwiGlu, nullptr);
+      normedProduct(layer.gateUp, at_.delta, layer.postNorm, at_.activated, shape_.intermediate, Epilogue::SwiGlu, index, GATE_UP_PLACE);
     }
-    product(layer.down, at_.activated, at_.delta, shape_.hidden, Epilogue::Store, changes ? &changes->down : nullptr);
+    product(layer.down, at_.activated, at_.delta, shape_.hidden, Epilogue::Store, index, DOWN_PLACE);
   }
 
   void states() {
@@ -131,6 +135,9 @@ class StepLaunch {
       const int count = std::min(HEAD_ROWS, plan_.shape.heads - first);
       to.picked = memory_.picked + first;
       launchLogits(model_, at_.states + static_cast<size_t>(first) * shape_.hidden, count, stream_);
+      if (plan_.shape.changes)
+        launchChange(at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<HeadChange>(plan_.upload.changes), table<uint32_t>(0),
+                     memory_.pickedBefore, count, shape_.vocabulary, stream_);
       launchTop(to, at_.logits(), table<HeadRow>(plan_.upload.headRows) + first, table<uint32_t>(0), table<Draw>(plan_.upload.draws), count, shape_.vocabulary,
                 plan_.shape.topK, at_.headWorkspace, stream_);
     }
@@ -154,25 +161,24 @@ class StepLaunch {
   const Scratch<T>& at_;
   const StepPlan& plan_;
   const StepMemory memory_;
-  const DeviceAdapter<T>* adapter_;
   int rows_;
   float* residual_;
   const T* attended_;
   cudaStream_t stream_;
   AttentionTables tables_;
+  LowRankTables adapted_;
 };
 
 }  // namespace
 
 template <typename T>
-void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, const DeviceAdapter<T>* adapter, bool chained,
-                cudaStream_t stream) {
+void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, bool chained, cudaStream_t stream) {
   const LaunchChain chain(chained);
-  StepLaunch<T>(model, plan, memory, adapter, stream).run();
+  StepLaunch<T>(model, plan, memory, stream).run();
   checkLaunches();
 }
 
-template void launchStep<bf16>(const DeviceModel<bf16>&, const StepPlan&, const StepMemory&, const DeviceAdapter<bf16>*, bool, cudaStream_t);
-template void launchStep<float>(const DeviceModel<float>&, const StepPlan&, const StepMemory&, const DeviceAdapter<float>*, bool, cudaStream_t);
+template void launchStep<bf16>(const DeviceModel<bf16>&, const StepPlan&, const StepMemory&, bool, cudaStream_t);
+template void launchStep<float>(const DeviceModel<float>&, const StepPlan&, const StepMemory&, bool, cudaStream_t);
 
 }  // namespace pie

@@ -47,11 +47,9 @@ struct StepMemory {
   const uint32_t* pickedBefore;  // The picked tokens of the previous step.
 };
 
-// Launches a step. If the plan is padded, the launches depend only on the plan's shape, the addresses and the adapter, so that they can be captured;
-// otherwise on the whole plan. `chained`: see ../device/launch.h.
+// Launches a step. If the plan is padded, the launches depend only on the plan's shape and the addresses, so that they can be captured; otherwise on the whole plan. `chained`: see ../device/launch.h.
 template <typename T>
-void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, const DeviceAdapter<T>* adapter, bool chained,
-                cudaStream_t stream);
+void launchStep(const DeviceModel<T>& model, const StepPlan& plan, const StepMemory& memory, bool chained, cudaStream_t stream);
 
 // scratch.logits = head · `rows` normalised rows.
 template <typename T>

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 #include "../kernels/attention.h"
+#include "../kernels/low-rank.h"
 #include "../kernels/rows.h"
 
 namespace pie {
@@ -26,13 +27,14 @@ int itemBound(int rows, int sequences, const PlanContext& context) {
 }
 
 TableCounts tableCounts(const StepShape& shape, const Part& part) {
-  if (shape.padded) return {shape.rows, shape.rows, 0, shape.states, shape.heads, shape.heads};
-  return {shape.rows, static_cast<int>(part.pieces.size()), shape.last, shape.states, shape.heads, part.draws};
+  const bool adapters = shape.places != 0;
+  if (shape.padded) return {shape.rows, shape.rows, 0, shape.states, shape.heads, shape.heads, shape.changes, adapters};
+  return {shape.rows, static_cast<int>(part.pieces.size()), shape.last, shape.states, shape.heads, part.draws, shape.changes, adapters};
 }
 
 UploadLayout layTables(Cursor& cursor, const TableCounts& counts) {
   UploadLayout layout;
-  layout.counts = cursor.table<int>(3);
+  layout.counts = cursor.table<int>(5);
   layout.tokens = cursor.table<int>(counts.rows);
   layout.embedRows = cursor.table<int>(counts.rows);
   layout.positions = cursor.table<int>(counts.rows);
@@ -42,12 +44,18 @@ UploadLayout layTables(Cursor& cursor, const TableCounts& counts) {
   layout.headPick = cursor.table<int>(counts.heads);
   layout.headRows = cursor.table<HeadRow>(counts.heads);
   layout.draws = cursor.table<Draw>(counts.draws);
+  layout.changes = cursor.table<HeadChange>(counts.changes ? counts.heads : 0);
+  const int adapted = counts.adapters ? counts.rows : 0, keptAdapted = counts.adapters ? counts.last : 0;
+  layout.lowRankTasks = cursor.table<LowRankTask>(adapted);
+  layout.lowRankRows = cursor.table<int>(adapted);
+  layout.lastTasks = cursor.table<LowRankTask>(keptAdapted);
+  layout.lastRows = cursor.table<int>(keptAdapted);
   return layout;
 }
 
 StepShape stepShape(const Part& part, const PlanContext& context) {
   const ModelShape& model = context.limits.shape;
-  StepShape shape{part.rows, part.heads, part.states, part.maxTopK, 0, false};
+  StepShape shape{part.rows, part.heads, part.states, part.maxTopK, 0, false, part.changedRows > 0, part.places};
   // Received attention is computed sequence by sequence, so these steps differ too much to share graphs; they are also rare.
   if (!context.graphs || part.rows > MAX_GRAPH_ROWS || part.wantsAttention) {
     // At most half of the rows, so that their residual stream fits into the joint projection's buffer.
@@ -87,6 +95,7 @@ size_t boundOf(const TableCounts& counts, int items, const Part& part, const Ste
   cursor.take((static_cast<size_t>(part.keys) + 2 * static_cast<size_t>(part.maskWords)) * sizeof(int) + TABLE_ALIGNMENT);
   // Each list of allowed tokens is aligned like a table, and the first embed to its own size.
   cursor.take(static_cast<size_t>(part.allowedRows) * (align(limits.allowedWords() * sizeof(uint32_t)) + TABLE_ALIGNMENT));
+  cursor.take(static_cast<size_t>(part.changes) * (sizeof(uint32_t) + sizeof(float)) + static_cast<size_t>(part.changedRows) * TABLE_ALIGNMENT);
   if (part.embedRows > 0) cursor.take((static_cast<size_t>(part.embedRows) + 1) * embedBytes(limits));
   return align(cursor.bytes(), 256);
 }
@@ -97,6 +106,8 @@ Part fullest(const StepLimits& limits) {
   part.pieces.resize(limits.sequences);
   part.rows = part.heads = part.states = part.draws = part.embedRows = limits.paddedRows;
   part.allowedRows = limits.allowedRows;
+  part.changedRows = limits.paddedRows;
+  part.changes = limits.changes;
   part.keys = part.attention = limits.keys;
   part.maskWords = limits.maskWords;
   part.results = limits.results;
@@ -115,12 +126,12 @@ size_t mostUploadBytes(const PlanContext& context) {
   const StepLimits& limits = context.limits;
   const int rows = limits.paddedRows;
   const int sequences = std::max(limits.sequences, std::min(rows, MAX_GRAPH_ROWS));
-  return boundOf({rows, sequences, rows, rows, rows, rows}, itemBound(rows, sequences, context), fullest(limits), limits);
+  return boundOf({rows, sequences, rows, rows, rows, rows, true, true}, itemBound(rows, sequences, context), fullest(limits), limits);
 }
 
 size_t mostResultBytes(const PlanContext& context) {
   const Part part = fullest(context.limits);
-  return resultLayout({part.rows, part.heads, part.states, 0, 0, false}, part, context.limits.shape.hidden).bytes;
+  return resultLayout({part.rows, part.heads, part.states, 0, 0, false, false, 0}, part, context.limits.shape.hidden).bytes;
 }
 
 }  // namespace pie

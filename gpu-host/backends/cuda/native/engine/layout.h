@@ -14,16 +14,19 @@ struct StepShape {
   int last = 0;    // Rows with any wanted output, which the last layer keeps after attention. 0: it keeps all.
   // Padded to a bucket: the tables have room for any step of the bucket and have the same offsets.
   bool padded = false;
+  bool changes = false; // Some rows have changed logits.
+  unsigned places = 0;  // Places that adapters change (Adapter::places). The launches do not depend on which adapters these are.
   bool operator==(const StepShape& o) const {
-    return rows == o.rows && heads == o.heads && states == o.states && topK == o.topK && last == o.last && padded == o.padded;
+    return rows == o.rows && heads == o.heads && states == o.states && topK == o.topK && last == o.last && padded == o.padded && changes == o.changes &&
+           places == o.places;
   }
 };
 
-// Byte offsets of the tables of an upload block. Lists of slots, table writes, attention members, mask and tile words, allowed words and embeds follow;
+// Byte offsets of the tables of an upload block. Lists of slots, table writes, attention members, mask and tile words, allowed words, changes and embeds follow;
 // references to them count words (for embeds and members: these) from the start of the block, so that no launch depends on their offsets. References to
 // slot lists alone count from the start of the slot tables (Steps), because a list is either there or in the block.
 struct UploadLayout {
-  size_t counts = 0;      // int × 3: number of attention items; number of table writes, and place of the first one.
+  size_t counts = 0;      // int × 5: number of attention items; number of table writes, and place of the first one; of low-rank tasks; of those of kept rows.
   size_t tokens = 0;      // int × rows; negative values: see kernels/rows.h.
   size_t embedRows = 0;   // int × rows
   size_t positions = 0;   // int × rows
@@ -33,6 +36,11 @@ struct UploadLayout {
   size_t headPick = 0;    // int × heads
   size_t headRows = 0;    // HeadRow × heads
   size_t draws = 0;       // Draw
+  size_t changes = 0;     // HeadChange × heads, or none.
+  size_t lowRankTasks = 0;  // LowRankTask × rows. These four are empty without adapters.
+  size_t lowRankRows = 0;   // int × rows: rows with adapters, by adapter.
+  size_t lastTasks = 0;     // The same for the kept rows.
+  size_t lastRows = 0;
   size_t items = 0;       // AttentionItem
   size_t bytes = 0;       // Size of the block.
 };
@@ -95,6 +103,7 @@ class Cursor {
 // Sizes of the tables that follow from the shape: all but those of attention.
 struct TableCounts {
   int rows, sequences, last, states, heads, draws;
+  bool changes, adapters;
 };
 TableCounts tableCounts(const StepShape& shape, const Part& part);
 UploadLayout layTables(Cursor& cursor, const TableCounts& counts);

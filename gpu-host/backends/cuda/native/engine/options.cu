@@ -50,8 +50,9 @@ void checkOptions(const EngineOptions& options) {
 }
 
 StepLimits stepLimits(const EngineOptions& options, int pageCount) {
-  // The bounds on slot lists, mask words and results cover a large step of a real service; longer batches are split.
+  // The bounds on slot lists, mask words, results and changes cover a large step of a real service; longer batches are split.
   constexpr int64_t KEYS = 4 << 20, MASK_WORDS = 4 << 20, RESULTS = 1 << 20;
+  constexpr int CHANGES = 1 << 16;
   StepLimits limits;
   limits.shape = options.shape;
   limits.rows = options.maxRows;
@@ -77,6 +78,8 @@ StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   const int64_t least = std::max(topK * MAX_GRAPH_ROWS, std::min<int64_t>(topK, CALL_TOP_K) * uncut);
   limits.results = static_cast<int>(std::min(topK * limits.paddedRows, std::max(least, RESULTS)));
   limits.allowedRows = static_cast<int>(uncut);
+  // A row that changes every logit fits.
+  limits.changes = std::max(options.shape.vocabulary, CHANGES);
   return limits;
 }
 

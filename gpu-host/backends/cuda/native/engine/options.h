@@ -36,6 +36,7 @@ struct StepLimits {
   int maskWords = 0;
   int results = 0;       // Wanted tokens: rows × topK.
   int allowedRows = 0;   // Rows with masks of allowed tokens.
+  int changes = 0;       // Changed logits of all rows.
   size_t slotBytes = 0;  // Bytes of one slot of one layer.
 
   int totalSlots() const { return slots + scratchSlots + 1; }

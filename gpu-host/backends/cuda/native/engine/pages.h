@@ -26,8 +26,6 @@ class PageMover {
   void order(const Stream& later);
   // Waits for the queued moves.
   void settle();
-  // The stream for other copies to new device memory, concurrent with steps.
-  const Stream& stream() const { return in_.stream; }
 
  private:
   struct Way {

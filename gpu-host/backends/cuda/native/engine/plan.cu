@@ -1,8 +1,10 @@
 #include "plan.h"
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include "../kernels/low-rank.h"
 #include "masks.h"
 
 namespace pie {
@@ -63,7 +65,7 @@ class Writer {
       const int draw = s.draws ? draws_++ : -1;
       if (s.draws) cursor_.at<Draw>(at.draws)[draw] = s.draws[output + i];
       cursor_.at<int>(at.headPick)[heads_] = first + i;
-      cursor_.at<HeadRow>(at.headRows)[heads_] = {s.topK, allowed < 0 ? -1 : allowed + i * words, results_, draw};
+      cursor_.at<HeadRow>(at.headRows)[heads_] = {s.topK, allowed < 0 ? -1 : allowed + i * words, results_, draw, s.changeTokens ? change(s) : -1};
       results_ += s.topK;
     }
   }
@@ -75,6 +77,27 @@ class Writer {
     const size_t offset = cursor_.take(bytes, rowBytes);
     std::memcpy(cursor_.at<uint8_t>(offset), reinterpret_cast<const uint8_t*>(s.embeds) + piece.firstRow * rowBytes, bytes);
     for (int i = 0; i < piece.rows; i++) cursor_.at<int>(plan_.upload.embedRows)[firstRow + i] = static_cast<int>(offset / rowBytes) + i;
+  }
+
+  // Rows with adapters, grouped by adapter into tasks of LOW_RANK_ROWS: those of the step, and those that it keeps after the last attention.
+  void adapters(const Part& part, const std::vector<AttentionSequence>& sequences) {
+    if (plan_.shape.places == 0) return;
+    std::vector<Adapted> rows, kept;
+    int last = 0;
+    for (size_t i = 0; i < part.pieces.size(); i++) {
+      const Piece& piece = part.pieces[i];
+      const Sequence& s = batch_.sequences[piece.sequence];
+      const int wanted = plan_.shape.last > 0 && (s.states || s.topK > 0) ? piece.outputs(s) : 0;
+      if (s.adapter) {
+        for (int row = 0; row < piece.rows; row++) rows.push_back({s.adapter->matrices(), sequences[i].firstRow + row});
+        for (int row = 0; row < wanted; row++) kept.push_back({s.adapter->matrices(), last + row});
+      }
+      last += wanted;
+    }
+    const UploadLayout& at = plan_.upload;
+    int* const counts = cursor_.at<int>(at.counts);
+    counts[3] = tasks(rows, cursor_.at<LowRankTask>(at.lowRankTasks), cursor_.at<int>(at.lowRankRows));
+    counts[4] = tasks(kept, cursor_.at<LowRankTask>(at.lastTasks), cursor_.at<int>(at.lastRows));
   }
 
   // Writes the list of table writes. `tables`: the copy of the tables, which may be empty.
@@ -100,11 +123,41 @@ class Writer {
     for (; states_ < plan_.shape.states; states_++) cursor_.at<int>(at.statePick)[states_] = 0;
     for (; heads_ < plan_.shape.heads; heads_++) {
       cursor_.at<int>(at.headPick)[heads_] = 0;
-      cursor_.at<HeadRow>(at.headRows)[heads_] = {0, -1, 0, -1};
+      cursor_.at<HeadRow>(at.headRows)[heads_] = {0, -1, 0, -1, -1};
     }
   }
 
  private:
+  struct Adapted {
+    const void* matrices;
+    int row;
+  };
+
+  // Writes the tasks of `rows`, and the rows in their order; returns the number of tasks.
+  static int tasks(std::vector<Adapted>& rows, LowRankTask* to, int* order) {
+    std::stable_sort(rows.begin(), rows.end(), [](const Adapted& a, const Adapted& b) { return std::less<>()(a.matrices, b.matrices); });
+    int count = 0;
+    for (size_t i = 0; i < rows.size(); i++) {
+      order[i] = rows[i].row;
+      if (i > 0 && rows[i].matrices == rows[i - 1].matrices && to[count - 1].count < LOW_RANK_ROWS) to[count - 1].count++;
+      else to[count++] = {rows[i].matrices, static_cast<int>(i), 1};
+    }
+    return count;
+  }
+
+  // Writes the changes of a sequence's only output row; returns their index.
+  int change(const Sequence& s) {
+    const size_t bytes = static_cast<size_t>(s.changes) * sizeof(uint32_t);
+    const size_t offset = cursor_.take(2 * bytes);
+    if (s.changes > 0) {
+      std::memcpy(cursor_.at<uint8_t>(offset), s.changeTokens, bytes);
+      std::memcpy(cursor_.at<uint8_t>(offset) + bytes, s.changeValues, bytes);
+    }
+    const int picked = s.picked ? static_cast<int>(s.picked[s.rows - 1]) : -1;
+    cursor_.at<HeadChange>(plan_.upload.changes)[changes_] = {static_cast<int>(offset / sizeof(uint32_t)), s.changes, picked, s.frequency, s.presence};
+    return changes_++;
+  }
+
   int slotOf(const Sequence& s, const Piece& piece, int input) const {
     return s.writes ? static_cast<int>(s.writes[input]) : limits_.slots + piece.scratch + input;
   }
@@ -153,7 +206,7 @@ class Writer {
   StepPlan& plan_;
   std::vector<uint8_t>& columns_;
   std::vector<TableWrite>& tableWrites_;
-  int row_ = 0, last_ = 0, states_ = 0, heads_ = 0, draws_ = 0, results_ = 0;
+  int row_ = 0, last_ = 0, states_ = 0, heads_ = 0, draws_ = 0, changes_ = 0, results_ = 0;
   size_t received_ = 0;
 };
 
@@ -195,6 +248,7 @@ StepPlan Planner::plan(const Batch& batch, const Part& part, uint8_t* block, int
   for (const Piece& piece : part.pieces) sequences_.push_back(writer.inputs(piece));
   for (size_t i = 0; i < part.pieces.size(); i++) writer.outputs(part.pieces[i], sequences_[i].firstRow);
   writer.tableWrites(tables_);
+  writer.adapters(part, sequences_);
   writer.pad();
   lists_.clear();
   for (size_t i = 0; i < sequences_.size() && context_.sharesPrefixes(); i++) {

@@ -237,7 +237,7 @@ TEST("plans of random batches encode what each row sees, writes and outputs, who
     std::vector<Call> calls;
     for (int i = static_cast<int>(random.integer(1, 7)); i > 0; i--) calls.push_back(randomCall(random));
     const std::vector<Sequence> sequences = views(calls);
-    const Batch batch{sequences.data(), static_cast<int>(sequences.size()), nullptr};
+    const Batch batch{sequences.data(), static_cast<int>(sequences.size())};
     Planner planner(context);
     Reading reading(calls, context);
     const std::vector<Part> parts = splitBatch(batch, context.limits);
@@ -268,7 +268,7 @@ TEST("a sequence that wants more tokens than a step can return is cut among its 
   Call call = makeCall(range(0, 20), {}, range(0, 20), 10);
   call.outputRows = 9;
   const Sequence sequence = call.view();
-  const std::vector<Part> parts = splitBatch({&sequence, 1, nullptr}, limits);
+  const std::vector<Part> parts = splitBatch({&sequence, 1}, limits);
   REQUIRE(parts.size() == 3);
   CHECK_EQUAL(parts[0].rows, 15);
   CHECK_EQUAL(parts[0].heads, 4);
@@ -299,7 +299,7 @@ TEST("a sequence that cannot be cut fits a step of its own with any request, and
       all.allowed = &words;  // Splitting does not read them.
       const Call small = makeCall({1, 2});
       const Sequence both[] = {small.view(), all};
-      const std::vector<Part> parts = splitBatch({both, 2, nullptr}, context.limits);
+      const std::vector<Part> parts = splitBatch({both, 2}, context.limits);
       REQUIRE(parts.back().pieces.back().rows == rows);
       for (const Part& part : parts) {
         CHECK(part.results <= context.limits.results && part.allowedRows <= context.limits.allowedRows);
@@ -325,7 +325,7 @@ TEST("steps of one bucket have their tables at the same offsets") {
       calls.back().states = false;
     }
     const std::vector<Sequence> sequences = views(calls);
-    const Batch batch{sequences.data(), static_cast<int>(sequences.size()), nullptr};
+    const Batch batch{sequences.data(), static_cast<int>(sequences.size())};
     const std::vector<Part> parts = splitBatch(batch, context.limits);
     REQUIRE(parts.size() == 1);
     std::vector<uint8_t> block(uploadBound(parts[0], context));

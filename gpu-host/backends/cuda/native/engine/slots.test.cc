@@ -1,4 +1,4 @@
-// Slots: copies, pages to and from the host; and adapters.
+// Slots: copies, pages to and from the host.
 #include <cstring>
 #include <memory>
 #include "testing.h"
@@ -19,51 +19,6 @@ double difference(const Answer& a, const Answer& b) {
 std::vector<uint32_t> shuffled(Random& random, std::vector<uint32_t> values) {
   for (size_t i = values.size(); i > 1; i--) std::swap(values[i - 1], values[random.integer(0, static_cast<int64_t>(i) - 1)]);
   return values;
-}
-
-// Low-rank matrices, and the model with their products merged into its weights.
-struct Change {
-  std::vector<std::vector<float>> values;
-  std::vector<AdapterMatrices> matrices;
-  TinyModel merged;
-};
-
-void addChange(Change& change, Random& random, int layer, const char* projection, int rank) {
-  const bool attention = projection[0] == 'q' || projection[0] == 'k' || projection[0] == 'v' || projection[0] == 'o';
-  const std::string name = "model.layers." + std::to_string(layer) + (attention ? ".self_attn." : ".mlp.") + projection + ".weight";
-  const ModelShape& shape = change.merged.options.shape;
-  std::vector<float>& weight = change.merged.tensors.at(name);
-  const int inputs = std::string(projection) == "o_proj" ? shape.queryWidth() : std::string(projection) == "down_proj" ? shape.intermediate : shape.hidden;
-  const int outputs = static_cast<int>(weight.size()) / inputs;
-  change.values.push_back(random.normals<float>(static_cast<size_t>(rank) * inputs, 0.3));
-  change.values.push_back(random.normals<float>(static_cast<size_t>(outputs) * rank, 0.3));
-  const float* a = change.values[change.values.size() - 2].data();
-  const float* b = change.values.back().data();
-  change.matrices.push_back({layer, projection, rank, inputs, outputs, a, b});
-  for (int o = 0; o < outputs; o++)
-    for (int i = 0; i < inputs; i++)
-      for (int r = 0; r < rank; r++) weight[o * inputs + i] += b[o * rank + r] * a[r * inputs + i];
-}
-
-Change makeChange(const TinyModel& model, int kind) {
-  Change change;
-  change.merged = model;
-  Random random(100 + kind);
-  for (int layer = 0; layer < 2; layer++) {
-    if (kind == 0)
-      for (const char* projection : {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"})
-        addChange(change, random, layer, projection, 3);
-    if (kind == 1) {
-      addChange(change, random, layer, "v_proj", 9);
-      addChange(change, random, layer, "up_proj", 1);
-    }
-    if (kind == 2 && layer == 1) {
-      addChange(change, random, layer, "gate_proj", 2);
-      addChange(change, random, layer, "k_proj", 8);
-      addChange(change, random, layer, "q_proj", 2);
-    }
-  }
-  return change;
 }
 
 }  // namespace
@@ -196,51 +151,4 @@ TEST("pages of slots whose size is no multiple of 16 bytes") {
   engine->writePages(pages, 2, bytes.data());
   engine->readPages(pages, 2, back.data());
   CHECK(bytes == back);
-}
-
-TEST("an adapter equals a model with merged weights, over any projections and ranks, directly and from graphs") {
-  const TinyModel model = tinyModel(24, {.norms = true});
-  const auto engine = make(model);
-  Random random(8);
-  const std::vector<Call> calls = {makeCall(randomTokens(random, 7), {}, range(0, 7)), makeCall(randomTokens(random, 1)),
-                                   makeCall(randomTokens(random, 12), {}, range(20, 32))};
-  const std::vector<Answer> plain = runCalls(*engine, calls);
-  for (int kind = 0; kind < 3; kind++) {
-    const Change change = makeChange(model, kind);
-    Reference reference(change.merged);
-    const std::vector<Reference::Output> expected = reference.forward(calls);
-    for (int again = 0; again < 2; again++) {
-      const auto adapter = engine->loadAdapter(change.matrices);
-      CHECK(adapter->bytes() > 0);
-      for (int round = 0; round < (again ? 2 : 20); round++) CHECK(errorOf(runCalls(*engine, calls, 32, adapter.get()), expected) < TOLERANCE);
-      // One graph per area; they are destroyed with their adapter.
-      CHECK_EQUAL(engine->graphs().captured, again ? 0u : 2u);
-    }
-    const std::vector<Answer> after = runCalls(*engine, calls);
-    for (size_t i = 0; i < calls.size(); i++) {
-      CHECK(after[i].states == plain[i].states);
-      CHECK(relativeError(plain[i].states, expected[i].states) > 0.02);
-    }
-  }
-  const auto other = make(model);
-  const Change change = makeChange(model, 0);
-  const auto adapter = other->loadAdapter(change.matrices);
-  CHECK_THROWS(runCalls(*engine, calls, 32, adapter.get()), "another engine");
-  std::vector<AdapterMatrices> wrong = {change.matrices[0], change.matrices[0]};
-  CHECK_THROWS(engine->loadAdapter(wrong), "twice");
-  wrong = {{0, "x_proj", 1, 32, 32, change.values[0].data(), change.values[0].data()}};
-  CHECK_THROWS(engine->loadAdapter(wrong), "x_proj");
-  wrong = {{2, "q_proj", 1, 32, 32, change.values[0].data(), change.values[0].data()}};
-  CHECK_THROWS(engine->loadAdapter(wrong), "layer 2");
-  // For every projection, one input or output more or less than the model has.
-  for (const AdapterMatrices& each : change.matrices)
-    for (const int more : {-1, 1}) {
-      wrong = {each};
-      wrong[0].inputs += more;
-      CHECK_THROWS(engine->loadAdapter(wrong), "inputs");
-      wrong = {each};
-      wrong[0].outputs += more;
-      CHECK_THROWS(engine->loadAdapter(wrong), "outputs");
-    }
-  CHECK(runCalls(*engine, calls)[0].states == plain[0].states);
 }

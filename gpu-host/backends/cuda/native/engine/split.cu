@@ -52,6 +52,13 @@ void checkSequence(const Sequence& s, int index, const StepLimits& limits) {
     refuse(nameOf(index) + " wants outputs of " + std::to_string(s.outputRows) + " of " + std::to_string(s.rows) + " inputs.");
   if (s.topK < 0 || s.topK > std::min(MAX_TOP_K, limits.shape.vocabulary)) refuse(nameOf(index) + " wants " + std::to_string(s.topK) + " tokens a row.");
   if ((s.draws || s.allowed) && s.topK < 1) refuse(nameOf(index) + " has draws or allowed tokens, and wants no tokens.");
+  if (s.changeTokens) {
+    if (s.outputRows != 1 || s.topK < 1) refuse(nameOf(index) + " changes logits, and wants tokens of " + std::to_string(s.topK < 1 ? 0 : s.outputRows) + " rows.");
+    if (s.changes < 0 || s.changes > limits.shape.vocabulary || !s.changeValues) refuse(nameOf(index) + " changes " + std::to_string(s.changes) + " logits.");
+    for (int i = 0; i < s.changes; i++)
+      if ((s.changeTokens[i] & ~CHOSEN_TOKEN) >= static_cast<uint32_t>(limits.shape.vocabulary))
+        refuse(nameOf(index) + " changes the logit of token " + std::to_string(s.changeTokens[i] & ~CHOSEN_TOKEN) + " of " + std::to_string(limits.shape.vocabulary) + ".");
+  }
   if (!s.writes && s.rows > limits.scratchSlots)
     refuse(nameOf(index) + " keeps no keys and has " + std::to_string(s.rows) + " inputs; there is room for " + std::to_string(limits.scratchSlots) + ".");
   if (s.tokens) checkBelow(s.tokens, s.rows, limits.shape.vocabulary, index, "token");
@@ -75,10 +82,13 @@ Part costOf(const Piece& piece, const Sequence& s) {
   cost.wanted = s.states || s.topK > 0 ? outputs : 0;
   cost.draws = s.draws ? outputs : 0;
   cost.allowedRows = s.allowed ? outputs : 0;
+  cost.changedRows = s.changeTokens ? outputs : 0;
+  cost.changes = s.changeTokens && outputs > 0 ? s.changes : 0;
   cost.embedRows = s.embeds ? piece.rows : 0;
   cost.attention = s.attention ? cost.keys : 0;
   cost.maxTopK = cost.heads > 0 ? s.topK : 0;
   cost.wantsAttention = s.attention;
+  cost.places = s.adapter ? s.adapter->places() : 0;
   return cost;
 }
 
@@ -86,7 +96,8 @@ bool fits(const Part& part, const Part& cost, const StepLimits& limits) {
   return part.rows + cost.rows <= limits.rows && static_cast<int>(part.pieces.size()) < limits.sequences &&
          part.scratch + cost.scratch <= limits.scratchSlots &&
          static_cast<int64_t>(part.keys) + cost.keys <= limits.keys && static_cast<int64_t>(part.maskWords) + cost.maskWords <= limits.maskWords &&
-         part.results + cost.results <= limits.results && part.allowedRows + cost.allowedRows <= limits.allowedRows;
+         part.results + cost.results <= limits.results && part.allowedRows + cost.allowedRows <= limits.allowedRows &&
+         part.changes + cost.changes <= limits.changes;
 }
 
 void add(Part& part, const Piece& piece, const Sequence& s) {
@@ -102,10 +113,13 @@ void add(Part& part, const Piece& piece, const Sequence& s) {
   part.wanted += cost.wanted;
   part.draws += cost.draws;
   part.allowedRows += cost.allowedRows;
+  part.changedRows += cost.changedRows;
+  part.changes += cost.changes;
   part.embedRows += cost.embedRows;
   part.attention += cost.attention;
   part.maxTopK = std::max(part.maxTopK, cost.maxTopK);
   part.wantsAttention = part.wantsAttention || cost.wantsAttention;
+  part.places |= cost.places;
 }
 
 // The most rows from `from` on that fit the rest of a part and end where the sequence may be cut; 0 if there are none.

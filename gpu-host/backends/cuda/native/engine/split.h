@@ -34,10 +34,13 @@ struct Part {
   int wanted = 0;        // Rows with any wanted output.
   int draws = 0;
   int allowedRows = 0;
+  int changedRows = 0;
+  int changes = 0;       // Changed logits.
   int embedRows = 0;
   int attention = 0;     // Values of attention received.
   int maxTopK = 0;
   bool wantsAttention = false;
+  unsigned places = 0;   // That adapters of its sequences change (Adapter::places).
 };
 
 // Splits a batch into steps, in order. A sequence that fits one step stays whole; longer ones are cut. The concatenated results of the parts are

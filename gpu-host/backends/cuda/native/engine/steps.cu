@@ -41,14 +41,14 @@ Steps<T>::~Steps() {
 }
 
 template <typename T>
-uint64_t Steps<T>::submit(const Batch& batch, const DeviceAdapter<T>* adapter) {
+uint64_t Steps<T>::submit(const Batch& batch) {
   const std::vector<Part> parts = splitBatch(batch, model_.context.limits);
   checkPicked(batch, parts.size());
   picks_ = 0;
   Ticket& ticket = tickets_.begin();
   try {
-    if (parts.size() == 1) submitWhole(ticket, batch, parts.front(), adapter);
-    else submitSplit(ticket, batch, parts, adapter);
+    if (parts.size() == 1) submitWhole(ticket, batch, parts.front());
+    else submitSplit(ticket, batch, parts);
   } catch (const CudaFailure&) {
     throw;  // The device is lost, so no kernel uses that memory any more.
   } catch (...) {
@@ -75,10 +75,10 @@ void Steps<T>::checkPicked(const Batch& batch, size_t parts) const {
 
 // One upload and one download, which keeps the device's layout.
 template <typename T>
-void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part, const DeviceAdapter<T>* adapter) {
+void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part) {
   const StepPlan plan = planner_.plan(batch, part, ticket.upload.get(), areaAhead(0).uploadWord);
   ticket.rows = plan.shape.padded ? plan.shape.rows : 0;
-  enqueue(plan, ticket.upload.get(), adapter, timing_ ? &ticket.started : nullptr);
+  enqueue(plan, ticket.upload.get(), timing_ ? &ticket.started : nullptr);
   const ResultLayout& at = plan.results;
   uint8_t* results = ticket.results.get();
   download(results, 0, at.bytes);
@@ -91,7 +91,7 @@ void Steps<T>::submitWhole(Ticket& ticket, const Batch& batch, const Part& part,
 
 // Plans all parts before any is started, each in its own pinned memory, and queues them without waiting; their results are stored contiguously.
 template <typename T>
-void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector<Part>& parts, const DeviceAdapter<T>* adapter) {
+void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector<Part>& parts) {
   const size_t hidden = model_.shape().hidden;
   Part all;
   size_t blocks = 0;
@@ -102,7 +102,7 @@ void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector
     all.states += part.states;
     all.attention += part.attention;
   }
-  const ResultLayout at = resultLayout({0, 0, all.states, 0, 0, false}, all, model_.shape().hidden);
+  const ResultLayout at = resultLayout({0, 0, all.states, 0, 0, false, false, 0}, all, model_.shape().hidden);
   if (ticket.split.bytes() < blocks + at.bytes) {
     ticket.split = PinnedBlock();
     ticket.split = PinnedBlock(blocks + at.bytes);
@@ -128,7 +128,7 @@ void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector
   for (size_t i = 0; i < parts.size(); i++) {
     const Part& part = parts[i];
     const ResultLayout& from = plans[i].results;
-    enqueue(plans[i], planned[i], adapter, timing_ && i == 0 ? &ticket.started : nullptr);
+    enqueue(plans[i], planned[i], timing_ && i == 0 ? &ticket.started : nullptr);
     download(results + at.tokens + tokens * sizeof(uint32_t), from.tokens, part.results * sizeof(uint32_t));
     download(results + at.logProbabilities + tokens * sizeof(float), from.logProbabilities, part.results * sizeof(float));
     download(results + at.drawn + draws * sizeof(uint32_t), from.drawn, part.draws * sizeof(uint32_t));
@@ -155,7 +155,7 @@ void Steps<T>::submitSplit(Ticket& ticket, const Batch& batch, const std::vector
 }
 
 template <typename T>
-void Steps<T>::enqueue(const StepPlan& plan, const uint8_t* block, const DeviceAdapter<T>* adapter, const Event* started) {
+void Steps<T>::enqueue(const StepPlan& plan, const uint8_t* block, const Event* started) {
   area_ = 1 - area_;
   const Area& area = areas_[area_];
   uploads_.wait(area.computed);
@@ -165,8 +165,8 @@ void Steps<T>::enqueue(const StepPlan& plan, const uint8_t* block, const DeviceA
   computing_.wait(area.downloaded);
   if (started) started->record(computing_);
   const StepMemory memory{area.upload, tables_, area.results, area.picked, areas_[1 - area_].picked};
-  const auto launch = [&](bool chained) { launchStep<T>(model_, plan, memory, adapter, chained, computing_); };
-  if (plan.shape.padded) graphs_.run({plan.shape, area_, adapter ? adapter->id() : 0}, computing_, launch);
+  const auto launch = [&](bool chained) { launchStep<T>(model_, plan, memory, chained, computing_); };
+  if (plan.shape.padded) graphs_.run({plan.shape, area_}, computing_, launch);
   else launch(graphs_.chained());
   area.computed.record(computing_);
   downloads_.wait(area.computed);

@@ -37,7 +37,7 @@ class Steps {
   static size_t areaBytes(const PlanContext& context);
 
   uint64_t next() const { return tickets_.next(); }
-  uint64_t submit(const Batch& batch, const DeviceAdapter<T>* adapter);
+  uint64_t submit(const Batch& batch);
   Results wait(uint64_t id) { return tickets_.wait(id); }
   const Stream& computing() const { return computing_; }
   GraphCache& graphs() { return graphs_; }
@@ -45,13 +45,13 @@ class Steps {
 
  private:
   // Records `started`, if given, at the start of computing.
-  void enqueue(const StepPlan& plan, const uint8_t* block, const DeviceAdapter<T>* adapter, const Event* started);
+  void enqueue(const StepPlan& plan, const uint8_t* block, const Event* started);
   void checkPicked(const Batch& batch, size_t parts) const;
   // The area of the device step after `ahead` others.
   const Area& areaAhead(size_t ahead) const { return areas_[(area_ + 1 + ahead) % 2]; }
   void download(void* to, size_t from, size_t bytes);
-  void submitWhole(Ticket& ticket, const Batch& batch, const Part& part, const DeviceAdapter<T>* adapter);
-  void submitSplit(Ticket& ticket, const Batch& batch, const std::vector<Part>& parts, const DeviceAdapter<T>* adapter);
+  void submitWhole(Ticket& ticket, const Batch& batch, const Part& part);
+  void submitSplit(Ticket& ticket, const Batch& batch, const std::vector<Part>& parts);
 
   const DeviceModel<T>& model_;
   Planner planner_;

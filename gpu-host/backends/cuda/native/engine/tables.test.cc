@@ -136,7 +136,7 @@ TEST("slot tables: after random schedules, each table on the device is the list 
       const std::vector<Call> calls = schedule.next();
       if (calls.empty()) continue;
       const std::vector<Sequence> sequences = views(calls);
-      const Batch batch{sequences.data(), static_cast<int>(sequences.size()), nullptr};
+      const Batch batch{sequences.data(), static_cast<int>(sequences.size())};
       for (const Part& part : splitBatch(batch, context.limits)) {
         std::vector<uint8_t> block(uploadBound(part, context), 0xcd);
         const int blockWord = context.limits.tableSlots + 64;

@@ -91,9 +91,14 @@ struct Call {
   std::vector<uint32_t> picked, positions, context, writes, allowed;
   std::vector<uint8_t> mask;
   std::vector<Draw> draws;
+  std::vector<uint32_t> changeTokens;
+  std::vector<float> changeValues;
+  float frequency = 0, presence = 0;
+  bool changed = false;
   int outputRows = 0, topK = 0;
   int table = -1, known = 0;
   bool states = false, attention = false;
+  const Adapter* adapter = nullptr;
 
   int rows() const { return static_cast<int>(positions.size()); }
   int keys() const { return static_cast<int>(context.size()) + rows(); }
@@ -117,6 +122,16 @@ struct Call {
     s.attention = attention;
     s.allowed = allowed.empty() ? nullptr : allowed.data();
     s.draws = draws.empty() ? nullptr : draws.data();
+    s.adapter = adapter;
+    if (changed) {
+      static const uint32_t none = 0;
+      static const float zero = 0;
+      s.changeTokens = changeTokens.empty() ? &none : changeTokens.data();
+      s.changeValues = changeValues.empty() ? &zero : changeValues.data();
+      s.changes = static_cast<int>(changeTokens.size());
+      s.frequency = frequency;
+      s.presence = presence;
+    }
     return s;
   }
 };
@@ -181,8 +196,10 @@ inline std::vector<Answer> answersOf(const Results& results, const std::vector<C
 }
 
 inline uint64_t submitCalls(Engine& engine, const std::vector<Call>& calls, const Adapter* adapter = nullptr) {
-  const std::vector<Sequence> all = views(calls);
-  return engine.submit({all.data(), static_cast<int>(all.size()), adapter});
+  std::vector<Sequence> all = views(calls);
+  if (adapter)
+    for (Sequence& each : all) each.adapter = adapter;
+  return engine.submit({all.data(), static_cast<int>(all.size())});
 }
 
 inline std::vector<Answer> runCalls(Engine& engine, const std::vector<Call>& calls, int hidden = 32, const Adapter* adapter = nullptr) {

@@ -14,9 +14,10 @@ const char* const BENCH_HELP =
     "  copy megabytes=4096 times=10             bytes per second within the device\n"
     "  matmul size=8192 times=10                dense bf16 rate\n"
     "  load shape=8B graphs=1 dependent=1 spin=100 cublas=1 precision=bf16 kv=bf16 sequences=128 context=1024 room=128 rows=8192\n"
-    "       shared=1 prefix=0\n"
+    "       shared=1 prefix=0 adapters=0 rank=16\n"
     "      precision: of weights, bf16, int8, fp8 or int4\n"
     "      prefix: tokens at the beginning of every context whose slots are the same; shared: they are read once for several sequences\n"
+    "      adapters: low-rank adapters of all projections, which the sequences of a decode step have in turn\n"
     "  decode batch=32 context=1024 steps=64\n"
     "  prefill tokens=8192 times=5\n"
     "  swap tokens=1024 times=5\n"
@@ -126,6 +127,9 @@ class Bench {
     options.rows = command.number("rows", options.rows);
     options.sharedPrefixes = command.flag("shared", true);
     options.prefix = command.number("prefix", options.prefix);
+    options.adapters = command.number("adapters", options.adapters);
+    options.rank = command.number("rank", options.rank);
+    if (options.adapters < 0 || options.rank < 1) throw std::invalid_argument("adapters must be at least 0, and rank at least 1");
     command.done();
     session.reset();
     session = std::make_unique<Session>(shape, options);

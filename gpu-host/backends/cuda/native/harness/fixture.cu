@@ -10,7 +10,7 @@ namespace pie::harness {
 
 namespace {
 
-constexpr char MAGIC[] = "PIEFIX01";
+constexpr char MAGIC[] = "PIEFIX02";
 enum Flag : uint32_t { States = 1, TokensOnly = 2, Attention = 4, Allowed = 8, Draws = 16 };
 enum Output : uint32_t { OutputNone = 0, OutputStates = 1, OutputTop = 2 };
 
@@ -61,6 +61,7 @@ class Reader {
 
 FixtureSequence readSequence(Reader& in) {
   FixtureSequence sequence;
+  sequence.adapter = in.integer();
   sequence.rows = in.word();
   if (in.word() == 0) {
     sequence.tokens = in.array<uint32_t>();
@@ -104,7 +105,6 @@ Operation readOperation(Reader& in, const std::string& path) {
       operation.label = in.string();
       return operation;
     case OperationKind::Forward: {
-      operation.adapter = in.integer();
       const uint32_t count = in.word();
       for (uint32_t i = 0; i < count; i++) operation.sequences.push_back(readSequence(in));
       return operation;

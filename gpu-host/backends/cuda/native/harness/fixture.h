@@ -13,6 +13,7 @@ namespace pie::harness {
 enum class OperationKind : uint32_t { Case = 1, Forward, Copy, ReadPage, WritePage, Project, Score, Greedy };
 
 struct FixtureSequence {
+  int adapter = -1;
   uint32_t rows = 0;
   std::vector<uint32_t> tokens;
   std::vector<float> embeds;
@@ -33,7 +34,6 @@ struct FixtureSequence {
 struct Operation {
   OperationKind kind;
   std::string label;                       // Case
-  int adapter = -1;                        // Forward
   std::vector<FixtureSequence> sequences;  // Forward
   std::vector<uint32_t> sources, destinations;
   std::vector<int32_t> shifts;             // Copy; may be empty

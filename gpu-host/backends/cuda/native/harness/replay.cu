@@ -107,11 +107,13 @@ void Replay::run() {
 void Replay::forward(const Operation& operation) {
   if (operation.sequences.empty()) return;
   std::vector<Sequence> sequences;
-  for (const FixtureSequence& each : operation.sequences) sequences.push_back(toSequence(each));
+  for (const FixtureSequence& each : operation.sequences) {
+    sequences.push_back(toSequence(each));
+    sequences.back().adapter = each.adapter < 0 ? nullptr : adapters.at(each.adapter).get();
+  }
   Batch batch;
   batch.sequences = sequences.data();
   batch.count = static_cast<int>(sequences.size());
-  batch.adapter = operation.adapter < 0 ? nullptr : adapters[operation.adapter].get();
   const Results results = engine->wait(engine->submit(batch));
 
   const int hidden = fixture.options.shape.hidden, vocabulary = fixture.options.shape.vocabulary;

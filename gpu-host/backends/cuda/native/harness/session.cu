@@ -69,6 +69,24 @@ Session::Session(const NamedShape& named, const SessionOptions& options) : named
     std::swap(pageOrder[i], pageOrder[(state >> 33) % (i + 1)]);
   }
   fillPool();
+  loadAdapters();
+}
+
+void Session::loadAdapters() {
+  const ModelShape& shape = named.shape;
+  const struct { const char* projection; int inputs, outputs; } projections[] = {
+      {"q_proj", shape.hidden, shape.queryWidth()}, {"k_proj", shape.hidden, shape.kvWidth()},       {"v_proj", shape.hidden, shape.kvWidth()},
+      {"o_proj", shape.queryWidth(), shape.hidden}, {"gate_proj", shape.hidden, shape.intermediate}, {"up_proj", shape.hidden, shape.intermediate},
+      {"down_proj", shape.intermediate, shape.hidden}};
+  // All matrices have the same values, which do not change the times.
+  const size_t widest = std::max({shape.hidden, shape.queryWidth(), shape.intermediate});
+  std::vector<float> values(widest * options.rank);
+  for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(static_cast<int>(i * 7919 % 2001) - 1000) * 1e-5f;
+  std::vector<AdapterMatrices> matrices;
+  for (int layer = 0; layer < shape.layers; layer++)
+    for (const auto& each : projections)
+      matrices.push_back({layer, each.projection, options.rank, each.inputs, each.outputs, values.data(), values.data()});
+  for (int i = 0; i < options.adapters; i++) adapters.push_back(engine->loadAdapter(matrices));
 }
 
 // Fills the pool with random keys and values, because zeros could change the kernels' timing.
@@ -117,6 +135,7 @@ Batch Session::batchOf(Inputs& inputs, int batch, int context) {
     sequence.outputRows = 1;
     sequence.topK = 1;
     sequence.logProbabilities = false;
+    if (!adapters.empty()) sequence.adapter = adapters[i % adapters.size()].get();
   }
   Batch result;
   result.sequences = inputs.sequences.data();
@@ -187,6 +206,7 @@ JsonObject Session::decode(int batch, int context, int steps) {
       .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) + contextBytes(named.shape, options.narrowKv, batch, context, options.prefix))
       .set("prefix", options.prefix)
       .set("shared", options.sharedPrefixes)
+      .set("adapters", options.adapters)
       .raw("wallMs", wallMs.json())
       .raw("deviceMs", deviceMs.json())
       .raw("hostGapMs", gapMs.json())

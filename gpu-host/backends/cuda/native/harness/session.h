@@ -15,6 +15,8 @@ struct SessionOptions {
   std::string precision = "bf16";  // Precision of the weights: bf16, int8, fp8 or int4.
   bool narrowKv = false;  // Keys and values in float8.
   bool sharedPrefixes = true;  // See EngineOptions::sharedPrefixes.
+  int adapters = 0;     // Adapters of all projections; the sequences of a decode step have them in turn.
+  int rank = 16;
   int prefix = 0;       // Tokens at the beginning of every context whose slots all sequences share; whole pages.
   int sequences = 128;  // Most sequences per step.
   int context = 1024;
@@ -41,11 +43,13 @@ class Session {
   // Slots of a sequence; its pages are scattered.
   std::vector<uint32_t> slotsOf(int sequence, int tokens) const;
   void fillPool();
+  void loadAdapters();
 
   const NamedShape named;
   const SessionOptions options;
   double loadMs = 0;
   std::unique_ptr<Engine> engine;
+  std::vector<std::unique_ptr<Adapter>> adapters;
   std::vector<int> pageOrder;
   int prefixPages = 0, pagesPerSequence = 0;  // The latter beside the prefix.
   std::vector<int> known;  // By sequence: slots that its table has, as a backend's steps have them.

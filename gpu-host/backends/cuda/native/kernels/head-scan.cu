@@ -36,6 +36,7 @@ __global__ __launch_bounds__(SCAN_THREADS) void scan(HeadWorkspace workspace, co
   const int firstToken = blockIdx.x * SLICE + warp * WARP_TOKENS + lane * PER_LANE;
   const float* mine = logits + static_cast<size_t>(row) * vocabulary;
   const uint32_t* mask = wanted.allowedWord < 0 ? nullptr : allowed + wanted.allowedWord;
+  const bool isChanged = wanted.change >= 0;
 
   float4 loaded[ROUNDS];
   uint32_t bits[ROUNDS];
@@ -58,7 +59,7 @@ __global__ __launch_bounds__(SCAN_THREADS) void scan(HeadWorkspace workspace, co
     const float four[PER_LANE] = {loaded[r].x, loaded[r].y, loaded[r].z, loaded[r].w};
 #pragma unroll
     for (int j = 0; j < PER_LANE; j++) {
-      const bool isAllowed = bits[r] >> j & 1;
+      const bool isAllowed = (bits[r] >> j & 1) && !(isChanged && four[j] == -INFINITY);
       hasNan |= isAllowed && four[j] != four[j];
       x[r][j] = isAllowed ? bounded(four[j]) : NOT_ALLOWED;
     }

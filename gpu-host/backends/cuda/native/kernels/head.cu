@@ -36,7 +36,7 @@ __device__ __forceinline__ void storeFirst(const FinishArguments& a, int at, con
   const float logProbability = nothing ? -INFINITY : noNumber ? NAN : logProbabilityOf(row.most, row, logf(row.sum));
   storePlace(a, wanted, 0, nothing ? 0 : row.token, logProbability);
   if (a.results.picked) a.results.picked[at] = nothing || noNumber ? 0 : row.token;
-  if (wanted.draw >= 0) a.results.drawn[wanted.draw] = noNumber ? NOTHING_DRAWN : 0;
+  if (wanted.draw >= 0) a.results.drawn[wanted.draw] = noNumber || (nothing && wanted.change >= 0) ? NOTHING_DRAWN : 0;
 }
 
 constexpr int GREEDY_THREADS = 128;
@@ -98,6 +98,7 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
   const auto tokenKeyAt = [&](int i) -> uint64_t {
     const int group = groups[i / GROUP], token = group * GROUP + i % GROUP;
     if (token >= a.vocabulary || (mask && !(mask[group] >> (i % GROUP) & 1))) return 0;
+    if (wanted.change >= 0 && logits[token] == -INFINITY) return 0;
     return keyOf(orderOf(bounded(logits[token])), token);
   };
   const int possible = groupCount * GROUP;
@@ -140,11 +141,12 @@ __global__ __launch_bounds__(THREADS, 1) void finishTop(FinishArguments a) {
   // The sums may overwrite the candidates, which are not read any more by then.
   double* weights = reinterpret_cast<double*>(candidates + ROOM / 2);
   double* reached = reinterpret_cast<double*>(candidates);
-  const uint32_t place = noNumber ? NOTHING_DRAWN : drawPlace<THREADS>(a.draws[wanted.draw], topK, logProbabilityAt, weights, reached, cuts);
+  const bool nothing = noNumber || (found == 0 && wanted.change >= 0);
+  const uint32_t place = nothing ? NOTHING_DRAWN : drawPlace<THREADS>(a.draws[wanted.draw], topK, logProbabilityAt, weights, reached, cuts);
   if (threadIdx.x > 0) return;
   a.results.drawn[wanted.draw] = place;
   // Another thread may have stored the token; a barrier in the draw orders that store before this read.
-  if (a.results.picked) a.results.picked[row] = noNumber ? 0 : a.results.tokens[wanted.firstResult + place];
+  if (a.results.picked) a.results.picked[row] = nothing ? 0 : a.results.tokens[wanted.firstResult + place];
 }
 
 constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }

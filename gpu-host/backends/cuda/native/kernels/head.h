@@ -10,7 +10,18 @@ struct HeadRow {
   int allowedWord;   // First word of its mask of allowed tokens in the step's mask words, or -1.
   int firstResult;   // First index of its topK tokens and log-probabilities in the results.
   int draw;          // Index of its draw, or -1. The candidates are its topK tokens.
+  int change = -1;   // Index of its HeadChange, or -1. In a row with one, tokens whose logit is -Infinity are not allowed.
 };
+
+// Changes of a row's logits before anything else is computed from them: biases, and penalties for tokens that the text has chosen.
+struct HeadChange {
+  int firstWord;    // Its `count` distinct tokens among the words, with CHOSEN_TOKEN set if the text has chosen the token; then `count` floats, each added
+  int count;        // to the token's logit.
+  int picked;       // Index of the row's input among the picked tokens of the previous step, or -1. The text has chosen that token once more: its logit
+  float frequency;  // loses `frequency`, and `presence` if the list does not mark it as chosen.
+  float presence;
+};
+constexpr uint32_t CHOSEN_TOKEN = 0x80000000;
 
 // Parameters of one draw: the cuts of `gpu-host/backends/draw.ts`, in its order. The same seed and position give the same token.
 struct Draw {
@@ -32,8 +43,13 @@ struct HeadResults {
 constexpr int MAX_TOP_K = 2048;
 // Largest vocabulary: a token id occupies 18 bits of the sort keys.
 constexpr int MAX_VOCABULARY = 1 << 18;
-// The drawn place of a row that has NaN logits and no logit above -Infinity; its first log-probability is NaN.
+// The drawn place of a row that has NaN logits and no logit above -Infinity, whose first log-probability is NaN; and of a row whose changes leave no
+// token.
 constexpr uint32_t NOTHING_DRAWN = 0xffffffff;
+
+// Changes the logits of rows that have changes. A logit takes one rounded addition, and one rounded subtraction if its token was picked.
+void launchChange(float* logits, const HeadRow* rows, const HeadChange* changes, const uint32_t* words, const uint32_t* picked, int count, int vocabulary,
+                  cudaStream_t stream);
 
 // Bytes of workspace for launchTop with up to `maxRows` rows. The memory must be 256-byte aligned; its contents may change between launches.
 size_t headWorkspaceBytes(int maxRows, int vocabulary);

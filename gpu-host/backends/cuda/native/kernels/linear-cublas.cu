@@ -9,7 +9,7 @@
 namespace pie {
 namespace {
 
-// Bound on cached plans. Mixed steps have any number of rows; past this bound, plans are recreated.
+// Most cached plans. Steps with prompts have any number of rows, so the number of shapes has no bound of its own. A full cache is cleared.
 constexpr size_t MOST_PLANS = 1024;
 
 // The library's descriptors for one shape, and the algorithm for it.

@@ -1,4 +1,4 @@
-// An event that threads can wait for.
+// An event that happens once and that threads can wait for.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -6,7 +6,7 @@
 
 namespace emulation {
 
-struct Moment {
+struct OneShotEvent {
   std::mutex mutex;
   std::condition_variable changed;
   bool reached = false;

@@ -1,0 +1,64 @@
+// Low-rank adapters (Hu et al., LoRA, 2021): y += B · (A · x), where each row of a step has an adapter of its own, or none. As in Punica (Chen et al.,
+// arXiv 2310.18547) and S-LoRA (Sheng et al., arXiv 2311.03285), one launch shrinks the inputs of all rows and one expands the results, whatever the
+// number of adapters and their ranks: rows of one adapter form tasks, and a task names its matrices.
+#pragma once
+#include "types.h"
+
+namespace pie {
+
+// Most rows of a task: one tile of the tensor cores.
+constexpr int LOW_RANK_ROWS = 16;
+// Ranks are padded with zeros to a multiple of this; the padding does not change the result.
+constexpr int LOW_RANK_STEP = 16;
+// Most projections of a place.
+constexpr int LOW_RANK_PARTS = 3;
+
+// Places of a layer at which adapters change an output. Projections of one place share their input.
+enum LowRankPlace { QKV_PLACE, OUTPUT_PLACE, GATE_UP_PLACE, DOWN_PLACE, LOW_RANK_PLACES };
+
+// One adapter's matrices for a place, on the device.
+template <typename T>
+struct LowRankMatrices {
+  struct Up {
+    const T* weight;  // B: outputs × rank. Null: this projection is not changed.
+    int from;         // First column of `low`.
+    int rank;         // Multiple of LOW_RANK_STEP, or 0.
+  };
+  const T* down;  // A of all changed projections, one below the other: ranks × inputs.
+  T* low;         // A · x of the step's rows, in the order of LowRankTables::rows. Each row has `ranks` values.
+  int ranks;      // Sum over `ups`; 0: the place is not changed.
+  Up ups[LOW_RANK_PARTS];
+};
+
+// Up to LOW_RANK_ROWS rows of one adapter.
+struct alignas(16) LowRankTask {
+  const void* matrices;  // LowRankMatrices<T>, by layer and place.
+  int first;             // First row in LowRankTables::rows.
+  int count;
+};
+
+// The rows of a step that have adapters, on the device. Launches read the number of tasks there, so that a captured graph serves all steps of its
+// shape.
+struct LowRankTables {
+  const int* taskCount = nullptr;
+  const LowRankTask* tasks = nullptr;
+  const int* rows = nullptr;
+};
+
+// A place of one layer.
+struct LowRankProduct {
+  int matrices;                   // Index into an adapter's matrices.
+  int inputs;
+  int parts;                      // Projections.
+  int outputs[LOW_RANK_PARTS];    // Of each projection. In y they follow each other.
+  bool alternating;               // Two projections with the same number of outputs, which alternate in y: gate and up.
+};
+
+// y += B · (A · x) for the rows of `tables`. At most `rows` rows have adapters. `xStride` and `yStride` are row strides in values. bf16 uses tensor
+// cores if inputs and strides are multiples of 8, outputs are even, and x and y are 16-byte aligned. A row's result depends on no other row. T's
+// precision is that of A · x, too.
+template <typename T>
+void launchLowRank(const LowRankProduct& product, const LowRankTables& tables, const T* x, size_t xStride, T* y, size_t yStride, int rows,
+                   cudaStream_t stream);
+
+}  // namespace pie
