@@ -71,7 +71,7 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
       : 'Cells show the median, the least and the largest value of the rounds. Sides alternate within a round.',
     ...(suites.some((suite) => suite.outcome === 'ran' && suite.quick !== undefined)
       ? [
-          'A quick run has few cases of each suite, with all sides; each table names them, and one without such a line has all cases.',
+          'A quick run has few cases of each suite, with all sides; each table names them.',
         ]
       : []),
   ];
