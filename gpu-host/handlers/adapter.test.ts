@@ -141,7 +141,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     }
   });
 
-  test(`adapters and none at the same moment do not mix, and those of one share batches (${backend})`, async () => {
+  test(`calls with different adapters or none do not mix at the same moment, and calls with one adapter share batches (${backend})`, async () => {
     const batches: (readonly SequenceInput[])[] = [];
     await using made = await start({
       backend,

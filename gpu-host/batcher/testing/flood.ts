@@ -103,11 +103,11 @@ interface Victim {
  * Calls of low and high priority amid clients that never pause.
  *
  * The bound: let a call come at time t with priority p; calls of workflows may yield as if p were -`maxPriority`, whatever depths the others
- * claim. After t + (`maxPriority` - p) × `agingMs` no later call goes before it. Of the
- * calls that are then at least as urgent (its own blockers among them, to which it has lent its urgency), every batch takes at least one,
- * with a quarter of the batch's inputs or all of its own. So the call leaves within as many batches as these have quarters left. After an
- * encoding one batch of other calls may come before the next, and a forward may have to wait for the turn of its variant. If clients
- * have latency targets, one batch in `MAX_PASSED_OVER + 1` is such a batch.
+ * claim. After t + (`maxPriority` - p) × `agingMs` no later call goes before it. Of the calls that are then at least as urgent (its own
+ * blockers among them, to which it has lent its urgency), every batch takes at least one, with a quarter of the batch's inputs or all of its
+ * own. So the call leaves within as many batches as those calls have quarters left. After an encoding one batch of other calls may come before
+ * the next, and a forward may have to wait for the turn of its variant. If clients have latency targets, only one batch in
+ * `MAX_PASSED_OVER + 1` is certain to take one of those calls.
  */
 export class Flood {
   readonly #batcher: Batcher;
