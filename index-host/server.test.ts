@@ -151,7 +151,7 @@ test('more indexes than may be open serve all their calls', async () => {
   assert.deepEqual(host.errors, []);
 });
 
-test('a withdrawn call, a late one and a dropped index end with their own errors', async () => {
+test('a withdrawn call, a late call and a call to a dropped index each end with an error of their own', async () => {
   using folder = temporaryFolder();
   await using host = await started(folder.path);
   const client = host.client('one');

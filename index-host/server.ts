@@ -7,9 +7,9 @@ import { answer } from './service/calls.ts';
 import { Catalog, LIMITS, type Limits } from './service/catalog.ts';
 import { Turns } from './service/turns.ts';
 
-/** Most pending requests of one connection; above it, the host reads no more until some have ended. */
+/** Maximum pending requests of one connection; above it, the host reads no more until some have ended. */
 const MAX_PENDING = 64;
-/** Most bytes of answers that a client has not read; above it, the host reads no more requests. */
+/** Maximum bytes of answers that a client has not read; above it, the host reads no more requests. */
 const MAX_UNREAD_BYTES = 8 * 2 ** 20;
 /** Longest time for one request. */
 const MAX_CALL_MS = 300_000;

@@ -10,7 +10,7 @@ test('bundledFunctions lists the first functions first and each function once', 
   assert.ok(names.length > FIRST_FUNCTIONS.length);
 });
 
-test('firstFunctions includes that of the demo and those that the routes of encoders need', () => {
+test('firstFunctions includes the function of the demo and the functions that the routes of encoders need', () => {
   assert.deepEqual(firstFunctions({ encoders: [] }), [...FIRST_FUNCTIONS, 'story-agent']);
   const encoder = { name: 'm', source: 'file:/m', threads: 0 };
   const encoders = (['embedding', 'reranker', 'embedding'] as const).map((kind) => ({ ...encoder, kind }));

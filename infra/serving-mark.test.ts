@@ -11,7 +11,7 @@ test('the mark exists while all processes are ready, from the end of the start t
   try {
     writeFileSync(file, '');
     const mark = new ServingMark({ runDirectory });
-    assert.ok(!existsSync(file), 'a killed supervisor left it');
+    assert.ok(!existsSync(file), 'the mark of a killed supervisor is removed');
     const ready = (name: string) => mark.note({ kind: 'ready', name, pid: 1, afterMs: 1, restarted: true });
     const died = (name: string) => mark.note({ kind: 'died', name, why: 'exit code 1', restartInMs: 0, tail: '' });
     ready('gateway');
@@ -21,7 +21,7 @@ test('the mark exists while all processes are ready, from the end of the start t
     died('gateway');
     died('runtime-1');
     ready('gateway');
-    assert.ok(!existsSync(file), 'one is still away');
+    assert.ok(!existsSync(file), 'one process is still away');
     ready('runtime-1');
     assert.ok(existsSync(file));
     mark.end();

@@ -208,7 +208,7 @@ export interface InvocationEvent {
 /** A client's message to a running inferlet, or the end of messages. */
 export type SessionMessage = { readonly text: string } | { readonly bytes: Uint8Array } | { readonly close: true };
 
-/** Most bytes of a person's answer, as JSON text. */
+/** Maximum bytes of a person's answer, as JSON text. */
 export const MAX_ANSWER_BYTES = 64 * 1024;
 
 /** The answer of a person. */
@@ -230,7 +230,7 @@ export interface LogOptions {
   /** Opaque cursor of an earlier entry. */
   readonly cursor: string | null;
   readonly follow: boolean;
-  /** Most past entries to return: the newest ones. */
+  /** Maximum past entries to return: the newest ones. */
   readonly limit: number;
   /** Least severe level to return. */
   readonly level: LogLevel;

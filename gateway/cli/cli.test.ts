@@ -138,7 +138,7 @@ describe('reading a function source', () => {
 });
 
 describe('pie graph', () => {
-  it('draws a workflow for the example of its manifest, and says what has none', async () => {
+  it('draws a workflow for the example of its manifest, and refuses a source without a workflow', async () => {
     const functions = fileURLToPath(new URL('../../functions', import.meta.url));
     const { code, stdout } = await pie(['graph', path.join(functions, 'document-qa'), '--out', 'drawn.svg']);
     assert.equal(code, EXIT.ok);

@@ -9,7 +9,7 @@ export function home(environment: NodeJS.ProcessEnv = process.env): string {
   return path.resolve(environment.PIE_HOME || defaultHome());
 }
 
-/** Address of the platform on this machine. */
+/** Port of the platform on this machine. */
 export function port(environment: NodeJS.ProcessEnv = process.env): number {
   return Number(environment.PIE_PORT || 8787);
 }

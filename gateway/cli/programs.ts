@@ -10,7 +10,7 @@ export interface ProgramOutcome {
   readonly stderr: string;
 }
 
-/** Most output to keep; it may pass this by one chunk. */
+/** Maximum output to keep; it may pass this by one chunk. */
 const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
 
 /**

@@ -43,7 +43,7 @@ describe('releases on the command line:', () => {
     readonly stderr: string;
   }
   const pie = (...args: string[]) => run(args);
-  /** @param heard called with what the command has written to its standard error, each time that it writes */
+  /** @param heard called after each write of the command to its standard error, with the whole text so far */
   function run(
     args: readonly string[],
     heard: (text: string) => void = () => undefined,
@@ -90,7 +90,7 @@ describe('releases on the command line:', () => {
       if (text.includes('cannot be listed now')) away.resolve();
     };
     const waiting = run(['deploy', target, '--upgrading', 'wait', '--dry-run'], hears, first.url);
-    const ends = waiting.then(({ stderr }) => assert.fail(`it did not wait: ${stderr}`));
+    const ends = waiting.then(({ stderr }) => assert.fail(`the command did not wait: ${stderr}`));
     ends.catch(() => undefined);
     await Promise.race([told.promise, ends]);
     await first.close(0);
@@ -104,7 +104,7 @@ describe('releases on the command line:', () => {
     await draining.release();
   });
 
-  it('deploy takes a gateway that lists no contracts for one of an earlier release', async () => {
+  it('deploy treats a gateway that lists no contracts as one of an earlier release', async () => {
     const earlier = createServer((_request, response) => response.end('{"machines":[],"runtimes":[]}'));
     await once(earlier.listen(0, '127.0.0.1'), 'listening');
     const url = `http://127.0.0.1:${(earlier.address() as AddressInfo).port}`;

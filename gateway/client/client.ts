@@ -140,7 +140,7 @@ export class PieClient extends FunctionsClient {
   /**
    * Answers the question of a waiting invocation, which then goes on. Throws `not-waiting` when another answer came first.
    *
-   * @param options.question its number, so that the answer is not taken for that of a later question
+   * @param options.question number of the question, so that the answer is not taken for that of a later question
    */
   async answer(
     id: string,

@@ -97,7 +97,7 @@ interface ProblemMembers {
   readonly resetsAt?: unknown;
 }
 
-/** Most characters that the client reads of an error's body. */
+/** Maximum characters of an error's body that the client parses. */
 const MAX_PROBLEM_CHARACTERS = 64 * 1024;
 
 /** Makes the error of an answer with an error status. */

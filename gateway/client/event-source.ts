@@ -74,7 +74,7 @@ export class FrameParser {
   }
 }
 
-/** The end of the line that starts at `from`. Null after a final carriage return, which may be half of a CRLF. */
+/** The first line end from `from` on; null when there is none. A final carriage return may be half of a CRLF, so it does not count. */
 function lineEnd(buffer: string, from: number): { at: number; next: number } | null {
   for (let at = from; at < buffer.length; at++) {
     const character = buffer.charCodeAt(at);
@@ -118,7 +118,7 @@ export class FrameStream {
     this.#watch(idleTimeoutMs);
   }
 
-  /** The next frames, at least one; null at the end of the stream. The caller judges whether it was complete. Calls must not overlap. */
+  /** The next frames, at least one; null at the end of the stream. The caller judges whether the stream was complete. Calls must not overlap. */
   async read(): Promise<Frame[] | null> {
     for (;;) {
       const chunk = await this.#chunk();

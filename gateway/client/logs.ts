@@ -4,7 +4,7 @@ import { readFrames } from './event-source.ts';
 import { type Http, pause } from './http.ts';
 
 export interface LogQuery extends CallOptions {
-  /** Most past lines. */
+  /** Maximum past lines. */
   readonly limit?: number;
   /** Least severe level. */
   readonly level?: LogLevel;

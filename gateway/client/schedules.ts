@@ -8,7 +8,7 @@ export interface ScheduleSettings {
   readonly input?: unknown;
   /** Five fields: minute, hour, day, month, day of the week. Either this or `everyMs`. */
   readonly cron?: string;
-  /** Of the pattern; UTC by default. */
+  /** Time zone of `cron`; UTC by default. */
   readonly timezone?: string;
   /** At least a minute; the first invocation is made at once. */
   readonly everyMs?: number;

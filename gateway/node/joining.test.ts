@@ -126,7 +126,7 @@ describe('machines that join', () => {
     await joined(await token(), { ...machine('east'), certificate: CERTIFICATE.replaceAll('B', 'C') });
   });
 
-  it('speak any version of the exchange that the gateway states, and are told when it is none of them', async () => {
+  it('may speak any version of the exchange that the gateway states, and are told when they speak another', async () => {
     const asked = await fetch(`${platform.url}/join`);
     assert.deepEqual(await asked.json(), { versions: { oldest: SILENT, newest: 2 } });
     for (const version of [SILENT, 2])
@@ -142,7 +142,7 @@ describe('machines that join', () => {
     const { code, detail } = await post(once, machine('v3'), 3);
     assert.equal(code, 'conflict');
     assert.match(detail ?? '', /^The gateway is too old for the joining machine: .* on the machine of the gateway\.$/);
-    // A message of one version is none of another.
+    // A message of one version is invalid in any other.
     const body = { token: once.id, sealed: sealJoin(once.key, { direction: 'request', version: 2 }, machine('v3')) };
     const headers = { 'content-type': 'application/json' };
     const mixed = await fetch(`${platform.url}/join`, { method: 'POST', headers, body: JSON.stringify(body) });

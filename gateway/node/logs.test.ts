@@ -68,7 +68,7 @@ describe('logs of invocations filtered by status', () => {
     assert.deepEqual(asked, []);
   });
 
-  it('go on after the last event of a reader that comes back, not after the beginning that its address names', async () => {
+  it('continue after the last event of a reader that reconnects, not at the beginning that its address names', async () => {
     const logs = async (query: string, headers = {}): Promise<{ message: string; cursor: string }[]> => {
       const authorization = `Bearer ${platform.apiKey}`;
       const url = `${platform.url}/v1/functions/f/logs?status=failed${query}`;

@@ -16,14 +16,14 @@ const OPENED_AT_ONCE = 8;
 const CHARACTER_BYTES = 2;
 /** Bytes of a line's other members. */
 const LINE_BYTES = 256;
-/** Most lines that one request examines, so that a filter without matches ends. Looking up states costs more. */
+/** Maximum lines that one request examines, so that a filter without matches ends. Looking up states costs more. */
 const MAX_LOOKED_AT = 100_000;
 const MAX_LOOKED_UP = 20_000;
-/** Most characters of past lines in one answer; the newest lines stay. */
+/** Maximum characters of past lines in one answer; the newest lines stay. */
 const MAX_CHARACTERS = 4 * 2 ** 20;
 /** Number of lines whose invocations' states are looked up in one call. */
 const BATCH = 200;
-/** Most states of ended invocations that a filter remembers. */
+/** Maximum states of ended invocations that a filter remembers. */
 const MAX_REMEMBERED = 10_000;
 
 /** The logs to read. */

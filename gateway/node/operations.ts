@@ -190,7 +190,7 @@ export class NodeOperations implements Operations {
       const { keyId, tenant } = call.principal;
       const { machines, redisUsers, audit } = this.#scheduler;
       const removed = await machines.remove(name);
-      // When this gateway may not delete Redis users, one that may hears of the removal and deletes the user.
+      // When this gateway may not delete Redis users, another process that may do so hears of the removal and deletes the user.
       if (removed && (await redisUsers.mayChange())) await redisUsers.compare();
       if (removed) await audit.record(keyId, tenant, 'machine.remove', name);
       return removed;

@@ -7,10 +7,10 @@ import { InputChecker } from '../app/validation/input.ts';
 
 /** Limit on making one invocation. */
 const DEADLINE_MS = 10_000;
-/** Refusals that another try soon may overcome. */
+/** Codes of refusals after which another try may soon succeed. */
 const PASSING: readonly string[] = ['store-unavailable', 'gateway-busy', 'internal'];
 
-/** Makes the invocations of schedules, as ordinary ones of their tenants: the same quotas, the same check of the input. */
+/** Makes the invocations of schedules as ordinary invocations of their tenants, with the same quotas and the same check of the input. */
 export function scheduledRuns(
   control: Pick<ControlPlane, 'invoke'>,
   tenants: Scheduler['tenants'],

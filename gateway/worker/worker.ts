@@ -18,7 +18,7 @@ interface WorkerContext {
   readonly props: unknown;
 }
 
-/** Until it writes, workerd does not notice that a client has left: the heartbeat bounds the delay. */
+/** Only when workerd writes does it notice that a client has left: the heartbeat bounds the delay. */
 const HEARTBEAT_MS = 250;
 /** Before the first frame there is no heartbeat, so this wait bounds the delay. */
 const FIRST_FRAME_MS = 1000;

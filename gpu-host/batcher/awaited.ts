@@ -52,7 +52,7 @@ export class AwaitedQueues {
   }
 }
 
-/** Updates a queue's usual response time by half of the difference to the latest one, so that two slow answers drop the queue. */
+/** Updates a queue's usual response time by half of the difference to the latest one, so that a few slow answers drop the queue. */
 export function learnResponse(usualMs: number | undefined, latestMs: number): number {
   return usualMs === undefined ? latestMs : usualMs + (latestMs - usualMs) / 2;
 }

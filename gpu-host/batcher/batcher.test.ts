@@ -27,7 +27,7 @@ test('embed, forward and next-distribution of one queue are one step', () => {
   assert.deepEqual(trace.step(), ['a forward', 'b forward', 'a next', 'b next']);
 });
 
-test('a projection of another state, or behind a call that has not gone, does not ride', () => {
+test('a projection of another state, or behind a call that has not gone, does not join the step', () => {
   const trace = new Trace();
   trace.push('a', { kind: 'forward', writes: [2] }, 'forward');
   trace.push('a', { kind: 'instant', writes: [2] }, 'overwrite');
@@ -73,7 +73,7 @@ test('calls that need no step go while a batch computes, unless they touch its p
   assert.deepEqual(trace.instants(), ['copy', 'free', 'a synchronize']);
 });
 
-test('a call without a step may take its time: what depends on it waits, what does not goes', () => {
+test('while a call without a step takes long, its dependent calls wait and all others go', () => {
   const trace = new Trace();
   trace.push('a', { kind: 'instant', reads: [1] }, 'export');
   trace.push('a', { kind: 'forward', writes: [2] }, 'independent');
@@ -128,7 +128,7 @@ test('a call that cannot be cut is not starved by short ones that leave it too l
   assert.deepEqual(trace.step(), ['whole:60', 'd0', 'd1', 'd2', 'd3']);
 });
 
-test('a long call that becomes ready while a batch is made has its room kept like any other', () => {
+test('room is kept for a long call, also when it becomes ready while a batch is made', () => {
   const trace = new Trace({ maxCalls: 3 });
   trace.decode('a');
   trace.push('a', { kind: 'forward', tokens: 100 }, 'long');
@@ -241,7 +241,7 @@ test('a closed queue drops the calls that have not gone, and the calls that wait
   assert.equal(trace.batcher.queues, 2);
 });
 
-test('images of several queues are encoded in one step, as many as fit it, and decode goes on between two', () => {
+test('images of several queues are encoded in one step, as many as fit it, and decode goes on between two such steps', () => {
   const trace = new Trace({ maxTokens: 20 });
   for (const inferlet of ['a', 'b', 'c']) trace.push(inferlet, { kind: 'encode', tokens: 9 }, `image of ${inferlet}`);
   trace.nowMs += 1;
@@ -252,7 +252,7 @@ test('images of several queues are encoded in one step, as many as fit it, and d
   assert.deepEqual(trace.steps(), [['large']]);
 });
 
-test('an image keeps its place in its queue until it is there, and no other queue waits for it', () => {
+test('an image keeps its place in its queue until it arrives, and no other queue waits for it', () => {
   const trace = new Trace();
   const late = trace.push('a.1', { kind: 'encode', writes: [1], late: true }, 'image');
   trace.push('a.1', { kind: 'forward', reads: [1] }, 'after');
@@ -328,7 +328,7 @@ test('names the tenants whose calls are ready or on the device, but none whose c
   trace.push('viewer', { kind: 'encode' });
   assert.deepEqual(tenants(), ['decoder', 'viewer']);
   const { batch } = trace.start();
-  assert.deepEqual(tenants(), ['decoder', 'viewer'], 'one computes, one is ready');
+  assert.deepEqual(tenants(), ['decoder', 'viewer'], 'the decoder computes, the viewer is ready');
   trace.end(batch);
   trace.steps();
   assert.deepEqual(tenants(), []);

@@ -2,7 +2,7 @@ import type { BatchCall } from './call.ts';
 import { linksOf } from './links.ts';
 
 /**
- * Lets followers into the batch under construction, with which `call` leaves whole. Forwards that wait for `call` softly, and projections,
+ * Lets followers into the batch under construction, which contains all of `call`. Forwards that wait for `call` softly, and projections,
  * may join that batch before `call` is done. `admitted` receives each follower that now waits for no call.
  */
 export function admitFollowers(call: BatchCall, admitted: (later: BatchCall) => void): void {

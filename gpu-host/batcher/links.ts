@@ -1,9 +1,9 @@
 import type { BatchCall } from './call.ts';
 
-/** A later call that may share this one's batch, behind it. */
+/** A later call that may go into the same batch, behind this call. */
 export interface SoftEdge {
   readonly later: BatchCall;
-  /** True when the later call needs what this one fills; otherwise it only must not fill before this one has read. */
+  /** True when the later call reads what this call fills; false when it must only not fill before this call has read. */
   needs: boolean;
 }
 

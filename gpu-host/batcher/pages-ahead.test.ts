@@ -13,7 +13,7 @@ function prefill(trace: Trace, name: string, keys: readonly number[], scope = 't
   return call;
 }
 
-test('a call waits while one ahead of it computes its pages, and goes with what is left', () => {
+test('a call waits while one ahead of it computes its pages, and then computes the rest', () => {
   const trace = new Trace({ maxTokens: 512, maxCalls: 8 });
   prefill(trace, 'first', [1, 2, 3]);
   const second = prefill(trace, 'second', [1, 2, 3]);

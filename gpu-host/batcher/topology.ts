@@ -2,7 +2,7 @@ import type { BatchCall } from './call.ts';
 
 /** Maximum time that a call may yield, as a number of priority levels. */
 const MOST_LEVELS = 10;
-/** Calls of one tenant and priority that exchange turns; later ones wait for theirs, which bounds the cost of a batch. */
+/** Maximum calls of a group that exchange turns; later calls keep their own. This bounds the cost of a batch. */
 const MOST_CALLS = 1024;
 
 /** A place in the order of all calls. */

@@ -26,7 +26,7 @@ test('a call lends its urgency to the one that it waits for', () => {
   assert.deepEqual(trace.steps().flat(), ['blocker', 'urgent', 'other', 'behind it']);
 });
 
-test('a call lends its urgency also to calls ahead of those that it waits for, and to those that these wait for', () => {
+test('a call lends its urgency also to the calls ahead of its blockers in their queues, and to the blockers of those calls', () => {
   const trace = single();
   queueOf(trace, 'a.1', -5);
   queueOf(trace, 'a.2', -4);

@@ -39,8 +39,8 @@ function inOrder(calls: readonly BatchCall[], agingMs: number): boolean {
 /**
  * Lends the urgency of `call` to every call that it waits for, directly or not: to those that touch the same resources, to those ahead of
  * them in their queues, and so on. Stops at calls that are as urgent however much they yield: they have lent their urgency before. So a call is
- * visited at most once for each level of priority. A call that may yield lends the urgency that it keeps: those that it waits for may yield as
- * much.
+ * visited at most once for each level of priority. A call that may yield lends the urgency that it has after yielding: the calls that it waits
+ * for may yield as much.
  */
 export function lendUrgency(call: BatchCall, agingMs: number): void {
   const urgencyMs = urgencyYielding(call, mostYieldMs(call, agingMs), agingMs);

@@ -45,7 +45,7 @@ test('a batch takes many texts where one alone takes longer than the target', ()
   }
 });
 
-test('a batch holds up the device for no longer than a short one where that takes very long', () => {
+test('where even a short batch takes very long, no batch takes much longer', () => {
   const maxTokens = settled((tokens) => 200 + 0.5 * tokens);
   assert.ok(maxTokens >= 8 && 200 + 0.5 * maxTokens < 240, `${maxTokens}`);
 });

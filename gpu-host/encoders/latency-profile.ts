@@ -12,7 +12,7 @@ const MOST_MS = 100;
 const FIRST_TOKENS = 128;
 /** The sizes of the curve are powers of two up to this exponent. */
 const LARGEST = 14;
-/** Least time of a batch, ms, since a coarse clock may measure none. */
+/** Minimum time of a batch, ms, since a coarse clock may measure none. */
 const LEAST_MS = 1e-3;
 /** Weight of the latest batch in the measured time of its size, and in those of the other sizes. */
 const WEIGHT = 0.2;

@@ -4,7 +4,7 @@ import { LatencyProfile } from './latency-profile.ts';
 /** Tokens of a measured text, and tokens of the measured batches. */
 const TEXT_TOKENS = 16;
 const SIZES = [16, 64, 256, 1024, 4096];
-/** Runs of each size, of which the fastest counts: anything else on the machine makes others slower. */
+/** Runs of each size. The fastest one counts, because other work on the machine slows some runs. */
 const RUNS = 3;
 /** Measuring ends at the first batch that takes this long, ms. */
 const ENOUGH_MS = 12;

@@ -71,7 +71,7 @@ async function said(connection: GpuHostConnection, { text }: Holder): Promise<nu
 const swapping = (prefixCache: boolean): Promise<TestHost> =>
   startTestHost({ pageCount: PAGES, pageSize: SIZE, model: { swapMemoryBytes: 1 << 18, prefixCache } });
 
-test('the older of two calls of a batch gets memory first, whichever came first', async () => {
+test('of two calls of a batch, that of the older inferlet gets memory first, also when it came last', async () => {
   await using host = await swapping(false);
   const connection = await host.connect();
   const scene = new Scene(connection);
@@ -123,7 +123,7 @@ test('a call that computes pages for an older inferlet gets memory before those 
     step({ ...older, pages: own, text: text.subarray(0, 32) }, 0),
   ];
   const [mine, theirs] = await Promise.all([computing, waiting]);
-  assert.ok(theirs.cachedTokens >= 24, `${theirs.cachedTokens} tokens came from the newer one`);
+  assert.ok(theirs.cachedTokens >= 24, `${theirs.cachedTokens} tokens came from the newer inferlet`);
   assert.equal(mine.cachedTokens, 0);
   await Promise.all([older, newer].map(({ inferlet }) => inferlet.close()));
   await other;

@@ -13,7 +13,7 @@ interface Side {
   readonly queue: number;
 }
 
-/** Pages as they travel. */
+/** The pages of one copy, as the hosts exchange them. */
 interface Carried {
   readonly pages: number;
   readonly fingerprint: string;
@@ -95,7 +95,7 @@ describe('pages that go from one host to another', () => {
     assert.equal(tagOf(await other.inferlet.mapCopy(other.queue, 'v1')), 'not-found');
   });
 
-  test('are those of the moment of the call, and their length may be more than one piece', async () => {
+  test('have the content of the moment of the call, also when they fill more than one piece', async () => {
     await using wide = await startTestHost({
       kv: true,
       shape: { layers: 4, headDim: 256, heads: 4, kvHeads: 4 },
@@ -225,7 +225,7 @@ describe('pages that go from one host to another', () => {
   });
 });
 
-test('copies give way to what arrives, and a tenant alone has half of the room', () => {
+test('stored copies make room for arriving ones, and a tenant alone has half of the room', () => {
   const copies = new Copies(1000);
   const copy = (bytes: number) => ({ bytes, records: undefined as never });
   const keep = (tenant: string, version: string, bytes: number) => {

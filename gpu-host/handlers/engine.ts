@@ -66,7 +66,7 @@ export class ModelEngine {
   #running = false;
   #stopped = false;
   #pause = new Pause();
-  /** Long work: copies of pages, to others and to and from files, and calls with many addresses. */
+  /** Runs long work between steps: copies of pages to other pages and to and from files, and calls with many addresses. */
   readonly #gaps: StepGaps;
   readonly #arrivals: Arrivals;
   readonly #thread: ThreadShare;
@@ -316,7 +316,7 @@ export class ModelEngine {
     this.#swap?.close();
   }
 
-  /** Runs batch after batch, until nothing is ready. Between two it lets the sockets be read, so that fresh calls join the next one. */
+  /** Runs batch after batch, until nothing is ready. Between two batches the sockets are read, so that fresh calls join the next batch. */
   async #work(): Promise<void> {
     while (!this.#stopped) {
       this.#preemption.admit();

@@ -67,7 +67,7 @@ onOneBackend('exports', (handler) => {
     );
     must(await b.fill(imported.pages, [33], PROMPT.length));
     const again = must(await b.inferlet.importPages(b.queue, 'a/prompt'));
-    assert.equal(again.tokens, PROMPT.length, 'a write to an import changes no other');
+    assert.equal(again.tokens, PROMPT.length, 'a write to one import changes no other import');
 
     must(await b.ask({ op: 'unexport', name: 'a/prompt' }));
     assert.equal(tagOf(await b.inferlet.importPages(b.queue, 'a/prompt')), 'not-found');
@@ -116,7 +116,7 @@ onOneBackend('exports', (handler) => {
     must(await b.ask({ op: 'unexport', name: '../../etc' }));
     void b.fill(own, [1], 96);
     const failed = await b.ask({ op: 'export-pages', pages: own, name: 'x', persistent: false });
-    assert.equal(tagOf(failed), 'dependency-failed', 'what was never computed cannot be frozen');
+    assert.equal(tagOf(failed), 'dependency-failed', 'pages that were never computed cannot be frozen');
   });
 });
 
@@ -240,7 +240,7 @@ test('imports of one file end with their inferlets, and with the host, at any ti
   await host.restart();
 });
 
-/** Round trips that pass until an inferlet has imported pages from the disk, while many imports of one that has ended wait. */
+/** Round trips that pass until an inferlet has imported pages from the disk, while many imports of an ended inferlet wait. */
 async function tripsOfAnImport(): Promise<number> {
   await using host = await startTestHost({ kv: true });
   const b = await bench(host);
@@ -264,7 +264,7 @@ async function tripsOfAnImport(): Promise<number> {
 }
 
 test('imports that wait when their inferlet ends hold up no other', async () => {
-  // Each import that waits needs a gap between two steps, and a round trip takes a few. A busy disk takes more, but not ten times in a row.
+  // Each import that waits needs a gap between two steps, and a round trip takes a few such gaps. A busy disk takes more, but not ten times in a row.
   const trips: number[] = [];
   while (trips.length < 10 && !trips.some((count) => count < 200)) trips.push(await tripsOfAnImport());
   assert.ok(Math.min(...trips) < 200, `${trips} round trips`);

@@ -5,7 +5,8 @@ export interface Fusion {
   /** The largest `topK` of the members. */
   readonly topK: number;
   readonly members: readonly {
-    readonly call: DistributionCall /** Index among the rows of the step. */;
+    readonly call: DistributionCall;
+    /** Index among the rows of the step. */
     readonly row: number;
   }[];
 }

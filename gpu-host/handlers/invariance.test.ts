@@ -17,7 +17,7 @@ import { must, startTestHost, type TestHost, type TestHostOptions } from '../tes
 /*
  * The greedy text of a sequence at 32 bits does not depend on its neighbours, on how its prefill is cut, on the prefix cache, on swap, or
  * on the calls that decode it. Sums in another order differ in the last bits. Where the two most probable tokens are closer than 1e-4
- * either may follow: such places are counted, and the text after one is not compared.
+ * either may follow: the test counts such places, and does not compare the text after them.
  */
 
 const SEED = 20261120;
@@ -126,7 +126,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
         const said = await together(host);
         for (const [i, each] of said.entries()) compare(each, alone[i]!, `round ${round}, text ${i}`);
       }
-      assert.ok(host.host.stats().models[0]!.prefix.hitTokens > 300, 'it was used');
+      assert.ok(host.host.stats().models[0]!.prefix.hitTokens > 300, 'the prefix cache was used');
     });
 
     test('with swap in between', async () => {

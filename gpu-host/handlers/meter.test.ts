@@ -105,5 +105,5 @@ test('the hint follows the rate at which pages came free, within bounds', () => 
   assert.ok(Math.abs(hint - 5000) < 50, `100 pages a second give 500 in 5 s, not ${hint} ms`);
   assert.equal(turnover.retryAfterMs(1, 60_000), 1000);
   assert.equal(turnover.retryAfterMs(1_000_000, 60_000), 60_000);
-  assert.ok(turnover.retryAfterMs(500, 90_000) > hint * 5, 'what was long ago counts for little');
+  assert.ok(turnover.retryAfterMs(500, 90_000) > hint * 5, 'pages that came free long ago count for little');
 });

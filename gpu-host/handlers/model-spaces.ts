@@ -67,7 +67,7 @@ export class ModelSpaces {
     }
   }
 
-  /** Drops the calls and pages of a space at once. Memory, in the middle of a claim, must still close its pages. */
+  /** Drops the calls and pages of a space at once. The caller must close the space's pages in memory once no claim is under way. */
   empty(space: ModelSpace): void {
     this.#dropCalls(space);
     space.pages.releaseAll();

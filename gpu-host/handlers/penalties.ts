@@ -14,8 +14,8 @@ const LARGEST = 1e6;
 
 /**
  * Changes of a run's logits (`wit/penalties.wit`): biases, and penalties for tokens that the text has chosen. They apply to the most probable
- * tokens, of which the run asks as many as the changes can move below the ones that its sampler wants. Sorted lists take as much memory as
- * they took on the wire, which is what their inferlet is charged.
+ * tokens. The run requests those that its sampler wants, and as many more as the changes can move below them. Sorted lists take as much memory
+ * as they took on the wire, which is the amount that their inferlet is charged.
  */
 export class Penalties {
   readonly #frequency: number;
@@ -23,7 +23,7 @@ export class Penalties {
   /** The tokens that the text had chosen before the run, sorted; none without penalties. */
   readonly #before: Uint32Array;
   readonly #distinct: number;
-  /** How often the run has sampled each token. */
+  /** Number of times that the run has sampled each token. */
   readonly #sampled = new Map<number, number>();
   /** Sorted, with the value of each. */
   readonly #biased: Uint32Array;

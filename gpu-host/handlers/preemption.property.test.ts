@@ -227,7 +227,7 @@ class Life {
     this.#said(tokens);
   }
 
-  /** Goes on twice at once over the same pages, and drops one branch. */
+  /** Continues in two branches at once over the same pages, and drops one of them. */
   async #fork(count: number): Promise<void> {
     const [inferlet, position, last] = [this.#inferlet, this.#position, this.#last];
     const own = this.#room(count);

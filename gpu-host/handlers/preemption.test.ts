@@ -23,7 +23,7 @@ async function prefill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: r
 
 const statsOf = (host: TestHost) => host.host.stats().models[0]!;
 
-test('a run of the newest leaves for an older inferlet and goes on with the same tokens when that one has ended', async () => {
+test('a run of the newest inferlet leaves for an older one and continues with the same tokens when the older one has ended', async () => {
   await using host = await startTestHost({ pageCount: PAGES, shape: { contextLength: 128 }, model: SWAP });
   const connection = await host.connect();
   const [older, newer] = [guest(connection, 1), guest(connection, 2)];

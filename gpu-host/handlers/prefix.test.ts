@@ -62,7 +62,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     assert.equal(statsOf(plain).prefix.hitTokens, 0);
   });
 
-  test(`a text that leaves another one inside a page computes only the rest, and gives the same tokens (${backend})`, async () => {
+  test(`a text that departs from an earlier one inside a page computes only the rest, and gives the same tokens (${backend})`, async () => {
     await using host = await startTestHost({ backend });
     const b = await bench(host);
     await prefill(b, TEXT);

@@ -60,7 +60,7 @@ function pagesOf(host: TestHost) {
   return host.host.stats().models[0]!;
 }
 
-test('the newest gives way: all its calls answer terminated, and the older one has its memory', async () => {
+test('the newest inferlet gives way: all its calls answer terminated, and the older inferlet gets its memory', async () => {
   await using host = await startTestHost({ pageCount: PAGES });
   const connection = await host.connect();
   const older = guest(connection, 1);
@@ -119,7 +119,7 @@ test('the newest requester ends itself; a request that can never fit ends no inf
   await older.inferlet.close();
 });
 
-test('an inferlet that is ended while a batch is built leaves it, and its neighbours compute what they would have', async () => {
+test('an inferlet that is ended while a batch is built leaves the batch, and its neighbours get the same results', async () => {
   let watched: Watched | undefined;
   await using host = await startTestHost({
     pageCount: PAGES,

@@ -73,7 +73,7 @@ async function read(run: RunHandle): Promise<number[]> {
   }
 }
 
-test('the next step is with the device before the one before has ended, and a call that comes waits for those two at most', async () => {
+test('the next step is handed over before the current one has ended, and a call that arrives waits for at most these two', async () => {
   const device = new SteppedDevice();
   await using host = await startTestHost({ wrap: device.wrap });
   const oracle = await Oracle.of(host.model);

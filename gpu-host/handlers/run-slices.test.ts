@@ -62,7 +62,7 @@ test('a run hands over its first token at once, later ones when their slice ends
   assert.deepEqual([...must(await second).tokens], story.slice(1, 6));
   steps.allow(Number.POSITIVE_INFINITY);
   const rest = must(await run.next());
-  assert.deepEqual([...rest.tokens], story.slice(6), 'no slice ends: the end of the run brings what is left');
+  assert.deepEqual([...rest.tokens], story.slice(6), 'no slice ends: the end of the run brings the remaining tokens');
   assert.equal(rest.finished, 'max-tokens');
   // Only the real functions clear the timers of the connection, which it began before the mock.
   t.mock.timers.reset();
@@ -98,7 +98,7 @@ test('a run that is piped hands over in even slices: one begins where the last o
   await inferlet.close();
 });
 
-test('runs of several inferlets hand over together; a run that fails hands over what it has first', async (t) => {
+test('runs of several inferlets hand over together; a run that fails hands over its tokens first', async (t) => {
   let steps = 0;
   await using host = await startTestHost({
     wrap: (inner) =>

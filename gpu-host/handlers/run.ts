@@ -198,7 +198,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, tokens, finished));
   }
 
-  /** Hands over the tokens before the failure first: they are good. */
+  /** First hands over the tokens from before the failure: they are valid. */
   protected override replyError(error: HandlerError): void {
     this.handOver();
     super.replyError(error);

@@ -16,7 +16,7 @@ import { Tenants } from './tenants.ts';
 export interface PageDevice {
   /** Bytes of one page as `readPage` gives them. */
   readonly pageBytes: number;
-  /** Copies between physical slots, pairwise, all sources read first; keys rotated on by `shifts`. */
+  /** Copies between physical slots, pairwise, all sources read first; keys are rotated by `shifts`. */
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   readPage(frame: number, into: Uint8Array): void;
   writePage(frame: number, from: Uint8Array): void;
@@ -222,7 +222,7 @@ export class DeviceMemory implements SpaceMemory {
 
   /**
    * Brings a page back to the device, into a frame that is free or holds a cached prefix only: no inferlet gives way. False when there is
-   * none, or while calls wait for memory. @throws CallFault `internal` when swap lost the page
+   * no such frame, or while calls wait for memory. @throws CallFault `internal` when swap lost the page
    */
   bringBack(requester: PageSpace, page: Page): boolean {
     if (page.frame >= 0) return true;

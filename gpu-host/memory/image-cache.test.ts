@@ -12,7 +12,7 @@ describe('the cache of image embeds', () => {
     size: fc.integer({ min: 1, max: 120 }),
   });
 
-  it('keeps its bound, finds only what the tenant put, and takes from the tenant with most, the oldest first', () => {
+  it('keeps its bound, finds only images that the tenant put, and evicts the oldest of the tenant that holds most', () => {
     const property = fc.property(fc.array(use, { maxLength: 200 }), (uses) => {
       const cache = new ImageCache(MAX_VALUES * 4);
       // The model: all images in order of use, and eviction one by one.

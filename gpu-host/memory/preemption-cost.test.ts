@@ -13,7 +13,7 @@ const FAMILIES = 500;
 const PAGES = 10_000;
 const TICKET = { place: 'memory' } as const;
 
-/** A pool with one inferlet in each of many families. `reads` counts how often the pages of a watched inferlet were gone through. */
+/** A pool with one inferlet in each of many families. `reads` counts the traversals of a watched inferlet's pages. */
 function crowd({ swapPages = 100_000, terminate }: { swapPages?: number; terminate(space: PageSpace): void }) {
   const device = new ArrayDevice(8, PAGES);
   const { pageBytes } = device;

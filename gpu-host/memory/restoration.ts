@@ -8,7 +8,7 @@ export interface RestorationOptions {
   readonly space: PageSpace;
   /** Tenant that owns the snapshot. */
   readonly tenant: string;
-  /** Frames of as many pages are free. */
+  /** Number of pages; as many frames are free. */
   readonly pages: number;
   readonly snapshots: FrozenPages;
   /** Copies the keys and values of a page to its frame. */
@@ -16,8 +16,8 @@ export interface RestorationOptions {
 }
 
 /**
- * Pages on their way from disk. The space holds them without an address: no call sees them before they are whole, they count against its
- * limits, and they go when it ends. They stay on the device meanwhile.
+ * Pages on their way from disk. The space holds them without an address: no call sees them before they are whole, they count against the
+ * space's limits, and they are released when the space ends. They stay on the device meanwhile.
  */
 export class PageRestoration implements Restoration<PageSnapshot> {
   readonly #options: RestorationOptions;

@@ -51,7 +51,7 @@ export class EndingShortfall implements Shortfall<PageSpace> {
   readonly #free: number;
   readonly #gain: FrameGain;
   readonly #idle: ReadonlySet<object>;
-  /** References to pages that the claim writes by inferlets that are gone. */
+  /** References of ended inferlets to the pages that the claim writes. */
   readonly #gone = new Map<Page, number>();
 
   constructor({ need, free, idle, room }: Claim) {

@@ -136,7 +136,7 @@ export class PageSpace {
     return this.#held.has(page) || this.limits.tenantHolders(page) > 0;
   }
 
-  /** From here on the pages count for neither the family nor the tenant. */
+  /** Stops counting the pages for the family and the tenant. */
   leaveLimits(): void {
     this.limits.leave(this.#held);
   }
@@ -239,7 +239,7 @@ export class PageSpace {
     return roomIn(this, addresses, count);
   }
 
-  /** Copies slots with their flags and keys rotated on by `shift`; source and destination may be the same page. */
+  /** Copies slots with their flags, and rotates the keys by `shift`; source and destination may be the same page. */
   copySlots(request: SlotCopy): void {
     copySlots(this, request);
   }
@@ -299,7 +299,7 @@ export class PageSpace {
   }
 
   /**
-   * The mappings of a call's addresses, resident or not, with the known text that begins there. The call by `adapter` owns that text until
+   * The mappings of a call's addresses, resident or not, with the known text that begins there. The call owns that text until
    * it is done (`keepText`), or the text is lost. @throws CallFault as `peek`
    */
   takePages(addresses: Uint32Array, adapter: string | undefined): ContextPages {

@@ -68,7 +68,7 @@ describe('parseConfig', () => {
     assert.equal(config.ropeScaling?.factor, 32);
   });
 
-  it('comes back from configToJson', () => {
+  it('is the same after configToJson', () => {
     for (const model_type of ['llama', 'mistral', 'qwen2', 'qwen3']) {
       for (const rope_scaling of [llama.rope_scaling, null, { type: 'linear', factor: 4 }]) {
         const config = parseConfig({ ...llama, model_type, rope_scaling });
@@ -88,7 +88,7 @@ describe('parseConfig', () => {
   });
 });
 
-/** Fields of other sizes than the base's, and what follows: parts of the result, or the field that the refusal names. */
+/** Fields that differ from the base's, and the expected outcome: parts of the result, or the field that the refusal names. */
 type Variant = readonly [changed: Record<string, unknown>, expected: Partial<ReturnType<typeof parseConfig>> | RegExp];
 
 const scaled = (rope_scaling: object) => ({ rope_scaling });

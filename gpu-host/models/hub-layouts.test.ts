@@ -11,7 +11,7 @@ import { writeSafetensors } from './safetensors.ts';
 import { FileServer } from './testing/file-server.ts';
 import { loadTokenizer } from './tokenizer.ts';
 
-/** A repository of the hub, with tiny random weights: its files, what they say, and what follows. */
+/** A repository of the hub with tiny random weights: its files, their content, and the expected results. */
 interface Layout {
   readonly model: Partial<ModelConfig>;
   /** Fields of config.json beside those of the sizes. */

@@ -197,7 +197,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     assert.throws(() => count({ n: 1, deep }), { code: 'invalid-messages' });
   });
 
-  it('takes a chat template from its own file, and reports when one is wrong or refuses', async () => {
+  it('loads a chat template from its own file, and reports a malformed template and one that refuses the messages', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-template-'));
     try {
       for (const name of ['tokenizer.json', 'config.json']) await copyFile(join(directory, name), join(copy, name));
@@ -220,7 +220,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     }
   });
 
-  it('begins texts as the tokenizer says, and with the token of config.json only where it names none', async () => {
+  it('begins texts as the tokenizer says, and with the token of config.json only where the tokenizer names none', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-bos-'));
     const template = { type: 'TemplateProcessing', single: [{ SpecialToken: { id: 'x' } }, { Sequence: { id: 'A' } }] };
     const behind = { ...template, single: template.single.toReversed() };
@@ -233,7 +233,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
         [{ ...named, add_bos_token: false }, 7, null, [8, 2]],
         [{ ...named, add_bos_token: false }, null, null, [8, 2], template],
         [{ ...named, add_bos_token: true }, null, 2, [8], bytes],
-        // As Llama 3, Mistral and SmolLM2 are laid out.
+        // The layout of Llama 3, Mistral and SmolLM2.
         [named, 7, 2, [8], { type: 'Sequence', processors: [bytes, template] }],
         [named, 7, 2, [8], template],
         [named, 7, null, [8, 2], bytes],
@@ -304,7 +304,7 @@ describe('tokenizers of other families', { skip: !process.env.PIE_TEST_ALL && 's
       const tokenizer = await loadTokenizer(await publishedTokenizer(name, directory));
       assert.deepEqual([...tokenizer.encode('Hello world')], helloWorld);
       if (name in chats) {
-        // As the models' cards show it; Llama's template puts the date first.
+        // The expected texts are those of the models' cards; Llama's template puts the date first.
         const chat = tokenizer.applyChatTemplate([{ role: 'user', content: 'Hi' }], true);
         assert.equal(chat.replace(LLAMA_DATE, ''), chats[name]);
         assert.equal(LLAMA_DATE.test(chat), name === 'llama3_2');

@@ -119,7 +119,7 @@ function codeOf(action: () => void): ProtocolFaultCode | 'none' {
   return 'none';
 }
 
-test('every call comes out as it went in, however the stream is cut', () => {
+test('every call is decoded as it was encoded, however the stream is cut', () => {
   fc.assert(
     fc.property(
       fc.array(made, { maxLength: 30 }),

@@ -172,7 +172,7 @@ test('a host that computes one long step stays, and so does a runtime that stood
   assert.equal(losses, 0);
 });
 
-test('a peer of the version before is asked for no sign of life', async () => {
+test('a peer of the previous version is asked for no sign of life', async () => {
   const before = { oldest: PROTOCOL_VERSIONS.newest - 1, newest: PROTOCOL_VERSIONS.newest - 1 };
   for (const [ofHost, ofRuntime] of [
     [before, PROTOCOL_VERSIONS],

@@ -46,7 +46,7 @@ export interface LinkEvents {
 
 export interface LinkOptions {
   readonly security?: LinkSecurity | undefined;
-  /** Random name of all links of one connection: the host ends them with the one that has a heartbeat. */
+  /** Random name, the same for all links of one connection: when the link with a heartbeat ends, the host ends the others, too. */
   readonly owner?: string;
   /** Asks the host for signs of life, and ends the link when none comes. */
   readonly heartbeat?: HeartbeatTimes | undefined;

@@ -2,7 +2,7 @@ import { ProtocolFault } from './errors.ts';
 import { MAX_ADDRESSES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
-/** Queues whose last list one end of a stream keeps. */
+/** Maximum queues whose last list one end of a stream keeps. */
 const SLOTS = 1024;
 /** Addresses kept of a list: 32,768 tokens with pages of 16. A longer list repeats the rest. */
 const MAX_KEPT = 2048;

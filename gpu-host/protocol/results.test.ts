@@ -31,7 +31,7 @@ const distribution = fc.array(fc.tuple(u32, f32), { maxLength: 20 }).map((pairs)
   logProbabilities: Float32Array.from(pairs, ([, value]) => value),
 }));
 
-test('every result comes out as it went in', () => {
+test('every result is decoded as it was encoded', () => {
   const result: fc.Arbitrary<{ result: DecodedResult; encode: (writer: FrameWriter, id: number) => boolean }> =
     fc.oneof(
       fc.constant({ result: { kind: 'done' as const }, encode: encodeDone }),
@@ -92,7 +92,7 @@ test('every result comes out as it went in', () => {
 
 const plain = (values: readonly object[]): unknown => values.map((value) => Object.entries(value).sort());
 
-test('usage frames come out as they went in', () => {
+test('usage frames are decoded as they were encoded', () => {
   const wide = fc.maxSafeNat();
   fc.assert(
     fc.property(
@@ -116,7 +116,7 @@ test('usage frames come out as they went in', () => {
   );
 });
 
-test('held frames come out as they went in', () => {
+test('held frames are decoded as they were encoded', () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(u32, fc.boolean()), { maxLength: 20 }), (told) => {
       const writer = new FrameWriter();
@@ -132,7 +132,7 @@ test('held frames come out as they went in', () => {
   );
 });
 
-test('terminated frames come out as they went in, and text that is too long is refused', () => {
+test('terminated frames are decoded as they were encoded, and text that is too long is refused', () => {
   fc.assert(
     fc.property(fc.array(fc.record({ inferlet: u32, cause: text, retryAfterMs: u32 }), { maxLength: 20 }), (ended) => {
       const writer = new FrameWriter();

@@ -114,7 +114,7 @@ test('both sides name the side that is too old, and use it again once it is upgr
   }
 });
 
-test('a runtime that states no versions gets frames of the version before, the hello included', async () => {
+test('a runtime that states no versions gets frames of the previous version, the hello included', async () => {
   await using host = await startTestHost();
   const socket = connect(host.address);
   const chunks: Buffer[] = [];
@@ -133,7 +133,7 @@ test('a runtime that states no versions gets frames of the version before, the h
   socket.destroy();
 });
 
-test('a GPU host that chooses no version gets frames of the version before', async () => {
+test('a GPU host that chooses no version gets frames of the previous version', async () => {
   const directory = mkdtempSync(path.join(tmpdir(), 'pie-v-'));
   const address = path.join(directory, 's');
   const hello = JSON.stringify({ hostId: 'h', processId: 7, models: [], encoders: [] });

@@ -57,13 +57,13 @@ test('a newer attempt ends the older one on any connection, and gets its pages a
   const cause = 'a newer attempt of its invocation has taken its place';
   assert.deepEqual([old.told, child.told, fresh.told], [[cause], [cause], []]);
 
-  // The rest of the old attempt goes; the new attempt keeps its lock.
+  // The last inferlets of the old attempt leave; the new attempt keeps its lock.
   hanging.close();
   await until(() => host.host.stats().connections === 2);
   const other = open(alive, 1, 'other');
   const late = open(alive, 1);
   assert.equal(tagOf(await late.inferlet.synchronize(late.queue)), 'terminated');
-  assert.equal(tagOf(await other.inferlet.synchronize(other.queue)), 'terminated', 'nor its children');
+  assert.equal(tagOf(await other.inferlet.synchronize(other.queue)), 'terminated', 'a child of an old attempt');
   const stranger = alive.openInferlet({ id: 'stranger', epoch: 0, arrival: 2, maxPages: 8 });
   const queue = stranger.createQueue('tiny');
   assert.equal(tagOf(await stranger.openFile(queue, 'notes', true, 'f')), 'unavailable');

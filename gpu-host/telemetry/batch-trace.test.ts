@@ -38,7 +38,7 @@ const step = ({ inferlet, queue, pages }: Guest, from: number, count: number) =>
     },
   });
 
-test('batches are below the step that asked for them; calls of no step make no spans', async () => {
+test('the span of a batch is a child of the step that asked for it; calls without a step make no spans', async () => {
   const { host, spans } = await tracedHost();
   await using _ = host;
   const traced = await guest(host, 'traced', TRACEPARENT);
@@ -87,6 +87,6 @@ test('links and spans are bounded', async () => {
   for (let i = 0; i < MAX_SPANS; i += 2) must(await alone());
   const before = spans().length;
   must(await alone());
-  assert.equal(spans().length, before, 'past the bound it is computed untraced');
+  assert.equal(spans().length, before, 'past the bound, a step is computed untraced');
   assert.equal(spans().filter(({ attributes }) => attributes['pie.spans.truncated']).length, 1);
 });

@@ -6,7 +6,7 @@ const WEIGHT = 0.2;
 const LEAST_SPREAD = 8;
 /** Largest size for which a curve gives an estimate, as a multiple of the largest measured size. */
 const BEYOND = 2;
-/** Least time of a step, ms, since a coarse clock may measure none. */
+/** Minimum time of a step, ms, since a coarse clock may measure none. */
 const LEAST_MS = 1e-3;
 
 /** Mean size and time of the steps whose sizes lie above one power of two, and at most at the next. */

@@ -14,7 +14,7 @@ const FLOAT_BYTES = 4;
 /** Bytes of entries that one transaction deletes, and bytes of texts that one transaction indexes by words: about 10 ms each. */
 const DELETED_BYTES = 256 * 1024;
 const SETTLED_BYTES = 64 * 1024;
-/** Most prepared statements for conditions. */
+/** Maximum prepared statements for conditions. */
 const MAX_KEPT = 64;
 
 /**

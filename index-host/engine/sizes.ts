@@ -6,7 +6,7 @@ export interface Sizes {
   readonly exact: number;
   /** Widest search of the graph under a filter; a query that needs a wider search compares all entries instead. */
   readonly width: number;
-  /** Most entries that a query by words ranks; each takes about two microseconds. */
+  /** Maximum entries that a query by words ranks; each takes about two microseconds. */
   readonly worded: number;
 }
 

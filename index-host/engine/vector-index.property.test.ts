@@ -14,7 +14,7 @@ const SEEDS = process.env.PIE_TEST_ALL ? 60 : 8;
 const ACTS = 40;
 const DIMENSIONS = 5;
 const ROOM = () => ({ entries: 1e9, bytes: 1e12 });
-/** So small that the entries soon are in the graph, and that filters use every way. */
+/** Sizes so small that entries soon move into the graph, and that filters use every kind of search. */
 const SMALL: Sizes = { tail: 8, exact: 4, width: 32, worded: 1000 };
 
 const FIELDS = ['colour', 'year', 'draft', '__proto__'];

@@ -244,7 +244,7 @@ test('the words of a write that ended early come later, also after the index was
   reopened();
   assert.equal(found('den'), 58);
   index.close();
-  // The index of words has nothing of what is gone.
+  // The index of words has no word of a replaced text.
   using db = new DatabaseSync(path.join(folder.path, 'records.db'));
   const counts = ['fox', 'sea', 'den'].map((word) =>
     Number(db.prepare('SELECT count(*) AS count FROM words WHERE words MATCH ?').get(word)?.count),

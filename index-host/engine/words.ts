@@ -1,6 +1,6 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 
-/** Most words of a query that count. */
+/** Maximum words of a query that count. */
 const MAX_WORDS = 16;
 
 /** The tokenizer of FTS5 for texts and queries: words without case, and without most diacritics. */

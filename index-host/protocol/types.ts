@@ -33,7 +33,7 @@ export interface Query {
   readonly text: string | null;
   /** Conditions that all hold for every match. */
   readonly filter: readonly Condition[];
-  /** Most matches. */
+  /** Maximum matches. */
   readonly limit: number;
 }
 

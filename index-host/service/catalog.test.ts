@@ -108,7 +108,7 @@ test('an index whose graph has the right length but is damaged opens, and gets a
   assert.deepEqual(one.errors, []);
 });
 
-test('no more indexes open at once than may, and a call that was refused for that can be made again', async () => {
+test('never more indexes are open than the limit allows, and a call that it refused can be repeated', async () => {
   using folder = temporaryFolder();
   await using one = catalogIn(folder.path, { open: 3 });
   const names = Array.from({ length: 10 }, (_, i) => `index-${i}`);
@@ -164,7 +164,7 @@ test('upserts that end before their entries are in the graph leave the tail shor
 
 test("a tenant's call waits for few of the creations and drops of another", async () => {
   using folder = temporaryFolder();
-  // Each look at this clock takes a millisecond, so that a stall of the machine is not charged to a tenant.
+  // Each reading of this clock advances it by a millisecond, so that a stall of the machine is not charged to a tenant.
   let nowMs = 0;
   await using one = catalogIn(folder.path, {}, new Turns(() => nowMs++));
   await one.create('notes');

@@ -20,7 +20,7 @@ function arena() {
   return { turns, ran, job };
 }
 
-test("a tenant's query waits for a few turns of one that fills indexes, however many jobs that one has", async () => {
+test("a tenant's query waits for a few turns of a tenant that fills indexes, however many jobs the latter has", async () => {
   const { turns, ran, job } = arena();
   const flood = Array.from({ length: 8 }, (_, i) => turns.run('flood', job(`flood ${i}`, 50, 3)));
   const query = turns.run('small', job('query', 4, 1));

@@ -23,7 +23,7 @@ interface Result {
 }
 
 /**
- * Plays stretches to the policy until the policy decides. The supervisor looks every 100 ms, each time up to `lateness()` later; a pause of
+ * Plays stretches to the policy until the policy decides. The supervisor checks every 100 ms, each time up to `lateness()` later; a pause of
  * the machine advances only the supervisor's clock.
  */
 function play(stretches: readonly Stretch[], lateness: () => number): Result {
@@ -95,7 +95,7 @@ describe('the watch over a child', () => {
     fc.assert(property, RUN);
   });
 
-  test('kills a child that stands still within two looks after the limit', () => {
+  test('kills a child that stands still within two checks after the limit', () => {
     const property = fc.property(fc.array(anything, { maxLength: 10 }), late, (stretches, lateMs) => {
       const stuck = [
         ...stretches,
@@ -107,7 +107,7 @@ describe('the watch over a child', () => {
     fc.assert(property, RUN);
   });
 
-  test('kills a child in an endless loop within two looks after the limit', () => {
+  test('kills a child in an endless loop within two checks after the limit', () => {
     const property = fc.property(fc.array(anything, { maxLength: 10 }), late, (stretches, lateMs) => {
       const spins = [
         ...stretches,
@@ -119,7 +119,7 @@ describe('the watch over a child', () => {
     fc.assert(property, RUN);
   });
 
-  test('kills a child that stands still although each look of the supervisor comes late', () => {
+  test('kills a child that stands still although each check by the supervisor comes late', () => {
     assert.equal(play([unpaused('stands still', 300_000)], () => 900).verdict, 'still');
   });
 

@@ -18,7 +18,7 @@ const turns = async (count: number) => {
   for (let i = 0; i < count; i++) await new Promise(setImmediate);
 };
 
-/** A guest whose input names what it does: a component for each of these took longer to build than its test. */
+/** One guest for all tests, whose input names its task: a component for each task would take longer to build than its test. */
 const GUEST = `
   import { getVariable } from 'pie:inferlet/environment@0.1.0';
   import { isCancelled } from 'pie:inferlet/runtime@0.1.0';

@@ -32,7 +32,7 @@ export function outworn<T>(members: readonly FleetMember<T>[], policy: FleetPoli
 
 /**
  * Returns the sandbox that makes room for another tenant when the fleet is full: the one that has been idle for longest. One that keeps
- * ready instances goes only when no other is idle. Undefined when all have runs.
+ * ready instances goes only when no other is idle. Undefined when none is idle.
  */
 export function leastNeeded<T>(members: readonly FleetMember<T>[]): T | undefined {
   const idle = members.filter(({ tenant, runs }) => tenant !== null && runs === 0);

@@ -36,7 +36,7 @@ const MAX_ATTEMPTS = 3;
 /** Makes requests for an operation; `follows` is true when a compilation was awaited for it. */
 export type Ask = (link: WorkerLink, follows: boolean) => Promise<LinkReply>;
 
-/** A source that is compiled in its tenant's worker, and again in the next worker after that one has ended. */
+/** A source that is compiled in its tenant's worker, and again in the tenant's next worker when the first has ended. */
 export class Grammar {
   readonly job: GrammarJob;
   readonly #compiled = new WeakMap<WorkerLink, Promise<LinkReply>>();
@@ -121,7 +121,7 @@ export class Grammar {
     });
     if (reply.tag === 'ok') this.#readyIn = link;
     if (reply.tag === 'err') this.#fail(reply.val);
-    // Only this asker withdrew, so another one may still compile the grammar.
+    // If only this asker withdrew, another one may still compile the grammar.
     if (reply.tag === 'ended') this.#compiled.delete(link);
     return reply;
   }

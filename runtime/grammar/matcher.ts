@@ -92,7 +92,7 @@ export class Matcher {
   }
 
   /**
-   * The mask, and the masks after each of `guesses`, one behind the other. Masks behind a guess that does not fit allow every token.
+   * The mask, and the masks after each of `guesses`, one after the other. Masks after a guess that does not fit allow every token.
    *
    * @param guesses copied; may be a view of a guest's memory
    */

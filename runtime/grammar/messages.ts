@@ -11,7 +11,7 @@ export type Request =
   | { readonly kind: 'open'; readonly matcher: number; readonly grammar: number; readonly tokens: Uint32Array }
   | { readonly kind: 'accept'; readonly matcher: number; readonly tokens: Uint32Array }
   | { readonly kind: 'mask'; readonly matcher: number }
-  /** Asks for the mask and for the masks after each of `guesses`, one behind the other. Masks behind a guess that does not fit allow all. */
+  /** Asks for the mask and for the masks after each of `guesses`, one after the other. Masks after a guess that does not fit allow all. */
   | { readonly kind: 'masks'; readonly matcher: number; readonly guesses: Uint32Array }
   | { readonly kind: 'status'; readonly matcher: number }
   | { readonly kind: 'forced'; readonly matcher: number }

@@ -23,7 +23,7 @@ describe('the JSON-Schema-Test-Suite, draft 2020-12', () => {
     );
   });
 
-  it('has the same texts but those with whitespace in grammars of compact JSON', () => {
+  it('has the same texts in grammars of compact JSON, except those with whitespace', () => {
     const texts = new WholeTexts();
     const counts = { compact: 0, spaced: 0 };
     for (const [file, { description, schema, tests }] of suiteCases()) {

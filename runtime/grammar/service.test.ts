@@ -13,7 +13,7 @@ import { vocabularyOf } from './vocabulary.ts';
 
 const SEED = 99;
 const STEPS = process.env.PIE_TEST_ALL ? 250 : 100;
-/** Steps after which a worker is taken, which takes as long as all of these steps. */
+/** Number of steps after which the other tenant takes the worker; taking it lasts as long as all of these steps. */
 const TAKEN_AFTER = 40;
 const JSON_SOURCE: GrammarSource = { tag: 'json' };
 /** Takes more memory than a small heap has: about 300,000 states. */
@@ -361,7 +361,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('lets a tenant have a place although others always have calls in their workers, and loses none of those', async () => {
+  it('gives a tenant a place although others always have calls in their workers, and loses none of their calls', async () => {
     await using(new GrammarService({ maxWorkers: 1 }), async (service) => {
       const busy = compile(service, 'busy tenant', model, JSON_SOURCE);
       let stop = false;

@@ -154,7 +154,7 @@ export class GrammarService {
     return grammar;
   }
 
-  /** Counts a source, if need be in place of unused ones: those of other tenants only when the memory of all is full. */
+  /** Counts a source. Forgets unused grammars if need be: those of other tenants only when the shared memory is full. */
   #takeRoom(tenant: string, bytes: number): boolean {
     if (this.#sources.enter(tenant, bytes)) return true;
     this.#trim(tenant, 0);

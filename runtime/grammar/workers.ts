@@ -16,7 +16,7 @@ const CLOSED = handlerError('closed', 'the grammar service is closed');
 /** Ends a worker in favour of another tenant. Its requests are made again in the tenant's next worker. */
 export const MADE_ROOM = handlerError('unavailable', 'the grammar worker made room for another tenant');
 
-/** Longest time between two looks at the turns while a tenant waits: a worker that is set up has no turn yet. */
+/** Longest time between two checks of the turns while a tenant waits: a worker that is being set up has no turn yet. */
 const CHECK_MS = 500;
 
 /**

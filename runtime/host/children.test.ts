@@ -66,7 +66,7 @@ describe('a child', () => {
     assert.deepEqual(tags, [...Array(32).fill('ok'), 'err']);
   });
 
-  it('is read once for all that wait for it at once, and not at all without room for its result', async () => {
+  it('is read once for all calls that wait for it at the same time, and not at all without room for its result', async () => {
     const { asked, launch, of } = parent();
     const reads = () => asked.filter((what) => what === 'ending').length;
     const first = launch();

@@ -11,7 +11,7 @@ export type Decoding = Pick<Tokenizer, 'decode' | 'stream' | 'special' | 'vocabu
  * The functions of `wit/tokenize.wit` that only read tables. A sandbox has them itself (`runtime/guest`), so that a guest does not wait for
  * the runtime at each token.
  *
- * @param decodingOf answers the tables of a model, if the caller was granted it
+ * @param decodingOf returns the tables of a model, if the caller was granted the model
  */
 export function detokenizing<Context>(decodingOf: (context: Context, model: string) => Outcome<Decoding>) {
   const using = <T>(context: Context, model: string, call: (decoding: Decoding) => Outcome<T>): Outcome<T> => {

@@ -129,7 +129,7 @@ describe('inputs of encoders', () => {
     assert.deepEqual([guest.inferlet.inputTokens, guest.inferlet.tokens.quotaLeft], [billed, 1.5 * each - billed]);
   });
 
-  it('are billed when they are sent to a host of the release before', async () => {
+  it('are billed when they are sent to a host of the previous release', async () => {
     const versions = { oldest: PROTOCOL_VERSIONS.oldest, newest: ENCODED_VERSION - 1 };
     const before = await GpuHostConnection.connect(host.address, { versions });
     const guest = open({}, before);

@@ -5,7 +5,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { Draining } from './draining.ts';
 import { followHosts } from './follow-hosts.ts';
 
-test('a runtime that shares the work takes none while no host is connected', async () => {
+test('a runtime that shares the work takes no invocations while no host is connected', async () => {
   for (const sharesWork of [false, true]) {
     const pauses: boolean[] = [];
     const stop = await followHosts({
@@ -22,7 +22,7 @@ test('a runtime that shares the work takes none while no host is connected', asy
   }
 });
 
-test('a runtime of a drained machine takes none, although GPU hosts of others are connected', async () => {
+test('a runtime of a drained machine takes no invocations, although GPU hosts of other machines are connected', async () => {
   for (const machine of ['east', 'west']) {
     const pauses: boolean[] = [];
     const stop = await followHosts({

@@ -78,7 +78,7 @@ const worth = (span: Span | undefined): number =>
 const start = (text: string): string =>
   text.length > MAX_NAME_CHARACTERS ? Buffer.from(text.slice(0, MAX_NAME_CHARACTERS + 1)).toString() : text;
 
-/** A text of a stranger for one line: without control characters and marks that turn the direction of what follows. */
+/** An untrusted text for one line: without control characters and marks that change the direction of the text after them. */
 function shortened(text: string, cut: boolean, characters: number): string {
   const clean = text.replace(/\p{Cc}|\p{Bidi_Control}|[\u2028\u2029]/gu, '\ufffd');
   if (!cut && clean.length <= characters) return clean;

@@ -9,7 +9,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
 const PAGES = 32;
-/** More children than this must have lived for the random lives to say something. */
+/** More children than this must have lived; fewer would test too little. */
 const ENOUGH = 80;
 
 /** The steps of an inferlet; see `live` of the fixture. */

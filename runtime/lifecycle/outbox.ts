@@ -206,7 +206,7 @@ export class Outbox implements EventSink, Reporting {
         // Extra events came from a call that the store refused midway: no other writer has this epoch.
         if (error.lastSeq < this.nextSeq - 1) this.#rewindOrStop(error.lastSeq);
         else if (this.#queue.events.length === 0) this.#queue.nextSeq = error.lastSeq + 1;
-        // They may be among the remaining events: a write of their own skips those that the log has.
+        // The extra events may be among the remaining events: a separate write skips those that the log has.
         together = false;
       }
     }
@@ -309,7 +309,7 @@ export class Outbox implements EventSink, Reporting {
     for (const tell of this.#onWritten.splice(0)) tell();
   }
 
-  /** How long the pace requires the outbox to wait before its next write. */
+  /** Time for which the outbox must wait before its next write, by the pace. */
   #pauseMs(): number {
     if (this.#hurried || this.#closed || this.#end || this.#abandoned()) return 0;
     return this.#pace?.pauseMs() ?? 0;
@@ -417,7 +417,7 @@ export class Outbox implements EventSink, Reporting {
   #stop(end: OutboxEnd, cause?: unknown): void {
     this.#queue.clear();
     this.#tellWritten();
-    // Keep them for a full log: writing its terminal event may reveal that the store lost events.
+    // Keep the acknowledged events for a full log: writing its terminal event may reveal that the store lost events.
     if (end !== 'full' && end !== 'over-quota') this.#kept.clear();
     if (this.#end) return;
     this.#end = end;

@@ -52,7 +52,7 @@ describe('an inferlet that a GPU host has preempted', () => {
     return { older, newer };
   }
 
-  /** Waits until the wall time would be over if it ran. */
+  /** Waits until the invocation's wall time would be over if it ran on. */
   async function outlast(id: string): Promise<void> {
     const { startedAt } = (await platform.scheduler.invocations.get(id)) ?? {};
     assert.ok(startedAt);
@@ -63,7 +63,7 @@ describe('an inferlet that a GPU host has preempted', () => {
   const metricOf = ({ events }: Transcript) =>
     JSON.parse(events.find(({ event }) => event === 'metric')?.data ?? '{}') as Record<string, number>;
 
-  it('has the wall time left that it had before, and its usage has both times', async () => {
+  it('keeps the wall time that it has left, and its usage has its wall time and its preempted time', async () => {
     const { older, newer } = await preempt({});
     await outlast(newer);
     await tell(older);

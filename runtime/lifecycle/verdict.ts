@@ -9,7 +9,8 @@ import type { Stop } from './stopping.ts';
 
 /** The end of an invocation, as written to its log. */
 export type Verdict =
-  | { readonly kind: 'result' /** JSON text. */; readonly output: string }
+  /** `output` is JSON text. */
+  | { readonly kind: 'result'; readonly output: string }
   | ({ readonly kind: 'error'; readonly code: FailureCode; readonly message: string } & FailureDetails)
   /** Write nothing: another runtime owns the invocation, or it has ended. */
   | { readonly kind: 'silent' };

@@ -1,6 +1,6 @@
 /**
  * Runtime side of the fuel checks that `runtime/build` inserts into core modules. A metered module exports `pie_fuel` (a mutable i32
- * global, counted down at loop headers and function entries) and `pie_yield` (a table with one function, called when the fuel is 0). The
+ * global, counted down at loop headers and function entries) and `pie_yield` (a table with one function, called when no fuel is left). The
  * start function of any module is exported as `pie_start`, so that it runs with fuel and under the clock.
  */
 

@@ -304,7 +304,7 @@ describe('the neighbours of a guest that never yields', () => {
     assert.ok(turns >= 10, `${turns} turns`);
   });
 
-  it('see it end when other threads of the process have used its CPU time', async () => {
+  it('see the guest end when other threads of the process have used its CPU time', async () => {
     const program = await testProgram(await testArtifact(await watComponent(callbackGuest(ASKS_FOR_EVER)), 64));
     let calls = 0;
     const synchronize = () => {

@@ -73,7 +73,7 @@ export class FunctionLauncher implements Launcher {
     };
   }
 
-  /** Prepares an instance in the tenant's sandbox or a lone one; retries once if the tenant's sandbox has just died. @throws LaunchError */
+  /** Prepares an instance in the tenant's sandbox, or alone in one; retries once if the tenant's sandbox has just died. @throws LaunchError */
   async #prepare(request: LaunchRequest, program: StoredProgram): Promise<Prepared> {
     const { fleet } = this.#options;
     const { tenant, invocation, alone = false, beside } = request;

@@ -6,7 +6,7 @@ import { type Posted, type ThreadOptions, WorkerThread } from './thread.ts';
 export interface PoolOptions extends Omit<ThreadOptions, 'readable'> {
   /** Files and folders that new workers may read. */
   readonly readable: () => readonly string[];
-  /** Most worker threads. */
+  /** Maximum worker threads. */
   readonly maxWorkers: number;
   /** Number of worker threads that stay when idle. */
   readonly keptWorkers?: number;
@@ -14,7 +14,7 @@ export interface PoolOptions extends Omit<ThreadOptions, 'readable'> {
   readonly idleMs: number;
   /** Time limit of one job, from the start of its turn. */
   readonly deadlineMs: number;
-  /** Most bytes of waiting and running jobs, of all tenants; one tenant may hold a fourth. */
+  /** Maximum bytes of waiting and running jobs, of all tenants; one tenant may hold a fourth. */
   readonly maxBytes: number;
   /** True to end the worker of a cancelled job; otherwise the job runs to its end. */
   readonly endCancelled: boolean;

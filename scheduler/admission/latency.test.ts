@@ -23,7 +23,7 @@ describe('admission of invocations with latency targets', () => {
     assert.deepEqual(policy.onTheirWay, ['live', ...onTheirWay]);
   });
 
-  test('a large head that they displace again and again starts after a bounded number of overtakings', () => {
+  test('a large head that they displace repeatedly starts after a bounded number of overtakings', () => {
     const policy = new AdmissionPolicy({ slots: 100, starts: MANY, reserve: 0, pages: { m: 16 } });
     let running: string[] = [];
     let displaced = 0;
@@ -36,7 +36,7 @@ describe('admission of invocations with latency targets', () => {
       policy.enter({ id: `t${ended}`, tenant: 'other', arrival: 300 + ended, pages: { m: 1 } }, ended);
       policy.enter({ id: `live${ended}`, tenant: 't', arrival: 1, pages: { m: 1 }, latency: true }, ended);
       displaced++;
-      // One of the other tenant ends, and the one with targets.
+      // The oldest running invocation of the other tenant ends, and so does the one with targets.
       const oldest = running.find((id) => !id.startsWith('live')) ?? '';
       for (const id of [oldest, `live${ended}`]) {
         running = running.filter((one) => one !== id);
@@ -48,7 +48,7 @@ describe('admission of invocations with latency targets', () => {
     assert.ok(displaced > MAX_OVERTAKEN, 'it was displaced');
   });
 
-  test('another invocation of the tenant runs beside them or starts at the next end', () => {
+  test('an ordinary invocation of their tenant runs beside them or starts when one of them ends', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 4 }),

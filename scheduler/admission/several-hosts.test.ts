@@ -18,7 +18,7 @@ function hostOf(key: string, hosts: readonly string[]): string {
   return hosts.reduce((best, host) => (weight(host) > weight(best) ? host : best));
 }
 
-/** An id of which the policy makes the key of a host, while the hosts hold these pages. */
+/** An id whose invocation the policy places on `host` while the hosts hold these pages. */
 function idFor(host: string, hosts: readonly string[], held: ReadonlyMap<string, number>): string {
   const crowding = (key: string) => (held.get(hostOf(key, hosts)) ?? 0) / PAGES;
   for (;;) {

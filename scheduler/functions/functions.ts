@@ -94,7 +94,8 @@ export type FullReason = 'too-many-functions' | 'too-many-versions' | 'records-t
 export type PutOutcome =
   | {
       readonly ok: true;
-      readonly created: boolean /** Present state of `placement.alias`; null without one. */;
+      readonly created: boolean;
+      /** Present state of `placement.alias`; null without one. */
       readonly alias: AliasState | null;
     }
   | { readonly ok: false; readonly reason: 'tag-taken'; readonly version: string }

@@ -38,7 +38,8 @@ export interface AliasChange {
 export type AliasOutcome =
   | { readonly ok: true; readonly alias: NamedAlias }
   | { readonly ok: false; readonly reason: 'unknown-function' | 'too-many-aliases' | 'tag-of-several' }
-  | { readonly ok: false; readonly reason: 'changed' /** 0 when there is no such alias. */; readonly revision: number }
+  /** `revision` is 0 when there is no such alias. */
+  | { readonly ok: false; readonly reason: 'changed'; readonly revision: number }
   | { readonly ok: false; readonly reason: 'unknown-version'; readonly version: string };
 
 export interface RollbackWish {

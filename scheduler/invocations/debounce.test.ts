@@ -114,7 +114,7 @@ describe('debounce', () => {
     assert.deepEqual(await waits('b'), { ...(await waits('b')), keys: 0, queued: 0 });
   });
 
-  test('a cancelled or overdue one leaves nothing that would run, and no successor supersedes it', async () => {
+  test('a waiting invocation that is cancelled or overdue leaves nothing that would run, and no successor supersedes it', async () => {
     const cancelled = await submit('gone');
     await scheduler.control.requestCancel(cancelled.id, 'enough');
     const late = await submit('late');
@@ -143,7 +143,7 @@ describe('debounce', () => {
     await reaping.close();
   });
 
-  test('quotas hold: keys are bounded, a waiting one counts, and a refused successor replaces nothing', async () => {
+  test('quotas hold: keys are bounded, a waiting invocation counts, and a refused successor replaces nothing', async () => {
     const { invocations, quotas } = scheduler;
     const tenant = 'bounded';
     const set = (quota: 'waiting-invocations' | 'requests-per-minute', limit: number) =>

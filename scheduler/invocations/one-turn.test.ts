@@ -19,7 +19,7 @@ after(() => redis.stop());
 
 /** Everything that belongs to tenants and invocations. */
 const ALL = /^(invocation|account|listing|deadlines|arrivals|waiting|idempotency|admission:(ledger|learned|state))/;
-/** Without the start order: of invocations that come together, tenants take turns by name. */
+/** Like `ALL` without the start order: tenants whose invocations come together take turns by name. */
 const BUT_TURNS = /^(invocation|account|listing|deadlines|arrivals|idempotency)/;
 
 /** Stored values that both ways to make calls must leave equal. */

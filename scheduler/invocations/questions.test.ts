@@ -125,7 +125,7 @@ describe('questions to a person', () => {
     await assertBytes();
   });
 
-  test('waiting ones count against the quotas of waiting invocations and of bytes', async () => {
+  test('invocations that ask count against the quotas of waiting invocations and of bytes', async () => {
     const tenant = 'bounded';
     const set = (quota: 'waiting-invocations' | 'redis-bytes', limit: number) =>
       scheduler.quotas.set(tenant, { quota, function: null, limit, until: null }, { author: 'key', reason: '' });

@@ -113,7 +113,7 @@ describe('live events between releases', () => {
       peer.on('data', (chunk: Buffer) =>
         reader.push(chunk, (fields) => {
           asked.push(...fields);
-          // It takes the versions for an invocation, and answers `submitter`.
+          // The peer takes the versions for an invocation, and answers `submitter`.
           if (fields.includes('submitter')) peer.write(encodeFrame(['', '0', 'attached', '']));
           if (fields.includes('follow')) peer.write(encodeFrame(['a', '0', 'attached', String(EPOCH)]));
         }),

@@ -123,7 +123,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await renewed.release();
   });
 
-  it('starts no machine while a restore runs or after one that broke off; a running one stops when it changes the platform', async () => {
+  it('starts no machine during a restore or after an interrupted one; a running machine stops when the restore changes the platform', async () => {
     const told = Promise.withResolvers<Error>();
     const { store } = scheduler;
     const { restoreLease, restoreMark, machineLease } = store.keys;

@@ -45,7 +45,7 @@ describe('placement on GPU hosts', () => {
     }
   });
 
-  test('an affinity with room is chosen, and else the less crowded of two hosts that the id draws', () => {
+  test('the host of an affinity is chosen while it has room, else the less crowded of two hosts that the id draws', () => {
     const part = fc.double({ min: 0.01, max: 2, noNaN: true });
     const hosts = fc.uniqueArray(fc.constantFrom(...HOSTS), { maxLength: 4 });
     const id = fc.stringMatching(/^[A-Za-z0-9_-]{1,20}$/);

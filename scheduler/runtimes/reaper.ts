@@ -18,7 +18,7 @@ const DUE = loadScript(new URL('./scripts/due.lua', import.meta.url));
 const ROUNDS_PER_LEASE = 5;
 /** Number of reapers that look in every round. In a larger platform, reapers take turns, so that all together ask no more often. */
 const REAPERS_AT_PACE = 8;
-/** Least time between two looks in a larger platform, as a part of the time between two rounds. */
+/** Minimum time between two looks in a larger platform, as a part of the time between two rounds. */
 const PACE = 1 / 2;
 /** A part of a lease. When no reaper has looked for that long, leases may have run out because Redis stood still. */
 const PAUSE = 1 / 2;

@@ -336,7 +336,7 @@ describe('runtimes', () => {
     );
   });
 
-  test('a runtime that took the place of another between two looks is found dead, too', async () => {
+  test('a runtime that took the place of another between two checks is found dead, too', async () => {
     scheduler = openTestScheduler(redis, { leaseMs: 400 });
     const { redis: client, keys } = scheduler.store;
     await registerRuntime(scheduler.store, 'earlier');

@@ -2,7 +2,7 @@
 
 /** A schedule's name appears in URLs and commands. */
 export const SCHEDULE_NAME = /^[a-z][a-z0-9-]{0,62}$/;
-/** Least time between two invocations of a schedule. */
+/** Minimum time between two invocations of a schedule. */
 export const LEAST_INTERVAL_MS = 60_000;
 export const MOST_INTERVAL_MS = 366 * 86_400_000;
 /** Maximum bytes of a schedule's input, JSON text. */

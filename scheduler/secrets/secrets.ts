@@ -34,7 +34,8 @@ export type Revisions = Readonly<Record<string, number>>;
 
 export type PinOutcome =
   | { readonly ok: true; readonly revisions: Revisions }
-  | { readonly ok: false /** Secrets that the tenant does not have. */; readonly unknown: readonly string[] };
+  /** `unknown` lists secrets that the tenant does not have. */
+  | { readonly ok: false; readonly unknown: readonly string[] };
 
 /** Looks up versions that refer to a value. */
 interface StoredVersions {

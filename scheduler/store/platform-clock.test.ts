@@ -22,7 +22,7 @@ describe('the clock of the platform', () => {
     clock = new PlatformClock({ wall: () => START + elapsed + ownStep, steady: () => 77 + elapsed });
   });
 
-  it("is the process's own clock before Redis has answered, and while both agree", () => {
+  it("is the process's own clock before Redis has answered, and while both clocks agree", () => {
     ownStep = -HOUR_MS;
     assert.equal(clock.now(), START - HOUR_MS);
     ownStep = 30;

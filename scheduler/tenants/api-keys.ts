@@ -32,7 +32,8 @@ export interface KeyHolder {
 export type Authentication =
   | { readonly kind: 'valid'; readonly holder: KeyHolder }
   | { readonly kind: 'unknown' }
-  | { readonly kind: 'expired' /** Milliseconds since the Unix epoch. */; readonly at: number }
+  /** `at` is in milliseconds since the Unix epoch. */
+  | { readonly kind: 'expired'; readonly at: number }
   | { readonly kind: 'suspended'; readonly tenant: string };
 
 /** A key as stored. Times in milliseconds since the Unix epoch. */

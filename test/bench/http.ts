@@ -24,7 +24,7 @@ const CONTEXT = 8;
 /** Unmeasured rounds per client count: V8 compiles the engine's module in the first seconds. */
 const WARM_ROUNDS = 2;
 const QUICK_WARM_ROUNDS = 1;
-/** Least one-token invocations per round; subtracting their cost gives the cost of the tokens after the first. */
+/** Minimum number of one-token invocations per round; subtracting their cost gives the cost of the tokens after the first. */
 const LAUNCHES = 32;
 
 /** Clients of one row, and the function that they invoke. */

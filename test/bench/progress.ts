@@ -1,7 +1,7 @@
 /** A suite that a run begins. */
 export interface Expected {
   readonly name: string;
-  /** How long the suite took before; undefined when that is unknown. */
+  /** Time of the suite's earlier run; undefined when that is unknown. */
   readonly seconds?: number | undefined;
 }
 

@@ -7,7 +7,7 @@ export interface Spread {
   readonly isSingle?: boolean;
 }
 
-/** Least size of a sample whose 99th percentile is not simply its largest value. */
+/** Minimum size of a sample whose 99th percentile is not simply its largest value. */
 export const ENOUGH_FOR_P99 = 101;
 
 /** True when samples of a size have a q-quantile that is not simply their largest value. */

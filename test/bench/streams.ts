@@ -29,7 +29,7 @@ export async function receive(client: Client, input: object, name = 'text-comple
   return () => textOf(arrivals());
 }
 
-/** The same for a stream of `/v1/completions`, or of a server that sends the token ids with each piece. */
+/** As `receive`, for a stream of `/v1/completions`, or of a server that sends the token ids with each piece. */
 export async function receiveCompletion(url: string, apiKey: string, body: object): Promise<() => ReceivedStream> {
   const headers = { 'content-type': 'application/json', authorization: `Bearer ${apiKey}` };
   const init = { method: 'POST', headers, body: JSON.stringify({ ...body, stream: true, return_token_ids: true }) };

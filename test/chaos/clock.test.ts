@@ -11,7 +11,7 @@ import { Platform, until } from '#test/harness/platform.ts';
 import { checkEnded, type Watched, watch } from './invocations.ts';
 
 const HOUR_MS = 3_600_000;
-/** Back and forward again, and the other way round. */
+/** The clock steps back and forward again, then forward and back again. */
 const STEPS_MS = [-HOUR_MS, 0, HOUR_MS, 0];
 const TOKENS = 6;
 const LISTEN_AT = 3;
@@ -89,7 +89,7 @@ describe('a wall clock that steps by an hour and back', () => {
         const next = await begin();
         all.push(next);
         open.push(next);
-        // One of them ends that began before the step.
+        // End an invocation that began before the step.
         await end(open.shift() as Watched);
       }
       for (const each of open) await end(each);

@@ -15,7 +15,7 @@ export const SHAPE: Shape = {
 const CONFIG = '[gpu_host]\nspread = "invocation"\n';
 const STARTED = 6;
 const TOKENS = 24;
-/** How often a new invocation asks whether the platform serves. */
+/** Interval of the invocations that probe the platform. */
 const PROBE_MS = 500;
 const PROBE_DEADLINE_MS = 60_000;
 const HEALED_MS = 90_000;

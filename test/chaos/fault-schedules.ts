@@ -3,16 +3,16 @@ import { FRONT, type Shape } from '#test/harness/machines.ts';
 
 /** A fault of one machine, which lasts until the schedule undoes it. */
 export type Fault =
-  /** Its runtime, GPU host or gateway is killed, which its supervisor starts again. */
+  /** The machine's runtime, GPU host or gateway is killed; its supervisor starts that process again. */
   | { readonly kind: 'kill'; readonly machine: string }
-  /** Everything on it is killed, and the machine starts again. */
+  /** Everything on the machine is killed, and the machine starts again. */
   | { readonly kind: 'power'; readonly machine: string }
-  /** Everything on it stands still. */
+  /** Everything on the machine stands still. */
   | { readonly kind: 'stop'; readonly machine: string }
   | { readonly kind: 'cut'; readonly machine: string }
   /** The network loses all that the machine sends to `to`, and delivers the other direction. */
   | { readonly kind: 'mute'; readonly machine: string; readonly to: string }
-  /** Its disk is full. */
+  /** The machine's disk is full. */
   | { readonly kind: 'disk'; readonly machine: string };
 
 export interface ScheduledFault {

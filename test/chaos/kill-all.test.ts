@@ -27,8 +27,8 @@ async function written(platform: Platform): Promise<void> {
 }
 
 /**
- * Kills all processes at one time, as a loss of power does. They stop first, because a process that survives
- * another by a moment says so to its clients.
+ * Kills all processes at one time, as a loss of power does. They stop first, because a process that survives another
+ * by a moment reports the loss to its clients.
  */
 function killAtOnce(pids: readonly number[]): void {
   for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const pid of pids) signal(pid, name);

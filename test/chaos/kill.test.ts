@@ -19,7 +19,7 @@ test(`after each of ${RUNS} runtime kills, invocations end once, with usage of s
   assert.equal(new Set(runs.map(({ phase }) => phase)).size, PHASES.length);
   const told = JSON.stringify(runs.map(({ phase, hit }) => [phase, hit]));
   t.diagnostic(`invocations that lost an attempt: ${told}`);
-  // A machine under load may kill some runs' runtime after its invocations have ended.
+  // On a machine under load, the kills of some runs may come after their invocations have ended.
   assert.ok(runs.filter(({ hit }) => hit > 0).length > RUNS / 2, `most kills hit an invocation: ${told}`);
   for (const status of ['running', 'queued']) {
     await until(`no invocation is ${status}, children included`, async () => {

@@ -1,7 +1,7 @@
 /**
  * Lets the wall clock of a process step: a module that Node imports before the entry point (`--import`). The process `gateway/main.ts` reads its
- * step from the file `gateway` of the folder `PIE_TEST_CLOCKS`, a number and the ms, and repeats the number in its log; so do the others. A
- * runtime may write no file.
+ * step from the file `gateway` of the folder `PIE_TEST_CLOCKS`, a number and the ms, and repeats the number in its log, because a runtime may
+ * write no file. The other processes do the same.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -11,7 +11,7 @@ import { platformProcesses } from './processes.ts';
 
 /** Longer than a lease, and than the silence that the supervisor allows a runtime. */
 const PAUSE_MS = 5000;
-/** Shorter than a lease; time for several rounds of a reaper and looks of the supervisor. */
+/** Shorter than a lease; time for several rounds of a reaper and several checks by the supervisor. */
 const WATCHED_LATER_MS = 1000;
 
 let platform: Platform;

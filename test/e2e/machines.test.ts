@@ -149,7 +149,7 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
 
   await Promise.all(alone.map((id) => scheduler.cancel(id, 'test')));
   const held = await holdOn(second, [RUNTIME, `${RUNTIME}@second`]);
-  // The successor of a runtime ends what its own predecessor ran, and nothing else.
+  // The successor of a runtime ends the invocations of its own predecessor, and no others.
   process.kill(second.pid(RUNTIME), 'SIGKILL');
   await second.restarted(RUNTIME);
   const records = await Promise.all(held.map((id) => scheduler.invocations.get(id)));

@@ -106,6 +106,6 @@ describe('machines on a network', { skip: Network.missing() }, () => {
       await until('the machine is back', () => machines.isThere(lost));
       await succeeds();
       const log = await front.fetch(`/v1/invocations/${held.id}/events`);
-      assert.deepEqual(ends(await readEvents(log)), ['runtime-lost'], 'what came back has written nothing');
+      assert.deepEqual(ends(await readEvents(log)), ['runtime-lost'], 'the process that came back has written nothing');
     });
 });

@@ -10,7 +10,7 @@ const skip = Network.missing() || (!process.env.PIE_TEST_ALL && 'it takes minute
 /** Limit for one test, on machines that share two cores. */
 const TEST_MS = 300_000;
 
-/** The tests that share a platform, once more against machines of which each was set up by `pie join` alone. */
+/** Runs the tests that share a platform again, against machines that were each set up by `pie join` alone. */
 test('a gateway, two runtimes and three GPU hosts on machines of their own pass the tests of one platform', {
   skip,
 }, async (t) => {

@@ -134,7 +134,7 @@ describe('each quota', () => {
     const all = 2048 * 62;
     let billed = whole;
     let part = 0;
-    // Clients that leave before the first batch, or after the last one, until one leaves between them.
+    // Vary the delay until a client leaves after the first batch and before the last one.
     let [early, late] = [0, 1600];
     for (let tries = 0; tries < 40 && (part === 0 || part === all); tries++) {
       const waitMs = (early + late) / 2;
@@ -155,7 +155,7 @@ describe('each quota', () => {
       billed = now;
       if (part === 0) early = waitMs;
       else late = waitMs;
-      // The time of the first batch differs from one to the next.
+      // The time of the first batch differs from one try to the next.
       if (late - early < 10) [early, late] = [early / 2, 2 * late];
     }
     assert.ok(part > 0 && part < all, `${part} of ${all} tokens`);

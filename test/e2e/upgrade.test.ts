@@ -12,11 +12,11 @@ const SHAPE: Shape = {
   ...{ 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' },
   ...{ 'run-1': 'runtime', 'run-2': 'runtime', 'run-3': 'runtime' },
 };
-/** Has the new code from the beginning: it joins with it at a gateway of the earlier release. */
+/** A machine that has the new code from the beginning, and joins at a gateway of the earlier release. */
 const EARLY = 'gpu-3';
-/** Has the earlier code to the end: it joins with it at a gateway of the new release. */
+/** A machine that has the earlier code to the end, and joins at a gateway of the new release. */
 const LATE = 'run-3';
-/** New runtimes meet earlier GPU hosts and gateways on the way, and earlier ones new ones. */
+/** Order of the upgrades, in which new runtimes meet earlier GPU hosts and gateways, and earlier runtimes meet new ones. */
 const ORDER = ['run-1', 'gpu-1', FRONT, 'gpu-2', 'run-2'];
 /** One tenant uses all hosts. The gateway ends streams of longer invocations when it stops, and clients resume them. */
 const CONFIG = 'drain_ms = 2000\n[gpu_host]\nspread = "invocation"\n';

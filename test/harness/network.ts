@@ -81,7 +81,7 @@ export class Network implements Disposable {
     ip('-n', this.#space('switch'), 'link', 'set', 'dev', name, 'up');
   }
 
-  /** Loses what a machine sends to another one; what comes back arrives. */
+  /** Loses the frames from one machine to another; frames in the other direction arrive. */
   mute(from: string, to: string): void {
     const where = [this.address(to), 'lladdr', NOWHERE, 'nud', 'permanent', 'dev', 'cable'];
     ip('-n', this.#space(from), 'neigh', 'replace', ...where);

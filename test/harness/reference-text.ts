@@ -21,8 +21,8 @@ export function likeliest(row: Row): number {
 }
 
 /**
- * The keys and values of a text in the tiny model's float64 backend. The test decides which stay: no code of the library, the runtime or the GPU
- * host takes part.
+ * The keys and values of a text in the tiny model's float64 backend. The test decides which tokens stay: no code of the library, the runtime or
+ * the GPU host takes part.
  */
 export class ReferenceText implements AsyncDisposable {
   readonly #backend: Backend;
@@ -74,7 +74,7 @@ export class ReferenceText implements AsyncDisposable {
 export interface Read {
   readonly perplexity: number;
   readonly written: readonly number[];
-  /** Tokens in sight at the end, the last one, which is not computed, included. */
+  /** Visible tokens at the end, including the last one, which is not computed. */
   readonly held: readonly number[];
 }
 

@@ -4,8 +4,8 @@ import { Arena } from './arena.ts';
 import { QUICK } from './corpus/index.ts';
 
 /**
- * A canary without rests takes more of the cores than the attacks and their builds. It tells a story when an attack begins, and in it; a short
- * one still comes in several slices.
+ * A canary without rests takes more of the cores than the attacks and their builds. With rests, it tells a story when an attack begins, and more
+ * during the attack; a story of 12 tokens still comes in several slices.
  */
 const CANARY = process.env.PIE_TEST_ALL ? {} : { tokens: 12, restMs: 2000 };
 

@@ -28,7 +28,7 @@ const app = workflow('story', (g, { what }: Input) => {
   return { tool, round: ended.round };
 });
 
-/** It reads a value, and is interpreted. */
+/** A program that reads a value, and is therefore interpreted. */
 const read = program<Input>('read', async (session) => {
   const state = session.state().add`Once upon`;
   const seen = session.call('seen', [], 'text', () => 'a time');

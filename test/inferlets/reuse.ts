@@ -8,7 +8,7 @@ interface Input {
   readonly parts: readonly { readonly tokens: readonly number[]; readonly name?: string }[];
   /** Saves the prompt with its continuation under this name. */
   readonly keep?: string;
-  /** Names to forget; nothing else happens then. */
+  /** Names to forget; the inferlet then does nothing else. */
   readonly forget?: readonly string[];
 }
 

@@ -36,7 +36,7 @@ import { Visits } from './visits.ts';
 
 type Render = (visit: Visit, c: Context<AppEnv>) => Page | Promise<Page>;
 
-/** Most pages followed at once, by one key and by all keys. */
+/** Maximum pages followed at once, by one key and by all keys. */
 const MAX_PAGES_OF_KEY = 24;
 const MAX_PAGES = 1000;
 

@@ -4,7 +4,7 @@ import { wordedIssue } from '../errors/issues.ts';
 import type { Body } from './bodies.ts';
 import { readJson } from './body.ts';
 
-/** Most bytes of a body on an administrative route. */
+/** Maximum bytes of a body on an administrative route. */
 const MAX_SETTINGS_BYTES = 64 * 1024;
 
 /** The documentation of a route's JSON body. {@link readChecked}, not the router, reads and bounds the body. */

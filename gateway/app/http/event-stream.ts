@@ -34,7 +34,7 @@ export interface EventStreamOptions<T> {
   /** Keeps the stream's slot; the stream frees it at its end. */
   readonly keepOpen: (() => () => void) | undefined;
   /**
-   * Memory for large frames. A client that takes nothing of one for 30 s loses the stream. Without room the stream ends, and the client can
+   * Memory for large frames. A client that takes nothing of a large frame for 30 s loses the stream. Without room the stream ends, and the client can
    * resume it.
    */
   readonly room: Room;
@@ -78,7 +78,7 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
       pull: () => stream.pull(),
       cancel: () => stream.cancel(),
     },
-    // Then a pull means that the server has written the chunk before; with a queue it would mean that the server has begun to.
+    // Without a queue, a pull means that the server has written the previous chunk; with one, that the server has begun to write it.
     { highWaterMark: 0 },
   );
   return new Response(body, { headers });
@@ -100,7 +100,7 @@ class EventStream<T> {
   #isAsked = false;
   /** The rest of a large chunk, which the client has not taken yet. */
   #rest: ReadableStreamDefaultReader<Uint8Array> | undefined;
-  /** The last chunk, behind that rest. */
+  /** The last chunk of the stream, which follows `#rest`. */
   #last: Uint8Array | undefined;
   #isQuiet = false;
   #isChecking = false;
@@ -213,7 +213,7 @@ class EventStream<T> {
     else this.#write();
   }
 
-  /** Ends the stream with its last chunk, behind a large one that is on its way; undefined when that one is the last. */
+  /** Ends the stream with `last`, behind a large chunk that is on its way. `last` is undefined when the large chunk is the last. */
   #close(last: Uint8Array | undefined, error?: unknown): void {
     const isAlone = last !== undefined && this.#rest === undefined;
     this.#end(error);

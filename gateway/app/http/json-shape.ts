@@ -2,12 +2,12 @@ import { GatewayError } from '../errors/gateway-error.ts';
 
 /** Deepest nesting of lists and objects: far more than requests need, far less than recursive readers can take. */
 export const MAX_DEPTH = 256;
-/** Most member names in all objects. Objects with many names cost far more to parse than their size suggests. */
+/** Maximum member names in all objects. Objects with many names cost far more to parse than their size suggests. */
 export const MAX_NAMES = 50_000;
-/** Most lists and objects. */
+/** Maximum lists and objects. */
 export const MAX_CONTAINERS = 100_000;
 
-/** Most members of all lists and objects. */
+/** Maximum members of all lists and objects. */
 export const MAX_VALUES = 1_000_000;
 
 const COMMA = 0x2c;

@@ -10,13 +10,13 @@ export interface Part {
 }
 
 export interface MultipartOptions {
-  /** Most bytes of each part, by its name. Other parts are refused. */
+  /** Maximum bytes of each part, by its name. Other parts are refused. */
   readonly limits: Readonly<Record<string, number>>;
   /** Makes the error for a part that passes its limit. */
   readonly tooLarge: (name: string, limitBytes: number) => GatewayError;
 }
 
-/** Most bytes of one part's headers, and of the preamble before the first part. */
+/** Maximum bytes of one part's headers, and of the preamble before the first part. */
 const MAX_HEADER_BYTES = 8 * 1024;
 
 /**

@@ -1,7 +1,7 @@
 import { Shares } from '#scheduler/policies/shares.ts';
 import { GatewayError, type GatewayErrorOptions } from '../errors/gateway-error.ts';
 
-/** Most answers that may be open at once. */
+/** Maximum answers that may be open at once. */
 export interface StreamLimits {
   /** For one key. */
   readonly streamsPerKey: number;

@@ -10,7 +10,7 @@ import { ModelSchema } from '../schemas/platform.ts';
 /** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s before it. */
 const RUNTIME_GRACE_MS = 10_000;
 const POLL_MS = 500;
-/** Most characters of a model's name; an error cuts a longer one to this length. */
+/** Maximum characters of a model's name; an error cuts a longer one to this length. */
 const MAX_NAME = 128;
 
 const NOUNS: Readonly<Record<ModelKind, string>> = {

@@ -70,7 +70,7 @@ describe('the file of a backup', () => {
     assert.deepEqual([records, files, machine, [...masterKeys]], [5, 1, 'east', ['0123abcd']]);
   });
 
-  it('is refused when it was cut anywhere, or any byte of it was changed, or more follows', async () => {
+  it('is refused when it was cut anywhere, one of its bytes was changed, or more bytes follow', async () => {
     const bytes = await write(GOOD);
     await fc.assert(
       fc.asyncProperty(fc.nat(bytes.length - 1), fc.integer({ min: 1, max: 255 }), async (at, change) => {
@@ -85,12 +85,12 @@ describe('the file of a backup', () => {
     await refused(Buffer.from('GET / HTTP/1.1\r\nhost: somewhere\r\n\r\n'), /not a backup of Pie/);
   });
 
-  it('of a later format is refused by its number', async () => {
+  it('is refused, with the number of its format, when the format is a later one', async () => {
     await write([], { ...DESCRIPTION, version: ARCHIVE_VERSION + 1 } as Header);
     await refused(undefined, /has format 2; this release of Pie reads format 1/);
   });
 
-  it('with what no backup has is refused, though its checksum is right', async () => {
+  it('is refused when it contains something that no backup has, even with a correct checksum', async () => {
     const files = (at: string): Frame => ({ header: { kind: 'file', path: at, bytes: 0 }, body: Buffer.alloc(0) });
     const wrong: [Frame[], RegExp][] = [
       [[entry('hash', 'invocation:1', 'a', 'b')], /record that no backup has/],
@@ -118,7 +118,7 @@ describe('the file of a backup', () => {
     }
   });
 
-  it('lists any bytes', () => {
+  it('encodes and decodes lists of any bytes', () => {
     fc.assert(
       fc.property(fc.array(fc.uint8Array()), fc.nat(), (items, cut) => {
         const body = listBody(items);
@@ -137,7 +137,7 @@ describe('the file of a backup', () => {
   });
 });
 
-/** Every kind of key, with whether a backup has it. A new one must be decided on here. */
+/** For every kind of key: true if a backup contains its records. A new kind of key needs an entry here. */
 const KINDS: { readonly [Kind in keyof Keys]: boolean } = {
   ...{ nameOwners: true, durableNames: true, sharedFolder: true },
   ...{ prefix: false, bull: false, jobs: false, admission: false, learnedPages: false, invocation: false },

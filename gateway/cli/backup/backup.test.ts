@@ -194,7 +194,7 @@ describe('a backup', () => {
     }
   });
 
-  it('that breaks off lets no machine start on the same Redis, until another has ended', async () => {
+  it('whose restore breaks off lets no machine start on the same Redis, until another restore has ended', async () => {
     const home = path.join(directory, 'broken');
     await mkdir(home);
     await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));

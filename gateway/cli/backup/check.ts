@@ -5,7 +5,7 @@ import { checkedItems } from './entries.ts';
 import { componentHash, holdsSealed, isKeptFile } from './kept-keys.ts';
 import { overheadBytes } from './room.ts';
 
-/** Most files of one backup, since the check keeps their paths to find duplicates. */
+/** Maximum files of one backup, since the check keeps their paths to find duplicates. */
 const MAX_FILES = 1_000_000;
 /** Sealed values begin with the id of their key. */
 const SEALED = /^([0-9a-f]{8})\.[\w-]+$/;
@@ -41,7 +41,7 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
         break;
       case 'entry': {
         const { key, items } = checkedItems(header, body);
-        // The parts of a record follow each other, so that the first one replaces nothing of a later one.
+        // The parts of a record must follow each other, so that its first part replaces none of its later parts.
         if (!header.first && before !== `${header.type} ${key}`) throw new ArchiveFault(`A part of ${key} is missing.`);
         before = `${header.type} ${key}`;
         if (header.first) records += 1;

@@ -9,7 +9,7 @@ import type { Terminal } from '../terminal.ts';
 const CONTENTS =
   'functions with their components and aliases, tenants, API keys (as hashes), quotas, usage, secrets (sealed), schedules, webhook secrets, stored values, message queues, the audit log, and from this home the saved contexts and vector indexes';
 
-/** Least time between two lines of progress. */
+/** Minimum time between two lines of progress. */
 const PROGRESS_MS = 1000;
 
 /** Shows the progress of long work, whose last line belongs to the caller. */

@@ -23,7 +23,7 @@ export class Screen {
     this.#draws = terminal.interactive && fits(this.#columns);
   }
 
-  /** Begins a round. The figures of the last one stay until each side has new ones. */
+  /** Begins a round: empties both panes, and shows `label` in place of the figures. */
   clear(label: string): void {
     this.#texts = ['', ''];
     this.#figures = [`${label} …`, `${label} …`];

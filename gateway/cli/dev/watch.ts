@@ -3,7 +3,7 @@ import path from 'node:path';
 
 /** A save is several writes: it counts once this long has passed without another write. */
 const QUIET_MS = 80;
-/** Most folders to watch; a project's own sources have fewer. */
+/** Maximum folders to watch; a project's own sources have fewer. */
 const MAX_FOLDERS = 256;
 
 /**

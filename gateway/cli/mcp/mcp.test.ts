@@ -180,7 +180,7 @@ describe('pie mcp', () => {
     assert.equal((await server.ask('tools/list')).result.tools.length, 1);
   });
 
-  it('cancels what the client cancels, and what runs when the client leaves', async () => {
+  it('cancels the calls that the client cancels, and the running calls when the client leaves', async () => {
     const server = start();
     for (const end of [
       (id: number) => server.tell({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: id } }),
@@ -299,7 +299,7 @@ class Server implements AsyncDisposable {
     return came ? [await this.next()] : [];
   }
 
-  /** Leaves what comes in the pipe. */
+  /** Leaves the server's further output in the pipe. */
   stopReading(): void {
     this.#child.stdout.pause();
   }

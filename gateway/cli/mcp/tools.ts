@@ -10,7 +10,7 @@ const PAGE = 50;
 const FETCHES = 8;
 /** Characters of a result that the other side gets: all of it goes into a model's context. */
 const MAX_RESULT_CHARACTERS = 1 << 20;
-/** Least time between two notes of progress, so that not every token makes a message. */
+/** Minimum time between two notes of progress, so that not every token makes a message. */
 const PROGRESS_MS = 250;
 /** Names without an alias or a version. The functions behind the OpenAI routes are left out: no model should write their requests. */
 const OFFERED = /^(?!openai-)[a-z0-9-]+$/;

@@ -144,7 +144,7 @@ export function describeOperations(get: () => Harness): void {
     await h.platform.lease.describe({ gpuHosts: [] });
   });
 
-  it('tokens for machines need a Redis that these can reach, and strangers cannot join', async () => {
+  it('tokens for machines need a Redis that the machines can reach, and strangers cannot join', async () => {
     const h = get();
     const post = (path: string, body: object) =>
       h.ask(path, { method: 'POST', headers: JSON_TYPE, body: JSON.stringify(body) });

@@ -53,7 +53,7 @@ test('copies read every source before they write', () => {
   fc.assert(property, { seed: 6, numRuns: 100 });
 });
 
-test('a page moves to another place, and nothing else does', () => {
+test('a page is copied to another place, and no other slot changes', () => {
   const pool = new KvPool(CONFIG, PAGE, SLOTS / PAGE);
   pool.data.forEach((_, i) => {
     pool.data[i] = i;
@@ -71,7 +71,7 @@ test('a page moves to another place, and nothing else does', () => {
   }
 });
 
-test('shifts turn keys, not values, each by its own', () => {
+test('shifts rotate keys and not values, each key by its own shift', () => {
   const pool = new KvPool(CONFIG, PAGE, SLOTS / PAGE);
   pool.data.fill(0);
   for (let plane = 0; plane < pool.planes; plane++) {
@@ -79,7 +79,7 @@ test('shifts turn keys, not values, each by its own', () => {
   }
   pool.copy(Uint32Array.of(0, 0, 1), Uint32Array.of(4, 5, 6), Int32Array.of(0, 3, -2));
   for (let plane = 0; plane < pool.planes; plane++) {
-    // The only frequency of a head of two is 1.
+    // A head of dimension 2 has one frequency, 1.
     const turned = (shift: number) => (plane % 2 === 0 ? [Math.cos(shift), Math.sin(shift)] : [1, 0]).map(Math.fround);
     assert.deepEqual(row(pool, plane, 4), [1, 0]);
     assert.deepEqual(row(pool, plane, 5), turned(3));

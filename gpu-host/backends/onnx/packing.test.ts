@@ -48,7 +48,7 @@ describe('packRuns', () => {
     assert.equal(packRuns(rows, COSTS, 6).runs.length, 1);
   });
 
-  test('decode steps leave a prefill', () => {
+  test('decode steps run apart from a prefill', () => {
     const rows = [...Array.from({ length: 16 }, () => ({ tokens: 1, context: 100 })), { tokens: 200, context: 0 }];
     const { runs } = packRuns(rows, COSTS, 6);
     assert.deepEqual(runs.map((run) => run.length).toSorted(), [1, 16].toSorted());

@@ -5,12 +5,12 @@ import type { LoadedModel, TensorStore } from '#gpu-host/models/load.ts';
 import { ElementType, type ElementTypeNumber, type FileRange, type GraphBuilder } from './graph-builder.ts';
 
 /**
- * Maximum bits of a weight as multiplied: float32, or blocks of 8 or 4 bits with a float32 scale each. Matrices that the model's file keeps in
+ * Maximum bits of a weight in a multiplication: float32, or blocks of 8 or 4 bits with a float32 scale each. Matrices that the model's file keeps in
  * blocks of no more bits are multiplied from these blocks.
  */
 export type WeightBits = 32 | 8 | 4;
 
-/** Weights that share a scale, where the backend makes the blocks. 64 is up to 1.25 times faster than 32 on the CPU provider. */
+/** Number of weights that share a scale in blocks that the backend makes. 64 is up to 1.25 times faster than 32 on the CPU provider. */
 export const BLOCK_SIZE = 64;
 
 /** One matrix multiplication: the rows of `parts`, stacked, times an input of `columns` values. */
@@ -70,7 +70,7 @@ export function quantizedLinears(
   );
 }
 
-/** The weights of a multiplication as the file has them: the parts are in the same blocks, all with zero points or all without. */
+/** The weights of a multiplication as the file has them: the parts have blocks of one kind, all with zero points or all without. */
 interface StoredBlocks extends Pick<BlockedTensor, 'dtype' | 'blockSize'> {
   readonly parts: readonly BlockedTensor[];
 }
@@ -173,7 +173,7 @@ export class WeightNodes {
     return this.#graph.node('FusedMatMul', [x, weight], name, { transB: 1, alpha: { float: 1 } });
   }
 
-  /** One constant of several, row below row; the session joins them once. */
+  /** Stacks constants by rows; the session joins them once. */
   #stacked(parts: readonly string[], name: string): string {
     const [first = ''] = parts;
     return parts.length === 1 ? first : this.#graph.node('Concat', parts, name, { axis: 0 });

@@ -13,7 +13,7 @@ import { assertRefused, assertRejected, Life, memoryOnly, same, temporaryDirecto
 const MAKER: Caller = { tenant: 't', inferlet: 'one', functionName: 'maker' };
 const SAME: Caller = { ...MAKER, inferlet: 'two' };
 
-test("damage found when pages are wanted is that call's error; the name can be cleared", async (t) => {
+test('damage found when a call wants pages is the error of that call; the name can be cleared', async (t) => {
   const directory = temporaryDirectory(t);
   await new Life(directory).registry.exportPages('t', 'a', snapshotOf(1, 2), true, memoryOnly);
   const path = join(directory, directoryNameOf('t'), fileNameOf('export', 'a'));
@@ -109,7 +109,7 @@ test('tenants that want files of the system take turns, however many one of them
   await settled;
 });
 
-test('a file that is locked by another while it comes from disk is not opened for writing', async (t) => {
+test('a file that another inferlet locks while it comes from disk is not opened for writing', async (t) => {
   const directory = temporaryDirectory(t);
   const save = { persistent: true, rights: 'private' } as const;
   await new Life(directory).registry.saveFile(MAKER, 'f', snapshotOf(1, 2), save, memoryOnly);
@@ -138,7 +138,7 @@ test('a file that is saved anew while it comes from disk shows the new content',
   assert.equal(memory.held.size, 0);
 });
 
-test('a save that fails gives the name back to an earlier one that is under way', async (t) => {
+test('a save that fails gives the name back to an earlier save that is under way', async (t) => {
   const directory = temporaryDirectory(t);
   const { memory, registry, requester } = new Life(directory);
   const save = { persistent: true, rights: 'private' } as const;

@@ -406,7 +406,7 @@ export class Entries<S extends Snapshot> {
     for (const older of entry.saving) this.#forget(entry, older);
   }
 
-  /** Call when saving `version` failed: the name gets its former content back, or goes. */
+  /** Call when saving `version` failed: the name gets its former content back, or is removed. */
   #undo(entry: Entry<S>, version: Version<S>): void {
     entry.saving.delete(version);
     if (entry.removed || entry.current !== version) return;

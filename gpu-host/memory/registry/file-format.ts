@@ -10,8 +10,8 @@ import type { StoredPage } from './snapshot.ts';
  * A snapshot on disk; integers are little-endian, checksums SHA-256:
  *
  *   magic 8 bytes | version u32 | length of the header u32 | header, JSON | checksum of all before
- *   one entry a page: filled u32 | masked u32 | positions, pageSize × u32 | checksum of its data
- *   the checksum of the table, begun with the header's
+ *   one entry per page: filled u32 | masked u32 | positions, pageSize × u32 | checksum of its data
+ *   one checksum over the header's checksum and the table
  *   one page after the other, pageBytes each
  *
  * Every byte is under a checksum, and the size of the file follows from its header.
@@ -53,7 +53,7 @@ export interface FileHeader {
 /** Reads `length` bytes of a file. @throws FileDamage when the file is shorter */
 export type ByteReader = (offset: number, length: number) => Buffer;
 
-/** As `ByteReader`, beside this thread, into a buffer of the caller. */
+/** Like `ByteReader`, but asynchronous, and into a buffer of the caller. */
 export type PieceReader = (offset: number, into: Uint8Array) => Promise<void>;
 
 /** Thrown when bytes are not those of a completely written snapshot. */

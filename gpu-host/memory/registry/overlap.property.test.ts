@@ -13,7 +13,7 @@ import { contentsOf, PAGE_BYTES, snapshotOf, TestRequester } from './testing/pag
 import { Life, laterRefusalOf, refusalOf } from './testing/registries.ts';
 
 /*
- * Saves and restores that overlap, page by page: are replaced, fail, lose their name or their inferlet under way. The content visible at
+ * Saves and restores that overlap page by page, are replaced, fail, or lose their name or their inferlet meanwhile. The content visible at
  * once, and the final files, are those of the last call that did not fail.
  */
 
@@ -164,7 +164,7 @@ class Trial {
     this.note();
   }
 
-  /** Takes the lock. Checks that opening a name gives what it shows now, or, when it comes from disk, at some time until it is there. */
+  /** Takes the lock. Checks that opening a name gives content that the name shows now or, from disk, at some time until it is loaded. */
   open(name: string): void {
     const shown = this.shown.get(name) as unknown[];
     const before = shown.length - 1;

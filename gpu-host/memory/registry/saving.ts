@@ -25,7 +25,7 @@ export class SavingBytes {
 }
 
 /**
- * Copies a snapshot into its file, one buffer after the other: between device steps into the buffer, beside them from there to the disk.
+ * Copies a snapshot into its file, one buffer at a time: into the buffer between device steps, then to the disk while steps run.
  * Ends early, with the file incomplete, when `wanted` returns undefined.
  *
  * @param wanted the snapshot, whose pages are held while it is given

@@ -47,7 +47,7 @@ export interface Requester<S extends Snapshot> extends DeviceTurns {
   readonly tenant: string;
   /** True once the inferlet has ended: its pages are gone, or go before the next step. */
   readonly hasEnded: boolean;
-  /** Calls `tell` when the inferlet ends. Returns a function that takes this back. */
+  /** Calls `tell` when the inferlet ends. Returns a function that cancels this. */
   whenEnded(tell: () => void): () => void;
   /** Makes room for `pages` pages of a snapshot that belongs to `owner`, between device steps. @throws CallFault */
   restore(owner: string, pages: number): Restoration<S>;

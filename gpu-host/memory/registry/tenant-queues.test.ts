@@ -3,7 +3,7 @@ import test from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { TenantQueues, type Waiter } from './tenant-queues.ts';
 
-/** An inferlet of a tenant, which waits for something that belongs to the tenant. */
+/** An inferlet of a tenant, which waits for a resource: by default, one that belongs to the tenant. */
 const of = (tenant: string, resource = tenant): Waiter => ({ tenant, resource, whenEnded: () => () => undefined });
 
 test('tenants take turns, and a failure passes the turn on', async () => {
@@ -61,7 +61,7 @@ test("a tenant's tasks run one after the other, beside those of as many tenants 
   assert.deepEqual(seen, ['ab', 'ba', 'ac', 'c', 'c']);
 });
 
-test('tenants that want the same thing take turns, and a task that waits for another thing starts as soon as that is free', async () => {
+test('tenants that want the same resource take turns, and a task that waits for another resource starts as soon as that is free', async () => {
   const queues = new TenantQueues(3);
   const { running, task, endFirst } = openTasks();
   const wants = ['a', 'a', 'a', 'b'].map((tenant) => queues.run(of(tenant, 'shared'), task(`${tenant}'s`)));

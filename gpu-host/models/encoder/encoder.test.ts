@@ -141,7 +141,7 @@ describe('the tokenizer of an encoder', () => {
     return Promise.all([wordPieces, unigrams].map((model) => loadEncoderTokenizer(model.directory, model.config)));
   };
 
-  it('takes names of special tokens in a text for text', async () => {
+  it('reads names of special tokens in a text as text', async () => {
     const [bert, roberta] = await tokenizers();
     const inside = (ids: Uint32Array) => [...ids.subarray(1, -1)];
     const written = bert!.encode('king [SEP] [CLS] [PAD] queen').tokens;

@@ -118,7 +118,7 @@ describe('download', () => {
     assert.equal(server.requests.length, 5);
   });
 
-  it('gives up a connection that brings nothing, and keeps what came', async () => {
+  it('gives up a connection that delivers nothing, and keeps the received bytes', async () => {
     server.files.set('/file', { bytes: content, stalls: true });
     await assert.rejects(download({ ...options, idleTimeoutMs: 100, attempts: 1 }), {
       code: 'download-failed',
@@ -127,7 +127,7 @@ describe('download', () => {
     assert.equal((await stat(options.partFile)).size, content.length / 2);
   });
 
-  it('stops when cancelled, and keeps what came', async () => {
+  it('stops when cancelled, and keeps the received bytes', async () => {
     server.files.set('/file', { bytes: content, stalls: true });
     const abort = new AbortController();
     const onProgress = ({ doneBytes }: { doneBytes: number }) => doneBytes >= content.length / 2 && abort.abort();

@@ -33,7 +33,7 @@ export interface ArtifactTimings {
 export interface Artifact {
   readonly hash: string;
   readonly directory: string;
-  /** Path of app.js, which exports `instantiate(getCoreModule, imports, instantiateCore?)`; getCoreModule must not answer a promise. */
+  /** Path of app.js, which exports `instantiate(getCoreModule, imports, instantiateCore?)`; getCoreModule must not return a promise. */
   readonly glue: string;
   /** Files of the core modules, in the directory. */
   readonly coreModules: readonly string[];

@@ -7,7 +7,7 @@ const WORLD = 'world.wit';
 const IMPORT = /^\s*import ([a-z][a-z0-9-]*);\n/gm;
 
 /**
- * Writes the contract with a world that imports only a bundle's interfaces, as one file in `directory`, and answers its path. The engine
+ * Writes the contract with a world that imports only a bundle's interfaces, as one file in `directory`, and returns its path. The engine
  * adds code and memory for every import of its world, used or not: 5 to 10 KB per interface. Interfaces that these use are imported, too.
  */
 export async function writeContract(interfaces: ReadonlySet<string>, directory: string): Promise<string> {

@@ -151,7 +151,7 @@ describe('a folder whose main is a C file', () => {
   });
 });
 
-/** All calls of the bundled inferlet, on a host that decodes one token and then the one that ends a text. */
+/** All calls of the bundled inferlet, on a host that decodes one token and then the token that ends a text. */
 async function transcript(module: Uint8Array) {
   const program = await testProgram(await testArtifact(await wrapModule(module)));
   const { host, lines } = recordingHost();

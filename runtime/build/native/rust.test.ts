@@ -38,7 +38,7 @@ after(async () => {
   await rm(root, { recursive: true, force: true });
 });
 
-/** Puts a program before rustc that notes each call in `store/calls`, and answers with `store/version` for its version once that is there. */
+/** Puts a program before rustc on the PATH. It notes each call in `store/calls`, and states the version in `store/version` once that is there. */
 async function recordCompilers(): Promise<void> {
   const folder = join(root, 'bin');
   await mkdir(folder);

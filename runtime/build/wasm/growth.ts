@@ -22,7 +22,7 @@ interface Module {
 
 /**
  * Memories that the modules of a component define, module by module. A memory grows when its own module's code has `memory.grow` for it, or
- * when it is exported under a name under which any module imports a memory that it grows.
+ * when it is exported under a name under which any module imports a memory and grows it.
  */
 export function readMemories(modules: readonly Uint8Array[]): DefinedMemory[][] {
   const read = modules.map(readModule);

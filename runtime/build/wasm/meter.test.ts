@@ -123,7 +123,7 @@ suite('metered modules equal the originals except for checks', () => {
       assert.ok(metered.checks > 0);
       assert.ok(WebAssembly.validate(metered.bytes.slice()));
       const [before, after] = [await functions(plain), await functions(metered.bytes)];
-      // One refill, one yield, one long fill and one long copy.
+      // Metering adds four functions: refill, yield, long fill and long copy.
       assert.equal(after.length, before.length + 4);
       assert.ok(
         before.every((text, index) => text === after[index]),
@@ -253,11 +253,12 @@ suite('code without end yields and can be killed at the yield', () => {
       '(tag $e) (func $f (throw $e)) (func (export "main") (loop $l (block $h (try_table (catch_all $h) (call $f))) (br $l)))',
     'a loop that catches everything, kills included':
       '(type $t (func)) (func (export "main") (loop $o (block $h (try_table (catch_all $h) (loop $l (br $l)))) (br $o)))',
-    'the same with old exceptions': '(func (export "main") loop $o try loop $l br $l end catch_all end br $o end)',
+    'a loop that catches everything, with legacy exceptions':
+      '(func (export "main") loop $o try loop $l br $l end catch_all end br $o end)',
     'large fills':
       '(memory 1) (func (export "main") (loop $l (memory.fill (i32.const 0) (i32.const 0) (i32.const 65536)) (br $l)))',
     'functions that double each other forty times': `${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call $f${i + 1}) (call $f${i + 1})`})`).join('\n')} (func (export "main") (call $f0))`,
-    'the same over a table': `(type $t (func)) (table 40 40 funcref) (elem (i32.const 0) ${Array.from({ length: 40 }, (_, i) => `$f${i}`).join(' ')}) ${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call_indirect (type $t) (i32.const ${i + 1})) (call_indirect (type $t) (i32.const ${i + 1}))`})`).join('\n')} (func (export "main") (call $f0))`,
+    'functions that double each other forty times, called through a table': `(type $t (func)) (table 40 40 funcref) (elem (i32.const 0) ${Array.from({ length: 40 }, (_, i) => `$f${i}`).join(' ')}) ${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call_indirect (type $t) (i32.const ${i + 1})) (call_indirect (type $t) (i32.const ${i + 1}))`})`).join('\n')} (func (export "main") (call $f0))`,
   };
   for (const [name, fields] of Object.entries(never)) {
     test(name, async () => {
@@ -358,7 +359,7 @@ suite('the work per unit of fuel is bounded', () => {
       return state.yields;
     };
     assert.equal(run(64), 0);
-    // Each fill or copy first pays for all of it, and then for all but its last piece.
+    // A fill or copy first pays for its whole size; a long one then pays again for each piece but the last.
     assert.equal(run(1 << 20), 10);
     assert.equal(run(4 << 20), 40);
   });

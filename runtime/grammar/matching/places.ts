@@ -153,7 +153,7 @@ export class Places {
     this.#leading.add(place);
   }
 
-  /** Forgets all places but the start, and the start's successors. */
+  /** Forgets all places except the start. The start's list of successors is forgotten, too. */
   forget(): void {
     for (const place of this.#leading) {
       place.next = undefined;

@@ -70,7 +70,7 @@ export class TokenMatcher {
     return mask;
   }
 
-  /** The mask, and the masks after each of `guesses`. Masks behind a guess that does not fit allow every token. */
+  /** The mask, and the masks after each of `guesses`. Masks after a guess that does not fit allow every token. */
   masks(guesses: Uint32Array): Uint32Array<ArrayBuffer> {
     const { size } = this.#compiled.vocabulary;
     const words = Math.ceil(size / 32);

@@ -13,21 +13,21 @@ export type Expression =
   /** A text of a language of its own. Grammars share it, and what is made from it. */
   | { readonly kind: 'language'; readonly language: Language };
 
-/** Expressions by their names, and the first one. */
+/** Expressions by name, and the name of the root. */
 export interface Definitions {
   readonly root: string;
   readonly rules: Pick<ReadonlyMap<string, Expression>, 'get'>;
 }
 
-/** A language without the empty text, apart from the rules of a grammar. Each of its rules leads to a text; some are made when they are read. */
+/** A language without the empty text, with its own rules. Each rule matches some text; some rules are made when they are read. */
 export interface Language extends Definitions {
   /** True for JSON strings, and for the rest of strings: no text goes on after its closing quote. */
   readonly isString: boolean;
   /** Number of rules that count towards a schema's limit. */
   readonly size: number;
-  /** A number that the states of its automaton do not exceed. */
+  /** Upper bound on the states of its automaton. */
   readonly states: number;
-  /** Written if the strings may have any characters. */
+  /** Present if the strings may have any characters. */
   readonly lengths?: Lengths;
 }
 
@@ -42,7 +42,7 @@ export interface Lengths {
 /** A context-free grammar over characters; JSON schemas, regular expressions and EBNF are translated into it. */
 export interface Grammar extends Definitions {
   readonly rules: ReadonlyMap<string, Expression>;
-  /** For texts of the grammar: what it cannot keep itself. */
+  /** Checks texts of the grammar for rules that the grammar cannot express. */
   readonly check?: Check;
 }
 
@@ -77,7 +77,7 @@ export function sequence(parts: readonly Expression[]): Expression {
   return kept.length === 1 && kept[0] ? kept[0] : { kind: 'sequence', parts: kept };
 }
 
-/** Texts that follow each other become one. */
+/** Adds a part. Joins adjacent texts. */
 function append(kept: Expression[], part: Expression): void {
   const last = kept.at(-1);
   if (part.kind === 'text' && last?.kind === 'text') kept[kept.length - 1] = text(last.text + part.text);

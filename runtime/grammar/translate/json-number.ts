@@ -157,7 +157,7 @@ function fraction(low: Decimal | undefined, high: Decimal | undefined, most: num
   return tail.canEnd ? after : sequence([text('.'), tail.more]);
 }
 
-/** The digits from `at` on of a fraction that equals the given bounds before `at`. `canEnd`: it may end here. `more`: how it may go on. */
+/** The digits from `at` on of a fraction that equals the given bounds before `at`. `canEnd`: it may end here. `more`: its further digits. */
 function digitsBetween(
   at: number,
   most: number,

@@ -40,7 +40,7 @@ export interface Case {
   readonly integers?: boolean | undefined;
   /** The only values. */
   readonly listed?: readonly unknown[] | undefined;
-  /** Numbers and strings that are not values. */
+  /** Excluded numbers and strings. */
   readonly unlisted?: readonly (number | string)[] | undefined;
   readonly low?: Bound | undefined;
   readonly high?: Bound | undefined;
@@ -149,7 +149,7 @@ export function isContradiction({
   return [...required].some((name) => isImpossible(objects.flatMap(({ properties }) => properties.get(name) ?? [])));
 }
 
-/** True if these parts, looked at from outside, leave no value. */
+/** True if these parts surely leave no value. Looks only at constants and boolean schemas. */
 function isImpossible(parts: readonly Part[]): boolean {
   let left: readonly unknown[] | undefined;
   for (const { schema, negated = false } of parts) {

@@ -151,7 +151,7 @@ const NEGATIONS: Readonly<Record<string, Negation>> = {
   $recursiveRef: inexpressible('$recursiveRef'),
 };
 
-/** The property is there, and what depends on it does not hold. */
+/** Cases in which a property is there and its dependents do not hold. */
 function brokenDependents(schema: SchemaObject, key: string, at: Pointer, cases: CaseMaker): readonly Case[] {
   const named = own(schema, key);
   if (!isObject(named)) throw mistake(inside(at, key), 'must be an object');

@@ -15,7 +15,7 @@ export interface Part {
 }
 
 /**
- * Thrown for a part that no grammar keeps, within the translation only: the grammar then leaves that part open, and the whole text is checked
+ * Thrown for a part that no grammar can express, within the translation only: the grammar then leaves that part open, and the whole text is checked
  * at its end.
  */
 export class Inexpressible extends Error {

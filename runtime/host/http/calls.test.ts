@@ -249,7 +249,7 @@ describe('http', () => {
     ];
     const post: Partial<Request> = { method: 'POST', body: Buffer.from('data'), headers: secrets, redirects: 2 };
 
-    it('are followed up to the requested number, and the next one is returned as the response', async () => {
+    it('are followed up to the requested number, and the next redirect is returned as the response', async () => {
       const guest = inferlet();
       const exchange = begin(guest, via(302, via(302, '/text')), { redirects: 2 });
       assert.equal(value(await head(guest, exchange)).url, `http://${host}/text`);

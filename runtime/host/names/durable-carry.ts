@@ -6,7 +6,7 @@ import { answered, movePieces, nextFrom, takeAt } from './carry.ts';
 import type { Side } from './other-hosts.ts';
 import type { CopyReader, CopyWriter } from './shared-directory.ts';
 
-/** The pages that a GPU host has sent, as the copy's entry tells them. */
+/** The pages that a GPU host has sent, as the copy's entry describes them. */
 export type Sent = Omit<SentPages, 'sending'> & { readonly checksum: string };
 
 /**

@@ -117,7 +117,7 @@ export class DurableCopies {
     }
   }
 
-  /** Looks whether the file of a copy is there, with its length and header. */
+  /** Checks that the file of a copy is there, with its length and header. */
   async check(name: OwnedName, copy: DurableCopy): Promise<Outcome<undefined>> {
     const opened = await this.#directory.read(name, copy);
     if (opened.tag === 'err') return opened;
@@ -152,7 +152,7 @@ export class DurableCopies {
     return copies.filter((_, i) => isCurrent[i]);
   }
 
-  /** Notes a copy. When the answer is lost, a look at the entry replaces it. @throws StoreError; `sweep` then finds a file that has no entry */
+  /** Notes a copy. When the store's answer is lost, reads the entry. @throws StoreError; a later `sweep` then removes a file without an entry */
   async #keep(name: OwnedName, owner: NameOwner, copy: DurableCopy): Promise<Kept> {
     try {
       return await this.#records.keep(name, owner, copy, this.#bounds);

@@ -18,7 +18,7 @@ import {
   type UsedName,
 } from './used-name.ts';
 
-/** Transfers of one import: a copy may have to give way to others before it is mapped. */
+/** Attempts of one import to map a copy: a fetched copy may have to give way to others before it is mapped. */
 const MAX_FETCHES = 3;
 
 /** The error for a copy that had to give way before it was mapped. */
@@ -107,7 +107,7 @@ export async function bringCopy(
 /**
  * Removes a name that has a copy.
  * @param isAway true when the owner cannot be asked and may have the content
- * @param isAllowed true when the owner has removed it: the inferlet had the right
+ * @param isAllowed true when the owner has removed the name: the inferlet had the right
  * @throws StoreError
  */
 export async function removeCopy(
@@ -124,7 +124,7 @@ export async function removeCopy(
   return durable.remove(owned, owner, copy, isAway);
 }
 
-/** Removes from the queue's own host what was removed while it was away. The name is free of it once the host has answered. */
+/** Removes from the queue's own host a name that was removed while the host was away. Once the host has answered, the removal is forgotten. */
 export async function finishRemoval(
   { inferlet, kind, name }: UsedName,
   { names, own, owned, here }: Shared,
@@ -140,7 +140,7 @@ export async function finishRemoval(
     await names.durable?.forgotten(owned, own.name, removal).catch(() => undefined);
 }
 
-/** The names of which only a copy is there, and those that the queue's own host must still forget, by name. @throws StoreError */
+/** The readable names that have a current copy, and those that the queue's own host must still forget, by name. @throws StoreError */
 export async function listCopies(
   used: Omit<UsedName, 'name'>,
   { names, own }: Shared,
@@ -170,7 +170,7 @@ export async function listCopies(
   return { copies, removed };
 }
 
-/** The error for a copy that another has replaced, or a removal has ended; null while it counts. */
+/** The error for a copy that another copy or a removal has replaced; null while the copy counts. */
 async function changedSince(shared: Shared, copy: DurableCopy): Promise<Outcome<never> | null> {
   const again = await findName(shared);
   return again.tag === 'ok' && again.val.copy?.file !== copy.file ? err(CHANGED) : null;

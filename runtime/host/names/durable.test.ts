@@ -66,7 +66,7 @@ describe('durable names', () => {
     }) as typeof device.ask;
   };
 
-  it('are found with equal results while their host is away, without it, and when it has lost its disk', async () => {
+  it('are found with equal results while their host is away, after it was removed, and after it has lost its disk', async () => {
     hosts.fresh();
     const maker = await saved('east', 'a/b');
     value(await makeDurable(maker, 'a/b'));
@@ -212,7 +212,7 @@ describe('durable names', () => {
     assert.match(await refused(makeDurable(tight, 'c')), /^limit-exceeded: .*no room/);
     const small = await hosts.at('east', { largestBytes: size - 4097 });
     assert.match(await refused(makeDurable(small, 'c')), /^limit-exceeded: .*can be made durable/);
-    // A runtime of the release before knows of no copies: the names that it removes are gone, and take no room.
+    // A runtime of the previous release knows no copies: the names that it removes are gone, and take no room.
     const { nameOwners } = hosts.scheduler;
     const owned = { tenant: hosts.tenant, model: MODEL, kind: 'export', name: 'a' } as const;
     await nameOwners.release(owned, (await nameOwners.of(owned))!);

@@ -223,7 +223,7 @@ describe('names of two GPU hosts', () => {
     assert.equal((await list(at('east'))).length, 1);
   });
 
-  it('a name whose owner is away answers so, and comes back with the host if it is persistent', async () => {
+  it('a name is unavailable while its owner is away, and comes back with the owner if it is persistent', async () => {
     fresh();
     await saved('east', 'kept');
     await saved('east', 'passing', text(20), false);
@@ -263,7 +263,7 @@ describe('names of two GPU hosts', () => {
       assert.equal(value(await load(guest, 'n')).tokens, 200);
     });
 
-  it('a name that changes in the middle of a transfer is not kept as the version before', async () => {
+  it('a name that changes in the middle of a transfer is not kept as its earlier version', async () => {
     fresh();
     await saved('east', 'n');
     const guest = at('west');
@@ -285,7 +285,7 @@ describe('names of two GPU hosts', () => {
     assert.equal(value(await load(late, 'n')).tokens, 9);
   });
 
-  it('a host of the version before has names of its own, and gets no calls that it does not know', async () => {
+  it('a host of the previous version has names of its own, and gets no calls that it does not know', async () => {
     fresh();
     await saved('east', 'n');
     const versions = { oldest: 13, newest: 13 };

@@ -7,7 +7,7 @@ import type { Controller } from './own-group.ts';
 
 /**
  * Memory of a group beyond that of its guests: Node itself (100 MB idle), buffers of the channel and the kernel, and the memory that guests
- * touch between two looks of the runtime, which ends the newest invocation first.
+ * touch between two checks by the runtime, which ends the newest invocation first.
  */
 const NODE_MB = 256;
 const PREFIX = 'pie-sandbox-';

@@ -1,7 +1,7 @@
 /**
  * The network between a client and a server: `node delay-process.ts PORT:ROUND_TRIP_MS…` listens on one port for each argument and passes
- * bytes on after half of the round trip, in both directions. A connection itself opens without delay, so that clients that open more of
- * them lose nothing.
+ * bytes on after half of the round trip, in both directions. A connection itself opens without delay, so that a client that opens more
+ * connections than another loses nothing by it.
  */
 import net from 'node:net';
 import { announce } from './child-server.ts';

@@ -19,7 +19,7 @@ export interface Peer {
 }
 
 export interface PeerSettings {
-  /** Requests that it computes at once; others wait. */
+  /** Maximum requests that the peer computes at once; others wait. */
   readonly sequences: number;
   /** Further sequences that guess tokens from the prompt, for requests with `lookup`; none by default. */
   readonly guessing?: number;
@@ -53,8 +53,8 @@ export async function startPeers(
 const HOPELESS = 6;
 
 /**
- * The peer of each model that does some work in the shortest time; the others end. Each does it twice, so that the first time warms it. More
- * threads than free cores can take a hundred times as long, so work that takes too long is cut off.
+ * Returns, for each model, the peer that does the work in the shortest time, and ends the other peers. Each peer does the work twice: the first
+ * time warms it. More threads than free cores can take a hundred times as long, so work that takes too long is cut off.
  */
 export async function fastestPeers(
   peers: readonly Peer[],
@@ -73,7 +73,7 @@ export async function fastestPeers(
   return new Map([...fastest].map(([model, { peer }]) => [model, peer]));
 }
 
-/** Time of work when it is done again, or infinity when twice takes longer than `limitMs`. */
+/** Time of the second of two runs of the work, or infinity when both together take longer than `limitMs`. */
 async function timeOf(work: () => Promise<unknown>, limitMs?: number): Promise<number> {
   const twice = async () => {
     await work();

@@ -75,7 +75,7 @@ export class World implements AsyncDisposable {
     return this.#away(1 + this.peers.indexOf(peer), roundTripMs);
   }
 
-  /** Posts JSON and returns that of the answer, which must be one of success. */
+  /** Posts JSON and returns the JSON of the answer, which must report success. */
   async post<T>(url: string, body: object): Promise<T> {
     const response = await fetch(url, {
       method: 'POST',

@@ -47,8 +47,9 @@ interface Sample {
   readonly size: FleetSize;
   readonly startMs: number;
   readonly idle: Work;
-  /** CPU of Redis until an invocation that arrives has begun, in a free slot, ms: of a tenant's first one, and of a later one. */
+  /** CPU of Redis from the arrival of a tenant's first invocation until it has begun, in a free slot, ms. */
   readonly firstMs: number;
+  /** The same for a later invocation of the tenant. */
   readonly laterMs: number;
   readonly waiting: Work;
   readonly turnover: Work & { readonly ended: number; readonly begun: number };

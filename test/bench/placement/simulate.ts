@@ -167,7 +167,7 @@ class Simulation {
     this.#placeUnplaced();
   }
 
-  /** The oldest head goes first; while it finds no host, none does. */
+  /** The oldest head goes first. While the policy finds no host for it, later heads wait, too. */
   #placeUnplaced(): void {
     for (let [head] = this.#unplaced; head !== undefined; [head] = this.#unplaced) {
       const host = this.#policy.place(head, this.#view());

@@ -16,7 +16,7 @@ export interface Chart {
 }
 
 const LEAST_WIDTH = 760;
-/** Least width of the longest bar. */
+/** Minimum width of the longest bar. */
 const BARS = 320;
 const MARGIN = 16;
 const TOP = 64;

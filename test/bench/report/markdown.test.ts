@@ -44,7 +44,7 @@ describe('report', () => {
     assert.doesNotMatch(svg, />300</);
   });
 
-  it('lists the figures that changed beyond noise, and what makes two runs unlike', () => {
+  it('lists the figures that changed beyond noise, and the conditions in which two runs differ', () => {
     const before = { ...results('1.20 (1.10–1.30)'), quick: false };
     const { markdown } = reportOf(results('1.50 (1.40–1.60)'), '', before);
     assert.match(markdown, /4 figures of both runs, 1 of them beyond noise/);

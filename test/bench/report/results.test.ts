@@ -46,7 +46,7 @@ describe('results', () => {
       [single, single],
     ] as const)
       assert.equal(changes([now], [before])[0]?.beyondNoise, undefined);
-    // Versions before wrote one round as a range without a width.
+    // Earlier versions wrote one round as a range without a width.
     const old = figuresOf({ ...TABLE, rows: [...rows('340 (340–340)'), ...rows('2 (2–2)')] });
     assert.deepEqual(
       old.map(({ spread }) => spread.isSingle),

@@ -10,7 +10,7 @@ export interface Way {
 }
 
 const names = PASSES.map(({ name }) => name);
-/** The baselines of Ayo (ASPLOS '25, section 7.1): one component after another, and those at once that do not read from each other. */
+/** The baselines of Ayo (ASPLOS '25, section 7.1): one component after another, and independent components at once. */
 export const MODULES: Way = { name: 'modules', passes: [] };
 export const PARALLEL: Way = { name: 'parallel modules', passes: ['parallel-components'] };
 export const ALL: Way = { name: 'all passes', passes: names };
@@ -39,10 +39,11 @@ export interface Shape {
   readonly inputs: Readonly<Record<string, object>>;
 }
 
-/** Sends queries of an application. A query of a number has the same documents and answers each time, so that all ways do the same work. */
+/** Sends queries of an application. Queries of the same number have the same documents and answers, so that all ways do the same work. */
 export class Queries {
-  /** Results of each query, by the application and its number, and the queries whose result differed between ways. */
+  /** First result of each query, by application and number. */
   readonly results = new Map<string, string>();
+  /** Queries whose results differed between ways. */
   readonly others = new Set<string>();
   readonly #platform: Platform;
   readonly #shape: Shape;

@@ -7,15 +7,15 @@ import { writeSafetensors } from '#gpu-host/models/safetensors.ts';
 
 /** The special tokens of the plain tokenizer, which come before the bytes. */
 const SPECIAL = 3;
-/** The text that the model writes again and again. No byte comes twice, because the next one depends on the last one alone. */
+/** The text that the model writes again and again. No byte occurs twice, because the next byte depends only on the last. */
 const SENTENCE = ' abcdefghijklmnopqr.';
 const HIDDEN = 32;
 /** Makes the next byte certain. */
 const SHARPNESS = 4;
 
 /**
- * Writes a model in Hugging Face layout that writes sentences of 20 tokens whatever it has read, one byte a token: paced engines need the
- * shape of the work and not its sense. Its one layer adds nothing; the last byte's embedding says which place of the sentence comes next.
+ * Writes a model in Hugging Face layout. After any prompt, the model generates sentences of 20 tokens, one byte a token: paced engines need
+ * the amount of work, not its meaning. Its one layer adds nothing; the last byte's embedding says which place of the sentence comes next.
  */
 export async function writingModel(directory: string): Promise<void> {
   const config = tinyConfig({

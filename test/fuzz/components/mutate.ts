@@ -191,7 +191,7 @@ function mutateInside(bytes: Uint8Array, other: Uint8Array, name: string, random
   return putTogether({ header: structure.header, parts });
 }
 
-/** Changes the body of one part. It is of the wanted kind if the structure has such a part. */
+/** Changes the body of one part, of the wanted kind if the structure has one. */
 function inPart(
   structure: Structure,
   random: Random,

@@ -15,7 +15,7 @@ import { lasted } from './invocation-table.ts';
 import { MAX_TEXT, type Transcript, transcript } from './transcript.ts';
 import { stepsOf, waterfall } from './waterfall.ts';
 
-/** Most past events that the page begins with. Their text is also bounded by `MAX_TEXT`, except for a single event. */
+/** Maximum past events that the page begins with. Their text is also bounded by `MAX_TEXT`, except for a single event. */
 const PAST_EVENTS = 500;
 /** Longest wait for the past events. */
 const PAST_MS = 3000;

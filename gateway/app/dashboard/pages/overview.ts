@@ -8,9 +8,9 @@ import { invocationTable } from './invocation-table.ts';
 import { causeTable, firstTokenChart, hourTiles, MINUTES, minuteTable, tokensChart } from './last-hour.ts';
 import { quotaBars } from './usage-bars.ts';
 
-/** Most invocations of a state that the page lists. */
+/** Maximum invocations of a state that the page lists. */
 const SHOWN = 8;
-/** Most characters of a question in its list. */
+/** Maximum characters of a question in its list. */
 const MAX_QUESTION = 160;
 
 /** A tenant's state: use of its limits, running invocations, latency, and failures. */

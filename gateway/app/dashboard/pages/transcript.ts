@@ -2,12 +2,12 @@ import type { InvocationEvent } from '../../control.ts';
 import { bytes, number } from '../html/format.ts';
 import { type Html, html, textOf } from '../html/html.ts';
 
-/** Most characters of one row; `pie attach` and the API show the rest. */
+/** Maximum characters of one row; `pie attach` and the API show the rest. */
 const MAX_ROW = 600;
 /** Shorter, because the page shows the result elsewhere. */
 const MAX_RESULT_ROW = 160;
 
-/** Most characters of text in one frame, and of events in a buffer: as much as a page shows. */
+/** Maximum characters of text in one frame, and of events in a buffer: as much as a page shows. */
 export const MAX_TEXT = 200_000;
 
 /** Room for the note about omitted characters. */

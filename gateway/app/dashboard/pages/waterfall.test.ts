@@ -49,7 +49,7 @@ test('the waits for a person are not part of the queue, and sums are those of al
   );
 });
 
-test('the parts that a program recorded lie in its step, as strangers named them, and the failed ones say so', async () => {
+test('the spans that a program recorded lie in its step, with escaped names, and the failed ones are marked', async () => {
   const spans = [
     { name: 'search', kind: 'searching', fromMs: 0, toMs: 20 },
     { name: '<b>"answer"</b>', kind: 'decoding', fromMs: 20, toMs: 1000, failed: true },
@@ -76,7 +76,7 @@ test('the parts that a program recorded lie in its step, as strangers named them
   assert.match(shown, /class="bar bad" role="img" aria-label="[^"]*: 65 ms, from 35 ms on, failed"/);
   assert.match(shown, /class="bar busy" role="img" aria-label="search: 20 ms, from 15 ms on"/);
   assert.match(shown, /<li class="part"><small>and 1,012 more<\/small><\/li>/);
-  assert.equal(shown.match(/<svg/g)?.length, 6, 'the row of those that are not shown has no bar');
+  assert.equal(shown.match(/<svg/g)?.length, 6, 'the row for the spans that are not shown has no bar');
   assert.doesNotMatch(shown, /<b>/);
 });
 

@@ -3,7 +3,7 @@ export interface AttemptsOptions {
   readonly burst: number;
   /** Time until one more attempt is allowed. */
   readonly refillMs: number;
-  /** Most addresses remembered; the one used longest ago is forgotten first. */
+  /** Maximum addresses remembered; the one used longest ago is forgotten first. */
   readonly maxAddresses: number;
 }
 

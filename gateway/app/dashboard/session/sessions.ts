@@ -9,7 +9,7 @@ export interface Session {
 }
 
 export const SESSION_MS = 8 * 3_600_000;
-/** Least length of the server's secret, so that it cannot be guessed. */
+/** Minimum length of the server's secret, so that it cannot be guessed. */
 export const SECRET_BYTES = 32;
 
 const ID_BYTES = 16;
@@ -85,7 +85,7 @@ export class Sessions {
     return new Uint8Array(mac).toBase64(BASE64URL);
   }
 
-  /** True when a form came from a page of this session. Takes the same time for every wrong token. */
+  /** True when a form came from a page of this session. The comparison takes the same time for every wrong token. */
   async isFormToken({ id }: Session, token: string): Promise<boolean> {
     const mac = token.length > MAX_COOKIE_LENGTH ? null : bytesOf(token);
     if (mac === null) return false;

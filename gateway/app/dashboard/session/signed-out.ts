@@ -1,4 +1,4 @@
-/** Most sessions remembered; beyond that the one that ends first is forgotten. */
+/** Maximum sessions remembered; beyond that the one that ends first is forgotten. */
 const MAX_REMEMBERED = 10_000;
 
 /** Sessions that signed out before their expiry. This gateway refuses copies of their cookies. */

@@ -51,7 +51,7 @@ const SCALAR_BYTES: Readonly<Record<number, number>> = {
 };
 const TEXT = 8;
 const ARRAY = 9;
-/** Least bytes of a text, which begins with its length. */
+/** Minimum bytes of a text, which begins with its length. */
 const TEXT_BYTES = 8;
 
 /**

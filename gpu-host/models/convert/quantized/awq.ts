@@ -9,7 +9,7 @@ const OF_WORD = 32 / BITS;
 
 /**
  * A matrix in AWQ's layout "gemm": words with the levels of eight outputs for one input, and with zero points of eight outputs for one group, in
- * an order that its kernel unpacks fast. Null when the checkpoint has the matrix as plain floats.
+ * an order that AWQ's kernel unpacks fast. Null when the checkpoint has the matrix as plain floats.
  *
  * @throws ModelError `missing-tensor`, `wrong-shape` or `malformed-weights`
  * @see https://github.com/casper-hansen/AutoAWQ/blob/main/awq/utils/packing_utils.py

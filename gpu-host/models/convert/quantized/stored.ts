@@ -20,7 +20,7 @@ export class Stored {
   }
 
   /**
-   * @param of the matrix that needs the tensor, when it is another one
+   * @param of name of the matrix that needs the tensor, if the names differ
    * @throws ModelError `missing-tensor`
    */
   require(name: string, of?: string): StoredTensor {

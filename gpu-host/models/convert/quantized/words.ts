@@ -1,6 +1,6 @@
 import { readBytes, type StoredTensor } from '../../safetensors.ts';
 
-/** How a matrix of small unsigned numbers lies in 32-bit words, each with several neighbours along one dimension. */
+/** Layout of a matrix of small unsigned numbers in 32-bit words. Each word holds several neighbours along one dimension. */
 export interface Packing {
   readonly bits: 4 | 8;
   /** The dimension whose neighbours share a word. */

@@ -8,7 +8,7 @@ export type Entry = readonly [
 ];
 type Scalar = number | boolean | string;
 
-/** A tensor to write: `shape` outermost first; ggml's type number. `offset` overrides the place after the tensor before. */
+/** A tensor to write: `shape` outermost first; ggml's type number. `offset` overrides the place after the previous tensor. */
 export interface Tensor {
   readonly name: string;
   readonly shape: readonly number[];
@@ -31,7 +31,7 @@ const LIST = 9;
 const BLOCK = 32;
 const ALIGNMENT = 32;
 
-/** The bytes of a GGUF file, without checks: also of one that is wrong. */
+/** The bytes of a GGUF file. Checks nothing, so that tests can write malformed files. */
 export function ggufFile({ metadata, tensors, version = 3, tensorCount, keyCount }: FileParts): Buffer {
   const header = new Bytes();
   header.raw(Buffer.from('GGUF'));
@@ -63,7 +63,7 @@ export function ggufFile({ metadata, tensors, version = 3, tensorCount, keyCount
   return Buffer.concat(parts);
 }
 
-/** How {@link modelParts} stores matrices; norms and biases are 32-bit floats, as llama.cpp demands. */
+/** Encoding of the matrices of {@link modelParts}; norms and biases are 32-bit floats, as llama.cpp demands. */
 export type Encoding = 'F32' | 'F16' | 'BF16' | 'Q8_0' | 'Q4_0';
 
 /**
