@@ -70,9 +70,7 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
       ? 'One round has no spread: a figure may be noise, and shows neither that an aim is met nor that it is missed. Sides run one after the other.'
       : 'Cells show the median, the least and the largest value of the rounds. Sides alternate within a round.',
     ...(suites.some((suite) => suite.outcome === 'ran' && suite.quick !== undefined)
-      ? [
-          'A quick run has few cases of each suite, with all sides; each table names them.',
-        ]
+      ? ['A quick run has few cases of each suite, with all sides; each table names them.']
       : []),
   ];
   return lines.map((line) => `- ${line}`).join('\n');
