@@ -44,6 +44,8 @@ export interface Backend {
    * @throws ModelError when its matrices cannot be read
    */
   loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter>;
+  /** Most bytes that `loadAdapter` takes on the device. Without this method: as many as the matrices have as 32-bit floats. */
+  adapterBytes?(adapter: LoadedAdapter): number;
   /** The `topK` most probable tokens after each of `count` states (`count × hiddenSize`, as `forward` returned them). */
   project(states: Float32Array, count: number, topK: number): Promise<TopTokens>;
   /** For each of `count` states, log-probabilities of given tokens, and the entropy of its whole distribution. */

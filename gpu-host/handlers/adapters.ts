@@ -22,7 +22,7 @@ interface Resident {
  * further call gets hold of a leaving adapter, so an adapter serves all that waited for it before another takes its place.
  */
 export class Adapters {
-  readonly #backend: Pick<Backend, 'loadAdapter' | 'mixesAdapters'>;
+  readonly #backend: Pick<Backend, 'loadAdapter' | 'adapterBytes' | 'mixesAdapters'>;
   readonly #known: ReadonlyMap<string, LoadedAdapter>;
   readonly #maxBytes: number;
   readonly #charge: (ms: number, wants: readonly AdapterWant[]) => void;
@@ -39,7 +39,7 @@ export class Adapters {
   #changed: () => void = () => undefined;
 
   constructor(
-    backend: Pick<Backend, 'loadAdapter' | 'mixesAdapters'>,
+    backend: Pick<Backend, 'loadAdapter' | 'adapterBytes' | 'mixesAdapters'>,
     known: ReadonlyMap<string, LoadedAdapter> = new Map(),
     maxBytes = Number.POSITIVE_INFINITY,
     charge: (ms: number, wants: readonly AdapterWant[]) => void = () => undefined,
@@ -164,7 +164,7 @@ export class Adapters {
     if (resident) return resident;
     const known = this.#known.get(name);
     if (!known) throw this.refuse(name);
-    const expected = this.#sizes.get(name) ?? known.bytes;
+    const expected = this.#sizes.get(name) ?? this.#backend.adapterBytes?.(known) ?? known.bytes;
     if (!(await this.#makeRoom(name, expected))) return undefined;
     const adapter = await this.#read(name, known);
     this.#sizes.set(name, adapter.bytes);

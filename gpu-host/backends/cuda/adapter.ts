@@ -1,9 +1,35 @@
 import { setImmediate } from 'node:timers/promises';
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import { PROJECTIONS } from '#gpu-host/models/adapter-config.ts';
+import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { DeviceAdapter } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
 import type { AdapterMatrices, EngineHandle } from './addon.ts';
+
+/** Of `native`: LOW_RANK_STEP, to a multiple of which ranks are padded; the alignment of arrays; the rows of the largest graph. */
+const RANK_STEP = 16;
+const ALIGNMENT = 256;
+const GRAPH_ROWS = 128;
+/** Most projections that share an input. */
+const SHARING = 3;
+/** Bytes of a layer's entries in the table of matrices, with some to spare. */
+const LAYER_BYTES = 512;
+
+/**
+ * Most bytes that the card takes for an adapter: small ranks grow by their padding, and a step's rows need room for their products.
+ *
+ * @param valueBytes bytes of a matrix value on the card
+ */
+export function mostAdapterBytes(
+  { rank, targets, bytes }: LoadedAdapter,
+  { layers }: ModelConfig,
+  valueBytes: number,
+  maxRows: number,
+): number {
+  const padded = Math.ceil(rank / RANK_STEP) * RANK_STEP;
+  const values = (bytes / 4 / rank + Math.max(maxRows, GRAPH_ROWS) * SHARING) * padded;
+  return values * valueBytes + layers * LAYER_BYTES + (2 * layers * targets.length + 4) * ALIGNMENT;
+}
 
 /** An adapter's matrices on the card. */
 export class CudaAdapter implements DeviceAdapter {

@@ -225,6 +225,25 @@ describe('the addon', () => {
     assert.equal(addon.allocatePinned(100)?.byteLength, 100);
   });
 
+  test('an adapter takes no more memory of the device than the backend says, and hardly less', async () => {
+    for (const precision of ['float32', 'bf16'] as const) {
+      const backend = await createTestCudaBackend(model, { ...POOL, precision, maxRows: 64 });
+      for (const [rank, targets] of [
+        [1, ['q_proj', 'k_proj', 'v_proj']],
+        [8, ['o_proj', 'gate_proj', 'up_proj']],
+        [17, ['down_proj']],
+        [40, undefined],
+      ] as const) {
+        const at = join(directory, `adapter-${precision}-${rank}`);
+        const adapter = await randomAdapter(at, model.config, 3, { rank, ...(targets && { targets }) });
+        const most = backend.adapterBytes?.(adapter) ?? 0;
+        const { bytes } = await backend.loadAdapter(adapter);
+        assert.ok(bytes <= most && most - bytes < 100_000, `rank ${rank}, ${precision}: ${bytes} of ${most} bytes`);
+      }
+      await backend.dispose();
+    }
+  });
+
   test('a process with an engine ends when its event loop is empty, and not before', async () => {
     const script = `
       const { createCudaBackend } = await import(${JSON.stringify(new URL('./index.ts', import.meta.url).href)});

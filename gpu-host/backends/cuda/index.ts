@@ -24,7 +24,7 @@ import {
 } from '../check.ts';
 import { OnnxImageEncoder } from '../onnx/vision.ts';
 import { rotaryFrequencies } from '../rotary.ts';
-import { CudaAdapter } from './adapter.ts';
+import { CudaAdapter, mostAdapterBytes } from './adapter.ts';
 import {
   type CudaAddon,
   type CudaDevice,
@@ -215,17 +215,19 @@ class CudaBackend implements Backend {
   readonly #words: BatchWords;
   /** Number of tokens that the last batch picks and that the next batch may name. */
   #picks = 0;
+  readonly #maxRows: number;
   readonly #stepDeadlineMs: number;
   #lost: ((failure: DeviceFailure) => void) | undefined;
 
   constructor(
     { config }: LoadedModel,
-    { pageSize, device = 0, precision = DEFAULT_PRECISION, kv, stepDeadlineMs, lost }: CudaBackendOptions,
+    options: CudaBackendOptions,
     addon: CudaAddon,
     card: CudaDevice,
     engine: EngineHandle,
     images: OnnxImageEncoder | undefined,
   ) {
+    const { pageSize, device = 0, precision = DEFAULT_PRECISION, kv, maxRows, stepDeadlineMs, lost } = options;
     const { count, bytes, tableSlots } = engine.pages();
     const { weights, pool, scratch } = engine.memory();
     this.config = config;
@@ -243,6 +245,7 @@ class CudaBackend implements Backend {
     this.#card = card;
     this.#engine = engine;
     this.#words = new BatchWords(config, tableSlots);
+    this.#maxRows = maxRows ?? DEFAULT_ROWS;
     this.#stepDeadlineMs = stepDeadlineMs ?? DEFAULT_STEP_DEADLINE_MS;
     this.#lost = lost;
   }
@@ -287,6 +290,10 @@ class CudaBackend implements Backend {
     } catch (caught) {
       throw this.#failure(caught);
     }
+  }
+
+  adapterBytes(adapter: LoadedAdapter): number {
+    return mostAdapterBytes(adapter, this.config, this.precision === 'float32' ? 4 : 2, this.#maxRows);
   }
 
   async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {

@@ -1,4 +1,5 @@
 #include "waiter.h"
+#include <new>
 #include <utility>
 
 namespace pie {
@@ -45,6 +46,8 @@ void Waiter::run() {
       work.run();
     } catch (const EngineError& error) {
       end.error = error;
+    } catch (const std::bad_alloc&) {
+      end.error = EngineError("out-of-memory", "the host is out of memory");
     } catch (const std::exception& error) {
       end.error = EngineError("cuda", error.what());
     }

@@ -59,11 +59,14 @@ class Builder {
   uint8_t* host_;
 };
 
-// The projections of each place, in the order of its outputs.
-const std::vector<Projection>& projectionsOf(int place) {
-  static const std::vector<Projection> projections[] = {{Q, K, V}, {O}, {GATE, UP}, {DOWN}};
-  return projections[place];
-}
+// The projections of each place, in the order of its outputs. Constants, because a process may exit while its thread for loads still reads them.
+struct PlaceProjections {
+  int count;
+  Projection all[LOW_RANK_PARTS];
+  constexpr const Projection* begin() const { return all; }
+  constexpr const Projection* end() const { return all + count; }
+};
+constexpr PlaceProjections PLACES[LOW_RANK_PLACES] = {{3, {Q, K, V}}, {1, {O}}, {2, {GATE, UP}}, {1, {DOWN}}};
 
 template <typename T>
 std::vector<LowRankMatrices<T>> build(Builder<T>& builder, const std::vector<std::vector<const AdapterMatrices*>>& layers, const ModelShape& shape) {
@@ -71,7 +74,7 @@ std::vector<LowRankMatrices<T>> build(Builder<T>& builder, const std::vector<std
   for (size_t layer = 0; layer < layers.size(); layer++)
     for (int place = 0; place < LOW_RANK_PLACES; place++) {
       std::vector<const AdapterMatrices*> parts;
-      for (const Projection projection : projectionsOf(place)) parts.push_back(layers[layer][projection]);
+      for (const Projection projection : PLACES[place]) parts.push_back(layers[layer][projection]);
       built.push_back(builder.place(parts, lowRankProduct(static_cast<int>(layer), static_cast<LowRankPlace>(place), shape)));
     }
   return built;
@@ -114,8 +117,8 @@ std::vector<std::vector<const AdapterMatrices*>> byLayer(const std::vector<Adapt
 LowRankProduct lowRankProduct(int layer, LowRankPlace place, const ModelShape& shape) {
   LowRankProduct product{};
   product.matrices = layer * LOW_RANK_PLACES + place;
-  product.inputs = inputsOf(projectionsOf(place).front(), shape);
-  for (const Projection projection : projectionsOf(place)) product.outputs[product.parts++] = outputsOf(projection, shape);
+  product.inputs = inputsOf(PLACES[place].all[0], shape);
+  for (const Projection projection : PLACES[place]) product.outputs[product.parts++] = outputsOf(projection, shape);
   product.alternating = place == GATE_UP_PLACE;
   return product;
 }

@@ -238,6 +238,23 @@ TEST("a device that fails is lost: the error names the call and the step, later 
   CHECK(Taken() == before);
 }
 
+TEST("a device without memory refuses an adapter, and still computes") {
+  const Restored restored;
+  const TinyModel model = tinyModel(34);
+  const auto engine = make(model);
+  Random random(6);
+  const std::vector<Call> calls = {makeCall(randomTokens(random, 3))};
+  const Answer first = runCalls(*engine, calls)[0];
+  // A full device has no memory for a stream, either.
+  for (const char* call : {"cudaMalloc", "cudaStreamCreate"}) {
+    emulation::failCall(call, cudaErrorMemoryAllocation, 0, false);
+    const std::string code = codeOf([&] { engine->loadAdapter({}); });
+    CHECK(code == (call == std::string("cudaMalloc") ? "out-of-memory" : ""));
+    emulation::restoreDevice();
+    CHECK(runCalls(*engine, calls)[0].states == first.states);
+  }
+}
+
 TEST("refused graphs are launched directly, or captured without chains if those may be the cause") {
   const Restored restored;
   TinyModel model = tinyModel(36);

@@ -141,9 +141,8 @@ class EngineOf final : public Engine {
 
   std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) override {
     return guard("loadAdapter", [&] {
-      const Stream stream;
       const int rows = model_.context.limits.paddedRows;
-      return std::make_unique<DeviceAdapter<T>>(matrices, options_.shape, rows, ledger_, adapterRoom(), stream);
+      return std::make_unique<DeviceAdapter<T>>(matrices, options_.shape, rows, ledger_, adapterRoom(), loading_);
     });
   }
 
@@ -246,6 +245,7 @@ class EngineOf final : public Engine {
   uint8_t* sideMemory_ = nullptr;
   uint8_t* staging_ = nullptr;
   std::shared_ptr<AdapterLedger> ledger_;
+  Stream loading_;  // Of adapters. A stream takes device memory, of which none may be left later.
   std::unique_ptr<Steps<T>> steps_;
   std::unique_ptr<SideWork<T>> side_;
   std::unique_ptr<PageMover> pages_;

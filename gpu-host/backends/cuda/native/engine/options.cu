@@ -51,8 +51,7 @@ void checkOptions(const EngineOptions& options) {
 
 StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   // The bounds on slot lists, mask words, results and changes cover a large step of a real service; longer batches are split.
-  constexpr int64_t KEYS = 4 << 20, MASK_WORDS = 4 << 20, RESULTS = 1 << 20;
-  constexpr int CHANGES = 1 << 16;
+  constexpr int64_t KEYS = 4 << 20, MASK_WORDS = 4 << 20, RESULTS = 1 << 20, CHANGES = 1 << 20;
   StepLimits limits;
   limits.shape = options.shape;
   limits.rows = options.maxRows;
@@ -78,8 +77,9 @@ StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   const int64_t least = std::max(topK * MAX_GRAPH_ROWS, std::min<int64_t>(topK, CALL_TOP_K) * uncut);
   limits.results = static_cast<int>(std::min(topK * limits.paddedRows, std::max(least, RESULTS)));
   limits.allowedRows = static_cast<int>(uncut);
-  // A row that changes every logit fits.
-  limits.changes = std::max(options.shape.vocabulary, CHANGES);
+  // A row that changes every logit fits. Runs of a batch that does not fit one step cannot decode ahead.
+  const int64_t vocabulary = options.shape.vocabulary;
+  limits.changes = static_cast<int>(std::max(vocabulary, std::min(vocabulary * limits.paddedRows, CHANGES)));
   return limits;
 }
 

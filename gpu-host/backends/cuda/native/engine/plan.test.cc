@@ -276,6 +276,25 @@ TEST("a sequence that wants more tokens than a step can return is cut among its 
   CHECK_EQUAL(parts[2].heads, 1);
 }
 
+TEST("the changes of all runs of a usual step fit it, so that these runs decode ahead") {
+  // The most biases and chosen tokens of a run (`penalties.ts`), for each run of a full graph of a usual host.
+  constexpr int MOST = 1024 + 8192, RUNS = 96;
+  EngineOptions options;
+  options.shape = {HIDDEN, 8, 2, 1, 1, 64, 32000, 1e-5f};
+  options.pageSize = 16;
+  options.pageCount = 64;
+  const StepLimits limits = stepLimits(options, options.pageCount);
+  std::vector<Call> calls(RUNS, makeCall({1}));
+  for (Call& call : calls) {
+    for (uint32_t token = 0; token < MOST; token++) call.changeTokens.push_back(token);
+    call.changeValues.assign(MOST, 1);
+    call.changed = true;
+    call.outputRows = call.topK = 1;
+  }
+  const std::vector<Sequence> sequences = views(calls);
+  CHECK_EQUAL(splitBatch({sequences.data(), RUNS}, limits).size(), 1u);
+}
+
 TEST("a sequence that cannot be cut fits a step of its own with any request, and shares it with no other") {
   for (const int heads : {1, 6, 32}) {
     // The longest sequence that the handlers accept, with steps of as many rows, and of far more.
