@@ -43,11 +43,15 @@ describe('best-of-n', () => {
     assert.equal(stats.tokens, count.begin(PROMPT) - 1 + CANDIDATES.length + own);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     assert.ok(CANDIDATES.length * count.begin(PROMPT) + own > 2 * stats.tokens);
-    // The candidates compute in the sandbox between two steps, so the number of joint steps depends on the machine.
-    assert.ok(
-      stats.batchSizes.some((batches, size) => size > 1 && batches > 0),
-      `${stats.batchSizes}`,
-    );
+    // The candidates compute in the sandbox between two steps, so on a busy machine an invocation may have no joint step.
+    const isJoint = ({ batchSizes }: typeof stats) => batchSizes.some((batches, size) => size > 1 && batches > 0);
+    let last = stats;
+    for (let tries = 1; !isJoint(last) && tries < 10; tries++) {
+      await countersOf(STORIES, { reset: true });
+      await callFunction('best-of-n', { prompt: PROMPT, n: 4, script: CANDIDATES });
+      last = await countersOf();
+    }
+    assert.ok(isJoint(last), `${last.batchSizes}`);
   });
 
   it('scores each candidate by its mean log-probability', async () => {
