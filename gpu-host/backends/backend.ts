@@ -177,7 +177,10 @@ export interface TopRequest {
    * other backends ignore this field, and the caller draws.
    */
   readonly draws?: readonly Draw[];
-  /** Only on backends that set `changesLogits`, and with one row: its logits change before anything else. The lists are copied before `forward` returns. */
+  /**
+   * Only on backends that set `changesLogits`, and with one row: its logits change before anything else. The lists are copied before `forward`
+   * returns.
+   */
   readonly changes?: RowChanges;
 }
 
@@ -185,7 +188,7 @@ export interface TopRequest {
 export interface RowChanges {
   /** Distinct; with the bit `CHOSEN_TOKEN` when the text has chosen the token. */
   readonly tokens: Uint32Array;
-  /** What each token's logit gains: numbers below Infinity. */
+  /** Added to the logit of each token: numbers below Infinity. */
   readonly values: Float32Array;
   /** When the row's input is a `picked` token, that token's logit loses `frequency`, and `presence` if `tokens` does not mark it as chosen. */
   readonly frequency: number;

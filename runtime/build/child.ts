@@ -20,7 +20,7 @@ const SOURCES = ['runtime/build', 'wit', 'package.json'].map((path) =>
 );
 /** Folders of the child's code and its tools. The whole repository is not readable: it may contain a home directory with keys. */
 const CODE = [...SOURCES, ...packageFolders()];
-/** What all stages have in common. */
+/** The part of the program that all stages share. */
 const PROGRAM = {
   main: MAIN,
   // jco's own WASI shim starts a thread.

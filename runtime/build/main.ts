@@ -5,7 +5,8 @@
  *   node runtime/build/main.ts graph SOURCE OUT.svg [--input FILE.json] [--json]
  *   node runtime/build/main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]
  *   node runtime/build/main.ts load
- * `load` only loads the code of the artifact stage. With --json the last line of the output is `{"ok": true, …}` or a BuildFailure; the exit code is 0 or 1, and 2 for wrong usage.
+ * `load` only loads the code of the artifact stage. With --json the last line of the output is `{"ok": true, …}` or a BuildFailure. The exit
+ * code is 0 or 1, and 2 for wrong usage.
  */
 import { parseArgs } from 'node:util';
 import { type BuildFailure, failureFrom } from './outcome.ts';

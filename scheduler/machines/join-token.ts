@@ -40,7 +40,7 @@ export interface JoinContext {
 /**
  * Encrypts a message under a token's key. The gateway may speak plain HTTP, and the answer holds the master key: an
  * attacker on the way who lacks the token learns nothing from the messages, and both sides notice each change.
- * @param newest newest version that the sender speaks: it goes into the nonce, which all releases can read and nobody else can change
+ * @param newest newest version that the sender speaks: it goes into the nonce, which all releases can read and a third party cannot change
  */
 export function sealJoin(key: Buffer, context: JoinContext, message: unknown, newest?: number): string {
   const nonce = randomBytes(NONCE_BYTES);

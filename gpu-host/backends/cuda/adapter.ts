@@ -67,8 +67,8 @@ export class CudaAdapter implements DeviceAdapter {
       }
     }
     // Steps go on meanwhile.
-    const said = new Float64Array(await engine.loadAdapter(matrices));
-    return new CudaAdapter(engine, said[0] as number, said[1] as number, loadMs);
+    const [id, bytes] = new Float64Array(await engine.loadAdapter(matrices)) as unknown as [number, number];
+    return new CudaAdapter(engine, id, bytes, loadMs);
   }
 
   /** @throws InvalidInput when another backend made the adapter */

@@ -32,7 +32,7 @@ const NATIVE = path.join(HERE, 'native');
 /** Objects and products by their content, shared by all clones of a user: `$XDG_CACHE_HOME/pie/cuda` or `~/.cache/pie/cuda`. */
 const CACHE = path.join(process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'pie', 'cuda');
 const KEPT_DAYS = 14;
-/** What the emulated sources have in common. */
+/** Header that every source of the emulation reads first. */
 const SHARED = {
   header: path.join(NATIVE, 'emulation', 'precompiled.h'),
   with: path.join(NATIVE, 'emulation', 'emulation.h'),

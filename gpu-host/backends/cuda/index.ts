@@ -97,7 +97,8 @@ const DEFAULT_SEQUENCES = 256;
 const DEFAULT_PRECISION: Precision = 'bf16';
 
 /**
- * Runs a model on an NVIDIA card. The card holds weights and pages. It takes plain floats: matrices in blocks are widened first. Each step is a launch; the calling thread is free while the step runs.
+ * Runs a model on an NVIDIA card. The card holds weights and pages. It takes plain floats: matrices in blocks are widened first.
+ * Each step is a launch; the calling thread is free while the step runs.
  *
  * @throws CudaError when the addon was not built, there is no such card, or the model and its pages do not fit it.
  */

@@ -1,5 +1,5 @@
 import { readFile, stat } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
+import { dirname, extname, join, resolve } from 'node:path';
 import { BuildError } from '../outcome.ts';
 
 /** Paths of an inferlet's source. */
@@ -15,6 +15,19 @@ const ENTRIES = ['index', 'main', 'src/index', 'src/main'].flatMap((name) => [
   `${name}.js`,
   `${name}.mjs`,
 ]);
+
+/** Endings of the sources that `native/` compiles. */
+export const NATIVE_ENDINGS = ['.c', '.rs', '.wasm'] as const;
+
+/** True for a source that `native/` compiles. */
+export const isNative = ({ entry }: Pick<Source, 'entry'>): boolean =>
+  (NATIVE_ENDINGS as readonly string[]).includes(extname(entry));
+
+/** True if the bundle contains the library's workflow module. `files` are the bundle's files, relative to the project. */
+export const hasWorkflows = ({ directory }: Pick<Source, 'directory'>, files: readonly string[]): boolean =>
+  files.some((file) =>
+    /(functions\/sdk\/src|@pie\/inferlet\/(dist|src))\/workflow\/index\.[jt]s$/.test(resolve(directory, file)),
+  );
 
 /** Finds the entry module of a file or a project folder (`main` of its pie.json, or a usual name). Throws BuildError. */
 export async function findSource(path: string): Promise<Source> {

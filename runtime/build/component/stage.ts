@@ -1,12 +1,10 @@
 import { mkdir, readFile, utimes } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { sha256 } from '../artifact/hash.ts';
-import { hasWorkflows } from '../graph/has-workflows.ts';
-import { isNative } from '../native/endings.ts';
 import { publishFile } from '../publish.ts';
 import { toolchain } from '../toolchain.ts';
 import { type Bundle, bundle } from './bundle.ts';
-import { findSource, type Source } from './source.ts';
+import { findSource, hasWorkflows, isNative, type Source } from './source.ts';
 
 export interface ComponentStageResult {
   readonly ok: true;
@@ -35,7 +33,7 @@ export async function runComponentStage(
 ): Promise<ComponentStageResult> {
   const started = performance.now();
   const source = await findSource(input);
-  if (isNative(source.entry)) {
+  if (isNative(source)) {
     const { runNativeStage } = await import('../native/stage.ts');
     return runNativeStage(source, output, store);
   }

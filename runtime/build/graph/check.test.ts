@@ -3,9 +3,9 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { hasWorkflows } from '../component/source.ts';
 import { BuildError } from '../outcome.ts';
 import { checkWorkflows } from './check.ts';
-import { hasWorkflows } from './has-workflows.ts';
 
 const HEAD = `import { choice, gen, program, workflow } from '@pie/inferlet/workflow';`;
 

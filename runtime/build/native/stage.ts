@@ -1,20 +1,19 @@
 import { dirname, extname } from 'node:path';
 import { sha256 } from '../artifact/hash.ts';
-import { findSource, type Source } from '../component/source.ts';
+import { findSource, type NATIVE_ENDINGS, type Source } from '../component/source.ts';
 import type { ComponentStageResult } from '../component/stage.ts';
 import { BuildError } from '../outcome.ts';
 import { publishFile } from '../publish.ts';
 import { compileC } from './clang.ts';
 import { type Compiled, MissingCompilerError } from './compiler.ts';
 import { readModule, wrapForeign } from './core-module.ts';
-import type { ENDINGS } from './endings.ts';
 import { prebuiltModule, withSourceNote } from './prebuilt.ts';
 import { compileRust } from './rustc.ts';
 import { wrapModule } from './wrap.ts';
 
 type Compiler = (source: Source, scratch: string, store?: string) => Promise<Compiled>;
 
-const COMPILERS: Readonly<Record<(typeof ENDINGS)[number], Compiler>> = {
+const COMPILERS: Readonly<Record<(typeof NATIVE_ENDINGS)[number], Compiler>> = {
   '.c': compileC,
   '.rs': compileRust,
   '.wasm': readModule,
