@@ -184,7 +184,10 @@ export interface TopRequest {
   readonly changes?: RowChanges;
 }
 
-/** Changes of a row's logits. Tokens that end at -Infinity are left out as tokens that are not `allowed`; with none left, nothing is drawn. */
+/**
+ * Changes of a row's logits. Tokens that end at -Infinity are left out like tokens that are not `allowed`; when none is
+ * left, nothing is drawn.
+ */
 export interface RowChanges {
   /** Distinct; with the bit `CHOSEN_TOKEN` when the text has chosen the token. */
   readonly tokens: Uint32Array;

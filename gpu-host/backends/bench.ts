@@ -22,7 +22,7 @@ export interface BareLoopResult {
 
 /** Maximum tokens of one prefill call, so that a long context does not make one huge step. */
 const PREFILL_TOKENS = 256;
-/** Decode steps before the measured ones: a backend may keep something of sequences that are decoded step by step. */
+/** Decode steps before the measured ones: a backend may copy the contexts of sequences that it decodes step by step. */
 const SETTLING_STEPS = 8;
 
 /**

@@ -17,7 +17,7 @@ export interface Batch {
   readonly projections: readonly BatchCall[];
   /** Images to encode in one step. */
   readonly encodings: readonly BatchCall[];
-  /** Ready calls that the batch leaves out since a forward of it computes their next pages, by that forward. */
+  /** Ready calls that the batch leaves out because one of its forwards computes their next pages; by that forward. */
   readonly awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>;
 }
 

@@ -113,7 +113,7 @@ export class Batcher {
 
   /**
    * Marks the queue's later calls as those of a workflow's node; `depth` is the length of the longest way from the node to the workflow's end.
-   * Earlier calls keep their depth: calls that lent them nothing may wait for them.
+   * Earlier calls keep their depth, because calls that wait for them may have lent them no urgency.
    */
   setDepth(queue: BatchQueue, depth: number): void {
     if (!this.#queues.has(queue)) return;
@@ -212,7 +212,7 @@ export class Batcher {
     // Lent urgency moves along: a run that others wait for has their priority, not their age.
     if (call.links?.lentMs !== undefined) call.links.lentMs += nowMs - call.arrivedMs;
     call.arrivedMs = nowMs;
-    // It has used the turn of another call.
+    // The run has used the turn that it took from another call.
     call.turn = call.arrival;
     call.yieldMs = 0;
   }

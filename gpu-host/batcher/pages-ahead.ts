@@ -34,7 +34,8 @@ export interface Candidates {
  *
  * A call waits only for one that is considered before it for the same batch. So it never waits for a call that waits for it, or for one that
  * cannot go, and with each batch that it misses the pages that it needs come nearer. When the other call fails or is dropped, the most
- * urgent of those that waited computes the missing pages. A cut call that is less urgent than one that waits for it goes in its place.
+ * urgent of those that waited computes the missing pages. When a call waits for a cut call that is less urgent, the cut
+ * call goes in its place.
  *
  * @param ready all ready forwards, in order of urgency
  * @param variant the variant of the next batch

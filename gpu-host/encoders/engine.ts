@@ -142,7 +142,7 @@ export class EncoderEngine {
     this.#wake();
   }
 
-  /** Ends a call of an inferlet with an error. Texts of it in the batch on the device are computed and billed. */
+  /** Ends a call of an inferlet with an error. Its texts in the batch on the device are still computed and billed. */
   stopCall(port: EncodePort, id: number): void {
     const call = this.#inferlets.get(port)?.byId.get(id);
     if (!call) return;

@@ -3,8 +3,9 @@ const TARGET_MS = 25;
 /** Tokens of a short batch, whose time is nearly all fixed. */
 const SHORT_TOKENS = 32;
 /**
- * A batch may take this many times as long as a short one, up to {@link MOST_MS}: smaller batches would end hardly sooner and compute far fewer
- * texts. Where a short one alone takes longer than that, a batch takes no longer than a short one.
+ * A batch may take this many times as long as a short one, up to {@link MOST_MS}: smaller batches would hardly end
+ * sooner and compute far fewer texts. Where a short one alone takes longer than that, a batch takes no longer than a
+ * short one.
  */
 const SHORT_TIMES = 4;
 const MOST_MS = 100;

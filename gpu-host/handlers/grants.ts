@@ -11,9 +11,9 @@ import { DistributionCall, type ProjectCall } from './project.ts';
  * The order in which calls get memory: oldest family first, so that no call is preempted after it was prepared. Within a family, the batch's
  * order: later calls build on earlier ones.
  *
- * A call that waits until another family's call has computed pages lends its age to that family: a third family between both must not take
- * the memory in which these pages are about to be. Without enough memory at its own age the call is held all the same, and the one that
- * waited then computes the pages.
+ * A call that waits until another family's call has computed pages lends its age to that family: a third family between
+ * both must not take the memory that these pages need. Without enough memory at that family's own age, its call is held
+ * all the same, and the call that waited then computes the pages.
  */
 export function oldestFirst(grants: readonly Grant[], awaitedBy: Batch['awaitedBy']): readonly Grant[] {
   if (awaitedBy.size === 0 && grants.every((grant, i) => i === 0 || !isNewerCall(grants[i - 1] as Grant, grant)))

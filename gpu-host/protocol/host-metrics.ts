@@ -21,7 +21,7 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
       ...{ kind: 'gauge', points: [{ labels: {}, value: connections }] },
     },
     {
-      ...{ name: 'pie.gpu.host.model.info', unit: '{model}', description: 'What computes a model; always 1.' },
+      ...{ name: 'pie.gpu.host.model.info', unit: '{model}', description: 'Backend and device of a model; always 1.' },
       ...{
         kind: 'gauge',
         points: [...models.map(computeLabels), ...encoders.map(encoderLabels)].map((labels) => ({
@@ -31,7 +31,7 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
       },
     },
     {
-      ...{ name: 'pie.device.memory', unit: 'By', description: "The device's memory: what the model takes, and all." },
+      ...{ name: 'pie.device.memory', unit: 'By', description: 'Device memory that the model takes, and the total.' },
       ...{ kind: 'gauge', points: models.flatMap(memoryPoints) },
     },
     histogram('pie.batch.size', '{sequence}', 'Sequences of a batch.', models, sizes),

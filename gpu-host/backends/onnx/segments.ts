@@ -52,7 +52,10 @@ export class KvSegments {
   /** For each slot, a segment that it ends, or -1; for each segment, another one with the same last slot. */
   readonly #endingAt: Int32Array;
   readonly #next: Int32Array;
-  /** For each slot, the last batch after which its context was expected to go on with this slot at the end of a segment. */
+  /**
+   * For each slot, the last batch with a call that keeps its keys and has this slot at the end of a segment: a later
+   * step probably continues the call's context.
+   */
   readonly #expected: Float64Array;
   /** Index at which the search for a stale segment continues. */
   #hand = 0;

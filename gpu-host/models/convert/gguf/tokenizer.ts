@@ -151,7 +151,8 @@ function piecesOf(keys: Keys): Piece[] {
       `the GGUF file's token ${long} has ${tokens[long]?.length} characters; the limit is ${MAX_PIECE_CHARACTERS}`,
     );
   }
-  // Files state other types for some of these tokens, or no types. As other than control tokens, a user's text could end a turn with them.
+  // Files state other types for some of these tokens, or no types. If they were not control tokens, a user's text could
+  // end a turn with them.
   const control = new Set(endIds(keys).concat(keys.bos_token_id ?? [], tokens.indexOf(BEGIN_NAME)));
   return tokens.map((text, id) => ({
     text,
@@ -197,7 +198,7 @@ function byteLevelTokenizer({ pre = '', merges }: Keys, pieces: readonly Piece[]
   };
 }
 
-/** The halves of a merge: a byte-level token has no space inside, but one that begins with a space was written by older converters. */
+/** The halves of a merge. Byte-level tokens have no space inside, but older converters wrote some that begin with it. */
 function pairOf(merge: string): [string, string] {
   const space = merge.indexOf(' ', 1);
   if (space < 0) throw new ModelError('malformed-tokenizer', `the GGUF file has a merge ${JSON.stringify(merge)}`);
