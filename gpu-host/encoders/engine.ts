@@ -305,7 +305,7 @@ export class EncoderEngine {
       }
       const first = firsts[i] ?? 0;
       if (first > length || (first < length && tokenTypes < 2))
-        return invalid(`text ${i} has ${first} tokens in its first segment`);
+        return invalid(`text ${i} has ${first} of ${length} tokens in the first of ${tokenTypes} segments`);
       sum += length;
     }
     if (sum !== tokens.length) return invalid(`${tokens.length} tokens for texts of ${sum} in all`);

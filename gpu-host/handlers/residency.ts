@@ -80,7 +80,7 @@ export class ResidencyCall extends NamedPagesCall {
     const { tenant } = this.hostQueue.space.owner;
     const requester = this.requesterThat((pages) => {
       if (!memory.relief.holds && pages <= memory.pool.available) return;
-      throw fault('unavailable', `the export has ${pages} pages, and so many frames are not free`);
+      throw fault('unavailable', `the device has no free frames for the export's ${pages} pages; try again later`);
     });
     return await registry.importPages(tenant, this.#operation.name, requester, (snapshot) => {
       begin(snapshot);

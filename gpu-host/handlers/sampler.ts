@@ -7,7 +7,7 @@ import type { Sampler } from '../protocol/calls.ts';
 export function checkSampler(sampler: Sampler): void {
   const { temperature, topP, minP } = sampler;
   if (!(temperature >= 0 && temperature <= 1e6))
-    throw fault('invalid-argument', `temperature ${temperature}; 0 or more is expected`);
+    throw fault('invalid-argument', `temperature ${temperature}; 0 to 1000000 is expected`);
   if (temperature === 0) return;
   if (!(topP > 0 && topP <= 1)) throw fault('invalid-argument', `top-p ${topP}; above 0 and at most 1 is expected`);
   if (!(minP >= 0 && minP <= 1)) throw fault('invalid-argument', `min-p ${minP}; 0 to 1 is expected`);

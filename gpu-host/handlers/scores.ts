@@ -27,7 +27,10 @@ export class ForwardScoresCall extends ForwardCall {
     const { inPages, inEmbeds } = this.operation;
     const numbers = inPages.length * this.model.backend.pageSize + inEmbeds.length;
     if (numbers > MAX_FRAME_WORDS / 2) {
-      throw fault('limit-exceeded', `the scores of ${numbers} slots and inputs are more than one result holds`);
+      throw fault(
+        'limit-exceeded',
+        `the scores of ${numbers} slots and inputs are more than one result holds; split the call`,
+      );
     }
     const plan = super.makePlan();
     this.#places = visiblePlaces(this.hostQueue.space.pages, inPages);

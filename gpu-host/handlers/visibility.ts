@@ -119,7 +119,8 @@ export function visibility(positions: Uint32Array, context: Context, mask: Mask 
   const inputs = positions.length;
   // An explicit mask has columns for hidden slots as well.
   const width = (mask ? context.filled : context.count) + inputs;
-  if (inputs * width > MAX_MATRIX) throw fault('limit-exceeded', `a mask of ${inputs} × ${width}; split the call`);
+  if (inputs * width > MAX_MATRIX)
+    throw fault('limit-exceeded', `a mask of ${inputs} × ${width} has more than ${MAX_MATRIX} values; split the call`);
   return mask ? explicitMatrix(mask, inputs, context) : inferredMatrix(positions, context);
 }
 
@@ -162,7 +163,7 @@ function explicitMatrix(mask: Mask, inputs: number, context: Context): Uint8Arra
   for (let i = 0; i < inputs; i++) {
     const rowLength = mask.rowLengths[i] as number;
     if (rowLength > mask.runs.length - run)
-      throw fault('invalid-argument', `the mask's row ${i} has more runs than there are`);
+      throw fault('invalid-argument', `the mask's row ${i} claims ${rowLength} runs; fewer are left`);
     let at = 0;
     let visible = 0;
     for (let r = 0; r < rowLength; r++) {

@@ -137,7 +137,10 @@ export class EmbedSpace {
 
   copy(sources: Uint32Array, destinations: Uint32Array): void {
     if (sources.length !== destinations.length) {
-      throw fault('invalid-argument', `${sources.length} source and ${destinations.length} destination embeds`);
+      throw fault(
+        'invalid-argument',
+        `${sources.length} source and ${destinations.length} destination embeds; give one destination for each source`,
+      );
     }
     this.checkHeld(destinations);
     const embeds = Array.from(sources, (source) => this.get(source));

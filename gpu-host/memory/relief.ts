@@ -350,7 +350,7 @@ export class Relief {
       case 'refuse':
         throw fault(
           'limit-exceeded',
-          `${pages} pages more are needed; of the pool's ${this.#pool.total} the call's own inferlet and exports hold too many for that`,
+          `${pages} more pages are needed; this inferlet and exports hold too many of ${this.#pool.total}; free some`,
         );
       case 'requester': {
         if (mayWait()) throw this.#hold(requester, need);

@@ -112,7 +112,7 @@ export class HostedInferlet implements ReplyPort, Attempted {
 
   finished(): void {
     if (this.#unreadBytes <= this.#maxUnreadBytes) return;
-    this.#end(`more than ${this.#maxUnreadBytes} bytes of results came at once; ask for less before awaiting some`);
+    this.#end(`more than ${this.#maxUnreadBytes} bytes of results came at once; await some before asking for more`);
   }
 
   overrun(): void {

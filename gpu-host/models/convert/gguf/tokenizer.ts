@@ -198,7 +198,7 @@ function byteLevelTokenizer({ pre = '', merges }: Keys, pieces: readonly Piece[]
   };
 }
 
-/** The halves of a merge. Byte-level tokens have no space inside, but older converters wrote some that begin with it. */
+/** The halves of a merge. Byte-level tokens have no space inside, but old converters wrote some that begin with it. */
 function pairOf(merge: string): [string, string] {
   const space = merge.indexOf(' ', 1);
   if (space < 0) throw new ModelError('malformed-tokenizer', `the GGUF file has a merge ${JSON.stringify(merge)}`);
