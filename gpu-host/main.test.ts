@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
+import { withLock } from './models/lock.ts';
 import { randomAdapter, randomModel } from './models/random-model.ts';
+import { cacheName, parseSource } from './models/source.ts';
 import { type DeviceClient, GpuHostConnection } from './protocol/client.ts';
 import { generate, must, NONE, range, tagOf } from './testing/host.ts';
 
@@ -69,6 +71,24 @@ async function end(child: ChildProcess): Promise<void> {
   child.kill('SIGKILL');
   await exited;
 }
+
+test('ends with its supervisor while it waits for a model', async () => {
+  const models = join(directory, 'models');
+  mkdirSync(models);
+  const waiting = join(directory, 'waiting.json');
+  const model = { name: 'never', source: 'hf:owner/never', backend: 'onnx', pages: 16 };
+  writeFileSync(waiting, JSON.stringify({ name: 'waits', address, models: [model], encoders: [] }));
+  await withLock(join(models, `.lock-${cacheName(parseSource(model.source))}`), {}, async () => {
+    const child = spawn(process.execPath, [join(import.meta.dirname, 'main.ts')], {
+      env: { ...process.env, PIE_GPU_HOST_CONFIG: waiting, PIE_MODELS: models, [LIFELINE_VARIABLE]: 'stdin' },
+      stdio: ['pipe', 'ignore', 'inherit'],
+    });
+    children.push(child);
+    const exited = once(child, 'exit', { signal: AbortSignal.timeout(60_000) });
+    child.stdin.end();
+    assert.deepEqual(await exited, [1, null]);
+  });
+});
 
 test('reports when it is ready, serves all its models alike, and ends on SIGTERM', async () => {
   const { child, ready } = await start();

@@ -33,6 +33,9 @@ import { measuredSteps } from './telemetry/measure-steps.ts';
  * what only some configurations need, once it knows that it needs them: a small model takes less time to load than all of them.
  */
 async function main(): Promise<void> {
+  // From here on: loading can take minutes.
+  let stop = async (): Promise<void> => undefined;
+  exitWithParent(() => stop());
   const { config, telemetry: settings, security } = await hostConfig();
   const startedMs = performance.now();
   const models: HostedModel[] = [];
@@ -46,12 +49,11 @@ async function main(): Promise<void> {
   const host = new GpuHost(models, { name: config.name, encoders, vitals, security, ...(tracer && { tracer }) });
   lost.host = host;
   const address = await host.listen(config.address);
-  const stop = stopOnce(
+  stop = stopOnce(
     host,
     [...models.map(({ backend }) => backend), ...encoders.map(({ encoder }) => encoder)],
     telemetry,
   );
-  exitWithParent(stop);
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop());
   announceReady({
     address,

@@ -12,6 +12,8 @@ const STOP_DEADLINE_MS = 2500;
 
 /** The index host process: serves the tenants' indexes until it is told to stop or its supervisor is gone. */
 async function main(): Promise<void> {
+  let stop = async (): Promise<void> => undefined;
+  exitWithParent(() => stop());
   const { index, telemetry: settings } = loadConfig();
   mkdirSync(index.directory, { recursive: true, mode: 0o700 });
   const host = new IndexHost({
@@ -30,7 +32,7 @@ async function main(): Promise<void> {
   });
   await host.listen(index.socket);
   let stopping: Promise<void> | undefined;
-  const stop = (): Promise<void> => {
+  stop = (): Promise<void> => {
     setTimeout(() => process.exit(0), STOP_DEADLINE_MS).unref();
     stopping ??= host
       .close()
@@ -39,7 +41,6 @@ async function main(): Promise<void> {
       .finally(() => process.exit(0));
     return stopping;
   };
-  exitWithParent(stop);
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop());
   announceReady({ address: index.socket });
 }

@@ -26,6 +26,9 @@ const PING_EVERY_MS = 200;
 
 /** The runtime process: takes invocations from the queue and runs them, until it gets a stop signal or its supervisor is gone. */
 export async function runProcess(): Promise<void> {
+  // From here on: the wait for Redis has no end.
+  let closing = async (): Promise<void> => undefined;
+  exitWithParent(() => closing());
   const config = loadConfig();
   const security = openLinkSecurity(config);
   const report = (error: unknown): void =>
@@ -99,7 +102,7 @@ export async function runProcess(): Promise<void> {
       .finally(() => process.exit(0));
     return stopping;
   };
-  exitWithParent(() => stop(0));
+  closing = () => stop(0);
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop(config.drainMs));
   announceReady({
     detail: {

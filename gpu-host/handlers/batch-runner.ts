@@ -340,11 +340,11 @@ export class BatchRunner {
           found.set(id, values);
           imageCache.put(call.hostQueue.space.owner.tenant, key, values);
         }
+        this.#stats.images += missing.size;
       } catch (error) {
         for (const { call, id } of ready) if (missing.has(id)) this.#fail(call, deviceError(error));
       }
     }
-    this.#stats.images += missing.size;
     for (const { call, id } of ready) {
       const values = found.get(id);
       if (!values) continue;
@@ -442,5 +442,5 @@ const payerOf = ({ hostQueue }: HostCall): Payer => hostQueue.space.port.meter;
 
 /** The device's failure as an internal error. Arguments were checked before, so no caller is to blame, whatever the backend says. */
 function deviceError(error: unknown): Error {
-  return new Error(error instanceof Error ? error.message : String(error));
+  return new Error(error instanceof Error ? error.message : String(error), { cause: error });
 }

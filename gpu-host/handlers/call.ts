@@ -200,5 +200,18 @@ export type Progress = 'done' | 'more' | 'held';
 function toHandlerError(caught: unknown): HandlerError {
   if (caught instanceof CallFault) return caught.error;
   if (caught instanceof InvalidInput) return handlerError('invalid-argument', caught.message);
+  logUnexpected(caught);
   return handlerError('internal', `the device failed: ${caught instanceof Error ? caught.message : String(caught)}`);
+}
+
+/** Time between two such lines of the log: one fault may fail many calls. */
+const LOG_EVERY_MS = 10_000;
+let lastLoggedMs = Number.NEGATIVE_INFINITY;
+
+/** Logs a failure that no caller has caused: its caller sees only the message. */
+function logUnexpected(caught: unknown): void {
+  const nowMs = performance.now();
+  if (nowMs - lastLoggedMs < LOG_EVERY_MS) return;
+  lastLoggedMs = nowMs;
+  console.error('gpu-host: a call failed for a reason that is not its caller’s:', caught);
 }

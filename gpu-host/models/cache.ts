@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
@@ -83,13 +84,16 @@ export async function createStaging(name: string, cacheDirectory: string): Promi
   await mkdir(cacheDirectory, { recursive: true });
   // Killed pulls left these directories. The caller holds the model's lock, so no other pull uses them.
   for (const entry of await readdir(cacheDirectory)) {
-    if (entry.startsWith(stagingPrefix(name))) await rm(join(cacheDirectory, entry), { recursive: true, force: true });
+    if (isStagingOf(name, entry)) await rm(join(cacheDirectory, entry), { recursive: true, force: true });
   }
   return mkdtemp(join(cacheDirectory, stagingPrefix(name)));
 }
 
-/** Folder of broken downloads that a later pull resumes. Removes abandoned ones. */
-export async function prepareDownloads(cacheDirectory: string): Promise<string> {
+/**
+ * Path with which the files of the model's broken downloads begin: a later pull of the model resumes them. The caller holds the model's
+ * lock, so no other pull writes them, also when another model has the same files. Removes abandoned downloads.
+ */
+export async function prepareDownloads(name: string, cacheDirectory: string): Promise<string> {
   const downloads = join(cacheDirectory, '.downloads');
   await mkdir(downloads, { recursive: true });
   for (const part of await readdir(downloads)) {
@@ -97,7 +101,7 @@ export async function prepareDownloads(cacheDirectory: string): Promise<string> 
     const stats = await stat(file).catch(() => null);
     if (stats !== null && Date.now() - stats.mtimeMs > ABANDONED_AFTER_MS) await rm(file, { force: true });
   }
-  return downloads;
+  return join(downloads, `${createHash('sha256').update(name).digest('hex').slice(0, 16)}-`);
 }
 
 /** Publishes a staged directory as the model `manifest.name`. Readers never see a half-written model. */
@@ -120,6 +124,12 @@ export async function publish(staging: string, manifest: ModelManifest, cacheDir
 
 function stagingPrefix(name: string): string {
   return `.staging-${name}.`;
+}
+
+/** True for the directories of `createStaging` and `publish`. The names of other models may begin with this name and a dot. */
+function isStagingOf(name: string, entry: string): boolean {
+  const prefix = stagingPrefix(name);
+  return entry.startsWith(prefix) && /^[A-Za-z0-9]{6}(-replaced)?$/.test(entry.slice(prefix.length));
 }
 
 async function readManifest(directory: string): Promise<ModelManifest | null> {

@@ -234,6 +234,45 @@ describe('pullModel', () => {
     assert.equal(server.requests.filter(({ path }) => path.endsWith('.tgz')).length, 1);
   });
 
+  it('does not disturb a pull of another model with the same files, or with a longer name', async () => {
+    const packages = ['1.0.0-a', '1.0.0-a.b'].map((version) => ({
+      version,
+      path: `/tiny/-/tiny-${version}.tgz`,
+    }));
+    const bytes = await publishPackage();
+    const integrity = `sha512-${hash('sha512', bytes, 'base64')}`;
+    const versions = Object.fromEntries(
+      packages.map(({ version, path }) => {
+        const dist = { tarball: `${server.url}${path}`, integrity };
+        return [version, { name: 'tiny', version, dist }];
+      }),
+    );
+    server.files.set('/tiny', {
+      bytes: Buffer.from(JSON.stringify({ name: 'tiny', 'dist-tags': {}, versions })),
+      headers: { 'content-type': 'application/json' },
+    });
+    const [short, long] = packages as [(typeof packages)[0], (typeof packages)[0]];
+    const abort = new AbortController();
+    server.files.set(long.path, { bytes, stalls: true });
+    server.files.set(short.path, { bytes });
+    const half = Math.floor(bytes.length / 2);
+    const { promise: halfway, resolve } = Promise.withResolvers<void>();
+    const pulling = pullModel(`npm:tiny@${long.version}`, {
+      ...{ cacheDirectory, signal: abort.signal },
+      onProgress: (progress) => progress.phase === 'download' && progress.doneBytes >= half && resolve(),
+    });
+    await halfway;
+    const staged = await hidden();
+    await pullModel(`npm:tiny@${short.version}`, { cacheDirectory });
+    assert.deepEqual(await hidden(), staged, 'the staging directory and the lock of the other pull stay');
+    assert.equal((await parts()).length, 1, 'and so does its half of the same file');
+    abort.abort();
+    await assert.rejects(pulling, { code: 'cancelled' });
+    server.files.set(long.path, { bytes });
+    await pullModel(`npm:tiny@${long.version}`, { cacheDirectory });
+    assert.equal(server.requests.at(-1)?.range, `bytes=${half}-`);
+  });
+
   it('makes a half-written model again, and replaces one when forced', async () => {
     const bytes = await publishPackage();
     server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });

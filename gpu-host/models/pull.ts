@@ -94,7 +94,7 @@ async function fetchAndPublish(
   const incoming = join(staging, '.incoming');
   try {
     await mkdir(incoming);
-    const arrived = await fetchInto(source, incoming, await prepareDownloads(cacheDirectory), options);
+    const arrived = await fetchInto(source, incoming, await prepareDownloads(cached, cacheDirectory), options);
     await importModel(arrived.root, arrived.layout, staging, (done, total) => {
       throwIfAborted(options.signal, name);
       options.onProgress?.({ phase: 'convert', done, total });
@@ -118,7 +118,7 @@ interface Arrived {
 async function fetchInto(
   source: ModelSource,
   incoming: string,
-  downloads: string,
+  partPrefix: string,
   options: PullOptions,
 ): Promise<Arrived> {
   const { signal } = options;
@@ -137,7 +137,7 @@ async function fetchInto(
       version,
       pinned,
       expectedBytes: bytes,
-      downloads,
+      partPrefix,
       destination: tarball,
       onProgress,
       signal,
@@ -157,7 +157,7 @@ async function fetchInto(
       return { ...detectLayout(root), checksum };
     }
     case 'hub': {
-      const { commit } = await fetchFromHub({ ...source, downloads, directory: incoming, onProgress, signal });
+      const { commit } = await fetchFromHub({ ...source, partPrefix, directory: incoming, onProgress, signal });
       const layout: ImportLayout =
         source.file === undefined ? { kind: 'huggingface' } : { kind: 'gguf', file: source.file };
       return { root: incoming, layout, checksum: commit === null ? null : `commit:${commit}` };

@@ -131,6 +131,7 @@ export class DeviceClient {
     });
     if (call === 0 || !signal) return done;
     const stop = () => this.#issuer.send(0, { op: 'encode-stop' }, call);
+    if (signal.aborted) stop();
     signal.addEventListener('abort', stop);
     return done.finally(() => signal.removeEventListener('abort', stop));
   }

@@ -143,7 +143,7 @@ async function publishedModel(): Promise<string> {
     name: entry.name,
     version: entry.version,
     pinned: parseIntegrity(entry.integrity),
-    downloads: directory,
+    partPrefix: path.join(directory, 'part-'),
     destination: tarball,
   });
   await unpack(tarball, target, null);

@@ -28,8 +28,8 @@ export interface FetchFromHubOptions {
   readonly revision: string;
   /** The one file that holds the whole model; by default a model in Hugging Face layout is fetched. */
   readonly file?: string;
-  /** Folder that keeps broken downloads. */
-  readonly downloads: string;
+  /** Path with which the files of broken downloads begin, so that a later fetch resumes them. Only one fetch at a time may use it. */
+  readonly partPrefix: string;
   /** Folder for the files. */
   readonly directory: string;
   readonly onProgress?: ((progress: DownloadProgress) => void) | undefined;
@@ -145,7 +145,7 @@ class Hub {
   }
 
   async fetch(file: HubFile): Promise<void> {
-    const { id, downloads, directory, onProgress, signal } = this.#options;
+    const { id, partPrefix, directory, onProgress, signal } = this.#options;
     await mkdir(dirname(join(directory, file.name)), { recursive: true });
     const identity = file.checksum?.hex ?? `${id}-${this.revision}-${file.name}`.replaceAll('/', '-');
     try {
@@ -153,7 +153,7 @@ class Hub {
         url: file.url,
         headers: this.#headers,
         destination: join(directory, file.name),
-        partFile: join(downloads, `${identity.slice(0, 100)}.part`),
+        partFile: `${partPrefix}${identity.slice(0, 100)}.part`,
         checksum: file.checksum,
         expectedBytes: file.bytes,
         label: file.name,

@@ -115,8 +115,8 @@ export interface FetchTarballOptions {
   /** The fetch fails when the registry serves other bytes. Null: trust the checksum in the registry's document. */
   readonly pinned: Checksum | null;
   readonly expectedBytes?: number | null;
-  /** Folder that keeps interrupted downloads, so that a later fetch resumes them. */
-  readonly downloads: string;
+  /** Path with which the files of broken downloads begin, so that a later fetch resumes them. Only one fetch at a time may use it. */
+  readonly partPrefix: string;
   readonly destination: string;
   readonly onProgress?: ((progress: DownloadProgress) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
@@ -129,7 +129,7 @@ export interface FetchTarballOptions {
  * @returns the verified checksum
  */
 export async function fetchTarball(options: FetchTarballOptions): Promise<Checksum> {
-  const { name, version, pinned, downloads, destination, onProgress, signal } = options;
+  const { name, version, pinned, partPrefix, destination, onProgress, signal } = options;
   const label = `${name}@${version}`;
   let checksum = pinned;
   try {
@@ -138,7 +138,7 @@ export async function fetchTarball(options: FetchTarballOptions): Promise<Checks
     await download({
       url: found.tarballUrl,
       destination,
-      partFile: join(downloads, `${checksum.hex.slice(0, 40)}.part`),
+      partFile: `${partPrefix}${checksum.hex.slice(0, 40)}.part`,
       checksum,
       expectedBytes: options.expectedBytes ?? null,
       label,

