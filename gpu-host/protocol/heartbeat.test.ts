@@ -35,7 +35,7 @@ function hooked(backend: Backend): Backend {
   });
 }
 
-/** A cable between two sides, each direction of which can be cut: what is lost there brings no end of the connection. */
+/** A cable between two sides. Each direction can be cut: the cut loses bytes, and closes no connection. */
 class Cable implements AsyncDisposable {
   readonly lost = { up: false, down: false };
   readonly #server: Server;
