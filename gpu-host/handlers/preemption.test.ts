@@ -52,16 +52,16 @@ test('a run of the newest inferlet leaves for an older one and continues with th
   assert.deepEqual([statsOf(host).pages.free, statsOf(host).preempted], [PAGES, 0]);
 });
 
-test('a host reports when it begins and stops to hold calls of an inferlet, also when the inferlet that waits or the one that runs ends', async () => {
+test('a host reports the start and the end of a hold, also when the held or the running inferlet ends', async () => {
   await using host = await startTestHost({ pageCount: PAGES, shape: { contextLength: 512 }, model: SWAP });
   const connection = await host.connect();
   const told: string[] = [];
   const open = (arrival: number): Guest =>
     guest(connection, arrival, { onHeld: (isHeld) => told.push(`${arrival} ${isHeld}`) });
   const older = open(1);
-  /** Keeps the device busy, so that held calls stay held. */
   const own = must(older.inferlet.allocatePages(older.queue, 12));
   await prefill(older, own, new Array(90).fill(9));
+  /** Keeps the device busy, so that held calls stay held. */
   const busy = async (ends: () => boolean): Promise<void> => {
     const again = async () => {
       while (!ends()) {

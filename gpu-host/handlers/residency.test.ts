@@ -119,7 +119,7 @@ describe('residency under pressure', () => {
     const names = ['soon', 'later', 'pinned', 'old', 'new'];
     for (const name of names) await exported(b, name, 8);
     await ask(b, { op: 'pin-export', name: 'pinned', leaseMs: 600_000 });
-    await ask(b, { op: 'retain-export', name: 'soon', nextUseMs: 1000 });
+    await ask(b, { op: 'retain-export', name: 'soon', nextUseMs: 100_000 });
     await ask(b, { op: 'retain-export', name: 'later', nextUseMs: 500_000 });
     const places = async () => {
       const all = await Promise.all(names.map((name) => look(b, name)));

@@ -10,8 +10,8 @@ import { GREEDY, must, NONE, range, startTestHost, type TestHost, tagOf } from '
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 /*
- * The device of these tests is never idle while an older inferlet runs, and a step takes longer than a turn: a held call must go when its
- * pages fit, and not when the run is done.
+ * The device of these tests is never idle while an older inferlet runs, and a step takes longer than a turn: a held
+ * call must go as soon as its pages fit, and not only when the run is done.
  */
 
 const PAGES = 16;
@@ -154,7 +154,7 @@ test('a held inferlet goes on when the older one is quiet, while a third makes c
   const pages = must(newer.inferlet.allocatePages(newer.queue, 8));
   await Promise.race([
     step(newer, pages, 0, 60),
-    sleep(2000, undefined, { ref: false }).then(() => assert.fail('held')),
+    sleep(20_000, undefined, { ref: false }).then(() => assert.fail('held')),
   ]);
   ended = true;
   await busy;

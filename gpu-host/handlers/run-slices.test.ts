@@ -7,8 +7,17 @@ import { GREEDY, must, NONE, Oracle, startTestHost, tagOf } from '../testing/hos
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { RUN_SLICE_MS } from './run-slices.ts';
 
-function startRun(inferlet: DeviceClient, queue: number, token: number, maxTokens: number): RunHandle {
-  const pages = must(inferlet.allocatePages(queue, Math.ceil(maxTokens / 8)));
+function pagesFor(inferlet: DeviceClient, queue: number, maxTokens: number): Uint32Array {
+  return must(inferlet.allocatePages(queue, Math.ceil(maxTokens / 8)));
+}
+
+function startRun(
+  inferlet: DeviceClient,
+  queue: number,
+  token: number,
+  maxTokens: number,
+  pages = pagesFor(inferlet, queue, maxTokens),
+): RunHandle {
   return inferlet.run(queue, { token, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE });
 }
 
@@ -111,11 +120,15 @@ test('runs of several inferlets hand over together; a run that fails hands over 
   });
   const oracle = await Oracle.of(host.model);
   const connection = await host.connect();
-  t.mock.timers.enable({ apis: ['setTimeout'] });
   const starts = [3, 4, 5];
   const inferlets = starts.map((start) => connection.openInferlet({ id: `${start}`, maxPages: 10, arrival: start }));
+  const queues = inferlets.map((inferlet) => inferlet.createQueue('tiny'));
+  // Allocate first: a host that is slow over the allocations begins with the runs whose pages it has.
+  const pages = inferlets.map((inferlet, i) => pagesFor(inferlet, queues[i] as number, 20));
+  await Promise.all(inferlets.map((inferlet, i) => inferlet.synchronize(queues[i] as number)));
+  t.mock.timers.enable({ apis: ['setTimeout'] });
   const runs = inferlets.map((inferlet, i) =>
-    startRun(inferlet, inferlet.createQueue('tiny'), starts[i] as number, 20),
+    startRun(inferlet, queues[i] as number, starts[i] as number, 20, pages[i]),
   );
   for (const [i, run] of runs.entries()) {
     const tokens = [...must(await run.next()).tokens];

@@ -46,7 +46,7 @@ withWorkbench('forward-scores', (handler) => {
     },
   );
 
-  handler('masked slots received nothing', async (b) => {
+  handler('masked slots receive no attention', async (b) => {
     const own = b.pages(1);
     void b.fill(own, PROMPT.slice(0, CONTEXT));
     b.send({ op: 'mask-page', page: own[0]!, slots: 0b10010 });

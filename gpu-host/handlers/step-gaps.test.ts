@@ -61,7 +61,7 @@ function counting(): Payer & { ns: number } {
   };
 }
 
-test('long work does a part a gap, tenants take turns, and its inferlet pays', async () => {
+test('long work does one part per gap, tenants take turns, and the inferlet of the work pays', async () => {
   const clock = new TestClock();
   const gaps = gapsBy(clock);
   const order: string[] = [];

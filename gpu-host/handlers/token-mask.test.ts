@@ -56,7 +56,7 @@ withWorkbench('steps with a token mask', (handler) => {
     }
   });
 
-  handler('each row has its own', async (b) => {
+  handler('each row has its own mask', async (b) => {
     const whole = await b.oracle.top(PROMPT, [...PROMPT.keys()], 2, b.host.model.config.vocabularySize);
     const first = whole.tokens[3]!;
     const second = whole.tokens[whole.topK + 7]!;
@@ -82,7 +82,7 @@ withWorkbench('steps with a token mask', (handler) => {
   });
 });
 
-test('each row keeps its own when the step is cut among them', async () => {
+test('each row keeps its own mask when the step is cut between rows', async () => {
   await using host = await startTestHost({ model: { maxBatchTokens: 4 } });
   const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   const rows = 7;

@@ -202,7 +202,7 @@ onOneBackend('the quota of a tenant', (handler) => {
     must(await two.inferlet.ask(two.queue, { op: 'unexport', name: 'kept' }));
   });
 
-  handler('of 0 pages refuses in its own name, and of several limits the one that was read last counts', async (b) => {
+  handler('of 0 pages is named in the refusal, and of several limits the one that was read last counts', async (b) => {
     const claim = async ({ inferlet, queue }: ReturnType<typeof open>, pages: number) => {
       must(inferlet.allocatePages(queue, pages));
       const outcome = await inferlet.synchronize(queue);

@@ -25,7 +25,7 @@ function opened(): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, PageSp
   return { memory, spaces: spaces as [PageSpace, PageSpace, PageSpace] };
 }
 
-/** Takes pages, and returns as one that was preempted. */
+/** Lets an inferlet take pages, leave, and return as after a preemption. */
 function returned(space: PageSpace, pages: number): void {
   space.allocate(0, pages);
   space.contender.leave();

@@ -179,7 +179,7 @@ describe('repositories of the hub', () => {
     });
   }
 
-  /** Puts a repository on the server. Returns its model, and the names of the files that a pull must leave. */
+  /** Puts a repository on the server. Returns its model, and the names of the files that a pull must keep. */
   async function serve(id: string, layout: Layout): Promise<{ model: LoadedModel; wanted: string[] }> {
     const model = await randomModel(await mkdtemp(join(directory, 'model-')), layout.model, 4);
     const folder = await mkdtemp(join(directory, 'repository-'));

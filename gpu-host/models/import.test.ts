@@ -13,7 +13,7 @@ describe('detectLayout', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  it('takes files only for GGUF files and llama2.c checkpoints', async () => {
+  it('takes only regular files as GGUF files and llama2.c checkpoints', async () => {
     const folder = join(directory, 'folder.gguf');
     await mkdir(folder);
     execFileSync('mkfifo', [join(directory, 'pipe.gguf'), join(directory, 'pipe.bin')]);

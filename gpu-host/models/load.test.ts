@@ -19,7 +19,7 @@ describe('loadModel', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  /** The tiny model with some tensors left out or of another shape, in one file or in shards. */
+  /** The tiny model in one file, with some tensors left out or of another shape. */
   const variant = async (
     name: string,
     change: (tensor: string, shape: readonly number[]) => readonly number[] | null,

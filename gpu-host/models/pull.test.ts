@@ -225,7 +225,7 @@ describe('pullModel', () => {
     await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), { code: 'invalid-source' });
   });
 
-  it('does the work once when two pull at once', async () => {
+  it('does the work once when several callers pull at once', async () => {
     const bytes = await publishPackage();
     server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
     const pulls = await Promise.all(Array.from({ length: 3 }, () => pullModel('npm:tiny@1.0.0', { cacheDirectory })));

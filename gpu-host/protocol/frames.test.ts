@@ -252,7 +252,7 @@ test('each kind of bad frame gets its own error code', () => {
   assert.equal(push(words(12, CALLS, 10, codeOfOperation('file-save'), 1, 1, 1, 0, 0, 3, 0, 0)), 'malformed');
 });
 
-test('random bytes are refused, or wait for the rest of a frame, and never become a call', () => {
+test('random bytes are refused with a protocol fault, or wait for the rest of a frame', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 400 }), fc.boolean(), (bytes, framed) => {
       const input = framed
@@ -264,7 +264,7 @@ test('random bytes are refused, or wait for the rest of a frame, and never becom
   );
 });
 
-test('flipped words in good frames are refused or read as other calls, never more', () => {
+test('frames with one changed word are refused with a protocol fault, or read as other calls', () => {
   fc.assert(
     fc.property(fc.array(made, { minLength: 1, maxLength: 5 }), fc.nat(), u32, (calls, at, value) => {
       const writer = new FrameWriter();

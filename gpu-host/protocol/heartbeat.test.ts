@@ -35,7 +35,7 @@ function hooked(backend: Backend): Backend {
   });
 }
 
-/** A cable between two sides, each direction of which can be cut: what is lost there brings no end of the connection. */
+/** A cable between two sides. Each direction can be cut: the cut loses bytes, and closes no connection. */
 class Cable implements AsyncDisposable {
   readonly lost = { up: false, down: false };
   readonly #server: Server;
@@ -160,8 +160,8 @@ test('a host that computes one long step stays, and so does a runtime that stood
   const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
   duringStep = async () => {
-    // The host has announced the step before.
-    await sleep(2 * QUICK.everyMs);
+    // The host has announced the step before; on the same connection, an answer comes after the announcement.
+    await connection.stats();
     await cable.hold(400);
   };
   const prompt = Array.from({ length: 20 }, (_, i) => i + 3);

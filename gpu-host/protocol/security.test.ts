@@ -15,6 +15,8 @@ import { generate, startTestHost, type TestHost } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
 
 const DAY_MS = 86_400_000;
+/** Deadline of connections that must be refused; each of them takes as long. */
+const REFUSED_MS = 300;
 
 let directory: string;
 let machines: TestMachine[];
@@ -49,10 +51,18 @@ function joined(): [TestMachine, TestMachine, TestMachine] {
   return [host, runtime, stranger];
 }
 const connections: GpuHostConnection[] = [];
-const opened = async (security?: LinkSecurity): Promise<GpuHostConnection> => {
-  const connection = await GpuHostConnection.connect(address, { security, deadlineMs: 300 });
+const opened = async (security?: LinkSecurity, deadlineMs = 20_000): Promise<GpuHostConnection> => {
+  const connection = await GpuHostConnection.connect(address, { security, deadlineMs });
   connections.push(connection);
   return connection;
+};
+/** Connects in vain until `by` has said why. On a busy machine the deadline may pass before the handshake. */
+const refused = async (by: TestMachine, why: RegExp, security?: LinkSecurity): Promise<void> => {
+  let tries = 0;
+  do {
+    assert.ok(tries++ < 20, by.said.join('\n'));
+    await assert.rejects(opened(security, REFUSED_MS), /no GPU host answered/);
+  } while (!why.test(by.said.join('\n')));
 };
 
 test('registered machines exchange frames under load; the end of a registration ends the connection', async () => {
@@ -74,10 +84,10 @@ test('registered machines exchange frames under load; the end of a registration 
   host.accept(host);
   await lost;
   // The runtime has one connection for the host's state, and one for its tenant.
-  const refused = 'a connection from 127.0.0.1 shows a certificate of no registered machine';
-  assert.deepEqual(host.said, [refused, refused]);
+  const unknown = 'a connection from 127.0.0.1 shows a certificate of no registered machine';
+  assert.deepEqual(host.said, [unknown, unknown]);
   connection.close();
-  await assert.rejects(opened(runtime), /no GPU host answered/, 'a removed machine');
+  await assert.rejects(opened(runtime, REFUSED_MS), /no GPU host answered/, 'a removed machine');
 });
 
 test('a runtime ends its connection to a removed machine, and accepts no other GPU host', async () => {
@@ -87,30 +97,30 @@ test('a runtime ends its connection to a removed machine, and accepts no other G
   runtime.accept(runtime);
   assert.match(await lost, new RegExp(`${address} shows a certificate of no registered machine`));
   connection.close();
-  await assert.rejects(opened(runtime), /no GPU host answered/);
+  await refused(runtime, /no registered machine/, runtime);
   assert.equal(runtime.said.at(0), `the GPU host at ${address} shows a certificate of no registered machine`);
 });
 
 test('only the certificate of the machine that registered the GPU host is accepted from it', async () => {
   const [, runtime] = joined();
   await opened(toMachine(runtime, 'host'));
-  await assert.rejects(opened(toMachine(runtime, 'runtime')), /no GPU host answered/);
+  await refused(runtime, /not of runtime/, toMachine(runtime, 'runtime'));
   assert.equal(runtime.said.at(0), `the GPU host at ${address} shows the certificate of host, not of runtime`);
 });
 
 test('strangers, peers without a certificate and plain TCP are refused, and the log says why', async () => {
   const [host, , stranger] = joined();
-  await assert.rejects(opened(stranger), /no GPU host answered/);
-  assert.match(host.said.join('\n'), /127\.0\.0\.1 shows a certificate of no registered machine/);
+  await refused(host, /127\.0\.0\.1 shows a certificate of no registered machine/, stranger);
   host.said.length = 0;
-  await assert.rejects(opened(), /no GPU host answered/, 'plain TCP');
-  assert.match(host.said.join('\n'), /a connection from 127\.0\.0\.1: ERR_SSL_/);
+  // Plain TCP.
+  await refused(host, /a connection from 127\.0\.0\.1: ERR_SSL_/);
   host.said.length = 0;
   const port = Number(address.split(':')[1]);
   const bare = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false }).on('error', () => undefined);
   bare.resume();
   await once(bare, 'close');
-  assert.deepEqual(host.said, ['a connection from 127.0.0.1 shows no certificate']);
+  // The host may notice the end of the last plain connection only now, and log that as well.
+  assert.ok(host.said.includes('a connection from 127.0.0.1 shows no certificate'), host.said.join('\n'));
   const silent = connect(port, '127.0.0.1').on('error', () => undefined);
   await once(silent, 'connect');
   silent.destroy();

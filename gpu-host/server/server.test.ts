@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { renameSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -301,7 +302,7 @@ test('an inferlet that floods ends itself, and only itself', async () => {
   const flood = connection.openInferlet({ id: 'flood', maxPages: 40, arrival: 1 });
   const queue = flood.createQueue('tiny');
   const [page] = must(flood.allocatePages(queue, 12));
-  // Behind a run without a consumer no call drains.
+  // No call behind a run begins before the run has ended.
   const run = flood.run(queue, {
     token: 1,
     position: 0,
@@ -442,4 +443,11 @@ test('a second host at the same path is refused; the file of a dead one is repla
   const { GpuHost } = await import('./gpu-host.ts');
   const second = new GpuHost([host.host.engines[0]!.model]);
   await assert.rejects(second.listen(host.address), /EADDRINUSE/);
+  // A host removes the name that it listened at; under another name the file stays, as after a kill.
+  const left = `${host.address}-left`;
+  renameSync(host.address, left);
+  await host.stop();
+  const third = new GpuHost([host.host.engines[0]!.model]);
+  assert.equal(await third.listen(left), left);
+  await third.close();
 });

@@ -232,7 +232,7 @@ function isFree(page: TestPage): boolean {
   return !page.used;
 }
 
-test('a hundred thousand random operations agree with a list of texts', (t) => {
+test(`${MIN_OPERATIONS} random operations agree with a list of texts`, (t) => {
   let operations = 0;
   fc.assert(
     fc.property(fc.array(operation, { maxLength: 2000, size: 'max' }), (schedule) => {

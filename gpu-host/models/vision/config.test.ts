@@ -89,7 +89,7 @@ describe('configs of models that take images', () => {
     );
   });
 
-  it('counts the class token where it is kept, and the square of a SigLIP tower', () => {
+  it('counts the class token where it is kept, and patches alone for a SigLIP tower', () => {
     assert.equal(parse({ vision_feature_select_strategy: 'full' })?.embeds, 577);
     const siglip = parse(
       {

@@ -21,7 +21,7 @@ export interface TestSnapshot extends Snapshot {
 export class PageMemory implements SnapshotMemory<TestSnapshot> {
   /** Pages with at least one holder. */
   readonly held = new Set<TestPage>();
-  /** Number of next reads that fail, as those of pages that swap has lost. */
+  /** Number of the next reads that fail, like reads of pages that swap has lost. */
   failingReads = 0;
 
   retain(snapshot: TestSnapshot): void {

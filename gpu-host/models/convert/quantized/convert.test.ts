@@ -245,7 +245,7 @@ describe('convertQuantized', () => {
     }
   });
 
-  it('converts a directory into the cache, again after it was written again, and is named where it cannot be used', async () => {
+  it('converts a directory into the cache, anew after a change; the directory itself does not load', async () => {
     const cacheDirectory = await mkdtemp(join(directory, 'cache-'));
     const checkpoint = make(SCHEMES['fp8, tiles']);
     const source = await write(checkpoint);
@@ -262,7 +262,7 @@ describe('convertQuantized', () => {
     assert.ok(errorOf(await loadModel((await pull()).directory), other) <= ROUNDED_ONCE);
   });
 
-  it('answers damaged checkpoints with nothing but a ModelError', async () => {
+  it('answers a damaged checkpoint with no error but a ModelError', async () => {
     const all = Object.values(SCHEMES);
     const value = fc.oneof(fc.constant(null), fc.integer(), fc.string(), fc.constant([]), fc.constant({}), fc.double());
     await fc.assert(

@@ -1,6 +1,6 @@
 import { bytesOf, floats, type QuantizedMatrix, type Raw, type Scheme } from './write.ts';
 
-/** How levels are chosen; all schemes of this file share it. */
+/** Options for the choice of levels, which all schemes of this file share. */
 interface LevelOptions {
   readonly bits: 4 | 8;
   /** Inputs of a group; Infinity for all. */
