@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import type { Batcher } from '../batcher/batcher.ts';
 import type { Contender } from '../memory/contender.ts';
 import type { Relief } from '../memory/relief.ts';
@@ -83,11 +84,18 @@ export class Preemption {
     if (!this.#relief.holds) return false;
     this.#relief.changed();
     if (this.admit()) return true;
-    this.#timer ??= setTimeout(() => {
-      this.#timer = undefined;
-      if (this.#relief.stalled()) this.#turns.wanted();
-    }, STALL_MS);
+    this.#timer ??= setTimeout(() => void this.#stalled(), STALL_MS);
     return false;
+  }
+
+  async #stalled(): Promise<void> {
+    const timer = this.#timer;
+    // This thread may have stood still meanwhile: one turn of the event loop reads the calls that have come, and the next one begins them.
+    await setImmediate();
+    await setImmediate();
+    if (this.#timer !== timer) return;
+    this.#timer = undefined;
+    if (this.#relief.stalled()) this.#turns.wanted();
   }
 
   /** The engine calls it when the device has work, and when the host stops. */

@@ -150,8 +150,10 @@ async function fetchRest(options: DownloadOptions): Promise<void> {
     let doneBytes = start;
     options.onProgress?.({ file: label, doneBytes, totalBytes });
     for await (const chunk of response.body ?? []) {
-      looks = 0;
+      // The time of a write is the disk's.
+      looks = Number.NaN;
       await handle.writeFile(chunk);
+      looks = 0;
       doneBytes += chunk.byteLength;
       if (expected !== null && doneBytes > expected) {
         throw new ModelError('checksum-mismatch', `${label}: more than the expected ${expected} bytes arrive`);
