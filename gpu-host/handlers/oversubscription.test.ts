@@ -156,7 +156,7 @@ for (const factor of [2, 4, 8]) {
   }
 }
 
-test('connections that die with their inferlets in the middle of it lose no page', { timeout: 120_000 }, async () => {
+test('connections that die with their inferlets under pressure lose no page', { timeout: 120_000 }, async () => {
   await using host = await hostFor(4, true, true);
   const [steady, dying] = [await host.connect(), await host.connect()];
   const texts = await textsAlone();
