@@ -106,11 +106,11 @@ eachBackend('steps ahead', (subject) => {
     }
     const [expected] = await run(subject.backend, make(rows.map((row) => picked[row]!)));
     await subject.backend.forward(before);
-    assert.deepEqual((await run(subject.backend, follower))[0], expected, 'the one before has ended');
+    assert.deepEqual((await run(subject.backend, follower))[0], expected, 'the batch before has ended');
     const underWay = subject.backend.forward(before);
     const following = run(subject.backend, follower);
     await underWay;
-    assert.deepEqual((await following)[0], expected, 'the one before is under way');
+    assert.deepEqual((await following)[0], expected, 'the batch before is under way');
   });
 
   const taking = (...rows: number[]): SequenceInput => ({

@@ -50,7 +50,7 @@ eachBackend('outputs', (subject) => {
     assert.equal((await subject.backend.project(new Float32Array(0), 0, 4)).tokens.length, 0);
   });
 
-  test('states and the most probable tokens can be wanted of the same rows', async () => {
+  test('one request can ask for the states and the most probable tokens of the same rows', async () => {
     const tokens = random.tokens(subject.model.config, 5);
     const top = make(tokens, { output: { ...wholeVocabulary(subject.model.config, 2), states: true } });
     const bare = make(tokens, { output: { kind: 'top', rows: 3, topK: 1, tokensOnly: true, states: true } });
@@ -145,7 +145,7 @@ eachBackend('outputs', (subject) => {
     assert.deepEqual(none, { logProbabilities: [], entropies: new Float32Array(0) });
   });
 
-  test('attention received sums to the number of inputs, and none goes to what is masked', async () => {
+  test('the received attention sums to the number of inputs, and masked keys receive none', async () => {
     await run(
       subject.backend,
       make(random.tokens(subject.model.config, 10), { writes: range(0, 10), output: { kind: 'none' } }),

@@ -146,7 +146,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     close(beside, (await run(subject.backend, other))[0]);
   });
 
-  test('an explicit mask: causal written out, a masked slot as if it were not there, and its undoing', async () => {
+  test('an explicit mask that equals the causal one changes nothing, and masked slots are as if absent', async () => {
     const context = random.tokens(subject.model.config, 8);
     await run(subject.backend, make(context, { writes: range(0, 8), output: { kind: 'none' } }));
     const tokens = random.tokens(subject.model.config, 4);
@@ -164,7 +164,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     close(masked, absent);
   });
 
-  test('inputs that see no key, or only later ones', async () => {
+  test('inputs may see no key, or only later ones', async () => {
     const tokens = random.tokens(subject.model.config, 3);
     // Row 0 sees no input, row 1 only the third input, row 2 itself.
     const mask = Uint8Array.of(0, 0, 0, 0, 0, 1, 0, 0, 1);
@@ -179,7 +179,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
     close(beside, (await run(subject.backend, make(tokens)))[0]);
   });
 
-  test('positions may be any, beyond the trained context and any table, too', async () => {
+  test('positions may have any value, even beyond the trained context and every table', async () => {
     const tokens = random.tokens(subject.model.config, 3);
     const relative: Float32Array[] = [];
     // The rotation is relative: the same distances give the same scores, up to the rounding of large angles.

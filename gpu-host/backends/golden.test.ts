@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -86,13 +86,21 @@ describe('stories15M', () => {
 
   test('quantised weights are written once and read again', async () => {
     const options = { ...POOL, bits: 8, headBits: 4, cacheDirectory } as const;
+    // A file that is written again has another inode.
+    const inodes = async () => {
+      const names = (await readdir(cacheDirectory)).sort();
+      return Promise.all(names.map(async (name) => (await stat(join(cacheDirectory, name))).ino));
+    };
     const stories: number[][] = [];
+    const files: number[][] = [];
     for (let i = 0; i < 2; i++) {
       const backend = await createOnnxBackend(model, options);
       stories.push(await greedy(backend, 8));
+      files.push(await inodes());
       await backend.dispose();
     }
     assert.deepEqual(stories[1], stories[0]);
+    assert.deepEqual(files[1], files[0]);
   });
 
   test('the bare loop counts its steps and needs room', async () => {

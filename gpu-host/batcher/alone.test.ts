@@ -63,7 +63,7 @@ test('the grace after several steps is that of the last one', () => {
     trace.batcher.goesOn(run, trace.nowMs);
     trace.batcher.stepped(trace.nowMs);
   }
-  assert.equal(run.arrivedMs, 396, 'it counts as newly come');
+  assert.equal(run.arrivedMs, 396, 'the run counts as newly arrived');
   trace.batcher.finish(short, trace.nowMs);
   trace.batcher.resume(run, trace.nowMs);
   trace.batcher.ended(trace.nowMs);

@@ -72,7 +72,7 @@ test('when a call ends without its pages, the most urgent that waited computes t
   for (const name of ['a', 'b', 'c']) prefill(trace, name, [1, 2, 3]);
   trace.batcher.closeQueue(trace.queue('gone'));
   assert.deepEqual(trace.step(), ['a:49']);
-  assert.deepEqual(trace.step(), ['b:49'], 'which ends without them as well');
+  assert.deepEqual(trace.step(), ['b:49'], 'a has ended without them, too');
 });
 
 /** Inferlets of two tenants that prefill texts with common beginnings, over pages that come and go. */

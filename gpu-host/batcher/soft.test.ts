@@ -151,7 +151,7 @@ test('anything but a fill is waited for: a state, a freed page, a copy', () => {
   assert.deepEqual(trace.instants(), ['free']);
 });
 
-test('a follower that fails first keeps its place until what it followed is done', () => {
+test('a follower that fails first keeps its place until the call that it follows is done', () => {
   const trace = new Trace();
   const first = trace.push('a.1', decodeOn(1), 'first');
   const second = trace.push('a.2', decodeOn(1), 'second');

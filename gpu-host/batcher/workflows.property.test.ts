@@ -27,7 +27,7 @@ test('16 mixed workflows end earlier on average when their calls carry depths, a
   }
 });
 
-test('many workflows whose prompts wait for long end in the order in which they came', (t) => {
+test('with depths, many workflows with waiting prompts end earlier on average, and the last hardly later', (t) => {
   for (const prompt of [300, 600, 1200]) {
     const setup = { queries: 16, generations: 8, prompt, tokens: 16, apartMs: 10 };
     const [plain, deep] = [false, true].map((isDeep) => endsOfPrompts({ ...setup, deep: isDeep }));
@@ -38,7 +38,7 @@ test('many workflows whose prompts wait for long end in the order in which they 
   }
 });
 
-test('no bound of a batch at the efficient size lets workflows end earlier on average', (t) => {
+test('workflows end no earlier on average when batches are bounded near the efficient size', (t) => {
   for (const tokenMs of [0.2, 1]) {
     // A step of so many inputs takes twice the time of an empty one.
     const efficient = STEP_MS / tokenMs;

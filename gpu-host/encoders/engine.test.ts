@@ -133,8 +133,8 @@ describe('encoders of a GPU host', () => {
     const first = inferlets[0]!.encode('small', call([text(20)]));
     while (watched.batches.length === before) await new Promise((next) => setImmediate(next));
     const others = inferlets.map((inferlet, i) => inferlet.encode('small', call([text(20 + i)])));
-    // The host reads the calls of one connection in order, and has them all when it answers this one.
-    must(await inferlets[2]!.encode('small', call([])));
+    // Each tenant has its own connection, which the host reads in order: it has all calls when it has answered these.
+    for (const outcome of await Promise.all(inferlets.map((each) => each.encode('small', call([]))))) must(outcome);
     resolve();
     for (const each of [first, ...others]) must(await each);
     assert.deepEqual(
@@ -179,6 +179,8 @@ describe('encoders of a GPU host', () => {
         if (refusals > 0) tell();
       });
     await soon;
+    // The other tenant has a connection of its own: the host has its first call when it has answered this one.
+    must(await other.encode('small', call([])));
     resolve();
     must(await modest);
     const outcomes = await Promise.all(calls);
@@ -335,11 +337,12 @@ describe('encoders of a GPU host', () => {
 
 describe('an encoder beside a causal model', () => {
   let test: TestHost;
-  let encoder: OnnxEncoder;
+  let encoder: Watched;
   let directory = '';
   before(async () => {
     directory = await mkdtemp(join(tmpdir(), 'pie-encode-'));
-    encoder = await OnnxEncoder.open(await randomEncoder(directory, { kind: 'embedding' }, 3), { threads: 1 });
+    const model = await randomEncoder(directory, { kind: 'embedding' }, 3);
+    encoder = new Watched(await OnnxEncoder.open(model, { threads: 1 }));
     test = await startTestHost({ host: { encoders: [{ name: 'small', encoder, device: CPU, directory }] } });
   });
   after(async () => {
@@ -368,10 +371,16 @@ describe('an encoder beside a causal model', () => {
           output: { tag: 'none' },
         },
       });
+    // Both tenants have their connections before either one needs the device for long.
+    must(await run(0));
+    must(await reader!.encode('small', call([])));
     const texts = call(new Array<number[]>(500).fill(text(20, 21, 22, 23)));
     const encoded = reader!.encode('small', texts);
-    for (let position = 0; position < 6; position++) must(await run(position));
+    must(await run(1));
+    const begun = encoder.batches.length;
+    for (let position = 2; position < 6; position++) must(await run(position));
     assert.equal(must(await encoded).length, 500 * 32);
+    assert.ok(begun < encoder.batches.length, 'a step went between two batches of one call');
     await Promise.all([writer!.close(), reader!.close()]);
     connection.close();
   });

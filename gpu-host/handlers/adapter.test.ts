@@ -393,7 +393,7 @@ test('while an adapter is read other inferlets go on; an inferlet that ended whi
   assert.deepEqual(await text, await waits.oracle.greedy([9, 8, 7], 3));
 });
 
-test('a failed call reports its reason, and its dependents fail with the same cause', async () => {
+test('a failed call reports its reason, and its dependents fail with it', async () => {
   await using probe = await start();
   // Room for the smaller adapter.
   const room = probe.host.adapters.get('quiet')!.bytes;

@@ -86,5 +86,5 @@ test('a call whose second part the device refuses has filled nothing', async () 
   must(await b.fill(pages, PROMPT.slice(3), 3));
   const text = [...PROMPT, 7];
   const expected = await b.oracle.top(text, [...text.keys()], 1, 5);
-  same(await b.probe(pages, 7, PROMPT.length), expected, 'only what came after is there');
+  same(await b.probe(pages, 7, PROMPT.length), expected, 'only the inputs of the later call are there');
 });

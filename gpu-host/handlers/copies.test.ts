@@ -199,7 +199,7 @@ describe('pages that go from one host to another', () => {
     await a.inferlet.close();
   });
 
-  test('of a tenant are named by versions that change with each content', async () => {
+  test('of a tenant are named by versions that change with each save', async () => {
     const a = await bench(hosts[0], 'versions');
     const own = a.pages(1);
     must(await a.fill(own, [1, 2]));

@@ -60,7 +60,7 @@ onOneBackend('kv-files', (handler) => {
   });
 
   handler(
-    'a lock that is opened twice is given back with the last, and one whose pages find no room at once',
+    'a file that was locked twice is free after the second unlock, and at once when its pages find no room',
     async (b) => {
       const own = b.pages(2);
       void b.fill(own, PROMPT);

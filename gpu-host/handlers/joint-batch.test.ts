@@ -14,7 +14,7 @@ async function watchedBench(host: TestHost, watched: () => Watched): Promise<Wor
 }
 
 for (const backend of ['reference', 'onnx', 'cuda'] as const) {
-  describe(`what becomes one step (${backend})`, () => {
+  describe(`calls that become one step (${backend})`, () => {
     let watched: Watched | undefined;
     const options = {
       backend,

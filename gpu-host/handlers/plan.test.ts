@@ -110,7 +110,7 @@ describe('a call that fails after some of its parts', () => {
   const OTHER = Array.from({ length: 30 }, (_, i) => (i * 7) % 50);
 
   for (const prefixCache of [false, true]) {
-    test(`leaves its pages as they were, with what the cache gave (${prefixCache ? 'with' : 'without'} a cache)`, () => {
+    test(`leaves its pages as they were, cached ones too (${prefixCache ? 'with' : 'without'} a cache)`, () => {
       const kit = makeMemory({ pages: 24, prefixCache });
       const before = kit.open();
       before.allocate(1, 4);
@@ -142,7 +142,7 @@ describe('a call that fails after some of its parts', () => {
       again.commit();
       const done = contents(space, pages);
       again.rollback();
-      assert.deepEqual(contents(space, pages), done, 'what is done is not taken back');
+      assert.deepEqual(contents(space, pages), done, 'a rollback leaves a finished call as it is');
       if (prefixCache) assert.equal(kit.memory.prefixes?.size, 3);
       kit.memory.audit();
     });

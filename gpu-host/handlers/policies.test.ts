@@ -14,7 +14,7 @@ const POLICIES: readonly BatchPolicy[] = [
 ];
 
 for (const batchPolicy of POLICIES) {
-  test(`${batchPolicy.kind}: when batches leave changes no text`, async () => {
+  test(`${batchPolicy.kind}: the times at which batches leave change no text`, async () => {
     await using host = await startTestHost({ model: { batchPolicy } });
     const oracle = await Oracle.of(host.model);
     const connection = await host.connect();

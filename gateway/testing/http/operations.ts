@@ -204,7 +204,7 @@ export function describeOperations(get: () => Harness): void {
     const h = get();
     const { drains } = h.platform.scheduler;
     const names = ['drain-1', 'drain-2', 'drain-away'];
-    // Reports the drains as a runtime does that knows them.
+    // Reports the drains as a runtime that knows of them does.
     const say = async () => {
       const drained = await drains.names();
       const gpuHosts = names.map((name) => ({

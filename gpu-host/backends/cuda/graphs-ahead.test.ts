@@ -44,7 +44,7 @@ describe('graphs captured at start', () => {
     }
   });
 
-  test('the start stops at its limit, and none is set by 0', async () => {
+  test('the start captures graphs until its limit, and none at a limit of 0', async () => {
     const backend = await createTestCudaBackend(model, { ...POOL, warmUpMs: 0 });
     try {
       assert.equal(backend.graphs?.().captured, 0);

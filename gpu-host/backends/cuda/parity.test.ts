@@ -60,8 +60,9 @@ const NARROW_WAYS: typeof WAYS = [
 /** Shapes tested over every kind of mask: all kernels and families; a full run tests all shapes. */
 const MASKED = ALL ? Object.keys(SHAPES) : ['grouped queries', 'one head per query, tied', ...Object.keys(FAST)];
 /**
- * The kinds of masks over which a precision is tested: all where it changes what attention reads. Narrow weights reach attention only through
- * the numbers of bf16 that they yield, so every third kind does, but in a full run.
+ * The kinds of masks over which a precision is tested: all kinds where the precision changes what attention reads.
+ * Narrow weights reach attention only through the numbers of bf16 that they yield, so every third kind suffices,
+ * except in a full run.
  */
 const masksOf = (precision: string): [name: string, kinds: (typeof MASK_KINDS)[string][]] => {
   const kinds = Object.values(MASK_KINDS);

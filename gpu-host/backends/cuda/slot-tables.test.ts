@@ -6,7 +6,7 @@ import { SlotTables } from './slot-tables.ts';
 const SLOTS = 8192;
 const FREE = 0xffff_ffff;
 
-/** A sequence: its list so far, and the number of slots that its batches have written. */
+/** A sequence with its list so far. */
 interface Live {
   list: number[];
 }

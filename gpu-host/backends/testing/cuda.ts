@@ -8,7 +8,7 @@ export async function testAddon(): Promise<string> {
   return process.env.PIE_CUDA_ADDON || (await ensureEmulatedAddon());
 }
 
-/** A CUDA backend for tests, by default in float32 and without graphs that no step has needed. */
+/** A CUDA backend for tests, by default in float32 and without graphs captured at start. */
 export async function createTestCudaBackend(model: LoadedModel, options: CudaBackendOptions): Promise<Backend> {
   return createCudaBackend(model, {
     precision: 'float32',
