@@ -16,7 +16,7 @@ const STEPS = process.env.PIE_TEST_ALL ? 250 : 100;
 /** Number of steps after which the other tenant takes the worker; taking it lasts as long as all of these steps. */
 const TAKEN_AFTER = 40;
 const JSON_SOURCE: GrammarSource = { tag: 'json' };
-/** Takes more memory than a small heap has: about 300,000 states. */
+/** A grammar of about 300,000 states, which takes more memory than a small heap has. */
 const HUNGRY: GrammarSource = {
   tag: 'json-schema',
   val: JSON.stringify({
