@@ -89,18 +89,18 @@ test('the process saves its indexes when it is told to stop, and finds them agai
   const vectors = Array.from({ length: 1500 }, () => randomVector(DIMENSIONS, random));
   let host = await start(folder.path);
   let client = new IndexClient(index.socket, 'one');
-  await client.create({ name: 'notes', dimensions: DIMENSIONS, metric: 'cosine' }, OPTIONS);
-  for (let at = 0; at < vectors.length; at += 250) {
-    const some = vectors.slice(at, at + 250);
-    const entries = some.map((_, i) => ({ id: `${at + i}`, text: null, metadata: [] }));
-    await client.upsert('notes', entries, Float32Array.from(some.flatMap((vector) => [...vector])), OPTIONS);
-  }
-  client.close();
-  host.kill('SIGTERM');
-  await once(host, 'exit');
-  host = await start(folder.path);
-  client = new IndexClient(index.socket, 'one');
   try {
+    await client.create({ name: 'notes', dimensions: DIMENSIONS, metric: 'cosine' }, OPTIONS);
+    for (let at = 0; at < vectors.length; at += 250) {
+      const some = vectors.slice(at, at + 250);
+      const entries = some.map((_, i) => ({ id: `${at + i}`, text: null, metadata: [] }));
+      await client.upsert('notes', entries, Float32Array.from(some.flatMap((vector) => [...vector])), OPTIONS);
+    }
+    client.close();
+    host.kill('SIGTERM');
+    await once(host, 'exit');
+    host = await start(folder.path);
+    client = new IndexClient(index.socket, 'one');
     for (const i of [0, 400, 1023, 1024, 1499]) {
       const query = { vector: vectors[i]!, text: null, filter: [], limit: 1 } as const;
       const [best] = await client.query('notes', query, OPTIONS);

@@ -12,7 +12,7 @@ const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-lanes-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 const SOCKET = JSON.stringify(path.join(folder, 'socket'));
 
-/** Runs programs as a step, one beside it, and one that follows each. Returns what `runLanes` printed and returned. */
+/** Runs a program as a step, another beside it, and a step after each. Returns what `runLanes` printed and returned. */
 async function lanes(first: string, second: string): Promise<{ stdout: string; passed: boolean }> {
   const step = (title: string, program: string) => ({
     title,
@@ -31,12 +31,12 @@ async function lanes(first: string, second: string): Promise<{ stdout: string; p
   return { stdout, passed: stdout.endsWith('passed true\n') };
 }
 
-/** A program that listens on a socket… */
+/** A program that listens on a socket until another one connects, and then does `more`. */
 const LISTENS = (more: string) => `
   import net from 'node:net';
   const server = net.createServer((socket) => { socket.end(); server.close(); console.log('first met second'); ${more} });
   server.listen(${SOCKET});`;
-/** … and one that connects to it, again and again until the other one listens. */
+/** A program that connects to that socket, again and again until the other one listens, and then does `more`. */
 const CONNECTS = (more: string) => `
   import net from 'node:net';
   import { setTimeout as sleep } from 'node:timers/promises';

@@ -37,7 +37,7 @@ test('systemd accepts the unit', { skip: !isThere && 'systemd-analyze is not ins
     writeFileSync(file, UNIT.replaceAll('/opt/pie', ROOT));
     const [program, ...args] = VERIFY;
     const { stderr } = spawnSync(program, [...args, file], { encoding: 'utf8' });
-    // It also reports faults of the units that this machine has.
+    // systemd-analyze also reports faults of the units that this machine has.
     assert.deepEqual(
       stderr.split('\n').filter((line) => line.includes('pie.service')),
       [],

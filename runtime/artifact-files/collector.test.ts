@@ -54,6 +54,13 @@ describe('artifacts without a version', () => {
     const { hash, directory } = await testArtifact(component, memoryPagesOf(memoryMb));
     await cp(directory, join(store, hash), { recursive: true });
   };
+  /** Copies an artifact under another hash, which it returns. */
+  const copied = async (hash: string, to: string): Promise<string> => {
+    await cp(join(store, hash), join(store, to), { recursive: true });
+    const meta = await readFile(join(store, to, 'artifact.json'), 'utf8');
+    await writeFile(join(store, to, 'artifact.json'), meta.replaceAll(hash, to));
+    return to;
+  };
   const answer = async (version: FunctionVersion, input: unknown) =>
     (await platform.invoke(version, input)).end.data.output;
 
@@ -70,10 +77,7 @@ describe('artifacts without a version', () => {
     assert.ok(small.ok);
     assert.equal((await names()).length, 2);
     // An artifact of another toolchain, and a broken one.
-    const [old, broken] = ['0'.repeat(64), '1'.repeat(64)];
-    await cp(join(store, ofKept), join(store, old), { recursive: true });
-    const meta = await readFile(join(store, old, 'artifact.json'), 'utf8');
-    await writeFile(join(store, old, 'artifact.json'), meta.replaceAll(ofKept, old));
+    const [old, broken] = [await copied(ofKept, '0'.repeat(64)), '1'.repeat(64)];
     assert.ok(await readArtifact(store, old), 'the copied artifact is complete');
     await mkdir(join(store, broken));
     await writeFile(join(store, broken, 'artifact.json'), '{');
@@ -102,22 +106,29 @@ describe('artifacts without a version', () => {
     const [name = ''] = await names();
     const path = join(store, name);
     const begins: ((artifact: Artifact) => Promise<unknown>)[] = [
-      async () => void (await readArtifact(store, name)),
-      async () => utimes(path, new Date(), new Date()),
+      ({ hash }) => readArtifact(store, hash),
+      ({ directory }) => utimes(directory, new Date(), new Date()),
     ];
-    for (const begin of begins) {
+    for (const [i, begin] of begins.entries()) {
+      // No process has read the copy for long.
+      const copy = await copied(name, `${'ab'[i]}`.repeat(64));
+      await utimes(join(store, copy), LONG_AGO, LONG_AGO);
       const late = collector({
         unusedMs: 3_600_000,
         isWanted: async (artifact) => {
-          await begin(artifact);
+          if (artifact.hash === copy) await begin(artifact);
           return false;
         },
       });
       assert.deepEqual(await late.round(), []);
-      const artifact = await readArtifact(store, name);
+      const artifact = await readArtifact(store, copy);
       assert.ok(artifact);
-      for (const file of artifact.coreModules) await readFile(join(path, file));
+      for (const file of artifact.coreModules) await readFile(join(store, copy, file));
+      await rm(join(store, copy), { recursive: true });
     }
+    const unused = await copied(name, 'c'.repeat(64));
+    await utimes(join(store, unused), LONG_AGO, LONG_AGO);
+    assert.deepEqual(await collector({ unusedMs: 3_600_000, isWanted: async () => false }).round(), [unused]);
     await utimes(path, LONG_AGO, LONG_AGO);
     assert.deepEqual(await collector({ unusedMs: 3_600_000, isWanted: async () => false }).round(), []);
     assert.deepEqual(await names(), [name], 'this process has read the artifact');

@@ -8,7 +8,8 @@ import { GLUE_FILE, META_FILE, TYPE_FILE } from './artifact/artifact.ts';
 import { readPlainFile } from './plain-file.ts';
 import { readArtifactAsItIs, removeTree, takeArtifactFiles } from './store.ts';
 
-const FOREVER = { timeout: 5000 };
+/** Only a read without end takes this long. */
+const FOREVER = { timeout: 60_000 };
 
 suite('files that a build left', () => {
   let folder = '';

@@ -185,21 +185,33 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
   });
 
   for (const what of ['computes', 'waits', 'is suspended']) {
+    /** A host that answers `ready` alone, and a function that waits until the guest is at its task. */
     const over = () => {
-      const ready = Promise.withResolvers<void>();
+      const called = Promise.withResolvers<void>();
       const exists = ((_context: unknown, key: string) => {
-        if (key === 'ready') setImmediate(ready.resolve);
+        if (key === (what === 'computes' ? 'ready' : 'never')) called.resolve();
         return key === 'ready' ? Promise.resolve(ok(true)) : new Promise(() => undefined);
       }) as HostFunction;
-      const get = (() => new Promise(() => undefined)) as HostFunction;
-      return { ready: ready.promise, table: { store: { exists }, environment: { 'get-variable': get } } };
+      const get = (() => {
+        called.resolve();
+        return new Promise(() => undefined);
+      }) as HostFunction;
+      const begun = async ({ executions }: Awaited<ReturnType<typeof guestWith>>['sandbox']) => {
+        await called.promise;
+        const [execution] = executions;
+        const before = execution!.cpuMs;
+        await turns(5);
+        while (what === 'computes' && execution!.cpuMs < before + 5) await turns(1);
+        return execution!;
+      };
+      return { begun, table: { store: { exists }, environment: { 'get-variable': get } } };
     };
 
     it(`is gone on both sides when the runtime closes it while it ${what}`, async () => {
-      const { ready, table } = over();
+      const { begun, table } = over();
       const { runtime, sandbox } = await guestWith(table);
       const { guest } = ending(runtime, { input: what });
-      await ready;
+      await begun(sandbox);
       guest.close({ code: 'deadline-exceeded', message: 'too late' });
       while (sandbox.executions.size > 0 || runtime.lanes > 0) await turns(1);
       assert.deepEqual([guest.held, runtime.guests, sandbox.end.invocations], [0, 0, 0]);
@@ -210,16 +222,15 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     });
 
     it(`is gone on both sides when the channel breaks while it ${what}`, async () => {
-      const { ready, table } = over();
+      const { begun, table } = over();
       const { runtime, sandbox, stream, lost } = await guestWith(table);
       const { guest, ended } = ending(runtime, { input: what });
-      await ready;
-      const [execution] = sandbox.executions;
+      const execution = await begun(sandbox);
       stream.destroy();
       assert.equal((await lost).code, 'lost');
       assert.equal((await ended).tag, 'sandbox-lost');
       while (sandbox.executions.size > 0) await turns(1);
-      const { dead, handlerErrors } = execution!.guest;
+      const { dead, handlerErrors } = execution.guest;
       assert.match(dead?.message ?? '', /^runtime-lost: /);
       if (what === 'waits') assert.match(handlerErrors.get('unavailable') ?? '', /^runtime-lost: /);
       assert.deepEqual([guest.held, runtime.guests, sandbox.end.invocations], [0, 0, 0]);

@@ -119,7 +119,7 @@ describe('the sandboxes of a runtime', () => {
   });
   after(() => platform.stop());
   afterEach(async () => {
-    // Otherwise, a function whose sandbox was lost would run alone in the next test.
+    // A function whose sandbox was lost would otherwise run alone in the next test.
     const { redis, keys } = platform.scheduler.store;
     await redis.del(keys.conduct('default', deployed.name, deployed.version));
   });

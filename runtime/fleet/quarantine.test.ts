@@ -77,7 +77,7 @@ describe('functions whose sandboxes hang or crash', () => {
   it('are quarantined after two losses in their own sandbox, and their neighbours restart', async () => {
     const culprit = await deploy('culprit');
     const neighbour = await deploy('neighbour', true);
-    // It does not spin: it would take a core from the sandboxes whose processor time decides this test.
+    // A neighbour that spins would take a core from the sandboxes whose processor time decides this test.
     const working = await begin(neighbour, 'work');
     const { pid } = shared().process;
     const { end } = await platform.transcript(await begin(culprit, 'hang'));

@@ -16,7 +16,7 @@ const STEPS = process.env.PIE_TEST_ALL ? 250 : 100;
 /** Number of steps after which the other tenant takes the worker; taking it lasts as long as all of these steps. */
 const TAKEN_AFTER = 40;
 const JSON_SOURCE: GrammarSource = { tag: 'json' };
-/** Takes more memory than a small heap has: about 300,000 states. */
+/** A grammar of about 300,000 states, which takes more memory than a small heap has. */
 const HUNGRY: GrammarSource = {
   tag: 'json-schema',
   val: JSON.stringify({
@@ -26,6 +26,8 @@ const HUNGRY: GrammarSource = {
   }),
 };
 const SMALL_HEAP_MB = 48;
+/** Time limits that a loaded machine does not exceed. */
+const PATIENT = { compileMs: 20_000, operationMs: 20_000 };
 
 const compile = (service: GrammarService, ...compiled: Parameters<GrammarService['compile']>) =>
   value(service.compile(...compiled));
@@ -51,7 +53,7 @@ describe('GrammarService', () => {
   const encode = (text: string) => model.tokenizer.encode(text);
 
   it('accepts all tokens or none, rolls back, and reports the end', async () => {
-    await using(new GrammarService(), async (service) => {
+    await using(new GrammarService(PATIENT), async (service) => {
       const compiled = compile(service, 'tenant', model, { tag: 'regex', val: '(yes|no), please' });
       assert.deepEqual(await compiled.ready(), { tag: 'ok', val: undefined });
       const matcher = compiled.matcher();
@@ -85,7 +87,7 @@ describe('GrammarService', () => {
   });
 
   it('never allows special tokens within a text', async () => {
-    await using(new GrammarService(), async (service) => {
+    await using(new GrammarService(PATIENT), async (service) => {
       const vocabulary = await vocabularyOf(model.tokenizer, model.vocabularySize);
       const special = Array.from({ length: vocabulary.size }, (_, id) => id).filter(
         (id) => vocabulary.offsets[id] === vocabulary.offsets[id + 1] && model.tokenizer.tokenBytes(id).length > 0,
@@ -109,7 +111,7 @@ describe('GrammarService', () => {
 
   it(`keeps forks independent and equal to fresh matchers across workers, seed ${SEED}`, async () => {
     const random = new Random(SEED);
-    await using(new GrammarService({ maxWorkers: 1 }), async (service) => {
+    await using(new GrammarService({ ...PATIENT, maxWorkers: 1 }), async (service) => {
       const compiled = compile(service, 'tenant', model, JSON_SOURCE);
       const others = compile(service, 'another tenant', model, JSON_SOURCE);
       const matchers: { matcher: Matcher; accepted: number[] }[] = [{ matcher: compiled.matcher(), accepted: [] }];
@@ -155,7 +157,7 @@ describe('GrammarService', () => {
   });
 
   it('ends a worker whose grammar takes too much memory, and other matchers still work', async () => {
-    await using(new GrammarService({ heapMb: SMALL_HEAP_MB }), async (service) => {
+    await using(new GrammarService({ ...PATIENT, heapMb: SMALL_HEAP_MB }), async (service) => {
       const other = compile(service, 'other', model, JSON_SOURCE).matcher();
       const same = compile(service, 'tenant', model, JSON_SOURCE).matcher();
       for (const matcher of [other, same]) assert.equal(value(await matcher.accept(encode('[1,'))), true);
@@ -163,6 +165,7 @@ describe('GrammarService', () => {
       const queued = same.accept(encode('2]'));
       const failed = await hungry.ready();
       assert.equal(failed.tag === 'err' && failed.val.tag, 'limit-exceeded');
+      assert.match(failed.tag === 'err' ? failed.val.val : '', /too much memory/);
       assert.deepEqual(await hungry.matcher().mask(), failed);
       assert.equal(value(await queued), true);
       assert.equal(value(await same.status()).mayEnd, true);
@@ -217,7 +220,7 @@ describe('GrammarService', () => {
   });
 
   it('stops the calls of a dropped matcher unless a fork waits for them', async () => {
-    await using(new GrammarService(), async (service) => {
+    await using(new GrammarService(PATIENT), async (service) => {
       const compiled = compile(service, 'tenant', model, { tag: 'regex', val: 'yes, please' });
       const dropped = compiled.matcher();
       const late = dropped.accept(encode('yes'));
@@ -244,7 +247,7 @@ describe('GrammarService', () => {
   });
 
   it('bounds the tokens and the waiting calls that the matchers of one account hold', async () => {
-    await using(new GrammarService({ operationMs: 20_000 }), async (service) => {
+    await using(new GrammarService(PATIENT), async (service) => {
       const account = new GrammarAccount();
       const compiled = compile(service, 'tenant', model, { tag: 'regex', val: '[^]*' }, account);
       const matcher = compiled.matcher();
@@ -273,7 +276,7 @@ describe('GrammarService', () => {
   });
 
   it('charges the time of its workers and refuses calls when it is used up', async () => {
-    await using(new GrammarService(), async (service) => {
+    await using(new GrammarService(PATIENT), async (service) => {
       let usedMs = 0;
       let answers = 0;
       let limit = Number.POSITIVE_INFINITY;
@@ -305,7 +308,7 @@ describe('GrammarService', () => {
   });
 
   it("returns masks of the model's size, whatever size its tokenizer has", async () => {
-    await using(new GrammarService(), async (service) => {
+    await using(new GrammarService(PATIENT), async (service) => {
       const known = model.tokenizer.vocabularySize;
       for (const vocabularySize of [known - 100, known + 100]) {
         const sized = { ...model, vocabularySize };
@@ -322,7 +325,7 @@ describe('GrammarService', () => {
   });
 
   it('bounds the sources of a tenant over all its inferlets, and has room for other tenants', async () => {
-    await using(new GrammarService({ sourceBytes: 1 << 20 }), async (service) => {
+    await using(new GrammarService({ ...PATIENT, sourceBytes: 1 << 20 }), async (service) => {
       // 80 KiB each, by the service's count.
       const source = (name: string): GrammarSource => ({ tag: 'ebnf', val: `root ::= "${name}"${' '.repeat(20_000)}` });
       const made = Array.from({ length: 8 }, (_, i) => service.compile('many', model, source(`${i}`)));
@@ -344,7 +347,7 @@ describe('GrammarService', () => {
   });
 
   it('serves more tenants than it has workers, and ends unused workers', async () => {
-    await using(new GrammarService({ maxWorkers: 2, idleMs: 200 }), async (service) => {
+    await using(new GrammarService({ ...PATIENT, maxWorkers: 2, idleMs: 200 }), async (service) => {
       const matchers = Array.from({ length: 5 }, (_, index) =>
         compile(service, `tenant ${index}`, model, JSON_SOURCE).matcher(),
       );
@@ -362,7 +365,7 @@ describe('GrammarService', () => {
   });
 
   it('gives a tenant a place although others always have calls in their workers, and loses none of their calls', async () => {
-    await using(new GrammarService({ maxWorkers: 1 }), async (service) => {
+    await using(new GrammarService({ ...PATIENT, maxWorkers: 1 }), async (service) => {
       const busy = compile(service, 'busy tenant', model, JSON_SOURCE);
       let stop = false;
       let calls = 0;

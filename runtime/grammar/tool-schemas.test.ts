@@ -63,7 +63,7 @@ describe('a grammar that leaves a keyword open', () => {
   let service: GrammarService;
   let model: GrammarModel;
   before(async () => {
-    service = new GrammarService();
+    service = new GrammarService({ compileMs: 20_000, operationMs: 20_000 });
     const tokenizer = await loadTokenizer((await pullModel('stories15m')).directory);
     model = { name: 'stories15m', tokenizer, vocabularySize: tokenizer.vocabularySize };
     for (let id = 0; id < tokenizer.vocabularySize; id += 1) {

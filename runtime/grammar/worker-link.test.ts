@@ -6,7 +6,7 @@ import { WorkerLink } from './worker-link.ts';
 
 const PATIENT_MS = 60_000;
 const OPTIONS = { name: 'grammar test', heapMb: 256, startMs: PATIENT_MS };
-/** Takes about a second. */
+/** A schema whose compilation takes about a second. */
 const SLOW = JSON.stringify({
   properties: Object.fromEntries(
     Array.from({ length: 3000 }, (_, index) => [`p${index}`, { type: 'string', maxLength: index % 250 }]),

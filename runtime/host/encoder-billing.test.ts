@@ -82,10 +82,13 @@ describe('inputs of encoders', () => {
   it('are not billed when the guest drops the future before their batch', async () => {
     const [ahead, behind] = [open(), open()];
     const calls = await begun(ahead);
+    // While the host stands still, it computes no batch, and the call gets its place behind those of `ahead`.
+    host.pause();
     behind.inferlet.tokens.allow(NOTHING_COUNTED, { left: 2 * each, until: null });
     const waiting = embed(behind, MANY.slice(0, 8));
     while (behind.inferlet.tokens.quotaLeft === 2 * each) await turn();
     TestInferlet.releaseFuture(waiting);
+    host.resume();
     assert.equal(failureOf(await waiting), 'closed');
     for (const call of calls) value(await call);
     await Promise.all([ahead.end(), behind.end()]);
@@ -97,7 +100,7 @@ describe('inputs of encoders', () => {
     const guest = open();
     const calls = await begun(guest);
     await guest.end();
-    // A worker may not have tokenized it yet.
+    // A worker may not have tokenized the texts of the last call yet.
     assert.match(failureOf(await lastOf(calls)) ?? '', /^(cancelled|terminated)$/);
     const billed = guest.inferlet.inputTokens;
     assert.equal(billed, await computed());
@@ -148,7 +151,7 @@ describe('inputs of encoders', () => {
   it('of a host that dies are billed as it reported them last', async () => {
     const guest = open();
     const calls = await begun(guest);
-    // Whatever the host computed before it answered was reported to the inferlet before.
+    // Before it answered, the host had reported all that it had computed to the inferlet.
     const known = await computed();
     await host.restart();
     assert.equal(failureOf(await lastOf(calls)), 'unavailable');

@@ -74,12 +74,14 @@ describe('encoding calls of an inferlet', () => {
     TestInferlet.releaseFuture(calling);
     assert.equal(failureOf(await calling), 'closed');
     assert.deepEqual([guest.inferlet.inputTokens, await textsEncoded()], [counted, before]);
-    // The call waits on the device behind those of many texts.
+    // While the host stands still, it computes nothing, and the call gets its place behind those of many texts.
+    host.pause();
     const ahead = Array.from({ length: 6 }, () => embed(guest, new Array<string>(256).fill(text)));
     const waiting = guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', ['queen']);
     const sent = () => quota - guest.inferlet.tokens.quotaLeft > counted + ahead.length * 256 * tokens;
     while (!sent()) await new Promise((resolve) => setImmediate(resolve));
     TestInferlet.releaseFuture(waiting);
+    host.resume();
     assert.equal(failureOf(await waiting), 'closed');
     for (const each of ahead) value(await each);
     value(await embed(guest, ['queen']));

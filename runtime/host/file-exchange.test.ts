@@ -88,7 +88,7 @@ describe('file exchange', () => {
   let version: FunctionVersion;
   before(async () => {
     platform = await TestPlatform.start();
-    version = await platform.deploy(EXCHANGER, { name: 'exchanger', limits: { memoryMb: 128, wallMs: 30_000 } });
+    version = await platform.deploy(EXCHANGER, { name: 'exchanger', limits: { memoryMb: 128, wallMs: 120_000 } });
   });
   after(() => platform.stop());
 

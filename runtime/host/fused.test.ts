@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { createTokenStream } from '#gpu-host/models/token-stream.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
@@ -11,9 +11,17 @@ import type { RunResource } from './fused.ts';
 import type { GrantedModel } from './inferlet.ts';
 import type { EventSink } from './session-state.ts';
 
-test('a fused run keeps its queue open until the run is dropped', async () => {
+/** A connection to a GPU host; both end with the test. */
+async function connected(t: TestContext): Promise<GpuHostConnection> {
   const host = await TestGpuHost.start();
+  t.after(() => host.stop());
   const connection = await GpuHostConnection.connect(host.address);
+  t.after(() => connection.close());
+  return connection;
+}
+
+test('a fused run keeps its queue open until the run is dropped', async (t) => {
+  const connection = await connected(t);
   const guest = new TestInferlet(connection);
   const { queue } = guest;
   const queues = async () => (await connection.stats()).models[0]?.queues;
@@ -38,13 +46,10 @@ test('a fused run keeps its queue open until the run is dropped', async () => {
   while ((await queues()) !== 0);
   assert.equal(connection.connected, true);
   await guest.end();
-  connection.close();
-  await host.stop();
 });
 
-test('a fused run cut short by the quota continues after a new allowance, or ends with limit-exceeded', async () => {
-  const host = await TestGpuHost.start();
-  const connection = await GpuHostConnection.connect(host.address);
+test('a fused run cut short by the quota continues after a new allowance, or ends with limit-exceeded', async (t) => {
+  const connection = await connected(t);
   const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
   const begin = (left: number | null) => {
     const guest = new TestInferlet(connection);
@@ -97,13 +102,10 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   stopped.guest.call('fused', '[method]run.stop', stopped.run);
   assert.equal((await decode(stopped)).end, 'stopped');
   for (const { guest } of [free, resumed, short, overtaken, stopped]) await guest.end();
-  connection.close();
-  await host.stop();
 });
 
-test('a run with penalties that the quota cuts counts the tokens before the cut', async () => {
-  const host = await TestGpuHost.start();
-  const connection = await GpuHostConnection.connect(host.address);
+test('a run with penalties that the quota cuts counts the tokens before the cut', async (t) => {
+  const connection = await connected(t);
   const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
   const decode = async (left: number | null, banned: number) => {
     const guest = new TestInferlet(connection);
@@ -146,13 +148,10 @@ test('a run with penalties that the quota cuts counts the tokens before the cut'
     'unsupported',
     'a host of an earlier release has no such runs',
   );
-  connection.close();
-  await host.stop();
 });
 
-test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped', async () => {
-  const host = await TestGpuHost.start();
-  const connection = await GpuHostConnection.connect(host.address);
+test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped', async (t) => {
+  const connection = await connected(t);
   const guest = new TestInferlet(connection);
   const { outgoing, tokens } = guest.inferlet;
   tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 50, until: null });
@@ -178,13 +177,10 @@ test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped'
   for (let finished: string | undefined; !finished; ) finished = value(await next(whole)).finished;
   assert.deepEqual([outgoing.bytes, outgoing.calls], [0, 0]);
   await guest.end();
-  connection.close();
-  await host.stop();
 });
 
-test('a piped run streams its text while the guest sleeps, waits for room, and returns the sent text', async () => {
-  const host = await TestGpuHost.start();
-  const connection = await GpuHostConnection.connect(host.address);
+test('a piped run streams its text while the guest sleeps, waits for room, and returns the sent text', async (t) => {
+  const connection = await connected(t);
   const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
   const wordOf = (id: number) => Buffer.from(` ${id}`);
   const tokenizer = { stream: () => createTokenStream(wordOf, false) } as GrantedModel['tokenizer'];
@@ -280,6 +276,4 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
   const why = await gone.pipe(unheard);
   assert.equal(why.tag === 'err' ? why.val.tag : 'ok', 'closed');
   for (const { guest } of [free, stopped, ended, twice, cancelled, poor, held, gone]) await guest.end();
-  connection.close();
-  await host.stop();
 });

@@ -24,7 +24,7 @@ describe('grammars of an inferlet', () => {
   let host: TestGpuHost;
   let connection: GpuHostConnection;
   let tokenizer: Tokenizer | null;
-  const grammars = new GrammarService();
+  const grammars = new GrammarService({ compileMs: 20_000, operationMs: 20_000 });
   const texts = new TextService({ maxWorkers: 1 });
   const opened: TestInferlet[] = [];
 

@@ -141,7 +141,7 @@ describe('index', () => {
     await limitTo(tenant, 1e9);
     value(await call(guest, 'create', 'a', 1, 'cosine'));
     // The guest has read no answer for these entries.
-    const options = { signal: new AbortController().signal, deadlineMs: 10_000 };
+    const options = { signal: new AbortController().signal, deadlineMs: 60_000 };
     const entries = [{ id: 'one', text: 'left behind', metadata: [] }];
     await indexes.during(tenant, 0, (client) => client.upsert('a', entries, floats(1), options));
     const writing = call(guest, 'upsert', 'a', [entry('two')], floats(1));
@@ -164,7 +164,7 @@ describe('index', () => {
 
   it('closes no connection of a tenant with a call, however many tenants have one', async () => {
     const { promise, resolve: release } = Promise.withResolvers<void>();
-    const options = { signal: new AbortController().signal, deadlineMs: 10_000 };
+    const options = { signal: new AbortController().signal, deadlineMs: 60_000 };
     const tenants = Array.from({ length: 80 }, (_, i) => `crowd${i}`);
     // Each call first waits for something else, as an upsert does.
     const calls = tenants.map((tenant) =>

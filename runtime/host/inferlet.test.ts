@@ -5,10 +5,12 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 
-test('an inferlet reports only those lost GPU hosts that it had used', async () => {
+test('an inferlet reports only those lost GPU hosts that it had used', async (t) => {
   const hosts = await Promise.all([TestGpuHost.start(), TestGpuHost.start()]);
+  for (const host of hosts) t.after(() => host.stop());
   const [used, unused] = await Promise.all(hosts.map(({ address }) => GpuHostConnection.connect(address)));
   assert.ok(used && unused);
+  for (const connection of [used, unused]) t.after(() => connection.close());
   const guest = new TestInferlet(used);
   const granted = guest.inferlet.description.models as Map<string, unknown>;
   granted.set('other', { ...guest.inferlet.description.models.get(TEST_MODEL), connection: unused });
@@ -21,6 +23,4 @@ test('an inferlet reports only those lost GPU hosts that it had used', async () 
   assert.match(guest.inferlet.lostDevice ?? '', /GPU host/);
   assert.deepEqual(guest.inferlet.lostConnections, [used]);
   await guest.end();
-  for (const connection of [used, unused]) connection.close();
-  await Promise.all(hosts.map((host) => host.stop()));
 });

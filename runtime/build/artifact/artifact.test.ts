@@ -123,7 +123,8 @@ suite('the memory and time of an instance are bounded', () => {
       } finally {
         clearInterval(beat);
       }
-      assert.ok(beats >= 5 && instance.yields() > 5, `${beats} timers, ${instance.yields()} yields`);
+      // On a slow machine, a timer may fire after each yield.
+      assert.ok(beats >= 5 && instance.yields() >= 5, `${beats} timers, ${instance.yields()} yields`);
     });
   }
 });

@@ -170,7 +170,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
     );
     const child = spawn(process.execPath, [MAIN, 'component', source, join(folder, 'out.wasm')], { stdio: 'ignore' });
     const ended = once(child, 'exit');
-    // This is the compiler's folder.
+    // The first file there is the compiler's folder.
     for await (const _ of watch(folder)) if ((await readdir(folder)).length > 0) break;
     child.kill('SIGINT');
     assert.deepEqual(await ended, [130, null]);
