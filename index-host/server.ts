@@ -40,6 +40,8 @@ export class IndexHost {
       this.#server.once('error', reject);
       this.#server.listen(socketPath, resolve);
     });
+    // This happens, for example, when no file descriptor is left for one more connection. Open connections go on.
+    this.#server.on('error', this.#onError);
   }
 
   /** Ends all connections, and saves the open indexes. */

@@ -1,6 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import type { WriteStream } from 'node:fs';
 import type { Socket } from 'node:net';
 import readline from 'node:readline';
 import { HEARTBEAT_VARIABLE } from '../heartbeat.ts';
@@ -33,6 +32,11 @@ export class ChildStartError extends Error {
   override readonly name = 'ChildStartError';
 }
 
+/** Takes the lines of a child's output. */
+interface LineLog {
+  write(text: string): unknown;
+}
+
 /** Lines kept of a child's output, for the report when it dies. */
 const TAIL_LINES = 30;
 
@@ -49,11 +53,11 @@ export class Child {
   #onReadyLine: (line: ReadyLine) => void = () => undefined;
 
   /** @param restarts how often the supervisor has restarted this child */
-  static async spawn(spec: ChildSpec, log: WriteStream, restarts = 0): Promise<Child> {
+  static async spawn(spec: ChildSpec, log: LineLog, restarts = 0): Promise<Child> {
     return new Child(spec, log, restarts, spec.watch === undefined ? null : await socketPair());
   }
 
-  private constructor(spec: ChildSpec, log: WriteStream, restarts: number, pair: [Socket, Socket] | null) {
+  private constructor(spec: ChildSpec, log: LineLog, restarts: number, pair: [Socket, Socket] | null) {
     this.spec = spec;
     const [ours, theirs] = pair ?? [];
     // A group of its own: Ctrl-C in the terminal reaches the supervisor alone, which then drains.
@@ -80,7 +84,8 @@ export class Child {
       this.#process.once('exit', (code, signal) => end(signal === null ? `exit code ${code}` : `signal ${signal}`));
     });
     for (const stream of [this.#process.stdout, this.#process.stderr]) {
-      if (stream === null) continue;
+      // Without a free file descriptor there are no streams; `exited` says so.
+      if (!stream) continue;
       readline.createInterface({ input: stream }).on('line', (line) => this.#take(line, log));
     }
   }
@@ -159,7 +164,7 @@ export class Child {
     });
   }
 
-  #take(line: string, log: WriteStream): void {
+  #take(line: string, log: LineLog): void {
     const ready = parseReadyLine(line);
     if (ready !== null) this.#onReadyLine(ready);
     this.#tail.push(line);

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import readline from 'node:readline';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { ChildSpec } from './child.ts';
 import { Supervisor, type SupervisorEvent } from './supervisor.ts';
@@ -241,4 +242,42 @@ test('a pause of the supervisor, alone or with its children, kills no child', as
     parent.kill('SIGTERM');
     await once(parent, 'exit');
   }
+});
+
+test('a full disk costs lines of a log, but neither the child nor the supervisor', async () => {
+  const { supervisor } = supervise();
+  const logs = path.join(directory, 'logs');
+  const file = path.join(logs, 'talker.log');
+  symlinkSync('/dev/full', file);
+  const talk = `let said = 0;
+     setInterval(() => console.log('line ' + said++), 10);`;
+  try {
+    await supervisor.start([spec('talker', program('talker', talk))]);
+    const { talker } = supervisor.pids();
+    rmSync(file);
+    // The log opens the file again after some seconds.
+    const isBack = () => /lines are missing here: ENOSPC.*\n.*line \d+\n/.test(readFileSync(file, 'utf8'));
+    while (!existsSync(file) || !isBack()) await sleep(50);
+    assert.equal(supervisor.pids().talker, talker, 'the child went on');
+  } finally {
+    await supervisor.stop([]);
+  }
+});
+
+test('a child that cannot be started is tried again', async () => {
+  const { supervisor, events, seen } = supervise();
+  await supervisor.start([spec('unlucky', program('unlucky'), { watch: { ...WATCH, stillMs: 60_000 } })]);
+  const before = process.env.TMPDIR;
+  try {
+    // The socket on which a watched child beats needs a directory.
+    process.env.TMPDIR = path.join(directory, 'missing');
+    process.kill(supervisor.pids().unlucky!, 'SIGKILL');
+    await seen((event) => event.kind === 'died' && /could not be started: ENOENT/.test(event.why));
+    assert.equal(events.filter(({ kind }) => kind === 'ready').length, 1);
+  } finally {
+    if (before === undefined) delete process.env.TMPDIR;
+    else process.env.TMPDIR = before;
+  }
+  await seen((event) => event.kind === 'ready' && event.restarted);
+  await supervisor.stop([]);
 });

@@ -1,7 +1,8 @@
-import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Child, type ChildSpec } from './child.ts';
+import { ChildLog } from './child-log.ts';
 import { afterDeath, NO_HISTORY, type RestartHistory } from './restart-policy.ts';
 
 /** An event that the supervisor reports to its owner. */
@@ -25,7 +26,7 @@ export type SupervisorEvent =
 
 interface Slot {
   readonly spec: ChildSpec;
-  readonly log: WriteStream;
+  readonly log: ChildLog;
   child: Child;
   history: RestartHistory;
   restarts: number;
@@ -52,7 +53,8 @@ export class Supervisor {
   async start(specs: readonly ChildSpec[]): Promise<void> {
     await Promise.all(
       specs.map(async (spec) => {
-        const log = createWriteStream(path.join(this.#logsDirectory, `${spec.name}.log`), { flags: 'a' });
+        const file = path.join(this.#logsDirectory, `${spec.name}.log`);
+        const log = new ChildLog(file, (problem) => console.error(`supervisor: ${problem}`));
         const slot = await this.#spawn(spec, log, 0, (child) => {
           const made: Slot = { spec, log, child, history: NO_HISTORY, restarts: 0 };
           this.#slots.push(made);
@@ -79,7 +81,7 @@ export class Supervisor {
       const slots = this.#slots.filter((slot) => stage.includes(slot.spec.name));
       await Promise.all(slots.map((slot) => slot.child.stop()));
     }
-    await Promise.all(this.#slots.map((slot) => new Promise<void>((resolve) => slot.log.end(() => resolve()))));
+    await Promise.all(this.#slots.map((slot) => slot.log.end()));
   }
 
   /** Ends every child now. */
@@ -89,7 +91,7 @@ export class Supervisor {
   }
 
   /** Spawns a child. A child that spawns during `stop` is killed; `keep` has recorded it, so `stop` waits for it. */
-  async #spawn<T>(spec: ChildSpec, log: WriteStream, restarts: number, keep: (child: Child) => T): Promise<T> {
+  async #spawn<T>(spec: ChildSpec, log: ChildLog, restarts: number, keep: (child: Child) => T): Promise<T> {
     const spawning = Child.spawn(spec, log, restarts).then((child) => {
       const kept = keep(child);
       if (this.#stopping.signal.aborted) child.kill();
@@ -116,10 +118,10 @@ export class Supervisor {
   }
 
   async #keepAlive(slot: Slot): Promise<void> {
+    let startedAt = slot.child.startedAt;
+    let why = await slot.child.exited;
     while (!this.#stopping.signal.aborted) {
-      const why = await slot.child.exited;
-      if (this.#stopping.signal.aborted) return;
-      const { delayMs, history } = afterDeath(slot.history, performance.now() - slot.child.startedAt);
+      const { delayMs, history } = afterDeath(slot.history, performance.now() - startedAt);
       slot.history = history;
       this.#report({ kind: 'died', name: slot.spec.name, why, restartInMs: delayMs, tail: slot.child.tail });
       try {
@@ -128,11 +130,19 @@ export class Supervisor {
         return; // The supervisor is stopping.
       }
       slot.restarts += 1;
-      await this.#spawn(slot.spec, slot.log, slot.restarts, (child) => {
-        slot.child = child;
-      });
+      startedAt = performance.now();
+      try {
+        await this.#spawn(slot.spec, slot.log, slot.restarts, (child) => {
+          slot.child = child;
+        });
+      } catch (error) {
+        // For example, no file descriptor is left. The next turn of the loop tries again after a pause.
+        why = `it could not be started: ${error instanceof Error ? error.message : String(error)}`;
+        continue;
+      }
       // A child that fails to start has exited; the next turn of the loop reports the death and retries after a pause.
       await this.#whenReady(slot, true).catch(() => undefined);
+      why = await slot.child.exited;
     }
   }
 }
