@@ -152,7 +152,8 @@ describe('execute', () => {
     const later = others.map((context) => g.decode(g.prefill(prompt`${joined}`, { context })).text);
     const graph = g.graph({ texts: { list: later.map((from) => ({ from })) } });
     await assert.rejects(run(graph, { engine }), /no pages/);
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    // The second fork ends in the next turn of the event loop.
+    for (let turns = 0; turns < 2; turns++) await new Promise(setImmediate);
     assert.deepEqual([forks, engine.live.size], [2, 0]);
   });
 
