@@ -155,7 +155,7 @@ describe('joining a platform', () => {
     path_.close();
   });
 
-  it('names the platform’s Redis when this machine cannot reach it', async () => {
+  it("names the platform's Redis when this machine cannot reach it", async () => {
     const was = redisUrl;
     redisUrl = 'redis://operator:secret@127.0.0.1:1';
     await refused('never', { token: await token(), name: 'west' }, /Redis at 127\.0\.0\.1:1 cannot be used from here/);

@@ -142,7 +142,7 @@ describe('releases on the command line:', () => {
     );
   });
 
-  it('deploy --latency states targets in place of the manifest’s', async () => {
+  it("deploy --latency states targets in place of the manifest's", async () => {
     const stated = async (...flags: string[]) => {
       const latency = { firstTokenMs: 700, perTokenMs: 70 };
       const { version } = JSON.parse(await ok('deploy', source('1', { name: 'timed', latency }), '--json', ...flags));
