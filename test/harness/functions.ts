@@ -196,7 +196,7 @@ function isBatched({ batchSizes }: BatchSizes): boolean {
 }
 
 /** Runs of a program, the best of which must share device steps: on a busy machine its calls may come so far apart that they share none. */
-const SHARING_RUNS = 3;
+const SHARING_RUNS = 10;
 
 /**
  * Invokes a program by its trace and interpreted, and returns the result, which must be the same. The trace must take less than `share` of the
