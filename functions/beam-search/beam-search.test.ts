@@ -60,7 +60,7 @@ describe('beam-search', () => {
       stats.batchSizes.reduce((sum, batches, size) => sum + batches * size, 0),
       44,
     );
-    assertBatched(stats);
+    await assertBatched(stats);
   });
 
   it('compares averages with a length penalty of 1', async () => {

@@ -36,7 +36,7 @@ describe('openai-embeddings', () => {
     assert.notDeepEqual(first, second);
   });
 
-  it('refuses what is not an embedding model, other dimensions and tokens, and says why', async () => {
+  it('refuses models of other kinds, other dimensions and token ids, with the reason', async () => {
     const { embeddings } = await client();
     const message = (request: Parameters<typeof embeddings.create>[0]) =>
       embeddings.create(request).then(
@@ -57,7 +57,7 @@ describe('openai-embeddings', () => {
     assert.match(await message({ model: ENCODER, input: ['a', ''] }), /\/input\/1: .*too short/);
   });
 
-  it('says the same to those who invoke the function, and lists its models', async () => {
+  it('gives the reason to a client that invokes the function, too, and lists its models', async () => {
     const { output } = await callFunction('openai-embeddings', { model: RANKER, input: 'a' });
     assert.match(output.error.message, /"tiny-ranker" is not an embedding model\. There are: tiny-encoder/);
     const { models } = await client();

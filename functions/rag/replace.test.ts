@@ -41,7 +41,7 @@ describe('rag, when it replaces an index', () => {
     return quotas.find(({ quota }: { quota: string }) => quota === 'storage-bytes').used;
   };
 
-  it('keeps the old passages when the new ones are refused, and nothing of these', async () => {
+  it('keeps the old passages, and stores none of the new ones, when the new ones are refused', async () => {
     await room(2 ** 40);
     await write(OLD);
     const before = await used();
@@ -58,7 +58,7 @@ describe('rag, when it replaces an index', () => {
     assert.deepEqual(await stored(), ['Another cat.']);
   });
 
-  it('keeps the passages of one of two that replace them at once', async () => {
+  it('keeps the passages of one invocation when two replace them at once', async () => {
     await write(['Another cat.']);
     const before = await used();
     const both = ['one', 'two'].map((name) => Array.from({ length: 8 }, (_, i) => `The ${name} cat of ${i}.`));
@@ -72,7 +72,7 @@ describe('rag, when it replaces an index', () => {
     assert.equal(await used(), before);
   });
 
-  it('takes the place of an index without a pointer, and of those that lost invocations have left', async () => {
+  it('replaces an index without a pointer, and removes those that lost invocations have left', async () => {
     const indexes = async (make: readonly string[] = []): Promise<string[]> =>
       terminal(await invoke(tenant, 'indexes', { make }))?.data.output.names;
     const now = Date.now();
@@ -89,7 +89,7 @@ describe('rag, when it replaces an index', () => {
     for (const name of ['rag-early', abandoned]) assert.ok(!names.includes(name), `${name} of ${names}`);
   });
 
-  it('has nothing after an empty list, and takes vectors of another size', async () => {
+  it('is empty after an empty list, and then takes vectors of another size', async () => {
     await write(OLD);
     await write([]);
     const empty = await end({ question: 'cat' });

@@ -31,13 +31,9 @@ describe('recursion-of-thought', () => {
     const script = Object.fromEntries(
       nodes.map((node) => [node.problem, node.parts.length > 0 ? [divided(node), node.answer] : [node.answer]]),
     );
+    const input = { rules: RULES, problem: whole.problem, depth: DEPTH, script };
     const before = await countersOf(STORIES, { reset: true });
-    const { output } = await callFunction('recursion-of-thought', {
-      rules: RULES,
-      problem: whole.problem,
-      depth: DEPTH,
-      script,
-    });
+    const { output } = await callFunction('recursion-of-thought', input);
     assert.deepEqual(output, whole);
     assert.equal(output.answer, '528');
 
@@ -54,7 +50,7 @@ describe('recursion-of-thought', () => {
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     const alone = sum + nodes.length * rules;
     assert.ok(alone > 1.4 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with it`);
-    assertBatched(stats);
+    await assertBatched(stats, () => callFunction('recursion-of-thought', input));
   });
 
   it('answers most of the 32 parts in the same batches', async () => {
@@ -62,16 +58,11 @@ describe('recursion-of-thought', () => {
     const script = Object.fromEntries(
       flat(whole).map((node) => [node.problem, node.parts.length > 0 ? [divided(node)] : []]),
     );
+    const input = { problem: whole.problem, depth: DEPTH, maxTokens: 32, script, seed: 2 };
     await countersOf(STORIES, { reset: true });
-    const { output } = await callFunction('recursion-of-thought', {
-      problem: whole.problem,
-      depth: DEPTH,
-      maxTokens: 32,
-      script,
-      seed: 2,
-    });
+    const { output } = await callFunction('recursion-of-thought', input);
     assert.equal(flat(output).length, 2 ** (DEPTH + 1) - 1);
-    assertBatched(await countersOf());
+    await assertBatched(await countersOf(), () => callFunction('recursion-of-thought', input));
   });
 
   it("divides by the model's own replies down to the given depth, and names the field of a bad input", async () => {

@@ -84,15 +84,9 @@ describe('tree-of-thought', () => {
   it('finds the best path, computes the shared part of states once, and decodes in joint batches', async () => {
     const count = await tokenCounter(STORIES);
     const { replies, best, lines, verdicts, naive } = rehearse();
+    const input = { problem: PROBLEM, steps: STEPS, breadth: BREADTH, keep: KEEP, ...PROMPTS, script: replies };
     const before = await countersOf(STORIES, { reset: true });
-    const { output, messages } = await callFunction('tree-of-thought', {
-      problem: PROBLEM,
-      steps: STEPS,
-      breadth: BREADTH,
-      keep: KEEP,
-      ...PROMPTS,
-      script: replies,
-    });
+    const { output, messages } = await callFunction('tree-of-thought', input);
     assert.deepEqual([output.thoughts, output.value, output.answer], [best, 20, 'done']);
     assert.equal(messages.length, lines.length);
 
@@ -108,7 +102,7 @@ describe('tree-of-thought', () => {
     const alone = sum(naive.map((path, i) => 2 * (root + sum(path.map(said))) + judged(verdicts[i]!)));
     assert.ok(alone > 4 * stats.tokens, `${alone} tokens without sharing, ${stats.tokens} with sharing`);
 
-    assertBatched(stats);
+    await assertBatched(stats, () => callFunction('tree-of-thought', input));
   });
 
   it('finds the same traced as interpreted, with fewer steps of the device', async () => {

@@ -41,7 +41,7 @@ function pie(
 }
 
 /** No process listens on this port. */
-const NOBODY = 'http://127.0.0.1:9';
+const NO_LISTENER = 'http://127.0.0.1:9';
 
 describe('the pie command', () => {
   const wrong: readonly [string, readonly string[], RegExp][] = [
@@ -182,7 +182,7 @@ describe('without a running platform', () => {
 
   it('the command exits with 4 when the connection is refused', async () => {
     const { code, stderr } = await pie(['list'], {
-      PIE_URL: NOBODY,
+      PIE_URL: NO_LISTENER,
       PIE_API_KEY: 'pie_x',
     });
     assert.equal(code, EXIT.unreachable);
@@ -202,7 +202,7 @@ describe('without a running platform', () => {
     const home = path.join(directory, 'other');
     mkdirSync(home);
     const file = path.join(home, 'credentials.json');
-    writeFileSync(file, JSON.stringify({ url: NOBODY, apiKey: 'pie_x' }), {
+    writeFileSync(file, JSON.stringify({ url: NO_LISTENER, apiKey: 'pie_x' }), {
       mode: 0o600,
     });
     assert.match((await pie(['list'], { PIE_HOME: home })).stderr, /Nothing answers at/);

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import net from 'node:net';
+import type { AddressInfo } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -14,6 +14,7 @@ import { connectRedis } from '#infra/redis.ts';
 import { newJoinToken } from '#scheduler/machines/join-token.ts';
 import { JOIN_VERSIONS } from '#scheduler/machines/join-versions.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { freePort } from '../local/platform.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { toFailure } from './failure.ts';
 import { type JoinRequest, joinPlatform } from './join.ts';
@@ -120,7 +121,7 @@ describe('joining a platform', () => {
       response.writeHead(answer.status, headers).end(await answer.text());
     }).listen(0, '127.0.0.1');
     await once(gateway, 'listening');
-    const { port } = gateway.address() as net.AddressInfo;
+    const { port } = gateway.address() as AddressInfo;
     const url = `http://127.0.0.1:${port}`;
     await join('silent', { url, token: await token(), name: 'silent' });
     assert.deepEqual(posted, ['token', 'sealed']);
@@ -143,7 +144,7 @@ describe('joining a platform', () => {
       response.writeHead(answer.status, headers).end(await answer.text());
     }).listen(0, '127.0.0.1');
     await once(path_, 'listening');
-    const url = `http://127.0.0.1:${(path_.address() as net.AddressInfo).port}`;
+    const url = `http://127.0.0.1:${(path_.address() as AddressInfo).port}`;
     const unused = await token();
     await refused(
       'never',
@@ -154,7 +155,7 @@ describe('joining a platform', () => {
     path_.close();
   });
 
-  it('names the platform’s Redis when this machine cannot reach it', async () => {
+  it("names the platform's Redis when this machine cannot reach it", async () => {
     const was = redisUrl;
     redisUrl = 'redis://operator:secret@127.0.0.1:1';
     await refused('never', { token: await token(), name: 'west' }, /Redis at 127\.0\.0\.1:1 cannot be used from here/);
@@ -163,11 +164,3 @@ describe('joining a platform', () => {
     await join('west', { token: await token(), name: 'west' });
   });
 });
-
-async function freePort(): Promise<number> {
-  const server = net.createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === 'object' && address !== null ? address.port : assert.fail('no port');
-}

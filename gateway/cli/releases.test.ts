@@ -8,6 +8,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { freePort } from '../local/platform.ts';
 import { serve } from '../node/server.ts';
 import { componentBytes, TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
@@ -83,7 +84,8 @@ describe('releases on the command line:', () => {
     assert.match(skipped.stderr, /another release .*: earlier\. Nothing was deployed/);
     assert.equal((await platform.client().functions()).length, 0);
     // The gateway restarts while the command waits.
-    const first = await serve(platform.control, { host: '127.0.0.1', port: 0 });
+    const port = await freePort();
+    const first = await serve(platform.control, { host: '127.0.0.1', port });
     const [told, away] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const hears = (text: string) => {
       if (text.includes('Waiting until they are upgraded.')) told.resolve();
@@ -95,7 +97,7 @@ describe('releases on the command line:', () => {
     await Promise.race([told.promise, ends]);
     await first.close(0);
     await Promise.race([away.promise, ends]);
-    const second = await serve(platform.control, { host: '127.0.0.1', port: Number(new URL(first.url).port) });
+    const second = await serve(platform.control, { host: '127.0.0.1', port });
     await lease.release();
     assert.match((await waiting).stdout, /version +would be a new one/);
     await second.close(0);
@@ -140,7 +142,7 @@ describe('releases on the command line:', () => {
     );
   });
 
-  it('deploy --latency states targets in place of the manifest’s', async () => {
+  it("deploy --latency states targets in place of the manifest's", async () => {
     const stated = async (...flags: string[]) => {
       const latency = { firstTokenMs: 700, perTokenMs: 70 };
       const { version } = JSON.parse(await ok('deploy', source('1', { name: 'timed', latency }), '--json', ...flags));

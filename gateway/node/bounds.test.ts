@@ -142,7 +142,7 @@ describe('with bounds for each key,', () => {
       await until(() => bodies.heldBytes === 0);
     });
 
-    it('of a stream end the stream, which can be resumed, and a client that leaves frees its memory', async () => {
+    it('of a stream end the stream, which can be resumed and holds no memory afterwards', async () => {
       const streamed = await ask('/v1/logs', { headers: { accept: 'text/event-stream' } });
       assert.match(await streamed.text(), /"code":"too-many-requests".*"resumable":true/);
       await until(() => bodies.heldBytes === 0 && streams.open === 0);

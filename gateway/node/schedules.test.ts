@@ -116,7 +116,7 @@ describe('schedules', () => {
     await platform.scheduler.quotas.setDefaults({});
   });
 
-  it('tell why a time made no invocation', async () => {
+  it('tell why they made no invocation at a time', async () => {
     const owner = platform.client(await platform.key(['deploy', 'invoke'], 'paused'));
     await platform.register({ name: 'paused-story' }, 'paused');
     await platform.scheduler.tenants.change('paused', { suspended: true });

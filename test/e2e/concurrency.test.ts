@@ -21,5 +21,5 @@ test('32 concurrent invocations share batches and return the texts of 32 sequent
   for (const input of inputs) alone.push(await run(input));
   await modelStats(platform, { reset: true });
   assert.deepEqual(await Promise.all(inputs.map(run)), alone);
-  assertBatched(await modelStats(platform));
+  await assertBatched(await modelStats(platform));
 });

@@ -79,7 +79,7 @@ describe('the file of a backup', () => {
         changed[at] = (changed[at] as number) ^ change;
         await assert.rejects(check(changed), ArchiveFault);
       }),
-      { numRuns: 150 },
+      { seed: 19, numRuns: 150 },
     );
     await refused(Buffer.concat([bytes, Buffer.from('x')]), /1 bytes behind its end/);
     await refused(Buffer.from('GET / HTTP/1.1\r\nhost: somewhere\r\n\r\n'), /not a backup of Pie/);
@@ -133,6 +133,7 @@ describe('the file of a backup', () => {
           assert.ok(error instanceof ArchiveFault);
         }
       }),
+      { seed: 20 },
     );
   });
 });

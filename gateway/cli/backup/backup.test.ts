@@ -16,6 +16,7 @@ import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { seal } from '#scheduler/secrets/sealing.ts';
 import { Store } from '#scheduler/store/store.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
+import { freePort } from '../../local/platform.ts';
 import { toFailure } from '../failure.ts';
 import { backUp } from './backup.ts';
 import { isKept } from './kept-keys.ts';
@@ -266,7 +267,7 @@ describe('a backup', () => {
     await from.call('ACL', 'SETUSER', 'weak', 'on', '>pw', '~*', '&*', '+@all', '-@dangerous');
     await from.config('SET', 'requirepass', 'strong');
     const env = (user: string) => ({ ...environment(source, 'old'), REDIS_URL: `redis://${user}@127.0.0.1:${port}` });
-    const port = 20_000 + (process.pid % 12_000);
+    const port = await freePort();
     await from.config('SET', 'port', port);
     const request = { release: '1', onProgress: () => undefined, signal };
     const at = path.join(directory, 'by-a-user');

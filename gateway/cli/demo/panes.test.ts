@@ -11,6 +11,7 @@ test('wrapped lines fit and hold every word in order', () => {
       assert.ok(lines.every((line) => line.length <= width));
       assert.equal(lines.join('').replaceAll(' ', ''), list.join(''));
     }),
+    { seed: 21 },
   );
   assert.deepEqual(wrap('a dog ran', 5), ['a dog', 'ran']);
 });

@@ -88,7 +88,7 @@ describe('execute', () => {
     }
   });
 
-  it('ends a pause before another attempt with the workflow', async () => {
+  it('ends the pause before another attempt when the workflow ends', async () => {
     const controller = new AbortController();
     class Pausing extends TextEngine {
       override pause(_: number, signal: NodeRun['signal']): Promise<void> {
@@ -117,7 +117,7 @@ describe('execute', () => {
     assert.deepEqual([attempts, engine.live.size], [1, 0]);
   });
 
-  it('runs a node no second time when the client has a part of its text', async () => {
+  it('does not run a node again when the client has a part of its text', async () => {
     class Failing extends TextEngine {
       attempts = 0;
 
@@ -134,7 +134,7 @@ describe('execute', () => {
     assert.deepEqual([engine.attempts, engine.live.size], [2, 0]);
   });
 
-  it('frees the forks of a list of which one fails', async () => {
+  it('frees the other forks of a list when one of them fails', async () => {
     let forks = 0;
     class Failing extends TextEngine {
       override async fork(context: object): Promise<object> {
@@ -152,7 +152,8 @@ describe('execute', () => {
     const later = others.map((context) => g.decode(g.prefill(prompt`${joined}`, { context })).text);
     const graph = g.graph({ texts: { list: later.map((from) => ({ from })) } });
     await assert.rejects(run(graph, { engine }), /no pages/);
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    // The second fork ends in the next turn of the event loop.
+    for (let turns = 0; turns < 2; turns++) await new Promise(setImmediate);
     assert.deepEqual([forks, engine.live.size], [2, 0]);
   });
 
@@ -354,7 +355,7 @@ describe('execute', () => {
     assert.throws(() => g.loop({ done: g.call('d', {}, 'flag', () => true) }, 1, (_, state) => state), /another name/);
   });
 
-  it('frees what a round of a loop left to the next one, when that cannot begin', async () => {
+  it('frees the contexts that a round of a loop left to the next one, when the next one cannot begin', async () => {
     /** An engine without room for a fork from some number on. */
     class Full extends TextEngine {
       #forks: number;
@@ -381,7 +382,7 @@ describe('execute', () => {
     }
   });
 
-  it('runs no loop again that has taken contexts, whatever a pass says', async () => {
+  it('does not run a loop again that has taken contexts, even if a pass lets it retry', async () => {
     const engine = new TextEngine();
     const g = new Builder('again');
     let failures = 0;

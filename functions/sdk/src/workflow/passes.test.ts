@@ -58,7 +58,7 @@ const kinds = (graph: Graph) => graph.nodes.map(({ operation }) => operation.kin
 const node = (graph: Graph, id: string): Node => graph.nodes.find((each) => each.id === id)!;
 
 describe('passes', () => {
-  it('take the order of components away, but that of side effects', () => {
+  it('remove the order of components, except that of side effects', () => {
     const g = new Builder('pruned');
     g.component('a', () => g.prefill('a'));
     g.component('b', () => g.prefill('b'));
@@ -275,7 +275,7 @@ describe('passes', () => {
     );
   });
 
-  it('read no generation of a branch outside of it', () => {
+  it('read no generation of a branch outside of that branch', () => {
     const g = new Builder('branches');
     const test = g.call('test', {}, 'flag', () => true);
     const found = () => slow(g, g.generate('x'));
@@ -303,7 +303,7 @@ describe('passes', () => {
     assert.deepEqual(node(graph, 'second/cached-context:prefetch').after, []);
   });
 
-  it('bring a saved context, and do not fail where only that fails', async () => {
+  it('do not fail when only the prefetch of a saved context fails', async () => {
     class Failing extends TextEngine {
       override async run(node: Node, ...rest: [NodeValues, NodeRun]): Promise<NodeValues> {
         if (node.operation.kind === 'prefetching') throw new Error('too many');
@@ -333,7 +333,7 @@ describe('passes', () => {
     );
   });
 
-  it('of users are applied in their place, and checked', () => {
+  it('of users are applied, and the graphs that they return are checked', () => {
     const rename: Pass = { name: 'rename', apply: (graph) => ({ ...graph, name: 'renamed' }) };
     const breaks: Pass = { name: 'breaks', apply: (graph) => ({ ...graph, nodes: graph.nodes.slice(1) }) };
     assert.equal(optimise(rag(), [dependencyPruning, rename]).name, 'renamed');
@@ -358,7 +358,7 @@ describe('passes', () => {
     assert.throws(() => optimise(rag(), [loses, dependencyPruning]), lost);
   });
 
-  it('take a time that grows with the graph', () => {
+  it('look at each node a few times, however long the graph is', () => {
     const g = new Builder('long');
     const count = 3000;
     let text: Ref<'text'> | string = 'a';

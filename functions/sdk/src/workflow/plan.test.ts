@@ -96,7 +96,7 @@ describe('plans', () => {
     );
   });
 
-  it('are at most so many, the newest ones', async () => {
+  it('are bounded in number, and the newest ones stay', async () => {
     const { app, made } = counted({ plans: [] });
     for (let steps = 1; steps <= MOST_PLANS + 1; steps++) await app.run({ question: '', steps });
     assert.equal(app.plans?.count, MOST_PLANS);
@@ -107,7 +107,7 @@ describe('plans', () => {
     assert.equal(made(), before + 1);
   });
 
-  it('of the build go last', async () => {
+  it('of the build are dropped last', async () => {
     const { app, made } = counted({ plans: [{ steps: 1 }, { steps: 2 }] });
     for (let steps = 3; steps <= MOST_PLANS + 3; steps++) await app.run({ question: '', steps });
     const before = made();
@@ -117,7 +117,7 @@ describe('plans', () => {
     assert.equal(made(), before + 1);
   });
 
-  it('that cannot be made at the build are made at runs, and the reason is told', async () => {
+  it('are made at runs when the build cannot make them, and report the reason', async () => {
     const bodies: readonly [ProgramBody<Input>, RegExp][] = [
       [async () => ({ a: 1 }), /It returns a promise/],
       [(_, { hints }) => ({ a: hints?.length, b: (hints as string[])[0] }), /Cannot read properties of undefined/],

@@ -309,7 +309,7 @@ describe('program', () => {
     }
   });
 
-  it('refuses a value of a branch that was not taken, or of a round, outside of these', async () => {
+  it('refuses a value of an untaken branch, or of a round of a loop, outside of that branch or loop', async () => {
     const outside = (leave: (state: State, asked: Variable) => Variable) =>
       on((session, start) => {
         const [asked, last] = [gen({ maxTokens: 2 }), gen({ maxTokens: 1 })];

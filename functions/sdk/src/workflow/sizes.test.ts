@@ -99,7 +99,7 @@ describe('efficient sizes', () => {
     assert.ok(split.nodes.some(({ operation }) => operation.kind === 'partial-prefilling'));
   });
 
-  it('replace a plan only while they lead to other choices', async () => {
+  it('replace a plan only when they lead to other choices', async () => {
     const engine = new TextEngine();
     let made = 0;
     const app = workflowOn<{ texts: readonly string[] }>(
@@ -138,7 +138,7 @@ describe('efficient sizes', () => {
     assert.equal(app.plans?.count, 3);
   });
 
-  it('of random graphs: results stay, and a plan holds only while its graph would be the same', async () => {
+  it('keep the results of random graphs, and a plan holds only while its graph would be the same', async () => {
     let [held, changed] = [0, 0];
     for (let seed = 0; seed < GRAPHS; seed++) {
       const graph = randomGraph(seeded(seed));

@@ -56,6 +56,7 @@ test('a form that is filled with an input gives that input', () => {
       const texts = textsOf(fields, given) ?? assert.fail();
       assert.deepEqual(JSON.parse(JSON.stringify(inputOf(fields, texts))), JSON.parse(JSON.stringify(given)));
     }),
+    { seed: 12 },
   );
 });
 

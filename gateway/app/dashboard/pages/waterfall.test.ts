@@ -80,7 +80,7 @@ test('the spans that a program recorded lie in its step, with escaped names, and
   assert.doesNotMatch(shown, /<b>/);
 });
 
-test('whatever the clocks of gateway and runtime say, no bar leaves the axis', async () => {
+test('no bar leaves the axis, even if the clocks of gateway and runtime disagree', async () => {
   const ms = fc.integer({ min: -1000, max: 100_000 });
   const span = fc
     .record({ name: fc.string(), kind: fc.string(), fromMs: fc.nat(1e5), lastedMs: fc.nat(1e5) })
@@ -101,5 +101,6 @@ test('whatever the clocks of gateway and runtime say, no bar leaves the axis', a
       assert.deepEqual([queue?.toMs, instance?.toMs, program?.toMs], [instance?.fromMs, program?.fromMs, ended]);
       assert.doesNotMatch(await textOf(waterfall(steps)), /NaN|Infinity/);
     }),
+    { seed: 18 },
   );
 });
