@@ -48,7 +48,12 @@ async function run(program: string, args: readonly string[], cwd: string, signal
     env: { ...process.env, TMPDIR: aside },
   });
   const kill = () => {
-    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
+    if (child.pid === undefined) return;
+    try {
+      process.kill(-child.pid, 'SIGKILL');
+    } catch {
+      // The group has ended already.
+    }
   };
   limit.addEventListener('abort', kill, { once: true });
   let said = '';
