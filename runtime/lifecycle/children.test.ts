@@ -150,6 +150,10 @@ describe('children', () => {
     );
     const left = output(await invoke({ do: 'launch', name: 'small', input: { do: 'left' } }));
     assert.ok(Number((left.endings as { val: string }[])[0]!.val) <= 10_000);
+    const slept = { do: 'many', name: 'family', inputs: [{ do: 'sleep', ms: 500 }], waits: true };
+    const rest = output(await invoke({ ...slept, next: launch({ do: 'left' }) }));
+    const restMs = Number((rest.endings as { val: string }[])[0]!.val);
+    assert.ok(restMs <= LIMITS.wallMs - 490, `the child has ${restMs} ms, and its parent has used half a second`);
   });
 
   it('are cancelled before their parent ends, whether it returns, throws or is cancelled', async () => {
