@@ -99,7 +99,12 @@ export class TestPlatform {
       }),
     ]);
     const platform = new TestPlatform(redis, gpuHost, options);
-    platform.runtime = await platform.startRuntime(options.runtime);
+    try {
+      platform.runtime = await platform.startRuntime(options.runtime);
+    } catch (error) {
+      await platform.#close();
+      throw error;
+    }
     return platform;
   }
 
@@ -232,6 +237,10 @@ export class TestPlatform {
   async stop(): Promise<void> {
     for (const child of this.#spawned) child.kill('SIGKILL');
     await this.runtime.stop(0);
+    await this.#close();
+  }
+
+  async #close(): Promise<void> {
     this.#probe?.close();
     await this.scheduler.close();
     await this.#gpuHost.stop();
