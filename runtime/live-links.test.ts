@@ -61,7 +61,7 @@ describe('live events between machines', () => {
   };
 
   // This test comes first: the server may report a follower of an earlier test late.
-  test('are not asked for at another machine by a process without certificates', async () => {
+  test('are not requested from another machine by a process without certificates', async () => {
     let connections = 0;
     const client = new LiveClient(async () => {
       connections += 1;

@@ -110,7 +110,8 @@ describe('a runtime', () => {
       await platform.scheduler.cancel(id, 'no longer wanted');
       return platform.transcript(id);
     };
-    // One after the other: they share a sandbox, in which the spinning one could keep the sleeping one from its turn until the grace period ends.
+    // One after the other: they share a sandbox, in which the spinning one could keep the sleeping one from its turn
+    // until the grace period ends.
     const asleep = await cancelled({ do: 'sleep' });
     const spinning = await cancelled({ do: 'spin' });
     assert.deepEqual(asleep.messages, ['sleeping', 'cancelled true']);

@@ -16,7 +16,6 @@ import type { OutboxEnd } from './outbox-options.ts';
 import { WriteTicks } from './write-ticks.ts';
 
 const RESULT: TerminalEvent = { event: 'result', data: '{"output":1}' };
-const LEFT_OUT = 'runtime-lost';
 
 /** A runtime that shows its events on a socket. */
 class ShowingRuntime {
@@ -325,7 +324,7 @@ describe('events that are shown before they are logged', () => {
       await runtime.disconnect();
     });
     // The pending write may have reached Redis, so the log may hold a part of the events.
-    await own.invocations.fail(attempt.id, LEFT_OUT, 'The runtime died.');
+    await own.invocations.fail(attempt.id, 'runtime-lost', 'The runtime died.');
     await follower.ended;
     const log = await collect(reader.events.follow(attempt.id, 0));
     assert.deepEqual(log.at(-1), follower.events.at(-1));
