@@ -58,7 +58,7 @@ describe('runtime', () => {
     assert.equal(failureOf(unreadable.call<Outcome<unknown>>('runtime', 'metadata', TEST_MODEL)), 'unavailable');
   });
 
-  it('reports the efficient sizes that the GPU host has measured, until the host is lost', async (t) => {
+  it('reports the efficient sizes that the GPU host has measured, until its connection ends', async (t) => {
     const own = await GpuHostConnection.connect(host.address);
     t.after(() => own.close());
     const guest = new TestInferlet(own, { encoders: ['small'] });

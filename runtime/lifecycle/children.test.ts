@@ -7,7 +7,7 @@ import { TestPlatform, type Transcript } from '../testing/platform.ts';
 import { MAX_CHILDREN, MAX_DEPTH } from './family.ts';
 
 const PAGES = 24;
-const LIMITS = { memoryMb: 16, cpuMs: 5000, wallMs: 20_000, pages: 16, tokens: 1000 };
+const LIMITS = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 16, tokens: 1000 };
 
 describe('children', () => {
   let platform: TestPlatform;
@@ -150,6 +150,10 @@ describe('children', () => {
     );
     const left = output(await invoke({ do: 'launch', name: 'small', input: { do: 'left' } }));
     assert.ok(Number((left.endings as { val: string }[])[0]!.val) <= 10_000);
+    const slept = { do: 'many', name: 'family', inputs: [{ do: 'sleep', ms: 500 }], waits: true };
+    const rest = output(await invoke({ ...slept, next: launch({ do: 'left' }) }));
+    const restMs = Number((rest.endings as { val: string }[])[0]!.val);
+    assert.ok(restMs <= LIMITS.wallMs - 490, `the child has ${restMs} ms, and its parent has used half a second`);
   });
 
   it('are cancelled before their parent ends, whether it returns, throws or is cancelled', async () => {
@@ -269,7 +273,7 @@ describe('children where memory and slots are short', () => {
   before(async () => {
     platform = await TestPlatform.start({ pageCount: 16, runtime: { concurrency: 2, overcommit: 100 } });
     const source = await readFile(new URL('../testing/fixtures/family.js', import.meta.url), 'utf8');
-    const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 32 };
+    const limits = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 32 };
     family = await platform.deploy(source, { name: 'family', limits, grants: { launch: '*' } });
   });
   after(() => platform.stop());

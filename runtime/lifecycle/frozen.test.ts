@@ -4,12 +4,14 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { COUNTING } from '../testing/guests.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
-const LIMITS = { memoryMb: 16, cpuMs: 20_000, wallMs: 60_000, pages: 64 };
+const LIMITS = { memoryMb: 16, cpuMs: 20_000, wallMs: 120_000, pages: 64 };
+/** Longer than a stall of the runtime's process, which must not lose its lease before the test stops it. */
+const LEASE_MS = 6000;
 
 describe('a runtime that was suspended until it lost its lease', () => {
   let platform: TestPlatform;
   before(async () => {
-    platform = await TestPlatform.start({ leaseMs: 2000 });
+    platform = await TestPlatform.start({ leaseMs: LEASE_MS });
     await platform.runtime.stop(0);
     platform.scheduler.reaper.start();
   });
@@ -23,8 +25,9 @@ describe('a runtime that was suspended until it lost its lease', () => {
     const plain = await platform.deploy(COUNTING, deployed);
     const again = await platform.deploy(COUNTING, { ...deployed, name: 'again', restartable: true });
     const ids = [
-      await platform.submit(plain, { tokens: 600, pauseMs: 100 }, 60_000),
-      await platform.submit(again, { tokens: 20, pauseMs: 100 }, 60_000),
+      await platform.submit(plain, { tokens: 600, pauseMs: 100 }),
+      // Its first attempt must still run when the test stops the process.
+      await platform.submit(again, { tokens: 80, pauseMs: 100 }),
     ] as const;
     const messages = async (id: string) =>
       (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;

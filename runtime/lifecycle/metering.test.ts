@@ -6,7 +6,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { COUNTING, HOLDING } from '../testing/guests.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
-const LIMITS = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 64 };
+const LIMITS = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 64 };
 const NOTE = { author: 'test', reason: 'test' };
 
 describe('metered invocations', () => {

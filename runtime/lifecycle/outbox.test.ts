@@ -114,7 +114,7 @@ describe('an outbox', () => {
     assert.equal(outbox.nextSeq, 51);
   });
 
-  it('writes events that arrive during a call in the next call', async () => {
+  it('writes events that arrive while others are written once and in order', async () => {
     const { id, outbox } = await attempt();
     for (let i = 0; i < 20; i++) {
       outbox.add('message', `${i}`);

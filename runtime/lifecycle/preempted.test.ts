@@ -6,7 +6,8 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { STEPPING } from '../testing/guests.ts';
 import { TestPlatform, type Transcript } from '../testing/platform.ts';
 
-const WALL_MS = 3000;
+/** Long enough for the start of an inferlet, and for its preemption, on a machine that stalls for seconds. */
+const WALL_MS = 10_000;
 /** The platform's clock: this machine's is an hour ahead of it, and none of the times below may depend on that. */
 const clock = () => Date.now() - 3_600_000;
 /** Two calls of the busy inferlet need two batches: the device is never idle, and a held call stays held. */
@@ -21,7 +22,7 @@ describe('an inferlet that a GPU host has preempted', () => {
     const limits = { memoryMb: 16, cpuMs: 30_000, pages: 16 };
     lasting = await platform.deploy(STEPPING, {
       name: 'lasting',
-      limits: { ...limits, wallMs: 60_000 },
+      limits: { ...limits, wallMs: 120_000 },
       expectedPages: 1,
     });
     const manifest = { name: 'stepping', limits: { ...limits, wallMs: WALL_MS }, expectedPages: 1 };

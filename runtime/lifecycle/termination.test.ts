@@ -12,7 +12,7 @@ describe('an inferlet whose memory a GPU host takes', () => {
   let restartable: FunctionVersion;
   before(async () => {
     platform = await TestPlatform.start({ pageCount: 16 });
-    const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 16 };
+    const limits = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 16 };
     // The runtime admits more inferlets than fit.
     const manifest = { limits, expectedPages: 1 };
     version = await platform.deploy(HOLDING, { name: 'holder', ...manifest });
@@ -93,7 +93,7 @@ describe('an inferlet whose memory a GPU host takes', () => {
   });
 
   it('also restarts after its GPU host was lost and has returned', async () => {
-    const limits = { memoryMb: 16, cpuMs: 20_000, wallMs: 20_000, pages: 8 };
+    const limits = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 8 };
     const counting = await platform.deploy(COUNTING, { name: 'counting', limits, expectedPages: 1, restartable: true });
     const id = await platform.submit(counting, { tokens: 40, pauseMs: 50 });
     const said = async () =>

@@ -4,6 +4,7 @@ import { testArtifact, testProgram } from '../testing/components.ts';
 import { recordingHost } from '../testing/recording-host.ts';
 import { callbackGuest, RETURN_42, type WatGuest, watComponent } from '../testing/wat.ts';
 import { compileWorld, type HostTable } from './compile.ts';
+import type { Execution } from './execution.ts';
 import { instantiate } from './instance.ts';
 import { SliceRunner } from './slice-runner.ts';
 import { DEFAULT_SLICE_POLICY } from './slices.ts';
@@ -23,12 +24,19 @@ const NEW_SET = ['$root', '[waitable-set-new]', '(result i32)'] as const;
 
 const { host } = recordingHost();
 
-async function run(guest: WatGuest, table: HostTable = host, slices = new SliceRunner(), cpuLimitMs = CPU_LIMIT_MS) {
+interface RunOptions {
+  readonly table?: HostTable;
+  readonly slices?: SliceRunner;
+  readonly cpuLimitMs?: number;
+}
+
+async function instanceOf(guest: WatGuest, { table = host, slices, cpuLimitMs = CPU_LIMIT_MS }: RunOptions = {}) {
   const program = await testProgram(await testArtifact(await watComponent(callbackGuest(guest)), 64));
-  const execution = instantiate(program, compileWorld(table), {
-    slices,
-    cpuLimitMs,
-  });
+  return instantiate(program, compileWorld(table), { slices: slices ?? new SliceRunner(), cpuLimitMs });
+}
+
+async function run(guest: WatGuest, options: RunOptions = {}) {
+  const execution = await instanceOf(guest, options);
   const ending = await execution.start('input');
   execution.dispose();
   return { ending, cpuMs: execution.cpuMs };
@@ -251,7 +259,8 @@ for (const [title, cases] of [
   describe(title, () => {
     for (const { name, guest, code, message } of cases) {
       it(name, async () => {
-        const { ending } = await run(guest);
+        // On a slow machine, a low limit could end any other guest before its own fault does.
+        const { ending } = await run(guest, { cpuLimitMs: code === 'cpu-limit' ? CPU_LIMIT_MS : 10_000 });
         assert.equal(ending.kind, 'trapped');
         assert.equal(ending.kind === 'trapped' && ending.trap.code, code ?? 'trap');
         assert.match(ending.kind === 'trapped' ? ending.trap.message : '', message);
@@ -260,13 +269,14 @@ for (const [title, cases] of [
   });
 }
 
-/** Counts turns of a timer while `work` runs. */
-async function turnsDuring(work: Promise<unknown>): Promise<number> {
+/** Runs an instance, and counts turns of a timer meanwhile. */
+async function turnsDuring(execution: Execution) {
   let turns = 0;
   const timer = setInterval(() => turns++, 1);
-  await work;
+  const ending = await execution.start('input');
   clearInterval(timer);
-  return turns;
+  execution.dispose();
+  return { turns, ending };
 }
 
 describe('a guest on a machine that suspended its thread', () => {
@@ -278,7 +288,7 @@ describe('a guest on a machine that suspended its thread', () => {
     // The loop outlasts one tank of fuel, so the fuel check reads its CPU time.
     const loop = '(loop (br_if 0 (i32.lt_u (local.tee 2 (i32.add (local.get 2) (i32.const 1))) (i32.const 100000))))';
     const guest = { imports: [LOG], locals: '(local i32)', run: `${call} ${loop} ${RETURN_42} (i32.const 0)` };
-    const { ending, cpuMs } = await run(guest, table);
+    const { ending, cpuMs } = await run(guest, { table });
     assert.equal(ending.kind, 'returned');
     assert.ok(cpuMs < CPU_LIMIT_MS, `${cpuMs} ms`);
   });
@@ -286,20 +296,15 @@ describe('a guest on a machine that suspended its thread', () => {
 
 describe('the neighbours of a guest that never yields', () => {
   it('get turns while it computes', async () => {
-    const spinning = run({ run: '(loop (br 0)) (i32.const 0)' });
     // Its 60 ms are about 60 slices; one blocking slice would leave almost no turns for the timer.
-    const turns = await turnsDuring(spinning);
-    assert.equal((await spinning).ending.kind, 'trapped');
+    const { turns, ending } = await turnsDuring(await instanceOf({ run: '(loop (br 0)) (i32.const 0)' }));
+    assert.equal(ending.kind, 'trapped');
     assert.ok(turns >= 10, `${turns} turns`);
   });
 
   it('get turns while its calls are answered without a turn in between', async () => {
-    const asking = run(ASKS_FOR_EVER, {
-      ...host,
-      queue: { ...host.queue, '[method]queue.synchronize': () => AT_ONCE },
-    });
-    const turns = await turnsDuring(asking);
-    const { ending } = await asking;
+    const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': () => AT_ONCE } };
+    const { turns, ending } = await turnsDuring(await instanceOf(ASKS_FOR_EVER, { table }));
     assert.equal(ending.kind === 'trapped' && ending.trap.code, 'cpu-limit');
     assert.ok(turns >= 10, `${turns} turns`);
   });
@@ -321,11 +326,12 @@ describe('the neighbours of a guest that never yields', () => {
     assert.ok(calls <= 3 && execution.cpuMs >= CPU_LIMIT_MS, `${calls} calls, ${execution.cpuMs} ms`);
   });
 
-  it('get nearly all of the thread while they have work for the device', async () => {
+  it('see it lose its credit and become a spinner while the device is busy', async () => {
     const slices = new SliceRunner(() => true);
     // The limit is far above the burst credit, so that a stall of the machine does not end the guest before it becomes
     // a spinner.
-    const spinning = run({ run: '(loop (br 0)) (i32.const 0)' }, host, slices, DEFAULT_SLICE_POLICY.burstMs + 40);
+    const cpuLimitMs = DEFAULT_SLICE_POLICY.burstMs + 40;
+    const spinning = run({ run: '(loop (br 0)) (i32.const 0)' }, { slices, cpuLimitMs });
     let seen = 0;
     const timer = setInterval(() => {
       seen = Math.max(seen, slices.spinners);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
-import { after, before, describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { world } from '#wit/generated/world.ts';
 import { type TestProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
@@ -14,7 +14,7 @@ import { instantiate } from './instance.ts';
 import type { JcoInstantiate } from './record.ts';
 import { SliceRunner } from './slice-runner.ts';
 
-const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 10_000 };
+const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 60_000 };
 
 /** Runs a program once and returns everything observable about the run. */
 async function transcript(program: TestProgram, input: string, carrier: 'lean' | 'glue') {
@@ -86,7 +86,6 @@ describe('the lean lowering', () => {
     );
     program = { ...planned, modules: new Map(all) };
   });
-  after(() => undefined);
 
   it('carries every call of the contract as the glue does', async () => {
     const lean = await transcript(program, '4', 'lean');

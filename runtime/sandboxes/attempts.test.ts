@@ -140,7 +140,7 @@ describe('code that has taken over a confined process', () => {
     await nothingHappened();
   });
 
-  it('reads the working folder in a thread that may', async () => {
+  it('reads the working folder in a thread that has this right', async () => {
     assert.ok((await successesInThread([target.folder])).includes('read a file of the home'));
   });
 

@@ -72,7 +72,7 @@ describe('compiled code of confined programs', { skip }, () => {
   it('is kept for later starts, and made again for other sources and flags', async () => {
     const cache = open();
     await cache?.filled;
-    // A second run would not begin.
+    // With this signal no run begins, so the code must be there already.
     const again = open({ program: LOADING }, { signal: AbortSignal.abort() });
     await again?.filled;
     assert.equal(again?.directory, cache?.directory);
@@ -119,7 +119,7 @@ describe('compiled code of confined programs', { skip }, () => {
     }
   });
 
-  it('does not keep what a run left that was killed with its starter', async () => {
+  it('is removed when the run that makes it was killed with its starter', async () => {
     await open()?.filled;
     await leave('.killed', 20 * MINUTE_MS);
     await leave('.running', MINUTE_MS);

@@ -9,7 +9,7 @@ import { randomEncoder } from '#gpu-host/models/encoder/random-encoder.ts';
 import { randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
 import { parseReadyLine } from '#infra/ready.ts';
 
-/** Name of the model that a test's GPU host serves: tiny, random, on the reference backend, unless a source is given. */
+/** Name of the model of a test's GPU host: tiny, random, on the reference backend, unless a source is given. */
 export const TEST_MODEL = 'tiny';
 
 const PAGE_SIZE = 16;

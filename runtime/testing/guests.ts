@@ -35,7 +35,8 @@ export const COUNTING = `
 `;
 
 /**
- * Fills pages, because an empty page costs nothing to give up, sends `holding`, and then acts as its input `{pages, do, more?}` says.
+ * Fills pages, since giving up empty ones would cost nothing. Sends `holding`, and then acts as its input
+ * `{pages, do, more?}` says.
  */
 export const HOLDING = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';
@@ -71,7 +72,8 @@ export const HOLDING = `
 `;
 
 /**
- * Steps over pages that it fills first, until it gets a message. It says when its pages are full, and returns the time that it has left.
+ * Steps over pages that it fills first, until it gets a message. It says when its pages are full, and returns the time
+ * that it has left.
  * With `child`, a child of the function `stepping` does that, and the inferlet passes the message on. With `busy`,
  * it waits for a first message before it begins, and then has a call of 101 tokens ready whenever one ends.
  * Input: `{pages, child?, busy?}`.

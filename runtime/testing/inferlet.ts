@@ -86,7 +86,10 @@ export class TestInferlet {
     this.queue = new DeviceQueue(this.inferlet, TEST_MODEL);
   }
 
-  /** Calls a host function like a guest that reads each answer as soon as it settles. The caller chooses the type of the result. */
+  /**
+   * Calls a host function like a guest that reads each answer as soon as it settles. The caller chooses the type of
+   * the result.
+   */
   call<T>(interfaceName: string, coreName: string, ...args: readonly unknown[]): T {
     const answer = this.callOnly<T>(interfaceName, coreName, ...args);
     if (answer instanceof Promise) answer.then(() => TestInferlet.releaseFuture(answer));

@@ -19,7 +19,7 @@ import { TEST_SANDBOXES } from './sandboxes.ts';
 
 export { TEST_MODEL } from './gpu-host.ts';
 
-/** Far longer than on a quiet machine, because other tests run at the same time. */
+/** Far longer than an invocation takes on a quiet machine, because other tests run at the same time. */
 export const DEADLINE_MS = 180_000;
 /** Longer than any stall of a test's event loop. */
 const LEASE_MS = 8000;
@@ -58,7 +58,7 @@ export interface Transcript {
 
 const probes = new Map<string | undefined, Promise<Probe>>();
 
-/** Probes this machine once for all platforms of this process, while tests do not change the PATH. */
+/** Probes this machine once for all platforms of this process that start with the same PATH. */
 function probeOnce(): Promise<Probe> {
   const { PATH } = process.env;
   const known = probes.get(PATH) ?? probeMachine();
@@ -99,7 +99,12 @@ export class TestPlatform {
       }),
     ]);
     const platform = new TestPlatform(redis, gpuHost, options);
-    platform.runtime = await platform.startRuntime(options.runtime);
+    try {
+      platform.runtime = await platform.startRuntime(options.runtime);
+    } catch (error) {
+      await platform.#close();
+      throw error;
+    }
     return platform;
   }
 
@@ -232,6 +237,10 @@ export class TestPlatform {
   async stop(): Promise<void> {
     for (const child of this.#spawned) child.kill('SIGKILL');
     await this.runtime.stop(0);
+    await this.#close();
+  }
+
+  async #close(): Promise<void> {
     this.#probe?.close();
     await this.scheduler.close();
     await this.#gpuHost.stop();

@@ -8,7 +8,10 @@ export async function watComponent(wat: string): Promise<Uint8Array> {
 
 /** Parts of a guest in text form. */
 export interface WatGuest {
-  /** Imports besides `$return` (`[task-return]run`), each `[module, name, signature]`; called `$name` with other characters as `_`. */
+  /**
+   * Imports besides `$return` (`[task-return]run`), each `[module, name, signature]`. The guest calls each `$name`,
+   * with `_` for other characters.
+   */
   readonly imports?: readonly (readonly [module: string, name: string, signature: string])[];
   /** Functions, globals and data. */
   readonly extra?: string;

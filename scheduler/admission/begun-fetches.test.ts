@@ -166,11 +166,9 @@ describe('attempts that begin with the fetch of their jobs', () => {
 
   for (const when of ['before', 'after'])
     test(`an answer that comes ${when} its runtime learns that it was declared dead runs no attempt`, async () => {
-      const { scheduler, lease, runs, refused, stream, close } = await start(
-        4,
-        undefined,
-        when === 'after' ? 1000 : undefined,
-      );
+      // A quarter of the lease passes before the runtime learns of its loss: the fetch must not count as lost by then.
+      const leaseMs = when === 'after' ? 3000 : undefined;
+      const { scheduler, lease, runs, refused, stream, close } = await start(4, undefined, leaseMs);
       const next = await start(4, scheduler);
       await next.worker.pause(true);
       const lost = new Promise<void>((resolve) => lease.onLost(resolve));

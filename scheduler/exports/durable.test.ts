@@ -55,7 +55,7 @@ describe('durable names', () => {
     assert.deepEqual(await keep(named('b', 'n', { model: 'large' }), 401), { is: 'full', copies: 1, bytes: 600 });
     assert.equal((await keep(named('b', 'n', { model: 'large' }), 400)).is, 'kept');
     assert.deepEqual(await keep(named('b', 'n', { kind: 'file' }), 0), { is: 'full', copies: 2, bytes: 1000 });
-    assert.equal((await keep(named('b', 'n'), 600)).is, 'kept', 'a copy gives its own room to the next one');
+    assert.equal((await keep(named('b', 'n'), 600)).is, 'kept', 'a copy may use the room of the copy that it replaces');
     assert.equal((await keep(named('c', 'n'), 1000)).is, 'kept');
     assert.equal((await durable.list('b', 'east')).copies.length, 2);
   });

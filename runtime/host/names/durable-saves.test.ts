@@ -42,7 +42,7 @@ describe('saves beside durable names', () => {
       /^unavailable: .*removed while its GPU host was away.*try again/,
     );
     value(await save(maker, held, 'n'));
-    assert.deepEqual(await names(alone), ['m', 'n'], 'the host still has what was removed');
+    assert.deepEqual(await names(alone), ['m', 'n'], 'the host still has the removed names');
     assert.deepEqual(await names(await hosts.at('east')), ['n']);
     assert.deepEqual(await names(alone), ['n']);
     const { removals } = await hosts.scheduler.durableNames.list(hosts.tenant, 'east');
@@ -54,7 +54,7 @@ describe('saves beside durable names', () => {
     const saving = Promise.withResolvers<{ readonly pending: Promise<Outcome<undefined>> }>();
     const maker = await hosts.at('east', {
       records: {
-        // Unless the save waits, it finds the copy.
+        // A save that does not wait for the removal finds the copy.
         remove: async (...args) => {
           const { pending } = await saving.promise;
           await Promise.race([pending, sleep(200)]);

@@ -103,7 +103,7 @@ describe('names of two GPU hosts', () => {
   const after40 = async (guest: TestInferlet, imported: Imported, seed = 1) =>
     (await step(guest, text(41, seed).slice(40), 40, imported.pages, none))[0];
 
-  /** The guest's device at another host, whose next call of an operation waits for `work`. */
+  /** Makes the guest's next call of an operation at another host wait for `work`; resolves when `work` is done. */
   const beforeOp = (guest: TestInferlet, host: string, op: string, work: () => Promise<void>): Promise<void> => {
     const { device } = guest.inferlet.others.at(connectionOf(host), MODEL);
     const done = Promise.withResolvers<void>();

@@ -37,7 +37,7 @@ test('a tenant has two transfers at once, all have eight, and those that wait ta
   all.push(transfers.start('e 1'));
   assert.deepEqual(transfers.begun, ['a 1', 'a 2', 'b 1', 'b 2', 'c 1', 'c 2', 'd 1', 'd 2']);
   await transfers.end('d 1');
-  assert.equal(transfers.begun.at(-1), 'd 3', 'the others of the first in line have both of their transfers');
+  assert.equal(transfers.begun.at(-1), 'd 3', 'the tenants before it in line have two transfers each');
   await transfers.end('d 2');
   assert.equal(transfers.begun.at(-1), 'e 1');
   for (const name of [...transfers.begun]) await transfers.end(name);
