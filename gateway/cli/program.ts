@@ -12,16 +12,16 @@ export interface Parsed {
 const GROUPS: Readonly<Record<string, string>> = {
   models: 'Models on this machine',
   files: 'Files of an invocation',
-  alias: 'Which version a name means',
-  quota: 'Limits and what is used of them',
-  quarantine: 'Versions that take their sandboxes with them',
+  alias: 'Names of function versions',
+  quota: 'Limits and their use',
+  quarantine: 'Versions that crash their sandboxes',
   schedule: 'Functions invoked at set times',
   secrets: 'Secrets that functions use',
-  webhooks: 'Notifications of ends',
+  webhooks: 'Notifications when invocations end',
   keys: 'API keys of a tenant',
   tenants: 'Tenants of the platform',
   machines: 'Machines of the platform',
-  'gpu-hosts': 'What computes',
+  'gpu-hosts': 'GPU hosts of the platform',
 };
 
 const FOOTER = `

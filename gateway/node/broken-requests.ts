@@ -59,7 +59,7 @@ function refusalOf(code: string): [ErrorCode, string] {
   if (code === 'HPE_HEADER_OVERFLOW')
     return ['headers-too-large', `The headers of the request have more than ${MAX_HEADER_BYTES} bytes.`];
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return ['malformed-request', 'The request was not complete in time.'];
-  return ['malformed-request', `The request is no HTTP that can be read (${code || 'unknown fault'}).`];
+  return ['malformed-request', `The request cannot be read as HTTP (${code || 'unknown fault'}).`];
 }
 
 function originOf({ localAddress = '127.0.0.1', localPort = 80 }: Socket): string {

@@ -77,12 +77,12 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
       observe(running, { tenant, state: 'admitted' });
     }
   });
-  gauge('pie.admission.slots', '{invocation}', 'Invocations that may run, and that are admitted.', async (observe) => {
+  gauge('pie.admission.slots', '{invocation}', 'Slots of all runtimes, and used ones.', async (observe) => {
     const { slots, usedSlots } = await admission.capacity();
     observe(slots, { state: 'all' });
     observe(usedSlots, { state: 'used' });
   });
-  gauge('pie.admission.pages', '{page}', 'KV pages that may be expected, and that are.', async (observe) => {
+  gauge('pie.admission.pages', '{page}', 'KV pages of each model, and expected ones.', async (observe) => {
     for (const { model, pages, usedPages } of (await admission.capacity()).models) {
       observe(pages, { model, state: 'all' });
       observe(usedPages, { model, state: 'expected' });
@@ -91,7 +91,7 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
   gauge(
     'pie.admission.memory',
     'By',
-    'Memory that inferlets may take, and that is expected of those admitted.',
+    'Memory that inferlets may take, and that admitted ones are expected to take.',
     async (observe) => {
       const { memory } = await admission.capacity();
       if (memory === null) return;
@@ -105,7 +105,7 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
     observe(alive, { state: 'alive' });
     observe(known.length - alive, { state: 'gone' });
   });
-  gauge('pie.gpu_hosts', '{host}', 'GPU hosts that runtimes know; drained ones by that alone.', async (observe) => {
+  gauge('pie.gpu_hosts', '{host}', 'GPU hosts of runtimes; drained ones count only as drained.', async (observe) => {
     const hosts = gpuHostsOf(await runtimes.list());
     const drained = hosts.filter((host) => host.drained).length;
     const there = hosts.filter((host) => host.connected && !host.drained).length;
@@ -113,7 +113,7 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
     observe(drained, { state: 'drained' });
     observe(hosts.length - drained - there, { state: 'away' });
   });
-  gauge('pie.redis.memory', 'By', 'What Redis holds, and how much it may, if that is bounded.', async (observe) => {
+  gauge('pie.redis.memory', 'By', 'Memory that Redis uses, and its limit if it has one.', async (observe) => {
     const { usedBytes, maxBytes } = await store.memory();
     observe(usedBytes, { state: 'used' });
     if (maxBytes !== null) observe(maxBytes, { state: 'all' });
@@ -146,7 +146,7 @@ export function watchRequests(meter: Meter, bodies: Bodies, streams: OpenStreams
 export function countWebhooks(meter: Meter): (outcome: WebhookOutcome) => void {
   const attempts = meter.createCounter('pie.webhooks', {
     unit: '{attempt}',
-    description: 'Attempts to tell an end by webhook: delivered, to be made again, or the last one failed.',
+    description: 'Attempts to deliver a webhook: delivered, to be repeated, or failed for good.',
   });
   for (const outcome of WEBHOOK_OUTCOMES) attempts.add(0, { outcome });
   return (outcome) => attempts.add(1, { outcome });

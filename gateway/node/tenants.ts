@@ -49,7 +49,7 @@ export class NodeTenants implements Tenants {
       valid(
         TENANT_NAME.test(name),
         'name',
-        'The name begins with a lower-case letter and holds such letters, digits and "-".',
+        'The name begins with a lower-case letter and holds lower-case letters, digits and "-".',
       );
       checkChange(change);
       const { tenants, audit } = this.#scheduler;

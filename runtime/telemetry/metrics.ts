@@ -50,12 +50,12 @@ export class RuntimeMetrics {
       meter.createHistogram(name, { unit: 's', description, advice: { explicitBucketBoundaries: bounds } });
     this.#invocations = meter.createCounter('pie.invocations', {
       unit: '{invocation}',
-      description: 'Runs that ended: how (ok, the failure, requeued).',
+      description: 'Runs that ended, by outcome: ok, the failure, or requeued.',
     });
     this.#durations = seconds('pie.invocation.duration', 'From submission to the end.');
     this.#waits = seconds('pie.admission.wait', 'From submission to the start.');
     this.#firstTokens = seconds('gen_ai.server.time_to_first_token', 'From submission to the first message.');
-    this.#perToken = seconds('gen_ai.server.time_per_output_token', 'Between two tokens that came out.', TOKEN_BOUNDS);
+    this.#perToken = seconds('gen_ai.server.time_per_output_token', 'Between two output tokens.', TOKEN_BOUNDS);
     this.#tokens = meter.createCounter('pie.tokens', {
       unit: '{token}',
       description: 'Tokens of invocations: input, output, and those of the input that a prefix cache had.',
@@ -64,7 +64,7 @@ export class RuntimeMetrics {
       unit: 's',
       description: 'Time of devices that invocations were charged for.',
     });
-    this.#starts = seconds('pie.instance.start', 'Until an instance was there: a ready one (warm) or one made (cold).');
+    this.#starts = seconds('pie.instance.start', 'Until an instance was there: taken ready (warm) or created (cold).');
   }
 
   /** Watches the runtime's state. */
@@ -72,7 +72,7 @@ export class RuntimeMetrics {
     const gauge = (name: string, unit: string, description: string, read: (state: RuntimeState) => number) =>
       meter.createObservableGauge(name, { unit, description }).addCallback((result) => result.observe(read(state())));
     gauge('pie.runtime.running', '{invocation}', 'Invocations that run, children included.', ({ running }) => running);
-    gauge('pie.runtime.children', '{invocation}', 'Of them, children.', ({ children }) => children);
+    gauge('pie.runtime.children', '{invocation}', 'Children that run.', ({ children }) => children);
     gauge('pie.runtime.slots', '{invocation}', 'Invocations that may run at once.', ({ slots }) => slots);
     gauge('pie.runtime.pace', '{invocation}', 'Invocations that its thread keeps up with.', ({ pace }) => pace);
     gauge('pie.pool.ready', '{instance}', 'Instances that are ready.', ({ readyInstances }) => readyInstances);

@@ -27,7 +27,7 @@ export const CODES = {
     status: 400,
     title: 'The prompt is too long for the model',
     hint: "Send less text; `GET /v1/models/{id}` shows the model's `contextLength`.",
-    explanation: 'The prompt, with what was asked to be generated, has more tokens than the model sees at once.',
+    explanation: 'The prompt and the requested completion have more tokens than the context of the model.',
     openAiCode: 'context_length_exceeded',
   },
   'unknown-model': {
@@ -85,7 +85,7 @@ export const CODES = {
   'join-refused': {
     status: 403,
     title: 'The machine may not join',
-    hint: 'Make another token with `pie machines token`: each is for one machine, and short-lived.',
+    hint: 'Make another token with `pie machines token`: a token admits one machine and expires soon.',
     explanation:
       'The token is not one of this platform, was used by another machine, or has expired. Nothing about the machine was stored.',
   },
@@ -247,10 +247,10 @@ export const CODES = {
   },
   'not-waiting': {
     status: 409,
-    title: 'The invocation waits for no such answer',
+    title: 'The invocation does not wait for this answer',
     hint: 'Read the invocation: `status` and `question` show its current question.',
     explanation:
-      'The invocation has no open question: it never asked one, was answered before, or its time has passed. Or it asks another question than the request names. Nothing was stored.',
+      'The invocation has no open question: it never asked one, was answered before, or its time has passed. Or its open question is not the one of the request. Nothing was stored.',
   },
   'debounce-keys-full': {
     status: 429,
@@ -263,7 +263,7 @@ export const CODES = {
   'runtime-unavailable': {
     status: 503,
     title: 'No runtime answers',
-    hint: 'Try again in a few seconds; the operator sees more in the log of the gateway and by `pie doctor`.',
+    hint: 'Try again in a few seconds; the log of the gateway and `pie doctor` show the operator more.',
     explanation: 'No runtime process is available. The supervisor restarts one that died.',
   },
   'store-unavailable': {

@@ -100,7 +100,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
         201: json(DeployedSchema, 'A new version'),
         200: json(
           z.union([DeployedSchema, DeployPlanSchema]),
-          'This content was deployed before, or what `dry_run` found',
+          'This content was deployed before; with `dry_run`, what a deployment would do',
         ),
         ...problems(
           'malformed-request',

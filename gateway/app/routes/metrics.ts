@@ -25,7 +25,7 @@ export function metricsRoutes(app: App, control: ControlPlane, { metrics }: AppS
       path: '/metrics',
       operationId: 'readMetrics',
       tags: ['Health'],
-      summary: 'What all processes have measured, for Prometheus',
+      summary: 'Read the metrics of all processes, for Prometheus',
       description:
         'Needs a key with the scope `operator`, unless the operator made the page public (`[telemetry] metrics_public`).',
       responses: {

@@ -68,7 +68,7 @@ export const FunctionSchema = z
       .optional()
       .openapi({ description: 'In a list of versions: the names that serve it, with its percent of each' }),
     quarantinedAt: timestamp.optional().openapi({
-      description: 'In lists: the begin of its quarantine, during which it does not run; see the error `quarantined`',
+      description: 'In lists: the start of its quarantine, during which it does not run; see the error `quarantined`',
     }),
     platform: z
       .literal(true)

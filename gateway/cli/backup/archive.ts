@@ -119,7 +119,7 @@ export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {
     yield { header, body };
     if (header.kind === 'end') {
       if (header.sha256 !== hash.digest('hex'))
-        throw new ArchiveFault('The file was changed: its checksum is another.');
+        throw new ArchiveFault('The file was changed: its checksum does not match.');
       const { size } = await file.stat();
       if (size !== at) throw new ArchiveFault(`The file has ${size - at} bytes behind its end.`);
       return;

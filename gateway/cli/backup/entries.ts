@@ -123,7 +123,7 @@ async function* streamed(redis: Redis, key: Buffer): AsyncGenerator<Buffer[]> {
   }
 }
 
-/** Gathers items, in whole groups, to chunks. */
+/** Gathers items, in whole groups, into chunks. */
 async function* chunked(items: AsyncIterable<Buffer>, group: number): AsyncGenerator<Buffer[]> {
   let chunk: Buffer[] = [];
   let bytes = 0;

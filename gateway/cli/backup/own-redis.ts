@@ -12,8 +12,8 @@ import { EXIT, Failure } from '../failure.ts';
 export const PREFIX = 'pie';
 
 /**
- * The Redis of the platform in this home. A private one that does not run, since its platform is stopped, runs for the time of the work.
- * @param create true to make a private Redis that is not there
+ * Runs the work with the Redis of the platform in this home. Starts a stopped private Redis for the time of the work.
+ * @param create true to create a missing private Redis
  */
 export async function withOwnRedis<T>(
   config: Config,

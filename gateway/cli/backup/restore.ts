@@ -47,7 +47,7 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
     assertHomeFree(config);
     const problem = config.redis.kind === 'private' ? missingRedisServer() : null;
     if (problem !== null) throw new Failure('The private Redis of the home cannot start.', { advice: problem });
-    // Without a Redis, a home is asked for its files alone: nothing is made in it before the restore is sure.
+    // Without a Redis, only the files of the home are checked: nothing is created there before the checks pass.
     if (config.redis.kind === 'private' && !hasPrivateRedis(config.home)) await assertEmpty(config, null, request);
     const isNew = !existsSync(config.home);
     try {
@@ -94,7 +94,7 @@ async function checked(file: FileHandle, { file: name, onProgress, signal }: Res
   }
 }
 
-/** Secrets that no key opens would be lost without a word. */
+/** Refuses a backup with secrets that no known master key opens: they would be lost without notice. */
 async function assertMasterKeys(
   home: string,
   { masterKeys }: Contents,

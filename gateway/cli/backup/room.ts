@@ -55,7 +55,7 @@ export async function assertRoom(
     throw new Failure(`The disk of ${config.home} has too little room for the backup.`, {
       exitCode: EXIT.refused,
       code: 'disk-full',
-      why: `It needs ${mb(needed)}, and there are ${mb(free)}.`,
+      why: `It needs ${mb(needed)}, and ${mb(free)} are free.`,
       advice: 'Nothing was changed. Make room, or set PIE_HOME to a folder on another disk.',
     });
 }

@@ -12,7 +12,7 @@ const CONTENTS =
 /** Minimum time between two lines of progress. */
 const PROGRESS_MS = 1000;
 
-/** Shows the progress of long work, whose last line belongs to the caller. */
+/** Shows the progress of long work, and clears it at the end. */
 async function shown<T>(
   terminal: Terminal,
   first: string,

@@ -19,7 +19,7 @@ export const filesList: Command = {
     terminal.table(
       ['NAME', 'SIZE', 'TYPE'],
       files.map((file) => [file.name, bytes(file.bytes), file.mediaType]),
-      'It has none.',
+      'The invocation has no files.',
     );
     return EXIT.ok;
   },

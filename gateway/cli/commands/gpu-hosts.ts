@@ -65,7 +65,9 @@ export const gpuHostsUndrain: Command = {
 };
 
 const runningText = ({ running }: GpuHostState): string =>
-  running === 0 ? 'Nothing runs there' : `${number(running)} invocation${running === 1 ? '' : 's'} still run there`;
+  running === 0
+    ? 'Nothing runs there'
+    : `${number(running)} ${running === 1 ? 'invocation still runs' : 'invocations still run'} there`;
 
 /** Waits until nothing runs on the host, also while no runtime reports the host. Throws {@link Failure} when its drain ends meanwhile. */
 async function emptied(client: PieClient, state: GpuHostState, signal: AbortSignal): Promise<GpuHostState> {

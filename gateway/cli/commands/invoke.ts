@@ -25,14 +25,14 @@ export const invoke: Command = {
     { flags: '--session-affinity <key>', help: 'prefer the GPU host of earlier invocations with this key' },
     {
       flags: '--concurrency-key <key>',
-      help: 'refuse it while --concurrency-limit invocations with this key are open',
+      help: 'refuse the invocation while --concurrency-limit others with this key are open',
     },
-    { flags: '--concurrency-limit <count>', help: 'of --concurrency-key (default: 1)', parse: limit },
+    { flags: '--concurrency-limit <count>', help: 'limit of --concurrency-key (default: 1)', parse: limit },
     { flags: '--debounce-key <key>', help: 'start after --debounce-delay; a later one with this key takes its place' },
-    { flags: '--debounce-delay <time>', help: 'of --debounce-key: 30s, 5m, 1h', parse: duration },
+    { flags: '--debounce-delay <time>', help: 'delay of --debounce-key: 30s, 5m, 1h', parse: duration },
     {
       flags: '--debounce-max <time>',
-      help: 'start at the latest so long after the first (default: 10 delays)',
+      help: 'start at the latest this long after the first one (default: 10 delays)',
       parse: duration,
     },
     { flags: '--idempotency-key <key>', help: 'a repeated request with this key returns the first invocation' },

@@ -125,7 +125,7 @@ export const keysRemove: Command = {
 /** Prints the key alone as the result, for scripts; remarks go to standard error. */
 function show(terminal: Terminal, key: CreatedKey, url: string): void {
   terminal.value(key);
-  terminal.note(`${key.id} of ${key.tenant} may ${key.scopes.join(', ')}. It is shown this once:`);
+  terminal.note(`${key.id} of ${key.tenant} may ${key.scopes.join(', ')}. The key is shown only once:`);
   terminal.print(key.apiKey);
   terminal.note(`Use it: PIE_URL=${url} PIE_API_KEY=… pie list, or the header Authorization: Bearer …`);
 }

@@ -90,7 +90,9 @@ export const machinesUndrain: Command = {
 };
 
 const runningText = ({ running }: MachineState): string =>
-  running === 0 ? 'Nothing runs there' : `${number(running)} invocation${running === 1 ? '' : 's'} still run there`;
+  running === 0
+    ? 'Nothing runs there'
+    : `${number(running)} ${running === 1 ? 'invocation still runs' : 'invocations still run'} there`;
 
 /** Waits until nothing runs on the machine. Throws {@link Failure} when its drain ends meanwhile. */
 async function emptied(client: PieClient, state: MachineState, signal: AbortSignal): Promise<MachineState> {

@@ -41,7 +41,11 @@ export const scheduleCreate: Command = {
   options: [
     { flags: '--cron <pattern>', help: 'minute, hour, day, month and day of the week: "0 3 * * *"' },
     { flags: '--timezone <zone>', help: 'time zone of the pattern (default: UTC)' },
-    { flags: '--every <time>', help: 'now and then after each such time, at least a minute: 15m, 6h', parse: interval },
+    {
+      flags: '--every <time>',
+      help: 'interval of at least a minute: 15m, 6h; the first invocation starts at once',
+      parse: interval,
+    },
     { flags: '-i, --input <json>', help: 'input: JSON, @file, or - for standard input (default: {})' },
   ],
   examples: [

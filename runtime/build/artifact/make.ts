@@ -75,7 +75,7 @@ async function asBuildError<T>(step: () => Promise<T>): Promise<T> {
       const what = error instanceof Error ? error.message : String(error);
       throw new BuildError(
         'build-failed',
-        `The component is not valid or uses what this platform does not run: ${what}`,
+        `The component is not valid or uses features that this platform does not run: ${what}`,
         'Check it with `wasm-tools validate --features all`; rebuild it without threads, 64-bit memory and garbage collection.',
       );
     }

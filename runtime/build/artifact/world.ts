@@ -16,7 +16,11 @@ export async function checkWorld(component: Uint8Array): Promise<string[]> {
   const { interfaces, others } = readComponentImports(component);
   const foreign = [...others, ...interfaces.map(({ name }) => name).filter((name) => !find(name))];
   if (foreign.length > 0) {
-    throw new BuildError('wrong-world', `The component imports what an inferlet cannot have: ${list(foreign)}.`, HINT);
+    throw new BuildError(
+      'wrong-world',
+      `The component imports interfaces that an inferlet cannot have: ${list(foreign)}.`,
+      HINT,
+    );
   }
   for (const imported of interfaces) checkInterface(imported);
   const wit = await componentWit(component);

@@ -19,7 +19,7 @@ interface Traced {
 
 /**
  * Traces the programs of a source for the example of its manifest.
- * @returns what the developer should know: the programs that will be interpreted, and why
+ * @returns notes for the developer: the programs that will be interpreted, and why
  * @throws BuildError if a condition looks at a value that may not exist yet
  */
 export async function checkWorkflows(source: Source): Promise<string[]> {

@@ -7,7 +7,8 @@ import { build, type Plugin } from 'esbuild';
 const isOwn = (path: string): boolean => !/[\\/]node_modules[\\/]|[\\/]functions[\\/]sdk[\\/]src[\\/]/.test(path);
 
 /**
- * @param directory the project, which places are relative to
+ * Inserts checks around the conditions in the files of the project.
+ * @param directory the project; places are relative to it
  */
 export function conditionChecks(directory: string): Plugin {
   return {

@@ -95,7 +95,7 @@ function parsedValue({ name, kind }: Field, text: string): unknown {
     return parsedJson(text);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
-    throw new FieldFault(name, 'must be JSON: texts stand in quotation marks');
+    throw new FieldFault(name, 'must be JSON: put texts in quotation marks');
   }
 }
 

@@ -45,7 +45,7 @@ export function givenValue(fields: readonly Field[] | null, { mode, texts }: Fil
     return parsedJson(textOf(texts, 'json'));
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
-    throw new FieldFault('json', `This is no JSON: ${error.message}`);
+    throw new FieldFault('json', `This is not JSON: ${error.message}`);
   }
 }
 

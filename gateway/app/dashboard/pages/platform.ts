@@ -67,7 +67,7 @@ function nowTiles({ running, waiting, runtimes }: PlatformLoad): Html {
 function tenantTable(tenants: readonly Tenant[], { tenants: busy }: PlatformLoad): Html {
   const loads = new Map(busy.map((entry) => [entry.tenant, entry]));
   return table(
-    'Tenants and what they do',
+    'Tenants and their load',
     [
       { head: 'Tenant' },
       { head: 'State' },
@@ -113,10 +113,10 @@ function gpuHostTable(hosts: readonly GpuHostState[]): Html {
   if (hosts.length === 0)
     return empty(
       'No GPU host is known.',
-      html`A runtime tells of those that it uses: look at <code>pie doctor</code>.`,
+      html`Runtimes report the GPU hosts that they use. <code>pie doctor</code> shows what is missing.`,
     );
   return table(
-    'GPU hosts and what computes there',
+    'GPU hosts and their devices',
     [
       { head: 'GPU host' },
       { head: 'State' },
@@ -149,7 +149,7 @@ function modelTable({ models, gpuHosts }: PlatformLoad): Html {
   if (models.length === 0)
     return empty(
       'No model is served now.',
-      html`<code>pie models list</code> shows what could be; a runtime must be alive.`,
+      html`<code>pie models list</code> shows the models of a machine. A runtime must be alive to serve one.`,
     );
   return table(
     'Memory and batches of each model over the last seconds',
@@ -214,7 +214,10 @@ function encoderTable({ encoders, gpuHosts }: PlatformLoad): Html {
 
 function runtimeTable(runtimes: PlatformLoad['runtimes']): Html {
   if (runtimes.length === 0)
-    return empty('No runtime is registered.', html`Invocations wait until one is: look at <code>pie doctor</code>.`);
+    return empty(
+      'No runtime is registered.',
+      html`Invocations wait for one. <code>pie doctor</code> shows what is missing.`,
+    );
   return table(
     'Runtimes',
     [
