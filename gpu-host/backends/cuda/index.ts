@@ -219,6 +219,9 @@ class CudaBackend implements Backend {
   readonly #maxRows: number;
   readonly #stepDeadlineMs: number;
   #lost: ((failure: DeviceFailure) => void) | undefined;
+  /** The wait for queued copies that is under way, and the one after it. */
+  #pageWait: Promise<unknown> = Promise.resolve();
+  #nextSettled: Promise<unknown> | undefined;
 
   constructor(
     { config }: LoadedModel,
@@ -359,6 +362,21 @@ class CudaBackend implements Backend {
 
   settlePages(): void {
     this.#guarded(() => this.#engine.settlePages());
+  }
+
+  async pagesSettled(): Promise<void> {
+    // The wait under way may miss copies that were queued after its start, so all callers that come during it share the next one.
+    this.#nextSettled ??= this.#pageWait.then(() => {
+      this.#nextSettled = undefined;
+      const wait = this.#inTime(this.#engine.pagesSettled());
+      this.#pageWait = wait.catch(() => undefined);
+      return wait;
+    });
+    try {
+      await this.#nextSettled;
+    } catch (caught) {
+      throw this.#failure(caught);
+    }
   }
 
   allocatePinned(bytes: number): Uint8Array | undefined {
