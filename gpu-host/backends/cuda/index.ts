@@ -290,7 +290,9 @@ class CudaBackend implements Backend {
 
   async loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter> {
     try {
-      return await CudaAdapter.load(this.#engine, adapter, this.config.layers);
+      return await CudaAdapter.load(this.#engine, adapter, this.config.layers, (loading) =>
+        this.#inTime(loading, 'the load of an adapter'),
+      );
     } catch (caught) {
       throw this.#failure(caught);
     }
@@ -368,7 +370,7 @@ class CudaBackend implements Backend {
     // The wait under way may miss copies that were queued after its start, so all callers that come during it share the next one.
     this.#nextSettled ??= this.#pageWait.then(() => {
       this.#nextSettled = undefined;
-      const wait = this.#inTime(this.#engine.pagesSettled());
+      const wait = this.#inTime(this.#engine.pagesSettled(), 'a copy of pages');
       this.#pageWait = wait.catch(() => undefined);
       return wait;
     });
@@ -417,18 +419,18 @@ class CudaBackend implements Backend {
     }
   }
 
-  /** Waits for a step, and reports a lost card when the step misses its deadline. */
-  async #inTime<R>(step: Promise<R>): Promise<R> {
+  /** Waits for work of the card, and reports a lost card when it misses the deadline of a step. */
+  async #inTime<R>(work: Promise<R>, what = 'a step'): Promise<R> {
     let isPending = true;
     const fail = () => {
       const seconds = this.#stepDeadlineMs / 1000;
       if (isPending)
-        this.#failure(new CudaError('device-lost', `a step has not ended for ${seconds} s: the card hangs`));
+        this.#failure(new CudaError('device-lost', `${what} has not ended for ${seconds} s: the card hangs`));
     };
-    // If this thread itself was late, the event loop reports a finished step before it runs the immediate.
+    // If this thread itself was late, the event loop reports finished work before it runs the immediate.
     const timer = setTimeout(() => setImmediate(fail), this.#stepDeadlineMs);
     try {
-      return await step;
+      return await work;
     } finally {
       isPending = false;
       clearTimeout(timer);
