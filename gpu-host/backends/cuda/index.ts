@@ -91,6 +91,8 @@ export interface DeviceFailure {
 }
 
 const DEFAULT_STEP_DEADLINE_MS = 60_000;
+/** A timer that is later than this shows that the process or the machine stood still. */
+const STOOD_STILL_MS = 1000;
 const DEFAULT_WARM_UP_MS = 10_000;
 const DEFAULT_ROWS = 512;
 const DEFAULT_SEQUENCES = 256;
@@ -427,13 +429,22 @@ class CudaBackend implements Backend {
       if (isPending)
         this.#failure(new CudaError('device-lost', `${what} has not ended for ${seconds} s: the card hangs`));
     };
-    // If this thread itself was late, the event loop reports finished work before it runs the immediate.
-    const timer = setTimeout(() => setImmediate(fail), this.#stepDeadlineMs);
+    let timer: NodeJS.Timeout;
+    const watch = () => {
+      const dueMs = performance.now() + this.#stepDeadlineMs;
+      timer = setTimeout(() => {
+        // When the whole machine stood still, so did the thread that waits for the card.
+        if (performance.now() - dueMs > STOOD_STILL_MS) watch();
+        // If this thread itself was late, the event loop reports finished work before it runs the immediate.
+        else setImmediate(fail);
+      }, this.#stepDeadlineMs);
+    };
+    watch();
     try {
       return await work;
     } finally {
       isPending = false;
-      clearTimeout(timer);
+      clearTimeout(timer!);
     }
   }
 
