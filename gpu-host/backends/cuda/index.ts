@@ -36,6 +36,7 @@ import {
 import { BatchWords, MAX_TOP_K, readResults } from './batch-words.ts';
 import { CudaError, fromAddon } from './errors.ts';
 import { captureGraphsAhead } from './graphs-ahead.ts';
+import { Deadline, SharedWait } from './waiting.ts';
 import { tensorPlaces } from './weights.ts';
 import { needsWholeRows, topOfWholeRows } from './whole-rows.ts';
 
@@ -91,8 +92,6 @@ export interface DeviceFailure {
 }
 
 const DEFAULT_STEP_DEADLINE_MS = 60_000;
-/** A timer that is later than this shows that the process or the machine stood still. */
-const STOOD_STILL_MS = 1000;
 const DEFAULT_WARM_UP_MS = 10_000;
 const DEFAULT_ROWS = 512;
 const DEFAULT_SEQUENCES = 256;
@@ -219,11 +218,9 @@ class CudaBackend implements Backend {
   /** Number of tokens that the last batch picks and that the next batch may name. */
   #picks = 0;
   readonly #maxRows: number;
-  readonly #stepDeadlineMs: number;
+  readonly #deadline: Deadline;
+  readonly #pageWait: SharedWait;
   #lost: ((failure: DeviceFailure) => void) | undefined;
-  /** The wait for queued copies that is under way, and the one after it. */
-  #pageWait: Promise<unknown> = Promise.resolve();
-  #nextSettled: Promise<unknown> | undefined;
 
   constructor(
     { config }: LoadedModel,
@@ -252,7 +249,10 @@ class CudaBackend implements Backend {
     this.#engine = engine;
     this.#words = new BatchWords(config, tableSlots);
     this.#maxRows = maxRows ?? DEFAULT_ROWS;
-    this.#stepDeadlineMs = stepDeadlineMs ?? DEFAULT_STEP_DEADLINE_MS;
+    this.#deadline = new Deadline(stepDeadlineMs ?? DEFAULT_STEP_DEADLINE_MS, (text) =>
+      this.#failure(new CudaError('device-lost', text)),
+    );
+    this.#pageWait = new SharedWait(() => this.#deadline.of(this.#engine.pagesSettled(), 'a copy of pages'));
     this.#lost = lost;
   }
 
@@ -271,7 +271,7 @@ class CudaBackend implements Backend {
       const done = this.#submit(computed);
       // The addon counts rows of tokens. Requests changed to states make its count differ, so then the next batch may name no rows.
       if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
-      const buffer = await this.#inTime(done);
+      const buffer = await this.#deadline.of(done, 'a step');
       const outputs = readResults(this.config, computed, buffer);
       if (computed.every((each, i) => each === batch[i])) return outputs;
       for (const [i, output] of outputs.entries()) outputs[i] = await this.#withWholeRows(batch[i], output);
@@ -293,7 +293,7 @@ class CudaBackend implements Backend {
   async loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter> {
     try {
       return await CudaAdapter.load(this.#engine, adapter, this.config.layers, (loading) =>
-        this.#inTime(loading, 'the load of an adapter'),
+        this.#deadline.of(loading, 'the load of an adapter'),
       );
     } catch (caught) {
       throw this.#failure(caught);
@@ -311,7 +311,7 @@ class CudaBackend implements Backend {
         return await topOfWholeRows(this.#engine, this.config, states, { rows: count, topK });
       const k = Math.min(topK, this.config.vocabularySize);
       const places = count * k;
-      const words = count > 0 ? await this.#inTime(this.#engine.project(states, count, k)) : new ArrayBuffer(0);
+      const words = count > 0 ? await this.#deadline.of(this.#engine.project(states, count, k), 'a projection') : new ArrayBuffer(0);
       const tokens = new Uint32Array(words, 0, places);
       return { topK: k, tokens, logProbabilities: new Float32Array(words, 4 * places, places) };
     } catch (caught) {
@@ -330,7 +330,7 @@ class CudaBackend implements Backend {
       all.set(list, first[row]);
     });
     try {
-      const words = count > 0 ? await this.#inTime(this.#engine.score(states, count, all, first)) : new ArrayBuffer(0);
+      const words = count > 0 ? await this.#deadline.of(this.#engine.score(states, count, all, first), 'a scoring') : new ArrayBuffer(0);
       const scores = new Float32Array(words, 0, all.length);
       const entropies = new Float32Array(words, 4 * all.length, count);
       return { logProbabilities: tokens.map((_, row) => scores.subarray(first[row], first[row + 1])), entropies };
@@ -369,15 +369,8 @@ class CudaBackend implements Backend {
   }
 
   async pagesSettled(): Promise<void> {
-    // The wait under way may miss copies that were queued after its start, so all callers that come during it share the next one.
-    this.#nextSettled ??= this.#pageWait.then(() => {
-      this.#nextSettled = undefined;
-      const wait = this.#inTime(this.#engine.pagesSettled(), 'a copy of pages');
-      this.#pageWait = wait.catch(() => undefined);
-      return wait;
-    });
     try {
-      await this.#nextSettled;
+      await this.#pageWait.wait();
     } catch (caught) {
       throw this.#failure(caught);
     }
@@ -418,33 +411,6 @@ class CudaBackend implements Backend {
       return work();
     } catch (caught) {
       throw this.#failure(caught);
-    }
-  }
-
-  /** Waits for work of the card, and reports a lost card when it misses the deadline of a step. */
-  async #inTime<R>(work: Promise<R>, what = 'a step'): Promise<R> {
-    let isPending = true;
-    const fail = () => {
-      const seconds = this.#stepDeadlineMs / 1000;
-      if (isPending)
-        this.#failure(new CudaError('device-lost', `${what} has not ended for ${seconds} s: the card hangs`));
-    };
-    let timer: NodeJS.Timeout;
-    const watch = () => {
-      const dueMs = performance.now() + this.#stepDeadlineMs;
-      timer = setTimeout(() => {
-        // When the whole machine stood still, so did the thread that waits for the card.
-        if (performance.now() - dueMs > STOOD_STILL_MS) watch();
-        // If this thread itself was late, the event loop reports finished work before it runs the immediate.
-        else setImmediate(fail);
-      }, this.#stepDeadlineMs);
-    };
-    watch();
-    try {
-      return await work;
-    } finally {
-      isPending = false;
-      clearTimeout(timer!);
     }
   }
 
